@@ -1,0 +1,128 @@
+"""What a model costs: parameters and multiply-accumulates, layer by layer."""
+
+import dataclasses
+import math
+
+import keras
+
+from keras_vit.layers import ClassToken, LearnedPositionEmbedding
+
+# Layers of Keras that apply their kernel once at each output position.
+_KERNEL_LAYERS = (keras.layers.Dense, keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
+# Layers with weights whose work is not counted, as in the papers.
+_UNCOUNTED_LAYERS = (
+    ClassToken,
+    LearnedPositionEmbedding,
+    keras.layers.BatchNormalization,
+    keras.layers.Embedding,
+    keras.layers.GroupNormalization,
+    keras.layers.LayerNormalization,
+    keras.layers.Normalization,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCost:
+    """One layer's share: its name, output shape, number of weights, and multiply-accumulates for one image."""
+
+    name: str
+    output_shape: tuple
+    parameters: int
+    macs: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """What a model costs: all weights, multiply-accumulates (MACs) for one image, and the same by layer."""
+
+    parameters: int
+    macs: int
+    layers: tuple[LayerCost, ...]
+
+    def __str__(self):
+        rows = [("layer", "output shape", "parameters", "MACs")]
+        rows += [(cost.name, str(cost.output_shape), f"{cost.parameters:,}", f"{cost.macs:,}") for cost in self.layers]
+        rows += [("total", "", f"{self.parameters:,}", f"{self.macs:,}")]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            f"{name:<{widths[0]}}  {shape:<{widths[1]}}  {parameters:>{widths[2]}}  {macs:>{widths[3]}}"
+            for name, shape, parameters, macs in rows
+        )
+
+
+def profile(model, input_shape=None):
+    """Counts the parameters and multiply-accumulates of a model.
+
+    Multiply-accumulates (MACs) are those of the dense and convolutional layers and of both products inside attention,
+    for one image; a FLOP count is twice as large. Norms, activations, biases and sums are not counted, as in the papers
+    (ViT, arXiv 2010.11929, Table 6). Weights shared by two layers count once. Nothing is computed, so a model that does
+    not fit into memory can be counted by building it inside `keras.StatelessScope(initialize_variables=False)`.
+
+    Args:
+        model: A functional `keras.Model`, such as those of this package, also with other models nested inside.
+        input_shape: `(height, width, channels)`, needed for a model of variable size.
+
+    Returns:
+        A `Profile` with `.parameters`, `.macs` and `.layers`; printing it shows a table.
+
+    Raises:
+        TypeError: If the model is not functional, or a layer with weights is of a kind whose MACs are unknown.
+        ValueError: If the model is of variable size and `input_shape` is not given.
+
+    Example:
+
+    >>> import keras_vit
+    >>> cost = keras_vit.profile(keras_vit.ViTTi16())
+    >>> print(f"{cost.parameters:,} parameters, {cost.macs / 1e9:.3f} GMACs")
+    5,717,416 parameters, 1.254 GMACs
+    """
+    shape = model.input_shape[1:] if input_shape is None else tuple(input_shape)
+    if None in shape:
+        raise ValueError(
+            f"The model takes images of shape {model.input_shape[1:]}: MACs depend on their size, so give input_shape, "
+            f"for example profile(model, input_shape=(224, 224, 3))."
+        )
+    layers = tuple(_layer_costs(model, (1, *shape)))
+    return Profile(
+        parameters=sum(math.prod(weight.shape) for weight in model.weights),
+        macs=sum(cost.macs for cost in layers),
+        layers=layers,
+    )
+
+
+def _layer_costs(model, input_shape):
+    if not isinstance(model, keras.Model) or not hasattr(model, "operations"):
+        raise TypeError(f"profile needs a functional keras.Model. Received: {model!r}")
+    layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
+    shapes = _tensor_shapes(model, layers, input_shape)
+    for layer in layers:
+        layer_shapes = [shapes[id(tensor)] for tensor in keras.tree.flatten(layer.input)]
+        output_shape = shapes[id(keras.tree.flatten(layer.output)[0])]
+        if hasattr(layer, "operations"):
+            yield from _layer_costs(layer, layer_shapes[0])
+        else:
+            parameters = sum(math.prod(weight.shape) for weight in layer.weights)
+            yield LayerCost(
+                layer.name, (None, *output_shape[1:]), parameters, _macs(layer, layer_shapes[0], output_shape)
+            )
+
+
+def _tensor_shapes(model, layers, input_shape):
+    """Shapes of all tensors between the layers of a functional model, by id, for one input shape."""
+    tensors = [tensor for layer in layers for tensor in keras.tree.flatten([layer.input, layer.output])]
+    probe = keras.Model(model.inputs, tensors)
+    shapes = probe.compute_output_shape(input_shape)
+    return {id(tensor): tuple(shape) for tensor, shape in zip(tensors, shapes, strict=True)}
+
+
+def _macs(layer, input_shape, output_shape):
+    if hasattr(layer, "macs"):
+        return layer.macs(input_shape)
+    if isinstance(layer, _KERNEL_LAYERS):
+        return math.prod(output_shape[1:-1]) * math.prod(layer.kernel.shape)
+    if layer.weights and not isinstance(layer, _UNCOUNTED_LAYERS):
+        raise TypeError(
+            f"The MACs of layer {layer.name!r} ({type(layer).__name__}) are not known. Give the layer a method "
+            f"macs(input_shape) that returns them for one image."
+        )
+    return 0

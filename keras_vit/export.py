@@ -1,0 +1,263 @@
+"""SavedModels that TensorFlow Serving runs: encoded images in, probabilities and labels out.
+
+The only module that imports TensorFlow, and only inside its functions. B batch, H W C image, k classes returned.
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+
+import keras
+
+from keras_vit.preprocessing import imagenet1k_classes, normalize_pixels, preprocessing_layer
+
+
+def export_saved_model(model, path, labels=None, version=1, overwrite=False, top_k=5):
+    """Writes a model as a SavedModel, in the folder layout of TensorFlow Serving.
+
+    `path/<version>/` has two signatures, each for batches of any size:
+
+    * `serving_default`: `image_bytes` (B,), the contents of JPEG, PNG, GIF or BMP files. Decoding, EXIF orientation,
+      resizing and normalising happen inside, as the model's `preprocessing` layer says.
+    * `predict_pixels`: `images` (B, H, W, C), uint8, of the model's input size.
+
+    Both return `probabilities` (B, classes), and of the `top_k` most probable classes, the best first, `classes` (B, k)
+    their indices, `labels` (B, k) their names and `scores` (B, k) their probabilities. A model that ends with logits is
+    exported with a softmax. The folder appears under its name only when it is complete.
+
+    Args:
+        model: A classifier of this package with a fixed input size, also nested in another model. Keras must run on the
+            TensorFlow backend.
+        path: Folder of all versions of the model.
+        labels: Names of the classes. By default the ImageNet-1k names if the model's label space is `"imagenet1k"`,
+            otherwise the indices.
+        version: Number of this version.
+        overwrite: Whether an existing version may be replaced.
+        top_k: How many classes are named, at most.
+
+    Returns:
+        The path of the version's folder, as a `pathlib.Path`.
+
+    Raises:
+        FileExistsError: If the version exists and `overwrite` is `False`.
+        RuntimeError: If Keras does not run on the TensorFlow backend.
+        ValueError: If the model is not a classifier, its input size is not fixed, or the labels do not fit.
+    """
+    if keras.backend.backend() != "tensorflow":
+        raise RuntimeError(
+            f"A SavedModel is written by TensorFlow, and Keras runs on {keras.backend.backend()!r}. Save the model "
+            f"with model.save('model.keras'), load it in a process with KERAS_BACKEND=tensorflow, and export it there."
+        )
+    folder = _new_version(path, version, overwrite)
+    signatures = _signatures(model, _labels(model, labels), top_k)
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    for name, (function, input_signature) in signatures.items():
+        archive.add_endpoint(name, function, input_signature=input_signature)
+    with _appears_complete(folder) as unfinished:
+        archive.write_out(str(unfinished), verbose=False)
+    return folder
+
+
+def image_decoder(model):
+    """Makes the function that reads an encoded image as a model expects it.
+
+    Args:
+        model: A model of this package with a fixed input size (H, W, C), where C is 1 or 3.
+
+    Returns:
+        A TensorFlow function from a scalar string, the contents of a JPEG, PNG, GIF or BMP file, to uint8 (H, W, C).
+        EXIF orientation is applied, transparency dropped, the first frame of an animation taken, and the result resized
+        and cropped as the model's `preprocessing` layer says.
+
+    Raises:
+        ValueError: If the model's input size is not fixed, is not what its protocol leads to, or C is neither 1 nor 3.
+    """
+    import tensorflow as tf
+
+    protocol, size, channels = _input_protocol(model)
+
+    def decode(image_bytes):
+        image = tf.io.decode_image(image_bytes, channels=3, expand_animations=False)
+        image = _upright(image, _exif_orientation(image_bytes))
+        if channels == 1:
+            image = _luma(image)
+        resize = protocol.resize
+        if isinstance(resize, int):
+            sides = tf.cast(tf.shape(image)[:2], tf.float32)
+            resize = tf.cast(tf.round(sides * (resize / tf.reduce_min(sides))), tf.int32)
+        image = tf.image.resize(image, resize, protocol.interpolation, antialias=True)
+        top_left = (tf.shape(image)[:2] - size) // 2
+        image = tf.slice(image, [top_left[0], top_left[1], 0], [*size, channels])
+        return tf.cast(tf.clip_by_value(tf.round(image), 0, 255), tf.uint8)
+
+    return decode
+
+
+def _input_protocol(model):
+    protocol = preprocessing_layer(model)
+    _, *size, channels = model.input_shape
+    if None in size:
+        raise ValueError(
+            f"Reading encoded images needs a model of fixed size. Received: a model for images of shape "
+            f"{tuple(model.input_shape[1:])}. Build it with an input_shape such as (224, 224, 3) and copy the "
+            f"weights."
+        )
+    if channels not in (1, 3):
+        raise ValueError(f"Encoded images have 1 or 3 channels here. Received: a model for {channels}.")
+    result = protocol.crop or protocol.resize
+    if result is None or isinstance(result, int) or list(result) != size:
+        raise ValueError(
+            f"The model takes images of {size[0]} x {size[1]} pixels, but its preprocessing layer does not lead to "
+            f"that size: resize={protocol.resize}, crop={protocol.crop}."
+        )
+    return protocol, size, channels
+
+
+def _signatures(model, labels, top_k):
+    import tensorflow as tf
+
+    protocol, size, channels = _input_protocol(model)
+    decode = image_decoder(model)
+    with_softmax = _ends_with_logits(model)
+    top_k = min(top_k, len(labels))
+    names = tf.constant(labels)
+
+    def predict_pixels(images):
+        pixels = tf.cast(images, tf.float32)
+        if not protocol.normalize:
+            pixels = normalize_pixels(pixels, protocol.mean, protocol.std)
+        probabilities = tf.cast(model(pixels, training=False), tf.float32)
+        if with_softmax:
+            probabilities = tf.nn.softmax(probabilities)
+        scores, classes = tf.math.top_k(probabilities, top_k)
+        return {
+            "probabilities": probabilities,
+            "classes": classes,
+            "labels": tf.gather(names, classes),
+            "scores": scores,
+        }
+
+    def serving_default(image_bytes):
+        return predict_pixels(
+            tf.map_fn(decode, image_bytes, fn_output_signature=tf.TensorSpec([*size, channels], tf.uint8))
+        )
+
+    return {
+        "serving_default": (serving_default, [tf.TensorSpec([None], tf.string, "image_bytes")]),
+        "predict_pixels": (predict_pixels, [tf.TensorSpec([None, *size, channels], tf.uint8, "images")]),
+    }
+
+
+def _ends_with_logits(model):
+    activation = getattr(model.layers[-1], "activation", None)
+    if len(model.output_shape) != 2 or activation is None:
+        raise ValueError(
+            f"Only classifiers are exported: the last layer must be a classifier that returns (B, classes). Received: "
+            f"a model that returns shape {model.output_shape} from layer {model.layers[-1].name!r}."
+        )
+    return activation is keras.activations.linear
+
+
+def _labels(model, labels):
+    classes = model.output_shape[-1]
+    if labels is None and preprocessing_layer(model).label_space == "imagenet1k":
+        labels = [name for _, name in imagenet1k_classes()]
+    labels = [str(index) for index in range(classes)] if labels is None else [str(label) for label in labels]
+    if len(labels) != classes:
+        raise ValueError(f"labels must name the model's {classes} classes. Received: {len(labels)} labels")
+    return labels
+
+
+def _new_version(path, version, overwrite):
+    if isinstance(version, bool) or not isinstance(version, int) or version < 0:
+        raise ValueError(f"version must be a whole number, as TensorFlow Serving orders them. Received: {version!r}")
+    folder = pathlib.Path(path) / str(version)
+    if folder.exists() and not overwrite:
+        raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
+    return folder
+
+
+@contextlib.contextmanager
+def _appears_complete(folder):
+    """Gives a folder beside `folder` to write to, and renames it when all went well."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # TensorFlow Serving looks at folders with a number for a name only.
+    unfinished = pathlib.Path(tempfile.mkdtemp(prefix=f"unfinished-{folder.name}-", dir=folder.parent))
+    try:
+        yield unfinished
+        unfinished.chmod(0o777 & ~_umask())
+        if folder.exists():
+            replaced = unfinished.with_name(f"replaced-{unfinished.name}")
+            folder.rename(replaced)
+            unfinished.rename(folder)
+            shutil.rmtree(replaced)
+        else:
+            unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _luma(image):
+    """RGB to gray, ITU-R 601-2 as in Pillow, exact where the channels agree: uint8 (H, W, 3) to (H, W, 1)."""
+    import tensorflow as tf
+
+    weighted = tf.cast(image, tf.int32) * tf.constant([299, 587, 114])
+    return tf.cast((tf.reduce_sum(weighted, axis=-1, keepdims=True) + 500) // 1000, tf.uint8)
+
+
+def _upright(image, orientation):
+    """Undoes an EXIF orientation from 1 to 8 (Exif 2.32, section 4.6.4)."""
+    import tensorflow as tf
+
+    def where(orientations, change, image):
+        return tf.cond(tf.reduce_any(orientation == orientations), lambda: change(image), lambda: image)
+
+    image = where([5, 6, 7, 8], tf.image.transpose, image)
+    image = where([2, 3, 6, 7], tf.image.flip_left_right, image)
+    return where([3, 4, 7, 8], tf.image.flip_up_down, image)
+
+
+def _exif_orientation(image_bytes):
+    """The EXIF orientation of an encoded image, int32 from 1 to 8; 1 (upright) if it is no JPEG or says nothing."""
+    import tensorflow as tf
+
+    head = tf.cast(tf.io.decode_raw(tf.strings.substr(image_bytes, 0, 2**16 + 2**12), tf.uint8), tf.int32)
+    last = tf.size(head) - 1
+
+    def number(position, num_bytes, little=False):  # A damaged file may point anywhere: the last byte answers for it.
+        order = range(num_bytes) if not little else reversed(range(num_bytes))
+        return sum(
+            tf.gather(head, tf.clip_by_value(position + i, 0, last)) << 8 * shift
+            for shift, i in enumerate(reversed(list(order)))
+        )
+
+    def is_exif(position):
+        return (number(position, 2) == 0xFFE1) & (number(position + 4, 4) == 0x45786966)  # APP1, "Exif"
+
+    def goes_on(position):
+        in_header = (position + 4 < last) & (number(position, 1) == 0xFF) & (number(position, 2) != 0xFFDA)
+        return in_header & ~is_exif(position)
+
+    def find(little, tiff):
+        directory = tiff + number(tiff + 4, 4, little)
+        entries = directory + 2 + 12 * tf.range(tf.minimum(number(directory, 2, little), 1000))
+        values = tf.boolean_mask(number(entries + 8, 2, little), number(entries, 2, little) == 0x0112)
+        return tf.reduce_max(tf.concat([values[:1], [1]], 0))
+
+    def read():
+        segment = tf.while_loop(goes_on, lambda position: [position + 2 + number(position + 2, 2)], [tf.constant(2)])[0]
+        tiff = segment + 10
+        little = number(tiff, 2) == 0x4949  # "II", otherwise "MM"
+        found = tf.cond(little, lambda: find(True, tiff), lambda: find(False, tiff))
+        return tf.where(is_exif(segment) & (found >= 1) & (found <= 8), found, 1)
+
+    return tf.cond((last > 16) & (tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"), read, lambda: 1)

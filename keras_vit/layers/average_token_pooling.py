@@ -1,0 +1,41 @@
+"""Pooling by averaging the patch tokens. B batch, T tokens, D hidden."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AverageTokenPooling(keras.layers.Layer):
+    """Averages the patch tokens; those in front of them are left out.
+
+    ViT, arXiv 2010.11929, appendix D.3. The mean is taken in float32 under any precision policy.
+
+    Args:
+        num_prefix_tokens: How many tokens stand before those of the patches.
+
+    Call arguments:
+        tokens: (B, T, D)
+
+    Returns:
+        (B, D)
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> keras_vit.layers.AverageTokenPooling(num_prefix_tokens=1)(keras.ops.ones((2, 7, 12))).shape
+    (2, 12)
+    """
+
+    def __init__(self, num_prefix_tokens=0, **kwargs):
+        super().__init__(**kwargs)
+        self.num_prefix_tokens = num_prefix_tokens
+
+    def call(self, tokens):
+        patches = tokens[:, self.num_prefix_tokens :]
+        return ops.cast(ops.mean(ops.cast(patches, "float32"), axis=1), tokens.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[-1])
+
+    def get_config(self):
+        return {**super().get_config(), "num_prefix_tokens": self.num_prefix_tokens}

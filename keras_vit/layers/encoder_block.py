@@ -1,0 +1,98 @@
+"""One block of the Transformer encoder. B batch, T tokens, D hidden."""
+
+import keras
+
+from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.drop_path import DropPath
+from keras_vit.layers.mlp_block import MlpBlock
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class EncoderBlock(keras.layers.Layer):
+    """Self-attention, then an MLP, each behind a LayerNorm and beside a residual connection.
+
+    `z' = MSA(LN(z)) + z` and `z'' = MLP(LN(z')) + z'` (ViT, arXiv 2010.11929, eqs. 2 and 3). LayerNorm is computed in
+    float32 under any precision policy.
+
+    Args:
+        num_heads: Attention heads.
+        mlp_dim: Width of the MLP's hidden layer.
+        mlp: The MLP's activation, as in `MlpBlock`.
+        layer_norm_epsilon: Added to the variance in both LayerNorms.
+        dropout_rate: Dropout after the attention's output and both MLP layers. In [0, 1).
+        attention_dropout_rate: Dropout of the attention weights. In [0, 1).
+        drop_path_rate: Probability of dropping a residual branch, for each image and branch. In [0, 1).
+
+    Call arguments:
+        tokens: (B, T, D)
+        training: Whether dropout and drop path act.
+
+    Returns:
+        (B, T, D)
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> keras_vit.layers.EncoderBlock(num_heads=3, mlp_dim=32)(keras.ops.ones((2, 7, 12))).shape
+    (2, 7, 12)
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        mlp_dim,
+        mlp="gelu_tanh",
+        layer_norm_epsilon=1e-6,
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+        drop_path_rate=0.0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.mlp = mlp
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.dropout_rate = dropout_rate
+        self.attention_dropout_rate = attention_dropout_rate
+        self.drop_path_rate = drop_path_rate
+
+        policy = {"dtype": self.dtype_policy}
+        self.attention_norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, name="attention_norm", **policy
+        )
+        self.attention = MultiHeadSelfAttention(num_heads, attention_dropout_rate, name="attention", **policy)
+        self.dropout = keras.layers.Dropout(dropout_rate, name="dropout", **policy)
+        self.mlp_norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="mlp_norm", **policy)
+        self.mlp_block = MlpBlock(mlp_dim, mlp, dropout_rate, name="mlp", **policy)
+        self.drop_path = DropPath(drop_path_rate, name="drop_path", **policy)
+
+    def build(self, input_shape):
+        for layer in (self.attention_norm, self.attention, self.dropout, self.mlp_norm, self.mlp_block):
+            layer.build(input_shape)
+
+    def call(self, tokens, training=None):
+        branch = self.attention(self.attention_norm(tokens), training=training)
+        branch = self.dropout(branch, training=training)
+        tokens = tokens + self.drop_path(branch, training=training)
+        branch = self.mlp_block(self.mlp_norm(tokens), training=training)
+        return tokens + self.drop_path(branch, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, T, D)."""
+        return self.attention.macs(input_shape) + self.mlp_block.macs(input_shape)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "mlp_dim": self.mlp_dim,
+            "mlp": self.mlp,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "dropout_rate": self.dropout_rate,
+            "attention_dropout_rate": self.attention_dropout_rate,
+            "drop_path_rate": self.drop_path_rate,
+        }

@@ -1,0 +1,107 @@
+"""Learned position embedding. B batch, h w grid, N = h w patches, T tokens, D hidden, p prefix rows."""
+
+import math
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class LearnedPositionEmbedding(keras.layers.Layer):
+    """Adds one learned row to each token.
+
+    `z_0 = [z_class; z_1; ...; z_N] + E_pos` (ViT, arXiv 2010.11929, eq. 1). The table has `num_prefix_rows` rows for
+    the tokens in front, then one for each patch, row by row; it starts as N(0, 0.02). Tokens without a row (those in
+    front when `num_prefix_rows` is 0) pass unchanged.
+
+    When the image's grid is not the table's, the patch rows are interpolated bilinearly with aligned corners, as the
+    authors do to fine-tune at a higher resolution (ViT, section 3.2; `scipy.ndimage.zoom(order=1)` in their code).
+
+    Args:
+        grid_size: (rows, columns) of patches that the table is made for.
+        num_prefix_rows: Rows of the table for the tokens that stand before the patches.
+
+    Call arguments:
+        tokens: (B, T, D), the tokens of the patches last.
+        patches: (B, h, w, D), the map that the patch tokens come from; only its size is read. Needed where the grid is
+            not `grid_size`.
+
+    Returns:
+        (B, T, D)
+
+    Raises:
+        ValueError: If the number of tokens fits neither `grid_size` nor `patches`.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.LearnedPositionEmbedding(grid_size=(2, 3), num_prefix_rows=1)
+    >>> layer(keras.ops.zeros((5, 7, 8))).shape
+    (5, 7, 8)
+    >>> layer(keras.ops.zeros((5, 21, 8)), patches=keras.ops.zeros((5, 4, 5, 8))).shape
+    (5, 21, 8)
+    """
+
+    def __init__(self, grid_size, num_prefix_rows=0, **kwargs):
+        super().__init__(**kwargs)
+        self.grid_size = tuple(grid_size)
+        self.num_prefix_rows = num_prefix_rows
+
+    def build(self, tokens_shape, patches_shape=None):
+        self.embedding = self.add_weight(
+            name="embedding",
+            shape=(self.num_prefix_rows + math.prod(self.grid_size), tokens_shape[-1]),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+        )
+
+    def call(self, tokens, patches=None):
+        grid = self.grid_size if patches is None else tuple(ops.shape(patches)[1:3])
+        rows = self._rows(grid)  # (p + N, D)
+        num_tokens = tokens.shape[1]
+        if num_tokens is not None and rows.shape[0] is not None:
+            self._check_count(num_tokens, rows.shape[0], grid)
+        if num_tokens is not None and num_tokens == rows.shape[0]:
+            return tokens + rows
+        num_patches = grid[0] * grid[1]
+        prefix, front = tokens[:, : self.num_prefix_rows], self.num_prefix_rows
+        between = tokens[:, front : ops.shape(tokens)[1] - num_patches]
+        last = tokens[:, ops.shape(tokens)[1] - num_patches :]
+        return ops.concatenate([prefix + rows[:front], between, last + rows[front:]], axis=1)
+
+    def _rows(self, grid):
+        rows = ops.convert_to_tensor(self.embedding)
+        if grid == self.grid_size:
+            return rows
+        prefix, table = rows[: self.num_prefix_rows], rows[self.num_prefix_rows :]
+        table = ops.reshape(table, (*self.grid_size, -1))
+        table = ops.einsum(
+            "hi,wj,ijd->hwd",
+            _align_corners_matrix(self.grid_size[0], grid[0]),
+            _align_corners_matrix(self.grid_size[1], grid[1]),
+            ops.cast(table, "float32"),
+        )
+        table = ops.reshape(ops.cast(table, rows.dtype), (grid[0] * grid[1], rows.shape[-1]))
+        return ops.concatenate([prefix, table], axis=0)
+
+    def _check_count(self, num_tokens, num_rows, grid):
+        if num_tokens < num_rows:
+            raise ValueError(
+                f"{num_tokens} tokens are fewer than the {self.num_prefix_rows} prefix rows and the grid of {grid[0]} "
+                f"x {grid[1]} patches need. Received: grid_size={self.grid_size}; pass `patches`, the map of the patch "
+                f"tokens, when the image's grid is another."
+            )
+
+    def compute_output_shape(self, tokens_shape, patches_shape=None):
+        return tokens_shape
+
+    def get_config(self):
+        return {**super().get_config(), "grid_size": self.grid_size, "num_prefix_rows": self.num_prefix_rows}
+
+
+def _align_corners_matrix(size, new_size):
+    """(new_size, size) matrix of linear interpolation that maps corners onto corners. `new_size` may be a tensor."""
+    float_new_size = ops.cast(new_size, "float32")
+    steps = ops.maximum(float_new_size - 1.0, 1.0)
+    positions = ops.cast(ops.arange(new_size), "float32") * (size - 1) / steps  # (new_size,)
+    distances = ops.abs(positions[:, None] - ops.arange(size, dtype="float32"))
+    return ops.maximum(1.0 - distances, 0.0)

@@ -1,0 +1,99 @@
+"""The MLP of an encoder block. B batch, T tokens, D hidden, M MLP."""
+
+import math
+
+import keras
+from keras import ops
+
+
+def gelu_tanh(x):
+    """`x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))` (arXiv 1606.08415)."""
+    return ops.gelu(x, approximate=True)
+
+
+def gelu_exact(x):
+    """`x/2 (1 + erf(x / sqrt(2)))` (arXiv 1606.08415)."""
+    # Not ops.gelu(approximate=False): that is erfc, for which ONNX has no operator.
+    return 0.5 * x * (1.0 + ops.erf(x * (1.0 / math.sqrt(2.0))))
+
+
+_ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MlpBlock(keras.layers.Layer):
+    """Two dense layers with a GELU between them, applied to every token alone.
+
+    `MLP(z) = GELU(z W_1 + b_1) W_2 + b_2` (ViT, arXiv 2010.11929, section 3.1), dropout after each. Xavier uniform
+    kernels, biases N(0, 1e-6), as in the authors' code.
+
+    Args:
+        mlp_dim: Width M of the hidden layer.
+        activation: `"gelu_tanh"`, the tanh approximation that Google's models use, or `"gelu_exact"`.
+        dropout_rate: In [0, 1).
+
+    Call arguments:
+        tokens: (B, T, D)
+        training: Whether dropout acts.
+
+    Returns:
+        (B, T, D)
+
+    Raises:
+        ValueError: If `activation` is not one of the two.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> keras_vit.layers.MlpBlock(mlp_dim=32)(keras.ops.ones((2, 7, 12))).shape
+    (2, 7, 12)
+    """
+
+    def __init__(self, mlp_dim, activation="gelu_tanh", dropout_rate=0.0, **kwargs):
+        super().__init__(**kwargs)
+        if activation not in _ACTIVATIONS:
+            raise ValueError(
+                f"activation must be one of {', '.join(map(repr, _ACTIVATIONS))}. Received: {activation!r}"
+            )
+        self.mlp_dim = mlp_dim
+        self.activation = activation
+        self.dropout_rate = dropout_rate
+
+    def build(self, input_shape):
+        hidden_shape = (*input_shape[:-1], self.mlp_dim)
+        self.hidden = self._dense("hidden", self.mlp_dim, input_shape)
+        self.output_projection = self._dense("output", input_shape[-1], hidden_shape)
+        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.dropout.build(hidden_shape)
+
+    def _dense(self, name, units, input_shape):
+        layer = keras.layers.Dense(
+            units,
+            kernel_initializer="glorot_uniform",
+            bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        layer.build(input_shape)
+        return layer
+
+    def call(self, tokens, training=None):
+        hidden = _ACTIVATIONS[self.activation](self.hidden(tokens))  # (B, T, M)
+        hidden = self.dropout(hidden, training=training)
+        return self.dropout(self.output_projection(hidden), training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, T, D)."""
+        _, num_tokens, hidden_dim = input_shape
+        return num_tokens * 2 * hidden_dim * self.mlp_dim
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "mlp_dim": self.mlp_dim,
+            "activation": self.activation,
+            "dropout_rate": self.dropout_rate,
+        }

@@ -1,0 +1,86 @@
+"""Patches and their linear projection. B batch, H W C image, P patch height, Q patch width, h w grid, D hidden."""
+
+import math
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PatchEmbedding(keras.layers.Layer):
+    """Cuts an image into patches and projects each to a token.
+
+    The patches do not overlap and are taken row by row. Patch n of image x is flattened (row, column, channel) and
+    multiplied with one kernel E: `token_n = patch_n E + b` (ViT, arXiv 2010.11929, eq. 1; the bias is in the authors'
+    code). This equals a convolution whose stride is the patch size, without padding, so the kernel is kept in the
+    shape of a convolution's. Initialised as Flax initialises a convolution: LeCun normal, zero bias.
+
+    Args:
+        hidden_dim: Width D of the tokens.
+        patch_size: Side of a square patch in pixels, or a pair (height, width).
+        crop_to_patches: `True`: pixels at the bottom and right that do not fill a patch are cut off. `False`: an image
+            size that is not a multiple of the patch size is refused wherever it is known.
+
+    Call arguments:
+        images: (B, H, W, C) pixels, channels last. H and W may be unknown when the model is built.
+
+    Returns:
+        (B, H // P, W // Q, D): the map of patch tokens.
+
+    Raises:
+        ValueError: If H or W is not a multiple of the patch size and `crop_to_patches` is `False`, or less than one
+            patch.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> keras_vit.layers.PatchEmbedding(hidden_dim=8, patch_size=4)(keras.ops.zeros((2, 12, 16, 3))).shape
+    (2, 3, 4, 8)
+    """
+
+    def __init__(self, hidden_dim, patch_size, crop_to_patches=False, **kwargs):
+        super().__init__(**kwargs)
+        self.hidden_dim = hidden_dim
+        self.patch_size = patch_size if isinstance(patch_size, int) else tuple(patch_size)
+        self.crop_to_patches = crop_to_patches
+        self._patch_shape = (patch_size, patch_size) if isinstance(patch_size, int) else self.patch_size
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(
+            name="kernel", shape=(*self._patch_shape, input_shape[-1], self.hidden_dim), initializer="lecun_normal"
+        )
+        self.bias = self.add_weight(name="bias", shape=(self.hidden_dim,), initializer="zeros")
+
+    def call(self, images):
+        self._check_size(images.shape)
+        patches = ops.conv(
+            images, self.kernel, strides=self._patch_shape, padding="valid", data_format="channels_last"
+        )  # (B, h, w, D)
+        return patches + self.bias
+
+    def compute_output_shape(self, input_shape):
+        self._check_size(input_shape)
+        grid = (size and size // patch for size, patch in zip(input_shape[1:3], self._patch_shape, strict=True))
+        return (input_shape[0], *grid, self.hidden_dim)
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        _, height, width, _ = self.compute_output_shape(input_shape)
+        return height * width * math.prod(self._patch_shape) * input_shape[-1] * self.hidden_dim
+
+    def _check_size(self, input_shape):
+        for size, patch in zip(input_shape[1:3], self._patch_shape, strict=True):
+            if size is not None and (size < patch or (size % patch and not self.crop_to_patches)):
+                raise ValueError(
+                    f"An image of {input_shape[1]} x {input_shape[2]} pixels does not divide into patches of "
+                    f"{self._patch_shape[0]} x {self._patch_shape[1]}. Resize it to a multiple of the patch size, or "
+                    f"set crop_to_patches=True to cut off what is left over (at least one patch must remain)."
+                )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "hidden_dim": self.hidden_dim,
+            "patch_size": self.patch_size,
+            "crop_to_patches": self.crop_to_patches,
+        }

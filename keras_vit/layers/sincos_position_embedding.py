@@ -1,0 +1,66 @@
+"""Fixed sine and cosine positions. B batch, h w grid, N = h w patches, T tokens, D hidden."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class SincosPositionEmbedding(keras.layers.Layer):
+    """Adds fixed sines and cosines of both coordinates to the patch tokens.
+
+    With frequencies `f_i = temperature ** (-i / (D/4 - 1))`, the patch in row y and column x receives
+    `[sin(x f), cos(x f), sin(y f), cos(y f)]` ("Better plain ViT baselines", arXiv 2205.01580, as in its code). Tokens
+    in front of the patches pass unchanged. No weights; any grid.
+
+    Args:
+        temperature: The longest wavelength is 2 pi times this, in patches.
+
+    Call arguments:
+        tokens: (B, T, D), the tokens of the patches last. D is a multiple of 4, at least 8.
+        patches: (B, h, w, D), the map that the patch tokens come from; only its size is read.
+
+    Returns:
+        (B, T, D)
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.SincosPositionEmbedding()
+    >>> layer(keras.ops.zeros((5, 7, 8)), keras.ops.zeros((5, 2, 3, 8))).shape
+    (5, 7, 8)
+    """
+
+    def __init__(self, temperature=10_000.0, **kwargs):
+        super().__init__(**kwargs)
+        self.temperature = temperature
+
+    def build(self, tokens_shape, patches_shape):
+        if tokens_shape[-1] % 4 or tokens_shape[-1] < 8:
+            raise ValueError(
+                f"The tokens' width must be a multiple of 4 and at least 8 (a sine and a cosine of each coordinate). "
+                f"Received: tokens of shape {tuple(tokens_shape)}"
+            )
+
+    def call(self, tokens, patches):
+        height, width = ops.shape(patches)[1:3]
+        rows = ops.cast(self._rows(height, width, tokens.shape[-1]), tokens.dtype)  # (N, D)
+        num_front = ops.shape(tokens)[1] - height * width
+        if isinstance(num_front, int) and num_front == 0:
+            return tokens + rows
+        return ops.concatenate([tokens[:, :num_front], tokens[:, num_front:] + rows], axis=1)
+
+    def _rows(self, height, width, hidden_dim):
+        num_frequencies = hidden_dim // 4
+        exponents = ops.arange(num_frequencies, dtype="float32") / (num_frequencies - 1)
+        frequencies = ops.power(self.temperature, -exponents)
+        y = ops.cast(ops.arange(height), "float32")[:, None] * frequencies  # (h, D/4)
+        x = ops.cast(ops.arange(width), "float32")[:, None] * frequencies  # (w, D/4)
+        y = ops.repeat(y, width, axis=0)  # (N, D/4)
+        x = ops.tile(x, (height, 1))  # (N, D/4)
+        return ops.concatenate([ops.sin(x), ops.cos(x), ops.sin(y), ops.cos(y)], axis=1)
+
+    def compute_output_shape(self, tokens_shape, patches_shape):
+        return tokens_shape
+
+    def get_config(self):
+        return {**super().get_config(), "temperature": self.temperature}

@@ -1,0 +1,39 @@
+"""Pooling by picking one token. B batch, T tokens, D hidden."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TokenPooling(keras.layers.Layer):
+    """Picks one token, the class token by default.
+
+    `y = z^0` (ViT, arXiv 2010.11929, eq. 4).
+
+    Args:
+        index: Which token.
+
+    Call arguments:
+        tokens: (B, T, D)
+
+    Returns:
+        (B, D)
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> keras_vit.layers.TokenPooling()(keras.ops.ones((2, 7, 12))).shape
+    (2, 12)
+    """
+
+    def __init__(self, index=0, **kwargs):
+        super().__init__(**kwargs)
+        self.index = index
+
+    def call(self, tokens):
+        return tokens[:, self.index]
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[-1])
+
+    def get_config(self):
+        return {**super().get_config(), "index": self.index}

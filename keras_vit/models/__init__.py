@@ -1,0 +1,43 @@
+"""The factories that build models."""
+
+from keras_vit.models.vit import (
+    ViT,
+    ViTB8,
+    ViTB16,
+    ViTB32,
+    ViTG14,
+    ViTg14,
+    ViTgOpt16,
+    ViTH14,
+    ViTH16,
+    ViTL14,
+    ViTL16,
+    ViTL32,
+    ViTM16,
+    ViTS16,
+    ViTS32,
+    ViTSo400m14,
+    ViTSo400m16,
+    ViTTi16,
+)
+
+__all__ = [
+    "ViT",
+    "ViTB8",
+    "ViTB16",
+    "ViTB32",
+    "ViTG14",
+    "ViTH14",
+    "ViTH16",
+    "ViTL14",
+    "ViTL16",
+    "ViTL32",
+    "ViTM16",
+    "ViTS16",
+    "ViTS32",
+    "ViTSo400m14",
+    "ViTSo400m16",
+    "ViTTi16",
+    "ViTg14",
+    "ViTgOpt16",
+]

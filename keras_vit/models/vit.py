@@ -1,0 +1,177 @@
+"""`ViT`, the factory of Vision Transformers, and one function for each published variant."""
+
+import keras
+
+from keras_vit.config import VARIANTS, ViTConfig, get_variant
+from keras_vit.encoder import DEFAULT_IMAGE_SIZE, encode
+from keras_vit.heads import classify, pool, represent
+from keras_vit.preprocessing import Preprocessing
+
+
+def ViT(
+    variant="B/16",
+    include_top=True,
+    weights=None,
+    input_tensor=None,
+    input_shape=None,
+    classes=1000,
+    classifier_activation="softmax",
+    include_preprocessing=False,
+    name=None,
+    **config_changes,
+):
+    """Builds a Vision Transformer as a functional `keras.Model`.
+
+    "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale" (arXiv 2010.11929). Numerics are those
+    of the authors' code: LayerNorm epsilon 1e-6, tanh GELU, zero head. The layers are named `preprocessing`,
+    `patch_embedding`, `class_token`, `position_embedding`, `encoder_block_0` and so on, `encoder_norm`, `pooling`,
+    `pre_logits`, `predictions`.
+
+    Args:
+        variant: A key of `keras_vit.VARIANTS`, such as `"B/16"`, or a `keras_vit.ViTConfig`.
+        include_top: Whether to end with the classifier. `False`: the model returns the pooled vector (B, D), or with
+            `pooling=None` the normalised tokens (B, T, D).
+        weights: `None` for freshly initialised weights, or the path of a `.weights.h5` file that a model of the same
+            shape wrote with `save_weights`.
+        input_tensor: Keras tensor to use as the model's input.
+        input_shape: `(height, width, channels)`, by default `(224, 224, 3)`, channels last whatever the global setting.
+            `None` for height and width makes a model for images of any size; its position table is that of 224 pixels.
+        classes: Number of classes.
+        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any of Keras's.
+        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them inside. `False`: it takes
+            what `keras_vit.preprocess_input` returns.
+        name: The model's name.
+        **config_changes: Any field of `ViTConfig`, to be changed in the variant.
+
+    Returns:
+        A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
+
+    Raises:
+        TypeError: If a name in `config_changes` is not a field of `ViTConfig`.
+        ValueError: If a value is impossible or not available; the message says what is.
+
+    Example:
+
+    >>> import keras_vit
+    >>> model = keras_vit.ViT("Ti/16", classes=10, input_shape=(64, 96, 3), num_layers=2, pooling="avg")
+    >>> model.output_shape
+    (None, 10)
+    """
+    config = get_variant(variant) if not isinstance(variant, ViTConfig) else variant
+    config = config.replace(**config_changes)
+    if include_top:
+        _check_head(classes, config)
+    inputs = _inputs(input_tensor, input_shape)
+    _, height, width, _ = inputs.shape
+    images = Preprocessing(
+        resize=None if height is None or width is None else (height, width),
+        normalize=include_preprocessing,
+        dtype="float32",
+        name="preprocessing",
+    )(inputs)
+    x = pool(encode(images, config), config)
+    if include_top:
+        x = classify(represent(x, config), classes, classifier_activation, config)
+    if input_tensor is not None:
+        inputs = keras.utils.get_source_inputs(inputs)
+    model = keras.Model(inputs, x, name=name or _model_name(variant))
+    if weights is not None:
+        _load(model, weights)
+    return model
+
+
+def _inputs(input_tensor, input_shape):
+    if input_tensor is None:
+        shape = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE, 3) if input_shape is None else tuple(input_shape)
+        if len(shape) != 3 or shape[-1] is None:
+            raise ValueError(
+                f"input_shape must be (height, width, channels), where height and width may be None. Received: {shape}"
+            )
+        return keras.Input(shape, name="images")
+    if not isinstance(input_tensor, keras.KerasTensor):
+        raise ValueError(f"input_tensor must be a Keras tensor, as keras.Input returns. Received: {input_tensor!r}")
+    if len(input_tensor.shape) != 4:
+        raise ValueError(f"input_tensor must be of shape (B, H, W, C). Received: shape {input_tensor.shape}")
+    if input_shape is not None and tuple(input_shape) != tuple(input_tensor.shape[1:]):
+        raise ValueError(
+            f"input_shape and input_tensor disagree; give one of them. Received: input_shape={tuple(input_shape)}, "
+            f"input_tensor of shape {input_tensor.shape}"
+        )
+    return input_tensor
+
+
+def _check_head(classes, config):
+    if config.pooling is None:
+        raise ValueError(
+            "include_top=True needs a pooling: 'token' or 'avg'. To get all tokens, pass include_top=False."
+        )
+    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
+        raise ValueError(f"classes must be a positive integer. Received: {classes!r}")
+
+
+def _load(model, weights):
+    if not str(weights).endswith(".weights.h5"):
+        raise ValueError(
+            f"weights={weights!r} is not available. Available: None, or the path of a .weights.h5 file that a model of "
+            f"this shape wrote with model.save_weights."
+        )
+    model.load_weights(weights)
+
+
+def _model_name(variant):
+    return "vit" if isinstance(variant, ViTConfig) else f"vit_{variant.replace('/', '').replace('-', '_')}"
+
+
+def _published(function_name, variant):
+    def build(
+        include_top=True,
+        weights=None,
+        input_tensor=None,
+        input_shape=None,
+        pooling=VARIANTS[variant].pooling,
+        classes=1000,
+        classifier_activation="softmax",
+        include_preprocessing=False,
+        name=None,
+    ):
+        return ViT(
+            variant,
+            include_top=include_top,
+            weights=weights,
+            input_tensor=input_tensor,
+            input_shape=input_shape,
+            pooling=pooling,
+            classes=classes,
+            classifier_activation=classifier_activation,
+            include_preprocessing=include_preprocessing,
+            name=name,
+        )
+
+    build.__name__ = build.__qualname__ = function_name
+    build.__doc__ = f"""Builds ViT-{variant}, with the arguments of `keras.applications`.
+
+    The same as `keras_vit.ViT("{variant}", ...)`, which explains the arguments and can change any other part.
+
+    Returns:
+        A `keras.Model`.
+    """
+    return build
+
+
+ViTTi16 = _published("ViTTi16", "Ti/16")
+ViTS16 = _published("ViTS16", "S/16")
+ViTS32 = _published("ViTS32", "S/32")
+ViTM16 = _published("ViTM16", "M/16")
+ViTB8 = _published("ViTB8", "B/8")
+ViTB16 = _published("ViTB16", "B/16")
+ViTB32 = _published("ViTB32", "B/32")
+ViTL14 = _published("ViTL14", "L/14")
+ViTL16 = _published("ViTL16", "L/16")
+ViTL32 = _published("ViTL32", "L/32")
+ViTSo400m14 = _published("ViTSo400m14", "So400m/14")
+ViTSo400m16 = _published("ViTSo400m16", "So400m/16")
+ViTH14 = _published("ViTH14", "H/14")
+ViTH16 = _published("ViTH16", "H/16")
+ViTg14 = _published("ViTg14", "g/14")
+ViTgOpt16 = _published("ViTgOpt16", "g-opt/16")
+ViTG14 = _published("ViTG14", "G/14")
