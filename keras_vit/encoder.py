@@ -44,15 +44,11 @@ def add_positions(tokens, patches, config):
     if config.position_embedding == "sincos_2d":
         layer = layers.SincosPositionEmbedding(name="position_embedding")
     else:
-        layer = layers.LearnedPositionEmbedding(
-            grid_size=[
-                size or DEFAULT_IMAGE_SIZE // patch
-                for size, patch in zip(patches.shape[1:3], config.patch_shape, strict=True)
-            ], config.patch_shape)
-            ],
-            num_prefix_rows=config.position_prefix_rows,
-            name="position_embedding",
+        grid = (
+            size or DEFAULT_IMAGE_SIZE // patch
+            for size, patch in zip(patches.shape[1:3], config.patch_shape, strict=True)
         )
+        layer = layers.LearnedPositionEmbedding(grid, config.position_prefix_rows, name="position_embedding")
     return layer(tokens, patches)
 
 
