@@ -123,8 +123,8 @@ def preprocess_input(images, model=None):
     Example:
 
     >>> import numpy as np, keras_vit
-    >>> print(keras_vit.preprocess_input(np.array([[[[0, 51, 255]]]], "uint8"))[0, 0, 0])
-    [-1.  -0.6  1. ]
+    >>> print(keras_vit.preprocess_input(np.array([[[[0, 127.5, 255]]]]))[0, 0, 0])
+    [-1.  0.  1.]
     """
     layer = Preprocessing(normalize=True) if model is None else preprocessing_layer(model)
     if model is not None and layer.normalize:
