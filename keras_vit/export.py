@@ -227,37 +227,38 @@ def _upright(image, orientation):
 
 
 def _exif_orientation(image_bytes):
-    """The EXIF orientation of an encoded image, int32 from 1 to 8; 1 (upright) if it is no JPEG or says nothing."""
+    """The EXIF orientation of an encoded image, from 1 to 8; 1 (upright) if it is no JPEG or says nothing."""
     import tensorflow as tf
 
-    head = tf.cast(tf.io.decode_raw(tf.strings.substr(image_bytes, 0, 2**16 + 2**12), tf.uint8), tf.int32)
-    last = tf.size(head) - 1
+    head = tf.strings.substr(image_bytes, 0, 2**16 + 2**12)
+    head = tf.cast(tf.io.decode_raw(head, tf.uint8), tf.int64)
+    last = tf.size(head, tf.int64) - 1
 
-    def number(position, num_bytes, little=False):  # A damaged file may point anywhere: the last byte answers for it.
-        order = range(num_bytes) if not little else reversed(range(num_bytes))
-        return sum(
-            tf.gather(head, tf.clip_by_value(position + i, 0, last)) << 8 * shift
-            for shift, i in enumerate(reversed(list(order)))
-        )
+    def number(position, num_bytes, little_endian=False):
+        weights = tf.constant([256**i for i in reversed(range(num_bytes))], tf.int64)
+        weights = tf.where(little_endian, weights[::-1], weights)
+        positions = position[..., None] + tf.range(num_bytes, dtype=tf.int64)
+        # A damaged file may point anywhere: the last byte answers for all that are not there.
+        return tf.reduce_sum(tf.gather(head, tf.minimum(positions, last)) * weights, axis=-1)
 
-    def is_exif(position):
-        return (number(position, 2) == 0xFFE1) & (number(position + 4, 4) == 0x45786966)  # APP1, "Exif"
+    def is_exif(segment):
+        return (number(segment, 2) == 0xFFE1) & (number(segment + 4, 4) == 0x45786966)  # APP1, "Exif"
 
-    def goes_on(position):
-        in_header = (position + 4 < last) & (number(position, 1) == 0xFF) & (number(position, 2) != 0xFFDA)
-        return in_header & ~is_exif(position)
-
-    def find(little, tiff):
-        directory = tiff + number(tiff + 4, 4, little)
-        entries = directory + 2 + 12 * tf.range(tf.minimum(number(directory, 2, little), 1000))
-        values = tf.boolean_mask(number(entries + 8, 2, little), number(entries, 2, little) == 0x0112)
-        return tf.reduce_max(tf.concat([values[:1], [1]], 0))
+    def is_other_header(segment):
+        marker = number(segment, 2)
+        return (segment + 4 < last) & (marker >= 0xFF00) & (marker != 0xFFDA) & ~is_exif(segment)
 
     def read():
-        segment = tf.while_loop(goes_on, lambda position: [position + 2 + number(position + 2, 2)], [tf.constant(2)])[0]
+        segment = tf.constant(2, tf.int64)
+        [segment] = tf.while_loop(is_other_header, lambda start: [start + 2 + number(start + 2, 2)], [segment])
         tiff = segment + 10
-        little = number(tiff, 2) == 0x4949  # "II", otherwise "MM"
-        found = tf.cond(little, lambda: find(True, tiff), lambda: find(False, tiff))
+        little_endian = number(tiff, 2) == 0x4949  # "II"; otherwise "MM"
+        directory = tiff + number(tiff + 4, 4, little_endian)
+        entries = directory + 2 + 12 * tf.range(tf.minimum(number(directory, 2, little_endian), 1000))
+        is_orientation = number(entries, 2, little_endian) == 0x0112
+        found = tf.boolean_mask(number(entries + 8, 2, little_endian), is_orientation)
+        found = tf.concat([found, [1]], axis=0)[0]
         return tf.where(is_exif(segment) & (found >= 1) & (found <= 8), found, 1)
 
-    return tf.cond((last > 16) & (tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"), read, lambda: 1)
+    is_jpeg = tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"
+    return tf.cond(is_jpeg & (last > 16), read, lambda: tf.constant(1, tf.int64))

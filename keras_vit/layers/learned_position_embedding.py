@@ -70,7 +70,7 @@ class LearnedPositionEmbedding(keras.layers.Layer):
 
     def _rows(self, grid):
         rows = ops.convert_to_tensor(self.embedding)
-        if grid == self.grid_size:
+        if _is_known(grid) and grid == self.grid_size:
             return rows
         prefix, table = rows[: self.num_prefix_rows], rows[self.num_prefix_rows :]
         table = ops.reshape(table, (*self.grid_size, -1))
@@ -96,6 +96,11 @@ class LearnedPositionEmbedding(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "grid_size": self.grid_size, "num_prefix_rows": self.num_prefix_rows}
+
+
+def _is_known(grid):
+    # In a TensorFlow graph of variable image size the grid is made of tensors, which have no truth value.
+    return all(isinstance(size, int) for size in grid)
 
 
 def _align_corners_matrix(size, new_size):

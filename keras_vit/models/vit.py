@@ -73,7 +73,8 @@ def ViT(
     if include_top:
         x = classify(represent(x, config), classes, classifier_activation, config)
     if input_tensor is not None:
-        inputs = keras.utils.get_source_inputs(inputs)
+        sources = keras.utils.get_source_inputs(inputs)
+        inputs = sources[0] if len(sources) == 1 else sources  # A list of one would ask for a list of one at each call.
     model = keras.Model(inputs, x, name=name or _model_name(variant))
     if weights is not None:
         _load(model, weights)

@@ -1,0 +1,1 @@
+"""Recipes and the programs that run them: `python -m training`."""

@@ -1,0 +1,133 @@
+"""The command line: `python -m training train | evaluate | predict | export`."""
+
+import argparse
+import os
+import pathlib
+import sys
+import tempfile
+
+from training import recipes
+from training.errors import InputError
+
+
+def main(arguments=None):
+    """Runs one command; returns the process's exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        _import_tensorflow()
+        return options.command(options)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser():
+    parser = argparse.ArgumentParser("python -m training", description="Train Vision Transformers and use them.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    train = commands.add_parser(
+        "train",
+        help="train a model",
+        epilog=f"Recipes: {', '.join(recipes.NAMES)}; or the path of a run's recipe.json.",
+    )
+    train.add_argument("recipe", nargs="?", default="digits", metavar="RECIPE", help="default: digits")
+    train.add_argument("assignments", nargs="*", metavar="section.field=value", help="changes of the recipe")
+    train.add_argument("--show", action="store_true", help="print every field of the recipe and stop")
+    train.add_argument("--runs", default="runs", metavar="FOLDER", help="where runs are kept (default: runs)")
+    train.set_defaults(command=_train)
+
+    evaluate = commands.add_parser("evaluate", help="measure the accuracy of a run's model")
+    evaluate.add_argument("run", type=pathlib.Path, metavar="RUN", help="a run's folder")
+    evaluate.add_argument("assignments", nargs="*", metavar="section.field=value", help="changes of its recipe")
+    evaluate.add_argument("--split", default="test", choices=("train", "validation", "test"), help="default: test")
+    evaluate.set_defaults(command=_evaluate)
+
+    predict = commands.add_parser("predict", help="name what images show")
+    predict.add_argument("source", metavar="RUN_OR_MODEL", help="a run's folder, or a SavedModel")
+    predict.add_argument("images", nargs="+", metavar="IMAGE", help="a JPEG, PNG, GIF or BMP file")
+    predict.add_argument("--top", type=int, default=5, metavar="N", help="classes to print (default: 5)")
+    predict.set_defaults(command=_predict)
+
+    export = commands.add_parser("export", help="write a SavedModel for TensorFlow Serving")
+    export.add_argument("source", type=pathlib.Path, metavar="RUN_OR_MODEL", help="a run's folder, or a .keras file")
+    export.add_argument(
+        "--path", type=pathlib.Path, metavar="FOLDER", help="of the versions (default: export, beside it)"
+    )
+    export.add_argument("--version", type=int, metavar="N", help="number of the version (default: the next)")
+    export.add_argument("--labels", type=pathlib.Path, metavar="FILE", help="text file with a class name a line")
+    export.set_defaults(command=_export)
+    return parser
+
+
+def _train(options):
+    from training.config import describe, override
+
+    assignments = options.assignments
+    if "=" in options.recipe:  # No recipe was named.
+        options.recipe, assignments = "digits", [options.recipe, *assignments]
+    recipe = override(recipes.load(options.recipe), assignments)
+    if options.show:
+        print(describe(recipe))
+        return
+    from training.train import train
+
+    run, evaluation = train(recipe, options.runs)
+    print(f"\nTest {evaluation}")
+    print(f"Run folder: {run.folder} (open its report.html)")
+    print("Try next:")
+    print(f"  {_python()} -m training predict {run.folder} {run.samples}/*")
+    print(f"  {_python()} -m training train folder data.directory=path/to/your/photographs")
+    print(f"  {_python('tensorboard')} --logdir {options.runs}")
+
+
+def _evaluate(options):
+    from training.config import override
+    from training.data import load_dataset
+    from training.evaluate import evaluate
+    from training.runs import Run, load_model
+
+    run = Run(options.run)
+    recipe = override(recipes.load(str(run.recipe)), options.assignments)
+    model = load_model(run.model)
+    dataset = load_dataset(recipe.data)
+    if options.split not in dataset.splits:
+        raise InputError(f"The data set has no {options.split} split. It has: {', '.join(dataset.splits)}")
+    print(f"{options.split.capitalize()} {evaluate(model, dataset, options.split, recipe)}")
+
+
+def _predict(options):
+    from training.predict import predict
+
+    return 1 if predict(options.source, options.images, options.top) else 0
+
+
+def _export(options):
+    from training.export import export
+
+    print(export(options.source, options.path, options.version, options.labels))
+
+
+def _import_tensorflow():
+    """Imports TensorFlow without what its C++ code prints about the machine before it reads its log level."""
+    if os.environ.setdefault("KERAS_BACKEND", "tensorflow") != "tensorflow":
+        raise InputError("These programs run Keras on TensorFlow. Set KERAS_BACKEND=tensorflow, or unset it.")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as silenced:
+        os.dup2(silenced.fileno(), 2)
+        try:
+            import tensorflow  # noqa: F401
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+def _python(program="python"):
+    """The command that runs a program of this environment, as short as it can be."""
+    path = pathlib.Path(sys.executable).with_name(program)
+    return str(path.relative_to(pathlib.Path.cwd())) if path.is_relative_to(pathlib.Path.cwd()) else str(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

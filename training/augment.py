@@ -1,0 +1,41 @@
+"""Random changes of one image. H W C image."""
+
+import math
+
+import tensorflow as tf
+
+
+def augment(image, seed, config):
+    """Moves, turns, scales and mirrors an image at random, all in one interpolation.
+
+    Args:
+        image: (H, W, C), pixels from 0 to 255.
+        seed: (2,) integers from which the change follows.
+        config: `training.config.Augment`
+
+    Returns:
+        float32 (H, W, C), pixels from 0 to 255.
+    """
+    height, width, _ = image.shape
+    image = tf.cast(image, tf.float32)
+    if not (config.flip or config.translation or config.rotation or config.scale):
+        return image
+    draws = tf.random.stateless_uniform([5], seed, -1.0, 1.0)
+    angle = draws[0] * math.radians(config.rotation)
+    zoom = 1.0 + draws[1] * config.scale
+    mirror = tf.where(config.flip and draws[2] > 0, -1.0, 1.0)
+    shift_x, shift_y = draws[3] * config.translation * width, draws[4] * config.translation * height
+    # Pixel (x, y) of the result is pixel M (x - centre) + centre + shift of the image.
+    cos, sin = tf.cos(angle) / zoom, tf.sin(angle) / zoom
+    a, b, c, d = cos * mirror, -sin, sin * mirror, cos
+    centre_x, centre_y = (width - 1) / 2, (height - 1) / 2
+    x = centre_x + shift_x - a * centre_x - b * centre_y
+    y = centre_y + shift_y - c * centre_x - d * centre_y
+    return tf.raw_ops.ImageProjectiveTransformV3(
+        images=image[None],
+        transforms=tf.stack([a, b, x, c, d, y, 0.0, 0.0])[None],
+        output_shape=[height, width],
+        fill_value=0.0,
+        interpolation="BILINEAR",
+        fill_mode="CONSTANT" if config.fill == "black" else "REFLECT",
+    )[0]

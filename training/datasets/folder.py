@@ -1,0 +1,141 @@
+"""A directory of class-named folders of photographs.
+
+    photographs/cat/1.jpg
+    photographs/cat/2.png
+    photographs/dog/a.jpeg
+
+Or split already, with the same inside: photographs/train, photographs/test and, where there is one,
+photographs/validation.
+"""
+
+import collections
+import concurrent.futures
+import dataclasses
+import hashlib
+import pathlib
+
+import tensorflow as tf
+
+from training.errors import InputError
+
+READABLE = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+# Photographs that TensorFlow cannot decode. Files of any other kind are no photographs, and are passed over in silence.
+OTHER_IMAGES = (".webp", ".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".raw", ".psd")
+_SPLIT_NAMES = {"train": "train", "test": "test", "val": "validation", "validation": "validation"}
+_LAYOUT = "Expected one folder for each class with its images inside: cat/1.jpg, cat/2.png, dog/a.jpeg ..."
+
+
+@dataclasses.dataclass(frozen=True)
+class FolderSplits:
+    """What a directory holds: class names, (path, class index) of the images of each split, and what was skipped."""
+
+    class_names: tuple[str, ...]
+    splits: dict[str, list[tuple[str, int]]]
+    skipped: dict[str, str]
+
+
+def read_folder(directory, test_fraction, validation_fraction):
+    """Finds the images of a directory, and splits them unless it is split already.
+
+    The split depends on the images' names inside the directory and on nothing else, so it is the same on every machine
+    and at every time. In each class, `test_fraction` of the images are held out for the test, and `validation_fraction`
+    of the rest for validation; at least one stays for training.
+
+    Args:
+        directory: Path of the directory.
+        test_fraction: In (0, 1).
+        validation_fraction: In [0, 1).
+
+    Returns:
+        A `FolderSplits`.
+
+    Raises:
+        InputError: If there is nothing to learn from; the message says what was found and what is expected.
+    """
+    if directory is None:
+        raise InputError("The folder data set needs data.directory=<path of your photographs>. " + _LAYOUT)
+    root = pathlib.Path(directory).expanduser()
+    if not root.is_dir():
+        raise InputError(f"data.directory={directory} is not a directory. {_LAYOUT}")
+    names = {folder.name for folder in _folders(root)}
+    if "train" in names and names & {"test", "val", "validation"} and names <= set(_SPLIT_NAMES):
+        return _read_split_folder(root, names, test_fraction, validation_fraction)
+    images, skipped = _read_classes(root)
+    classes = _check_classes(root, images)
+    splits = _split(images, classes, {"test": test_fraction, "validation": validation_fraction})
+    return FolderSplits(classes, splits, skipped)
+
+
+def _read_split_folder(root, names, test_fraction, validation_fraction):
+    by_split, skipped = {}, {}
+    for name in sorted(names):
+        by_split[_SPLIT_NAMES[name]], skipped_here = _read_classes(root / name)
+        skipped |= skipped_here
+    classes = _check_classes(root / "train", by_split["train"])
+    for split, images in by_split.items():
+        unknown = sorted(set(images) - set(classes))
+        if unknown:
+            raise InputError(f"{root / split} has classes that {root / 'train'} has not: {', '.join(unknown)}")
+    fractions = {"test": test_fraction, "validation": validation_fraction}
+    splits = _split(by_split["train"], classes, {k: v for k, v in fractions.items() if k not in by_split})
+    given = {split: images for split, images in by_split.items() if split != "train"}
+    splits |= {split: _labelled(images, classes) for split, images in given.items()}
+    return FolderSplits(classes, splits, skipped)
+
+
+def _read_classes(root):
+    """The decodable images of each class folder, sorted, and why others were skipped."""
+    found = {folder.name: sorted(path for path in folder.rglob("*") if _is_image(path)) for folder in _folders(root)}
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        paths = [path for paths in found.values() for path in paths]
+        problems = dict(zip(paths, pool.map(_problem, paths), strict=True))
+    images = {name: [path for path in paths if not problems[path]] for name, paths in found.items()}
+    skipped = {str(path): problem for path, problem in problems.items() if problem}
+    return {name: paths for name, paths in images.items() if paths}, skipped
+
+
+def _check_classes(root, images):
+    classes = tuple(sorted(images))
+    if len(classes) >= 2:
+        return classes
+    if classes:
+        raise InputError(f"{root} has images of one class only, {classes[0]!r}; a classifier needs two. {_LAYOUT}")
+    loose = sum(map(_is_image, root.iterdir()))
+    if loose:
+        raise InputError(f"{root} has {loose} images beside each other and no class folders. {_LAYOUT}")
+    folders = len(_folders(root))
+    raise InputError(f"{root} has no readable images ({folders} folders were searched). {_LAYOUT}")
+
+
+def _split(images, classes, fractions):
+    splits = collections.defaultdict(list)
+    for label, name in enumerate(classes):
+        rest = sorted(images[name], key=lambda path: hashlib.sha256(f"{name}/{path.name}".encode()).digest())
+        for split, fraction in fractions.items():
+            count = min(round(fraction * len(rest)), len(rest) - 1)
+            splits[split] += [(str(path), label) for path in rest[:count]]
+            rest = rest[count:]
+        splits["train"] += [(str(path), label) for path in rest]
+    return dict(splits)
+
+
+def _labelled(images, classes):
+    return [(str(path), classes.index(name)) for name in sorted(images) for path in images[name]]
+
+
+def _folders(root):
+    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _is_image(path):
+    return path.suffix.lower() in READABLE + OTHER_IMAGES and not path.name.startswith(".") and path.is_file()
+
+
+def _problem(path):
+    if path.suffix.lower() in OTHER_IMAGES:
+        return f"{path.suffix} files cannot be decoded, convert it to JPEG or PNG"
+    try:
+        tf.io.decode_image(path.read_bytes(), expand_animations=False)
+    except (OSError, tf.errors.InvalidArgumentError) as error:
+        return "empty file" if path.stat().st_size == 0 else str(error).partition(": ")[2].partition(" [Op:")[0]
+    return None

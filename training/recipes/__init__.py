@@ -1,0 +1,35 @@
+"""The recipes: one file a run, each with a `RECIPE`."""
+
+import difflib
+import importlib
+import json
+import pathlib
+import pkgutil
+
+from training.errors import InputError
+
+NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+
+
+def load(name):
+    """The recipe of a name, or of a `recipe.json` that a run left.
+
+    Raises:
+        InputError: If there is none; the message lists those there are.
+    """
+    if name in NAMES:
+        return importlib.import_module(f"training.recipes.{name}").RECIPE
+    from training.config import from_dict
+
+    path = pathlib.Path(name)
+    if path.suffix == ".json" and path.is_file():
+        try:
+            return from_dict(json.loads(path.read_text())["recipe"])
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise InputError(f"{name} is not a recipe.json that a run left: {error!r}") from None
+    near = difflib.get_close_matches(name, NAMES)
+    raise InputError(
+        f"There is no recipe {name!r}. "
+        + (f"Did you mean {' or '.join(near)}? " if near else "")
+        + f"Recipes: {', '.join(NAMES)}; or the path of a run's recipe.json."
+    )

@@ -1,0 +1,21 @@
+"""UCI optical digits: the default, which needs no download and runs in a minute on a laptop.
+
+Paper: none; the data are the 1,797 scans of 8 x 8 pixels that scikit-learn carries (Alpaydin and Kaynak, UCI, 1998).
+Command: make train
+"""
+
+from keras_vit.config import ViTConfig
+from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+
+RECIPE = Recipe(
+    name="digits",
+    model=Model(
+        config=ViTConfig(patch_size=2, hidden_dim=64, num_layers=4, num_heads=4, mlp_dim=128, pooling="avg"),
+        input_shape=(8, 8, 1),
+    ),
+    data=Data(dataset="digits"),
+    augment=Augment(translation=0.1, rotation=10, scale=0.1, fill="black"),
+    optimizer=Optimizer(learning_rate=2e-3, weight_decay=0.05),
+    schedule=Schedule(warmup=0.05),
+    fit=Fit(epochs=80, batch_size=64, label_smoothing=0.1),
+)

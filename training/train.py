@@ -1,0 +1,153 @@
+"""One run, from a recipe to a folder with a trained model, its export and its report."""
+
+import io
+import re
+import subprocess
+import sys
+import time
+
+import keras
+import PIL.Image
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.export import image_decoder
+from training.data import batches, load_dataset
+from training.errors import InputError
+from training.evaluate import evaluate, nearest_neighbour_accuracy
+from training.optimizers import build_optimizer
+from training.report import write_report
+from training.runs import add_result, new_run
+
+NUM_SAMPLES = 8
+
+
+def train(recipe, runs="runs"):
+    """Trains a model as a recipe says, and leaves everything about it in a new folder.
+
+    Args:
+        recipe: `training.config.Recipe`
+        runs: Where the folders of all runs are.
+
+    Returns:
+        The `training.runs.Run` and its `training.evaluate.Evaluation` on the test images.
+    """
+    start(recipe)
+    dataset = load_dataset(recipe.data)
+    print(", ".join(f"{dataset.sizes[name]:,} {name} images" for name in dataset.splits), end=" ")
+    print(f"in {len(dataset.class_names)} classes")
+    # The loss reads logits: where a softmax saturates it has no gradient. The model that is kept returns probabilities.
+    trained = build_model(recipe, len(dataset.class_names), classifier_activation=None)
+    model = build_model(recipe, len(dataset.class_names))
+    run = new_run(recipe, runs)
+    started = time.monotonic()
+    history = fit(trained, dataset, recipe, run)
+    seconds = time.monotonic() - started
+    model.set_weights(trained.get_weights())
+    model.compile(loss="categorical_crossentropy", metrics=["accuracy"])
+    model.save(run.model)
+    evaluation = evaluate(model, dataset, "test", recipe)
+    neighbour = nearest_neighbour_accuracy(model, dataset, recipe)
+    keras_vit.export_saved_model(model, run.export, labels=dataset.class_names)
+    samples = write_samples(dataset, run)
+    add_result(
+        run,
+        class_names=dataset.class_names,
+        test_accuracy=evaluation.accuracy,
+        test_loss=evaluation.loss,
+        test_images=len(evaluation.labels),
+        nearest_neighbour_accuracy=neighbour,
+        seconds_of_training=round(seconds, 1),
+    )
+    write_report(run, recipe, history, evaluation, neighbour, model)
+    predict_elsewhere(run, samples)
+    return run, evaluation
+
+
+def start(recipe):
+    """Makes a process repeatable: seeds every generator and lets TensorFlow use deterministic kernels only."""
+    keras.utils.set_random_seed(recipe.seed)
+    tf.config.experimental.enable_op_determinism()
+    keras.config.set_dtype_policy(recipe.fit.precision)
+
+
+def build_model(recipe, classes, classifier_activation="softmax"):
+    """The model of a recipe: pixels from 0 to 255 in, probabilities out, or logits if the activation is `None`."""
+    try:
+        return keras_vit.ViT(
+            recipe.model.config,
+            input_shape=recipe.model.input_shape,
+            classes=classes,
+            classifier_activation=classifier_activation,
+            include_preprocessing=True,
+            name=recipe.name,
+        )
+    except ValueError as error:
+        raise InputError(f"model: {error}") from None
+
+
+def fit(model, dataset, recipe, run=None):
+    """Fits a model to the training images.
+
+    Args:
+        model: What `build_model` returned, ending with logits.
+        dataset: `training.data.Dataset`
+        recipe: `training.config.Recipe`
+        run: `training.runs.Run` to write history and checkpoints to, or `None` to write nothing.
+
+    Returns:
+        Keras's `History`.
+    """
+    decode = image_decoder(model)
+    training = batches(dataset, "train", decode, recipe, training=True)
+    validation = batches(dataset, "validation", decode, recipe) if "validation" in dataset.splits else None
+    model.compile(
+        optimizer=build_optimizer(recipe, model, steps_per_epoch=training.cardinality().numpy()),
+        loss=keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=recipe.fit.label_smoothing),
+        metrics=["accuracy"],
+        jit_compile=recipe.fit.jit_compile,
+    )
+    return model.fit(
+        training,
+        shuffle=False,  # The data set shuffles itself.
+        validation_data=validation,
+        epochs=recipe.fit.epochs,
+        callbacks=_callbacks(run, validation is not None),
+        verbose=1 if sys.stdout.isatty() else 2,
+    )
+
+
+def _callbacks(run, has_validation):
+    if run is None:
+        return []
+    watched = "val_accuracy" if has_validation else "accuracy"
+    return [
+        keras.callbacks.CSVLogger(run.history),
+        keras.callbacks.TensorBoard(run.tensorboard),
+        keras.callbacks.ModelCheckpoint(run.checkpoints / "last.weights.h5", save_weights_only=True),
+        keras.callbacks.ModelCheckpoint(
+            run.checkpoints / "best.weights.h5", monitor=watched, save_best_only=True, save_weights_only=True
+        ),
+    ]
+
+
+def write_samples(dataset, run):
+    """Writes a test image of each of some classes as it came, named after its class; returns their paths."""
+    first = {}
+    for example in dataset.splits["test"].as_numpy_iterator():
+        first.setdefault(dataset.class_names[example["label"]], example["image"])
+        if len(first) == min(NUM_SAMPLES, len(dataset.class_names)):
+            break
+    paths = []
+    for label, image in sorted(first.items()):
+        suffix = PIL.Image.open(io.BytesIO(image)).format.lower()
+        paths.append(run.samples / f"{re.sub(r'[^-_.a-zA-Z0-9]+', '_', label)}.{suffix}")
+        paths[-1].write_bytes(image)
+    return paths
+
+
+def predict_elsewhere(run, samples):
+    """Loads the SavedModel in another process, as a server would, and predicts held-out images with it."""
+    print("\nHeld-out images, predicted by the SavedModel in a process of its own:")
+    command = [sys.executable, "-m", "training", "predict", str(run.export), *map(str, samples), "--top", "1"]
+    subprocess.run(command, check=True)
