@@ -92,7 +92,6 @@ class Fit:
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
         "float32", description="of the computation; weights are float32 always"
     )
-    jit_compile: bool = Field(False, description="compile the training step with XLA")
 
 
 @_section

@@ -105,7 +105,6 @@ def fit(model, dataset, recipe, run=None):
         optimizer=build_optimizer(recipe, model, steps_per_epoch=training.cardinality().numpy()),
         loss=keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=recipe.fit.label_smoothing),
         metrics=["accuracy"],
-        jit_compile=recipe.fit.jit_compile,
     )
     return model.fit(
         training,

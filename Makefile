@@ -1,0 +1,44 @@
+# make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
+# make test:  set-up included, lints and runs the test suite.
+
+.PHONY: train test lint accuracy models clean
+
+# What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
+RECIPE ?= digits
+ARGS ?=
+
+# The first Python from 3.11 to 3.13 that can make virtual environments.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
+	&& echo $$python && break; done)
+
+train: .venv/training.installed
+	.venv/bin/python -m training train $(RECIPE) $(ARGS)
+
+test: lint
+	KERAS_BACKEND=tensorflow .venv/bin/python -m pytest -n 2
+	KERAS_BACKEND=jax .venv/bin/python -m pytest -n 2 --ignore=tests/training
+
+lint: .venv/test.installed
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+# Mean test accuracy on the digits over three seeds, at least 97 %.
+accuracy: .venv/training.installed
+	.venv/bin/python -m benchmarks.accuracy
+
+# The README's table of models.
+models: .venv/training.installed
+	.venv/bin/python -m benchmarks.models
+
+.venv/%.installed: setup.cfg pyproject.toml | .venv/bin/python
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	touch $@
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "No Python from 3.11 to 3.13 with the venv module was found. Install one" \
+		"(on Debian and Ubuntu: apt install python3 python3-venv), or name it: make PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+clean:
+	rm -rf .venv

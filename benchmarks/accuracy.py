@@ -1,0 +1,35 @@
+"""Trains the digits recipe with three seeds and checks their mean test accuracy.
+
+Command: make accuracy
+"""
+
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+SEEDS = (0, 1, 2)
+AT_LEAST = 0.97
+
+
+def main():
+    """Prints what each seed reached and their mean; returns the process's exit status."""
+    results = []
+    for seed in SEEDS:
+        with tempfile.TemporaryDirectory() as runs:
+            command = [sys.executable, "-m", "training", "train", "digits", f"seed={seed}", "--runs", runs]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            [recipe] = pathlib.Path(runs).glob("*/recipe.json")
+            results.append(json.loads(recipe.read_text())["result"])
+        accuracy, seconds = results[-1]["test_accuracy"], results[-1]["seconds_of_training"]
+        print(f"seed {seed}: test accuracy {accuracy:.2%}, trained in {seconds:.0f} s", flush=True)
+    mean = statistics.mean(result["test_accuracy"] for result in results)
+    print(f"Mean test accuracy over {len(SEEDS)} seeds: {mean:.2%}; at least {AT_LEAST:.0%} is expected.")
+    print(f"A nearest-neighbour classifier on the same images: {results[0]['nearest_neighbour_accuracy']:.2%}.")
+    return 0 if mean >= AT_LEAST else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Recipes are typed, and every assignment is checked before any work starts."""
+
+import dataclasses
+
+import pytest
+
+from keras_vit.config import VARIANTS
+from training import recipes
+from training.config import Data, Fit, Model, Recipe, describe, from_dict, leaves, override, to_dict
+from training.errors import InputError
+
+DIGITS = recipes.load("digits")
+
+
+@pytest.mark.parametrize("name", recipes.NAMES)
+def test_recipe_survives_json(name):
+    recipe = recipes.load(name)
+    assert recipe.name == name
+    assert from_dict(to_dict(recipe)) == recipe
+
+
+def test_assignments_change_what_they_name_and_nothing_else():
+    changed = override(DIGITS, ["fit.epochs=7", "optimizer.clip_norm=none", "augment.flip=true", "seed=3"])
+    assert changed.fit.epochs == 7
+    assert changed.optimizer.clip_norm is None
+    assert changed.augment.flip is True
+    assert changed.seed == 3
+    before, after = dict(leaves(to_dict(DIGITS))), dict(leaves(to_dict(changed)))
+    assert {name for name in before if before[name] != after[name]} == {
+        "fit.epochs",
+        "optimizer.clip_norm",
+        "augment.flip",
+        "seed",
+    }
+
+
+def test_a_variant_by_name_and_then_a_field_of_it():
+    changed = override(DIGITS, ["model.config=S/16", "model.config.drop_path_rate=0.1", "model.input_shape=64,96,3"])
+    assert changed.model.config == dataclasses.replace(VARIANTS["S/16"], drop_path_rate=0.1)
+    assert changed.model.input_shape == (64, 96, 3)
+
+
+def test_number_stays_text_where_text_is_meant():
+    assert override(DIGITS, ["data.directory=2024"]).data.directory == "2024"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("fit.bach_size=3", "fit.batch_size"),
+        ("bach_size=3", "fit.batch_size"),
+        ("model.config.hiden_dim=3", "model.config.hidden_dim"),
+        ("optimiser.learning_rate=1", "optimizer.learning_rate"),
+        ("fit.epochs", "section.field=value"),
+        ("fit=3", "fit.<field>"),
+        ("fit.epochs=many", "valid integer"),
+        ("fit.epochs=2.5", "fractional"),
+        ("fit.epochs=0", "greater than 0"),
+        ("fit.label_smoothing=1", "less than 1"),
+        ("optimizer.learning_rate=nan", "valid number"),
+        ("fit.precision=float8", "'mixed_bfloat16'"),
+        ("augment.flip=maybe", "valid boolean"),
+        ("model.input_shape=8,8", "input_shape"),
+        ("model.input_shape=8,8,2", "1 or 3"),
+        ("model.config=B/61", "'B/16'"),
+        ("model.config.hidden_dim=65", "multiple of num_heads"),
+        ("model.config.pooling=map", "'token', 'avg', None"),
+        ("seed=-1", "greater than or equal to 0"),
+    ],
+)
+def test_wrong_assignments_are_refused_with_what_is_right(assignment, expected):
+    with pytest.raises(InputError, match=r"(?s).*") as error:
+        override(DIGITS, [assignment])
+    assert expected in str(error.value)
+
+
+def test_every_wrong_value_is_named_at_once():
+    with pytest.raises(InputError) as error:
+        override(DIGITS, ["fit.epochs=0", "seed=x"])
+    assert "fit.epochs" in str(error.value)
+    assert "seed" in str(error.value)
+
+
+def test_names_that_a_file_has_too_many_are_refused():
+    fields = to_dict(DIGITS)
+    fields["model"]["config"]["hiden_dim"] = 3
+    with pytest.raises(InputError, match=r"model\.config\.hiden_dim.*model\.config\.hidden_dim"):
+        from_dict(fields)
+
+
+def test_impossible_recipes_cannot_be_written_in_python_either():
+    with pytest.raises(ValueError, match="epochs"):
+        Recipe(name="x", model=Model(config="Ti/16"), data=Data(dataset="digits"), fit=Fit(epochs=0, batch_size=1))
+
+
+def test_every_field_outside_the_architecture_says_what_it_means():
+    lines = [line for line in describe(DIGITS).splitlines() if not line.startswith("model.config.")]
+    assert len(lines) > 20
+    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+
+
+def test_unknown_recipe_lists_those_there_are(tmp_path):
+    with pytest.raises(InputError, match=r"Did you mean digits\?.*cifar10, digits, folder"):
+        recipes.load("digit")
+    broken = tmp_path / "recipe.json"
+    broken.write_text("{}")
+    with pytest.raises(InputError, match=r"not a recipe\.json"):
+        recipes.load(str(broken))

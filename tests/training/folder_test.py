@@ -1,0 +1,92 @@
+"""A directory of photographs, well or badly laid out."""
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from training.datasets.folder import read_folder
+from training.errors import InputError
+
+
+def write_image(path, size=(6, 5)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(abs(hash(path.name)) % 2**32).integers(0, 256, (*size, 3), "uint8")
+    PIL.Image.fromarray(pixels).save(path)
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    for name, count in {"cat": 10, "dog": 5, "eel": 1}.items():
+        for i in range(count):
+            write_image(tmp_path / "photographs" / name / f"{i}.{'png' if i % 2 else 'jpg'}")
+    return tmp_path / "photographs"
+
+
+def test_split_is_stratified_complete_and_disjoint(photographs):
+    folder = read_folder(photographs, test_fraction=0.2, validation_fraction=0.25)
+    assert folder.class_names == ("cat", "dog", "eel")
+    counts = {name: [label for _, label in images] for name, images in folder.splits.items()}
+    assert [counts["test"].count(label) for label in range(3)] == [2, 1, 0]
+    assert [counts["validation"].count(label) for label in range(3)] == [2, 1, 0]
+    assert [counts["train"].count(label) for label in range(3)] == [6, 3, 1]
+    paths = [path for images in folder.splits.values() for path, _ in images]
+    assert len(paths) == len(set(paths)) == 16
+    assert all(f"/{folder.class_names[label]}/" in path for images in folder.splits.values() for path, label in images)
+
+
+def test_split_is_the_same_wherever_the_directory_lies(photographs, tmp_path):
+    first = read_folder(photographs, 0.2, 0.25)
+    moved = photographs.rename(tmp_path / "elsewhere")
+    second = read_folder(moved, 0.2, 0.25)
+
+    def names(folder):
+        return {split: [path.split("/")[-2:] for path, _ in images] for split, images in folder.splits.items()}
+
+    assert names(first) == names(second)
+
+
+def test_unreadable_images_are_skipped_by_name(photographs):
+    (photographs / "cat" / "broken.jpg").write_bytes((photographs / "cat" / "0.jpg").read_bytes()[:200])
+    (photographs / "cat" / "text.png").write_text("no image")
+    (photographs / "dog" / "empty.png").write_bytes(b"")
+    (photographs / "dog" / "phone.heic").write_bytes(b"....ftypheic")
+    (photographs / "dog" / "notes.txt").write_text("not meant as an image")
+    (photographs / "dog" / ".hidden.png").write_text("a thumbnail cache")
+    folder = read_folder(photographs, 0.2, 0)
+    skipped = {path.rpartition("/")[2]: problem for path, problem in folder.skipped.items()}
+    assert set(skipped) == {"broken.jpg", "text.png", "empty.png", "phone.heic"}
+    assert skipped["empty.png"] == "empty file"
+    assert "convert it to JPEG or PNG" in skipped["phone.heic"]
+    assert all(skipped.values())
+    assert sum(map(len, folder.splits.values())) == 16
+
+
+def test_a_directory_that_is_split_already_keeps_its_splits(tmp_path):
+    for split, count in {"train": 8, "val": 2}.items():
+        for name in ("cat", "dog"):
+            for i in range(count):
+                write_image(tmp_path / split / name / f"{i}.png")
+    folder = read_folder(tmp_path, test_fraction=0.25, validation_fraction=0.5)
+    assert folder.class_names == ("cat", "dog")
+    assert {split: len(images) for split, images in folder.splits.items()} == {"train": 12, "test": 4, "validation": 4}
+    assert all("/val/" in path for path, _ in folder.splits["validation"])
+    assert all("/train/" in path for path, _ in folder.splits["train"] + folder.splits["test"])
+    write_image(tmp_path / "val" / "eel" / "1.png")
+    with pytest.raises(InputError, match="eel"):
+        read_folder(tmp_path, 0.25, 0.5)
+
+
+def test_what_is_no_such_directory_is_refused_with_what_is_expected(tmp_path):
+    with pytest.raises(InputError, match=r"needs data\.directory"):
+        read_folder(None, 0.2, 0.1)
+    with pytest.raises(InputError, match=r"is not a directory.*cat/1\.jpg"):
+        read_folder(tmp_path / "absent", 0.2, 0.1)
+    with pytest.raises(InputError, match=r"no readable images.*cat/1\.jpg"):
+        read_folder(tmp_path, 0.2, 0.1)
+    write_image(tmp_path / "1.png")
+    with pytest.raises(InputError, match=r"1 images.*no class folders.*cat/1\.jpg"):
+        read_folder(tmp_path, 0.2, 0.1)
+    write_image(tmp_path / "cat" / "1.png")
+    (tmp_path / "dog").mkdir()
+    with pytest.raises(InputError, match=r"one class only, 'cat'"):
+        read_folder(tmp_path, 0.2, 0.1)

@@ -1,0 +1,106 @@
+"""The command line, as a person types it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from training.__main__ import main
+
+
+def run_program(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "training", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        check=False,
+    )
+
+
+def test_wrong_assignment_is_refused_before_any_work(tmp_path):
+    result = run_program("train", "digits", "fit.bach_size=3", "--runs", tmp_path / "runs")
+    assert result.returncode == 2
+    assert "fit.batch_size" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_another_backend_is_refused(tmp_path):
+    result = run_program("train", KERAS_BACKEND="jax")
+    assert result.returncode == 2
+    assert "KERAS_BACKEND=tensorflow" in result.stderr
+
+
+def test_show_prints_the_recipe_as_changed(capsys):
+    assert not main(["train", "fit.epochs=7", "--show"])
+    assert "fit.epochs=7 " in capsys.readouterr().out
+
+
+def test_predict_names_classes_and_refuses_what_is_no_image(brief_run, tmp_path, capsys):
+    run, _, _ = brief_run
+    images = sorted(run.samples.iterdir())
+    assert main(["predict", str(run.folder), *map(str, images), "--top", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [str(image) for image in images]
+    assert all(line.count("%") == 3 for line in lines)
+    text = tmp_path / "notes.txt"
+    text.write_text("no image")
+    assert main(["predict", str(run.export), str(text), str(images[0]), str(tmp_path), str(tmp_path / "absent")]) == 1
+    output = capsys.readouterr().out.splitlines()
+    assert output[0] == f"{text}: is not an image that can be decoded (JPEG, PNG, GIF or BMP)"
+    assert output[1].startswith(f"{images[0]}: ")
+    assert output[1].count("%") == 5
+    assert "directory" in output[2]
+    assert "No such file" in output[3]
+
+
+def test_predict_needs_neither_keras_nor_the_package(brief_run):
+    run, _, _ = brief_run
+    code = (
+        "import sys; from training.__main__ import main; main(sys.argv[1:]); "
+        "assert not {'keras', 'keras_vit'} & set(sys.modules), 'imported'"
+    )
+    image = next(run.samples.iterdir())
+    subprocess.run([sys.executable, "-c", code, "predict", str(run.export), str(image)], check=True)
+
+
+def test_predict_refuses_what_is_no_model(tmp_path, brief_run, capsys):
+    run, _, _ = brief_run
+    assert main(["predict", str(tmp_path), "image.png"]) == 2
+    assert main(["predict", str(run.model), "image.png"]) == 2
+    assert "python -m training export" in capsys.readouterr().err
+
+
+def test_evaluate_repeats_the_runs_accuracy(brief_run, capsys):
+    run, evaluation, _ = brief_run
+    assert not main(["evaluate", str(run.folder)])
+    assert f"Test {evaluation}" in capsys.readouterr().out
+    assert main(["evaluate", str(run.folder / "absent")]) == 2
+
+
+def test_export_writes_the_next_version(brief_run, tmp_path, capsys):
+    run, _, _ = brief_run
+    assert not main(["export", str(run.folder), "--path", str(tmp_path / "served")])
+    assert not main(["export", str(run.model), "--path", str(tmp_path / "served")])
+    assert (tmp_path / "served" / "2" / "saved_model.pb").is_file()
+    assert main(["export", str(run.folder), "--path", str(tmp_path / "served"), "--version", "2"]) == 2
+    assert "exists" in capsys.readouterr().err
+    names = tmp_path / "names.txt"
+    names.write_text("one\ntwo\n")
+    assert main(["export", str(run.folder), "--path", str(tmp_path / "named"), "--labels", str(names)]) == 2
+    assert "10 classes" in capsys.readouterr().err
+    names.write_text("".join(f"digit {i}\n" for i in range(10)))
+    assert not main(["export", str(run.folder), "--path", str(tmp_path / "named"), "--labels", str(names)])
+    capsys.readouterr()
+    main(["predict", str(tmp_path / "named"), str(next(run.samples.iterdir())), "--top", "1"])
+    assert ": digit " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "predict", "export"])
+def test_every_command_explains_itself(command, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main([command, "--help"])
+    assert exit_.value.code == 0
+    assert "usage: python -m training" in capsys.readouterr().out
