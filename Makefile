@@ -16,8 +16,8 @@ train: .venv/training.installed
 	.venv/bin/python -m training train $(RECIPE) $(ARGS)
 
 test: lint
-	KERAS_BACKEND=tensorflow .venv/bin/python -m pytest -n 2
-	KERAS_BACKEND=jax .venv/bin/python -m pytest -n 2 --ignore=tests/training
+	KERAS_BACKEND=tensorflow .venv/bin/python -m pytest -n 2 --dist loadfile
+	KERAS_BACKEND=jax .venv/bin/python -m pytest -n 2 --dist loadfile --ignore=tests/training
 
 lint: .venv/test.installed
 	.venv/bin/ruff check .

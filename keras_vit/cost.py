@@ -76,13 +76,14 @@ def profile(model, input_shape=None):
     >>> print(f"{cost.parameters:,} parameters, {cost.macs / 1e9:.3f} GMACs")
     5,717,416 parameters, 1.254 GMACs
     """
-    shape = model.input_shape[1:] if input_shape is None else tuple(input_shape)
+    function = _functional(model)
+    shape = function.input_shape[1:] if input_shape is None else tuple(input_shape)
     if None in shape:
         raise ValueError(
-            f"The model takes images of shape {model.input_shape[1:]}: MACs depend on their size, so give input_shape, "
-            f"for example profile(model, input_shape=(224, 224, 3))."
+            f"The model takes images of shape {function.input_shape[1:]}: MACs depend on their size, so give "
+            f"input_shape, for example profile(model, input_shape=(224, 224, 3))."
         )
-    layers = tuple(_layer_costs(model, (1, *shape)))
+    layers = tuple(_layer_costs(function, (1, *shape), set()))
     return Profile(
         parameters=sum(math.prod(weight.shape) for weight in model.weights),
         macs=sum(cost.macs for cost in layers),
@@ -90,29 +91,46 @@ def profile(model, input_shape=None):
     )
 
 
-def _layer_costs(model, input_shape):
+def _functional(model):
+    if isinstance(model, keras.Sequential) and model.built:
+        return keras.Model(model.inputs[0], model.outputs[0])
     if not isinstance(model, keras.Model) or not hasattr(model, "operations"):
         raise TypeError(f"profile needs a functional keras.Model. Received: {model!r}")
-    layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
-    shapes = _tensor_shapes(model, layers, input_shape)
-    for layer in layers:
-        layer_shapes = [shapes[id(tensor)] for tensor in keras.tree.flatten(layer.input)]
-        output_shape = shapes[id(keras.tree.flatten(layer.output)[0])]
-        if hasattr(layer, "operations"):
-            yield from _layer_costs(layer, layer_shapes[0])
-        else:
-            parameters = sum(math.prod(weight.shape) for weight in layer.weights)
-            yield LayerCost(
-                layer.name, (None, *output_shape[1:]), parameters, _macs(layer, layer_shapes[0], output_shape)
-            )
+    return model
 
 
-def _tensor_shapes(model, layers, input_shape):
-    """Shapes of all tensors between the layers of a functional model, by id, for one input shape."""
-    tensors = [tensor for layer in layers for tensor in keras.tree.flatten([layer.input, layer.output])]
-    probe = keras.Model(model.inputs, tensors)
-    shapes = probe.compute_output_shape(input_shape)
-    return {id(tensor): tuple(shape) for tensor, shape in zip(tensors, shapes, strict=True)}
+def _layer_costs(model, input_shape, counted):
+    """One `LayerCost` for each call of a layer; `counted` collects the layers whose weights have been counted."""
+    costs = []
+
+    def note_costs(layer):
+        def output_spec(*inputs, **arguments):
+            outputs = layer.compute_output_spec(*inputs, **arguments)
+            if isinstance(layer, keras.Model):
+                costs.extend(_layer_costs(_functional(layer), tuple(inputs[0].shape), counted))
+            elif isinstance(layer, keras.layers.Layer):
+                costs.append(_layer_cost(layer, inputs, outputs, counted))
+            return outputs
+
+        return output_spec
+
+    # What Keras's own `compute_output_spec` does, with an eye on every call. A layer's `input` and `output` would not
+    # do: those of a nested or shared layer belong to another graph.
+    model._run_through_graph(keras.KerasTensor(input_shape, model.inputs[0].dtype), operation_fn=note_costs)
+    return costs
+
+
+def _layer_cost(layer, inputs, outputs, counted):
+    weights = [] if id(layer) in counted else layer.weights
+    counted.add(id(layer))
+    input_shape = tuple(keras.tree.flatten(inputs)[0].shape)
+    output_shape = tuple(keras.tree.flatten(outputs)[0].shape)
+    return LayerCost(
+        name=layer.name,
+        output_shape=(None, *output_shape[1:]),
+        parameters=sum(math.prod(weight.shape) for weight in weights),
+        macs=_macs(layer, input_shape, output_shape),
+    )
 
 
 def _macs(layer, input_shape, output_shape):

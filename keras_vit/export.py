@@ -44,6 +44,13 @@ def export_saved_model(model, path, labels=None, version=1, overwrite=False, top
         FileExistsError: If the version exists and `overwrite` is `False`.
         RuntimeError: If Keras does not run on the TensorFlow backend.
         ValueError: If the model is not a classifier, its input size is not fixed, or the labels do not fit.
+
+    Example:
+
+    >>> import keras_vit
+    >>> model = keras_vit.ViTTi16(weights="pets.weights.h5", classes=3)  # doctest: +SKIP
+    >>> keras_vit.export_saved_model(model, "models/pets", labels=["ant", "bee", "cat"])  # doctest: +SKIP
+    PosixPath('models/pets/1')
     """
     if keras.backend.backend() != "tensorflow":
         raise RuntimeError(
@@ -235,8 +242,8 @@ def _exif_orientation(image_bytes):
     last = tf.size(head, tf.int64) - 1
 
     def number(position, num_bytes, little_endian=False):
-        weights = tf.constant([256**i for i in reversed(range(num_bytes))], tf.int64)
-        weights = tf.where(little_endian, weights[::-1], weights)
+        powers = [256**i for i in range(num_bytes)]
+        weights = tf.where(little_endian, tf.constant(powers, tf.int64), tf.constant(powers[::-1], tf.int64))
         positions = position[..., None] + tf.range(num_bytes, dtype=tf.int64)
         # A damaged file may point anywhere: the last byte answers for all that are not there.
         return tf.reduce_sum(tf.gather(head, tf.minimum(positions, last)) * weights, axis=-1)

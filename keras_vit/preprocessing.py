@@ -60,7 +60,7 @@ class Preprocessing(keras.layers.Layer):
         normalize=False,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(**{"dtype": "float32", **kwargs})
         if interpolation not in ("bilinear", "bicubic"):
             raise ValueError(f"interpolation must be 'bilinear' or 'bicubic'. Received: {interpolation!r}")
         if np.any(np.asarray(std) <= 0):
@@ -76,7 +76,9 @@ class Preprocessing(keras.layers.Layer):
         self.built = True
 
     def call(self, images):
-        return normalize_pixels(images, self.mean, self.std) if self.normalize else images
+        if not self.normalize:
+            return images
+        return ops.cast(normalize_pixels(images, self.mean, self.std), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -44,7 +44,7 @@ def _parser():
 
     predict = commands.add_parser("predict", help="name what images show")
     predict.add_argument("source", metavar="RUN_OR_MODEL", help="a run's folder, or a SavedModel")
-    predict.add_argument("images", nargs="+", metavar="IMAGE", help="a JPEG, PNG, GIF or BMP file")
+    predict.add_argument("images", nargs="+", metavar="IMAGE", help="a JPEG, PNG, GIF, BMP or WebP file")
     predict.add_argument("--top", type=int, default=5, metavar="N", help="classes to print (default: 5)")
     predict.set_defaults(command=_predict)
 

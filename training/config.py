@@ -165,7 +165,7 @@ def leaves(fields, prefix=""):
 
 def describe(recipe):
     """The recipe as lines `section.field=value`, each with what it means."""
-    rows = [(f"{name}={_text(value)}", _description(name)) for name, value in leaves(to_dict(recipe))]
+    rows = [(f"{name}={as_text(value)}", _description(name)) for name, value in leaves(to_dict(recipe))]
     width = max(len(assignment) for assignment, _ in rows)
     return "\n".join(f"{assignment:<{width}}  {description}".rstrip() for assignment, description in rows)
 
@@ -188,8 +188,9 @@ def _value(text):
         return [_value(part) for part in text.split(",")] if "," in text else text
 
 
-def _text(value):
-    return ",".join(map(_text, value)) if isinstance(value, list) else "none" if value is None else str(value)
+def as_text(value):
+    """A value as it is written in an assignment."""
+    return ",".join(map(as_text, value)) if isinstance(value, list) else "none" if value is None else str(value)
 
 
 def _check_names(fields, section, prefix=""):

@@ -46,7 +46,7 @@ class Evaluation:
     def __str__(self):
         right = (self.predictions == self.labels).sum()
         return (
-            f"accuracy {self.accuracy:.2%} ({right} of {len(self.labels)} images), cross-entropy {self.loss:.4f} nats"
+            f"accuracy {self.accuracy:.2%} ({right} of {len(self.labels)} images), cross-entropy {self.loss:z.4f} nats"
         )
 
 

@@ -1,4 +1,4 @@
-"""Image files in, classes out, through a SavedModel alone: neither Keras nor keras_vit is imported here."""
+"""Image files in, classes out, through a SavedModel and TensorFlow alone: keras_vit is not imported here."""
 
 import pathlib
 
@@ -12,7 +12,7 @@ def predict(source, paths, top=5):
 
     Args:
         source: A run's folder, a folder of exported versions (the highest is taken), or a SavedModel.
-        paths: Paths of JPEG, PNG, GIF or BMP files.
+        paths: Paths of JPEG, PNG, GIF, BMP or WebP files.
         top: How many classes to print, at most as many as the SavedModel returns.
 
     Returns:
@@ -31,7 +31,7 @@ def predict(source, paths, top=5):
             print(f"{path}: cannot be read: {error.strerror}")
         except tf.errors.InvalidArgumentError:
             unreadable += 1
-            print(f"{path}: is not an image that can be decoded (JPEG, PNG, GIF or BMP)")
+            print(f"{path}: is not an image that can be decoded (JPEG, PNG, GIF, BMP or WebP)")
         else:
             labels, scores = outputs["labels"].numpy()[0][:top], outputs["scores"].numpy()[0][:top]
             classes = (f"{label.decode()} {score:.1%}" for label, score in zip(labels, scores, strict=True))

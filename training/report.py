@@ -13,7 +13,7 @@ from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 
 import keras_vit
-from training.config import leaves, to_dict
+from training.config import as_text, leaves, to_dict
 
 NUM_MISTAKES = 15
 _TEMPLATE = pathlib.Path(__file__).with_name("report_template.html")
@@ -53,8 +53,7 @@ def write_report(run, recipe, history, evaluation, neighbour, model):
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in judge(evaluation, neighbour)),
         numbers=_numbers(evaluation, neighbour, model, facts),
         curves=_image(run, "curves", _curves_in_words(history.history)),
-        label_smoothing=recipe.fit.label_smoothing,
-        least_loss=f"{least_loss:z.3f}",
+        least_loss=f"Label smoothing keeps this loss above {least_loss:.3f} nats." if least_loss else "",
         mistakes=_image(run, "mistakes", _mistakes_in_words(evaluation)),
         confusion_matrix=_image(run, "confusion_matrix", "Counts of test images by true and predicted class."),
         num_classes=num_classes,
@@ -81,8 +80,9 @@ def judge(evaluation, neighbour):
     low, high = wilson_interval(right, total)
     commonest = np.bincount(evaluation.labels).max() / total
     yield (
-        f"{right:,} of {total:,} held-out test images are classified right (95% Wilson interval: {low:.2%} to {high:.2%}). "
-        f"Always naming their commonest class would be right for {commonest:.2%}."
+        f"{right:,} of {total:,} held-out test images are classified right, which is {evaluation.accuracy:.2%} "
+        f"(95% Wilson interval: {low:.2%} to {high:.2%}). Always naming their commonest class would be right for "
+        f"{commonest:.2%}."
     )
     if neighbour is None:
         return
@@ -225,7 +225,7 @@ def _numbers(evaluation, neighbour, model, facts):
     duration = datetime.timedelta(seconds=round(facts["result"]["seconds_of_training"]))
     numbers = [
         ("Test accuracy", f"{evaluation.accuracy:.2%}", interval),
-        ("Cross-entropy", f"{evaluation.loss:z.4f}", "nats, on the test images"),
+        ("Cross-entropy", f"{evaluation.loss:z.4f}", "nats, on the test images, without smoothing"),
         ("Training time", duration, "hours:minutes:seconds"),
         ("Parameters", f"{cost.parameters / 1e6:,.2f} M", f"{cost.parameters:,}"),
         ("Multiply-accumulates", f"{cost.macs / 1e6:,.2f} M", f"{cost.macs:,} for one image"),
@@ -284,12 +284,7 @@ def _provenance(facts):
 
 
 def _rows(pairs):
-    return "\n".join(f"<tr><th scope=row>{escape(name)}<td>{escape(_text(value))}" for name, value in pairs)
-
-
-def _text(value):
-    """A recipe's value as the command line takes it."""
-    return ",".join(map(_text, value)) if isinstance(value, list) else "none" if value is None else str(value)
+    return "\n".join(f"<tr><th scope=row>{escape(name)}<td>{escape(as_text(value))}" for name, value in pairs)
 
 
 def _counts(evaluation):

@@ -13,7 +13,23 @@ import sys
 from training.config import to_dict
 from training.errors import InputError
 
-_PACKAGES = ("keras-vit-applications", "keras", "tensorflow", "tensorflow-datasets", "numpy", "scikit-learn")
+_PACKAGES = (
+    "keras-vit-applications",
+    "keras",
+    "tensorflow",
+    "tensorflow-datasets",
+    "numpy",
+    "scikit-learn",
+    "matplotlib",
+)
+    "keras-vit-applications",
+    "keras",
+    "tensorflow",
+    "tensorflow-datasets",
+    "numpy",
+    "scikit-learn",
+    "matplotlib",
+)
 
 
 @dataclasses.dataclass(frozen=True)

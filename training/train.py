@@ -44,7 +44,6 @@ def train(recipe, runs="runs"):
     history = fit(trained, dataset, recipe, run)
     seconds = time.monotonic() - started
     model.set_weights(trained.get_weights())
-    model.compile(loss="categorical_crossentropy", metrics=["accuracy"])
     model.save(run.model)
     evaluation = evaluate(model, dataset, "test", recipe)
     neighbour = nearest_neighbour_accuracy(model, dataset, recipe)

@@ -32,7 +32,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     Example:
 
     >>> import keras, keras_vit
-    >>> keras_vit.layers.MultiHeadSelfAttention(num_heads=3)(keras.ops.ones((2, 7, 12))).shape
+    >>> tuple(keras_vit.layers.MultiHeadSelfAttention(num_heads=3)(keras.ops.ones((2, 7, 12))).shape)
     (2, 7, 12)
     """
 

@@ -22,7 +22,7 @@ class AverageTokenPooling(keras.layers.Layer):
     Example:
 
     >>> import keras, keras_vit
-    >>> keras_vit.layers.AverageTokenPooling(num_prefix_tokens=1)(keras.ops.ones((2, 7, 12))).shape
+    >>> tuple(keras_vit.layers.AverageTokenPooling(num_prefix_tokens=1)(keras.ops.ones((2, 7, 12))).shape)
     (2, 12)
     """
 

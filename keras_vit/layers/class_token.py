@@ -19,7 +19,7 @@ class ClassToken(keras.layers.Layer):
     Example:
 
     >>> import keras, keras_vit
-    >>> keras_vit.layers.ClassToken()(keras.ops.ones((2, 6, 8))).shape
+    >>> tuple(keras_vit.layers.ClassToken()(keras.ops.ones((2, 6, 8))).shape)
     (2, 7, 8)
     """
 

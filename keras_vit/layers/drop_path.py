@@ -27,7 +27,7 @@ class DropPath(keras.layers.Layer):
     Example:
 
     >>> import keras, keras_vit
-    >>> keras_vit.layers.DropPath(rate=0.5)(keras.ops.ones((2, 7, 12)), training=True).shape
+    >>> tuple(keras_vit.layers.DropPath(rate=0.5)(keras.ops.ones((2, 7, 12)), training=True).shape)
     (2, 7, 12)
     """
 

@@ -33,7 +33,7 @@ class EncoderBlock(keras.layers.Layer):
     Example:
 
     >>> import keras, keras_vit
-    >>> keras_vit.layers.EncoderBlock(num_heads=3, mlp_dim=32)(keras.ops.ones((2, 7, 12))).shape
+    >>> tuple(keras_vit.layers.EncoderBlock(num_heads=3, mlp_dim=32)(keras.ops.ones((2, 7, 12))).shape)
     (2, 7, 12)
     """
 

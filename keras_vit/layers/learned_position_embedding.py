@@ -36,9 +36,9 @@ class LearnedPositionEmbedding(keras.layers.Layer):
 
     >>> import keras, keras_vit
     >>> layer = keras_vit.layers.LearnedPositionEmbedding(grid_size=(2, 3), num_prefix_rows=1)
-    >>> layer(keras.ops.zeros((5, 7, 8))).shape
+    >>> tuple(layer(keras.ops.zeros((5, 7, 8))).shape)
     (5, 7, 8)
-    >>> layer(keras.ops.zeros((5, 21, 8)), patches=keras.ops.zeros((5, 4, 5, 8))).shape
+    >>> tuple(layer(keras.ops.zeros((5, 21, 8)), patches=keras.ops.zeros((5, 4, 5, 8))).shape)
     (5, 21, 8)
     """
 

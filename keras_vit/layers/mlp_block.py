@@ -45,7 +45,7 @@ class MlpBlock(keras.layers.Layer):
     Example:
 
     >>> import keras, keras_vit
-    >>> keras_vit.layers.MlpBlock(mlp_dim=32)(keras.ops.ones((2, 7, 12))).shape
+    >>> tuple(keras_vit.layers.MlpBlock(mlp_dim=32)(keras.ops.ones((2, 7, 12))).shape)
     (2, 7, 12)
     """
 

@@ -34,7 +34,7 @@ class PatchEmbedding(keras.layers.Layer):
     Example:
 
     >>> import keras, keras_vit
-    >>> keras_vit.layers.PatchEmbedding(hidden_dim=8, patch_size=4)(keras.ops.zeros((2, 12, 16, 3))).shape
+    >>> tuple(keras_vit.layers.PatchEmbedding(hidden_dim=8, patch_size=4)(keras.ops.zeros((2, 12, 16, 3))).shape)
     (2, 3, 4, 8)
     """
 

@@ -26,7 +26,7 @@ class SincosPositionEmbedding(keras.layers.Layer):
 
     >>> import keras, keras_vit
     >>> layer = keras_vit.layers.SincosPositionEmbedding()
-    >>> layer(keras.ops.zeros((5, 7, 8)), keras.ops.zeros((5, 2, 3, 8))).shape
+    >>> tuple(layer(keras.ops.zeros((5, 7, 8)), keras.ops.zeros((5, 2, 3, 8))).shape)
     (5, 7, 8)
     """
 

@@ -21,7 +21,7 @@ class TokenPooling(keras.layers.Layer):
     Example:
 
     >>> import keras, keras_vit
-    >>> keras_vit.layers.TokenPooling()(keras.ops.ones((2, 7, 12))).shape
+    >>> tuple(keras_vit.layers.TokenPooling()(keras.ops.ones((2, 7, 12))).shape)
     (2, 12)
     """
 

@@ -57,7 +57,7 @@ def test_number_stays_text_where_text_is_meant():
         ("fit.epochs=2.5", "fractional"),
         ("fit.epochs=0", "greater than 0"),
         ("fit.label_smoothing=1", "less than 1"),
-        ("optimizer.learning_rate=nan", "valid number"),
+        ("optimizer.learning_rate=nan", "finite number"),
         ("fit.precision=float8", "'mixed_bfloat16'"),
         ("augment.flip=maybe", "valid boolean"),
         ("model.input_shape=8,8", "input_shape"),

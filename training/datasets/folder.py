@@ -13,14 +13,15 @@ import concurrent.futures
 import dataclasses
 import hashlib
 import pathlib
+import re
 
 import tensorflow as tf
 
 from training.errors import InputError
 
-READABLE = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+READABLE = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 # Photographs that TensorFlow cannot decode. Files of any other kind are no photographs, and are passed over in silence.
-OTHER_IMAGES = (".webp", ".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".raw", ".psd")
+OTHER_IMAGES = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".raw", ".psd")
 _SPLIT_NAMES = {"train": "train", "test": "test", "val": "validation", "validation": "validation"}
 _LAYOUT = "Expected one folder for each class with its images inside: cat/1.jpg, cat/2.png, dog/a.jpeg ..."
 
@@ -135,7 +136,9 @@ def _problem(path):
     if path.suffix.lower() in OTHER_IMAGES:
         return f"{path.suffix} files cannot be decoded, convert it to JPEG or PNG"
     try:
-        tf.io.decode_image(path.read_bytes(), expand_animations=False)
-    except (OSError, tf.errors.InvalidArgumentError) as error:
-        return "empty file" if path.stat().st_size == 0 else str(error).partition(": ")[2].partition(" [Op:")[0]
+        tf.io.decode_image(path.read_bytes(), channels=3, expand_animations=False)
+    except OSError as error:
+        return error.strerror
+    except tf.errors.InvalidArgumentError as error:
+        return re.sub(r"^{{.*?}} | \[Op:.*\]$", "", error.message)
     return None

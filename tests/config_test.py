@@ -1,0 +1,149 @@
+import dataclasses
+import re
+
+import pytest
+
+from keras_vit import VARIANTS, ViTConfig
+from keras_vit.config import CHOICES, check_rate, get_variant
+
+TINY = {"patch_size": (4, 3), "hidden_dim": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20}
+# Known to the papers or the published weights, and not built yet.
+NOT_BUILT = {
+    "stem": "resnet",
+    "pooling": "map",
+    "class_token": 1,
+    "distillation_token": True,
+    "num_register_tokens": 4,
+    "norm_placement": "after_pooling",
+    "position_embedding": "relative",
+    "position_placement": "every_layer",
+    "layer_scale": 0.1,
+    "qk_norm": True,
+    "pre_norm": True,
+    "crop_to_patches": 1,
+    "mlp": "swiglu",
+}
+
+
+def test_defaults():
+    config = ViTConfig(**TINY)
+    assert config.pooling == "token"
+    assert config.position_embedding == "learned_1d"
+    assert config.mlp == "gelu_tanh"
+    assert config.layer_norm_epsilon == 1e-6
+    assert config.representation_dim is None
+    assert config.head_bias == config.dropout_rate == config.attention_dropout_rate == config.drop_path_rate == 0
+
+
+def test_is_frozen_and_hashable():
+    config = ViTConfig(**TINY)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.hidden_dim = 24
+    assert len({config, ViTConfig(**TINY)}) == 1
+
+
+def test_patch_shape():
+    assert ViTConfig(**TINY).patch_shape == (4, 3)
+    assert ViTConfig(**{**TINY, "patch_size": 4}).patch_shape == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "class_token", "num_class_tokens"),
+    [
+        *(("token", None, 1), ("token", True, 1)),
+        *(("avg", None, 0), ("avg", True, 1), ("avg", False, 0)),
+        *((None, None, 1), (None, True, 1), (None, False, 0)),
+    ],
+)
+def test_class_token_follows_the_pooling(pooling, class_token, num_class_tokens):
+    config = ViTConfig(**TINY, pooling=pooling, class_token=class_token)
+    assert config.num_class_tokens == config.position_prefix_rows == num_class_tokens
+
+
+def test_position_prefix_rows():
+    assert ViTConfig(**TINY, num_position_prefix_rows=0).position_prefix_rows == 0
+    assert ViTConfig(**TINY, num_position_prefix_rows=1).position_prefix_rows == 1
+    for rows, pooling, limit in ((2, "token", 1), (-1, "token", 1), (1, "avg", 0)):
+        with pytest.raises(ValueError, match=f"None or from 0 to {limit}.*Received: {rows}"):
+            ViTConfig(**TINY, num_position_prefix_rows=rows, pooling=pooling)
+
+
+def test_replace():
+    config = ViTConfig(**TINY).replace(mlp_dim=24, pooling="avg")
+    assert config == ViTConfig(**{**TINY, "mlp_dim": 24}, pooling="avg")
+    with pytest.raises(ValueError, match="num_heads"):
+        config.replace(num_heads=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("hiden_dim", "hidden_dim"), ("drop_rate", "dropout_rate"), ("representation", "representation")]
+)
+def test_replace_refuses_an_unknown_name_and_offers_the_nearest(name, near):
+    with pytest.raises(TypeError, match=f"'{name}' is not a field of ViTConfig. Did you mean .*'{near}.*Fields: patch"):
+        ViTConfig(**TINY).replace(**{name: 1})
+
+
+def test_replace_refuses_a_name_like_no_other():
+    with pytest.raises(TypeError, match=r"'zzz' is not a field of ViTConfig. Fields: patch_size, hidden_dim"):
+        ViTConfig(**TINY).replace(zzz=1)
+
+
+@pytest.mark.parametrize("field", CHOICES)
+def test_what_is_not_built_is_refused_with_what_is(field):
+    value = NOT_BUILT[field]
+    available = ", ".join(map(repr, CHOICES[field]))
+    message = re.escape(f"{field}={value!r} is not available. Available: {available}")
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        ViTConfig(**TINY, **{field: value})
+
+
+def test_every_choice_is_accepted():
+    for field, choices in CHOICES.items():
+        for choice in choices:
+            pooling = {} if field == "pooling" else {"pooling": "avg"}
+            assert getattr(ViTConfig(**TINY, **{field: choice}, **pooling), field) is choice
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.0, "12", True, None])
+@pytest.mark.parametrize("field", ["patch_size", "hidden_dim", "num_layers", "num_heads", "mlp_dim"])
+def test_sizes_are_positive_integers(field, value):
+    with pytest.raises(ValueError, match=f"{field} must be a positive integer. Received: {value!r}"):
+        ViTConfig(**{**TINY, field: value})
+
+
+def test_other_impossible_values():
+    for changes, message in (
+        ({"num_heads": 5}, "hidden_dim must be a multiple of num_heads.*hidden_dim=12, num_heads=5"),
+        ({"patch_size": (4, 0)}, "patch_size must be a positive integer. Received: 0"),
+        ({"representation_dim": 0}, "representation_dim must be a positive integer"),
+        ({"layer_norm_epsilon": 0.0}, "layer_norm_epsilon must be positive. Received: 0.0"),
+        ({"position_embedding": "sincos_2d", "hidden_dim": 6}, "multiple of 4 and at least 8.*hidden_dim=6"),
+        ({"position_embedding": "sincos_2d", "hidden_dim": 4, "num_heads": 2}, "multiple of 4 and at least 8"),
+        ({"pooling": "token", "class_token": False}, "pooling='token' reads the class token"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ViTConfig(**{**TINY, **changes})
+
+
+@pytest.mark.parametrize("field", ["dropout_rate", "attention_dropout_rate", "drop_path_rate"])
+def test_rates(field):
+    for rate in (0, 0.0, 0.5, 0.999):
+        assert getattr(ViTConfig(**TINY, **{field: rate}), field) == rate
+        check_rate(field, rate)
+    for rate in (-0.1, 1.0, 2):
+        with pytest.raises(ValueError, match=f"{field} must be at least 0 and less than 1. Received: {rate}"):
+            ViTConfig(**TINY, **{field: rate})
+
+
+def test_unknown_variant():
+    for name, near in (("B16", "B/16"), ("ViT-B/16", "B/16"), ("l/16", "L/16"), ("B/17", "B/16")):
+        with pytest.raises(ValueError, match=f"'{name}' is not a published variant. Did you mean .*'{near}'"):
+            get_variant(name)
+    with pytest.raises(ValueError, match=r"'x' is not a published variant. Available: Ti/16, .*, G/14; or give"):
+        get_variant("x")
+
+
+def test_variants_are_named_after_their_patch():
+    for name, config in VARIANTS.items():
+        assert config.patch_size == int(name.split("/")[1])
+        assert get_variant(name) is config

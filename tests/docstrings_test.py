@@ -1,0 +1,78 @@
+"""Everything public says what it takes, what it returns, and shows an example."""
+
+import inspect
+
+import keras
+import pytest
+
+import keras_vit
+
+PUBLIC = {name: getattr(keras_vit, name) for name in keras_vit.__all__}
+# Written by one template: `ViT` explains the arguments, and an example of each would build 17 large models.
+VARIANT_FUNCTIONS = {name for name in keras_vit.models.__all__ if name != "ViT"}
+LAYERS = {name: getattr(keras_vit.layers, name) for name in keras_vit.layers.__all__} | {
+    name: value for name, value in PUBLIC.items() if inspect.isclass(value) and issubclass(value, keras.layers.Layer)
+}
+FUNCTIONS = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
+
+
+def _sections(documentation):
+    """{title: lines} of the sections of a docstring."""
+    sections, title = {}, None
+    for line in inspect.cleandoc(documentation).splitlines():
+        if line.endswith(":") and not line.startswith(" ") and line[0].isupper() and len(line.split()) < 3:
+            title = line[:-1]
+            sections[title] = []
+        elif title:
+            sections[title].append(line)
+    return sections
+
+
+def _described(section):
+    """Names of what a section describes: those that start its entries."""
+    entries = [line for line in section if line.startswith("    ") and not line.startswith("     ")]
+    return {line.split(":")[0].strip().lstrip("*") for line in entries if ":" in line}
+
+
+def _parameters(function):
+    return set(inspect.signature(function).parameters) - {"self", "kwargs"}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(name):
+    layer = LAYERS[name]
+    sections = _sections(layer.__doc__)
+    if "__init__" in layer.__dict__:
+        assert _parameters(layer.__init__) == _described(sections["Args"])
+    assert _parameters(layer.call) == _described(sections["Call arguments"])
+    assert any("(B" in line or "Same shape" in line for line in sections["Returns"])
+    assert any(line.startswith(">>> ") for line in sections["Example"])
+    for method in ("__init__", "build", "call"):  # The class says it all.
+        assert method not in layer.__dict__ or layer.__dict__[method].__doc__ is None
+
+
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - VARIANT_FUNCTIONS))
+def test_functions(name):
+    sections = _sections(FUNCTIONS[name].__doc__)
+    assert _parameters(FUNCTIONS[name]) == _described(sections["Args"])
+    assert sections["Returns"]
+    assert sections["Raises"]
+    assert any(line.startswith(">>> ") for line in sections["Example"])
+
+
+@pytest.mark.parametrize("name", sorted(VARIANT_FUNCTIONS))
+def test_variant_functions(name):
+    assert "keras_vit.ViT(" in FUNCTIONS[name].__doc__
+    assert _sections(FUNCTIONS[name].__doc__)["Returns"]
+
+
+def test_config():
+    sections = _sections(keras_vit.ViTConfig.__doc__)
+    assert _parameters(keras_vit.ViTConfig) == _described(sections["Args"])
+    assert any(line.startswith(">>> ") for line in sections["Example"])
+
+
+def test_every_public_name_exists_and_is_looked_at():
+    others = {"VARIANTS", "ViTConfig", "layers", "Preprocessing"}
+    assert set(PUBLIC) == set(FUNCTIONS) | others
+    assert len(set(keras_vit.__all__)) == len(keras_vit.__all__)

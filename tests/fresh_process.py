@@ -1,0 +1,61 @@
+"""A process that imports keras_vit and nothing of the tests, to reload there what a test has saved."""
+
+import atexit
+import functools
+import json
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+# Keras is what keras_vit has imported; no custom_objects, and safe_mode stays as it is by default.
+_PROGRAM = """
+import json, sys
+import keras_vit
+import keras, numpy
+for line in sys.stdin:
+    model_path, inputs_path, outputs_path = json.loads(line)
+    try:
+        model = keras.saving.load_model(model_path)
+        inputs = list(numpy.load(inputs_path).values())
+        outputs = model(inputs if len(inputs) > 1 else inputs[0], training=False)
+        numpy.save(outputs_path, keras.ops.convert_to_numpy(outputs))
+        print(json.dumps("done"), flush=True)
+    except Exception as error:
+        print(json.dumps(f"{type(error).__name__}: {error}"), flush=True)
+"""
+
+
+def reload_and_run(model, inputs, folder):
+    """Saves a model in `folder`, and returns what it computes from `inputs`, a list, in the other process."""
+    paths = [str(folder / name) for name in (f"{model.name}.keras", "inputs.npz", "outputs.npy")]
+    model.save(paths[0])
+    np.savez(paths[1], *inputs)
+    process = _process()
+    process.stdin.write(json.dumps(paths) + "\n")
+    process.stdin.flush()
+    answer = json.loads(process.stdout.readline() or json.dumps("the process ended"))
+    assert answer == "done", f"reloading {model.name} in a fresh process: {answer}"
+    return np.load(paths[2])
+
+
+@functools.cache
+def _process():
+    """One process for all tests: starting one takes seconds."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=tempfile.gettempdir(),  # Not the checkout: the installed package must do.
+    )
+
+    def end():
+        process.stdin.close()
+        process.wait(timeout=30)
+        process.stdout.close()
+
+    atexit.register(end)
+    return process

@@ -1,0 +1,119 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_vit.layers import MultiHeadSelfAttention
+from tests.reference import vit as reference
+from tests.test_case import (
+    MIXED_POLICIES,
+    assert_close,
+    canonical_weights,
+    random_inputs,
+    randomize,
+    run_layer_test,
+    run_parity_test,
+    to_numpy,
+)
+
+
+def test_layer(tmp_path):
+    projection = {"kernel": (12, 3, 4), "bias": (3, 4)}
+    run_layer_test(
+        MultiHeadSelfAttention,
+        {"num_heads": 3, "dropout_rate": 0.1},
+        [(7, 12)],
+        (7, 12),
+        {f"{name}/{part}": shape for name in ("query", "key", "value") for part, shape in projection.items()}
+        | {"output/kernel": (3, 4, 12), "output/bias": (12,)},
+        tmp_path,
+    )
+
+
+def test_equals_the_equations():
+    # Scaled up, so that the softmax is far from uniform.
+    inputs = [3 * x for x in random_inputs((7, 12))]
+    run_parity_test(MultiHeadSelfAttention(3), reference.multi_head_self_attention, inputs)
+
+
+def test_kernels_start_xavier_uniform_over_the_whole_matrix():
+    layer = MultiHeadSelfAttention(4)
+    layer.build((None, 7, 96))
+    limit = np.sqrt(6 / (96 + 96))
+    for path, value in canonical_weights(layer).items():
+        if path.endswith("bias"):
+            assert not value.any(), path
+        else:
+            assert 0.99 * limit < np.abs(value).max() <= limit, path
+            assert value.std() == pytest.approx(limit / np.sqrt(3), rel=0.02), path
+
+
+def test_each_kernel_has_its_own_draw():
+    layer = MultiHeadSelfAttention(3)
+    layer.build((None, 7, 12))
+    weights = canonical_weights(layer)
+    assert not np.allclose(weights["query/kernel"], weights["key/kernel"])
+    assert not np.allclose(weights["key/kernel"], weights["value/kernel"])
+
+
+def test_every_token_depends_on_every_other():
+    layer = randomize(_built(MultiHeadSelfAttention(3)))
+    [tokens] = random_inputs((7, 12))
+    changed = tokens.copy()
+    changed[:, 4, 0] += 1.0
+    difference = np.abs(to_numpy(layer(changed)) - to_numpy(layer(tokens))).max(-1)
+    assert (difference > 1e-4).all()
+
+
+def test_dropout_acts_on_the_weights_in_training_only():
+    # All values are one, so the output is the sum of a row of weights: one, unless some are dropped.
+    layer = _built(MultiHeadSelfAttention(3, dropout_rate=0.5))
+    weights = {path: np.zeros_like(value) for path, value in canonical_weights(layer).items()}
+    weights["value/bias"] += 1
+    weights["output/kernel"] = np.eye(12).reshape(3, 4, 12)
+    layer.set_weights(list(weights.values()))
+    [tokens] = random_inputs((7, 12))
+    assert_close(layer(tokens, training=False), np.ones((2, 7, 12)))
+    dropped = to_numpy(layer(tokens, training=True))
+    kept = dropped * 7 / 2  # How many of the 7 equal weights were kept and doubled.
+    np.testing.assert_allclose(kept, np.round(kept), atol=1e-4)
+    assert len(np.unique(np.round(kept))) > 2
+    assert not np.allclose(dropped, to_numpy(layer(tokens, training=True)))
+
+
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_softmax_is_as_exact_as_float32(policy):
+    # One head, one-hot tokens, keys and values: the output is the matrix of attention weights itself, and the logits
+    # are exact in 16 bits (multiples of 1/64; the scale is 1/8).
+    logits = np.random.default_rng(0).integers(-128, 129, (64, 64)) / 64
+    layer = MultiHeadSelfAttention(1, dtype=policy)
+    layer.build((None, 64, 64))
+    identity, zeros = np.eye(64), np.zeros((1, 64))
+    layer.set_weights(
+        [8 * logits[:, None], zeros, identity[:, None], zeros, identity[:, None], zeros, identity[None], np.zeros(64)]
+    )
+    weights = to_numpy(layer(identity[None]))[0]
+    rounding = 2.0**-9 if policy == "mixed_bfloat16" else 2.0**-12  # Half a unit in the last place.
+    np.testing.assert_allclose(weights, reference.softmax(logits), rtol=2.2 * rounding)
+
+
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_softmax_is_given_float32(policy, monkeypatch):
+    # TensorFlow's own bfloat16 kernel is exact on a CPU and would hide a missing cast; on an accelerator it is not.
+    dtypes = []
+    softmax = ops.softmax
+    monkeypatch.setattr(
+        ops, "softmax", lambda x, axis=-1: dtypes.append(keras.backend.standardize_dtype(x.dtype)) or softmax(x, axis)
+    )
+    _built(MultiHeadSelfAttention(3, dtype=policy))(random_inputs((7, 12))[0])
+    assert set(dtypes) == {"float32"}
+
+
+def test_refuses_a_width_that_the_heads_do_not_divide():
+    with pytest.raises(ValueError, match=r"multiple of num_heads.*\(2, 7, 12\).*num_heads=5"):
+        MultiHeadSelfAttention(5)(np.zeros((2, 7, 12), "float32"))
+
+
+def _built(layer):
+    layer.build((None, 7, 12))
+    return layer

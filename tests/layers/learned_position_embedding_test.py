@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+import scipy.ndimage
+
+from keras_vit.layers import LearnedPositionEmbedding
+from tests.reference import positions
+from tests.test_case import (
+    TENSORFLOW,
+    assert_close,
+    canonical_weights,
+    random_inputs,
+    randomize,
+    run_layer_test,
+    to_numpy,
+)
+
+GRIDS = [(2, 3), (4, 5), (3, 2), (1, 1), (2, 7), (5, 3), (1, 6)]
+
+
+def test_layer(tmp_path):
+    run_layer_test(
+        LearnedPositionEmbedding,
+        {"grid_size": (2, 3), "num_prefix_rows": 1},
+        [(7, 12), (2, 3, 5)],
+        (7, 12),
+        {"embedding": (7, 12)},
+        tmp_path,
+    )
+
+
+def test_layer_on_another_grid(tmp_path):
+    run_layer_test(
+        LearnedPositionEmbedding,
+        {"grid_size": (2, 3), "num_prefix_rows": 2},
+        [(23, 12), (4, 5, 5)],  # 20 patches and 3 tokens in front, of which one has no row.
+        (23, 12),
+        {"embedding": (8, 12)},
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize("num_prefix_rows", [0, 1])
+def test_adds_a_row_to_each_token(num_prefix_rows):
+    layer = _built(num_prefix_rows)
+    table = canonical_weights(layer)["embedding"]
+    [tokens] = random_inputs((num_prefix_rows + 6, 12))
+    assert_close(layer(tokens), tokens + table)
+
+
+@pytest.mark.parametrize("num_prefix_rows", [0, 1])
+@pytest.mark.parametrize("grid", GRIDS)
+def test_interpolates_with_corners_on_corners(grid, num_prefix_rows):
+    layer = _built(num_prefix_rows)
+    table = canonical_weights(layer)["embedding"]
+    tokens, patches = random_inputs((1 + grid[0] * grid[1], 12), (*grid, 5))
+    expected = tokens.astype("float64")
+    expected[:, :num_prefix_rows] += table[:num_prefix_rows]
+    expected[:, 1:] += positions.interpolate(table[num_prefix_rows:], (2, 3), grid)
+    assert_close(layer(tokens, patches), expected)
+
+
+@pytest.mark.parametrize("grid", [grid for grid in GRIDS if min(grid) > 1])
+def test_reference_equals_scipy(grid):
+    # What Google's checkpoint loaders call. (For one row or column SciPy's zoom is not defined.)
+    table = np.random.default_rng(0).normal(size=(2, 3, 12))
+    expected = scipy.ndimage.zoom(table, (grid[0] / 2, grid[1] / 3, 1), order=1)
+    np.testing.assert_allclose(positions.interpolate(table.reshape(6, 12), (2, 3), grid).reshape(*grid, 12), expected)
+
+
+def test_tokens_without_a_row_pass_unchanged():
+    layer = _built(1)
+    table = canonical_weights(layer)["embedding"]
+    tokens, patches = random_inputs((9, 12), (2, 3, 5))  # Two tokens stand between the first and the patches.
+    expected = tokens.astype("float64")
+    expected[:, 0] += table[0]
+    expected[:, 3:] += table[1:]
+    assert_close(layer(tokens, patches), expected)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="a traced function of unknown image size exists in TensorFlow only")
+@pytest.mark.parametrize("num_prefix_rows", [0, 1])
+def test_grid_unknown_until_a_graph_runs(num_prefix_rows):
+    import tensorflow as tf
+
+    layer = _built(num_prefix_rows)
+    signature = [tf.TensorSpec((None, None, 12)), tf.TensorSpec((None, None, None, 5))]
+    function = tf.function(lambda tokens, patches: layer(tokens, patches), input_signature=signature)
+    for grid in GRIDS:
+        inputs = [tf.constant(x) for x in random_inputs((1 + grid[0] * grid[1], 12), (*grid, 5))]
+        assert_close(function(*inputs), layer(*inputs).numpy())
+
+
+def test_starts_normal():
+    layer = LearnedPositionEmbedding((20, 30), 1)
+    layer.build((None, 601, 96))
+    table = canonical_weights(layer)["embedding"]
+    assert table.std() == pytest.approx(0.02, rel=0.02)
+    assert abs(table.mean()) < 4 * 0.02 / np.sqrt(table.size)
+
+
+def test_interpolates_in_float32_under_mixed_precision():
+    # The table is exact in bfloat16; its interpolation is rounded once, and would be off by more if the weights, like
+    # 1/14, were rounded as well.
+    layer = LearnedPositionEmbedding((16, 1), dtype="mixed_bfloat16")
+    layer.build((None, 15, 8))
+    table = 2.0 ** np.arange(16)[:, None] * np.ones(8)
+    layer.set_weights([table])
+    output = to_numpy(layer(np.zeros((1, 15, 8), "float32"), np.zeros((1, 15, 1, 8), "float32")))
+    np.testing.assert_allclose(output, positions.interpolate(table, (16, 1), (15, 1))[None], rtol=2.0**-8)
+
+
+def test_refuses_too_few_tokens():
+    with pytest.raises(ValueError, match=r"5 tokens are fewer than the 1 prefix rows and the grid of 2 x 3"):
+        _built(1)(np.zeros((1, 5, 12), "float32"))
+    with pytest.raises(ValueError, match=r"7 tokens are fewer than the 1 prefix rows and the grid of 4 x 5"):
+        _built(1)(np.zeros((1, 7, 12), "float32"), np.zeros((1, 4, 5, 12), "float32"))
+
+
+def _built(num_prefix_rows):
+    layer = LearnedPositionEmbedding((2, 3), num_prefix_rows, name="tested")
+    layer.build((None, None, 12))
+    return randomize(layer)

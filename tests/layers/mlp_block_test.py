@@ -1,0 +1,90 @@
+import functools
+
+import numpy as np
+import pytest
+
+from keras_vit.layers import MlpBlock
+from tests.reference import vit as reference
+from tests.test_case import (
+    assert_close,
+    canonical_weights,
+    random_inputs,
+    randomize,
+    run_layer_test,
+    run_parity_test,
+    to_numpy,
+)
+
+GELUS = {"gelu_tanh": reference.gelu_tanh, "gelu_exact": reference.gelu_exact}
+
+
+def test_layer(tmp_path):
+    run_layer_test(
+        MlpBlock,
+        {"mlp_dim": 20, "activation": "gelu_exact", "dropout_rate": 0.1},
+        [(7, 12)],
+        (7, 12),
+        {"hidden/kernel": (12, 20), "hidden/bias": (20,), "output/kernel": (20, 12), "output/bias": (12,)},
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize("activation", GELUS)
+def test_equals_the_equations(activation):
+    # The two GELUs differ by 5e-4 at most, where the input is near 2: this tolerance tells them apart.
+    inputs = [2 * x for x in random_inputs((7, 12))]
+    run_parity_test(MlpBlock(20, activation), functools.partial(reference.mlp, gelu=GELUS[activation]), inputs)
+
+
+def test_the_two_gelus_differ():
+    tanh, exact = (_built(MlpBlock(20, activation)) for activation in GELUS)
+    randomize(tanh), randomize(exact)
+    [tokens] = random_inputs((7, 12))
+    assert np.abs(to_numpy(tanh(tokens)) - to_numpy(exact(tokens))).max() > 10 * 1e-5
+
+
+def test_a_token_does_not_see_another():
+    layer = randomize(_built(MlpBlock(20)))
+    [tokens] = random_inputs((7, 12))
+    changed = tokens.copy()
+    changed[:, 4] += 1.0
+    difference = np.abs(to_numpy(layer(changed)) - to_numpy(layer(tokens))).max((0, 2))
+    assert difference[4] > 0.1
+    assert np.delete(difference, 4).max() < 1e-6
+
+
+def test_kernels_start_xavier_uniform_and_biases_normal():
+    layer = MlpBlock(320)
+    layer.build((None, 7, 96))
+    limit = np.sqrt(6 / (96 + 320))
+    for path, value in canonical_weights(layer).items():
+        if path.endswith("bias"):
+            assert value.std() == pytest.approx(1e-6, rel=0.25), path
+        else:
+            assert 0.99 * limit < np.abs(value).max() <= limit, path
+            assert value.std() == pytest.approx(limit / np.sqrt(3), rel=0.02), path
+
+
+def test_dropout_acts_after_both_dense_layers_in_training_only():
+    # Every hidden unit is c, and each output reads one of them: 0, 2 c and 4 c come of two dropouts of rate 1/2, where
+    # one alone would give 0 and 2 c.
+    layer = _built(MlpBlock(12, dropout_rate=0.5))
+    layer.set_weights([np.zeros((12, 12)), np.full(12, 3.0), np.eye(12), np.zeros(12)])
+    [tokens] = random_inputs((7, 12))
+    c = reference.gelu_tanh(3.0)
+    assert_close(layer(tokens, training=False), np.full((2, 7, 12), c))
+    dropped = to_numpy(layer(tokens, training=True))
+    np.testing.assert_allclose(np.unique(np.round(dropped / c, 4)), [0, 4])
+    # With a bias behind the second kernel its dropout shows alone.
+    layer.set_weights([np.zeros((12, 12)), np.zeros(12), np.eye(12), np.ones(12)])
+    np.testing.assert_allclose(np.unique(to_numpy(layer(tokens, training=True))), [0, 2])
+
+
+def test_refuses_an_unknown_activation():
+    with pytest.raises(ValueError, match=r"must be one of 'gelu_tanh', 'gelu_exact'\. Received: 'relu'"):
+        MlpBlock(20, activation="relu")
+
+
+def _built(layer):
+    layer.build((None, 7, 12))
+    return layer

@@ -1,0 +1,199 @@
+"""Every published variant, built on shapes only, against exact counts."""
+
+import inspect
+import math
+
+import keras
+import pytest
+
+import keras_vit
+from keras_vit.models import vit
+from tests.reference.vit import num_macs, num_parameters
+
+# variant, function: hidden_dim, num_layers, num_heads, mlp_dim; then for each image size the parameters with a class
+# token and 1,000 classes, those with average pooling, and GMACs with a class token. The counts at 224 of Ti, S, B, L
+# and H are also in vit_jax/models_test.py of google-research/vision_transformer.
+VARIANTS = {
+    ("Ti/16", "ViTTi16"): (
+        (192, 12, 3, 768),
+        {224: (5_717_416, 5_717_032, 1.254), 384: (5_790_376, 5_789_992, 4.682)},
+    ),
+    ("S/16", "ViTS16"): (
+        (384, 12, 6, 1536),
+        {224: (22_050_664, 22_049_896, 4.599), 384: (22_196_584, 22_195_816, 15.490)},
+    ),
+    ("S/32", "ViTS32"): (
+        (384, 12, 6, 1536),
+        {224: (22_878_952, 22_878_184, 1.143), 384: (22_915_432, 22_914_664, 3.443)},
+    ),
+    ("M/16", "ViTM16"): (
+        (512, 12, 8, 2048),
+        {224: (38_837_736, 38_836_712, 7.991), 384: (39_032_296, 39_031_272, 26.099)},
+    ),
+    ("B/8", "ViTB8"): (
+        (768, 12, 12, 3072),
+        {224: (86_576_872, 86_575_336, 78.148), 384: (87_744_232, 87_742_696, 294.045)},
+    ),
+    ("B/16", "ViTB16"): (
+        (768, 12, 12, 3072),
+        {224: (86_567_656, 86_566_120, 17.564), 384: (86_859_496, 86_857_960, 55.484)},
+    ),
+    ("B/32", "ViTB32"): (
+        (768, 12, 12, 3072),
+        {224: (88_224_232, 88_222_696, 4.409), 384: (88_297_192, 88_295_656, 13.044)},
+    ),
+    ("L/14", "ViTL14"): (
+        (1024, 24, 16, 4096),
+        {224: (304_203_752, 304_201_704, 81.013), 378: (304_688_104, 304_686_056, 247.086)},
+    ),
+    ("L/16", "ViTL16"): (
+        (1024, 24, 16, 4096),
+        {
+            224: (304_326_632, 304_324_584, 61.555),
+            384: (304_715_752, 304_713_704, 191.066),
+            512: (305_174_504, 305_172_456, 361.986),
+        },
+    ),
+    ("L/32", "ViTL32"): (
+        (1024, 24, 16, 4096),
+        {224: (306_535_400, 306_533_352, 15.378), 384: (306_632_680, 306_630_632, 45.276)},
+    ),
+    ("So400m/14", "ViTSo400m14"): (
+        (1152, 27, 16, 4304),
+        {224: (413_597_656, 413_595_352, 109.928), 378: (414_142_552, 414_140_248, 333.727)},
+    ),
+    ("So400m/16", "ViTSo400m16"): (
+        (1152, 27, 16, 4304),
+        {224: (413_735_896, 413_733_592, 83.570), 384: (414_173_656, 414_171_352, 258.409)},
+    ),
+    ("H/14", "ViTH14"): (
+        (1280, 32, 16, 5120),
+        {224: (632_045_800, 632_043_240, 167.295), 518: (633_470_440, 633_467_880, 1016.717)},
+    ),
+    ("H/16", "ViTH16"): (
+        (1280, 32, 16, 5120),
+        {224: (632_199_400, 632_196_840, 127.315), 384: (632_685_800, 632_683_240, 390.858)},
+    ),
+    ("g/14", "ViTg14"): (
+        (1408, 40, 16, 6144),
+        {224: (1_012_611_432, 1_012_608_616, 267.031), 378: (1_013_277_416, 1_013_274_600, 797.387)},
+    ),
+    ("g-opt/16", "ViTgOpt16"): (
+        (1536, 40, 16, 6144),
+        {224: (1_136_286_184, 1_136_283_112, 228.097), 384: (1_136_869_864, 1_136_866_792, 695.022)},
+    ),
+    ("G/14", "ViTG14"): (
+        (1664, 48, 16, 8192),
+        {224: (1_844_440_680, 1_844_437_352, 483.748), 378: (1_845_227_752, 1_845_224_424, 1429.226)},
+    ),
+}
+SIGNATURE = (
+    "include_top weights input_tensor input_shape pooling classes classifier_activation include_preprocessing name"
+)
+
+
+@pytest.fixture(autouse=True)
+def _on_shapes_only():
+    """Nothing is allocated: the largest model would need 7 GB."""
+    with keras.StatelessScope(initialize_variables=False):
+        yield
+        # Otherwise Keras would initialise the variables when the scope ends.
+        keras.utils.clear_session()
+
+
+def _count(model):
+    return sum(math.prod(weight.shape) for weight in model.weights)
+
+
+def test_table_is_complete():
+    assert [variant for variant, _ in VARIANTS] == list(keras_vit.VARIANTS)
+    assert {"ViT"} | {function for _, function in VARIANTS} == set(keras_vit.models.__all__)
+    assert set(keras_vit.models.__all__) <= set(keras_vit.__all__)
+
+
+@pytest.mark.parametrize(("variant", "size"), [(name[0], size) for name, row in VARIANTS.items() for size in row[1]])
+def test_parameters_and_macs(variant, size):
+    sizes, by_size = next(row for name, row in VARIANTS.items() if name[0] == variant)
+    parameters, average_parameters, giga_macs = by_size[size]
+    hidden_dim, num_layers, num_heads, mlp_dim = sizes
+    model = keras_vit.ViT(variant, input_shape=(size, size, 3))
+    assert _count(model) == parameters
+    cost = keras_vit.profile(model)
+    assert cost.parameters == parameters
+    assert cost.macs == pytest.approx(giga_macs * 1e9, rel=1e-3)
+    patch_size = keras_vit.VARIANTS[variant].patch_size
+    letters = (hidden_dim, num_layers, mlp_dim, patch_size, (size // patch_size) ** 2, 1000)
+    assert num_parameters(*letters) == parameters
+    assert cost.macs == num_macs(*letters)
+    assert model.get_layer("encoder_block_0").num_heads == num_heads
+    if size == 224:  # The larger sizes would show nothing more, and building them takes a while.
+        average = keras_vit.ViT(variant, pooling="avg")
+        assert _count(average) == average_parameters
+    assert average_parameters == num_parameters(*letters, class_token=False)
+
+
+@pytest.mark.parametrize(("variant", "function"), list(VARIANTS))
+def test_function_of_each_variant(variant, function, monkeypatch):
+    build = getattr(keras_vit, function)
+    assert build.__name__ == build.__qualname__ == function
+    assert f'"{variant}"' in build.__doc__
+    assert list(inspect.signature(build).parameters) == SIGNATURE.split()
+    assert inspect.signature(build).parameters["pooling"].default == keras_vit.VARIANTS[variant].pooling
+    for name in set(SIGNATURE.split()) - {"pooling"}:
+        assert inspect.signature(build).parameters[name] == inspect.signature(keras_vit.ViT).parameters[name], name
+    # Arguments that no default equals, one by one.
+    arguments = {name: object() for name in SIGNATURE.split()}
+    monkeypatch.setattr(vit, "ViT", lambda *positional, **named: (positional, named))
+    assert build(**arguments) == ((variant,), arguments)
+    assert build(*arguments.values()) == ((variant,), arguments)
+
+
+def test_function_builds_the_same_model_as_the_factory():
+    arguments = {"input_shape": (112, 224, 1), "classes": 7, "classifier_activation": None, "pooling": "avg"}
+    model = keras_vit.ViTTi16(**arguments, include_preprocessing=True, name="named")
+    assert (
+        model.get_config() == keras_vit.ViT("Ti/16", **arguments, include_preprocessing=True, name="named").get_config()
+    )
+    assert keras_vit.ViTTi16().name == "vit_Ti16"
+
+
+@pytest.mark.parametrize(
+    ("variant", "parameters"),
+    [
+        ("B/16", 103_186_515),
+        ("B/32", 104_843_091),
+        ("L/16", 326_740_307),
+        ("L/32", 328_949_075),
+        ("H/14", 660_385_363),
+    ],
+)
+def test_parameters_with_the_pre_training_head(variant, parameters):
+    # A tanh layer as wide as the tokens, and the 21,843 classes of ImageNet-21k.
+    width = keras_vit.VARIANTS[variant].hidden_dim
+    assert _count(keras_vit.ViT(variant, classes=21_843, representation_dim=width)) == parameters
+
+
+@pytest.mark.parametrize(
+    ("changes", "parameters"),
+    [
+        ({"include_top": False}, 85_798_656),
+        ({"include_top": False, "pooling": None}, 85_798_656),
+        ({"include_top": False, "representation_dim": 768}, 85_798_656),
+        ({"position_embedding": "none"}, 86_416_360),
+        ({"position_embedding": "sincos_2d"}, 86_416_360),
+        ({"num_position_prefix_rows": 0}, 86_567_656 - 768),
+        ({"pooling": "avg", "class_token": True}, 86_567_656),
+        ({"pooling": None, "include_top": False, "class_token": False}, 85_798_656 - 2 * 768),
+        ({"classes": 10}, 85_798_656 + 769 * 10),
+        ({"input_shape": (None, None, 3)}, 86_567_656),
+        ({"input_shape": (224, 224, 1)}, 86_567_656 - 2 * 16 * 16 * 768),
+        ({"input_shape": (224, 448, 3)}, 86_567_656 + 14 * 14 * 768),
+    ],
+)
+def test_parameters_of_base_16(changes, parameters):
+    assert _count(keras_vit.ViT("B/16", **changes)) == parameters
+
+
+def test_name_of_a_model():
+    assert vit.ViT("g-opt/16").name == "vit_g_opt16"
+    assert vit.ViT(keras_vit.VARIANTS["Ti/16"]).name == "vit"

@@ -1,0 +1,334 @@
+import functools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_vit
+from tests.fresh_process import reload_and_run
+from tests.reference import vit as reference
+from tests.test_case import (
+    MIXED_POLICIES,
+    TENSORFLOW,
+    assert_close,
+    canonical_weights,
+    check_gradients,
+    random_inputs,
+    randomize,
+    run_factory_test,
+    run_parity_test,
+    to_numpy,
+)
+
+CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
+SHAPE = (8, 9, 3)  # 2 x 3 patches.
+
+
+def _model(input_shape=SHAPE, classes=5, classifier_activation=None, **changes):
+    return keras_vit.ViT(
+        CONFIG, input_shape=input_shape, classes=classes, classifier_activation=classifier_activation, **changes
+    )
+
+
+def test_factory(tmp_path):
+    def num_tokens(height, width):
+        return 1 + (height // 4) * (width // 3)
+
+    run_factory_test(functools.partial(keras_vit.ViT, CONFIG), 12, num_tokens, (8, 9), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments"),
+    [
+        ({}, {}),
+        ({"mlp": "gelu_exact"}, {"gelu": reference.gelu_exact}),
+        ({"layer_norm_epsilon": 1e-2}, {"epsilon": 1e-2}),
+        ({"pooling": "avg"}, {"pooling": "avg"}),
+        ({"pooling": "avg", "class_token": True}, {"pooling": "avg"}),
+        ({"position_embedding": "sincos_2d"}, {"position_embedding": "sincos_2d"}),
+        (
+            {"position_embedding": "sincos_2d", "pooling": "avg"},
+            {"position_embedding": "sincos_2d", "pooling": "avg"},
+        ),
+        ({"position_embedding": "none"}, {"position_embedding": "none"}),
+        ({"num_position_prefix_rows": 0}, {"prefix_rows": 0}),
+        ({"representation_dim": 7}, {}),
+        ({"representation_dim": 7, "pooling": "avg"}, {"pooling": "avg"}),
+        ({"include_top": False}, {}),
+        ({"include_top": False, "pooling": "avg"}, {"pooling": "avg"}),
+        ({"include_top": False, "pooling": None}, {"pooling": None}),
+        ({"include_top": False, "pooling": None, "class_token": False}, {"pooling": None}),
+    ],
+)
+def test_equals_the_equations(changes, arguments):
+    run_parity_test(_model(**changes), functools.partial(reference.vit, **arguments), random_inputs(SHAPE))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"pooling": "avg"}, {"num_position_prefix_rows": 0}, {"position_embedding": "sincos_2d"}],
+)
+def test_variable_size(changes):
+    """One model for all sizes equals a model of each fixed size, and the equations with interpolated positions."""
+    variable = randomize(_model(input_shape=(None, None, 3), **changes))
+    weights = canonical_weights(variable)
+    table = weights.get("position_embedding/embedding")
+    arguments = {"pooling": changes.get("pooling", "token"), "prefix_rows": changes.get("num_position_prefix_rows")}
+    if table is None:
+        arguments["position_embedding"] = "sincos_2d"
+    else:  # Made for 224 pixels.
+        assert len(table) == 56 * 74 + variable.get_layer("position_embedding").num_prefix_rows
+    for shape in (SHAPE, (16, 6, 3)):
+        [images] = random_inputs(shape)
+        outputs = to_numpy(variable(images))
+        assert_close(outputs, reference.vit(images.astype("float64"), weights | {"grid": (56, 74)}, **arguments))
+        fixed = randomize(_model(input_shape=shape, **changes))
+        rows = (
+            variable.get_layer("position_embedding")._rows((shape[0] // 4, shape[1] // 3)) if table is not None else 0
+        )
+        for weight, source in zip(fixed.weights, variable.weights, strict=True):
+            weight.assign(rows if weight.path == "position_embedding/embedding" else source)
+        assert_close(fixed(images), outputs)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="a traced function of unknown image size exists in TensorFlow only")
+@pytest.mark.parametrize("position_embedding", ["learned_1d", "sincos_2d", "none"])
+def test_size_unknown_until_a_graph_runs(position_embedding):
+    import tensorflow as tf
+
+    model = randomize(_model(input_shape=(None, None, 3), position_embedding=position_embedding))
+    function = tf.function(lambda images: model(images), input_signature=[tf.TensorSpec((None, None, None, 3))])
+    for shape in (SHAPE, (16, 6, 3)):
+        [images] = random_inputs(shape)
+        assert_close(function(tf.constant(images)), to_numpy(model(images)))
+
+
+@pytest.mark.parametrize("position_embedding", ["none", "learned_1d", "sincos_2d"])
+def test_only_positions_tell_the_order_of_the_patches(position_embedding):
+    model = randomize(_model(position_embedding=position_embedding))
+    [images] = random_inputs(SHAPE)
+    patches = images.reshape(2, 2, 4, 3, 3, 3).transpose(0, 1, 3, 2, 4, 5).reshape(2, 6, 4, 3, 3)
+    permuted = patches[:, [3, 0, 5, 1, 4, 2]].reshape(2, 2, 3, 4, 3, 3).transpose(0, 1, 3, 2, 4, 5).reshape(2, *SHAPE)
+    outputs, permuted_outputs = to_numpy(model(images)), to_numpy(model(permuted))
+    difference = np.abs(outputs - permuted_outputs).max()
+    assert difference < 1e-5 if position_embedding == "none" else difference > 1e-2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"pooling": "avg", "mlp": "gelu_exact", "representation_dim": 7},
+        {"num_position_prefix_rows": 0, "representation_dim": 7},
+        {"pooling": "avg", "position_embedding": "sincos_2d"},
+        {"input_shape": (None, None, 3)},
+        {"include_top": False, "pooling": None},
+    ],
+)
+def test_gradients(changes):
+    check_gradients(randomize(_model(**changes)), random_inputs(SHAPE))
+
+
+def test_a_zero_head_passes_gradients_to_itself_only():
+    model = _model()
+    initial = canonical_weights(model)
+    assert not initial["predictions/kernel"].any()
+    assert not initial["class_token/token"].any()
+    with pytest.raises(AssertionError, match="the gradient of patch_embedding/kernel is zero"):
+        check_gradients(model, random_inputs(SHAPE))
+
+
+def test_initial_values():
+    model = keras_vit.ViT(
+        CONFIG, input_shape=(224, 225, 3), hidden_dim=48, representation_dim=64, classes=5, head_bias=-10.0
+    )
+    weights = canonical_weights(model)
+    assert not weights["class_token/token"].any()
+    assert weights["position_embedding/embedding"].std() == pytest.approx(0.02, rel=0.02)
+    assert weights["encoder_block_1/mlp/hidden/bias"].std() == pytest.approx(1e-6, rel=0.5)
+    assert weights["pre_logits/kernel"].std() == pytest.approx((1 / 48) ** 0.5, rel=0.05)
+    assert not weights["pre_logits/bias"].any()
+    assert not weights["predictions/kernel"].any()
+    np.testing.assert_array_equal(weights["predictions/bias"], -10.0)
+    assert not canonical_weights(_model())["predictions/bias"].any()
+    norms = {path: value for path, value in weights.items() if path.endswith(("gamma", "beta"))}
+    assert len(norms) == 2 * (2 * 2 + 1)
+    assert all((value == path.endswith("gamma")).all() for path, value in norms.items())
+
+
+def test_names_of_the_layers():
+    names = [layer.name for layer in _model(representation_dim=7).layers]
+    expected = (
+        "images preprocessing patch_embedding patch_tokens class_token position_embedding position_dropout "
+        "encoder_block_0 encoder_block_1 encoder_norm pooling pre_logits predictions"
+    )
+    assert names == expected.split()
+    headless = [layer.name for layer in _model(include_top=False, pooling=None, representation_dim=7).layers]
+    assert headless == expected.split()[:-3]
+    assert [layer.name for layer in _model(position_embedding="none").layers] == [
+        name for name in names if name not in ("position_embedding", "pre_logits")
+    ]
+
+
+def test_canonical_weight_paths():
+    block = [f"attention_norm/{name}" for name in ("gamma", "beta")]
+    block += [f"attention/{part}/{name}" for part in ("query", "key", "value", "output") for name in ("kernel", "bias")]
+    block += [f"mlp_norm/{name}" for name in ("gamma", "beta")]
+    block += [f"mlp/{part}/{name}" for part in ("hidden", "output") for name in ("kernel", "bias")]
+    assert [weight.path for weight in _model(representation_dim=7).weights] == [
+        *("patch_embedding/kernel", "patch_embedding/bias", "class_token/token", "position_embedding/embedding"),
+        *(f"encoder_block_{i}/{path}" for i in range(2) for path in block),
+        *("encoder_norm/gamma", "encoder_norm/beta", "pre_logits/kernel", "pre_logits/bias"),
+        *("predictions/kernel", "predictions/bias"),
+    ]
+
+
+def test_rates_reach_the_layers():
+    model = _model(num_layers=5, dropout_rate=0.1, attention_dropout_rate=0.2, drop_path_rate=0.4)
+    blocks = [model.get_layer(f"encoder_block_{i}") for i in range(5)]
+    assert [block.drop_path_rate for block in blocks] == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
+    assert {block.dropout_rate for block in blocks} == {0.1}
+    assert {block.attention_dropout_rate for block in blocks} == {0.2}
+    assert model.get_layer("position_dropout").rate == 0.1
+    assert _model(num_layers=1, drop_path_rate=0.4).get_layer("encoder_block_0").drop_path_rate == 0.0
+
+
+@pytest.mark.parametrize("rate", ["dropout_rate", "attention_dropout_rate", "drop_path_rate"])
+def test_training_is_random_and_inference_is_not(rate):
+    model, plain = randomize(_model(**{rate: 0.5})), randomize(_model())
+    [images] = random_inputs(SHAPE, batch=8)
+    expected = to_numpy(plain(images))
+    np.testing.assert_array_equal(to_numpy(model(images, training=False)), expected)
+    np.testing.assert_array_equal(to_numpy(model(images)), expected)
+    first, second = (to_numpy(model(images, training=True)) for _ in range(2))
+    assert not np.allclose(first, expected)
+    assert not np.allclose(first, second)
+    np.testing.assert_array_equal(to_numpy(plain(images, training=True)), expected)
+
+
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_mixed_precision(policy):
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = _model(representation_dim=7, drop_path_rate=0.1)
+        headless = _model(include_top=False)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert model.output.dtype == "float32"
+    assert model.get_layer("encoder_block_1").compute_dtype == policy.removeprefix("mixed_")
+    assert headless.output.dtype == policy.removeprefix("mixed_")
+    randomize(model)
+    [images] = random_inputs(SHAPE)
+    representation = keras.Model(model.inputs[0], model.get_layer("predictions").input)(images)
+    # Logits as exact as float32 from a representation of 16 bits: the classifier itself does not round.
+    weights = canonical_weights(model)
+    expected = to_numpy(representation).astype("float64") @ weights["predictions/kernel"] + weights["predictions/bias"]
+    assert_close(model(images), expected, 1e-6)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    loss = model.train_on_batch(images, np.array([1, 3]))
+    assert np.isfinite(loss)
+    assert all(np.isfinite(value).all() for value in canonical_weights(model).values())
+    assert all((value != weights[path]).any() for path, value in canonical_weights(model).items() if "key" not in path)
+
+
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_final_norm_is_computed_in_float32(policy):
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = _model(num_layers=1, position_embedding="none", include_top=False, pooling=None)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    tokens = np.random.default_rng(0).choice([0.0, 600.0, 604.0, 1000.0], (2, 7, 12))  # Squares exceed float16.
+    actual = to_numpy(model.get_layer("encoder_norm")(ops.cast(tokens, policy.removeprefix("mixed_"))))
+    rounding = 2.0**-9 if policy == "mixed_bfloat16" else 2.0**-12
+    np.testing.assert_allclose(actual, reference.layer_norm(tokens, 1, 0), rtol=1.5 * rounding, atol=1.5 * rounding)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"pooling": "avg", "position_embedding": "sincos_2d"}, {"input_shape": (None, None, 3)}]
+)
+def test_keras_file_reloads_in_a_fresh_process(changes, tmp_path):
+    model = randomize(_model(representation_dim=7, include_preprocessing=True, **changes))
+    images = random_inputs(SHAPE)
+    np.testing.assert_array_equal(reload_and_run(model, images, tmp_path), to_numpy(model(images[0])))
+
+
+@pytest.mark.parametrize("functional", [False, True])
+def test_transfer_model(functional, tmp_path):
+    """A backbone nested in the user's own model trains, and reloads."""
+    backbone = randomize(_model(include_top=False, pooling="avg", name="backbone"))
+    if functional:
+        inputs = keras.Input(SHAPE)
+        model = keras.Model(inputs, keras.layers.Dense(4, name="mine")(backbone(inputs)), name="transfer")
+    else:
+        model = keras.Sequential([keras.Input(SHAPE), backbone, keras.layers.Dense(4, name="mine")], name="transfer")
+    backbone.trainable = False
+    assert [weight.path.split("/")[-2] for weight in model.trainable_weights] == ["mine", "mine"]
+    before = canonical_weights(backbone)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    images = random_inputs(SHAPE)
+    assert np.isfinite(model.train_on_batch(images[0], np.array([1, 3])))
+    for path, value in canonical_weights(backbone).items():
+        np.testing.assert_array_equal(value, before[path])
+    np.testing.assert_array_equal(reload_and_run(model, images, tmp_path), to_numpy(model(images[0])))
+
+
+def test_trains():
+    keras.utils.set_random_seed(0)
+    # Left or right half bright: a tiny model learns it in a few steps, through fit and with augmentation's rates on.
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 64)
+    images = rng.normal(scale=0.3, size=(64, 4, 6, 3)).astype("float32")
+    images[labels == 0, :, :3] += 1
+    images[labels == 1, :, 3:] += 1
+    model = _model(input_shape=(4, 6, 3), classes=2, dropout_rate=0.1, drop_path_rate=0.1)
+    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    losses = model.fit(images, labels, batch_size=32, epochs=15, verbose=0).history["loss"]
+    assert losses[0] > 0.4
+    assert losses[-1] < 0.3  # Guessing gives ln 2 = 0.69.
+
+
+def test_crop_to_patches():
+    cropping = randomize(_model(input_shape=(11, 10, 3), crop_to_patches=True))
+    plain = randomize(_model())
+    [images] = random_inputs((11, 10, 3))
+    assert_close(cropping(images), to_numpy(plain(images[:, :8, :9])))
+
+
+def test_refused_arguments():
+    tensor = keras.Input(SHAPE)
+    for arguments, error, message in (
+        ({"hiden_dim": 24}, TypeError, "'hiden_dim' is not a field of ViTConfig. Did you mean 'hidden_dim'"),
+        ({"pooling": "map"}, ValueError, "pooling='map' is not available. Available: 'token', 'avg', None"),
+        ({"qk_norm": True}, ValueError, "qk_norm=True is not available. Available: False"),
+        ({"pooling": None}, ValueError, "include_top=True needs a pooling.*include_top=False"),
+        ({"input_shape": (9, 9, 3)}, ValueError, r"9 x 9 pixels does not divide into patches of 4 x 3.*crop_to_patch"),
+        ({"input_shape": (3, 9, 3), "crop_to_patches": True}, ValueError, "at least one patch must remain"),
+        ({"input_shape": (8, 9)}, ValueError, r"input_shape must be \(height, width, channels\).*Received: \(8, 9\)"),
+        ({"input_shape": (8, 9, None)}, ValueError, r"input_shape must be.*Received: \(8, 9, None\)"),
+        ({"input_tensor": np.zeros((2, *SHAPE))}, ValueError, "input_tensor must be a Keras tensor"),
+        ({"input_tensor": keras.Input((72, 3))}, ValueError, r"must be of shape \(B, H, W, C\).*\(None, 72, 3\)"),
+        ({"input_tensor": tensor, "input_shape": (8, 12, 3)}, ValueError, "input_shape and input_tensor disagree"),
+        ({"weights": "imagenet"}, ValueError, "weights='imagenet' is not available. Available: None, or the path"),
+        *(({"classes": value}, ValueError, "classes must be a positive integer") for value in (0, -1, 2.0, True, None)),
+    ):
+        with pytest.raises(error, match=message):
+            keras_vit.ViT(CONFIG, **{"input_shape": None if "input_tensor" in arguments else SHAPE} | arguments)
+    for variant in ("B/17", "vit_b16", None):
+        with pytest.raises(ValueError, match="is not a published variant"):
+            keras_vit.ViT(variant)
+
+
+def test_agreeing_input_tensor_and_shape():
+    inputs = keras.Input(SHAPE)
+    assert keras_vit.ViT(CONFIG, input_tensor=inputs, input_shape=SHAPE).inputs[0] is inputs
+
+
+def test_classes_do_not_matter_without_a_head():
+    assert keras_vit.ViT(CONFIG, include_top=False, classes=None, input_shape=SHAPE).output_shape == (None, 12)
+
+
+def test_preprocessing_layer_knows_the_size():
+    assert _model().get_layer("preprocessing").resize == [8, 9]
+    assert _model(input_shape=(None, None, 3)).get_layer("preprocessing").resize is None

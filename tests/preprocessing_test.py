@@ -1,0 +1,158 @@
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.preprocessing import imagenet1k_classes, preprocessing_layer
+from tests.test_case import TENSORFLOW, assert_close, run_layer_test, to_numpy
+
+CONFIG = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20, pooling="avg")
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+def _pixels(*shape):
+    return np.random.default_rng(0).integers(0, 256, shape).astype("uint8")
+
+
+def test_layer(tmp_path):
+    arguments = {
+        "mean": MEAN,
+        "std": STD,
+        "resize": 256,
+        "crop": [224, 208],
+        "interpolation": "bicubic",
+        "label_space": "imagenet1k",
+        "source": "somewhere",
+        "normalize": True,
+    }
+    run_layer_test(keras_vit.Preprocessing, arguments, [(8, 12, 3)], (8, 12, 3), {}, tmp_path)
+
+
+@pytest.mark.parametrize(("mean", "std", "channels"), [(0.5, 0.5, 3), (MEAN, STD, 3), (0.1, 0.3, 1), (0.5, 0.25, 4)])
+def test_layer_normalizes(mean, std, channels):
+    pixels = _pixels(2, 8, 12, channels)
+    layer = keras_vit.Preprocessing(mean=mean, std=std, normalize=True)
+    output = layer(pixels)
+    assert keras.backend.standardize_dtype(output.dtype) == "float32"
+    assert_close(output, (pixels / 255 - np.array(mean)) / np.array(std))
+
+
+def test_layer_passes_pixels_on_unless_told():
+    pixels = _pixels(2, 8, 12, 3).astype("float32")
+    np.testing.assert_array_equal(to_numpy(keras_vit.Preprocessing()(pixels)), pixels)
+
+
+def test_layer_keeps_float32_under_mixed_precision():
+    # In bfloat16, pixels 128 to 255 would lose their last bit, and the quotient more.
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), include_preprocessing=True)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    pixels = _pixels(2, 8, 12, 3)
+    layer = model.get_layer("preprocessing")
+    assert_close(layer(pixels), pixels / 127.5 - 1)
+
+
+def test_config_survives_tuples_and_arrays():
+    layer = keras_vit.Preprocessing(mean=np.array(MEAN), std=tuple(STD), resize=(8, 12), crop=(4, 6))
+    config = layer.get_config()
+    assert [config[key] for key in ("mean", "std", "resize", "crop")] == [MEAN, STD, [8, 12], [4, 6]]
+    assert keras_vit.Preprocessing.from_config(config).get_config() == config
+
+
+def test_refused_arguments():
+    with pytest.raises(ValueError, match=r"must be 'bilinear' or 'bicubic'\. Received: 'nearest'"):
+        keras_vit.Preprocessing(interpolation="nearest")
+    for std in (0.0, [0.2, 0.0, 0.2], -1):
+        with pytest.raises(ValueError, match="std must be positive"):
+            keras_vit.Preprocessing(std=std)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float32", "float64"])
+def test_preprocess_input_of_arrays(dtype):
+    pixels = _pixels(2, 8, 12, 3)
+    output = keras_vit.preprocess_input(pixels.astype(dtype))
+    assert isinstance(output, np.ndarray)
+    assert output.dtype == "float32"
+    assert_close(output, pixels / 127.5 - 1)
+    assert_close(keras_vit.preprocess_input(pixels[0].astype(dtype)), pixels[0] / 127.5 - 1)
+
+
+def test_preprocess_input_of_tensors():
+    tensor = keras.ops.convert_to_tensor(_pixels(2, 8, 12, 3))
+    output = keras_vit.preprocess_input(tensor)
+    assert keras.ops.is_tensor(output)
+    assert_close(output, _pixels(2, 8, 12, 3) / 127.5 - 1)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="tf.data runs TensorFlow's operations")
+def test_preprocess_input_in_a_pipeline():
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices(_pixels(2, 8, 12, 3)).map(keras_vit.preprocess_input).batch(2)
+    assert_close(next(iter(dataset)), _pixels(2, 8, 12, 3) / 127.5 - 1)
+
+
+def test_preprocess_input_as_a_model_says():
+    pixels = _pixels(2, 8, 12, 3)
+    inputs = keras.Input((8, 12, 3))
+    layer = keras_vit.Preprocessing(mean=MEAN, std=STD)
+    model = keras.Model(inputs, layer(inputs))
+    assert_close(keras_vit.preprocess_input(pixels, model), (pixels / 255 - MEAN) / STD)
+    nested = keras.Sequential([keras.Input((8, 12, 3)), model])
+    assert preprocessing_layer(nested) is layer
+    assert_close(keras_vit.preprocess_input(pixels, nested), (pixels / 255 - MEAN) / STD)
+    normalizing = keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), include_preprocessing=True)
+    np.testing.assert_array_equal(keras_vit.preprocess_input(pixels, normalizing), pixels.astype("float32"))
+    plain = keras_vit.ViT(CONFIG, input_shape=(8, 12, 3))
+    assert_close(keras_vit.preprocess_input(pixels, plain), pixels / 127.5 - 1)
+
+
+def test_preprocess_input_needs_one_preprocessing_layer():
+    model = keras.Sequential([keras.Input((8, 12, 3)), keras.layers.Flatten()], name="other")
+    with pytest.raises(ValueError, match="has one Preprocessing layer; 'other' has 0"):
+        keras_vit.preprocess_input(_pixels(2, 8, 12, 3), model)
+    layers = [keras_vit.Preprocessing(), keras_vit.Preprocessing()]
+    with pytest.raises(ValueError, match="'twice' has 2"):
+        preprocessing_layer(keras.Sequential([keras.Input((8, 12, 3)), *layers], name="twice"))
+
+
+def test_decode_predictions():
+    # Indices of the sorted WordNet ids, as everyone knows them.
+    known = {0: ("n01440764", "tench"), 207: ("n02099601", "golden_retriever"), 999: ("n15075141", "toilet_tissue")}
+    for index, (wordnet_id, name) in known.items():
+        [[(found_id, found_name, score)]] = keras_vit.decode_predictions(np.eye(1000)[[index]], top=1)
+        assert found_id == wordnet_id
+        assert found_name.lower().replace(" ", "_") == name
+        assert score == 1.0
+
+
+def test_decode_predictions_orders_by_score():
+    scores = np.full((2, 1000), 1e-4)
+    scores[0, [5, 3, 900]] = [0.2, 0.5, 0.1]
+    scores[1, 7] = 0.9
+    classes = imagenet1k_classes()
+    first, second = keras_vit.decode_predictions(keras.ops.convert_to_tensor(scores, "float32"), top=4)
+    assert [entry[:2] for entry in first] == [classes[index] for index in (3, 5, 900, 0)]  # A tie: the first class.
+    assert [entry[2] for entry in first] == pytest.approx([0.5, 0.2, 0.1, 1e-4])
+    assert all(type(entry[2]) is float for entry in first)
+    assert second[0][:2] == classes[7]
+    assert len(keras_vit.decode_predictions(scores)[0]) == 5
+    assert len(keras_vit.decode_predictions(scores, top=1000)[0]) == 1000
+
+
+def test_imagenet_classes():
+    classes = imagenet1k_classes()
+    wordnet_ids = [wordnet_id for wordnet_id, _ in classes]
+    assert len(set(wordnet_ids)) == 1000
+    assert wordnet_ids == sorted(wordnet_ids)
+
+
+def test_decode_predictions_refuses_other_classes():
+    for shape in ((2, 999), (1000,), (2, 1000, 1)):
+        with pytest.raises(ValueError, match=r"needs scores of shape \(B, 1000\)"):
+            keras_vit.decode_predictions(np.zeros(shape))
+    for top in (0, 1001, -1):
+        with pytest.raises(ValueError, match=f"top must be from 1 to 1000. Received: {top}"):
+            keras_vit.decode_predictions(np.zeros((1, 1000)), top=top)

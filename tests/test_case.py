@@ -1,0 +1,254 @@
+"""What every layer, equation and factory is put through: `run_layer_test`, `run_parity_test`, `run_factory_test`.
+
+Sizes in the tests are unequal and awkward, so that swapped axes cannot pass.
+"""
+
+import inspect
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_vit import preprocess_input
+from tests.fresh_process import reload_and_run
+
+TOLERANCE = 1e-5
+"""Of float32 results against float64 ones."""
+
+TENSORFLOW = keras.backend.backend() == "tensorflow"
+MIXED_POLICIES = [
+    pytest.param(
+        "mixed_float16", marks=pytest.mark.skipif(not TENSORFLOW, reason="float16 products need TensorFlow on a CPU")
+    ),
+    "mixed_bfloat16",
+]
+
+
+def assert_close(actual, expected, tolerance=TOLERANCE):
+    np.testing.assert_allclose(to_numpy(actual), expected, rtol=tolerance, atol=tolerance)
+
+
+def to_numpy(tensor):
+    return np.asarray(ops.convert_to_numpy(ops.cast(tensor, "float32")))
+
+
+def random_inputs(*shapes, batch=2, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=(batch, *shape)).astype("float32") for shape in shapes]
+
+
+def randomize(layer, seed=1, scale=0.3):
+    """Random values for all weights, also for those that start at zero or one; returns the layer."""
+    rng = np.random.default_rng(seed)
+    for weight in layer.weights:
+        weight.assign(rng.normal(scale=scale, size=weight.shape))
+    return layer
+
+
+def canonical_weights(layer):
+    """{canonical path: float64 array} of a model, or {path within the layer: array} of a layer."""
+    prefix = "" if isinstance(layer, keras.Model) else f"{layer.name}/"
+    assert all(weight.path.startswith(prefix) for weight in layer.weights)
+    return {w.path.removeprefix(prefix): np.asarray(ops.convert_to_numpy(w.value), "float64") for w in layer.weights}
+
+
+def gradients(layer, inputs):
+    """{path: gradient} of a weighted mean of the outputs; `None` for a weight that is not connected."""
+    arguments = [ops.convert_to_tensor(x) for x in inputs]
+    variables = layer.trainable_variables
+
+    def loss(output):
+        weights = np.random.default_rng(2).normal(size=output.shape)
+        return ops.mean(ops.cast(output, "float32") * ops.convert_to_tensor(weights, "float32"))
+
+    if TENSORFLOW:
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            value = loss(layer(*arguments))
+        found = tape.gradient(value, [variable.value for variable in variables])
+    else:
+        import jax
+
+        others = [variable.value for variable in layer.non_trainable_variables]
+        function = jax.jit(jax.grad(lambda values: loss(layer.stateless_call(values, others, *arguments)[0])))
+        found = function([variable.value for variable in variables])
+    return {v.path: g if g is None else to_numpy(g) for v, g in zip(variables, found, strict=True)}
+
+
+def check_gradients(layer, inputs):
+    """Connected and finite for every weight, and not zero, but for the keys' bias, which the softmax cancels."""
+    for path, gradient in gradients(layer, inputs).items():
+        assert gradient is not None, f"{path} is not connected"
+        assert np.isfinite(gradient).all(), path
+        largest = np.abs(gradient).max()
+        if path.endswith("key/bias"):
+            assert largest < 1e-6, path
+        else:
+            assert largest > 1e-5, f"the gradient of {path} is zero"
+
+
+def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_shapes, folder):
+    """Everything that holds for every layer.
+
+    Args:
+        layer_class: The class.
+        arguments: All its arguments, with values that are not the defaults.
+        input_shapes: Shapes of its inputs, without the batch.
+        output_shape: Shape of its output, without the batch.
+        weight_shapes: {path within the layer: shape}, all of them.
+        folder: Where files may be written.
+    """
+    inputs = random_inputs(*input_shapes)
+    layer = layer_class(**arguments, name="tested")
+    output = layer(*inputs)
+    assert {path: array.shape for path, array in canonical_weights(layer).items()} == weight_shapes
+    assert layer.count_params() == sum(map(math.prod, weight_shapes.values()))
+    randomize(layer)
+    output = to_numpy(layer(*inputs))
+    _check_config(layer, arguments, inputs, output)
+    _check_shapes(layer_class, arguments, input_shapes, output_shape)
+    if weight_shapes:
+        check_gradients(layer, inputs)
+    _check_reload(layer, inputs, output, folder)
+    for policy in ("mixed_bfloat16", "mixed_float16") if TENSORFLOW else ("mixed_bfloat16",):
+        _check_mixed_precision(layer_class(**arguments, dtype=policy, name="tested"), inputs)
+
+
+def _check_config(layer, arguments, inputs, output):
+    layer_class, config = type(layer), layer.get_config()
+    own_keys = set(config) - set(keras.layers.Layer().get_config())
+    own_arguments = set()
+    if "__init__" in layer_class.__dict__:
+        own_arguments = set(inspect.signature(layer_class.__init__).parameters) - {"self", "kwargs"}
+    assert own_keys == own_arguments == set(arguments)
+    assert {key: config[key] for key in arguments} == arguments
+    copy = layer_class.from_config(json.loads(json.dumps(config)))
+    assert json.dumps(copy.get_config()) == json.dumps(config)
+    copy(*inputs)
+    copy.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(to_numpy(copy(*inputs)), output)
+
+
+def _check_shapes(layer_class, arguments, input_shapes, output_shape):
+    for batch in (2, 3):
+        eager = layer_class(**arguments)(*random_inputs(*input_shapes, batch=batch)).shape
+        symbolic_inputs = [keras.KerasTensor((batch, *shape)) for shape in input_shapes]
+        symbolic = layer_class(**arguments)(*symbolic_inputs).shape
+        assert tuple(eager) == tuple(symbolic) == (batch, *output_shape)
+    layer = layer_class(**arguments)
+    shapes = [(None, *shape) for shape in input_shapes]
+    assert tuple(layer(*(keras.KerasTensor(shape) for shape in shapes)).shape) == (None, *output_shape)
+    assert tuple(layer.compute_output_shape(*shapes)) == (None, *output_shape)
+
+
+def _check_reload(layer, inputs, output, folder):
+    symbolic = [keras.Input(x.shape[1:]) for x in inputs]
+    model = keras.Model(symbolic, layer(*symbolic), name=f"with_{type(layer).__name__}")
+    np.testing.assert_array_equal(reload_and_run(model, inputs, folder), output)
+
+
+def _check_mixed_precision(layer, inputs):
+    output = layer(*inputs)
+    assert output.dtype == layer.compute_dtype
+    randomize(layer)
+    assert np.isfinite(to_numpy(layer(*inputs))).all()
+    assert all(weight.dtype == "float32" for weight in layer.weights)
+    assert all(np.isfinite(gradient).all() for gradient in gradients(layer, inputs).values())
+
+
+def run_parity_test(layer, reference, inputs, tolerance=TOLERANCE):
+    """A layer or model with random weights equals `reference(*inputs, weights)`, NumPy in float64."""
+    layer(*inputs)
+    randomize(layer)
+    expected = reference(*(np.asarray(x, "float64") for x in inputs), canonical_weights(layer))
+    actual = layer(*inputs, training=False)
+    assert tuple(actual.shape) == expected.shape
+    assert_close(actual, expected, tolerance)
+
+
+def run_factory_test(factory, hidden_dim, num_tokens, size, folder):
+    """The matrix of `keras.applications`.
+
+    Args:
+        factory: A function with the arguments of `keras_vit.ViT` but the variant.
+        hidden_dim: Width of its tokens.
+        num_tokens: Function (height, width) to the number of tokens that pooling=None returns.
+        size: (height, width) of images that it accepts, not square.
+        folder: Where files may be written.
+    """
+    _check_outputs(factory, hidden_dim, num_tokens, size)
+    _check_inputs(factory, size)
+    _check_preprocessing(factory, size)
+    _check_weights_file(factory, size, folder)
+
+
+def _check_outputs(factory, hidden_dim, num_tokens, size):
+    shape = (*size, 3)
+    [images] = random_inputs(shape)
+    default = factory(input_shape=shape)
+    assert default.output_shape == (None, 1000)
+    assert_close(default(images), np.full((2, 1000), 1e-3))  # The head starts at zero.
+    probabilities = randomize(factory(input_shape=shape, classes=7))
+    logits = randomize(factory(input_shape=shape, classes=7, classifier_activation=None))
+    sigmoid = randomize(factory(input_shape=shape, classes=7, classifier_activation="sigmoid"))
+    scores = to_numpy(logits(images))
+    assert_close(probabilities(images), np.exp(scores) / np.exp(scores).sum(1, keepdims=True))
+    assert_close(sigmoid(images), 1 / (1 + np.exp(-scores)))
+    for pooling, expected in (
+        ("token", (hidden_dim,)),
+        ("avg", (hidden_dim,)),
+        (None, (num_tokens(*size), hidden_dim)),
+    ):
+        model = factory(include_top=False, input_shape=shape, pooling=pooling)
+        assert model.output_shape == (None, *expected)
+        assert tuple(model(images).shape) == (2, *expected)
+    with pytest.raises(ValueError, match="include_top=True needs a pooling"):
+        factory(input_shape=shape, pooling=None)
+
+
+def _check_inputs(factory, size):
+    for channels in (1, 3, 4):
+        shape = (*size, channels)
+        assert factory(input_shape=shape, name="named").input_shape == (None, *shape)
+        assert factory(input_shape=shape, classes=2)(np.zeros((1, *shape), "float32")).shape == (1, 2)
+    assert factory(input_shape=shape, name="named").name == "named"
+    shape = (*size, 3)
+    [images] = random_inputs(shape)
+    plain = randomize(factory(input_shape=shape, classes=7))
+    inputs = keras.Input(shape)
+    direct = randomize(factory(input_tensor=inputs, classes=7))
+    behind = randomize(factory(input_tensor=keras.layers.Rescaling(2.0)(inputs), classes=7))
+    assert direct.inputs[0] is behind.inputs[0] is inputs
+    assert direct.input_shape == behind.input_shape == (None, *shape)
+    assert_close(direct(images), to_numpy(plain(images)))
+    assert_close(behind(images), to_numpy(plain(2 * images)))
+
+
+def _check_preprocessing(factory, size):
+    shape = (*size, 3)
+    pixels = np.random.default_rng(3).integers(0, 256, (2, *shape)).astype("uint8")
+    plain = randomize(factory(input_shape=shape, classes=7, classifier_activation=None))
+    inside = randomize(factory(input_shape=shape, classes=7, classifier_activation=None, include_preprocessing=True))
+    expected = to_numpy(plain(preprocess_input(pixels, plain)))
+    assert_close(inside(pixels), expected)
+    assert_close(inside(preprocess_input(pixels, inside)), expected)
+    assert not np.allclose(to_numpy(plain(pixels.astype("float32"))), expected)
+
+
+def _check_weights_file(factory, size, folder):
+    shape = (*size, 3)
+    [images] = random_inputs(shape)
+    model = randomize(factory(input_shape=shape, classes=7))
+    path = folder / "model.weights.h5"
+    model.save_weights(path)
+    for weights in (path, str(path)):
+        np.testing.assert_array_equal(
+            to_numpy(factory(weights=weights, input_shape=shape, classes=7)(images)), to_numpy(model(images))
+        )
+    for weights in ("imagenet", "model.keras"):
+        with pytest.raises(ValueError, match=f"weights='{weights}' is not available"):
+            factory(weights=weights, input_shape=shape)
