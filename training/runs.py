@@ -22,14 +22,6 @@ _PACKAGES = (
     "scikit-learn",
     "matplotlib",
 )
-    "keras-vit-applications",
-    "keras",
-    "tensorflow",
-    "tensorflow-datasets",
-    "numpy",
-    "scikit-learn",
-    "matplotlib",
-)
 
 
 @dataclasses.dataclass(frozen=True)
