@@ -17,7 +17,7 @@ train: .venv/training.installed
 
 test: lint
 	KERAS_BACKEND=tensorflow .venv/bin/python -m pytest -n 2 --dist loadfile
-	KERAS_BACKEND=jax .venv/bin/python -m pytest -n 2 --dist loadfile --ignore=tests/training
+	KERAS_BACKEND=jax .venv/bin/python -m pytest -n 2 --dist loadfile --ignore=tests/training --ignore=tests/readme_test.py
 
 lint: .venv/test.installed
 	.venv/bin/ruff check .
@@ -32,8 +32,9 @@ models: .venv/training.installed
 	.venv/bin/python -m benchmarks.models
 
 .venv/%.installed: setup.cfg pyproject.toml | .venv/bin/python
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
-	touch $@
+	@echo "Installing into .venv what setup.cfg names for $*: a few minutes, and about 3 GB."
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "No Python from 3.11 to 3.13 with the venv module was found. Install one" \

@@ -107,11 +107,11 @@ class ViTConfig:
         for field, choices in CHOICES.items():
             _check_choice(field, getattr(self, field), choices)
         for field in _SIZES:
-            _check_positive_integer(field, getattr(self, field))
+            check_positive_integer(field, getattr(self, field))
         for side in self.patch_shape:
-            _check_positive_integer("patch_size", side)
+            check_positive_integer("patch_size", side)
         if self.representation_dim is not None:
-            _check_positive_integer("representation_dim", self.representation_dim)
+            check_positive_integer("representation_dim", self.representation_dim)
         for field in _RATES:
             check_rate(field, getattr(self, field))
         if self.layer_norm_epsilon <= 0:
@@ -175,15 +175,16 @@ def check_rate(name, value):
         raise ValueError(f"{name} must be at least 0 and less than 1. Received: {value!r}")
 
 
+def check_positive_integer(name, value):
+    """Refuses what is not an integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive integer. Received: {value!r}")
+
+
 def _check_choice(name, value, choices):
     # By type too: 0 == False and 1 == True.
     if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):
         raise ValueError(f"{name}={value!r} is not available. Available: {', '.join(map(repr, choices))}")
-
-
-def _check_positive_integer(name, value):
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a positive integer. Received: {value!r}")
 
 
 # name: (hidden_dim, num_layers, num_heads, mlp_dim, published patch sizes)

@@ -54,6 +54,18 @@ def test_layer_keeps_float32_under_mixed_precision():
     assert_close(layer(pixels), pixels / 127.5 - 1)
 
 
+def test_layer_is_float32_unless_told_otherwise():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        layer = keras_vit.Preprocessing(normalize=True)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert keras.backend.standardize_dtype(layer(_pixels(2, 8, 12, 3)).dtype) == layer.compute_dtype == "float32"
+    assert layer(keras.KerasTensor((2, 8, 12, 3))).dtype == "float32"
+    told = keras_vit.Preprocessing(normalize=True, dtype="mixed_bfloat16")
+    assert keras.backend.standardize_dtype(told(_pixels(2, 8, 12, 3)).dtype) == "bfloat16"
+
+
 def test_config_survives_tuples_and_arrays():
     layer = keras_vit.Preprocessing(mean=np.array(MEAN), std=tuple(STD), resize=(8, 12), crop=(4, 6))
     config = layer.get_config()

@@ -111,6 +111,7 @@ def _load_tfds(data):
 def _prepared_builder(data):
     try:
         if data.dataset == "digits":
+            tfds.disable_progress_bar()  # It takes a second.
             builder = Digits(data_dir=data.tfds_directory)
         else:
             builder = tfds.builder(data.dataset, data_dir=data.tfds_directory)

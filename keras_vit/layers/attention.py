@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.config import check_positive_integer
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiHeadSelfAttention(keras.layers.Layer):
@@ -38,6 +40,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     def __init__(self, num_heads, dropout_rate=0.0, **kwargs):
         super().__init__(**kwargs)
+        check_positive_integer("num_heads", num_heads)
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
 

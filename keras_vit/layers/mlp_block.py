@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.config import check_positive_integer
+
 
 def gelu_tanh(x):
     """`x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))` (arXiv 1606.08415)."""
@@ -55,6 +57,7 @@ class MlpBlock(keras.layers.Layer):
             raise ValueError(
                 f"activation must be one of {', '.join(map(repr, _ACTIVATIONS))}. Received: {activation!r}"
             )
+        check_positive_integer("mlp_dim", mlp_dim)
         self.mlp_dim = mlp_dim
         self.activation = activation
         self.dropout_rate = dropout_rate

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_vit.config import VARIANTS, ViTConfig, get_variant
+from keras_vit.config import VARIANTS, ViTConfig, check_positive_integer, get_variant
 from keras_vit.encoder import DEFAULT_IMAGE_SIZE, encode
 from keras_vit.heads import classify, pool, represent
 from keras_vit.preprocessing import Preprocessing
@@ -66,7 +66,6 @@ def ViT(
     images = Preprocessing(
         resize=None if height is None or width is None else (height, width),
         normalize=include_preprocessing,
-        dtype="float32",
         name="preprocessing",
     )(inputs)
     x = pool(encode(images, config), config)
@@ -106,8 +105,7 @@ def _check_head(classes, config):
         raise ValueError(
             "include_top=True needs a pooling: 'token' or 'avg'. To get all tokens, pass include_top=False."
         )
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
-        raise ValueError(f"classes must be a positive integer. Received: {classes!r}")
+    check_positive_integer("classes", classes)
 
 
 def _load(model, weights):
