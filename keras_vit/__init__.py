@@ -1,7 +1,5 @@
 """keras_vit: Vision Transformers for Keras 3, in the manner of `keras.applications`."""
 
-import importlib.metadata
-
 from keras_vit import layers
 from keras_vit.config import VARIANTS, ViTConfig
 from keras_vit.cost import profile
@@ -10,7 +8,7 @@ from keras_vit.models import *  # noqa: F403
 from keras_vit.models import __all__ as _model_names
 from keras_vit.preprocessing import Preprocessing, decode_predictions, preprocess_input
 
-__version__ = importlib.metadata.version("keras-vit-applications")
+__version__ = "0.1.0"
 __all__ = [
     "VARIANTS",
     "Preprocessing",

@@ -3,6 +3,7 @@
 import argparse
 import os
 import pathlib
+import shlex
 import sys
 import tempfile
 
@@ -19,6 +20,9 @@ def main(arguments=None):
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
 
 
 def _parser():
@@ -75,9 +79,9 @@ def _train(options):
     print(f"\nTest {evaluation}")
     print(f"Run folder: {run.folder} (open its report.html)")
     print("Try next:")
-    print(f"  {_python()} -m training predict {run.folder} {run.samples}/*")
+    print(f"  {_python()} -m training predict {shlex.quote(str(run.folder))} {shlex.quote(str(run.samples))}/*")
     print(f"  {_python()} -m training train folder data.directory=path/to/your/photographs")
-    print(f"  {_python('tensorboard')} --logdir {options.runs}")
+    print(f"  {_python('tensorboard')} --logdir {shlex.quote(options.runs)}")
 
 
 def _evaluate(options):
@@ -126,7 +130,8 @@ def _import_tensorflow():
 def _python(program="python"):
     """The command that runs a program of this environment, as short as it can be."""
     path = pathlib.Path(sys.executable).with_name(program)
-    return str(path.relative_to(pathlib.Path.cwd())) if path.is_relative_to(pathlib.Path.cwd()) else str(path)
+    here = pathlib.Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 if __name__ == "__main__":

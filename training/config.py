@@ -13,6 +13,7 @@ import pydantic
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from keras_vit.config import ViTConfig, get_variant
+from keras_vit.layers import PatchEmbedding
 from training.errors import InputError
 
 _section = functools.partial(
@@ -38,6 +39,10 @@ class Model:
     input_shape: tuple[PositiveInt, PositiveInt, Literal[1, 3]] = Field(
         (224, 224, 3), description="height and width in pixels, and 3 channels for colour or 1 for gray"
     )
+
+    def __post_init__(self):
+        patches = PatchEmbedding(self.config.hidden_dim, self.config.patch_size, self.config.crop_to_patches)
+        patches.compute_output_shape((None, *self.input_shape))  # Refuses a size that does not divide into patches.
 
 
 @_section

@@ -4,7 +4,7 @@ import pathlib
 
 import keras_vit
 from training.errors import InputError
-from training.runs import Run, class_names, load_model
+from training.runs import Run, load_model, read_class_names
 
 
 def export(source, path=None, version=None, labels=None):
@@ -28,7 +28,7 @@ def export(source, path=None, version=None, labels=None):
     path = path or run.export
     if labels is not None and not labels.is_file():
         raise InputError(f"--labels={labels} is not a file. It has the name of a class in each line.")
-    names = class_names(run) if labels is None else labels.read_text().splitlines()
+    names = read_class_names(run) if labels is None else labels.read_text().splitlines()
     if version is None:
         version = max((int(folder.name) for folder in path.glob("*") if folder.name.isdigit()), default=0) + 1
     try:

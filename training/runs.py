@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import importlib.metadata
+import itertools
 import json
 import pathlib
 import platform
@@ -41,24 +42,16 @@ class Run:
     report = property(lambda self: self.folder / "report.html")
 
 
-def new_run(recipe, runs="runs"):
+def new_run(recipe, class_names, runs="runs"):
     """Makes the folder `<runs>/<recipe>-<time>` with everything that is needed to repeat the run in `recipe.json`."""
     started = datetime.datetime.now().astimezone()
-    name = f"{recipe.name}-{started:%Y%m%d-%H%M%S}"
-    folder = pathlib.Path(runs) / name
-    attempt = 1
-    while True:
-        try:
-            folder.mkdir(parents=True)
-            break
-        except FileExistsError:  # Another run began in the same second.
-            attempt += 1
-            folder = folder.with_name(f"{name}-{attempt}")
+    folder = _new_folder(pathlib.Path(runs), f"{recipe.name}-{started:%Y%m%d-%H%M%S}")
     run = Run(folder)
     for place in (run.checkpoints, run.figures, run.samples):
         place.mkdir()
     facts = {
         "recipe": to_dict(recipe),
+        "class_names": class_names,
         "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
         "started": started.isoformat(timespec="seconds"),
         "git": _git_state(),
@@ -70,15 +63,27 @@ def new_run(recipe, runs="runs"):
     return run
 
 
+def _new_folder(parent, name):
+    for attempt in itertools.count(1):
+        folder = parent / (name if attempt == 1 else f"{name}-{attempt}")
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            continue  # Another run began in the same second.
+        except OSError as error:
+            raise InputError(f"{folder} cannot be made: {error.strerror}. Name another place with --runs.") from None
+
+
 def add_result(run, **result):
     """Adds what came out of a run to its `recipe.json`."""
     facts = json.loads(run.recipe.read_text())
     run.recipe.write_text(json.dumps(facts | {"result": result}, indent=2) + "\n")
 
 
-def class_names(run):
+def read_class_names(run):
     """The names of the classes that a run learned, or `None` if the folder is no run's."""
-    return json.loads(run.recipe.read_text())["result"]["class_names"] if run.recipe.is_file() else None
+    return json.loads(run.recipe.read_text())["class_names"] if run.recipe.is_file() else None
 
 
 def load_model(path):

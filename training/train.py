@@ -13,7 +13,6 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.export import image_decoder
 from training.data import batches, load_dataset
-from training.errors import InputError
 from training.evaluate import evaluate, nearest_neighbour_accuracy
 from training.optimizers import build_optimizer
 from training.report import write_report
@@ -39,7 +38,7 @@ def train(recipe, runs="runs"):
     # The loss reads logits: where a softmax saturates it has no gradient. The model that is kept returns probabilities.
     trained = build_model(recipe, len(dataset.class_names), classifier_activation=None)
     model = build_model(recipe, len(dataset.class_names))
-    run = new_run(recipe, runs)
+    run = new_run(recipe, dataset.class_names, runs)
     started = time.monotonic()
     history = fit(trained, dataset, recipe, run)
     seconds = time.monotonic() - started
@@ -51,7 +50,6 @@ def train(recipe, runs="runs"):
     samples = write_samples(dataset, run)
     add_result(
         run,
-        class_names=dataset.class_names,
         test_accuracy=evaluation.accuracy,
         test_loss=evaluation.loss,
         test_images=len(evaluation.labels),
@@ -72,17 +70,14 @@ def start(recipe):
 
 def build_model(recipe, classes, classifier_activation="softmax"):
     """The model of a recipe: pixels from 0 to 255 in, probabilities out, or logits if the activation is `None`."""
-    try:
-        return keras_vit.ViT(
-            recipe.model.config,
-            input_shape=recipe.model.input_shape,
-            classes=classes,
-            classifier_activation=classifier_activation,
-            include_preprocessing=True,
-            name=recipe.name,
-        )
-    except ValueError as error:
-        raise InputError(f"model: {error}") from None
+    return keras_vit.ViT(
+        recipe.model.config,
+        input_shape=recipe.model.input_shape,
+        classes=classes,
+        classifier_activation=classifier_activation,
+        include_preprocessing=True,
+        name=recipe.name,
+    )
 
 
 def fit(model, dataset, recipe, run=None):

@@ -114,6 +114,12 @@ def test_refuses_a_width_that_the_heads_do_not_divide():
         MultiHeadSelfAttention(5)(np.zeros((2, 7, 12), "float32"))
 
 
+@pytest.mark.parametrize("num_heads", [0, -3, 3.0, True, None])
+def test_refuses_an_impossible_number_of_heads(num_heads):
+    with pytest.raises(ValueError, match=f"num_heads must be a positive integer. Received: {num_heads}"):
+        MultiHeadSelfAttention(num_heads)
+
+
 def _built(layer):
     layer.build((None, 7, 12))
     return layer

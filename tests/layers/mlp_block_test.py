@@ -85,6 +85,12 @@ def test_refuses_an_unknown_activation():
         MlpBlock(20, activation="relu")
 
 
+@pytest.mark.parametrize("mlp_dim", [0, 20.0, None])
+def test_refuses_an_impossible_width(mlp_dim):
+    with pytest.raises(ValueError, match=f"mlp_dim must be a positive integer. Received: {mlp_dim}"):
+        MlpBlock(mlp_dim)
+
+
 def _built(layer):
     layer.build((None, 7, 12))
     return layer

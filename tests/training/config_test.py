@@ -64,6 +64,7 @@ def test_number_stays_text_where_text_is_meant():
         ("model.input_shape=8,8,2", "1 or 3"),
         ("model.config=B/61", "'B/16'"),
         ("model.config.hidden_dim=65", "multiple of num_heads"),
+        ("model.input_shape=30,32,1", "30 x 32 pixels does not divide into patches"),
         ("model.config.pooling=map", "'token', 'avg', None"),
         ("seed=-1", "greater than or equal to 0"),
     ],

@@ -1,7 +1,11 @@
-"""UCI optical digits: the default, which needs no download and runs in a minute on a laptop.
+"""UCI optical digits: the default, which needs no download.
 
 Paper: none; the data are the 1,797 scans of 8 x 8 pixels that scikit-learn carries (Alpaydin and Kaynak, UCI, 1998).
 Command: make train
+Hardware: one to two minutes on two CPU cores.
+Expected: at least 97 % test accuracy in the mean of three seeds, which make accuracy checks.
+Measured: 99.44 % with seed 0 (2026-11-21, two CPU cores, TensorFlow 2.21, Keras 3.15); a nearest-neighbour classifier
+reaches 98.61 % on the same 360 images.
 """
 
 from keras_vit.config import ViTConfig

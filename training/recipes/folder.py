@@ -2,6 +2,10 @@
 
 Paper: none.
 Command: python -m training train folder data.directory=path/to/your/photographs
+Hardware: five minutes for 232 training images on two CPU cores.
+Expected: depends on the photographs. From scratch a Vision Transformer wants thousands of them.
+Measured: 56 % test accuracy on eight classes of Caltech-101 with 40 photographs each, where chance is 12.5 % and a
+nearest-neighbour classifier on the pixels reaches 45 % (2026-11-21, seed 0).
 """
 
 from keras_vit.config import VARIANTS
