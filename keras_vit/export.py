@@ -87,7 +87,12 @@ def image_decoder(model):
     protocol, size, channels = _input_protocol(model)
 
     def decode(image_bytes):
-        image = tf.io.decode_image(image_bytes, channels=3, expand_animations=False)
+        image = tf.cond(
+            tf.io.is_jpeg(image_bytes),
+            # As Pillow decodes it. TensorFlow's default is off by some grey levels.
+            lambda: tf.io.decode_jpeg(image_bytes, channels=3, dct_method="INTEGER_ACCURATE"),
+            lambda: tf.io.decode_image(image_bytes, channels=3, expand_animations=False),
+        )
         image = _upright(image, _exif_orientation(image_bytes))
         if channels == 1:
             image = _luma(image)
@@ -115,7 +120,8 @@ def _input_protocol(model):
     if channels not in (1, 3):
         raise ValueError(f"Encoded images have 1 or 3 channels here. Received: a model for {channels}.")
     result = protocol.crop or protocol.resize
-    if result is None or isinstance(result, int) or list(result) != size:
+    resized = [protocol.resize] * 2 if isinstance(protocol.resize, int) else protocol.resize
+    if result != size or resized is None or any(side < cut for side, cut in zip(resized, size, strict=True)):
         raise ValueError(
             f"The model takes images of {size[0]} x {size[1]} pixels, but its preprocessing layer does not lead to "
             f"that size: resize={protocol.resize}, crop={protocol.crop}."

@@ -30,7 +30,7 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         (B, T, D)
 
     Raises:
-        ValueError: If the number of tokens fits neither `grid_size` nor `patches`.
+        ValueError: If there are fewer tokens than rows for the grid.
 
     Example:
 
