@@ -7,6 +7,8 @@ Pure data: no Keras, no URLs. Sizes of the variants: ViT (arXiv 2010.11929) Tabl
 
 import dataclasses
 import difflib
+import math
+import numbers
 
 # What each choice may be. A value that the papers or the published weights know, and that has no part here yet, is
 # refused with this list.
@@ -106,16 +108,18 @@ class ViTConfig:
     def __post_init__(self):
         for field, choices in CHOICES.items():
             _check_choice(field, getattr(self, field), choices)
-        for field in _SIZES:
-            check_positive_integer(field, getattr(self, field))
-        for side in self.patch_shape:
-            check_positive_integer("patch_size", side)
+        sizes = {field: check_positive_integer(field, getattr(self, field)) for field in _SIZES}
+        sizes["patch_size"] = check_patch_size(self.patch_size)
         if self.representation_dim is not None:
-            check_positive_integer("representation_dim", self.representation_dim)
+            sizes["representation_dim"] = check_positive_integer("representation_dim", self.representation_dim)
+        for field, size in sizes.items():
+            object.__setattr__(self, field, size)  # Plain integers, whatever kind of integers came in.
         for field in _RATES:
             check_rate(field, getattr(self, field))
-        if self.layer_norm_epsilon <= 0:
-            raise ValueError(f"layer_norm_epsilon must be positive. Received: {self.layer_norm_epsilon!r}")
+        if not (_is_number(self.layer_norm_epsilon) and self.layer_norm_epsilon > 0):
+            raise ValueError(f"layer_norm_epsilon must be a positive number. Received: {self.layer_norm_epsilon!r}")
+        if not _is_number(self.head_bias):
+            raise ValueError(f"head_bias must be a number. Received: {self.head_bias!r}")
         self._check_combinations()
 
     def _check_combinations(self):
@@ -143,7 +147,7 @@ class ViTConfig:
     @property
     def patch_shape(self):
         """(height, width) of a patch in pixels."""
-        return self.patch_size if isinstance(self.patch_size, (tuple, list)) else (self.patch_size, self.patch_size)
+        return self.patch_size if isinstance(self.patch_size, tuple) else (self.patch_size, self.patch_size)
 
     @property
     def num_class_tokens(self):
@@ -160,25 +164,41 @@ class ViTConfig:
         fields = [field.name for field in dataclasses.fields(self)]
         for name in changes:
             if name not in fields:
-                near = difflib.get_close_matches(name, fields)
-                raise TypeError(
-                    f"{name!r} is not a field of ViTConfig. "
-                    + (f"Did you mean {' or '.join(map(repr, near))}? " if near else "")
-                    + f"Fields: {', '.join(fields)}"
-                )
+                hint = did_you_mean(name, fields)
+                raise TypeError(f"{name!r} is not a field of ViTConfig.{hint} Fields: {', '.join(fields)}")
         return dataclasses.replace(self, **changes)
 
 
 def check_rate(name, value):
-    """Refuses a probability outside [0, 1)."""
-    if not 0 <= value < 1:
+    """Refuses what is not a probability in [0, 1)."""
+    if not (_is_number(value) and 0 <= value < 1):
         raise ValueError(f"{name} must be at least 0 and less than 1. Received: {value!r}")
 
 
 def check_positive_integer(name, value):
-    """Refuses what is not an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    """Refuses what is not an integer of at least 1; returns it as an `int`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f"{name} must be a positive integer. Received: {value!r}")
+    return int(value)
+
+
+def check_patch_size(patch_size):
+    """Refuses what is neither a positive integer nor a pair of them; returns an `int` or a tuple of two."""
+    if not isinstance(patch_size, (tuple, list)):
+        return check_positive_integer("patch_size", patch_size)
+    if len(patch_size) != 2:
+        raise ValueError(f"patch_size must be an integer or a pair (height, width). Received: {patch_size!r}")
+    return tuple(check_positive_integer("patch_size", side) for side in patch_size)
+
+
+def did_you_mean(name, names):
+    """ " Did you mean ...?" with the nearest of some names, or nothing if none is near."""
+    near = difflib.get_close_matches(str(name), names, cutoff=0.5)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def _is_number(value):
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _check_choice(name, value, choices):
@@ -212,10 +232,9 @@ VARIANTS = {
 def get_variant(name):
     """The `ViTConfig` of a published variant; an unknown name raises a ValueError with the nearest ones."""
     if name not in VARIANTS:
-        near = difflib.get_close_matches(str(name), VARIANTS, cutoff=0.5)
+        hint = did_you_mean(name, VARIANTS)
         raise ValueError(
-            f"{name!r} is not a published variant. "
-            + (f"Did you mean {' or '.join(map(repr, near))}? " if near else "")
-            + f"Available: {', '.join(VARIANTS)}; or give a keras_vit.ViTConfig."
+            f"{name!r} is not a published variant.{hint} Available: {', '.join(VARIANTS)}; or give a "
+            f"keras_vit.ViTConfig."
         )
     return VARIANTS[name]

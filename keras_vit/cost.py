@@ -9,7 +9,7 @@ from keras_vit.layers import ClassToken, LearnedPositionEmbedding
 
 # Layers of Keras that apply their kernel once at each output position.
 _KERNEL_LAYERS = (keras.layers.Dense, keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
-# Layers with weights whose work is not counted, as in the papers.
+# Layers with weights whose work is not counted, as is usual.
 _UNCOUNTED_LAYERS = (
     ClassToken,
     LearnedPositionEmbedding,
@@ -54,8 +54,8 @@ def profile(model, input_shape=None):
     """Counts the parameters and multiply-accumulates of a model.
 
     Multiply-accumulates (MACs) are those of the dense and convolutional layers and of both products inside attention,
-    for one image; a FLOP count is twice as large. Norms, activations, biases and sums are not counted, as in the papers
-    (ViT, arXiv 2010.11929, Table 6). Weights shared by two layers count once. Nothing is computed, so a model that does
+    for one image; a FLOP count is twice as large. Norms, activations, biases and sums are not counted, as is usual for
+    these models. Weights shared by two layers count once. Nothing is computed, so a model that does
     not fit into memory can be counted by building it inside `keras.StatelessScope(initialize_variables=False)`.
 
     Args:

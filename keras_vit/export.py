@@ -11,16 +11,19 @@ import tempfile
 
 import keras
 
+from keras_vit.config import check_positive_integer
 from keras_vit.preprocessing import imagenet1k_classes, normalize_pixels, preprocessing_layer
 
 
-def export_saved_model(model, path, labels=None, version=1, overwrite=False, top_k=5):
+def export_saved_model(
+    model, path, labels=None, version=1, overwrite=False, top_k=5, jit_compile=False, precision="float32"
+):
     """Writes a model as a SavedModel, in the folder layout of TensorFlow Serving.
 
     `path/<version>/` has two signatures, each for batches of any size:
 
-    * `serving_default`: `image_bytes` (B,), the contents of JPEG, PNG, GIF or BMP files. Decoding, EXIF orientation,
-      resizing and normalising happen inside, as the model's `preprocessing` layer says.
+    * `serving_default`: `image_bytes` (B,), the contents of JPEG, PNG, GIF, BMP or WebP files. Decoding, the EXIF
+      orientation of JPEG files, resizing and normalising happen inside, as the model's `preprocessing` layer says.
     * `predict_pixels`: `images` (B, H, W, C), uint8, of the model's input size.
 
     Both return `probabilities` (B, classes), and of the `top_k` most probable classes, the best first, `classes` (B, k)
@@ -31,11 +34,13 @@ def export_saved_model(model, path, labels=None, version=1, overwrite=False, top
         model: A classifier of this package with a fixed input size, also nested in another model. Keras must run on the
             TensorFlow backend.
         path: Folder of all versions of the model.
-        labels: Names of the classes. By default the ImageNet-1k names if the model's label space is `"imagenet1k"`,
-            otherwise the indices.
+        labels: List of the classes' names. By default the ImageNet-1k names if the model's label space is
+            `"imagenet1k"`, otherwise the indices.
         version: Number of this version.
         overwrite: Whether an existing version may be replaced.
         top_k: How many classes are named, at most.
+        jit_compile: Whether the model is compiled with XLA where it is served; decoding never is.
+        precision: Of the stored weights: `"float32"`.
 
     Returns:
         The path of the version's folder, as a `pathlib.Path`.
@@ -43,7 +48,8 @@ def export_saved_model(model, path, labels=None, version=1, overwrite=False, top
     Raises:
         FileExistsError: If the version exists and `overwrite` is `False`.
         RuntimeError: If Keras does not run on the TensorFlow backend.
-        ValueError: If the model is not a classifier, its input size is not fixed, or the labels do not fit.
+        ValueError: If the model is not a classifier, its input size is not fixed, it changes pixels before its
+            `preprocessing` layer sees them, or an argument is impossible.
 
     Example:
 
@@ -57,8 +63,11 @@ def export_saved_model(model, path, labels=None, version=1, overwrite=False, top
             f"A SavedModel is written by TensorFlow, and Keras runs on {keras.backend.backend()!r}. Save the model "
             f"with model.save('model.keras'), load it in a process with KERAS_BACKEND=tensorflow, and export it there."
         )
+    if precision != "float32":
+        raise ValueError(f"precision={precision!r} is not available. Available: 'float32'")
+    top_k = check_positive_integer("top_k", top_k)
     folder = _new_version(path, version, overwrite)
-    signatures = _signatures(model, _labels(model, labels), top_k)
+    signatures = _signatures(model, _labels(model, labels), top_k, jit_compile)
     archive = keras.export.ExportArchive()
     archive.track(model)
     for name, (function, input_signature) in signatures.items():
@@ -75,8 +84,9 @@ def image_decoder(model):
         model: A model of this package with a fixed input size (H, W, C), where C is 1 or 3.
 
     Returns:
-        A TensorFlow function from a scalar string, the contents of a JPEG, PNG, GIF or BMP file, to uint8 (H, W, C).
-        EXIF orientation is applied, transparency dropped, the first frame of an animation taken, and the result resized
+        A TensorFlow function from a scalar string, the contents of a JPEG, PNG, GIF, BMP or WebP file, to uint8
+        (H, W, C). The EXIF orientation of JPEG files is applied, transparency dropped (a WebP file must have none), the
+        first frame of an animation taken, and the result resized
         and cropped as the model's `preprocessing` layer says.
 
     Raises:
@@ -129,22 +139,30 @@ def _input_protocol(model):
     return protocol, size, channels
 
 
-def _signatures(model, labels, top_k):
+def _signatures(model, labels, top_k, jit_compile):
     import tensorflow as tf
 
     protocol, size, channels = _input_protocol(model)
     decode = image_decoder(model)
+    if not protocol.normalize and not _starts_with(model, protocol):
+        raise ValueError(
+            f"{model.name!r} changes pixels before its preprocessing layer sees them, so it is not known how images "
+            f"are to be normalised. Build the inner model with include_preprocessing=True, which does it inside."
+        )
     with_softmax = _ends_with_logits(model)
+
+    @tf.function(jit_compile=jit_compile)
+    def classify(pixels):
+        if not protocol.normalize:
+            pixels = normalize_pixels(pixels, protocol.mean, protocol.std)
+        probabilities = tf.cast(model(pixels, training=False), tf.float32)
+        return tf.nn.softmax(probabilities) if with_softmax else probabilities
+
     top_k = min(top_k, len(labels))
     names = tf.constant(labels)
 
     def predict_pixels(images):
-        pixels = tf.cast(images, tf.float32)
-        if not protocol.normalize:
-            pixels = normalize_pixels(pixels, protocol.mean, protocol.std)
-        probabilities = tf.cast(model(pixels, training=False), tf.float32)
-        if with_softmax:
-            probabilities = tf.nn.softmax(probabilities)
+        probabilities = classify(tf.cast(images, tf.float32))
         scores, classes = tf.math.top_k(probabilities, top_k)
         return {
             "probabilities": probabilities,
@@ -164,30 +182,49 @@ def _signatures(model, labels, top_k):
     }
 
 
+def _starts_with(model, layer):
+    """Whether a layer is the first that sees a model's input, also where models are nested."""
+    first = next(inner for inner in model.layers if not isinstance(inner, keras.layers.InputLayer))
+    return _starts_with(first, layer) if isinstance(first, keras.Model) else first is layer
+
+
 def _ends_with_logits(model):
-    activation = getattr(model.layers[-1], "activation", None)
-    if len(model.output_shape) != 2 or activation is None:
+    activation = _last_activation(model) if len(model.output_shape) == 2 else None
+    if activation is None or (activation is keras.activations.linear and model.output_shape[-1] < 2):
         raise ValueError(
-            f"Only classifiers are exported: the last layer must be a classifier that returns (B, classes). Received: "
-            f"a model that returns shape {model.output_shape} from layer {model.layers[-1].name!r}."
+            f"Only classifiers are exported: the last layer must return probabilities, or logits of at least two "
+            f"classes, of shape (B, classes). Received: a model that returns shape {model.output_shape} from layer "
+            f"{model.layers[-1].name!r}."
         )
     return activation is keras.activations.linear
+
+
+def _last_activation(model):
+    """The activation that a model ends with, or `None` if it ends with a layer of another kind."""
+    for layer in reversed(model.layers):
+        if isinstance(layer, keras.Model):
+            return _last_activation(layer)
+        if isinstance(layer, keras.layers.Softmax):
+            return keras.activations.softmax
+        is_cast = isinstance(layer, keras.layers.Activation) and layer.activation is keras.activations.linear
+        if not is_cast:
+            return getattr(layer, "activation", None)
+    return None
 
 
 def _labels(model, labels):
     classes = model.output_shape[-1]
     if labels is None and preprocessing_layer(model).label_space == "imagenet1k":
         labels = [name for _, name in imagenet1k_classes()]
-    labels = [str(index) for index in range(classes)] if labels is None else [str(label) for label in labels]
-    if len(labels) != classes:
-        raise ValueError(f"labels must name the model's {classes} classes. Received: {len(labels)} labels")
-    return labels
+    if labels is None:
+        labels = [str(index) for index in range(classes)]
+    if not isinstance(labels, (list, tuple)) or len(labels) != classes:
+        raise ValueError(f"labels must be a list of names for the model's {classes} classes. Received: {labels!r}")
+    return [str(label) for label in labels]
 
 
 def _new_version(path, version, overwrite):
-    if isinstance(version, bool) or not isinstance(version, int) or version < 0:
-        raise ValueError(f"version must be a whole number, as TensorFlow Serving orders them. Received: {version!r}")
-    folder = pathlib.Path(path) / str(version)
+    folder = pathlib.Path(path) / str(check_positive_integer("version", version))
     if folder.exists() and not overwrite:
         raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
     return folder

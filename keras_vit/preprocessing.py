@@ -76,9 +76,9 @@ class Preprocessing(keras.layers.Layer):
         self.built = True
 
     def call(self, images):
-        if not self.normalize:
-            return images
-        return ops.cast(normalize_pixels(images, self.mean, self.std), self.compute_dtype)
+        if self.normalize:
+            images = normalize_pixels(images, self.mean, self.std)
+        return ops.cast(images, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -200,4 +200,4 @@ def imagenet1k_classes():
 
 def _plain(value):
     """Numbers and tuples as JSON keeps them, so that a config is the same before and after a file."""
-    return list(value) if isinstance(value, (tuple, list, np.ndarray)) else value
+    return np.asarray(value).tolist() if isinstance(value, (tuple, list, np.ndarray)) else value

@@ -1,6 +1,7 @@
 import dataclasses
 import re
 
+import numpy as np
 import pytest
 
 from keras_vit import VARIANTS, ViTConfig
@@ -115,8 +116,12 @@ def test_other_impossible_values():
     for changes, message in (
         ({"num_heads": 5}, "hidden_dim must be a multiple of num_heads.*hidden_dim=12, num_heads=5"),
         ({"patch_size": (4, 0)}, "patch_size must be a positive integer. Received: 0"),
+        ({"patch_size": (4,)}, r"patch_size must be an integer or a pair \(height, width\). Received: \(4,\)"),
+        ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon must be a positive number. Received: nan"),
+        ({"dropout_rate": "0.1"}, "dropout_rate must be at least 0 and less than 1. Received: '0.1'"),
+        ({"head_bias": "0"}, "head_bias must be a number. Received: '0'"),
         ({"representation_dim": 0}, "representation_dim must be a positive integer"),
-        ({"layer_norm_epsilon": 0.0}, "layer_norm_epsilon must be positive. Received: 0.0"),
+        ({"layer_norm_epsilon": 0.0}, "layer_norm_epsilon must be a positive number. Received: 0.0"),
         ({"position_embedding": "sincos_2d", "hidden_dim": 6}, "multiple of 4 and at least 8.*hidden_dim=6"),
         ({"position_embedding": "sincos_2d", "hidden_dim": 4, "num_heads": 2}, "multiple of 4 and at least 8"),
         ({"pooling": "token", "class_token": False}, "pooling='token' reads the class token"),
@@ -147,3 +152,11 @@ def test_variants_are_named_after_their_patch():
     for name, config in VARIANTS.items():
         assert config.patch_size == int(name.split("/")[1])
         assert get_variant(name) is config
+
+
+def test_integers_of_numpy_become_plain_ones():
+    config = ViTConfig(**{**TINY, "hidden_dim": np.int64(12), "patch_size": [np.int32(4), 2]})
+    assert config == ViTConfig(**{**TINY, "patch_size": (4, 2)})
+    assert type(config.hidden_dim) is int
+    assert type(config.patch_size[0]) is int
+    hash(config)

@@ -376,10 +376,13 @@ def test_an_existing_version_is_refused_unless_it_may_be_replaced(tmp_path, noth
 def test_refused_arguments(tmp_path):
     model = _model()
     for arguments, message in (
-        ({"version": "1"}, "version must be a whole number.*Received: '1'"),
-        ({"version": -1}, "version must be a whole number.*Received: -1"),
-        ({"version": True}, "version must be a whole number.*Received: True"),
-        ({"labels": ["a", "b"]}, "labels must name the model's 4 classes. Received: 2 labels"),
+        ({"version": "1"}, "version must be a positive integer.*Received: '1'"),
+        ({"version": -1}, "version must be a positive integer.*Received: -1"),
+        ({"version": True}, "version must be a positive integer.*Received: True"),
+        ({"labels": ["a", "b"]}, r"labels must be a list of names for the model's 4 classes. Received: \['a', 'b'\]"),
+        ({"labels": "abcd"}, "labels must be a list of names"),
+        ({"top_k": 0}, "top_k must be a positive integer. Received: 0"),
+        ({"precision": "int8"}, "precision='int8' is not available. Available: 'float32'"),
     ):
         with pytest.raises(ValueError, match=message):
             keras_vit.export_saved_model(model, tmp_path, **arguments)
@@ -391,4 +394,37 @@ def test_refused_arguments(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             keras_vit.export_saved_model(other, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def _served(model, path, pixels, **arguments):
+    import tensorflow as tf
+
+    folder = keras_vit.export_saved_model(model, path, **arguments)
+    return tf.saved_model.load(str(folder)).signatures["predict_pixels"](images=tf.constant(pixels))["probabilities"]
+
+
+@tensorflow_only
+@pytest.mark.parametrize("ending", ["cast", "softmax_layer", "nested_whole", "jit_compile"])
+def test_probabilities_are_the_models_however_it_ends(ending, tmp_path):
+    softmax = None if ending == "softmax_layer" else "softmax"
+    inner = _model(include_preprocessing=True, classifier_activation=softmax)
+    last = {"cast": keras.layers.Activation("linear", dtype="float32"), "softmax_layer": keras.layers.Softmax()}
+    model = keras.Sequential([keras.Input((8, 12, 3)), inner, *([last[ending]] if ending in last else [])])
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 12, 3)).astype("uint8")
+    expected = model.predict(pixels, verbose=0)
+    assert np.ptp(expected) > 0.1
+    assert_close(_served(model, tmp_path, pixels, jit_compile=ending == "jit_compile"), expected)
+
+
+@tensorflow_only
+def test_what_would_be_guessed_is_refused(tmp_path):
+    inner = _model(include_top=False)
+    rescaled = keras.Sequential(
+        [keras.Input((8, 12, 3)), keras.layers.Rescaling(1 / 127.5, -1), inner, keras.layers.Dense(4)]
+    )
+    with pytest.raises(ValueError, match="changes pixels before its preprocessing layer"):
+        keras_vit.export_saved_model(rescaled, tmp_path)
+    with pytest.raises(ValueError, match="logits of at least two classes"):
+        keras_vit.export_saved_model(_model(classes=1, classifier_activation=None), tmp_path)
     assert not list(tmp_path.iterdir())

@@ -13,7 +13,7 @@ from training.errors import InputError
 
 def main(arguments=None):
     """Runs one command; returns the process's exit status."""
-    options = _parser().parse_args(arguments)
+    options = _parse(arguments)
     try:
         _import_tensorflow()
         return options.command(options)
@@ -23,6 +23,17 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
+
+
+def _parse(arguments):
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    assignments = [argument for argument in rest if "=" in argument and not argument.startswith("-")]
+    if rest != assignments or (rest and not hasattr(options, "assignments")):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if assignments:  # Those behind an option.
+        options.assignments = [*options.assignments, *assignments]
+    return options
 
 
 def _parser():
@@ -42,14 +53,16 @@ def _parser():
 
     evaluate = commands.add_parser("evaluate", help="measure the accuracy of a run's model")
     evaluate.add_argument("run", type=pathlib.Path, metavar="RUN", help="a run's folder")
-    evaluate.add_argument("assignments", nargs="*", metavar="section.field=value", help="changes of its recipe")
+    evaluate.add_argument("assignments", nargs="*", metavar="section.field=value", help="changes of its data")
     evaluate.add_argument("--split", default="test", choices=("train", "validation", "test"), help="default: test")
     evaluate.set_defaults(command=_evaluate)
 
     predict = commands.add_parser("predict", help="name what images show")
     predict.add_argument("source", metavar="RUN_OR_MODEL", help="a run's folder, or a SavedModel")
     predict.add_argument("images", nargs="+", metavar="IMAGE", help="a JPEG, PNG, GIF, BMP or WebP file")
-    predict.add_argument("--top", type=int, default=5, metavar="N", help="classes to print (default: 5)")
+    predict.add_argument(
+        "--top", type=_positive, default=5, metavar="N", help="classes to print, of those exported (default: 5)"
+    )
     predict.set_defaults(command=_predict)
 
     export = commands.add_parser("export", help="write a SavedModel for TensorFlow Serving")
@@ -88,12 +101,20 @@ def _evaluate(options):
     from training.config import override
     from training.data import load_dataset
     from training.evaluate import evaluate
-    from training.runs import Run, load_model
+    from training.runs import Run, load_model, read_class_names
 
+    for assignment in options.assignments:
+        if not assignment.startswith(("data.", "fit.batch_size=")):
+            raise InputError(f"{assignment} changes nothing of a trained model. Change data.… or fit.batch_size.")
     run = Run(options.run)
     recipe = override(recipes.load(str(run.recipe)), options.assignments)
     model = load_model(run.model)
     dataset = load_dataset(recipe.data)
+    class_names = read_class_names(run)
+    if list(dataset.class_names) != class_names:
+        raise InputError(
+            f"The model knows the classes {', '.join(class_names)}; the data set has {', '.join(dataset.class_names)}."
+        )
     if options.split not in dataset.splits:
         raise InputError(f"The data set has no {options.split} split. It has: {', '.join(dataset.splits)}")
     print(f"{options.split.capitalize()} {evaluate(model, dataset, options.split, recipe)}")
@@ -109,6 +130,13 @@ def _export(options):
     from training.export import export
 
     print(export(options.source, options.path, options.version, options.labels))
+
+
+def _positive(text):
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
 
 
 def _import_tensorflow():

@@ -6,11 +6,14 @@ Every field has a description with its unit, which `python -m training train REC
 import dataclasses
 import difflib
 import functools
+import inspect
 import json
+import re
+import typing
 from typing import Annotated, Literal
 
 import pydantic
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from keras_vit.config import ViTConfig, get_variant
 from keras_vit.layers import PatchEmbedding
@@ -41,6 +44,8 @@ class Model:
     )
 
     def __post_init__(self):
+        if self.config.pooling is None:
+            raise ValueError("model.config.pooling must be 'token' or 'avg': a classifier needs one vector an image")
         patches = PatchEmbedding(self.config.hidden_dim, self.config.patch_size, self.config.crop_to_patches)
         patches.compute_output_shape((None, *self.input_shape))  # Refuses a size that does not divide into patches.
 
@@ -58,6 +63,10 @@ class Data:
     )
     cache: bool = Field(True, description="keep the decoded images in memory")
     shuffle_buffer: PositiveInt = Field(10_000, description="images that are shuffled at a time")
+
+    def __post_init__(self):
+        if self.directory is not None and self.dataset != "folder":
+            raise ValueError(f"data.directory is read for data.dataset=folder only. Received: dataset={self.dataset!r}")
 
 
 @_section
@@ -103,8 +112,10 @@ class Fit:
 class Recipe:
     """Everything that decides a run."""
 
-    name: str = Field(description="the first part of the run folder's name")
-    seed: NonNegativeInt = Field(0, description="of the initial weights, the order of the images, and all randomness")
+    name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*$", description="the first part of the run folder's name")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
+        0, description="of the initial weights, the order of the images, and all randomness"
+    )
     model: Model
     data: Data
     augment: Augment = Augment()
@@ -114,6 +125,7 @@ class Recipe:
 
 
 _ADAPTER = pydantic.TypeAdapter(Recipe)
+_VIT_CONFIG_ARGUMENTS = inspect.getdoc(ViTConfig)
 
 
 def to_dict(recipe):
@@ -123,7 +135,7 @@ def to_dict(recipe):
 
 def from_dict(fields):
     """The recipe that `to_dict` wrote. Raises a InputError that names each field that does not fit."""
-    _check_names(fields, section=Recipe)
+    _check_names(fields)
     try:
         return _ADAPTER.validate_python(fields)
     except pydantic.ValidationError as error:
@@ -155,7 +167,9 @@ def override(recipe, assignments):
             section = section.get(key) if isinstance(section, dict) else None
         if not isinstance(section, dict) or name not in section:
             raise _unknown(path, fields)
-        section[name] = _section_value(path, text) if isinstance(section[name], dict) else _value(text)
+        section[name] = (
+            _section_value(path, text) if isinstance(section[name], dict) else _value(text, _field(path).type)
+        )
     return from_dict(fields)
 
 
@@ -184,13 +198,20 @@ def _section_value(path, text):
     raise InputError(f"{path} is a section. Set one of its fields: {path}.<field>=value.")
 
 
-def _value(text):
-    if text.lower() in ("none", "true", "false"):
-        return {"none": None, "true": True, "false": False}[text.lower()]
+def _value(text, field_type):
+    """What a text means for a field; where it means nothing, the text itself, which pydantic then refuses."""
+    accepted = typing.get_args(field_type) or (field_type,)
+    if text.lower() == "none":
+        return None
+    if str in accepted:
+        return text
+    if bool in accepted:
+        return {"true": True, "false": False}.get(text.lower(), text)
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError:
-        return [_value(part) for part in text.split(",")] if "," in text else text
+        return [_value(part, None) for part in text.split(",")] if "," in text else text
+    return text if isinstance(value, bool) else value
 
 
 def as_text(value):
@@ -198,13 +219,12 @@ def as_text(value):
     return ",".join(map(as_text, value)) if isinstance(value, list) else "none" if value is None else str(value)
 
 
-def _check_names(fields, section, prefix=""):
+def _check_names(fields, section=Recipe, prefix=""):
     """Refuses names that no section has. (pydantic does so too, but without the nearest ones, and not in ViTConfig.)"""
     known = {field.name: field.type for field in dataclasses.fields(section)}
     for name, value in fields.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3)
-            raise InputError(_unknown_message(f"{prefix}{name}", [f"{prefix}{match}" for match in near]))
+            raise _unknown(f"{prefix}{name}", dict.fromkeys(f"{prefix}{known_name}" for known_name in known))
         inner = ViTConfig if name == "config" else known[name]
         if isinstance(value, dict) and dataclasses.is_dataclass(inner):
             _check_names(value, inner, f"{prefix}{name}.")
@@ -215,12 +235,8 @@ def _unknown(path, fields):
     near = difflib.get_close_matches(path, names, n=3, cutoff=0.5)
     by_last = {name.rpartition(".")[2]: name for name in names}
     near += [by_last[last] for last in difflib.get_close_matches(path.rpartition(".")[2], by_last, n=2)]
-    return InputError(_unknown_message(path, list(dict.fromkeys(near))[:3]))
-
-
-def _unknown_message(path, near):
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return f"{path} is not a field of a recipe.{hint} All fields: python -m training train RECIPE --show"
+    hint = f" Did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
+    return InputError(f"{path} is not a field of a recipe.{hint} All fields: python -m training train RECIPE --show")
 
 
 def _explain(error):
@@ -230,8 +246,16 @@ def _explain(error):
 
 
 def _description(path):
+    field = _field(path)
+    if path.startswith("model.config."):
+        [text] = re.findall(rf"^    {field.name}: (.*?)^(?:    )?\S", _VIT_CONFIG_ARGUMENTS, re.DOTALL | re.MULTILINE)
+        return " ".join(text.split())
+    return field.default.description
+
+
+def _field(path):
     section = Recipe
     for name in path.split("."):
         field = {field.name: field for field in dataclasses.fields(section)}[name]
         section = ViTConfig if name == "config" else field.type
-    return getattr(field.default, "description", None) or ""
+    return field

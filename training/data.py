@@ -76,7 +76,7 @@ def _load_folder(data):
     sizes = {name: len(images) for name, images in folder.splits.items() if images}
     if "test" not in splits:
         raise InputError(
-            f"{data.directory} has too few images to hold any out for the test: {sizes['train']} in "
+            f"{data.directory} has no image for the test, and too few to hold any out: {sizes['train']} in "
             f"{len(folder.class_names)} classes. Add images, or raise data.test_fraction."
         )
     return Dataset(folder.class_names, splits, sizes)
@@ -96,8 +96,9 @@ def _load_tfds(data):
     if "validation" in builder.info.splits and names["test"] != "validation":
         names |= {"train": "train", "validation": "validation"}
     elif data.validation_fraction:
-        percent = round(100 * (1 - data.validation_fraction))
-        names |= {"train": f"train[:{percent}%]", "validation": f"train[{percent}%:]"}
+        total = builder.info.splits["train"].num_examples
+        kept = min(max(total - round(data.validation_fraction * total), 1), total - 1)
+        names |= {"train": f"train[:{kept}]", "validation": f"train[{kept}:]"}
     else:
         names["train"] = "train"
     splits = {
@@ -109,28 +110,34 @@ def _load_tfds(data):
 
 
 def _prepared_builder(data):
-    try:
-        if data.dataset == "digits":
-            tfds.disable_progress_bar()  # It takes a second.
-            builder = Digits(data_dir=data.tfds_directory)
-        else:
-            builder = tfds.builder(data.dataset, data_dir=data.tfds_directory)
-    except tfds.core.registered.DatasetNotFoundError:
-        raise InputError(
-            f"data.dataset={data.dataset} is neither digits nor folder nor the name of a TFDS data set. "
-            f"Names: https://www.tensorflow.org/datasets/catalog"
-        ) from None
+    if data.dataset == "digits":
+        tfds.disable_progress_bar()  # It takes a second.
+        builder = Digits(data_dir=data.tfds_directory)
+        remedy = "Name a folder that can be written to with data.tfds_directory."
+    else:
+        builder = _find_builder(data)
+        remedy = (
+            f'On a machine with a network run: python -c "import tensorflow_datasets as tfds; '
+            f"tfds.builder('{data.dataset}').download_and_prepare()\"; copy its ~/tensorflow_datasets here, and name "
+            f"the copy with data.tfds_directory."
+        )
     try:
         # Nothing prepared is looked for in a bucket: that takes minutes to fail without a network.
         config = tfds.download.DownloadConfig(try_download_gcs=False)
         builder.download_and_prepare(download_config=config)
-    except (OSError, tfds.download.DownloadError) as error:
-        raise InputError(
-            f"{data.dataset} is not on this machine and cannot be downloaded: {error}. On a machine with a network run "
-            f"python -c \"import tensorflow_datasets as tfds; tfds.builder('{data.dataset}').download_and_prepare()\", "
-            f"copy ~/tensorflow_datasets here, and name the copy with data.tfds_directory."
-        ) from error
+    except (OSError, AssertionError, tf.errors.OpError, tfds.download.DownloadError) as error:
+        raise InputError(f"{data.dataset} cannot be prepared in {builder.data_dir}: {error}. {remedy}") from error
     return builder
+
+
+def _find_builder(data):
+    try:
+        return tfds.builder(data.dataset, data_dir=data.tfds_directory)
+    except (ValueError, tfds.core.registered.DatasetNotFoundError):
+        raise InputError(
+            f"data.dataset={data.dataset} is neither digits nor folder nor the name of a TFDS data set. "
+            f"Names: https://www.tensorflow.org/datasets/catalog"
+        ) from None
 
 
 def _check_features(builder, test_split):

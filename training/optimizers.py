@@ -16,7 +16,7 @@ def build_optimizer(recipe, model, steps_per_epoch):
     """
     peak = recipe.optimizer.learning_rate
     total = recipe.fit.epochs * steps_per_epoch
-    warmup = round(recipe.schedule.warmup * total)
+    warmup = min(round(recipe.schedule.warmup * total), total - 1)
     optimizer = keras.optimizers.AdamW(
         learning_rate=keras.optimizers.schedules.CosineDecay(
             initial_learning_rate=0.0 if warmup else peak,

@@ -21,7 +21,10 @@ def predict(source, paths, top=5):
     Raises:
         InputError: If `source` leads to no SavedModel.
     """
-    serve = tf.saved_model.load(str(find_saved_model(source))).signatures["serving_default"]
+    folder = find_saved_model(source)
+    serve = tf.saved_model.load(str(folder)).signatures.get("serving_default")
+    if serve is None or "image_bytes" not in serve.structured_input_signature[1]:
+        raise InputError(f"{folder} takes no encoded images. Export the model with: python -m training export")
     unreadable = 0
     for path in map(pathlib.Path, paths):
         try:

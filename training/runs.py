@@ -63,16 +63,22 @@ def new_run(recipe, class_names, runs="runs"):
     return run
 
 
+def make_runs_folder(runs):
+    """Makes the folder of all runs, or refuses it before any work."""
+    try:
+        pathlib.Path(runs).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"Runs cannot be kept in {runs}: {error.strerror}. Name another folder with --runs.") from None
+
+
 def _new_folder(parent, name):
     for attempt in itertools.count(1):
         folder = parent / (name if attempt == 1 else f"{name}-{attempt}")
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir()
             return folder
         except FileExistsError:
             continue  # Another run began in the same second.
-        except OSError as error:
-            raise InputError(f"{folder} cannot be made: {error.strerror}. Name another place with --runs.") from None
 
 
 def add_result(run, **result):

@@ -1,24 +1,25 @@
 """One run, from a recipe to a folder with a trained model, its export and its report."""
 
-import io
 import re
 import subprocess
 import sys
 import time
 
 import keras
-import PIL.Image
+import numpy as np
 import tensorflow as tf
 
 import keras_vit
 from keras_vit.export import image_decoder
 from training.data import batches, load_dataset
+from training.errors import InputError
 from training.evaluate import evaluate, nearest_neighbour_accuracy
 from training.optimizers import build_optimizer
 from training.report import write_report
-from training.runs import add_result, new_run
+from training.runs import add_result, make_runs_folder, new_run
 
 NUM_SAMPLES = 8
+_SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"GI": ".gif", b"BM": ".bmp", b"RI": ".webp"}
 
 
 def train(recipe, runs="runs"):
@@ -31,8 +32,9 @@ def train(recipe, runs="runs"):
     Returns:
         The `training.runs.Run` and its `training.evaluate.Evaluation` on the test images.
     """
-    start(recipe)
+    make_runs_folder(runs)
     dataset = load_dataset(recipe.data)
+    start(recipe)  # Not before: preparing a data set for the first time draws random numbers too.
     print(", ".join(f"{dataset.sizes[name]:,} {name} images" for name in dataset.splits), end=" ")
     print(f"in {len(dataset.class_names)} classes")
     # The loss reads logits: where a softmax saturates it has no gradient. The model that is kept returns probabilities.
@@ -42,6 +44,11 @@ def train(recipe, runs="runs"):
     started = time.monotonic()
     history = fit(trained, dataset, recipe, run)
     seconds = time.monotonic() - started
+    if not np.isfinite(history.history["loss"][-1]):
+        raise InputError(
+            f"The loss is not a number after epoch {len(history.epoch)}. Lower optimizer.learning_rate, or set "
+            f"optimizer.clip_norm. What there is lies in {run.folder}."
+        )
     model.set_weights(trained.get_weights())
     model.save(run.model)
     evaluation = evaluate(model, dataset, "test", recipe)
@@ -112,9 +119,10 @@ def fit(model, dataset, recipe, run=None):
 
 def _callbacks(run, has_validation):
     if run is None:
-        return []
+        return [keras.callbacks.TerminateOnNaN()]
     watched = "val_accuracy" if has_validation else "accuracy"
     return [
+        keras.callbacks.TerminateOnNaN(),
         keras.callbacks.CSVLogger(run.history),
         keras.callbacks.TensorBoard(run.tensorboard),
         keras.callbacks.ModelCheckpoint(run.checkpoints / "last.weights.h5", save_weights_only=True),
@@ -128,13 +136,13 @@ def write_samples(dataset, run):
     """Writes a test image of each of some classes as it came, named after its class; returns their paths."""
     first = {}
     for example in dataset.splits["test"].as_numpy_iterator():
-        first.setdefault(dataset.class_names[example["label"]], example["image"])
+        first.setdefault(example["label"], example["image"])
         if len(first) == min(NUM_SAMPLES, len(dataset.class_names)):
             break
     paths = []
     for label, image in sorted(first.items()):
-        suffix = PIL.Image.open(io.BytesIO(image)).format.lower()
-        paths.append(run.samples / f"{re.sub(r'[^-_.a-zA-Z0-9]+', '_', label)}.{suffix}")
+        name = re.sub(r"[^-\w]+", "_", dataset.class_names[label])
+        paths.append(run.samples / f"{label}-{name}{_SUFFIXES.get(image[:2], '')}")
         paths[-1].write_bytes(image)
     return paths
 

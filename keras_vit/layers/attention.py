@@ -40,8 +40,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     def __init__(self, num_heads, dropout_rate=0.0, **kwargs):
         super().__init__(**kwargs)
-        check_positive_integer("num_heads", num_heads)
-        self.num_heads = num_heads
+        self.num_heads = check_positive_integer("num_heads", num_heads)
         self.dropout_rate = dropout_rate
 
     def build(self, input_shape):

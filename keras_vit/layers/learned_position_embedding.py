@@ -24,13 +24,13 @@ class LearnedPositionEmbedding(keras.layers.Layer):
     Call arguments:
         tokens: (B, T, D), the tokens of the patches last.
         patches: (B, h, w, D), the map that the patch tokens come from; only its size is read. Needed where the grid is
-            not `grid_size`.
+            not `grid_size`, or where some tokens have no row: those between the prefix and the patches.
 
     Returns:
         (B, T, D)
 
     Raises:
-        ValueError: If there are fewer tokens than rows for the grid.
+        ValueError: If there are fewer tokens than rows for the grid, or more and no `patches`.
 
     Example:
 
@@ -59,7 +59,7 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         rows = self._rows(grid)  # (p + N, D)
         num_tokens = tokens.shape[1]
         if num_tokens is not None and rows.shape[0] is not None:
-            self._check_count(num_tokens, rows.shape[0], grid)
+            self._check_count(num_tokens, rows.shape[0], grid, exactly=patches is None)
         if num_tokens is not None and num_tokens == rows.shape[0]:
             return tokens + rows
         num_patches = grid[0] * grid[1]
@@ -83,12 +83,12 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         table = ops.reshape(ops.cast(table, rows.dtype), (grid[0] * grid[1], rows.shape[-1]))
         return ops.concatenate([prefix, table], axis=0)
 
-    def _check_count(self, num_tokens, num_rows, grid):
-        if num_tokens < num_rows:
+    def _check_count(self, num_tokens, num_rows, grid, exactly):
+        if num_tokens < num_rows or (exactly and num_tokens > num_rows):
             raise ValueError(
-                f"{num_tokens} tokens are fewer than the {self.num_prefix_rows} prefix rows and the grid of {grid[0]} "
-                f"x {grid[1]} patches need. Received: grid_size={self.grid_size}; pass `patches`, the map of the patch "
-                f"tokens, when the image's grid is another."
+                f"{num_tokens} tokens do not fit {self.num_prefix_rows} prefix rows and a grid of {grid[0]} x "
+                f"{grid[1]} patches, which are {num_rows} rows. Where the image's grid is another, or there are "
+                f"tokens without a row, pass `patches`, the map of the patch tokens."
             )
 
     def compute_output_shape(self, tokens_shape, patches_shape=None):

@@ -57,8 +57,7 @@ class MlpBlock(keras.layers.Layer):
             raise ValueError(
                 f"activation must be one of {', '.join(map(repr, _ACTIVATIONS))}. Received: {activation!r}"
             )
-        check_positive_integer("mlp_dim", mlp_dim)
-        self.mlp_dim = mlp_dim
+        self.mlp_dim = check_positive_integer("mlp_dim", mlp_dim)
         self.activation = activation
         self.dropout_rate = dropout_rate
 

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.config import check_positive_integer
+from keras_vit.config import check_patch_size, check_positive_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -42,13 +42,12 @@ class PatchEmbedding(keras.layers.Layer):
 
     def __init__(self, hidden_dim, patch_size, crop_to_patches=False, **kwargs):
         super().__init__(**kwargs)
-        check_positive_integer("hidden_dim", hidden_dim)
-        self.hidden_dim = hidden_dim
-        self.patch_size = patch_size if isinstance(patch_size, int) else tuple(patch_size)
+        self.hidden_dim = check_positive_integer("hidden_dim", hidden_dim)
+        self.patch_size = check_patch_size(patch_size)
         self.crop_to_patches = crop_to_patches
-        self._patch_shape = (patch_size, patch_size) if isinstance(patch_size, int) else self.patch_size
-        for side in self._patch_shape:
-            check_positive_integer("patch_size", side)
+        self._patch_shape = (
+            self.patch_size if isinstance(self.patch_size, tuple) else (self.patch_size, self.patch_size)
+        )
 
     def build(self, input_shape):
         self.kernel = self.add_weight(

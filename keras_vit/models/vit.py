@@ -1,5 +1,7 @@
 """`ViT`, the factory of Vision Transformers, and one function for each published variant."""
 
+import os
+
 import keras
 
 from keras_vit.config import VARIANTS, ViTConfig, check_positive_integer, get_variant
@@ -32,7 +34,7 @@ def ViT(
         include_top: Whether to end with the classifier. `False`: the model returns the pooled vector (B, D), or with
             `pooling=None` the normalised tokens (B, T, D).
         weights: `None` for freshly initialised weights, or the path of a `.weights.h5` file that a model of the same
-            shape wrote with `save_weights`.
+            shape wrote with `save_weights`. Only shapes are compared.
         input_tensor: Keras tensor to use as the model's input.
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)`, channels last whatever the global setting.
             `None` for height and width makes a model for images of any size; its position table is that of 224 pixels.
@@ -60,7 +62,8 @@ def ViT(
     config = get_variant(variant) if not isinstance(variant, ViTConfig) else variant
     config = config.replace(**config_changes)
     if include_top:
-        _check_head(classes, config)
+        _check_head(config)
+        classes = check_positive_integer("classes", classes)
     inputs = _inputs(input_tensor, input_shape)
     _, height, width, _ = inputs.shape
     images = Preprocessing(
@@ -82,12 +85,8 @@ def ViT(
 
 def _inputs(input_tensor, input_shape):
     if input_tensor is None:
-        shape = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE, 3) if input_shape is None else tuple(input_shape)
-        if len(shape) != 3 or shape[-1] is None:
-            raise ValueError(
-                f"input_shape must be (height, width, channels), where height and width may be None. Received: {shape}"
-            )
-        return keras.Input(shape, name="images")
+        default = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE, 3)
+        return keras.Input(default if input_shape is None else _check_shape(input_shape), name="images")
     if not isinstance(input_tensor, keras.KerasTensor):
         raise ValueError(f"input_tensor must be a Keras tensor, as keras.Input returns. Received: {input_tensor!r}")
     if len(input_tensor.shape) != 4:
@@ -100,19 +99,27 @@ def _inputs(input_tensor, input_shape):
     return input_tensor
 
 
-def _check_head(classes, config):
+def _check_shape(input_shape):
+    if not isinstance(input_shape, (tuple, list)) or len(input_shape) != 3 or input_shape[-1] is None:
+        raise ValueError(
+            f"input_shape must be (height, width, channels), where height and width may be None. Received: "
+            f"{input_shape!r}"
+        )
+    return tuple(size if size is None else check_positive_integer("input_shape", size) for size in input_shape)
+
+
+def _check_head(config):
     if config.pooling is None:
         raise ValueError(
             "include_top=True needs a pooling: 'token' or 'avg'. To get all tokens, pass include_top=False."
         )
-    check_positive_integer("classes", classes)
 
 
 def _load(model, weights):
-    if not str(weights).endswith(".weights.h5"):
+    if not str(weights).endswith(".weights.h5") or not os.path.isfile(weights):
         raise ValueError(
-            f"weights={weights!r} is not available. Available: None, or the path of a .weights.h5 file that a model of "
-            f"this shape wrote with model.save_weights."
+            f"weights={weights!r} is not available. Available: None, or the path of a .weights.h5 file that exists and "
+            f"that model.save_weights wrote for a model of this shape."
         )
     model.load_weights(weights)
 

@@ -109,10 +109,12 @@ def test_interpolates_in_float32_under_mixed_precision():
     np.testing.assert_allclose(output, positions.interpolate(table, (16, 1), (15, 1))[None], rtol=2.0**-8)
 
 
-def test_refuses_too_few_tokens():
-    with pytest.raises(ValueError, match=r"5 tokens are fewer than the 1 prefix rows and the grid of 2 x 3"):
+def test_refuses_tokens_that_do_not_fit():
+    with pytest.raises(ValueError, match=r"5 tokens do not fit 1 prefix rows and a grid of 2 x 3"):
         _built(1)(np.zeros((1, 5, 12), "float32"))
-    with pytest.raises(ValueError, match=r"7 tokens are fewer than the 1 prefix rows and the grid of 4 x 5"):
+    with pytest.raises(ValueError, match=r"8 tokens do not fit 1 prefix rows and a grid of 2 x 3.*pass `patches`"):
+        _built(1)(np.zeros((1, 8, 12), "float32"))
+    with pytest.raises(ValueError, match=r"7 tokens do not fit 1 prefix rows and a grid of 4 x 5"):
         _built(1)(np.zeros((1, 7, 12), "float32"), np.zeros((1, 4, 5, 12), "float32"))
 
 

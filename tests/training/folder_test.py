@@ -62,16 +62,16 @@ def test_unreadable_images_are_skipped_by_name(photographs):
 
 
 def test_a_directory_that_is_split_already_keeps_its_splits(tmp_path):
-    for split, count in {"train": 8, "val": 2}.items():
+    for split, count in {"train": 8, "Valid": 2}.items():
         for name in ("cat", "dog"):
             for i in range(count):
                 write_image(tmp_path / split / name / f"{i}.png")
     folder = read_folder(tmp_path, test_fraction=0.25, validation_fraction=0.5)
     assert folder.class_names == ("cat", "dog")
     assert {split: len(images) for split, images in folder.splits.items()} == {"train": 12, "test": 4, "validation": 4}
-    assert all("/val/" in path for path, _ in folder.splits["validation"])
+    assert all("/Valid/" in path for path, _ in folder.splits["validation"])
     assert all("/train/" in path for path, _ in folder.splits["train"] + folder.splits["test"])
-    write_image(tmp_path / "val" / "eel" / "1.png")
+    write_image(tmp_path / "Valid" / "eel" / "1.png")
     with pytest.raises(InputError, match="eel"):
         read_folder(tmp_path, 0.25, 0.5)
 
@@ -89,4 +89,13 @@ def test_what_is_no_such_directory_is_refused_with_what_is_expected(tmp_path):
     write_image(tmp_path / "cat" / "1.png")
     (tmp_path / "dog").mkdir()
     with pytest.raises(InputError, match=r"one class only, 'cat'"):
+        read_folder(tmp_path, 0.2, 0.1)
+
+
+@pytest.mark.parametrize("others", [[], ["extra", "test"], ["val", "validation"]])
+def test_half_a_split_is_not_taken_for_classes(others, tmp_path):
+    for folder in ["train", *others]:
+        for name in ("cat", "dog"):
+            write_image(tmp_path / folder / name / "1.png")
+    with pytest.raises(InputError, match=r"as if it were split.*Expected the folders train, test"):
         read_folder(tmp_path, 0.2, 0.1)

@@ -149,7 +149,33 @@ def test_evaluate_repeats_the_runs_accuracy(brief_run, capsys):
     run, evaluation, _ = brief_run
     assert not main(["evaluate", str(run.folder)])
     assert f"Test {evaluation}" in capsys.readouterr().out
+    assert not main(["evaluate", str(run.folder), "--split", "validation", "fit.batch_size=7"])
+    assert "Validation accuracy" in capsys.readouterr().out
     assert main(["evaluate", str(run.folder / "absent")]) == 2
+    assert main(["evaluate", str(run.folder), "optimizer.learning_rate=1"]) == 2
+    assert "changes nothing of a trained model" in capsys.readouterr().err
+
+
+def test_evaluate_refuses_other_classes(brief_run, tmp_path, capsys):
+    run, _, facts = brief_run
+    other = tmp_path / "run"
+    other.mkdir()
+    (other / "model.keras").symlink_to(run.model)
+    (other / "recipe.json").write_text(json.dumps(facts | {"class_names": ["ant", "bee"]}))
+    assert main(["evaluate", str(other)]) == 2
+    assert "The model knows the classes ant, bee; the data set has 0, 1" in capsys.readouterr().err
+
+
+def test_assignments_may_stand_behind_options(capsys):
+    assert not main(["train", "digits", "--show", "fit.epochs=7"])
+    assert "fit.epochs=7 " in capsys.readouterr().out
+    for wrong in (
+        ["train", "--shwo"],
+        ["train", "digits", "fit.epochs=7", "--seed=3"],
+        ["predict", "run", "x.png", "--to"],
+    ):
+        with pytest.raises(SystemExit):
+            main(wrong)
 
 
 def test_export_writes_the_next_version(brief_run, tmp_path, capsys):

@@ -45,7 +45,7 @@ def report(model, tmp_path):
 
     def write(evaluation, history=HISTORY, neighbour=0.5, changes=(), facts=()):
         recipe = override(recipes.load("digits"), changes)
-        run = new_run(recipe, tmp_path)
+        run = new_run(recipe, evaluation.class_names, tmp_path)
         add_result(run, seconds_of_training=3725.4)
         run.recipe.write_text(json.dumps(json.loads(run.recipe.read_text()) | dict(facts)))
         write_report(run, recipe, types.SimpleNamespace(history=history), evaluation, neighbour, model)
@@ -297,8 +297,10 @@ def test_page_needs_nothing_beside_it(report):
 
 def test_names_are_escaped(report):
     names = ["<b>bold</b>", '"><script>alert(1)</script>', "a & b", "$x^$", "${name}"]
-    _, page = report(random_evaluation(names=names), changes=["name=<i>run</i>"], facts={"command": "train a>b <u>"})
+    _, page = report(
+        random_evaluation(names=names), changes=["data.tfds_directory=<i>here</i>"], facts={"command": "train a>b <u>"}
+    )
     parsed = Elements(page)
     assert not {"b", "i", "u", "script"} & {tag for tag, _ in parsed.elements}
-    for name in [*names, "<i>run</i>", "train a>b <u>"]:
+    for name in [*names, "<i>here</i>", "train a>b <u>"]:
         assert name in parsed.text

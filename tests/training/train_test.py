@@ -1,5 +1,7 @@
 """Fitting and evaluating: that a model learns from the labels and nothing else, and that the figures are right."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -7,8 +9,10 @@ import tensorflow as tf
 
 from training.config import override
 from training.data import Dataset, load_dataset
+from training.errors import InputError
 from training.evaluate import Evaluation, evaluate, nearest_neighbour_accuracy
-from training.train import build_model, fit, start
+from training.runs import Run
+from training.train import build_model, fit, start, train, write_samples
 
 
 def test_shuffled_labels_stay_at_chance(brief_recipe):
@@ -64,3 +68,30 @@ def test_mixed_precision_trains(brief_recipe):
     assert model.get_layer("encoder_block_0").compute_dtype == "bfloat16"
     assert model.output.dtype == "float32"
     assert {weight.dtype for weight in model.weights} == {"float32"}
+
+
+def test_a_loss_that_is_not_a_number_ends_the_run(brief_recipe, tmp_path):
+    recipe = override(brief_recipe, ["optimizer.learning_rate=1e30", "optimizer.clip_norm=none", "schedule.warmup=0"])
+    with pytest.raises(InputError, match=r"not a number after epoch 1\. Lower optimizer\.learning_rate"):
+        train(recipe, tmp_path)
+    [folder] = tmp_path.iterdir()
+    assert not (folder / "export").exists()
+
+
+def test_runs_that_cannot_be_kept_are_refused_before_any_work(brief_recipe, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to(tmp_path / "absent")
+    for runs in ("file", "dangling"):
+        with pytest.raises(InputError, match=r"cannot be kept in .*--runs"):
+            train(recipe=brief_recipe, runs=tmp_path / runs)
+
+
+def test_samples_have_names_of_their_own(brief_recipe, tmp_path):
+    dataset = load_dataset(brief_recipe.data)
+    names = ("a b", "a_b", "犬", "猫", "a/b", "..", "f", "g", "h", "i")
+    run = Run(tmp_path)
+    run.samples.mkdir()
+    paths = write_samples(dataclasses.replace(dataset, class_names=names), run)
+    assert len({path.name for path in paths}) == 8
+    assert sorted(path.name for path in run.samples.iterdir()) == sorted(path.name for path in paths)
+    assert all(path.suffix == ".png" for path in paths)

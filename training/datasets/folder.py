@@ -19,10 +19,16 @@ import tensorflow as tf
 
 from training.errors import InputError
 
-READABLE = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
+READABLE = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
 # Photographs that TensorFlow cannot decode. Files of any other kind are no photographs, and are passed over in silence.
 OTHER_IMAGES = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".raw", ".psd")
-_SPLIT_NAMES = {"train": "train", "test": "test", "val": "validation", "validation": "validation"}
+_SPLIT_NAMES = {
+    "train": "train",
+    "test": "test",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+}
 _LAYOUT = "Expected one folder for each class with its images inside: cat/1.jpg, cat/2.png, dog/a.jpeg ..."
 
 
@@ -38,9 +44,9 @@ class FolderSplits:
 def read_folder(directory, test_fraction, validation_fraction):
     """Finds the images of a directory, and splits them unless it is split already.
 
-    The split depends on the images' names inside the directory and on nothing else, so it is the same on every machine
-    and at every time. In each class, `test_fraction` of the images are held out for the test, and `validation_fraction`
-    of the rest for validation; at least one stays for training.
+    The split depends on the names of the images and of their folders and on nothing else, so it is the same on every
+    machine and at every time as long as no image is added or removed. In each class, `test_fraction` of the images are
+    held out for the test, and `validation_fraction` of the rest for validation; at least one stays for training.
 
     Args:
         directory: Path of the directory.
@@ -58,25 +64,41 @@ def read_folder(directory, test_fraction, validation_fraction):
     root = pathlib.Path(directory).expanduser()
     if not root.is_dir():
         raise InputError(f"data.directory={directory} is not a directory. {_LAYOUT}")
-    names = {folder.name for folder in _folders(root)}
-    if "train" in names and names & {"test", "val", "validation"} and names <= set(_SPLIT_NAMES):
-        return _read_split_folder(root, names, test_fraction, validation_fraction)
+    split_folders = _split_folders(root)
+    if split_folders:
+        return _read_split_folders(split_folders, test_fraction, validation_fraction)
     images, skipped = _read_classes(root)
     classes = _check_classes(root, images)
     splits = _split(images, classes, {"test": test_fraction, "validation": validation_fraction})
     return FolderSplits(classes, splits, skipped)
 
 
-def _read_split_folder(root, names, test_fraction, validation_fraction):
+def _split_folders(root):
+    """{split: folder} of a directory that is split already; empty if it is not."""
+    folders = {folder.name.lower(): folder for folder in _folders(root)}
+    known = [name for name in folders if name in _SPLIT_NAMES]
+    if "train" not in known:
+        return {}
+    splits = {_SPLIT_NAMES[name]: folders[name] for name in known}
+    if len(folders) > len(splits) or len(splits) == 1:
+        others = ", ".join(sorted(set(folders) - {"train"})) or "nothing"
+        raise InputError(
+            f"{root} has a folder train, as if it were split, beside {others}. Expected the folders train, test and, "
+            f"where there is one, validation; or class folders only."
+        )
+    return splits
+
+
+def _read_split_folders(folders, test_fraction, validation_fraction):
     by_split, skipped = {}, {}
-    for name in sorted(names):
-        by_split[_SPLIT_NAMES[name]], skipped_here = _read_classes(root / name)
+    for split, folder in folders.items():
+        by_split[split], skipped_here = _read_classes(folder)
         skipped |= skipped_here
-    classes = _check_classes(root / "train", by_split["train"])
+    classes = _check_classes(folders["train"], by_split["train"])
     for split, images in by_split.items():
         unknown = sorted(set(images) - set(classes))
         if unknown:
-            raise InputError(f"{root / split} has classes that {root / 'train'} has not: {', '.join(unknown)}")
+            raise InputError(f"{folders[split]} has classes that {folders['train']} has not: {', '.join(unknown)}")
     fractions = {"test": test_fraction, "validation": validation_fraction}
     splits = _split(by_split["train"], classes, {k: v for k, v in fractions.items() if k not in by_split})
     given = {split: images for split, images in by_split.items() if split != "train"}
@@ -111,13 +133,17 @@ def _check_classes(root, images):
 def _split(images, classes, fractions):
     splits = collections.defaultdict(list)
     for label, name in enumerate(classes):
-        rest = sorted(images[name], key=lambda path: hashlib.sha256(f"{name}/{path.name}".encode()).digest())
+        rest = sorted(images[name], key=_name_digest)
         for split, fraction in fractions.items():
             count = min(round(fraction * len(rest)), len(rest) - 1)
             splits[split] += [(str(path), label) for path in rest[:count]]
             rest = rest[count:]
         splits["train"] += [(str(path), label) for path in rest]
     return dict(splits)
+
+
+def _name_digest(path):
+    return hashlib.sha256(f"{path.parent.name}/{path.name}".encode()).digest()
 
 
 def _labelled(images, classes):

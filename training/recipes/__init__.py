@@ -1,6 +1,5 @@
 """The recipes: one file a run, each with a `RECIPE`."""
 
-import difflib
 import importlib
 import json
 import pathlib
@@ -25,11 +24,11 @@ def load(name):
     if path.suffix == ".json" and path.is_file():
         try:
             return from_dict(json.loads(path.read_text())["recipe"])
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        except (AttributeError, json.JSONDecodeError, KeyError, TypeError) as error:
             raise InputError(f"{name} is not a recipe.json that a run left: {error!r}") from None
-    near = difflib.get_close_matches(name, NAMES)
+    from keras_vit.config import did_you_mean
+
     raise InputError(
-        f"There is no recipe {name!r}. "
-        + (f"Did you mean {' or '.join(near)}? " if near else "")
-        + f"Recipes: {', '.join(NAMES)}; or the path of a run's recipe.json."
+        f"There is no recipe {name!r}.{did_you_mean(name, NAMES)} Recipes: {', '.join(NAMES)}; or the path of a run's "
+        f"recipe.json."
     )
