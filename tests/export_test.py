@@ -1,20 +1,17 @@
-import io
 import json
 import pathlib
-import struct
 import subprocess
 import sys
 import tempfile
 
 import keras
 import numpy as np
-import PIL.Image
-import PIL.ImageOps
 import pytest
 
 import keras_vit
 from keras_vit.export import image_decoder
 from keras_vit.preprocessing import imagenet1k_classes
+from tests.pictures import encoded, exif_segment, picture
 from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy
 
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="a SavedModel is written by TensorFlow")
@@ -27,169 +24,11 @@ def _model(**changes):
     return randomize(keras_vit.ViT(CONFIG, **arguments), scale=0.5)
 
 
-def _picture(height, width, mode="RGB"):
-    """A smooth picture without symmetry, so that JPEG hardly changes it and no flip or turn goes unseen."""
-    rows, columns = np.mgrid[:height, :width] / [[[height]], [[width]]]
-    channels = [255 * rows, 255 * columns, 120 + 100 * np.sin(3 * rows + 2 * columns), 90 + 60 * rows]
-    array = np.stack(channels[: len(mode)], axis=-1).round().astype("uint8")
-    return PIL.Image.fromarray(array[..., 0] if mode == "L" else array)
-
-
-def _noise(height, width):
-    """Every pixel its own: it shows whether a smaller picture takes all of them into account.
-
-    Not down to 0 nor up to 255, where Pillow clips between its two passes.
-    """
-    return PIL.Image.fromarray(np.random.default_rng(0).integers(64, 192, (height, width, 3)).astype("uint8"))
-
-
-def _encoded(image, file_format, **options):
-    buffer = io.BytesIO()
-    image.save(buffer, file_format, **options)
-    return buffer.getvalue()
-
-
-def _decoder(size, channels=3, **protocol):
-    """The decoder of a model that is nothing but its protocol."""
-    layer = keras_vit.Preprocessing(**({"resize": size} | protocol))
-    return image_decoder(keras.Sequential([keras.Input((*size, channels)), layer]))
-
-
-def _decode(image_bytes, size, **protocol):
-    return _decoder(size, **protocol)(image_bytes).numpy()
-
-
 @pytest.mark.skipif(TENSORFLOW, reason="only where Keras runs on another backend")
 def test_refused_without_tensorflow(tmp_path):
     with pytest.raises(RuntimeError, match=r"Keras runs on '(jax|torch)'.*KERAS_BACKEND=tensorflow"):
         keras_vit.export_saved_model(_model(), tmp_path / "exported")
     assert not (tmp_path / "exported").exists()
-
-
-# Decoding.
-
-
-@tensorflow_only
-@pytest.mark.parametrize(
-    ("file_format", "mode"),
-    [("PNG", "RGB"), ("PNG", "RGBA"), ("PNG", "L"), ("BMP", "RGB"), ("WEBP", "RGB"), ("JPEG", "RGB"), ("JPEG", "L")],
-)
-def test_decodes_as_pillow_does(file_format, mode):
-    image = _picture(24, 33, mode)
-    file = _encoded(image, file_format)
-    expected = np.atleast_3d(np.asarray(PIL.Image.open(io.BytesIO(file))))[..., :3]
-    decoded = _decode(file, (24, 33))
-    assert decoded.dtype == "uint8"
-    np.testing.assert_array_equal(decoded, np.broadcast_to(expected, (24, 33, 3)))
-
-
-@tensorflow_only
-def test_decodes_the_first_frame_of_an_animation():
-    frames = [_picture(24, 33).quantize(64), PIL.Image.new("P", (33, 24))]
-    gif = _encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
-    np.testing.assert_array_equal(_decode(gif, (24, 33)), np.asarray(frames[0].convert("RGB")))
-
-
-@tensorflow_only
-def test_decodes_to_gray():
-    for mode in ("RGB", "L"):
-        image = _picture(24, 33, mode)
-        decoded = _decode(_encoded(image, "PNG"), (24, 33), channels=1)
-        assert decoded.shape == (24, 33, 1)
-        assert np.abs(decoded[..., 0].astype(int) - np.asarray(image.convert("L"))).max() <= (mode == "RGB")
-
-
-@tensorflow_only
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-@pytest.mark.parametrize("size", [(61, 97), (97, 61), (20, 31)])
-def test_resizes_like_pillow(size, interpolation):
-    image = _noise(*size)
-    filters = {"bilinear": PIL.Image.Resampling.BILINEAR, "bicubic": PIL.Image.Resampling.BICUBIC}
-    expected = np.asarray(image.resize((30, 22), filters[interpolation])).astype(int)
-    decoded = _decode(_encoded(image, "PNG"), (22, 30), interpolation=interpolation)
-    assert np.abs(decoded - expected).max() <= 2
-
-
-@tensorflow_only
-@pytest.mark.parametrize("size", [(61, 97), (97, 61), (32, 32), (29, 40)])
-def test_resizes_the_short_side_and_crops_the_centre(size):
-    image = _noise(*size)
-    short = min(size)
-    height, width = (round(side * 32 / short) for side in size)
-    top, left = (height - 24) // 2, (width - 30) // 2
-    resized = image.resize((width, height), PIL.Image.Resampling.BILINEAR)
-    expected = np.asarray(resized.crop((left, top, left + 30, top + 24))).astype(int)
-    decoded = _decode(_encoded(image, "PNG"), (24, 30), resize=32, crop=(24, 30))
-    assert np.abs(decoded - expected).max() <= 2
-
-
-def _exif(orientation, order, before=()):
-    """An EXIF block of one directory: the tags of `before`, then the orientation (0x0112, one SHORT)."""
-    tags = [*before, (0x0112, orientation)]
-    entries = b"".join(struct.pack(order + "HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
-    mark = b"II" if order == "<" else b"MM"
-    header = mark + struct.pack(order + "HI", 42, 8)
-    return b"Exif\0\0" + header + struct.pack(order + "H", len(tags)) + entries + struct.pack(order + "I", 0)
-
-
-@tensorflow_only
-@pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_applies_the_exif_orientation(orientation, order):
-    before = [(0x0100, 33), (0x0101, 24)] if orientation % 2 else []
-    jpeg = _encoded(_picture(24, 33), "JPEG", exif=_exif(orientation, order, before))
-    expected = np.asarray(PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(jpeg)))).astype(int)
-    assert expected.shape[:2] == ((24, 33) if orientation < 5 else (33, 24))
-    np.testing.assert_array_equal(_decode(jpeg, expected.shape[:2]), expected)
-
-
-@tensorflow_only
-def test_exif_behind_another_segment():
-    jpeg = _encoded(_picture(24, 33), "JPEG", exif=_exif(6, ">"))
-    comment = b"\xff\xfe" + struct.pack(">H", 300) + bytes(298)
-    expected = _decode(jpeg, (33, 24))
-    np.testing.assert_array_equal(_decode(jpeg[:2] + comment + jpeg[2:], (33, 24)), expected)
-
-
-@tensorflow_only
-@pytest.mark.parametrize(
-    "exif",
-    [
-        b"Exif\0\0",
-        b"Exif\0\0II",
-        b"Exif\0\0XX" + bytes(40),
-        b"Exif\0\0MM\0*" + b"\xff" * 8,
-        b"Exif\0\0II*\0" + b"\xff\xff\xff\x7f" + b"\xff" * 30,
-        b"Exif\0\0II*\0\x08\0\0\0" + b"\xff\xff" + b"\xff" * 12,
-        _exif(0, "<"),
-        _exif(9, ">"),
-        _exif(65535, "<"),
-        _exif(6, "<")[:20],
-    ],
-)
-def test_damaged_exif_is_ignored(exif):
-    plain = _encoded(_picture(24, 33), "JPEG")
-    segment = b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif
-    np.testing.assert_array_equal(_decode(plain[:2] + segment + plain[2:], (24, 33)), _decode(plain, (24, 33)))
-
-
-@tensorflow_only
-def test_decoder_needs_a_fixed_size_and_one_or_three_channels():
-    for shape, protocol, message in (
-        ((None, None, 3), {}, "needs a model of fixed size"),
-        ((8, 12, 4), {}, "have 1 or 3 channels here. Received: a model for 4"),
-        ((8, 12, 3), {"resize": None}, "does not lead to that size: resize=None, crop=None"),
-        ((8, 12, 3), {"resize": 8}, "does not lead to that size: resize=8, crop=None"),
-        ((8, 12, 3), {"resize": 8, "crop": (8, 12)}, r"does not lead to that size: resize=8, crop=\[8, 12\]"),
-        ((8, 12, 3), {"resize": (12, 8)}, r"8 x 12 pixels.*resize=\[12, 8\]"),
-        ((8, 12, 3), {"resize": (8, 12), "crop": (4, 4)}, r"crop=\[4, 4\]"),
-    ):
-        layer = keras_vit.Preprocessing(**({"resize": (8, 12)} | protocol))
-        with pytest.raises(ValueError, match=message):
-            image_decoder(keras.Sequential([keras.Input(shape), layer]))
-
-
-# SavedModels.
 
 
 @pytest.fixture(scope="module")
@@ -255,16 +94,17 @@ def test_serving_default_reads_a_batch_of_different_files(exported):
 
     model, loaded, _ = exported
     files = [
-        _encoded(_picture(8, 12), "PNG"),
-        _encoded(_picture(61, 97), "JPEG", exif=_exif(6, "<")),
-        _encoded(_picture(20, 50), "GIF"),
-        _encoded(_picture(30, 20), "BMP"),
-        _encoded(_picture(24, 33, "L"), "PNG"),
-        _encoded(_picture(24, 33, "RGBA"), "PNG"),
-        _encoded(_picture(40, 20, "L"), "JPEG"),
+        encoded(picture(8, 12), "PNG"),
+        encoded(picture(61, 97), "JPEG", exif=exif_segment(6, "<")),
+        encoded(picture(20, 50), "GIF"),
+        encoded(picture(30, 20), "BMP"),
+        encoded(picture(24, 33, "L"), "PNG"),
+        encoded(picture(24, 33, "RGBA"), "PNG"),
+        encoded(picture(40, 20, "L"), "JPEG"),
     ]
     outputs = loaded.signatures["serving_default"](image_bytes=tf.constant(files))
-    pixels = np.stack([_decode(file, (8, 12)) for file in files])
+    decode = image_decoder(model)
+    pixels = np.stack([decode(file).numpy() for file in files])
     expected = model.predict(pixels, verbose=0)
     assert np.ptp(expected, axis=0).max() > 0.01  # The pictures differ.
     _assert_outputs(outputs, expected, LABELS, top_k=2)
@@ -273,8 +113,8 @@ def test_serving_default_reads_a_batch_of_different_files(exported):
 @tensorflow_only
 def test_loads_where_there_is_only_tensorflow(exported, tmp_path):
     model, _, path = exported
-    picture = tmp_path / "picture.png"
-    picture.write_bytes(_encoded(_picture(8, 12), "PNG"))
+    file = tmp_path / "picture.png"
+    file.write_bytes(encoded(picture(8, 12), "PNG"))
     program = """
 import json, sys, tensorflow as tf
 loaded = tf.saved_model.load(sys.argv[1])
@@ -282,10 +122,10 @@ outputs = loaded.signatures["serving_default"](image_bytes=tf.constant([open(sys
 assert "keras_vit" not in sys.modules
 print(json.dumps([outputs["probabilities"].numpy().tolist(), outputs["labels"].numpy()[0, 0].decode()]))
 """
-    command = [sys.executable, "-c", program, str(path), str(picture)]
+    command = [sys.executable, "-c", program, str(path), str(file)]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
     probabilities, label = json.loads(result.stdout)
-    expected = to_numpy(model(np.asarray(_picture(8, 12))[None].astype("float32")))
+    expected = to_numpy(model(np.asarray(picture(8, 12))[None].astype("float32")))
     assert_close(np.array(probabilities), expected)
     assert label == LABELS[expected.argmax()]
 
@@ -300,12 +140,12 @@ def test_nested_model_with_logits_of_gray_images(tmp_path):
     path = keras_vit.export_saved_model(model, str(tmp_path))
     assert path == tmp_path / "1"
     loaded = tf.saved_model.load(str(path))
-    pixels = np.asarray(_picture(8, 12, "L"))[None, ..., None]
+    pixels = np.asarray(picture(8, 12, "L"))[None, ..., None]
     logits = to_numpy(model(keras_vit.preprocess_input(pixels, model)))
     expected = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     # No label space and no labels: the indices; all three of them, since five are more than there are.
     _assert_outputs(loaded.signatures["predict_pixels"](images=tf.constant(pixels)), expected, ["0", "1", "2"], 3)
-    files = tf.constant([_encoded(_picture(8, 12, "L"), "PNG")])
+    files = tf.constant([encoded(picture(8, 12, "L"), "PNG")])
     _assert_outputs(loaded.signatures["serving_default"](image_bytes=files), expected, ["0", "1", "2"], 3)
 
 

@@ -1,0 +1,38 @@
+"""Pictures whose every flip, turn and resize shows, as files."""
+
+import io
+import struct
+
+import numpy as np
+import PIL.Image
+
+
+def picture(height, width, mode="RGB"):
+    """A smooth picture without symmetry, so that JPEG hardly changes it and no flip or turn goes unseen."""
+    rows, columns = np.mgrid[:height, :width] / [[[height]], [[width]]]
+    channels = [255 * rows, 255 * columns, 120 + 100 * np.sin(3 * rows + 2 * columns), 90 + 60 * rows]
+    array = np.stack(channels[: len(mode)], axis=-1).round().astype("uint8")
+    return PIL.Image.fromarray(array[..., 0] if mode == "L" else array)
+
+
+def noise(height, width):
+    """Every pixel its own: it shows whether a smaller picture takes all of them into account.
+
+    Not down to 0 nor up to 255, where Pillow clips between its two passes.
+    """
+    return PIL.Image.fromarray(np.random.default_rng(0).integers(64, 192, (height, width, 3)).astype("uint8"))
+
+
+def encoded(image, file_format, **options):
+    buffer = io.BytesIO()
+    image.save(buffer, file_format, **options)
+    return buffer.getvalue()
+
+
+def exif_segment(orientation, order, before=()):
+    """An EXIF block of one directory: the tags of `before`, then the orientation (0x0112, one SHORT)."""
+    tags = [*before, (0x0112, orientation)]
+    entries = b"".join(struct.pack(order + "HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
+    mark = b"II" if order == "<" else b"MM"
+    header = mark + struct.pack(order + "HI", 42, 8)
+    return b"Exif\0\0" + header + struct.pack(order + "H", len(tags)) + entries + struct.pack(order + "I", 0)
