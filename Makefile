@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the test suite.
 
-.PHONY: train test lint accuracy models clean
+.PHONY: train test lint test-lowest accuracy models clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -18,6 +18,13 @@ train: .venv/training.installed
 test: lint
 	KERAS_BACKEND=tensorflow .venv/bin/python -m pytest -n 2 --dist loadfile
 	KERAS_BACKEND=jax .venv/bin/python -m pytest -n 2 --dist loadfile --ignore=tests/training --ignore=tests/readme_test.py
+
+# The same with the lowest versions that setup.cfg allows.
+test-lowest: .venv/test.installed
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv/bin/uv venv --quiet --clear --python .venv/bin/python .venv-lowest
+	.venv/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[test]'
+	KERAS_BACKEND=tensorflow .venv-lowest/bin/python -m pytest -n 2 --dist loadfile
 
 lint: .venv/test.installed
 	.venv/bin/ruff check .
@@ -42,4 +49,4 @@ models: .venv/training.installed
 	$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-lowest

@@ -1,5 +1,17 @@
+"""What holds for every test."""
+
 import os
+
+import pytest
 
 # On JAX much of the time is XLA compiling one small operation after the other. Set before Keras is imported.
 if os.environ.get("KERAS_BACKEND") == "jax":
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """The same random weights and dropped paths in every run of the suite, in whatever order."""
+    import keras
+
+    keras.utils.set_random_seed(0)
