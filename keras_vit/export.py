@@ -86,8 +86,7 @@ def image_decoder(model):
     Returns:
         A TensorFlow function from a scalar string, the contents of a JPEG, PNG, GIF, BMP or WebP file, to uint8
         (H, W, C). The EXIF orientation of JPEG files is applied, transparency dropped (a WebP file must have none), the
-        first frame of an animation taken, and the result resized
-        and cropped as the model's `preprocessing` layer says.
+        first frame of an animation taken, and the result resized and cropped as the model's `preprocessing` layer says.
 
     Raises:
         ValueError: If the model's input size is not fixed, is not what its protocol leads to, or C is neither 1 nor 3.
@@ -190,7 +189,8 @@ def _starts_with(model, layer):
 
 def _ends_with_logits(model):
     activation = _last_activation(model) if len(model.output_shape) == 2 else None
-    if activation is None or (activation is keras.activations.linear and model.output_shape[-1] < 2):
+    known = activation in (keras.activations.softmax, keras.activations.sigmoid, keras.activations.linear)
+    if not known or (activation is keras.activations.linear and model.output_shape[-1] < 2):
         raise ValueError(
             f"Only classifiers are exported: the last layer must return probabilities, or logits of at least two "
             f"classes, of shape (B, classes). Received: a model that returns shape {model.output_shape} from layer "

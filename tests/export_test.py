@@ -234,6 +234,8 @@ def test_refused_arguments(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             keras_vit.export_saved_model(other, tmp_path)
+    with pytest.raises(ValueError, match="must return probabilities, or logits"):
+        keras_vit.export_saved_model(_model(classifier_activation="relu"), tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -134,7 +134,7 @@ def to_dict(recipe):
 
 
 def from_dict(fields):
-    """The recipe that `to_dict` wrote. Raises a InputError that names each field that does not fit."""
+    """The recipe that `to_dict` wrote. Raises an InputError that names each field that does not fit."""
     _check_names(fields)
     try:
         return _ADAPTER.validate_python(fields)
@@ -240,7 +240,7 @@ def _unknown(path, fields):
 
 
 def _explain(error):
-    path = ".".join(str(part) for part in error["loc"] if part != "function-before[_variant_by_name(), ViTConfig]")
+    path = ".".join(map(str, error["loc"]))
     message = error["msg"].removeprefix("Value error, ")
     return f"{path}: {message}" + ("" if isinstance(error["input"], dict) else f". Received: {error['input']!r}")
 

@@ -99,3 +99,9 @@ def test_half_a_split_is_not_taken_for_classes(others, tmp_path):
             write_image(tmp_path / folder / name / "1.png")
     with pytest.raises(InputError, match=r"as if it were split.*Expected the folders train, test"):
         read_folder(tmp_path, 0.2, 0.1)
+
+
+def test_train_may_be_a_class(tmp_path):
+    for name in ("train", "bus"):
+        write_image(tmp_path / name / "1.png")
+    assert read_folder(tmp_path, 0.2, 0.1).class_names == ("bus", "train")

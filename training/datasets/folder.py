@@ -77,7 +77,7 @@ def _split_folders(root):
     """{split: folder} of a directory that is split already; empty if it is not."""
     folders = {folder.name.lower(): folder for folder in _folders(root)}
     known = [name for name in folders if name in _SPLIT_NAMES]
-    if "train" not in known:
+    if "train" not in known or (known == ["train"] and len(folders) > 1):  # Railway trains may be a class.
         return {}
     splits = {_SPLIT_NAMES[name]: folders[name] for name in known}
     if len(folders) > len(splits) or len(splits) == 1:
