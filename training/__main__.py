@@ -107,6 +107,8 @@ def _evaluate(options):
         if not assignment.startswith(("data.", "fit.batch_size=")):
             raise InputError(f"{assignment} changes nothing of a trained model. Change data.… or fit.batch_size.")
     run = Run(options.run)
+    if not run.recipe.is_file():
+        raise InputError(f"{run.folder} is not the folder of a run: it has no {run.recipe.name}.")
     recipe = override(recipes.load(str(run.recipe)), options.assignments)
     model = load_model(run.model)
     dataset = load_dataset(recipe.data)

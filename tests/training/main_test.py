@@ -152,6 +152,7 @@ def test_evaluate_repeats_the_runs_accuracy(brief_run, capsys):
     assert not main(["evaluate", str(run.folder), "--split", "validation", "fit.batch_size=7"])
     assert "Validation accuracy" in capsys.readouterr().out
     assert main(["evaluate", str(run.folder / "absent")]) == 2
+    assert "is not the folder of a run" in capsys.readouterr().err
     assert main(["evaluate", str(run.folder), "optimizer.learning_rate=1"]) == 2
     assert "changes nothing of a trained model" in capsys.readouterr().err
 

@@ -68,7 +68,7 @@ def read_folder(directory, test_fraction, validation_fraction):
     if split_folders:
         return _read_split_folders(split_folders, test_fraction, validation_fraction)
     images, skipped = _read_classes(root)
-    classes = _check_classes(root, images)
+    classes = _check_classes(root, images, skipped)
     splits = _split(images, classes, {"test": test_fraction, "validation": validation_fraction})
     return FolderSplits(classes, splits, skipped)
 
@@ -94,7 +94,7 @@ def _read_split_folders(folders, test_fraction, validation_fraction):
     for split, folder in folders.items():
         by_split[split], skipped_here = _read_classes(folder)
         skipped |= skipped_here
-    classes = _check_classes(folders["train"], by_split["train"])
+    classes = _check_classes(folders["train"], by_split["train"], skipped)
     for split, images in by_split.items():
         unknown = sorted(set(images) - set(classes))
         if unknown:
@@ -117,17 +117,19 @@ def _read_classes(root):
     return {name: paths for name, paths in images.items() if paths}, skipped
 
 
-def _check_classes(root, images):
+def _check_classes(root, images, skipped):
     classes = tuple(sorted(images))
     if len(classes) >= 2:
         return classes
+    unreadable = "".join(f"\n  {path}: {problem}" for path, problem in skipped.items())
+    expected = _LAYOUT + (f" These images cannot be read:{unreadable}" if skipped else "")
     if classes:
-        raise InputError(f"{root} has images of one class only, {classes[0]!r}; a classifier needs two. {_LAYOUT}")
+        raise InputError(f"{root} has images of one class only, {classes[0]!r}; a classifier needs two. {expected}")
     loose = sum(map(_is_image, root.iterdir()))
     if loose:
-        raise InputError(f"{root} has {loose} images beside each other and no class folders. {_LAYOUT}")
+        raise InputError(f"{root} has {loose} images beside each other and no class folders. {expected}")
     folders = len(_folders(root))
-    raise InputError(f"{root} has no readable images ({folders} folders were searched). {_LAYOUT}")
+    raise InputError(f"{root} has no readable images ({folders} folders were searched). {expected}")
 
 
 def _split(images, classes, fractions):
