@@ -44,7 +44,8 @@ models: .venv/training.installed
 	@touch $@
 
 .venv/bin/python:
-	@test -n "$(PYTHON)" || { echo "No Python from 3.11 to 3.13 with the venv module was found. Install one" \
+	@$(or $(PYTHON),false) -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+		2>/dev/null || { echo "No Python from 3.11 to 3.13 with the venv module was found. Install one" \
 		"(on Debian and Ubuntu: apt install python3 python3-venv), or name it: make PYTHON=/path/to/python"; exit 1; }
 	$(PYTHON) -m venv .venv
 

@@ -103,9 +103,11 @@ def _evaluate(options):
     from training.evaluate import evaluate
     from training.runs import Run, load_model, read_class_names
 
+    # Not the parts of the splits: images that were trained on would come into the test.
+    free = ("data.directory", "data.tfds_directory", "data.cache", "fit.batch_size")
     for assignment in options.assignments:
-        if not assignment.startswith(("data.", "fit.batch_size=")):
-            raise InputError(f"{assignment} changes nothing of a trained model. Change data.… or fit.batch_size.")
+        if assignment.partition("=")[0] not in free:
+            raise InputError(f"{assignment} cannot be changed for a trained model. What can: {', '.join(free)}")
     run = Run(options.run)
     if not run.recipe.is_file():
         raise InputError(f"{run.folder} is not the folder of a run: it has no {run.recipe.name}.")

@@ -201,7 +201,7 @@ def _section_value(path, text):
 def _value(text, field_type):
     """What a text means for a field; where it means nothing, the text itself, which pydantic then refuses."""
     accepted = typing.get_args(field_type) or (field_type,)
-    if text.lower() == "none":
+    if text.lower() == "none" and (str not in accepted or type(None) in accepted):
         return None
     if str in accepted:
         return text

@@ -71,13 +71,13 @@ def _load_folder(data):
     for path, problem in folder.skipped.items():
         print(f"Skipped {path}: {problem}")
     if folder.skipped:
-        print(f"Skipped {len(folder.skipped)} images that cannot be read.")
+        print(f"Skipped {len(folder.skipped)} in all.")
     splits = {name: _files(images) for name, images in folder.splits.items() if images}
     sizes = {name: len(images) for name, images in folder.splits.items() if images}
     if "test" not in splits:
         raise InputError(
             f"{data.directory} has no image for the test, and too few to hold any out: {sizes['train']} in "
-            f"{len(folder.class_names)} classes. Add images, or raise data.test_fraction."
+            f"{len(folder.class_names)} classes. Add images, at least two in a class, or raise data.test_fraction."
         )
     return Dataset(folder.class_names, splits, sizes)
 

@@ -33,5 +33,7 @@ def export(source, path=None, version=None, labels=None):
         version = max((int(folder.name) for folder in path.glob("*") if folder.name.isdigit()), default=0) + 1
     try:
         return keras_vit.export_saved_model(model, path, labels=names, version=version)
-    except (ValueError, FileExistsError) as error:
+    except FileExistsError:
+        raise InputError(f"{path / str(version)} exists. Give another --version, or none for the next.") from None
+    except ValueError as error:
         raise InputError(str(error)) from None

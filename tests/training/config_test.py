@@ -40,6 +40,13 @@ def test_a_variant_by_name_and_then_a_field_of_it():
     assert changed.model.input_shape == (64, 96, 3)
 
 
+def test_none_is_no_value_or_a_name():
+    changed = override(DIGITS, ["model.config.position_embedding=none", "optimizer.clip_norm=none"])
+    assert changed.model.config.position_embedding == "none"
+    assert changed.optimizer.clip_norm is None
+    assert override(DIGITS, ["data.tfds_directory=x", "data.tfds_directory=none"]).data.tfds_directory is None
+
+
 def test_number_stays_text_where_text_is_meant():
     folder = recipes.load("folder")
     for text in ("2024", "1.10", "1e5", "a,b", "true"):

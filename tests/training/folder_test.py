@@ -52,9 +52,10 @@ def test_unreadable_images_are_skipped_by_name(photographs):
     (photographs / "dog" / "phone.heic").write_bytes(b"....ftypheic")
     (photographs / "dog" / "notes.txt").write_text("not meant as an image")
     (photographs / "dog" / ".hidden.png").write_text("a thumbnail cache")
+    (photographs / "fox").mkdir()
     folder = read_folder(photographs, 0.2, 0)
     skipped = {path.rpartition("/")[2]: problem for path, problem in folder.skipped.items()}
-    assert set(skipped) == {"broken.jpg", "text.png", "empty.png", "phone.heic"}
+    assert set(skipped) == {"broken.jpg", "text.png", "empty.png", "phone.heic", "fox"}
     assert skipped["empty.png"] == "Input is empty."
     assert "convert it to JPEG or PNG" in skipped["phone.heic"]
     assert all(skipped.values())

@@ -153,8 +153,9 @@ def test_evaluate_repeats_the_runs_accuracy(brief_run, capsys):
     assert "Validation accuracy" in capsys.readouterr().out
     assert main(["evaluate", str(run.folder / "absent")]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err
-    assert main(["evaluate", str(run.folder), "optimizer.learning_rate=1"]) == 2
-    assert "changes nothing of a trained model" in capsys.readouterr().err
+    for assignment in ("optimizer.learning_rate=1", "data.test_fraction=0.5", "data.validation_fraction=0.5"):
+        assert main(["evaluate", str(run.folder), assignment]) == 2
+        assert "cannot be changed for a trained model" in capsys.readouterr().err
 
 
 def test_evaluate_refuses_other_classes(brief_run, tmp_path, capsys):

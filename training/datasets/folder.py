@@ -114,6 +114,9 @@ def _read_classes(root):
         problems = dict(zip(paths, pool.map(_problem, paths), strict=True))
     images = {name: [path for path in paths if not problems[path]] for name, paths in found.items()}
     skipped = {str(path): problem for path, problem in problems.items() if problem}
+    skipped |= {
+        str(root / name): "no readable images, so it is no class" for name, paths in images.items() if not paths
+    }
     return {name: paths for name, paths in images.items() if paths}, skipped
 
 
@@ -122,7 +125,7 @@ def _check_classes(root, images, skipped):
     if len(classes) >= 2:
         return classes
     unreadable = "".join(f"\n  {path}: {problem}" for path, problem in skipped.items())
-    expected = _LAYOUT + (f" These images cannot be read:{unreadable}" if skipped else "")
+    expected = _LAYOUT + (f" Skipped:{unreadable}" if skipped else "")
     if classes:
         raise InputError(f"{root} has images of one class only, {classes[0]!r}; a classifier needs two. {expected}")
     loose = sum(map(_is_image, root.iterdir()))
