@@ -1,21 +1,31 @@
 """keras_vit: Vision Transformers for Keras 3, in the manner of `keras.applications`."""
 
 from keras_vit import layers
-from keras_vit.config import VARIANTS, ViTConfig
+from keras_vit.checkpoints import describe, from_pretrained
+from keras_vit.config import VARIANTS, StemConfig, ViTConfig
 from keras_vit.cost import profile
 from keras_vit.export import export_saved_model
+from keras_vit.label_spaces import decode_predictions
 from keras_vit.models import *  # noqa: F403
 from keras_vit.models import __all__ as _model_names
-from keras_vit.preprocessing import Preprocessing, decode_predictions, preprocess_input
+from keras_vit.preprocessing import Preprocessing, preprocess_input
+from keras_vit.weights.catalogue import list_weights
+from keras_vit.weights.loading import LoadReport, load_weights
 
 __version__ = "0.1.0"
 __all__ = [
     "VARIANTS",
+    "LoadReport",
     "Preprocessing",
+    "StemConfig",
     "ViTConfig",
     "decode_predictions",
+    "describe",
     "export_saved_model",
+    "from_pretrained",
     "layers",
+    "list_weights",
+    "load_weights",
     "preprocess_input",
     "profile",
     *_model_names,

@@ -2,7 +2,8 @@
 
 Pure data: no Keras, no URLs. Sizes of the variants: ViT (arXiv 2010.11929) Table 1 for B, L and H; AugReg
 (arXiv 2106.10270) Table 2 for Ti and S; Scaling ViT (arXiv 2106.04560) Table 2 for g and G; SoViT
-(arXiv 2305.13035) for So400m; `decode_variant` of google-research/big_vision for M and g-opt.
+(arXiv 2305.13035) for So400m; DINO (arXiv 2104.14294) for S/8, DINOv2 (arXiv 2304.07193) for S/14 and B/14;
+`decode_variant` of google-research/big_vision for M and g-opt. Hybrids: google-research/vision_transformer.
 """
 
 import dataclasses
@@ -10,25 +11,69 @@ import difflib
 import math
 import numbers
 
+from keras_vit.resampling import METHODS
+
 # What each choice may be. A value that the papers or the published weights know, and that has no part here yet, is
 # refused with this list.
 CHOICES = {
-    "stem": (None,),
-    "pooling": ("token", "avg", None),
+    "pooling": ("token", "avg", "map", None),
     "class_token": (None, True, False),
-    "distillation_token": (False,),
-    "num_register_tokens": (0,),
-    "norm_placement": ("before_pooling",),
+    "distillation_token": (False, True),
+    "norm_placement": ("before_pooling", "after_pooling"),
     "position_embedding": ("learned_1d", "sincos_2d", "none"),
     "position_placement": ("stem",),
-    "layer_scale": (None,),
-    "qk_norm": (False,),
-    "pre_norm": (False,),
+    "position_interpolation": METHODS,
+    "qk_norm": (False, True),
+    "pre_norm": (False, True),
     "crop_to_patches": (False, True),
-    "mlp": ("gelu_tanh", "gelu_exact"),
+    "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
 }
 _SIZES = ("hidden_dim", "num_layers", "num_heads", "mlp_dim")
 _RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate")
+
+
+@dataclasses.dataclass(frozen=True)
+class StemConfig:
+    """The convolutional stem of a hybrid: a ResNet whose feature map is cut into patches instead of the image.
+
+    Weight-standardised convolutions, GroupNorm, units whose activation comes last (ViT, arXiv 2010.11929, section 3.1,
+    "Hybrid Architecture"; `models_resnet.py` of its code).
+
+    Args:
+        stage_depths: Number of units in each stage, such as `(3, 4, 9)`. Empty: the root alone.
+        width: Channels of the root; stage s works at `width * 2**s` and puts out four times that.
+        group_norm_epsilon: Added to the variance in every GroupNorm.
+        weight_standardization_epsilon: Added to the standard deviation of every kernel.
+
+    Raises:
+        ValueError: If a value is impossible.
+
+    Example:
+
+    >>> import keras_vit
+    >>> keras_vit.StemConfig(stage_depths=(3, 4, 9)).stride
+    16
+    """
+
+    stage_depths: tuple[int, ...]
+    width: int = 64
+    group_norm_epsilon: float = 1e-6
+    weight_standardization_epsilon: float = 1e-5
+
+    def __post_init__(self):
+        if not isinstance(self.stage_depths, (tuple, list)):
+            raise ValueError(f"stage_depths must be a tuple of integers. Received: {self.stage_depths!r}")
+        depths = tuple(check_positive_integer("stage_depths", depth) for depth in self.stage_depths)
+        object.__setattr__(self, "stage_depths", depths)
+        if check_positive_integer("width", self.width) % 32:
+            raise ValueError(f"width must be a multiple of 32, the groups of GroupNorm. Received: {self.width}")
+        for field in ("group_norm_epsilon", "weight_standardization_epsilon"):
+            _check_positive(field, getattr(self, field))
+
+    @property
+    def stride(self):
+        """Pixels of the image for each pixel of the feature map."""
+        return 4 * 2 ** max(len(self.stage_depths) - 1, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,32 +81,39 @@ class ViTConfig:
     """The architecture of a Vision Transformer: everything about it but the image size and the head's classes.
 
     Args:
-        patch_size: Side of a square patch in pixels, or a pair (height, width).
+        patch_size: Side of a square patch in pixels, or a pair (height, width). With a stem, in pixels of its map.
         hidden_dim: Width D of the tokens. A multiple of `num_heads`.
         num_layers: Number L of encoder blocks.
         num_heads: Number K of attention heads.
         mlp_dim: Width M of the hidden layer of each block's MLP.
-        stem: `None`: the image is cut into patches directly.
+        stem: `None`: the image is cut into patches directly. A `StemConfig`: a hybrid, whose stem's map is.
         pooling: What the head reads: `"token"`, the class token (ViT eq. 4); `"avg"`, the mean of the patch tokens
-            (ViT, appendix D.3); `None`, all tokens, for models without a head.
-        class_token: `None`: present unless `pooling` is `"avg"`. `True` or `False`: whatever the pooling.
-        distillation_token: `False`: no second class token.
-        num_register_tokens: 0: no registers.
-        norm_placement: `"before_pooling"`: the final LayerNorm stands before the pooling.
+            (ViT, appendix D.3); `"map"`, a learned probe that attends to all tokens (Scaling ViT, arXiv 2106.04560,
+            section 3.3); `None`, all tokens, for models without a head.
+        class_token: `None`: present unless `pooling` is `"avg"` or `"map"`. `True` or `False`: whatever the pooling.
+        distillation_token: `True`: a second class token with a classifier of its own; the model's logits are the mean
+            of the two classifiers' (DeiT, arXiv 2012.12877, section 4).
+        num_register_tokens: Learned tokens without a position between the class tokens and the patches (arXiv
+            2309.16588).
+        norm_placement: `"before_pooling"`: the final LayerNorm stands before the pooling, as in Google's models.
+            `"after_pooling"`: behind it (`fc_norm` of timm and MAE).
         position_embedding: `"learned_1d"`, one learned row for each token (ViT eq. 1); `"sincos_2d"`, fixed sines and
             cosines of both coordinates (arXiv 2205.01580); `"none"`.
         position_placement: `"stem"`: positions are added once, before the first block.
-        num_position_prefix_rows: Rows of the learned table that belong to the class token. `None`: one for each class
-            token. 0: the table covers the patches only.
+        position_interpolation: How learned positions are fitted to another grid; a method of `keras_vit.resampling`.
+        num_position_prefix_rows: Rows of the learned table that belong to the class and distillation tokens. `None`:
+            one for each. 0: the table covers the patches only.
         representation_dim: Width of the tanh layer `pre_logits` between pooling and classifier (ViT, section 3.1), or
             `None` for no such layer.
         head_bias: Initial value of the classifier's bias (its kernel starts at zero).
-        layer_scale: `None`: residual branches are added unscaled.
-        qk_norm: `False`: queries and keys are not normalised.
-        pre_norm: `False`: no LayerNorm before the first block.
+        layer_scale: Initial value of a learned factor for each channel of a residual branch (CaiT, arXiv 2103.17239,
+            section 2.1), or `None`: branches are added unscaled.
+        qk_norm: Whether queries and keys are normalised, each head by itself (ViT-22B, arXiv 2302.05442, section 2).
+        pre_norm: `True`: a LayerNorm stands before the first block and the patch projection has no bias (CLIP).
         crop_to_patches: `True`: rows and columns of pixels that do not fill a patch are cut off at the bottom and the
             right. `False`: such an image size is refused.
-        mlp: `"gelu_tanh"`, the tanh approximation of GELU, as Google's models use, or `"gelu_exact"`, with erf.
+        mlp: `"gelu_tanh"`, the tanh approximation of GELU, as Google's models use; `"gelu_exact"`, with erf;
+            `"quick_gelu"`, `x sigmoid(1.702 x)` (CLIP); `"swiglu"`, a gated MLP (DINOv2-g).
         layer_norm_epsilon: Added to the variance in every LayerNorm.
         dropout_rate: Dropout after the position embedding, the attention's output and both MLP layers. In [0, 1).
         attention_dropout_rate: Dropout of the attention weights. In [0, 1).
@@ -84,7 +136,7 @@ class ViTConfig:
     num_layers: int
     num_heads: int
     mlp_dim: int
-    stem: None = None
+    stem: StemConfig | None = None
     pooling: str | None = "token"
     class_token: bool | None = None
     distillation_token: bool = False
@@ -92,6 +144,7 @@ class ViTConfig:
     norm_placement: str = "before_pooling"
     position_embedding: str = "learned_1d"
     position_placement: str = "stem"
+    position_interpolation: str = "align_corners"
     num_position_prefix_rows: int | None = None
     representation_dim: int | None = None
     head_bias: float = 0.0
@@ -112,12 +165,17 @@ class ViTConfig:
         sizes["patch_size"] = check_patch_size(self.patch_size)
         if self.representation_dim is not None:
             sizes["representation_dim"] = check_positive_integer("representation_dim", self.representation_dim)
+        if self.num_register_tokens != 0 or isinstance(self.num_register_tokens, bool):
+            sizes["num_register_tokens"] = check_positive_integer("num_register_tokens", self.num_register_tokens)
         for field, size in sizes.items():
             object.__setattr__(self, field, size)  # Plain integers, whatever kind of integers came in.
         for field in _RATES:
             check_rate(field, getattr(self, field))
-        if not (_is_number(self.layer_norm_epsilon) and self.layer_norm_epsilon > 0):
-            raise ValueError(f"layer_norm_epsilon must be a positive number. Received: {self.layer_norm_epsilon!r}")
+        _check_positive("layer_norm_epsilon", self.layer_norm_epsilon)
+        if self.layer_scale is not None:
+            _check_positive("layer_scale", self.layer_scale)
+        if not (self.stem is None or isinstance(self.stem, StemConfig)):
+            raise ValueError(f"stem must be None or a keras_vit.StemConfig. Received: {self.stem!r}")
         if not _is_number(self.head_bias):
             raise ValueError(f"head_bias must be a number. Received: {self.head_bias!r}")
         self._check_combinations()
@@ -137,11 +195,17 @@ class ViTConfig:
             raise ValueError(
                 "pooling='token' reads the class token, which class_token=False removes. Use pooling='avg'."
             )
+        if self.distillation_token and not (self.num_class_tokens == 2 and self.pooling in ("token", None)):
+            raise ValueError("distillation_token=True needs a class token, and pooling='token' or None.")
+        if self.distillation_token and (self.representation_dim or self.norm_placement == "after_pooling"):
+            raise ValueError("distillation_token=True goes with neither a representation_dim nor a norm after pooling.")
+        if self.norm_placement == "after_pooling" and self.pooling is None:
+            raise ValueError("norm_placement='after_pooling' needs a pooling: 'token', 'avg' or 'map'.")
         rows = self.num_position_prefix_rows
         if rows is not None and rows not in range(self.num_class_tokens + 1):
             raise ValueError(
-                f"num_position_prefix_rows must be None or from 0 to {self.num_class_tokens}, the number of class "
-                f"tokens of this model. Received: {rows!r}"
+                f"num_position_prefix_rows must be None or from 0 to {self.num_class_tokens}, the number of class and "
+                f"distillation tokens of this model. Received: {rows!r}"
             )
 
     @property
@@ -150,9 +214,25 @@ class ViTConfig:
         return self.patch_size if isinstance(self.patch_size, tuple) else (self.patch_size, self.patch_size)
 
     @property
+    def total_stride(self):
+        """(height, width) in pixels of the image that becomes one token."""
+        stride = 1 if self.stem is None else self.stem.stride
+        return tuple(side * stride for side in self.patch_shape)
+
+    @property
+    def has_class_token(self):
+        """`class_token` with its default resolved."""
+        return self.pooling not in ("avg", "map") if self.class_token is None else self.class_token
+
+    @property
     def num_class_tokens(self):
-        """How many tokens stand before those of the patches."""
-        return int(self.pooling != "avg" if self.class_token is None else self.class_token)
+        """Class and distillation tokens."""
+        return int(self.has_class_token) + int(self.has_class_token and self.distillation_token)
+
+    @property
+    def num_prefix_tokens(self):
+        """Tokens before those of the patches: class, distillation, registers."""
+        return self.num_class_tokens + self.num_register_tokens
 
     @property
     def position_prefix_rows(self):
@@ -167,6 +247,20 @@ class ViTConfig:
                 hint = did_you_mean(name, fields)
                 raise TypeError(f"{name!r} is not a field of ViTConfig.{hint} Fields: {', '.join(fields)}")
         return dataclasses.replace(self, **changes)
+
+
+    def to_dict(self):
+        """The fields as JSON keeps them."""
+        fields = dataclasses.asdict(self)
+        if self.stem is not None:
+            fields["stem"]["stage_depths"] = list(self.stem.stage_depths)
+        return fields
+
+    @classmethod
+    def from_dict(cls, fields):
+        """The config whose `to_dict` gave `fields`."""
+        stem = fields.get("stem")
+        return cls(**{**fields, "stem": stem and StemConfig(**stem)})
 
 
 def check_rate(name, value):
@@ -197,6 +291,11 @@ def did_you_mean(name, names):
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
+def _check_positive(name, value):
+    if not (_is_number(value) and value > 0):
+        raise ValueError(f"{name} must be a positive number. Received: {value!r}")
+
+
 def _is_number(value):
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -210,9 +309,9 @@ def _check_choice(name, value, choices):
 # name: (hidden_dim, num_layers, num_heads, mlp_dim, published patch sizes)
 _SIZES_BY_NAME = {
     "Ti": (192, 12, 3, 768, (16,)),
-    "S": (384, 12, 6, 1536, (16, 32)),
+    "S": (384, 12, 6, 1536, (8, 14, 16, 32)),
     "M": (512, 12, 8, 2048, (16,)),
-    "B": (768, 12, 12, 3072, (8, 16, 32)),
+    "B": (768, 12, 12, 3072, (8, 14, 16, 32)),
     "L": (1024, 24, 16, 4096, (14, 16, 32)),
     "So400m": (1152, 27, 16, 4304, (14, 16)),
     "H": (1280, 32, 16, 5120, (14, 16)),
@@ -221,12 +320,30 @@ _SIZES_BY_NAME = {
     "G": (1664, 48, 16, 8192, (14,)),
 }
 
-VARIANTS = {
+# name: (stages of the stem, plain variant whose encoder it has, patch size on the stem's map)
+_HYBRIDS_BY_NAME = {
+    "R+Ti/16": ((), "Ti/16", 8),
+    "R26+S/32": ((2, 2, 2, 2), "S/32", 1),
+    "R26+B/32": ((2, 2, 2, 2), "B/32", 1),
+    "R50+B/16": ((3, 4, 9), "B/16", 1),
+    "R50+B/32": ((3, 4, 6, 3), "B/32", 1),
+    "R50+L/16": ((3, 4, 9), "L/16", 1),
+    "R50+L/32": ((3, 4, 6, 3), "L/32", 1),
+}
+
+_PLAIN = {
     f"{name}/{patch_size}": ViTConfig(patch_size, hidden_dim, num_layers, num_heads, mlp_dim)
     for name, (hidden_dim, num_layers, num_heads, mlp_dim, patch_sizes) in _SIZES_BY_NAME.items()
     for patch_size in patch_sizes
 }
-"""The published variants by their name in the papers, `"<size>/<patch size>"`."""
+VARIANTS = _PLAIN | {
+    name: _PLAIN[encoder].replace(stem=StemConfig(stage_depths), patch_size=patch_size)
+    for name, (stage_depths, encoder, patch_size) in _HYBRIDS_BY_NAME.items()
+}
+"""The published variants by their name in the papers, `"<size>/<patch size>"`; of a hybrid, `"<stem>+<size>/<stride>"`.
+
+(R+Ti/16 has its name from the authors; its stride is 32: that of the root, 4, times a patch of 8.)
+"""
 
 
 def get_variant(name):

@@ -12,7 +12,8 @@ import tempfile
 import keras
 
 from keras_vit.config import check_positive_integer
-from keras_vit.preprocessing import imagenet1k_classes, normalize_pixels, preprocessing_layer
+from keras_vit.label_spaces import imagenet1k_classes
+from keras_vit.preprocessing import normalize_pixels, preprocessing_layer
 
 
 def export_saved_model(

@@ -1,4 +1,4 @@
-"""From tokens to classes: pooling, the pre-logits layer, the classifier."""
+"""From tokens to classes: pooling, the pre-logits layer, the classifiers."""
 
 import keras
 
@@ -9,9 +9,20 @@ def pool(tokens, config):
     """Tokens (B, T, D) to what `config.pooling` says: (B, D), or the tokens themselves."""
     if config.pooling is None:
         return tokens
+    pooled = _pooling(config)(tokens)
+    if config.norm_placement == "before_pooling":
+        return pooled
+    return keras.layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pooled_norm")(pooled)
+
+
+def _pooling(config):
     if config.pooling == "token":
-        return layers.TokenPooling(name="pooling")(tokens)
-    return layers.AverageTokenPooling(config.num_class_tokens, name="pooling")(tokens)
+        return layers.TokenPooling(name="pooling")
+    if config.pooling == "avg":
+        return layers.AverageTokenPooling(config.num_prefix_tokens, name="pooling")
+    return layers.AttentionPooling(
+        config.num_heads, config.mlp_dim, config.mlp, config.layer_norm_epsilon, name="pooling"
+    )
 
 
 def represent(pooled, config):
@@ -25,11 +36,31 @@ def represent(pooled, config):
 
 def classify(representation, classes, activation, config):
     """The classifier: a dense layer that starts at zero, in float32 under any precision policy. (B, classes)"""
+    return _classifier("predictions", classes, activation, config)(representation)
+
+
+def classify_distilled(pooled, tokens, classes, activation, config):
+    """The mean of two classifiers' logits, of the class token and of the distillation token (DeiT, arXiv 2012.12877).
+
+    Args:
+        pooled: (B, D), the class token.
+        tokens: (B, T, D), the normalised tokens; the distillation token is at index 1.
+    """
+    distilled = layers.TokenPooling(1, name="distillation_pooling")(tokens)
+    logits = [
+        _classifier("predictions", classes, None, config)(pooled),
+        _classifier("distillation_predictions", classes, None, config)(distilled),
+    ]
+    logits = keras.layers.Average(dtype="float32", name="mean_logits")(logits)
+    return keras.layers.Activation(activation, dtype="float32", name="probabilities")(logits)
+
+
+def _classifier(name, classes, activation, config):
     return keras.layers.Dense(
         classes,
         activation=activation,
         kernel_initializer="zeros",
         bias_initializer=keras.initializers.Constant(config.head_bias),
         dtype="float32",
-        name="predictions",
-    )(representation)
+        name=name,
+    )

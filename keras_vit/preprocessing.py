@@ -1,11 +1,7 @@
-"""Pixels in, class names out: what stands before and behind a model.
+"""Pixels in: what stands before a model.
 
 No augmentation here. B batch, H W C image.
 """
-
-import csv
-import functools
-import importlib.resources
 
 import keras
 import numpy as np
@@ -29,6 +25,8 @@ class Preprocessing(keras.layers.Layer):
         interpolation: `"bilinear"` or `"bicubic"`, antialiased.
         label_space: What the classes are, such as `"imagenet1k"`, or `None` if nothing is known.
         source: Where the weights come from, or `None` for weights that were not loaded.
+        architecture: The model's `ViTConfig` as `to_dict` gives it.
+        adaptations: {what: how} the loaded weights were changed to fit the model.
         normalize: Whether the layer normalises.
 
     Call arguments:
@@ -57,10 +55,21 @@ class Preprocessing(keras.layers.Layer):
         interpolation="bilinear",
         label_space=None,
         source=None,
+        architecture=None,
+        adaptations=None,
         normalize=False,
         **kwargs,
     ):
         super().__init__(**{"dtype": "float32", **kwargs})
+        self.set_protocol(mean, std, resize, crop, interpolation, label_space)
+        self.source = source
+        self.architecture = architecture
+        self.adaptations = dict(adaptations or {})
+        self.normalize = normalize
+        self.built = True
+
+    def set_protocol(self, mean=0.5, std=0.5, resize=None, crop=None, interpolation="bilinear", label_space=None):
+        """Changes how images are prepared; the arguments are those of the class."""
         if interpolation not in ("bilinear", "bicubic"):
             raise ValueError(f"interpolation must be 'bilinear' or 'bicubic'. Received: {interpolation!r}")
         if np.any(np.asarray(std) <= 0):
@@ -71,9 +80,6 @@ class Preprocessing(keras.layers.Layer):
         self.crop = _plain(crop)
         self.interpolation = interpolation
         self.label_space = label_space
-        self.source = source
-        self.normalize = normalize
-        self.built = True
 
     def call(self, images):
         if self.normalize:
@@ -93,6 +99,8 @@ class Preprocessing(keras.layers.Layer):
             "interpolation": self.interpolation,
             "label_space": self.label_space,
             "source": self.source,
+            "architecture": self.architecture,
+            "adaptations": self.adaptations,
             "normalize": self.normalize,
         }
 
@@ -138,6 +146,15 @@ def preprocess_input(images, model=None):
 
 def preprocessing_layer(model):
     """The `Preprocessing` layer of a model of this package, also where the model is nested in another."""
+    return _find(model)[1]
+
+
+def vision_model(model):
+    """The model of this package that a model is, or that is nested in it."""
+    return _find(model)[0]
+
+
+def _find(model):
     found = list(_preprocessing_layers(model))
     if len(found) != 1:
         raise ValueError(
@@ -148,54 +165,12 @@ def preprocessing_layer(model):
 
 
 def _preprocessing_layers(model):
+    """(model, its layer) for each `Preprocessing` layer in a model and those nested in it."""
     for layer in model.layers:
         if isinstance(layer, Preprocessing):
-            yield layer
+            yield model, layer
         elif isinstance(layer, keras.Model):
             yield from _preprocessing_layers(layer)
-
-
-def decode_predictions(probabilities, top=5):
-    """Names the most probable of the 1,000 ImageNet-1k classes.
-
-    Args:
-        probabilities: (B, 1000), scores in the usual order, that of the sorted WordNet ids.
-        top: How many classes to name.
-
-    Returns:
-        For each image a list of `top` tuples `(WordNet id, class name, score)`, the best first.
-
-    Raises:
-        ValueError: If `probabilities` is not of shape (B, 1000), or `top` is not from 1 to 1000.
-
-    Example:
-
-    >>> import numpy as np, keras_vit
-    >>> probabilities = np.eye(1000)[[96]]
-    >>> keras_vit.decode_predictions(probabilities, top=1)
-    [[('n01843383', 'toucan', 1.0)]]
-    """
-    probabilities = np.asarray(ops.convert_to_numpy(probabilities))
-    classes = imagenet1k_classes()
-    if probabilities.ndim != 2 or probabilities.shape[1] != len(classes):
-        raise ValueError(
-            f"decode_predictions names the {len(classes)} classes of ImageNet-1k and needs scores of shape (B, "
-            f"{len(classes)}). Received: shape {probabilities.shape}. For other classes, index your own list of names."
-        )
-    if top not in range(1, len(classes) + 1):
-        raise ValueError(f"top must be from 1 to {len(classes)}. Received: {top!r}")
-    best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
-    return [
-        [(*classes[index], float(row[index])) for index in indices]
-        for row, indices in zip(probabilities, best, strict=True)
-    ]
-
-
-@functools.cache
-def imagenet1k_classes():
-    """The 1,000 classes of ImageNet-1k as tuples (WordNet id, name), in the order of the published heads."""
-    with importlib.resources.files("keras_vit").joinpath("imagenet1k_classes.csv").open() as file:
-        return tuple((row["wnid"], row["name"]) for row in csv.DictReader(file))
 
 
 def _plain(value):

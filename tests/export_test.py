@@ -10,7 +10,7 @@ import pytest
 
 import keras_vit
 from keras_vit.export import image_decoder
-from keras_vit.preprocessing import imagenet1k_classes
+from keras_vit.label_spaces import imagenet1k_classes
 from tests.pictures import encoded, exif_segment, picture
 from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy
 

@@ -19,6 +19,8 @@ RANKS = {
     "keras_vit.preprocessing": 1,
     "keras_vit.encoder": 2,
     "keras_vit.heads": 2,
+    "keras_vit.weights": 2,
+    "keras_vit.label_spaces": 3,
     "keras_vit.models": 3,
     "keras_vit.cost": 4,
     "keras_vit.export": 4,

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.preprocessing import imagenet1k_classes, preprocessing_layer
+from keras_vit.preprocessing import preprocessing_layer
 from tests.test_case import TENSORFLOW, assert_close, run_layer_test, to_numpy
 
 CONFIG = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20, pooling="avg")
@@ -128,43 +128,3 @@ def test_preprocess_input_needs_one_preprocessing_layer():
     layers = [keras_vit.Preprocessing(), keras_vit.Preprocessing()]
     with pytest.raises(ValueError, match="'twice' has 2"):
         preprocessing_layer(keras.Sequential([keras.Input((8, 12, 3)), *layers], name="twice"))
-
-
-def test_decode_predictions():
-    # Indices of the sorted WordNet ids, as everyone knows them.
-    known = {0: ("n01440764", "tench"), 207: ("n02099601", "golden_retriever"), 999: ("n15075141", "toilet_tissue")}
-    for index, (wordnet_id, name) in known.items():
-        [[(found_id, found_name, score)]] = keras_vit.decode_predictions(np.eye(1000)[[index]], top=1)
-        assert found_id == wordnet_id
-        assert found_name.lower().replace(" ", "_") == name
-        assert score == 1.0
-
-
-def test_decode_predictions_orders_by_score():
-    scores = np.full((2, 1000), 1e-4)
-    scores[0, [5, 3, 900]] = [0.2, 0.5, 0.1]
-    scores[1, 7] = 0.9
-    classes = imagenet1k_classes()
-    first, second = keras_vit.decode_predictions(keras.ops.convert_to_tensor(scores, "float32"), top=4)
-    assert [entry[:2] for entry in first] == [classes[index] for index in (3, 5, 900, 0)]  # A tie: the first class.
-    assert [entry[2] for entry in first] == pytest.approx([0.5, 0.2, 0.1, 1e-4])
-    assert all(type(entry[2]) is float for entry in first)
-    assert second[0][:2] == classes[7]
-    assert len(keras_vit.decode_predictions(scores)[0]) == 5
-    assert len(keras_vit.decode_predictions(scores, top=1000)[0]) == 1000
-
-
-def test_imagenet_classes():
-    classes = imagenet1k_classes()
-    wordnet_ids = [wordnet_id for wordnet_id, _ in classes]
-    assert len(set(wordnet_ids)) == 1000
-    assert wordnet_ids == sorted(wordnet_ids)
-
-
-def test_decode_predictions_refuses_other_classes():
-    for shape in ((2, 999), (1000,), (2, 1000, 1)):
-        with pytest.raises(ValueError, match=r"needs scores of shape \(B, 1000\)"):
-            keras_vit.decode_predictions(np.zeros(shape))
-    for top in (0, 1001, -1):
-        with pytest.raises(ValueError, match=f"top must be from 1 to 1000. Received: {top}"):
-            keras_vit.decode_predictions(np.zeros((1, 1000)), top=top)

@@ -20,13 +20,17 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     Args:
         num_heads: Number K of heads. Divides D.
         dropout_rate: Dropout of the attention weights. In [0, 1).
+        qk_norm: Whether a LayerNorm over each head's Dh channels normalises queries and keys (ViT-22B, arXiv
+            2302.05442, section 2).
+        layer_norm_epsilon: Added to the variance in these LayerNorms.
 
     Call arguments:
         tokens: (B, T, D)
+        queries: (B, t, D), what asks; `None`: the tokens themselves.
         training: Whether dropout acts.
 
     Returns:
-        (B, T, D)
+        (B, T, D), or (B, t, D) with `queries`.
 
     Raises:
         ValueError: If D is not a multiple of `num_heads`.
@@ -38,22 +42,27 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     (2, 7, 12)
     """
 
-    def __init__(self, num_heads, dropout_rate=0.0, **kwargs):
+    def __init__(self, num_heads, dropout_rate=0.0, qk_norm=False, layer_norm_epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.dropout_rate = dropout_rate
+        self.qk_norm = qk_norm
+        self.layer_norm_epsilon = layer_norm_epsilon
 
-    def build(self, input_shape):
-        hidden_dim = input_shape[-1]
+    def build(self, tokens_shape, queries_shape=None):
+        hidden_dim = tokens_shape[-1]
         if hidden_dim % self.num_heads:
             raise ValueError(
-                f"The tokens' width must be a multiple of num_heads. Received: tokens of shape {tuple(input_shape)}, "
+                f"The tokens' width must be a multiple of num_heads. Received: tokens of shape {tuple(tokens_shape)}, "
                 f"num_heads={self.num_heads}"
             )
-        heads_shape = (*input_shape[:-1], self.num_heads, hidden_dim // self.num_heads)
-        self.query = self._project_in("query", input_shape, heads_shape)
-        self.key = self._project_in("key", input_shape, heads_shape)
-        self.value = self._project_in("value", input_shape, heads_shape)
+        heads_shape = (*tokens_shape[:-1], self.num_heads, hidden_dim // self.num_heads)
+        self.query = self._project_in("query", tokens_shape, heads_shape)
+        self.key = self._project_in("key", tokens_shape, heads_shape)
+        self.value = self._project_in("value", tokens_shape, heads_shape)
+        if self.qk_norm:
+            self.query_norm = self._normalize("query_norm", heads_shape)
+            self.key_norm = self._normalize("key_norm", heads_shape)
         self.output_projection = keras.layers.EinsumDense(
             "btkh,khd->btd",
             output_shape=(None, hidden_dim),
@@ -78,17 +87,24 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         layer.build(input_shape)
         return layer
 
-    def call(self, tokens, training=None):
-        query = self.query(tokens)  # (B, T, K, Dh)
+    def _normalize(self, name, heads_shape):
+        layer = keras.layers.LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name)
+        layer.build(heads_shape)
+        return layer
+
+    def call(self, tokens, queries=None, training=None):
+        query = self.query(tokens if queries is None else queries)  # (B, t, K, Dh)
         key, value = self.key(tokens), self.value(tokens)
+        if self.qk_norm:
+            query, key = self.query_norm(query), self.key_norm(key)
         query = query * (1.0 / math.sqrt(query.shape[-1]))
         logits = ops.einsum("btkh,bskh->bkts", query, key)
         weights = ops.softmax(ops.cast(logits, "float32"), axis=-1)
         weights = self.dropout(ops.cast(weights, value.dtype), training=training)
         return self.output_projection(ops.einsum("bkts,bskh->btkh", weights, value))
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
+    def compute_output_shape(self, tokens_shape, queries_shape=None):
+        return tokens_shape if queries_shape is None else queries_shape
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D)."""
@@ -96,7 +112,13 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         return num_tokens * 4 * hidden_dim**2 + 2 * num_tokens**2 * hidden_dim
 
     def get_config(self):
-        return {**super().get_config(), "num_heads": self.num_heads, "dropout_rate": self.dropout_rate}
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "dropout_rate": self.dropout_rate,
+            "qk_norm": self.qk_norm,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+        }
 
 
 def _xavier_uniform(hidden_dim):

@@ -4,6 +4,7 @@ import keras
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.drop_path import DropPath
+from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp_block import MlpBlock
 
 
@@ -22,6 +23,8 @@ class EncoderBlock(keras.layers.Layer):
         dropout_rate: Dropout after the attention's output and both MLP layers. In [0, 1).
         attention_dropout_rate: Dropout of the attention weights. In [0, 1).
         drop_path_rate: Probability of dropping a residual branch, for each image and branch. In [0, 1).
+        layer_scale: Initial value of the `LayerScale` of each branch, or `None` for none.
+        qk_norm: Whether queries and keys are normalised, as in `MultiHeadSelfAttention`.
 
     Call arguments:
         tokens: (B, T, D)
@@ -46,6 +49,8 @@ class EncoderBlock(keras.layers.Layer):
         dropout_rate=0.0,
         attention_dropout_rate=0.0,
         drop_path_rate=0.0,
+        layer_scale=None,
+        qk_norm=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -56,26 +61,37 @@ class EncoderBlock(keras.layers.Layer):
         self.dropout_rate = dropout_rate
         self.attention_dropout_rate = attention_dropout_rate
         self.drop_path_rate = drop_path_rate
+        self.layer_scale = layer_scale
+        self.qk_norm = qk_norm
 
         policy = {"dtype": self.dtype_policy}
         self.attention_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, name="attention_norm", **policy
         )
-        self.attention = MultiHeadSelfAttention(num_heads, attention_dropout_rate, name="attention", **policy)
+        self.attention = MultiHeadSelfAttention(
+            num_heads, attention_dropout_rate, qk_norm, layer_norm_epsilon, name="attention", **policy
+        )
         self.dropout = keras.layers.Dropout(dropout_rate, name="dropout", **policy)
         self.mlp_norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="mlp_norm", **policy)
         self.mlp_block = MlpBlock(mlp_dim, mlp, dropout_rate, name="mlp", **policy)
         self.drop_path = DropPath(drop_path_rate, name="drop_path", **policy)
+        if layer_scale is None:
+            self.attention_scale = self.mlp_scale = keras.layers.Identity(name="no_scale", **policy)
+        else:
+            self.attention_scale = LayerScale(layer_scale, name="attention_scale", **policy)
+            self.mlp_scale = LayerScale(layer_scale, name="mlp_scale", **policy)
 
     def build(self, input_shape):
-        for layer in (self.attention_norm, self.attention, self.dropout, self.mlp_norm, self.mlp_block):
+        for layer in (self.attention_norm, self.attention, self.attention_scale, self.dropout):
+            layer.build(input_shape)
+        for layer in (self.mlp_norm, self.mlp_block, self.mlp_scale):
             layer.build(input_shape)
 
     def call(self, tokens, training=None):
         branch = self.attention(self.attention_norm(tokens), training=training)
-        branch = self.dropout(branch, training=training)
+        branch = self.attention_scale(self.dropout(branch, training=training))
         tokens = tokens + self.drop_path(branch, training=training)
-        branch = self.mlp_block(self.mlp_norm(tokens), training=training)
+        branch = self.mlp_scale(self.mlp_block(self.mlp_norm(tokens), training=training))
         return tokens + self.drop_path(branch, training=training)
 
     def compute_output_shape(self, input_shape):
@@ -95,4 +111,6 @@ class EncoderBlock(keras.layers.Layer):
             "dropout_rate": self.dropout_rate,
             "attention_dropout_rate": self.attention_dropout_rate,
             "drop_path_rate": self.drop_path_rate,
+            "layer_scale": self.layer_scale,
+            "qk_norm": self.qk_norm,
         }

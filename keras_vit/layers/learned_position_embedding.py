@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from keras_vit import resampling
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LearnedPositionEmbedding(keras.layers.Layer):
@@ -14,12 +16,14 @@ class LearnedPositionEmbedding(keras.layers.Layer):
     the tokens in front, then one for each patch, row by row; it starts as N(0, 0.02). Tokens without a row (those in
     front when `num_prefix_rows` is 0) pass unchanged.
 
-    When the image's grid is not the table's, the patch rows are interpolated bilinearly with aligned corners, as the
-    authors do to fine-tune at a higher resolution (ViT, section 3.2; `scipy.ndimage.zoom(order=1)` in their code).
+    When the image's grid is not the table's, the patch rows are interpolated in float32, as the authors do to fine-tune
+    at a higher resolution (ViT, section 3.2; their code, `scipy.ndimage.zoom(order=1)`, is `"align_corners"`).
 
     Args:
         grid_size: (rows, columns) of patches that the table is made for.
         num_prefix_rows: Rows of the table for the tokens that stand before the patches.
+        interpolation: How, one of `keras_vit.resampling.METHODS`. Weights are best used with the method of the project
+            that published them.
 
     Call arguments:
         tokens: (B, T, D), the tokens of the patches last.
@@ -30,7 +34,7 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         (B, T, D)
 
     Raises:
-        ValueError: If there are fewer tokens than rows for the grid, or more and no `patches`.
+        ValueError: If there is no such interpolation, fewer tokens than rows for the grid, or more and no `patches`.
 
     Example:
 
@@ -42,10 +46,12 @@ class LearnedPositionEmbedding(keras.layers.Layer):
     (5, 21, 8)
     """
 
-    def __init__(self, grid_size, num_prefix_rows=0, **kwargs):
+    def __init__(self, grid_size, num_prefix_rows=0, interpolation="align_corners", **kwargs):
         super().__init__(**kwargs)
+        resampling.check_method(interpolation)
         self.grid_size = tuple(grid_size)
         self.num_prefix_rows = num_prefix_rows
+        self.interpolation = interpolation
 
     def build(self, tokens_shape, patches_shape=None):
         self.embedding = self.add_weight(
@@ -73,13 +79,10 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         if _is_known(grid) and grid == self.grid_size:
             return rows
         prefix, table = rows[: self.num_prefix_rows], rows[self.num_prefix_rows :]
-        table = ops.reshape(table, (*self.grid_size, -1))
-        table = ops.einsum(
-            "hi,wj,ijd->hwd",
-            _align_corners_matrix(self.grid_size[0], grid[0]),
-            _align_corners_matrix(self.grid_size[1], grid[1]),
-            ops.cast(table, "float32"),
-        )
+        rows_matrix, columns_matrix = resampling.grid_matrices(self.grid_size, grid, self.interpolation, ops)
+        table = ops.reshape(ops.cast(table, "float32"), (*self.grid_size, -1))
+        # One axis after the other: PyTorch would multiply the two matrices first, into one that is far larger.
+        table = ops.einsum("wj,hjd->hwd", columns_matrix, ops.einsum("hi,ijd->hjd", rows_matrix, table))
         table = ops.reshape(ops.cast(table, rows.dtype), (grid[0] * grid[1], rows.shape[-1]))
         return ops.concatenate([prefix, table], axis=0)
 
@@ -95,18 +98,14 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         return tokens_shape
 
     def get_config(self):
-        return {**super().get_config(), "grid_size": self.grid_size, "num_prefix_rows": self.num_prefix_rows}
+        return {
+            **super().get_config(),
+            "grid_size": self.grid_size,
+            "num_prefix_rows": self.num_prefix_rows,
+            "interpolation": self.interpolation,
+        }
 
 
 def _is_known(grid):
     # In a TensorFlow graph of variable image size the grid is made of tensors, which have no truth value.
     return all(isinstance(size, int) for size in grid)
-
-
-def _align_corners_matrix(size, new_size):
-    """(new_size, size) matrix of linear interpolation that maps corners onto corners. `new_size` may be a tensor."""
-    float_new_size = ops.cast(new_size, "float32")
-    steps = ops.maximum(float_new_size - 1.0, 1.0)
-    positions = ops.cast(ops.arange(new_size), "float32") * (size - 1) / steps  # (new_size,)
-    distances = ops.abs(positions[:, None] - ops.arange(size, dtype="float32"))
-    return ops.maximum(1.0 - distances, 0.0)

@@ -19,7 +19,18 @@ def gelu_exact(x):
     return 0.5 * x * (1.0 + ops.erf(x * (1.0 / math.sqrt(2.0))))
 
 
-_ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
+def quick_gelu(x):
+    """`x sigmoid(1.702 x)` (arXiv 1606.08415; CLIP)."""
+    return x * ops.sigmoid(1.702 * x)
+
+
+def swiglu(x):
+    """`SiLU(gate) value`, where x holds the gate in its first half and the value in its second (arXiv 2002.05202)."""
+    gate, value = ops.split(x, 2, axis=-1)
+    return ops.silu(gate) * value
+
+
+_ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "quick_gelu": quick_gelu, "swiglu": swiglu}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -27,11 +38,13 @@ class MlpBlock(keras.layers.Layer):
     """Two dense layers with a GELU between them, applied to every token alone.
 
     `MLP(z) = GELU(z W_1 + b_1) W_2 + b_2` (ViT, arXiv 2010.11929, section 3.1), dropout after each. Xavier uniform
-    kernels, biases N(0, 1e-6), as in the authors' code.
+    kernels, biases N(0, 1e-6), as in the authors' code. With `"swiglu"` the first layer is twice as wide, gate and value
+    side by side, and `SiLU(gate) value` goes into the second.
 
     Args:
-        mlp_dim: Width M of the hidden layer.
-        activation: `"gelu_tanh"`, the tanh approximation that Google's models use, or `"gelu_exact"`.
+        mlp_dim: Width M of what the second layer reads.
+        activation: `"gelu_tanh"`, the tanh approximation that Google's models use, `"gelu_exact"`, `"quick_gelu"` or
+            `"swiglu"`.
         dropout_rate: In [0, 1).
 
     Call arguments:
@@ -42,7 +55,7 @@ class MlpBlock(keras.layers.Layer):
         (B, T, D)
 
     Raises:
-        ValueError: If `activation` is not one of the two.
+        ValueError: If `activation` is not one of the four.
 
     Example:
 
@@ -63,10 +76,14 @@ class MlpBlock(keras.layers.Layer):
 
     def build(self, input_shape):
         hidden_shape = (*input_shape[:-1], self.mlp_dim)
-        self.hidden = self._dense("hidden", self.mlp_dim, input_shape)
+        self.hidden = self._dense("hidden", self._num_hidden, input_shape)
         self.output_projection = self._dense("output", input_shape[-1], hidden_shape)
         self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.dropout.build(hidden_shape)
+
+    @property
+    def _num_hidden(self):
+        return 2 * self.mlp_dim if self.activation == "swiglu" else self.mlp_dim
 
     def _dense(self, name, units, input_shape):
         layer = keras.layers.Dense(
@@ -90,7 +107,7 @@ class MlpBlock(keras.layers.Layer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D)."""
         _, num_tokens, hidden_dim = input_shape
-        return num_tokens * 2 * hidden_dim * self.mlp_dim
+        return num_tokens * hidden_dim * (self._num_hidden + self.mlp_dim)
 
     def get_config(self):
         return {

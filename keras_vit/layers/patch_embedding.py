@@ -22,6 +22,7 @@ class PatchEmbedding(keras.layers.Layer):
         patch_size: Side of a square patch in pixels, or a pair (height, width).
         crop_to_patches: `True`: pixels at the bottom and right that do not fill a patch are cut off. `False`: an image
             size that is not a multiple of the patch size is refused wherever it is known.
+        use_bias: Whether the projection has a bias.
 
     Call arguments:
         images: (B, H, W, C) pixels, channels last. H and W may be unknown when the model is built.
@@ -40,11 +41,12 @@ class PatchEmbedding(keras.layers.Layer):
     (2, 3, 4, 8)
     """
 
-    def __init__(self, hidden_dim, patch_size, crop_to_patches=False, **kwargs):
+    def __init__(self, hidden_dim, patch_size, crop_to_patches=False, use_bias=True, **kwargs):
         super().__init__(**kwargs)
         self.hidden_dim = check_positive_integer("hidden_dim", hidden_dim)
         self.patch_size = check_patch_size(patch_size)
         self.crop_to_patches = crop_to_patches
+        self.use_bias = use_bias
         self._patch_shape = (
             self.patch_size if isinstance(self.patch_size, tuple) else (self.patch_size, self.patch_size)
         )
@@ -53,14 +55,15 @@ class PatchEmbedding(keras.layers.Layer):
         self.kernel = self.add_weight(
             name="kernel", shape=(*self._patch_shape, input_shape[-1], self.hidden_dim), initializer="lecun_normal"
         )
-        self.bias = self.add_weight(name="bias", shape=(self.hidden_dim,), initializer="zeros")
+        if self.use_bias:
+            self.bias = self.add_weight(name="bias", shape=(self.hidden_dim,), initializer="zeros")
 
     def call(self, images):
         self._check_size(images.shape)
         patches = ops.conv(
             images, self.kernel, strides=self._patch_shape, padding="valid", data_format="channels_last"
         )  # (B, h, w, D)
-        return patches + self.bias
+        return patches + self.bias if self.use_bias else patches
 
     def compute_output_shape(self, input_shape):
         self._check_size(input_shape)
@@ -87,4 +90,5 @@ class PatchEmbedding(keras.layers.Layer):
             "hidden_dim": self.hidden_dim,
             "patch_size": self.patch_size,
             "crop_to_patches": self.crop_to_patches,
+            "use_bias": self.use_bias,
         }

@@ -1,8 +1,18 @@
 """The factories that build models."""
 
+from keras_vit.models.hybrid import (
+    R26ViTB32,
+    R26ViTS32,
+    R50ViTB16,
+    R50ViTB32,
+    R50ViTL16,
+    R50ViTL32,
+    RViTTi16,
+)
 from keras_vit.models.vit import (
     ViT,
     ViTB8,
+    ViTB14,
     ViTB16,
     ViTB32,
     ViTG14,
@@ -14,6 +24,8 @@ from keras_vit.models.vit import (
     ViTL16,
     ViTL32,
     ViTM16,
+    ViTS8,
+    ViTS14,
     ViTS16,
     ViTS32,
     ViTSo400m14,
@@ -22,8 +34,16 @@ from keras_vit.models.vit import (
 )
 
 __all__ = [
+    "R26ViTB32",
+    "R26ViTS32",
+    "R50ViTB16",
+    "R50ViTB32",
+    "R50ViTL16",
+    "R50ViTL32",
+    "RViTTi16",
     "ViT",
     "ViTB8",
+    "ViTB14",
     "ViTB16",
     "ViTB32",
     "ViTG14",
@@ -33,6 +53,8 @@ __all__ = [
     "ViTL16",
     "ViTL32",
     "ViTM16",
+    "ViTS8",
+    "ViTS14",
     "ViTS16",
     "ViTS32",
     "ViTSo400m14",

@@ -6,8 +6,11 @@ import keras
 
 from keras_vit.config import VARIANTS, ViTConfig, check_positive_integer, get_variant
 from keras_vit.encoder import DEFAULT_IMAGE_SIZE, encode
-from keras_vit.heads import classify, pool, represent
+from keras_vit.heads import classify, classify_distilled, pool, represent
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.catalogue import FAMILIES
+from keras_vit.weights.loading import load_weights
+from keras_vit.weights.opening import open_checkpoint
 
 
 def ViT(
@@ -33,8 +36,11 @@ def ViT(
         variant: A key of `keras_vit.VARIANTS`, such as `"B/16"`, or a `keras_vit.ViTConfig`.
         include_top: Whether to end with the classifier. `False`: the model returns the pooled vector (B, D), or with
             `pooling=None` the normalised tokens (B, T, D).
-        weights: `None` for freshly initialised weights, or the path of a `.weights.h5` file that a model of the same
-            shape wrote with `save_weights`. Only shapes are compared.
+        weights: `None` for freshly initialised weights; a name of the catalogue (see `keras_vit.list_weights`), of which
+            the part behind the `@` is enough, or `"imagenet"`; a path or address of published weights, as for
+            `keras_vit.load_weights`; or the path of a `.weights.h5` file that `model.save_weights` wrote for a model of
+            the same shape. Published weights set the numerics (GELU, epsilon, pooling, order of norms); a change given
+            here wins and is reported.
         input_tensor: Keras tensor to use as the model's input.
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)`, channels last whatever the global setting.
             `None` for height and width makes a model for images of any size; its position table is that of 224 pixels.
@@ -50,7 +56,8 @@ def ViT(
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of `ViTConfig`.
-        ValueError: If a value is impossible or not available; the message says what is.
+        ValueError: If a value is impossible or not available, or the weights do not fit; the message says what is
+            accepted.
 
     Example:
 
@@ -60,7 +67,45 @@ def ViT(
     (None, 10)
     """
     config = get_variant(variant) if not isinstance(variant, ViTConfig) else variant
-    config = config.replace(**config_changes)
+    is_keras_file = str(weights).endswith(".weights.h5") and os.path.basename(weights) != "model.weights.h5"
+    checkpoint = None
+    if weights is not None and not is_keras_file:
+        is_named = not isinstance(variant, ViTConfig)
+        checkpoint = open_checkpoint(weights, variant if is_named else None)
+        check_pixels(checkpoint)
+        changed = {name: value for name, value in config_changes.items() if value != getattr(config, name, None)}
+        config = _config_of_weights(config, checkpoint, changed) if is_named else config
+        config_changes = changed if is_named else config_changes
+    model = build_model(
+        config.replace(**config_changes),
+        include_top=include_top,
+        input_tensor=input_tensor,
+        input_shape=input_shape,
+        classes=classes,
+        classifier_activation=classifier_activation,
+        include_preprocessing=include_preprocessing,
+        name=name or _model_name(variant),
+        grid_size=checkpoint and checkpoint.grid_size,
+    )
+    if checkpoint is not None:
+        load_weights(model, checkpoint)
+    elif weights is not None:
+        _load(model, weights)
+    return model
+
+
+def build_model(
+    config,
+    include_top=True,
+    input_tensor=None,
+    input_shape=None,
+    classes=1000,
+    classifier_activation="softmax",
+    include_preprocessing=False,
+    name="vit",
+    grid_size=None,
+):
+    """The model of a `ViTConfig`, freshly initialised; arguments as for `ViT`, and of `encode` for `grid_size`."""
     if include_top:
         _check_head(config)
         classes = check_positive_integer("classes", classes)
@@ -68,19 +113,46 @@ def ViT(
     _, height, width, _ = inputs.shape
     images = Preprocessing(
         resize=None if height is None or width is None else (height, width),
+        architecture=config.to_dict(),
         normalize=include_preprocessing,
         name="preprocessing",
     )(inputs)
-    x = pool(encode(images, config), config)
-    if include_top:
+    tokens = encode(images, config, grid_size)
+    x = pool(tokens, config)
+    if include_top and config.distillation_token:
+        x = classify_distilled(x, tokens, classes, classifier_activation, config)
+    elif include_top:
         x = classify(represent(x, config), classes, classifier_activation, config)
     if input_tensor is not None:
         sources = keras.utils.get_source_inputs(inputs)
         inputs = sources[0] if len(sources) == 1 else sources  # A list of one would ask for a list of one at each call.
-    model = keras.Model(inputs, x, name=name or _model_name(variant))
-    if weights is not None:
-        _load(model, weights)
-    return model
+    return keras.Model(inputs, x, name=name)
+
+
+def check_pixels(checkpoint):
+    """Refuses weights of which nobody says how their pixels are normalised: a model would be silently wrong."""
+    if checkpoint.pixels is None:
+        raise ValueError(
+            f"{checkpoint.source} does not say how its pixels are normalised. Put its config.json "
+            f"(preprocessor_config.json for transformers) beside it, or call keras_vit.from_pretrained(..., "
+            f"family=...) with one of {', '.join(FAMILIES)}."
+        )
+
+
+def _config_of_weights(config, checkpoint, changed):
+    """The config that the weights describe, if it is of the variant's size; its patch is the variant's."""
+    theirs = checkpoint.config
+    sizes = [field for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim") if field not in changed]
+    different = [field for field in sizes if getattr(theirs, field) != getattr(config, field)]
+    if (theirs.stem and theirs.stem.stage_depths) != (config.stem and config.stem.stage_depths):
+        different.append("stem")
+    if different:
+        facts = ", ".join(f"{field}={getattr(theirs, field)}, not {getattr(config, field)}" for field in different)
+        raise ValueError(
+            f"{checkpoint.source} holds weights of a model of another size: {facts}. Choose its variant, or build the "
+            f"model with keras_vit.from_pretrained."
+        )
+    return theirs.replace(patch_size=config.patch_size)
 
 
 def _inputs(input_tensor, input_shape):
@@ -111,24 +183,25 @@ def _check_shape(input_shape):
 def _check_head(config):
     if config.pooling is None:
         raise ValueError(
-            "include_top=True needs a pooling: 'token' or 'avg'. To get all tokens, pass include_top=False."
+            "include_top=True needs a pooling: 'token', 'avg' or 'map'. To get all tokens, pass include_top=False."
         )
 
 
 def _load(model, weights):
-    if not str(weights).endswith(".weights.h5") or not os.path.isfile(weights):
-        raise ValueError(
-            f"weights={weights!r} is not available. Available: None, or the path of a .weights.h5 file that exists and "
-            f"that model.save_weights wrote for a model of this shape."
-        )
+    if not os.path.isfile(weights):
+        raise ValueError(f"weights={os.fspath(weights)!r}: there is no such file.")
     model.load_weights(weights)
 
 
 def _model_name(variant):
-    return "vit" if isinstance(variant, ViTConfig) else f"vit_{variant.replace('/', '').replace('-', '_')}"
+    if isinstance(variant, ViTConfig):
+        return "vit"
+    return f"vit_{variant.replace('/', '').replace('-', '_').replace('+', '_')}"
 
 
-def _published(function_name, variant):
+def published(function_name, variant):
+    """The function of a published variant, with the arguments of `keras.applications`."""
+
     def build(
         include_top=True,
         weights=None,
@@ -164,20 +237,23 @@ def _published(function_name, variant):
     return build
 
 
-ViTTi16 = _published("ViTTi16", "Ti/16")
-ViTS16 = _published("ViTS16", "S/16")
-ViTS32 = _published("ViTS32", "S/32")
-ViTM16 = _published("ViTM16", "M/16")
-ViTB8 = _published("ViTB8", "B/8")
-ViTB16 = _published("ViTB16", "B/16")
-ViTB32 = _published("ViTB32", "B/32")
-ViTL14 = _published("ViTL14", "L/14")
-ViTL16 = _published("ViTL16", "L/16")
-ViTL32 = _published("ViTL32", "L/32")
-ViTSo400m14 = _published("ViTSo400m14", "So400m/14")
-ViTSo400m16 = _published("ViTSo400m16", "So400m/16")
-ViTH14 = _published("ViTH14", "H/14")
-ViTH16 = _published("ViTH16", "H/16")
-ViTg14 = _published("ViTg14", "g/14")
-ViTgOpt16 = _published("ViTgOpt16", "g-opt/16")
-ViTG14 = _published("ViTG14", "G/14")
+ViTTi16 = published("ViTTi16", "Ti/16")
+ViTS16 = published("ViTS16", "S/16")
+ViTS8 = published("ViTS8", "S/8")
+ViTS14 = published("ViTS14", "S/14")
+ViTS32 = published("ViTS32", "S/32")
+ViTM16 = published("ViTM16", "M/16")
+ViTB8 = published("ViTB8", "B/8")
+ViTB14 = published("ViTB14", "B/14")
+ViTB16 = published("ViTB16", "B/16")
+ViTB32 = published("ViTB32", "B/32")
+ViTL14 = published("ViTL14", "L/14")
+ViTL16 = published("ViTL16", "L/16")
+ViTL32 = published("ViTL32", "L/32")
+ViTSo400m14 = published("ViTSo400m14", "So400m/14")
+ViTSo400m16 = published("ViTSo400m16", "So400m/16")
+ViTH14 = published("ViTH14", "H/14")
+ViTH16 = published("ViTH16", "H/16")
+ViTg14 = published("ViTg14", "g/14")
+ViTgOpt16 = published("ViTgOpt16", "g-opt/16")
+ViTG14 = published("ViTG14", "G/14")

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import scipy.ndimage
 
+from keras_vit import resampling
 from keras_vit.layers import LearnedPositionEmbedding
 from tests.reference import positions
 from tests.test_case import (
@@ -20,7 +21,7 @@ GRIDS = [(2, 3), (4, 5), (3, 2), (1, 1), (2, 7), (5, 3), (1, 6)]
 def test_layer(tmp_path):
     run_layer_test(
         LearnedPositionEmbedding,
-        {"grid_size": (2, 3), "num_prefix_rows": 1},
+        {"grid_size": (2, 3), "num_prefix_rows": 1, "interpolation": "bicubic_offset"},
         [(7, 12), (2, 3, 5)],
         (7, 12),
         {"embedding": (7, 12)},
@@ -31,7 +32,7 @@ def test_layer(tmp_path):
 def test_layer_on_another_grid(tmp_path):
     run_layer_test(
         LearnedPositionEmbedding,
-        {"grid_size": (2, 3), "num_prefix_rows": 2},
+        {"grid_size": (2, 3), "num_prefix_rows": 2, "interpolation": "bicubic_antialias"},
         [(23, 12), (4, 5, 5)],  # 20 patches and 3 tokens in front, of which one has no row.
         (23, 12),
         {"embedding": (8, 12)},
@@ -59,6 +60,16 @@ def test_interpolates_with_corners_on_corners(grid, num_prefix_rows):
     assert_close(layer(tokens, patches), expected)
 
 
+@pytest.mark.parametrize("interpolation", resampling.METHODS)
+@pytest.mark.parametrize("grid", [(2, 3), *GRIDS])
+def test_interpolates_as_told(grid, interpolation):
+    layer = _built(1, interpolation)
+    table = canonical_weights(layer)["embedding"]
+    tokens, patches = random_inputs((1 + grid[0] * grid[1], 12), (*grid, 5))
+    rows = resampling.resize_grid(table[1:], (2, 3), grid, interpolation)
+    assert_close(layer(tokens, patches), tokens + np.concatenate([table[:1], rows]))
+
+
 @pytest.mark.parametrize("grid", [grid for grid in GRIDS if min(grid) > 1])
 def test_reference_equals_scipy(grid):
     # What Google's checkpoint loaders call. (For one row or column SciPy's zoom is not defined.)
@@ -78,11 +89,12 @@ def test_tokens_without_a_row_pass_unchanged():
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="a traced function of unknown image size exists in TensorFlow only")
+@pytest.mark.parametrize("interpolation", resampling.METHODS)
 @pytest.mark.parametrize("num_prefix_rows", [0, 1])
-def test_grid_unknown_until_a_graph_runs(num_prefix_rows):
+def test_grid_unknown_until_a_graph_runs(num_prefix_rows, interpolation):
     import tensorflow as tf
 
-    layer = _built(num_prefix_rows)
+    layer = _built(num_prefix_rows, interpolation)
     signature = [tf.TensorSpec((None, None, 12)), tf.TensorSpec((None, None, None, 5))]
     function = tf.function(lambda tokens, patches: layer(tokens, patches), input_signature=signature)
     for grid in GRIDS:
@@ -118,7 +130,14 @@ def test_refuses_tokens_that_do_not_fit():
         _built(1)(np.zeros((1, 7, 12), "float32"), np.zeros((1, 4, 5, 12), "float32"))
 
 
-def _built(num_prefix_rows):
-    layer = LearnedPositionEmbedding((2, 3), num_prefix_rows, name="tested")
+def test_refuses_an_unknown_interpolation():
+    with pytest.raises(
+        ValueError, match=r"'nearest' is not a way to interpolate. Available: 'align_corners', 'bilinear'"
+    ):
+        LearnedPositionEmbedding((2, 3), interpolation="nearest")
+
+
+def _built(num_prefix_rows, interpolation="align_corners"):
+    layer = LearnedPositionEmbedding((2, 3), num_prefix_rows, interpolation, name="tested")
     layer.build((None, None, 12))
     return randomize(layer)

@@ -1,0 +1,119 @@
+"""`from_pretrained`, the model that a file describes; `describe`, what a model knows of itself."""
+
+import dataclasses
+import inspect
+
+from keras_vit.config import ViTConfig
+from keras_vit.models.vit import build_model, check_pixels
+from keras_vit.preprocessing import preprocessing_layer
+from keras_vit.weights.loading import load_weights
+from keras_vit.weights.opening import open_checkpoint
+
+
+def from_pretrained(source, family=None, num_heads=None, grid_size=None, **arguments):
+    """Builds the model that a file of published weights describes, and loads them.
+
+    Sizes are read from the arrays; what arrays do not show (LayerNorm epsilon, kind of GELU, pooling, norm order, pixel
+    normalisation, evaluation resize) comes from the config beside the file or the catalogue, else from what its layout
+    implies. What nobody says is asked for by name, never guessed.
+
+    Args:
+        source: Name in the catalogue (see `keras_vit.list_weights`), path of a file or folder, `"hf://owner/repo"`,
+            `"gs://bucket/path"` or `"https://…"`.
+        family: Whose weights they are, for files that do not say how their pixels were normalised: a key of
+            `keras_vit.weights.catalogue.FAMILIES`, such as `"deit"`.
+        num_heads: Attention heads, for files that do not say.
+        grid_size: (rows, columns) of patches of the file's position table, for files that do not say.
+        **arguments: Any argument of `keras_vit.ViT` but `variant` and `weights`; it wins over the file. `classes`,
+            where it differs from the file's, gives a fresh classifier that starts at zero in place of the file's head.
+
+    Returns:
+        A `keras.Model`, as `keras_vit.ViT` builds it. Its image size is the file's unless `input_shape` is given; it
+        ends with the file's classifier if there is one, followed by softmax.
+
+    Raises:
+        ValueError: If the file is unknown, damaged, or leaves something unsaid; the message says what to pass.
+        OSError: If the source cannot be found or fetched.
+
+    Example:
+
+    >>> import keras_vit
+    >>> model = keras_vit.from_pretrained("B/16@augreg-i21k-i1k-384", input_shape=(384, 512, 3))  # doctest: +SKIP
+    >>> keras_vit.describe(model).source  # doctest: +SKIP
+    'B/16@augreg-i21k-i1k-384'
+    """
+    told = {"family": family, "num_heads": num_heads, "grid_size": grid_size}
+    if None not in (arguments.get("input_shape") or (None,)):
+        told["model_image_size"] = tuple(arguments["input_shape"][:2])
+    checkpoint = open_checkpoint(source, **{name: value for name, value in told.items() if value is not None})
+    check_pixels(checkpoint)
+    given = {name: value for name, value in arguments.items() if name in _ARGUMENTS}
+    changes = {name: value for name, value in arguments.items() if name not in given}
+    classes = given.get("classes", checkpoint.classes)
+    head = "keep" if classes == checkpoint.classes else "reset"
+    if head == "reset":  # A new task takes the place of the whole head (ViT, arXiv 2010.11929, section 3.2).
+        changes = {"representation_dim": None, **changes}
+    defaults = {
+        "include_top": classes is not None,
+        "classes": classes,
+        "input_shape": None if "input_tensor" in given else (*checkpoint.image_size, 3),
+        "classifier_activation": "softmax" if checkpoint.has_activation or head == "reset" else None,
+    }
+    model = build_model(
+        checkpoint.config.replace(**changes), grid_size=checkpoint.grid_size, **{**defaults, **given}
+    )
+    load_weights(model, checkpoint, head)
+    return model
+
+
+_ARGUMENTS = set(inspect.signature(build_model).parameters) - {"config", "grid_size"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What a model knows of itself.
+
+    Args:
+        config: Its `ViTConfig`.
+        source: Where its weights come from; `None`: they were not loaded.
+        adaptations: {what: how} the loaded weights were changed to fit the model, or differ from it.
+        pixels: How its images are prepared: mean, std, resize, crop, interpolation, as in `keras_vit.Preprocessing`,
+            and whether the model normalises them itself.
+        label_space: What its classes are, such as `"imagenet1k"`; `None`: not known.
+    """
+
+    config: ViTConfig
+    source: str | None
+    adaptations: dict
+    pixels: dict
+    label_space: str | None
+
+
+def describe(model):
+    """What a model knows of itself: its architecture, its weights, its pixels. It survives a `.keras` file.
+
+    Args:
+        model: A model of this package, also nested in another.
+
+    Returns:
+        A `Description`.
+
+    Raises:
+        ValueError: If `model` is not of this package.
+
+    Example:
+
+    >>> import keras_vit
+    >>> description = keras_vit.describe(keras_vit.ViT("Ti/16", num_layers=1))
+    >>> description.config.hidden_dim, description.pixels["mean"], description.source
+    (192, 0.5, None)
+    """
+    layer = preprocessing_layer(model)
+    pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation", "normalize")}
+    return Description(
+        config=ViTConfig.from_dict(layer.architecture),
+        source=layer.source,
+        adaptations=layer.adaptations,
+        pixels=pixels,
+        label_space=layer.label_space,
+    )

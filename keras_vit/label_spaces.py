@@ -1,0 +1,86 @@
+"""What the outputs of published classifiers are called: the classes of ImageNet-1k and of ImageNet-21k."""
+
+import csv
+import functools
+import importlib.resources
+
+import numpy as np
+from keras import ops
+
+from keras_vit.weights.fetch import fetch
+
+NUM_CLASSES = {"imagenet1k": 1000, "imagenet21k": 21843}
+# Published with BiT, whose heads are in the same order as those of ViT.
+_IMAGENET21K_URL = "https://storage.googleapis.com/bit_models/imagenet21k_wordnet_{}.txt"
+
+
+def decode_predictions(probabilities, top=5, label_space=None):
+    """Names the most probable classes of ImageNet-1k or ImageNet-21k.
+
+    Args:
+        probabilities: (B, 1000), scores in the usual order, that of the sorted WordNet ids; or (B, 21843), scores in
+            the order of the published ImageNet-21k heads, whose list of names is downloaded once.
+        top: How many classes to name.
+        label_space: `"imagenet1k"`, `"imagenet21k"`, or `None`: by the number of scores.
+
+    Returns:
+        For each image a list of `top` tuples `(WordNet id, class name, score)`, the best first.
+
+    Raises:
+        ValueError: If `probabilities` is not of such a shape, or `top` is not from 1 to the number of classes.
+        OSError: If the list of names cannot be downloaded.
+
+    Example:
+
+    >>> import numpy as np, keras_vit
+    >>> probabilities = np.eye(1000)[[96]]
+    >>> keras_vit.decode_predictions(probabilities, top=1)
+    [[('n01843383', 'toucan', 1.0)]]
+    """
+    probabilities = np.asarray(ops.convert_to_numpy(probabilities))
+    label_space = _label_space(probabilities.shape, label_space)
+    if top not in range(1, NUM_CLASSES[label_space] + 1):
+        raise ValueError(f"top must be from 1 to {NUM_CLASSES[label_space]}. Received: {top!r}")
+    classes = imagenet1k_classes() if label_space == "imagenet1k" else imagenet21k_classes()
+    best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
+    return [
+        [(*classes[index], float(row[index])) for index in indices]
+        for row, indices in zip(probabilities, best, strict=True)
+    ]
+
+
+def _label_space(shape, label_space):
+    """The label space of scores, which must be given one of them, or fit one of them."""
+    if label_space not in (None, *NUM_CLASSES):
+        raise ValueError(f"label_space must be None or one of {', '.join(NUM_CLASSES)}. Received: {label_space!r}")
+    for space, count in NUM_CLASSES.items():
+        if label_space in (None, space) and len(shape) == 2 and shape[1] == count:
+            return space
+    if label_space is None and shape[1:] in ((21841,), (21842,)):
+        hint = "ImageNet-21k is also counted as 21,841 or 21,842 classes: those are other lists, not known here."
+    else:
+        hint = "For other classes, index your own list of names."
+    accepted = [f"(B, {NUM_CLASSES[space]}) for {space}" for space in ([label_space] if label_space else NUM_CLASSES)]
+    raise ValueError(
+        f"decode_predictions needs scores of shape {' or '.join(accepted)}. Received: shape {tuple(shape)}. {hint}"
+    )
+
+
+@functools.cache
+def imagenet1k_classes():
+    """The 1,000 classes of ImageNet-1k as tuples (WordNet id, name), in the order of the published heads."""
+    with importlib.resources.files("keras_vit").joinpath("imagenet1k_classes.csv").open() as file:
+        return tuple((row["wnid"], row["name"]) for row in csv.DictReader(file))
+
+
+def imagenet21k_classes():
+    """The 21,843 classes of ImageNet-21k as tuples (WordNet id, names), in the order of the published heads.
+
+    That is ImageNet's release of fall 2011. The lists are downloaded once, into the cache of weights.
+    """
+    paths = [fetch(_IMAGENET21K_URL.format(kind)) for kind in ("ids", "lemmas")]
+    lists = [path.read_text(encoding="utf-8").splitlines() for path in paths]
+    for path, lines in zip(paths, lists, strict=True):
+        if len(lines) != NUM_CLASSES["imagenet21k"]:
+            raise OSError(f"{path} has {len(lines)} lines, not 21843. Delete it, and it is downloaded anew.")
+    return tuple(zip(*lists, strict=True))

@@ -1,0 +1,45 @@
+"""LayerScale. B batch, T tokens, D hidden."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class LayerScale(keras.layers.Layer):
+    """Multiplies each channel of a residual branch by a learned factor.
+
+    "Going deeper with Image Transformers" (arXiv 2103.17239, section 2.1): `diag(gamma) branch`.
+
+    Args:
+        initial_value: What every factor starts at.
+
+    Call arguments:
+        branch: (B, T, D)
+
+    Returns:
+        (B, T, D)
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> tuple(keras_vit.layers.LayerScale(initial_value=1e-5)(keras.ops.ones((2, 7, 12))).shape)
+    (2, 7, 12)
+    """
+
+    def __init__(self, initial_value, **kwargs):
+        super().__init__(**kwargs)
+        self.initial_value = initial_value
+
+    def build(self, input_shape):
+        self.gamma = self.add_weight(
+            name="gamma", shape=(input_shape[-1],), initializer=keras.initializers.Constant(self.initial_value)
+        )
+
+    def call(self, branch):
+        return branch * ops.cast(self.gamma, branch.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "initial_value": self.initial_value}

@@ -1,0 +1,52 @@
+"""Register tokens. B batch, T tokens, R registers, D hidden."""
+
+import keras
+from keras import ops
+
+from keras_vit.config import check_positive_integer
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class RegisterTokens(keras.layers.Layer):
+    """Puts learned tokens, the same for every image, before the others.
+
+    "Vision Transformers Need Registers" (arXiv 2309.16588). They carry no position and are never read by the head. They
+    start as N(0, 1e-6), as in the code of DINOv2.
+
+    Args:
+        num_tokens: Number R of registers.
+
+    Call arguments:
+        tokens: (B, T, D)
+
+    Returns:
+        (B, R + T, D), the registers first.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> tuple(keras_vit.layers.RegisterTokens(num_tokens=4)(keras.ops.ones((2, 6, 8))).shape)
+    (2, 10, 8)
+    """
+
+    def __init__(self, num_tokens, **kwargs):
+        super().__init__(**kwargs)
+        self.num_tokens = check_positive_integer("num_tokens", num_tokens)
+
+    def build(self, input_shape):
+        self.registers = self.add_weight(
+            name="tokens",
+            shape=(1, self.num_tokens, input_shape[-1]),
+            initializer=keras.initializers.RandomNormal(stddev=1e-6),
+        )
+
+    def call(self, tokens):
+        registers = ops.cast(self.registers, tokens.dtype)
+        return ops.concatenate([ops.repeat(registers, ops.shape(tokens)[0], axis=0), tokens], axis=1)
+
+    def compute_output_shape(self, input_shape):
+        batch, num_tokens, hidden_dim = input_shape
+        return (batch, num_tokens and num_tokens + self.num_tokens, hidden_dim)
+
+    def get_config(self):
+        return {**super().get_config(), "num_tokens": self.num_tokens}

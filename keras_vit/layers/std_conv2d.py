@@ -1,0 +1,80 @@
+"""Convolution with a standardised kernel. B batch, H W C map, h w map put out, k side of the kernel, F filters."""
+
+import keras
+from keras import ops
+
+from keras_vit.config import check_positive_integer
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class StdConv2D(keras.layers.Layer):
+    """Convolution whose kernel is standardised whenever it is used, without a bias.
+
+    `w' = (w - mean(w)) / (std(w) + epsilon)` for each filter, over height, width and input channels, with the standard
+    deviation of all values, not of a sample (weight standardization, arXiv 1903.10520; BiT, arXiv 1912.11370). This is
+    `StdConv` in the `models_resnet.py` of google-research/vision_transformer; timm divides by
+    `sqrt(var(w) + epsilon)`. The kernel is standardised in float32 under any precision policy and starts LeCun normal,
+    as Flax initialises a convolution. The padding is TensorFlow's "same": zeros, an odd one at the bottom and right.
+
+    Args:
+        filters: Number F of filters.
+        kernel_size: Side k of the square kernel in pixels.
+        strides: Step in pixels, the same for both axes.
+        epsilon: Added to the standard deviation.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
+
+    Returns:
+        (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
+
+    Raises:
+        ValueError: If a size is not a positive integer.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.StdConv2D(filters=8, kernel_size=3, strides=2)
+    >>> tuple(layer(keras.ops.ones((2, 5, 8, 4))).shape)
+    (2, 3, 4, 8)
+    """
+
+    def __init__(self, filters, kernel_size, strides=1, epsilon=1e-5, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = check_positive_integer("filters", filters)
+        self.kernel_size = check_positive_integer("kernel_size", kernel_size)
+        self.strides = check_positive_integer("strides", strides)
+        self.epsilon = epsilon
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
+            initializer="lecun_normal",
+            autocast=False,
+        )
+
+    def call(self, maps):
+        kernel = ops.convert_to_tensor(self.kernel)
+        mean = ops.mean(kernel, axis=(0, 1, 2))
+        kernel = (kernel - mean) / (ops.std(kernel, axis=(0, 1, 2)) + self.epsilon)
+        kernel = ops.cast(kernel, self.compute_dtype)
+        return ops.conv(maps, kernel, strides=self.strides, padding="same", data_format="channels_last")
+
+    def compute_output_shape(self, input_shape):
+        size = (length and -(-length // self.strides) for length in input_shape[1:3])
+        return (input_shape[0], *size, self.filters)
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        _, height, width, _ = self.compute_output_shape(input_shape)
+        return height * width * self.kernel_size**2 * input_shape[-1] * self.filters
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "strides": self.strides,
+            "epsilon": self.epsilon,
+        }

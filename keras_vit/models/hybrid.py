@@ -1,0 +1,14 @@
+"""The hybrids: a ResNet stem before the Transformer, one function for each published size.
+
+ViT (arXiv 2010.11929), section 3.1; R50 and R26 are the stem, the number is the stride in pixels of a token.
+"""
+
+from keras_vit.models.vit import published
+
+RViTTi16 = published("RViTTi16", "R+Ti/16")
+R26ViTS32 = published("R26ViTS32", "R26+S/32")
+R26ViTB32 = published("R26ViTB32", "R26+B/32")
+R50ViTB16 = published("R50ViTB16", "R50+B/16")
+R50ViTB32 = published("R50ViTB32", "R50+B/32")
+R50ViTL16 = published("R50ViTL16", "R50+L/16")
+R50ViTL32 = published("R50ViTL32", "R50+L/32")

@@ -1,0 +1,1 @@
+"""Convolutional networks that stand before the patches."""

@@ -1,0 +1,1 @@
+"""Published weights: found, read, renamed, adapted, assigned."""

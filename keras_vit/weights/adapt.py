@@ -1,0 +1,199 @@
+"""Fits weights from a file to a model that differs from the file's: in image size, patch size, channels, head.
+
+Arrays in, arrays out; no model here. C channels, P Q patch, D hidden, K heads.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from keras_vit.config import ViTConfig
+from keras_vit.resampling import resize_grid, resize_patches
+
+HEAD = ("predictions/", "distillation_predictions/")
+_POSITIONS = "position_embedding/embedding"
+FIRST_KERNELS = ("stem_conv/kernel", "patch_embedding/kernel")
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """The model that weights are fitted to.
+
+    Args:
+        config: Its architecture.
+        shapes: {canonical path: shape} of its weights.
+        grid_size: (rows, columns) of its position table, or `None`.
+    """
+
+    config: ViTConfig
+    shapes: dict[str, tuple[int, ...]]
+    grid_size: tuple[int, int] | None
+
+    @property
+    def image_size(self):
+        """(height, width) in pixels that its position table is for, or `None`."""
+        stride = self.config.total_stride
+        return self.grid_size and tuple(rows * side for rows, side in zip(self.grid_size, stride, strict=True))
+
+    @property
+    def has_top(self):
+        return "predictions/kernel" in self.shapes
+
+
+@dataclasses.dataclass
+class Adaptation:
+    """Weights on their way to a model, with what was done to them.
+
+    Args:
+        weights: {canonical path: array}
+        adapted: {canonical path or field: what was done}
+        skipped: {name: why it was left out}
+        initialized: Canonical paths that keep the values of a fresh model.
+    """
+
+    weights: dict[str, np.ndarray]
+    adapted: dict[str, str] = dataclasses.field(default_factory=dict)
+    skipped: dict[str, str] = dataclasses.field(default_factory=dict)
+    initialized: list[str] = dataclasses.field(default_factory=list)
+
+    def skip(self, prefixes, reason):
+        for path in [path for path in self.weights if path.startswith(prefixes)]:
+            del self.weights[path]
+            self.skipped[path] = reason
+
+
+def adapt(weights, checkpoint, target, head):
+    """Fits a checkpoint's weights to a model.
+
+    Args:
+        weights: {canonical path: array}, as `checkpoint.read()` returns them.
+        checkpoint: `Checkpoint`
+        target: `Target`
+        head: `"keep"`: the classifier is the file's. `"reset"`: it starts at zero.
+
+    Returns:
+        An `Adaptation`. What does not fit after all is left for the caller to find.
+    """
+    adaptation = Adaptation(dict(weights))
+    _adapt_head(adaptation, target, head)
+    _adapt_pooling(adaptation, checkpoint.config, target)
+    _adapt_positions(adaptation, checkpoint, target)
+    _adapt_patches(adaptation, target)
+    _adapt_channels(adaptation, target)
+    _compare_numerics(adaptation, checkpoint.config, target.config)
+    return adaptation
+
+
+def _adapt_head(adaptation, target, head):
+    if not target.has_top:
+        adaptation.skip((*HEAD, "pre_logits/"), "the model has no head")
+    elif head == "reset":
+        adaptation.skip(HEAD, "the head is reset")
+        if "pre_logits/kernel" not in target.shapes:
+            adaptation.skip(("pre_logits/",), "the head is reset")
+        for path, shape in target.shapes.items():
+            if path.startswith(HEAD):
+                value = 0.0 if path.endswith("kernel") else target.config.head_bias
+                adaptation.weights[path] = np.full(shape, value, "float32")
+                adaptation.initialized.append(path)
+
+
+def _adapt_pooling(adaptation, config, target):
+    if target.config.pooling != config.pooling:
+        adaptation.skip(("pooling/",), f"the model pools with {target.config.pooling!r}")
+    if not target.config.has_class_token:
+        adaptation.skip(("class_token/", "distillation_token/"), "the model has no class token")
+
+
+def _adapt_positions(adaptation, checkpoint, target):
+    table = adaptation.weights.get(_POSITIONS)
+    if table is None:
+        return
+    if target.config.position_embedding != "learned_1d":
+        adaptation.skip((_POSITIONS,), f"the model's positions are {target.config.position_embedding!r}")
+        return
+    num_prefix_rows = len(table) - math.prod(checkpoint.grid_size)
+    prefix, grid = table[:num_prefix_rows], table[num_prefix_rows:]
+    changes = []
+    if num_prefix_rows and not target.config.has_class_token:
+        prefix = prefix[:0]
+        changes.append("row of the class token left out")
+    if target.grid_size != checkpoint.grid_size:
+        method = checkpoint.config.position_interpolation
+        grid = resize_grid(grid, checkpoint.grid_size, target.grid_size, method)
+        changes.append(f"{_by(checkpoint.grid_size)} positions resampled to {_by(target.grid_size)} ({method})")
+    if changes:
+        adaptation.weights[_POSITIONS] = np.concatenate([prefix, grid])
+        adaptation.adapted[_POSITIONS] = ", ".join(changes)
+
+
+def _adapt_patches(adaptation, target):
+    path = "patch_embedding/kernel"
+    kernel, shape = adaptation.weights.get(path), target.shapes[path][:2]
+    if kernel is not None and kernel.ndim == 4 and kernel.shape[:2] != shape:
+        adaptation.weights[path] = resize_patches(kernel, shape)
+        adaptation.adapted[path] = f"patches of {_by(kernel.shape)} pixels resized to {_by(shape)} (pseudo-inverse)"
+
+
+def _adapt_channels(adaptation, target):
+    path = next(path for path in FIRST_KERNELS if path in target.shapes)
+    kernel, channels = adaptation.weights.get(path), target.shapes[path][2]
+    if kernel is None or kernel.ndim != 4 or kernel.shape[2] == channels:
+        return
+    adaptation.weights[path] = adapt_channels(kernel, channels)
+    note = f"{kernel.shape[2]} input channels made {channels}"
+    adaptation.adapted[path] = ", ".join(filter(None, [adaptation.adapted.get(path), note]))
+
+
+def adapt_channels(kernel, channels):
+    """A kernel (P, Q, C, D) for another number of channels, such that equal channels give what they gave before.
+
+    For one channel the kernels of all are added; for more they are repeated in turn and scaled by C over the new
+    number, so that the sum over channels stays about the same.
+    """
+    if channels == 1:
+        return kernel.sum(axis=2, keepdims=True)
+    old = kernel.shape[2]
+    return np.take(kernel, np.arange(channels) % old, axis=2) * np.float32(old / channels)
+
+
+def adapt_pixels(pixels, size, file_size, channels):
+    """The protocol of a file's pixels for a model of another image size or number of channels.
+
+    Args:
+        pixels: Arguments of `Preprocessing`.
+        size: (height, width) of the model's images; `None` where variable, for which the file's counts.
+        file_size: (height, width) that the protocol is for. Resize and crop grow in proportion.
+        channels: Channels of the model's images. Three means and deviations are averaged for one, else repeated.
+    """
+    size = tuple(new or old for new, old in zip(size, file_size, strict=True))
+    scaled = {name: _scaled(pixels[name], size, file_size) for name in ("resize", "crop") if pixels.get(name)}
+    return {**pixels, **scaled, **{name: _for_channels(pixels[name], channels) for name in ("mean", "std")}}
+
+
+def _scaled(sides, size, file_size):
+    if size == file_size:
+        return sides
+    if isinstance(sides, int):
+        ratio = sides / min(file_size)
+        grown = tuple(round(side * ratio) for side in size)
+        return grown[0] if size[0] == size[1] else grown  # A short side alone may not cover a rectangle.
+    return tuple(round(side * new / old) for side, new, old in zip(sides, size, file_size, strict=True))
+
+
+def _for_channels(values, channels):
+    if not isinstance(values, (tuple, list)) or len(values) == channels:
+        return values
+    return float(np.mean(values)) if channels == 1 else tuple(np.take(values, np.arange(channels) % len(values)).tolist())
+
+
+def _compare_numerics(adaptation, config, target):
+    for field in ("mlp", "layer_norm_epsilon", "pooling", "norm_placement", "qk_norm"):
+        theirs, ours = getattr(config, field), getattr(target, field)
+        if theirs != ours:
+            adaptation.adapted[field] = f"the weights were made for {theirs!r}, the model has {ours!r}"
+
+
+def _by(size):
+    return f"{size[0]} x {size[1]}"

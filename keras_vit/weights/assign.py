@@ -1,0 +1,63 @@
+"""Writes weights into a model: all of them or none."""
+
+import difflib
+
+import numpy as np
+
+from keras_vit.preprocessing import vision_model
+
+
+def canonical_variables(model):
+    """{canonical path: variable} of a model of this package, also where it is nested in another.
+
+    A canonical path is a layer's name and the variable's path inside that layer.
+    """
+    found = {}
+    for layer in vision_model(model).layers:
+        for variable in layer.weights:
+            folders = variable.path.split("/")
+            found["/".join(folders[folders.index(layer.name) :])] = variable
+    return found
+
+
+def check(weights, variables):
+    """Refuses weights that are not exactly those of a model.
+
+    Args:
+        weights: {canonical path: array}
+        variables: {canonical path: variable}
+
+    Raises:
+        ValueError: If one is missing, unknown, of another shape, or not finite; the message lists them all.
+    """
+    missing = [path for path in variables if path not in weights]
+    extra = [path for path in weights if path not in variables]
+    lines = [f"missing: {path} {tuple(variables[path].shape)}{_near(path, extra)}" for path in missing]
+    lines += [f"not in the model: {path} {weights[path].shape}{_near(path, missing)}" for path in extra]
+    lines += [
+        f"of another shape: {path} is {weights[path].shape} in the file and {tuple(variable.shape)} in the model"
+        for path, variable in variables.items()
+        if path in weights and tuple(weights[path].shape) != tuple(variable.shape)
+    ]
+    if lines:
+        raise ValueError("The weights do not fit the model:\n" + _shortened(lines))
+    broken = [path for path in weights if not np.isfinite(weights[path]).all()]
+    if broken:
+        raise ValueError(f"Weights hold NaN or infinite values: {', '.join(broken[:8])}. The file is damaged.")
+
+
+def assign(weights, variables):
+    """Writes `weights` into `variables`; both as for `check`, which must have passed."""
+    for path, variable in variables.items():
+        variable.assign(np.ascontiguousarray(weights[path], dtype=variable.dtype))
+
+
+def _near(path, candidates):
+    near = difflib.get_close_matches(path, candidates, n=1, cutoff=0.7)
+    return f" (near: {near[0]})" if near else ""
+
+
+def _shortened(lines, limit=20):
+    return "\n".join(f"  {line}" for line in lines[:limit]) + (
+        f"\n  and {len(lines) - limit} more" if len(lines) > limit else ""
+    )

@@ -1,0 +1,188 @@
+"""Published weights by name, and how their publishers prepare images. Facts only: nothing is fetched here."""
+
+import dataclasses
+import types
+
+from keras_vit.config import did_you_mean
+from keras_vit.weights.published_google import AUGREG_STEM, augreg_entry, google_entries
+from keras_vit.weights.published_meta import meta_entries
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """What the files of one code base have in common: their numerics, and how it prepares images.
+
+    Args:
+        mean: Mean of the pixels scaled to [0, 1]: a number, or one for each channel.
+        std: Standard deviation of the same.
+        resize: Short side in pixels to which the publisher resizes, for a centre of `crop` pixels. `None`: images are
+            resized to exactly the model's size.
+        crop: Side in pixels of that centre, or `None`.
+        interpolation: Of images: `"bilinear"` or `"bicubic"`.
+        gelu: `"gelu_tanh"`, `"gelu_exact"` or `"quick_gelu"`.
+        position_interpolation: Of position embeddings: `"align_corners"`, `"bilinear_antialias"`, `"bicubic"`,
+            `"bicubic_antialias"` or `"bicubic_offset"`.
+        layer_norm_epsilon: Added to the variance in every LayerNorm.
+    """
+
+    mean: float | tuple[float, float, float]
+    std: float | tuple[float, float, float]
+    resize: int | None
+    crop: int | None
+    interpolation: str
+    gelu: str
+    position_interpolation: str
+    layer_norm_epsilon: float = 1e-6
+
+
+_IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+
+FAMILIES = types.MappingProxyType(
+    {
+        "google": Family(0.5, 0.5, None, None, "bilinear", "gelu_tanh", "align_corners"),
+        "big_vision": Family(0.5, 0.5, 256, 224, "bilinear", "gelu_tanh", "align_corners"),
+        # big_vision's configs/proj/flexivit: resize(res // 7 * 8), central_crop(res), at 240 pixels.
+        "flexivit": Family(0.5, 0.5, 272, 240, "bilinear", "gelu_tanh", "bilinear_antialias"),
+        "siglip": Family(0.5, 0.5, None, None, "bilinear", "gelu_tanh", "align_corners"),
+        # What timm itself trained, with its protocol for 224 pixels.
+        "timm": Family(0.5, 0.5, 248, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
+        "deit": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
+        # README_revenge.md of facebookresearch/deit: --eval-crop-ratio 1.0.
+        "deit3": Family(*_IMAGENET, 224, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
+        "mae": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic"),
+        "dino": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_offset"),
+        "dinov2": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_offset"),
+        "dinov2_registers": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
+        "clip": Family(*_CLIP, 224, 224, "bicubic", "quick_gelu", "bicubic", 1e-5),
+        # Google's weights as transformers runs them.
+        "huggingface_vit": Family(0.5, 0.5, None, None, "bilinear", "gelu_exact", "bicubic", 1e-12),
+    }
+)
+"""The families by name, such as `CatalogueEntry.family`."""
+
+
+def protocol(family, image_size):
+    """How images are prepared for a family of weights.
+
+    Args:
+        family: A key of `FAMILIES`.
+        image_size: Pixels that the model takes: a number, or (height, width). The publisher's resize grows in
+            proportion. For a rectangle both sides are resized, because a short side alone may be too little to cut
+            it from.
+
+    Returns:
+        The arguments `mean`, `std`, `resize`, `crop` and `interpolation` of `Preprocessing`, as a dictionary.
+
+    Raises:
+        ValueError: If the family is unknown.
+
+    Example:
+
+    >>> from keras_vit.weights.catalogue import protocol
+    >>> deit = protocol("deit", 384)
+    >>> deit["resize"], deit["crop"]
+    (438, (384, 384))
+    """
+    if family not in FAMILIES:
+        raise ValueError(f"{family!r} is not a family of weights. Accepted: {', '.join(FAMILIES)}")
+    facts = FAMILIES[family]
+    size = tuple(image_size) if isinstance(image_size, (tuple, list)) else (image_size, image_size)
+    resize, crop = size, None
+    if facts.resize is not None:
+        height, width = (side * facts.resize // facts.crop for side in size)
+        resize, crop = height if height == width else (height, width), size
+    return {
+        "mean": facts.mean,
+        "std": facts.std,
+        "resize": resize,
+        "crop": crop,
+        "interpolation": facts.interpolation,
+    }
+
+
+ENTRIES = types.MappingProxyType({entry.name: entry for entry in (*google_entries(), *meta_entries())})
+"""The catalogue: name → `CatalogueEntry`."""
+
+_ALIASES = {"imagenet": "augreg-i21k-i1k-224"}
+
+
+def list_weights(variant=None):
+    """Names of the published weights that can be loaded by name.
+
+    Besides these, each of the 50,000 AugReg files (arXiv 2106.10270) can be loaded by its name without `.npz`, and any
+    other file by its path or address.
+
+    Args:
+        variant: Only weights of this variant, such as `"B/16"`. `None`: all.
+
+    Returns:
+        A sorted list of names `"<variant>@<weights>"`.
+
+    Raises:
+        ValueError: If there are no published weights for the variant.
+
+    Example:
+
+    >>> from keras_vit.weights.catalogue import list_weights
+    >>> list_weights("H/14")[:2]
+    ['H/14@deit3-i1k-224', 'H/14@deit3-i1k-224-original']
+    """
+    variants = sorted({entry.variant for entry in ENTRIES.values()})
+    if variant not in (None, *variants):
+        hint = did_you_mean(variant, variants)
+        raise ValueError(
+            f"The catalogue has no weights for the variant {variant!r}.{hint} Variants with weights: "
+            f"{', '.join(variants)}"
+        )
+    return sorted(name for name, entry in ENTRIES.items() if variant in (None, entry.variant))
+
+
+def get_entry(name, variant=None):
+    """What is known about published weights.
+
+    Args:
+        name: `"<variant>@<weights>"`; with `variant` the part behind the `@` is enough. `"imagenet"` with a variant is
+            its AugReg file for ImageNet-1k at 224 pixels. The name of any AugReg file without `.npz` is accepted too.
+        variant: The variant that the weights are for, or `None`.
+
+    Returns:
+        A `CatalogueEntry`.
+
+    Raises:
+        ValueError: If the name is unknown, or belongs to another variant.
+
+    Example:
+
+    >>> from keras_vit.weights.catalogue import get_entry
+    >>> entry = get_entry("imagenet", variant="Ti/16")
+    >>> entry.name, entry.image_size, entry.top1
+    ('Ti/16@augreg-i21k-i1k-224', 224, 75.45)
+    """
+    own_variant, _, weights = name.rpartition("@")
+    if AUGREG_STEM.fullmatch(weights):
+        entry = augreg_entry(weights)
+    else:
+        entry = ENTRIES.get(f"{own_variant or variant}@{_ALIASES.get(weights, weights)}")
+    if entry is None:
+        raise ValueError(_unknown(own_variant or variant, weights))
+    for wanted in (own_variant, variant):
+        if wanted not in ("", None, entry.variant):
+            raise ValueError(f"{name!r} are weights of {entry.variant}, not of {wanted}. Give one variant, or none.")
+    return entry
+
+
+def _unknown(variant, weights):
+    """The message for a name that is not in the catalogue."""
+    names = [name for name, entry in ENTRIES.items() if entry.variant == variant]
+    if weights in _ALIASES and names:
+        return (
+            f"There are no weights {weights!r}, which stands for {_ALIASES[weights]!r}, for the variant {variant!r}. "
+            f"Its weights: {', '.join(sorted(names))}"
+        )
+    wanted = f"{variant}@{weights}" if variant else weights
+    hint = did_you_mean(wanted, names or ENTRIES)
+    return (
+        f"{wanted!r} is not the name of published weights.{hint} Accepted: '<variant>@<weights>' as in "
+        f"keras_vit.list_weights(), or the name of an AugReg file without '.npz'."
+    )

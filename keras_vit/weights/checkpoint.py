@@ -1,0 +1,235 @@
+"""What a file of published weights says, in this package's terms."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from keras_vit.config import VARIANTS, ViTConfig
+from keras_vit.weights.catalogue import FAMILIES
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A file of weights and the model that it describes. Nothing but headers has been read yet.
+
+    Args:
+        source: What was asked for.
+        format: Whose layout it is: `"google"`, `"timm"`, `"huggingface"` or `"keras_hub"`.
+        config: The architecture.
+        grid_size: (rows, columns) of the position table, or `None` where there is no such table.
+        classes: Classes of its head, or `None` if it has none.
+        image_size: (height, width) in pixels that it was made for.
+        pixels: Arguments of `keras_vit.Preprocessing`: mean, std, resize, crop, interpolation, label_space. `None`: the
+            file does not say.
+        skipped: Names of arrays in the file that are no part of the model.
+        read: Function that reads the weights: {canonical path: array}.
+        has_activation: Whether the head's outputs are scores of classes, for which softmax is the natural end.
+    """
+
+    source: str
+    format: str
+    config: ViTConfig
+    grid_size: tuple[int, int] | None
+    classes: int | None
+    image_size: tuple[int, int]
+    pixels: dict | None
+    read: Callable[[], dict[str, np.ndarray]]
+    skipped: tuple[str, ...] = ()
+    has_activation: bool = True
+
+
+def resolve_num_heads(told, hidden_dim, num_layers, mlp_dim, hints):
+    """Attention heads: what the caller or the file's config says, else those of the published size.
+
+    Raises:
+        ValueError: If nobody says.
+    """
+    if hints.num_heads or told:
+        return hints.num_heads or told
+    found = {
+        variant.num_heads
+        for variant in VARIANTS.values()
+        if (variant.hidden_dim, variant.num_layers, variant.mlp_dim) == (hidden_dim, num_layers, mlp_dim)
+    }
+    if len(found) != 1 and hints.model_num_heads:
+        return hints.model_num_heads
+    if len(found) != 1:
+        raise ValueError(
+            f"The file does not say how many attention heads the model has, and its size (hidden_dim={hidden_dim}, "
+            f"num_layers={num_layers}, mlp_dim={mlp_dim}) is no published one. Pass num_heads=..., or put the "
+            f"config.json of the model beside the file."
+        )
+    return found.pop()
+
+
+# Pixels of published square models.
+_IMAGE_SIZES = (224, 240, 256, 288, 336, 384, 392, 448, 512, 518, 560)
+
+
+def published_grid(num_patches, stride):
+    """(rows, columns) of a position table that does not say, if it is that of a published square image size.
+
+    The square root alone is no evidence: 14 x 14 patches are as many as 7 x 28.
+
+    Args:
+        num_patches: Rows of the table without those of prefix tokens.
+        stride: (height, width) in pixels of one token.
+    """
+    side = math.isqrt(num_patches)
+    if side * side == num_patches and any(
+        size // stride[0] == size // stride[1] == side for size in _IMAGE_SIZES
+    ):
+        return side, side
+    return None
+
+
+def resolve_positions(num_rows, prefix_choices, stride, hints, image_size=None):
+    """How the rows of a position table are arranged: (rows of prefix tokens, (rows, columns) of the grid).
+
+    Args:
+        num_rows: Rows of the table.
+        prefix_choices: How many of them may belong to prefix tokens, the likeliest first.
+        stride: (height, width) in pixels of one token.
+        hints: `Hints`, of which `grid_size` and `image_size` count.
+        image_size: (height, width) in pixels that the file's config names, or `None`.
+
+    Raises:
+        ValueError: If nobody says, or what is said does not fit.
+    """
+    if hints.grid_size is not None:
+        candidates = [tuple(hints.grid_size)]
+    else:
+        published = [published_grid(num_rows - prefix_rows, stride) for prefix_rows in prefix_choices]
+        told = [*_grids(image_size, stride), *_grids(hints.image_size, stride)]
+        candidates = [*told, *published, *_grids(hints.model_image_size, stride)]
+    for grid in filter(None, candidates):
+        for prefix_rows in prefix_choices:
+            if math.prod(grid) == num_rows - prefix_rows:
+                return prefix_rows, grid
+    received = "" if hints.grid_size is None else f" Received: grid_size={tuple(hints.grid_size)}"
+    raise ValueError(
+        f"The file has {num_rows} position rows for patches of {stride[0]} x {stride[1]} pixels and does not say how "
+        f"they are arranged. Pass grid_size=(rows, columns) to keras_vit.from_pretrained.{received}"
+    )
+
+
+def _grids(image_size, stride):
+    """Grids that an image may have: patches that do not fit are cut off, stems pad."""
+    if image_size is None:
+        return []
+    sides = list(zip(image_size, stride, strict=True))
+    return [tuple(size // side for size, side in sides), tuple(-(-size // side) for size, side in sides)]
+
+
+def count_blocks(names, pattern):
+    """Number of encoder blocks: one more than the largest number that `pattern`'s group finds in the names."""
+    numbers = {int(match.group(1)) for name in names if (match := pattern.match(name))}
+    if not numbers:
+        raise ValueError("The file holds no encoder blocks; it is no Vision Transformer that this package knows.")
+    return max(numbers) + 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Hints:
+    """What is known about a file besides its arrays.
+
+    Args:
+        source: What was asked for.
+        family: Key of `catalogue.FAMILIES`, if the catalogue or the caller names it.
+        num_heads: Attention heads, if the caller says.
+        grid_size: (rows, columns) of the position table, if the caller says.
+        image_size: (height, width) that the catalogue names.
+        model_num_heads: Attention heads of the model that is to be filled: used where nothing else says.
+        model_image_size: (height, width) of its images: likewise.
+        config: Contents of the config.json beside the file, or `{}`.
+        processor: Contents of the preprocessor_config.json beside the file, or `{}`.
+    """
+
+    source: str
+    family: str | None = None
+    num_heads: int | None = None
+    grid_size: tuple[int, int] | None = None
+    image_size: tuple[int, int] | None = None
+    model_num_heads: int | None = None
+    model_image_size: tuple[int, int] | None = None
+    config: dict = dataclasses.field(default_factory=dict)
+    processor: dict = dataclasses.field(default_factory=dict)
+
+
+class Renamed(Mapping):
+    """The arrays of a file under other names, each read when it is asked for.
+
+    Args:
+        file: Mapping of names to arrays, with `shapes`.
+        names: {new name: name in the file, or (name, index) for one entry of a stacked array}.
+    """
+
+    def __init__(self, file, names):
+        self._file = file
+        self._names = {new: old if isinstance(old, tuple) else (old, None) for new, old in names.items()}
+        self._stacked = None, None
+        self.shapes = {
+            new: file.shapes[old] if index is None else file.shapes[old][1:]
+            for new, (old, index) in self._names.items()
+        }
+
+    def left_out(self, file):
+        """Names in the file that have no new one."""
+        kept = {old for old, _ in self._names.values()}
+        return tuple(name for name in file if name not in kept)
+
+    def __getitem__(self, name):
+        old, index = self._names[name]
+        if index is None:
+            return self._file[old]
+        if self._stacked[0] != old:  # The entries of a stacked array are asked for one after the other.
+            self._stacked = old, self._file[old]
+        return self._stacked[1][index]
+
+    def __iter__(self):
+        return iter(self._names)
+
+    def __len__(self):
+        return len(self._names)
+
+
+class Merged(Mapping):
+    """The arrays of several files as one."""
+
+    def __init__(self, files):
+        self._file_of = {name: file for file in files for name in file}
+        self.shapes = {name: shape for file in files for name, shape in file.shapes.items()}
+        self.container = files[0].container
+
+    def __getitem__(self, name):
+        return self._file_of[name][name]
+
+    def __iter__(self):
+        return iter(self._file_of)
+
+    def __len__(self):
+        return len(self._file_of)
+
+
+def image_size_of(grid_size, stride):
+    """(height, width) in pixels of a grid of patches; 224 where there is no position table."""
+    if grid_size is None:
+        return (224, 224)
+    return tuple(rows * side for rows, side in zip(grid_size, stride, strict=True))
+
+
+def pair(size):
+    """(height, width) of a size that may be one number, or `None`."""
+    return (size, size) if isinstance(size, int) else size and tuple(size)
+
+
+def numerics(family):
+    """Fields of `ViTConfig` that a family of weights decides."""
+    facts = FAMILIES[family]
+    return {
+        "mlp": facts.gelu,
+        "layer_norm_epsilon": facts.layer_norm_epsilon,
+        "position_interpolation": facts.position_interpolation,
+    }

@@ -1,0 +1,254 @@
+"""Google's files: google-research/vision_transformer and google-research/big_vision, `.npz`.
+
+Their layouts of kernels are ours; what varies is the names. Flax's first generation numbered the modules of a block
+together (`MultiHeadDotProductAttention_1`), linen numbers each kind by itself; big_vision may stack the blocks.
+"""
+
+import re
+
+from keras_vit.config import StemConfig, ViTConfig
+from keras_vit.weights.catalogue import protocol
+from keras_vit.weights.checkpoint import Checkpoint, Renamed, count_blocks, image_size_of, numerics, resolve_positions
+from keras_vit.weights.names import Names, Rule, block_rules
+
+_BLOCK = "Transformer/encoderblock_{i}/"
+_ATTENTION = "MultiHeadDotProductAttention_0"
+
+
+def _norm(name, path, layout="same"):
+    return Rule(f"{name}/scale", f"{path}/gamma", layout), Rule(f"{name}/bias", f"{path}/beta", layout)
+
+
+def _dense(name, path):
+    return Rule(f"{name}/kernel", f"{path}/kernel"), Rule(f"{name}/bias", f"{path}/bias")
+
+
+def _attention(path):
+    for name, ours in (("query", "query"), ("key", "key"), ("value", "value"), ("out", "output")):
+        yield from _dense(f"{_ATTENTION}/{name}", f"{path}/{ours}")
+
+
+def _mlp(path):
+    return *_dense("MlpBlock_0/Dense_0", f"{path}/hidden"), *_dense("MlpBlock_0/Dense_1", f"{path}/output")
+
+
+def _unit():
+    unit, path = "block{s}/unit{u}/", "stem_stage_{s}_unit_{u}/"
+    for name, number in (("1", "_1"), ("2", "_2"), ("3", "_3")):
+        yield Rule(f"{unit}conv{name}/kernel", f"{path}conv{number}/kernel")
+        yield from _norm(f"{unit}gn{name}", f"{path}norm{number}", "channels")
+    yield Rule(f"{unit}conv_proj/kernel", f"{path}projection_conv/kernel")
+    yield from _norm(f"{unit}gn_proj", f"{path}projection_norm", "channels")
+
+
+NAMES = Names(
+    (
+        Rule("conv_root/kernel", "stem_conv/kernel"),
+        *_norm("gn_root", "stem_norm", "channels"),
+        *_unit(),
+        *_dense("embedding", "patch_embedding"),
+        Rule("cls", "class_token/token"),
+        Rule("Transformer/posembed_input/pos_embedding", "position_embedding/embedding", "table"),
+        Rule("pos_embedding", "position_embedding/embedding", "table"),
+        *block_rules(_BLOCK, _norm("LayerNorm_0", "attention_norm")),
+        *block_rules(_BLOCK, _attention("attention")),
+        *block_rules(_BLOCK, _norm("LayerNorm_1", "mlp_norm")),
+        *block_rules(_BLOCK, _mlp("mlp")),
+        *_norm("Transformer/encoder_norm", "encoder_norm"),
+        Rule("MAPHead_0/probe", "pooling/probe"),
+        *block_rules("MAPHead_0/", _attention("attention"), "pooling"),
+        *block_rules("MAPHead_0/", _norm("LayerNorm_0", "norm"), "pooling"),
+        *block_rules("MAPHead_0/", _mlp("mlp"), "pooling"),
+        *_dense("pre_logits", "pre_logits"),
+        *_dense("head", "predictions"),
+    ),
+)
+"""The table, in linen's names and with the stem counted from 0, as `_renamed` gives them."""
+
+# Where the model stands in a file: bare, beside an optimizer's state, or as the image tower of two.
+_PREFIXES = ("", "opt/target/", "params/", "params/img/", "img/")
+# Counters of Flax's first generation, and of linen.
+_PRE_LINEN = (("LayerNorm_2", "LayerNorm_1"), ("MultiHeadDotProductAttention_1", _ATTENTION), ("MlpBlock_3", "MlpBlock_0"))
+
+
+def recognises(file):
+    """Whether a file has Google's names."""
+    return _prefix(file) is not None
+
+
+def describe(file, hints):
+    """The `Checkpoint` of a file.
+
+    Raises:
+        ValueError: If something that is needed is neither in the file nor in the hints.
+    """
+    prefix = _prefix(file)
+    everything, file = file, _renamed(file, prefix)
+    shapes = file.shapes
+    family = hints.family or _family(shapes)
+    stem = _stem(shapes)
+    block = "Transformer/encoderblock_0/"
+    hidden_dim, num_heads, _ = shapes[f"{block}{_ATTENTION}/query/kernel"]
+    config = ViTConfig(
+        patch_size=_patch_size(shapes),
+        hidden_dim=hidden_dim,
+        num_layers=count_blocks(shapes, re.compile(r"Transformer/encoderblock_(\d+)/")),
+        num_heads=num_heads,
+        mlp_dim=shapes[f"{block}MlpBlock_0/Dense_0/kernel"][1],
+        stem=stem,
+        pooling="map" if "MAPHead_0/probe" in shapes else "token" if "cls" in shapes else "avg",
+        class_token="cls" in shapes,
+        representation_dim=shapes["pre_logits/kernel"][1] if "pre_logits/kernel" in shapes else None,
+        **numerics(family),
+    )
+    config, grid_size = _positions(shapes, config, hints)
+    image_size = hints.image_size or image_size_of(grid_size, config.total_stride)
+    return Checkpoint(
+        source=hints.source,
+        format="google",
+        config=config,
+        grid_size=grid_size,
+        classes=shapes["head/kernel"][1] if "head/kernel" in shapes else None,
+        image_size=image_size,
+        pixels=protocol(family, image_size),
+        read=lambda: NAMES.decode(file, num_heads),
+        skipped=file.left_out(everything),
+        has_activation=not prefix.endswith("img/"),
+    )
+
+
+def _prefix(file):
+    return next((prefix for prefix in _PREFIXES if f"{prefix}embedding/kernel" in file), None)
+
+
+def _renamed(file, prefix):
+    names = {name.removeprefix(prefix): name for name in file if name.startswith(prefix)}
+    names = {new: old for new, old in names.items() if 0 not in file.shapes[old]}  # Flax writes empty modules so.
+    if prefix == "":
+        names = {new: old for new, old in names.items() if not new.startswith("opt/")}
+    if "probe" in names:
+        inlined = ("probe", "MultiHeadDotProductAttention_0/", "LayerNorm_0/", "MlpBlock_0/")
+        names = {f"MAPHead_0/{new}" if new.startswith(inlined) else new: old for new, old in names.items()}
+    names = {new.replace("Transformer/pos_embedding", "pos_embedding"): old for new, old in names.items()}
+    names = {re.sub(r"^block(\d+)/unit(\d+)/", _from_zero, new): old for new, old in names.items()}
+    return Renamed(file, _linen(_unstacked(names, file)))
+
+
+def _from_zero(match):
+    return f"block{int(match[1]) - 1}/unit{int(match[2]) - 1}/"
+
+
+def _unstacked(names, file):
+    """Blocks that are stacked in one array (`Transformer/encoderblock/…`), one by one."""
+    found = {}
+    for new, old in names.items():
+        if new.startswith("Transformer/encoderblock/"):
+            for i in range(file.shapes[old][0]):
+                found[new.replace("encoderblock/", f"encoderblock_{i}/")] = old, i
+        else:
+            found[new] = old
+    return found
+
+
+def _linen(names):
+    if not any(name.endswith("/MultiHeadDotProductAttention_1/query/kernel") for name in names):
+        return names
+    for pre_linen, linen in _PRE_LINEN:
+        names = {new.replace(f"/{pre_linen}/", f"/{linen}/"): old for new, old in names.items()}
+    return names
+
+
+def _family(shapes):
+    if "MAPHead_0/probe" in shapes and "head/kernel" not in shapes:
+        return "siglip"
+    return "google" if "Transformer/posembed_input/pos_embedding" in shapes else "big_vision"
+
+
+def _patch_size(shapes):
+    kernel = shapes["embedding/kernel"]
+    if len(kernel) != 4:
+        raise ValueError(
+            f"embedding/kernel has the shape {kernel}; a patch projection (height, width, channels, D) was expected. "
+            f"NaFlex models, which take patches instead of images, are not supported."
+        )
+    return kernel[0] if kernel[0] == kernel[1] else kernel[:2]
+
+
+def _stem(shapes):
+    if "conv_root/kernel" not in shapes:
+        return None
+    units = {match.groups() for name in shapes if (match := re.match(r"block(\d+)/unit(\d+)/", name))}
+    stages = sorted({int(stage) for stage, _ in units})
+    depths = tuple(sum(int(stage) == s for stage, _ in units) for s in stages)
+    return StemConfig(depths, width=shapes["conv_root/kernel"][-1])
+
+
+def _positions(shapes, config, hints):
+    """The config with what the file says of positions, and (rows, columns) of the table."""
+    in_front = "Transformer/posembed_input/pos_embedding"
+    name = next((name for name in (in_front, "pos_embedding") if name in shapes), None)
+    if name is None:
+        return config.replace(position_embedding="sincos_2d"), None
+    # vision_transformer adds positions with the class token in place, big_vision (but for its oldest files) before it.
+    choices = [config.num_class_tokens] if name == in_front else range(config.num_class_tokens + 1)
+    prefix_rows, grid_size = resolve_positions(shapes[name][1], choices, config.total_stride, hints)
+    return config.replace(num_position_prefix_rows=prefix_rows), grid_size
+
+
+def write(weights, config):
+    """{name in the file: array} of {canonical path: array}: the layout that the owners' code reads.
+
+    vision_transformer's, unless only big_vision's can say what the model is.
+
+    Raises:
+        ValueError: If neither can; the message says what they cannot express.
+    """
+    _refuse(config)
+    arrays = NAMES.encode(weights, config.num_heads)
+    if config.stem is not None or _is_vision_transformer(config):
+        arrays = {_pre_linen(name): array for name, array in arrays.items()}
+    elif "Transformer/posembed_input/pos_embedding" in arrays:
+        table = arrays.pop("Transformer/posembed_input/pos_embedding")
+        arrays = {"pos_embedding": table, **arrays}
+    return {re.sub(r"^block(\d+)/unit(\d+)/", _from_one, name): array for name, array in arrays.items()}
+
+
+def _from_one(match):
+    return f"block{int(match[1]) + 1}/unit{int(match[2]) + 1}/"
+
+
+def _pre_linen(name):
+    if name.startswith("Transformer/encoderblock_"):
+        for pre_linen, linen in _PRE_LINEN:
+            name = name.replace(f"/{linen}/", f"/{pre_linen}/")
+    return name
+
+
+def _is_vision_transformer(config):
+    pooling = {"token": True, "avg": False}.get(config.pooling)
+    return (
+        config.position_embedding == "learned_1d"
+        and config.has_class_token == pooling
+        and config.position_prefix_rows == config.num_class_tokens
+    )
+
+
+def _refuse(config):
+    reasons = [
+        ("a GELU other than the tanh approximation", config.mlp != "gelu_tanh"),
+        ("a LayerNorm epsilon other than 1e-6", config.layer_norm_epsilon != 1e-6),
+        ("a distillation token", config.distillation_token),
+        ("register tokens", config.num_register_tokens > 0),
+        ("LayerScale", config.layer_scale is not None),
+        ("normalised queries and keys", config.qk_norm),
+        ("a LayerNorm before the first block", config.pre_norm),
+        ("a LayerNorm behind the pooling", config.norm_placement == "after_pooling"),
+        ("a model without positions", config.position_embedding == "none"),
+        ("a hybrid that is not pooled as vision_transformer does", config.stem and not _is_vision_transformer(config)),
+        (
+            "position rows of the class token in a model that is pooled otherwise",
+            not _is_vision_transformer(config) and config.position_prefix_rows > 0,
+        ),
+    ]
+    if missing := [what for what, present in reasons if present]:
+        raise ValueError(f"Google's code cannot express {', '.join(missing)}; save in another format.")

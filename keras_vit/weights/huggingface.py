@@ -1,0 +1,231 @@
+"""Hugging Face transformers' layout, `.safetensors` with `config.json`: ViT, DeiT, MAE, DINOv2, SigLIP, CLIP vision.
+
+Both generations of names are read: those on disk, and those of transformers 5 in memory (`layers.0.attention.q_proj`).
+"""
+
+import re
+
+import numpy as np
+
+from keras_vit.config import ViTConfig
+from keras_vit.weights.catalogue import FAMILIES, protocol
+from keras_vit.weights.checkpoint import (
+    Checkpoint,
+    Renamed,
+    count_blocks,
+    image_size_of,
+    pair,
+    resolve_num_heads,
+    resolve_positions,
+)
+from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, head_rules, merged_rules, norm_rules
+
+_ATTENTION = tuple(head_rules([f"attention.attention.{x}" for x in ("query", "key", "value")], "attention"))
+_ATTENTION_OF_5 = (
+    *head_rules([f"attention.{x}_proj" for x in "qkv"], "attention"),
+    *merged_rules("attention.o_proj", "attention"),
+)
+_MLP = (*dense_rules("mlp.fc1", "mlp/hidden"), *dense_rules("mlp.fc2", "mlp/output"))
+_NORMS = (*norm_rules("layernorm_before", "attention_norm"), *norm_rules("layernorm_after", "mlp_norm"))
+_DINOV2_REST = (
+    *norm_rules("norm1", "attention_norm"),
+    *norm_rules("norm2", "mlp_norm"),
+    Rule("layer_scale1.lambda1", "attention_scale/gamma"),
+    Rule("layer_scale2.lambda1", "mlp_scale/gamma"),
+    *_MLP,
+    *dense_rules("mlp.weights_in", "mlp/hidden"),
+    *dense_rules("mlp.weights_out", "mlp/output"),
+)
+_EMBEDDINGS = (
+    Rule("embeddings.cls_token", "class_token/token"),
+    Rule("embeddings.distillation_token", "distillation_token/token"),
+    Rule("embeddings.register_tokens", "register_tokens/tokens"),
+    Rule("embeddings.position_embeddings", "position_embedding/embedding", "table"),
+    Rule("embeddings.patch_embeddings.projection.weight", "patch_embedding/kernel", "convolution"),
+    Rule("embeddings.patch_embeddings.projection.bias", "patch_embedding/bias"),
+)
+_TWO_TOWERS = (
+    Rule("embeddings.class_embedding", "class_token/token", "token"),
+    Rule("embeddings.patch_embedding.weight", "patch_embedding/kernel", "convolution"),
+    Rule("embeddings.patch_embedding.bias", "patch_embedding/bias"),
+    Rule("embeddings.position_embedding.weight", "position_embedding/embedding"),
+    *norm_rules("pre_layrnorm", "pre_norm"),
+    *block_rules("encoder.layers.{i}.", norm_rules("layer_norm1", "attention_norm")),
+    *block_rules("encoder.layers.{i}.", head_rules([f"self_attn.{x}_proj" for x in "qkv"], "attention")),
+    *block_rules("encoder.layers.{i}.", merged_rules("self_attn.out_proj", "attention")),
+    *block_rules("encoder.layers.{i}.", norm_rules("layer_norm2", "mlp_norm")),
+    *block_rules("encoder.layers.{i}.", _MLP),
+    *norm_rules("post_layernorm", "encoder_norm"),
+)
+_POOLING = (
+    Rule("probe", "probe"),
+    Rule("attention.in_proj_weight", tuple(f"attention/{x}/kernel" for x in ("query", "key", "value")), "query_key_value"),
+    Rule("attention.in_proj_bias", tuple(f"attention/{x}/bias" for x in ("query", "key", "value")), "query_key_value"),
+    *merged_rules("attention.out_proj", "attention"),
+    *norm_rules("layernorm", "norm"),
+    *_MLP,
+)
+_VIT = (
+    *_EMBEDDINGS,
+    *block_rules("encoder.layer.{i}.", (*_NORMS, *_ATTENTION, *merged_rules("attention.output.dense", "attention"))),
+    *block_rules("encoder.layer.{i}.", dense_rules("intermediate.dense", "mlp/hidden")),
+    *block_rules("encoder.layer.{i}.", dense_rules("output.dense", "mlp/output")),
+    *norm_rules("layernorm", "encoder_norm"),
+    *dense_rules("pooler.dense", "pre_logits"),
+    *block_rules("layers.{i}.", (*_NORMS, *_ATTENTION_OF_5, *_MLP)),
+)
+_DEIT_HEADS = (
+    *dense_rules("cls_classifier", "predictions"),
+    *dense_rules("distillation_classifier", "distillation_predictions"),
+)
+_DINOV2 = (
+    *_EMBEDDINGS,
+    *block_rules("encoder.layer.{i}.", (*_ATTENTION, *merged_rules("attention.output.dense", "attention"))),
+    *block_rules("encoder.layer.{i}.", _DINOV2_REST),
+    *norm_rules("layernorm", "encoder_norm"),
+    *block_rules("encoder.layer.{i}.", _ATTENTION_OF_5),
+)
+_CLASSIFIER = dense_rules("classifier", "predictions")
+
+# What is beside the encoder: text towers, decoders of masked pre-training, buffers.
+_OTHERS = (r"text_model\..*", r"text_projection\..*", r"logit_.*", r".*position_ids", r"decoder\..*", r".*mask_token")
+
+TABLES = {
+    "vit": Names((*_VIT, *_CLASSIFIER), _OTHERS),
+    "deit": Names((*_VIT, *_DEIT_HEADS), _OTHERS),
+    # The classifier of transformers' DINOv2 reads the class token and the mean of the patches side by side; it has no
+    # place here.
+    "dinov2": Names(_DINOV2, (*_OTHERS, r"classifier\..*")),
+    # SiglipForImageClassification averages the patches and leaves the tower's own head aside.
+    "siglip": Names((*_TWO_TOWERS, *block_rules("head.", _POOLING, "pooling")), _OTHERS),
+    "siglip_classifier": Names((*_TWO_TOWERS, *_CLASSIFIER), (*_OTHERS, r"head\..*")),
+    "clip": Names((*_TWO_TOWERS, Rule("visual_projection.weight", "predictions/kernel", "dense")), _OTHERS),
+}
+"""kind of model: its table."""
+
+_PREFIX = re.compile(r"^(vit|deit|dinov2|dinov2_with_registers|vision_model)\.")
+_ACTIVATIONS = {"gelu": "gelu_exact", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "quick_gelu": "quick_gelu"}
+
+
+# kind: key of catalogue.FAMILIES. The layout of ViT is that of weights with different pixels; their file does not say.
+_FAMILIES = {
+    "vit": None,
+    "deit": "deit",
+    "dinov2": "dinov2",
+    "siglip": "siglip",
+    "siglip_classifier": "siglip",
+    "clip": "clip",
+}
+_TABLE_OF_POSITIONS = {
+    "vit": "embeddings.position_embeddings",
+    "deit": "embeddings.position_embeddings",
+    "dinov2": "embeddings.position_embeddings",
+    "siglip": "embeddings.position_embedding.weight",
+    "clip": "embeddings.position_embedding.weight",
+}
+_PATCHES = ("embeddings.patch_embeddings.projection.weight", "embeddings.patch_embedding.weight")
+_OUTER = ("output.dense", "mlp.fc2", "mlp.weights_out")
+_CLASSIFIERS = ("classifier.weight", "cls_classifier.weight", "visual_projection.weight")
+
+
+def recognises(file):
+    """Whether a file has transformers' names."""
+    return any(re.search(r"embeddings\.patch_embeddings?\.(projection\.)?weight$", name) for name in file)
+
+
+def describe(file, hints):
+    """The `Checkpoint` of a file.
+
+    Raises:
+        ValueError: If something that is needed is neither in the file, its config.json nor the hints.
+    """
+    settings = {**hints.config, **hints.config.get("vision_config", {})}
+    kind = _kind(file)
+    file = Renamed(file, {_PREFIX.sub("", name): name for name in file})
+    shapes = {name: shape for name, shape in file.shapes.items() if not TABLES[kind].ignores(name)}
+    config = _config(kind, shapes, settings, hints)
+    size = pair(settings.get("image_size"))
+    table = _TABLE_OF_POSITIONS[kind.split("_")[0]]
+    _, grid_size = resolve_positions(shapes[table][-2], [config.num_class_tokens], config.patch_shape, hints, size)
+    size = size or hints.image_size or image_size_of(grid_size, config.patch_shape)
+    family = hints.family or _FAMILIES[kind]
+    return Checkpoint(
+        source=hints.source,
+        format="huggingface",
+        config=config,
+        grid_size=grid_size,
+        classes=next((shapes[name][0] for name in _CLASSIFIERS if name in shapes), None),
+        image_size=size,
+        pixels=_pixels(hints.processor, size) or (protocol(family, size) if family else None),
+        read=lambda: _read(file, kind, config),
+        skipped=tuple(name for name in file if name not in shapes),
+        has_activation=kind != "clip",
+    )
+
+
+def _kind(file):
+    names = {_PREFIX.sub("", name) for name in file}
+    if "embeddings.patch_embedding.weight" in names:
+        siglip = "siglip_classifier" if "classifier.weight" in names else "siglip"
+        return "clip" if "embeddings.class_embedding" in names else siglip
+    if any(name.endswith("layer_scale1.lambda1") for name in names):
+        return "dinov2"
+    return "deit" if "embeddings.distillation_token" in names else "vit"
+
+
+def _config(kind, shapes, settings, hints):
+    block = next(match[1] for name in shapes if (match := re.match(r"((encoder\.)?layers?)\.0\.", name)))
+    patch = next(shapes[name] for name in _PATCHES if name in shapes)
+    hidden_dim = patch[0]
+    num_layers = count_blocks(shapes, re.compile(rf"{re.escape(block)}\.(\d+)\."))
+    mlp_dim = next(shapes[name][1] for part in _OUTER if (name := f"{block}.0.{part}.weight") in shapes)
+    numerics = FAMILIES[_FAMILIES[kind] or "huggingface_vit"]
+    told_heads = settings.get("num_attention_heads")
+    return ViTConfig(
+        patch_size=patch[2] if patch[2] == patch[3] else patch[2:],
+        hidden_dim=hidden_dim,
+        num_layers=num_layers,
+        num_heads=resolve_num_heads(told_heads, hidden_dim, num_layers, mlp_dim, hints),
+        mlp_dim=mlp_dim,
+        pooling={"siglip": "map", "siglip_classifier": "avg"}.get(kind, "token"),
+        class_token="siglip" not in kind,
+        distillation_token=kind == "deit",
+        num_register_tokens=shapes.get("embeddings.register_tokens", (1, 0))[1],
+        position_interpolation="bicubic",
+        representation_dim=shapes["pooler.dense.weight"][0] if kind == "vit" and "pooler.dense.weight" in shapes else None,
+        layer_scale=settings.get("layerscale_value", 1.0) if kind == "dinov2" else None,
+        pre_norm=kind == "clip",
+        mlp="swiglu" if f"{block}.0.mlp.weights_in.weight" in shapes else _activation(settings, numerics),
+        layer_norm_epsilon=settings.get("layer_norm_eps", numerics.layer_norm_epsilon),
+    )
+
+
+def _activation(settings, numerics):
+    told = settings.get("hidden_act")
+    if told is not None and told not in _ACTIVATIONS:
+        raise ValueError(f"The model's activation {told!r} is not available: {', '.join(_ACTIVATIONS)} are.")
+    return _ACTIVATIONS.get(told, numerics.gelu)
+
+
+def _read(file, kind, config):
+    weights = TABLES[kind].decode(file, config.num_heads)
+    if kind == "clip" and "predictions/kernel" in weights:  # The projection has no bias.
+        weights["predictions/bias"] = np.zeros(weights["predictions/kernel"].shape[1], "float32")
+    return weights
+
+
+def _pixels(processor, image_size):
+    """Arguments of `Preprocessing` from transformers' `preprocessor_config.json`."""
+    if "image_mean" not in processor:
+        return None
+    size = processor.get("size", image_size[0])
+    size = {"height": size, "width": size} if isinstance(size, int) else size
+    crop = processor.get("crop_size") if processor.get("do_center_crop") else None
+    crop = {"height": crop, "width": crop} if isinstance(crop, int) else crop
+    return {
+        "mean": tuple(processor["image_mean"]),
+        "std": tuple(processor["image_std"]),
+        "resize": size.get("shortest_edge") or (size["height"], size["width"]),
+        "crop": crop and (crop["height"], crop["width"]),
+        "interpolation": "bicubic" if processor.get("resample") == 3 else "bilinear",  # PIL's numbers.
+    }

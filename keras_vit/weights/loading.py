@@ -1,0 +1,140 @@
+"""`load_weights`: weights from anywhere into a model."""
+
+import dataclasses
+import logging
+
+from keras_vit.config import ViTConfig
+from keras_vit.preprocessing import preprocessing_layer, vision_model
+from keras_vit.weights.adapt import FIRST_KERNELS, Target, adapt, adapt_pixels
+from keras_vit.weights.assign import assign, canonical_variables, check
+from keras_vit.weights.opening import open_checkpoint
+
+logger = logging.getLogger("keras_vit")
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadReport:
+    """What `load_weights` did.
+
+    Args:
+        source: Where the weights came from.
+        format: Whose layout the file has.
+        loaded: Canonical paths of the weights that were written.
+        adapted: {canonical path, or field of the config: what was changed, or what differs}
+        skipped: {name in the file, or canonical path: why it was left out}
+        initialized: Canonical paths of weights that start afresh.
+    """
+
+    source: str
+    format: str
+    loaded: tuple[str, ...]
+    adapted: dict[str, str]
+    skipped: dict[str, str]
+    initialized: tuple[str, ...]
+
+
+def load_weights(model, source, head="keep"):
+    """Loads published weights into a model, exactly or not at all.
+
+    Another image size or number of channels adapts by itself, another patch size if the model has one, a class token
+    is left out where the model averages its patches; each is logged and reported. Anything else that does not fit
+    raises an error, and the model keeps the weights it had. The model's `preprocessing` layer learns how the pixels of
+    the weights are prepared.
+
+    Args:
+        model: A model of this package, also nested in another.
+        source: Name in the catalogue (see `keras_vit.list_weights`), path of a file or folder, `"hf://owner/repo"`,
+            `"gs://bucket/path"` or `"https://…"`. Formats: Google's and big_vision's `.npz`, timm's and Hugging Face's
+            `.safetensors`, KerasHub presets, the original `.pth` of DeiT, DINO, DINOv2 and MAE.
+        head: `"keep"`: the file's classifier is loaded and must have as many classes as the model. `"reset"`: the
+            model's classifier starts at zero.
+
+    Returns:
+        A `LoadReport`.
+
+    Raises:
+        ValueError: If the weights do not fit; the message lists what is missing, unknown or of another shape.
+        OSError: If the source cannot be found or fetched.
+
+    Example:
+
+    >>> import keras_vit
+    >>> model = keras_vit.ViT("B/16", input_shape=(384, 512, 3), classes=10)
+    >>> report = keras_vit.load_weights(model, "B/16@augreg-i21k", head="reset")  # doctest: +SKIP
+    >>> report.adapted["position_embedding/embedding"]  # doctest: +SKIP
+    '14 x 14 positions resampled to 24 x 32 (align_corners)'
+    """
+    if head not in ("keep", "reset"):
+        raise ValueError(f"head must be 'keep' or 'reset'. Received: {head!r}")
+    variables = canonical_variables(model)
+    target = _target(model, variables)
+    checkpoint = open_checkpoint(
+        source, model_num_heads=target.config.num_heads, model_image_size=target.image_size
+    )
+    _check_classes(checkpoint, target, head)
+    adaptation = adapt(checkpoint.read(), checkpoint, target, head)
+    for path in set(variables) - set(adaptation.weights):
+        if head == "reset" and path.startswith("pre_logits/"):
+            adaptation.initialized.append(path)
+            del variables[path]
+    try:
+        check(adaptation.weights, variables)
+    except ValueError as error:
+        raise ValueError(f"{checkpoint.source}: {error}") from error
+    assign(adaptation.weights, variables)
+    skipped = {**dict.fromkeys(checkpoint.skipped, "no part of the model"), **adaptation.skipped}
+    report = LoadReport(
+        source=checkpoint.source,
+        format=checkpoint.format,
+        loaded=tuple(path for path in variables if path not in adaptation.initialized),
+        adapted=adaptation.adapted,
+        skipped=skipped,
+        initialized=tuple(adaptation.initialized),
+    )
+    _record(model, checkpoint, target, report)
+    return report
+
+
+def _target(model, variables):
+    architecture = preprocessing_layer(model).architecture
+    if architecture is None:
+        raise ValueError(f"The model {model.name!r} does not say what it is made of. Build it with keras_vit.ViT.")
+    config = ViTConfig.from_dict(architecture)
+    grid_size = None
+    if "position_embedding/embedding" in variables:
+        grid_size = tuple(vision_model(model).get_layer("position_embedding").get_config()["grid_size"])
+    return Target(config, {path: tuple(variable.shape) for path, variable in variables.items()}, grid_size)
+
+
+def _check_classes(checkpoint, target, head):
+    if head == "reset" or not target.has_top:
+        return
+    classes = target.shapes["predictions/kernel"][1]
+    if checkpoint.classes is None:
+        raise ValueError(
+            f"{checkpoint.source} has no classifier, and the model has one of {classes} classes. Pass head='reset' to "
+            f"start it at zero, or build the model with include_top=False."
+        )
+    if checkpoint.classes != classes:
+        raise ValueError(
+            f"{checkpoint.source} has {checkpoint.classes} classes and the model {classes}. Pass head='reset' to start "
+            f"the classifier at zero (keras_vit.from_pretrained(..., classes={classes}) does), or build the model with "
+            f"classes={checkpoint.classes} or include_top=False."
+        )
+
+
+def _record(model, checkpoint, target, report):
+    """Tells the model's `preprocessing` layer what was loaded, and the log what was changed."""
+    layer = preprocessing_layer(model)
+    layer.source = checkpoint.source
+    layer.adaptations = {**report.adapted, **dict.fromkeys(report.initialized, "starts afresh")}
+    if checkpoint.pixels is not None:
+        kernel = next(shape for path, shape in target.shapes.items() if path in FIRST_KERNELS)
+        pixels = adapt_pixels(checkpoint.pixels, vision_model(model).input_shape[1:3], checkpoint.image_size, kernel[2])
+        if report.initialized:
+            pixels["label_space"] = None
+        layer.set_protocol(**pixels)
+    for function in ("train_function", "test_function", "predict_function"):  # Compiled with the old pixels.
+        setattr(model, function, None)
+    for what, how in layer.adaptations.items():
+        logger.warning("%s: %s: %s", checkpoint.source, what, how)

@@ -1,0 +1,229 @@
+"""Names and layouts of weights in files, as data: the engine that every format's table runs on.
+
+A table is a list of rules, read in both directions. `{i}` and so on in a name stand for numbers. D hidden, K heads,
+Dh = D / K, M MLP.
+"""
+
+import dataclasses
+import re
+
+import numpy as np
+
+from keras_vit.config import did_you_mean
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One kind of array in a file, and the weights that it holds.
+
+    Args:
+        name: Its name in the file, such as `"blocks.{i}.norm1.weight"`.
+        paths: Canonical path or paths of the weights, such as `"encoder_block_{i}/attention_norm/gamma"`.
+        layout: Key of `LAYOUTS`: how the file arranges the numbers.
+    """
+
+    name: str
+    paths: str | tuple[str, ...]
+    layout: str = "same"
+
+
+class Names:
+    """The table of a format.
+
+    Args:
+        rules: The rules, the first that fits counts.
+        ignored: Regular expressions of names in files that are no part of the model, such as an optimizer's state.
+    """
+
+    def __init__(self, rules, ignored=()):
+        self.rules = tuple(rules)
+        self._patterns = [_pattern(rule.name) for rule in self.rules]
+        self._ignored = [re.compile(pattern) for pattern in ignored]
+
+    def ignores(self, name):
+        """Whether an array of this name is no part of the model."""
+        return any(pattern.fullmatch(name) for pattern in self._ignored)
+
+    def find(self, name):
+        """(rule, canonical paths) of a name in a file, or `None`."""
+        for rule, pattern in zip(self.rules, self._patterns, strict=True):
+            if match := pattern.fullmatch(name):
+                return rule, tuple(path.format(**match.groupdict()) for path in _tuple(rule.paths))
+        return None
+
+    def decode(self, file, num_heads):
+        """{canonical path: array} of a file's {name: array}.
+
+        Raises:
+            ValueError: If a name is not in the table, or an array's shape cannot be of its kind.
+        """
+        found, unknown = {}, []
+        for name in file:
+            if self.ignores(name):
+                continue
+            if (match := self.find(name)) is None:
+                unknown.append(name)
+                continue
+            rule, paths = match
+            found.update(zip(paths, _decode(name, rule, file[name], num_heads), strict=True))
+        if unknown:
+            raise ValueError(self._explain(unknown))
+        return found
+
+    def encode(self, weights, num_heads):
+        """{name in the file: array} of {canonical path: array}; the other direction of `decode`.
+
+        Raises:
+            ValueError: If the format has no name for a weight.
+        """
+        found, rest = {}, dict(weights)
+        for rule in self.rules:
+            paths = _tuple(rule.paths)
+            pattern = _pattern(paths[0])
+            for first in [path for path in rest if pattern.fullmatch(path)]:
+                numbers = pattern.fullmatch(first).groupdict()
+                arrays = [rest.pop(path.format(**numbers)) for path in paths]
+                found[rule.name.format(**numbers)] = LAYOUTS[rule.layout][1](arrays, num_heads)
+        if rest:
+            raise ValueError(f"The format has no place for these weights: {_listed(rest)}")
+        return found
+
+    def _explain(self, unknown):
+        known = {re.sub(r"\d+", "0", rule.name.format_map(_Zeros())) for rule in self.rules}
+        hint = did_you_mean(re.sub(r"\d+", "0", unknown[0]), known)
+        return f"The file holds {len(unknown)} arrays of names that are not known: {_listed(unknown)}.{hint}"
+
+
+class _Zeros(dict):
+    def __missing__(self, key):
+        return "0"
+
+
+def _pattern(template):
+    return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", re.escape(template)))
+
+
+def _tuple(paths):
+    return (paths,) if isinstance(paths, str) else paths
+
+
+def _listed(names, limit=8):
+    names = list(names)
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def _decode(name, rule, array, num_heads):
+    if array.dtype.kind != "f":
+        raise ValueError(f"{name} is of type {array.dtype}; weights are floating-point numbers.")
+    try:
+        return LAYOUTS[rule.layout][0](array, num_heads)
+    except (ValueError, IndexError) as error:
+        raise ValueError(
+            f"{name} has the shape {array.shape}, which does not fit its place ({_listed(_tuple(rule.paths))}) with "
+            f"{num_heads} heads."
+        ) from error
+
+
+def _decode_one(function):
+    return lambda array, num_heads: [function(array, num_heads)]
+
+
+def _encode_one(function):
+    return lambda arrays, num_heads: function(arrays[0])
+
+
+def _split_heads(array, num_heads):
+    """(K Dh, D) → (D, K, Dh), or (K Dh,) → (K, Dh)"""
+    array = array.reshape(num_heads, -1, *array.shape[1:])  # (K, Dh, D) or (K, Dh)
+    return array.transpose(2, 0, 1) if array.ndim == 3 else array
+
+
+def _join_heads(array):
+    """(D, K, Dh) → (K Dh, D), or (K, Dh) → (K Dh,)"""
+    if array.ndim == 3:
+        return array.transpose(1, 2, 0).reshape(-1, array.shape[0])
+    return array.reshape(-1)
+
+
+def _packed(count):
+    """`count` projections below each other in one array."""
+    return (
+        lambda array, num_heads: [_split_heads(part, num_heads) for part in np.split(array, count)],
+        lambda arrays, num_heads: np.concatenate([_join_heads(array) for array in arrays]),
+    )
+
+
+def _with_rank(array, rank):
+    """The array with dimensions of 1 put before or taken away until it has `rank` of them."""
+    sizes = [size for size in array.shape if size != 1]
+    if len(sizes) > rank:
+        raise ValueError("too many dimensions")
+    return array.reshape([1] * (rank - len(sizes)) + sizes)
+
+
+LAYOUTS = {
+    "same": (_decode_one(lambda array, num_heads: array), _encode_one(lambda array: array)),
+    # (out, in) of PyTorch's Linear.
+    "dense": (_decode_one(lambda array, num_heads: _transposed(array, 1, 0)), _encode_one(lambda array: array.T)),
+    # (out, in, height, width) of PyTorch's Conv2d.
+    "convolution": (
+        _decode_one(lambda array, num_heads: _transposed(array, 2, 3, 1, 0)),
+        _encode_one(lambda array: array.transpose(3, 2, 0, 1)),
+    ),
+    # A table (rows, D) as (1, rows, D).
+    "table": (_decode_one(lambda array, num_heads: array[0]), _encode_one(lambda array: array[None])),
+    # A token (1, 1, D) as (D,).
+    "token": (_decode_one(lambda array, num_heads: _with_rank(array, 3)), _encode_one(lambda array: array[0, 0])),
+    # A vector (C,), in old files (1, 1, 1, C).
+    "channels": (_decode_one(lambda array, num_heads: _with_rank(array, 1)), _encode_one(lambda array: array)),
+    "heads": (_decode_one(_split_heads), _encode_one(_join_heads)),
+    # The output projection: (D, K Dh) of PyTorch, (K, Dh, D) here.
+    "merged_heads": (
+        _decode_one(lambda array, num_heads: _transposed(array, 1, 0).reshape(num_heads, -1, array.shape[0])),
+        _encode_one(lambda array: array.reshape(-1, array.shape[-1]).T),
+    ),
+    "query_key_value": _packed(3),
+    "key_value": _packed(2),
+}
+"""name: (decode, encode), where `decode(array, num_heads)` gives the arrays of a rule's paths and `encode(arrays,
+num_heads)` the file's array."""
+
+
+def _transposed(array, *axes):
+    if array.ndim != len(axes):
+        raise ValueError("wrong number of dimensions")
+    return array.transpose(axes)
+
+
+def block_rules(prefix, rules, target="encoder_block_{i}"):
+    """Rules of an encoder block, with the names of a block put before both sides."""
+    return tuple(
+        dataclasses.replace(
+            rule,
+            name=prefix + rule.name,
+            paths=tuple(f"{target}/{path}" for path in _tuple(rule.paths)),
+        )
+        for rule in rules
+    )
+
+
+def norm_rules(name, path):
+    """LayerNorm or GroupNorm of PyTorch: weight and bias, gamma and beta here."""
+    return Rule(f"{name}.weight", f"{path}/gamma"), Rule(f"{name}.bias", f"{path}/beta")
+
+
+def dense_rules(name, path):
+    """Linear of PyTorch."""
+    return Rule(f"{name}.weight", f"{path}/kernel", "dense"), Rule(f"{name}.bias", f"{path}/bias")
+
+
+def head_rules(names, path):
+    """The separate projections of query, key and value in PyTorch."""
+    for name, ours in zip(names, ("query", "key", "value"), strict=True):
+        yield Rule(f"{name}.weight", f"{path}/{ours}/kernel", "heads")
+        yield Rule(f"{name}.bias", f"{path}/{ours}/bias", "heads")
+
+
+def merged_rules(name, path):
+    """The output projection of an attention in PyTorch."""
+    return Rule(f"{name}.weight", f"{path}/output/kernel", "merged_heads"), Rule(f"{name}.bias", f"{path}/output/bias")

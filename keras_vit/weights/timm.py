@@ -1,0 +1,231 @@
+"""timm's layout, `.safetensors`, and the older files that share it: the `.pth` of DeiT, DINO, MAE and DINOv2.
+
+Linear kernels are (out, in); query, key and value are one array.
+"""
+
+import re
+
+from keras_vit.config import StemConfig, ViTConfig
+from keras_vit.weights.catalogue import FAMILIES, protocol
+from keras_vit.weights.checkpoint import (
+    Checkpoint,
+    Renamed,
+    count_blocks,
+    image_size_of,
+    pair,
+    resolve_num_heads,
+    resolve_positions,
+)
+from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, merged_rules, norm_rules
+
+
+def _packed(names, path, layout, paths):
+    yield Rule(f"{names}.weight", tuple(f"{path}/{part}/kernel" for part in paths), layout)
+    yield Rule(f"{names}.bias", tuple(f"{path}/{part}/bias" for part in paths), layout)
+
+
+def _convolution(name, path):
+    return Rule(f"{name}.weight", f"{path}/kernel", "convolution")
+
+
+def _units():
+    unit, path = "patch_embed.backbone.stages.{s}.blocks.{u}.", "stem_stage_{s}_unit_{u}/"
+    for name, ours in (("1", "_1"), ("2", "_2"), ("3", "_3")):
+        yield _convolution(f"{unit}conv{name}", f"{path}conv{ours}")
+        yield from norm_rules(f"{unit}norm{name}", f"{path}norm{ours}")
+    yield _convolution(f"{unit}downsample.conv", f"{path}projection_conv")
+    yield from norm_rules(f"{unit}downsample.norm", f"{path}projection_norm")
+
+
+_BLOCK = (
+    *norm_rules("norm1", "attention_norm"),
+    *_packed("attn.qkv", "attention", "query_key_value", ("query", "key", "value")),
+    *norm_rules("attn.q_norm", "attention/query_norm"),
+    *norm_rules("attn.k_norm", "attention/key_norm"),
+    *merged_rules("attn.proj", "attention"),
+    Rule("ls1.gamma", "attention_scale/gamma"),
+    *norm_rules("norm2", "mlp_norm"),
+    *dense_rules("mlp.fc1", "mlp/hidden"),
+    *dense_rules("mlp.fc2", "mlp/output"),
+    Rule("ls2.gamma", "mlp_scale/gamma"),
+)
+_POOLING = (
+    Rule("latent", "probe"),
+    *dense_rules("q", "attention/query"),
+    *_packed("kv", "attention", "key_value", ("key", "value")),
+    *merged_rules("proj", "attention"),
+    *norm_rules("norm", "norm"),
+    *dense_rules("mlp.fc1", "mlp/hidden"),
+    *dense_rules("mlp.fc2", "mlp/output"),
+)
+
+NAMES = Names(
+    (
+        Rule("cls_token", "class_token/token"),
+        Rule("dist_token", "distillation_token/token"),
+        Rule("reg_token", "register_tokens/tokens"),
+        Rule("pos_embed", "position_embedding/embedding", "table"),
+        _convolution("patch_embed.backbone.stem.conv", "stem_conv"),
+        *norm_rules("patch_embed.backbone.stem.norm", "stem_norm"),
+        *_units(),
+        _convolution("patch_embed.proj", "patch_embedding"),
+        Rule("patch_embed.proj.bias", "patch_embedding/bias"),
+        *norm_rules("norm_pre", "pre_norm"),
+        *block_rules("blocks.{i}.", _BLOCK),
+        *norm_rules("norm", "encoder_norm"),
+        *block_rules("attn_pool.", _POOLING, "pooling"),
+        *norm_rules("fc_norm", "pooled_norm"),
+        *dense_rules("head", "predictions"),
+        *dense_rules("head_dist", "distillation_predictions"),
+    ),
+    # Masked pre-training: the decoder, and what stands for a masked patch.
+    ignored=(r"mask_token", r"decoder_.*"),
+)
+
+# Where the model stands in an original file, and what older files call things.
+_PREFIX = re.compile(r"^(model/|state_dict/|teacher/|module\.|backbone\.)+")
+_OLD_NAMES = (
+    (r"^register_tokens$", "reg_token"),
+    (r"^patch_embed\.backbone\.(conv|norm)\.", r"patch_embed.backbone.stem.\1."),
+    (r"\.gamma_([12])$", r".ls\1.gamma"),
+    (r"\.mlp\.w12\.", ".mlp.fc1."),
+    (r"\.mlp\.w3\.", ".mlp.fc2."),
+)
+# What timm's architectures run with and their files do not say: by name, the first that fits.
+_ACTIVATIONS = (
+    (r"quickgelu", "quick_gelu"),
+    (r"siglip.*_512|patch32_siglip|so400m_patch16_siglip|giantopt.*siglip|gelu_tanh", "gelu_tanh"),
+    (r"", "gelu_exact"),
+)
+_MLP_BY_ACTIVATION = {"gelu": "gelu_exact", "gelu_tanh": "gelu_tanh", "quick_gelu": "quick_gelu", "silu": "swiglu"}
+
+
+def recognises(file):
+    """Whether a file has timm's names."""
+    return any(name.endswith("patch_embed.proj.weight") for name in file)
+
+
+def describe(file, hints):
+    """The `Checkpoint` of a file.
+
+    Raises:
+        ValueError: If something that is needed is neither in the file, its config.json nor the hints.
+    """
+    original = file.container == "pth"
+    everything, file = file, _renamed(file)
+    shapes = file.shapes
+    family = hints.family or (_original_family(shapes) if original else None)
+    config = _config(shapes, hints)
+    if family is not None:
+        config = config.replace(position_interpolation=FAMILIES[family].position_interpolation)
+    settings = hints.config.get("pretrained_cfg", {})
+    size = settings.get("input_size") and tuple(settings["input_size"][1:])
+    size = pair(hints.config.get("model_args", {}).get("img_size")) or size
+    prefix_rows, grid_size = resolve_positions(
+        shapes["pos_embed"][1], range(config.num_class_tokens, -1, -1), config.total_stride, hints, size
+    )
+    config = config.replace(num_position_prefix_rows=prefix_rows)
+    image_size = size or hints.image_size or image_size_of(grid_size, config.total_stride)
+    return Checkpoint(
+        source=hints.source,
+        format="timm",
+        config=config,
+        grid_size=grid_size,
+        classes=shapes["head.weight"][0] if "head.weight" in shapes else None,
+        image_size=image_size,
+        pixels=_pixels(settings, image_size) or (protocol(family, image_size) if family else None),
+        read=lambda: NAMES.decode(file, config.num_heads),
+        skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
+    )
+
+
+def _renamed(file):
+    names = {}
+    for old in file:
+        new = _PREFIX.sub("", old)
+        if "/" in new or (new.startswith("head.") and new not in ("head.weight", "head.bias")):
+            continue  # Another part of a training's state: the optimizer, DINO's projection head.
+        for pattern, replacement in _OLD_NAMES:
+            new = re.sub(pattern, replacement, new)
+        names[new] = old
+    return Renamed(file, names)
+
+
+def _original_family(shapes):
+    if any(name.startswith("decoder_") for name in shapes) or "fc_norm.weight" in shapes:
+        return "mae"
+    if "mask_token" in shapes:
+        return "dinov2_registers" if "reg_token" in shapes else "dinov2"
+    return "deit" if "head.weight" in shapes else "dino"
+
+
+def _config(shapes, hints):
+    model_args = hints.config.get("model_args", {})
+    hidden_dim = shapes["patch_embed.proj.weight"][0]
+    num_layers = count_blocks(shapes, re.compile(r"blocks\.(\d+)\."))
+    mlp_dim = shapes["blocks.0.mlp.fc2.weight"][1]
+    num_heads = resolve_num_heads(model_args.get("num_heads"), hidden_dim, num_layers, mlp_dim, hints)
+    patch = shapes["patch_embed.proj.weight"][2:]
+    return ViTConfig(
+        patch_size=patch[0] if patch[0] == patch[1] else patch,
+        hidden_dim=hidden_dim,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        stem=_stem(shapes),
+        pooling=_pooling(shapes, hints.config),
+        class_token="cls_token" in shapes,
+        distillation_token="dist_token" in shapes,
+        num_register_tokens=shapes["reg_token"][1] if "reg_token" in shapes else 0,
+        norm_placement="after_pooling" if "fc_norm.weight" in shapes else "before_pooling",
+        position_interpolation="bicubic_antialias",
+        layer_scale=1e-5 if "blocks.0.ls1.gamma" in shapes else None,
+        qk_norm="blocks.0.attn.q_norm.weight" in shapes,
+        pre_norm="norm_pre.weight" in shapes,
+        mlp=_mlp(shapes, hints.config, mlp_dim),
+        layer_norm_epsilon=1e-5 if "norm_pre.weight" in shapes else 1e-6,
+    )
+
+
+def _stem(shapes):
+    if "patch_embed.backbone.stem.conv.weight" not in shapes:
+        return None
+    pattern = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.conv1\.weight")
+    units = [int(match[1]) for name in shapes if (match := pattern.fullmatch(name))]
+    depths = tuple(units.count(stage) for stage in range(max(units, default=-1) + 1))
+    return StemConfig(depths, shapes["patch_embed.backbone.stem.conv.weight"][0], group_norm_epsilon=1e-5)
+
+
+def _pooling(shapes, config):
+    if "attn_pool.latent" in shapes:
+        return "map"
+    told = config.get("model_args", {}).get("global_pool") or config.get("global_pool")
+    if told in ("token", "avg"):
+        return told
+    return "avg" if "fc_norm.weight" in shapes or "cls_token" not in shapes else "token"
+
+
+def _mlp(shapes, config, mlp_dim):
+    if shapes["blocks.0.mlp.fc1.weight"][0] == 2 * mlp_dim:
+        return "swiglu"
+    told = config.get("model_args", {}).get("act_layer")
+    if told is not None and told not in _MLP_BY_ACTIVATION:
+        raise ValueError(f"The model's activation {told!r} is not available: {', '.join(_MLP_BY_ACTIVATION)} are.")
+    architecture = config.get("architecture", "")
+    return _MLP_BY_ACTIVATION.get(told) or next(mlp for name, mlp in _ACTIVATIONS if re.search(name, architecture))
+
+
+def _pixels(settings, image_size):
+    """Arguments of `Preprocessing` from timm's `pretrained_cfg`."""
+    if "mean" not in settings:
+        return None
+    ratio = settings.get("crop_pct") or 1.0
+    squash = settings.get("crop_mode") == "squash"
+    return {
+        "mean": tuple(settings["mean"]),
+        "std": tuple(settings["std"]),
+        "resize": image_size if squash else int(min(image_size) / ratio),
+        "crop": None if squash else image_size,
+        "interpolation": settings.get("interpolation") if settings.get("interpolation") == "bilinear" else "bicubic",
+        "label_space": "imagenet1k" if settings.get("num_classes") == 1000 else None,
+    }

@@ -1,0 +1,225 @@
+import dataclasses
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from benchmarks.weights import document
+from keras_vit.weights.catalogue import ENTRIES, FAMILIES, get_entry, list_weights, protocol
+from keras_vit.weights.published_google import google_entries
+from keras_vit.weights.published_meta import meta_entries
+
+STEM = "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0"
+BUCKET = "https://storage.googleapis.com/vit_models/augreg/"
+
+
+def test_addresses_are_those_in_the_publishers_documents():
+    text = pathlib.Path(__file__).with_name("published_urls.txt").read_text()
+    published = {line for line in text.splitlines() if not line.startswith("#")}
+    # Of those in the layout of transformers there is no list.
+    found = {entry.url for entry in ENTRIES.values() if not entry.url.startswith(("hf://google/", "hf://facebook/"))}
+    assert len(published) > 150
+    assert found == published
+
+
+def test_names_and_addresses_are_unique():
+    entries = [*google_entries(), *meta_entries()]
+    assert len({entry.name for entry in entries}) == len({entry.url for entry in entries}) == len(entries)
+    assert len(ENTRIES) == len(entries)
+    for name, entry in ENTRIES.items():
+        assert name == entry.name
+        assert re.fullmatch(rf"{re.escape(entry.variant)}@[a-z0-9-]+", name)
+
+
+def test_facts_of_entries_agree_with_each_other():
+    layouts = {".npz": "google", ".pth": "torch"}
+    for name, entry in ENTRIES.items():
+        hub_layout = "timm" if entry.url.startswith("hf://timm/") else "huggingface"
+        assert entry.format == layouts.get(entry.url[-4:], hub_layout), name
+        assert name.endswith("-huggingface") == (entry.format == "huggingface"), name
+        assert entry.family in FAMILIES, name
+        assert entry.label_space == {0: None, 1000: "imagenet1k", 21843: "imagenet21k"}[entry.classes], name
+        assert (entry.top1 is None) == (entry.top1_protocol is None), name
+        assert entry.top1 is None or 70 < entry.top1 < 90, name
+        assert re.fullmatch(r"\d{4}\.\d{5}", entry.paper), name
+        assert entry.licence == ("CC-BY-NC-4.0" if "@mae" in name else "Apache-2.0"), name
+
+
+def test_image_sizes_are_those_in_names():
+    found = {name: re.findall(r"(?<!\d)(224|256|384|512)(?!\d)", name) for name in ENTRIES}
+    assert all([str(ENTRIES[name].image_size)] == sizes for name, sizes in found.items() if sizes)
+    assert {ENTRIES[name].image_size for name, sizes in found.items() if not sizes} == {224, 240, 518}
+
+
+def test_changes_make_a_model_that_fits_the_image():
+    for name, entry in ENTRIES.items():
+        if entry.variant in keras_vit.VARIANTS:
+            config = keras_vit.VARIANTS[entry.variant].replace(**entry.changes)
+            assert config != keras_vit.VARIANTS[entry.variant] or not entry.changes, name
+            patch_size = int(entry.variant.split("/")[1])
+            assert config.crop_to_patches == bool(entry.image_size % patch_size), name
+
+
+def test_copies_hold_the_same_model():
+    copies = [name for name in ENTRIES if name.endswith(("-original", "-huggingface"))]
+    assert len(copies) > 60
+    for name in copies:
+        copy, entry = ENTRIES[name], ENTRIES[name.rpartition("-")[0]]
+        assert (copy.variant, copy.image_size, copy.paper) == (entry.variant, entry.image_size, entry.paper)
+        # Those of transformers that were trained on ImageNet-21k come without a head.
+        assert copy.classes == (0 if name.endswith("@i21k-huggingface") else entry.classes)
+        folded = {"num_position_prefix_rows": 0} if "reg4" in name else {}
+        assert {**copy.changes, **folded} == dict(entry.changes)
+
+
+def test_facts_of_some_entries():
+    entry = get_entry("B/16@augreg-i21k-i1k-384")
+    assert entry.url == f"{BUCKET}{STEM}--imagenet2012-steps_20k-lr_0.03-res_384.npz"
+    assert (entry.classes, entry.label_space, entry.image_size, entry.top1) == (1000, "imagenet1k", 384, 85.49)
+    entry = get_entry("i21k", variant="R50+B/16")
+    assert entry.url == "https://storage.googleapis.com/vit_models/imagenet21k/R50+ViT-B_16.npz"
+    assert (entry.classes, entry.label_space, entry.changes) == (21843, "imagenet21k", {"representation_dim": 768})
+    entry = get_entry("So400m/14@siglip-384")
+    assert entry.changes == {"pooling": "map", "class_token": False, "crop_to_patches": True}
+    entry = get_entry("S/14@dinov2-reg4-original")
+    assert entry.url.endswith("/dinov2_vits14/dinov2_vits14_reg4_pretrain.pth")
+    assert (entry.family, entry.classes, entry.changes["num_register_tokens"]) == ("dinov2_registers", 0, 4)
+    assert get_entry("deit-distilled", variant="B/16").changes == {"distillation_token": True}
+
+
+def test_imagenet_is_an_alias():
+    for variant in ("Ti/16", "S/32", "S/16", "B/32", "B/16", "B/8", "L/16", "R+Ti/16", "R26+S/32", "R50+L/32"):
+        entry = get_entry("imagenet", variant=variant)
+        assert entry is get_entry(f"{variant}@imagenet") is ENTRIES[f"{variant}@augreg-i21k-i1k-224"]
+        assert entry.url.endswith("-res_224.npz")
+    with pytest.raises(
+        ValueError, match=r"'imagenet', which stands for .* 'S/14'. Its weights: S/14@dinov2, S/14@dino"
+    ):
+        get_entry("imagenet", variant="S/14")
+    with pytest.raises(ValueError, match="'imagenet' is not the name of published weights"):
+        get_entry("imagenet")
+
+
+@pytest.mark.parametrize(
+    ("stem", "variant", "classes", "image_size"),
+    [
+        (STEM, "B/16", 21843, 224),
+        (f"{STEM}--imagenet2012-steps_20k-lr_0.03-res_384", "B/16", 1000, 384),
+        (f"{STEM}--cifar100-steps_0k-lr_0.003-res_224", "B/16", 100, 224),
+        (f"{STEM}--kitti-steps_2k-lr_0.01-res_384", "B/16", 4, 384),
+        (f"{STEM}--oxford_iiit_pet-steps_0k-lr_0.003-res_384", "B/16", 37, 384),
+        (f"{STEM}--resisc45-steps_2k-lr_0.001-res_224", "B/16", 45, 224),
+        (f"{STEM}--unheard_of-steps_2k-lr_0.001-res_224", "B/16", None, 224),
+        ("R26_S_32-i21k_30-30ep-lr_0.001-aug_none-wd_0.03-do_0.1-sd_0.1", "R26+S/32", 21843, 224),
+        ("R_Ti_16-i1k-300ep-lr_0.001-aug_strong2-wd_0.1-do_0.0-sd_0.1", "R+Ti/16", 1000, 224),
+    ],
+)
+def test_any_augreg_file(stem, variant, classes, image_size):
+    entry = get_entry(stem)
+    assert entry.url == f"{BUCKET}{stem}.npz"
+    assert (entry.variant, entry.classes, entry.image_size) == (variant, classes, image_size)
+    assert entry.label_space == {1000: "imagenet1k", 21843: "imagenet21k"}.get(classes)
+    assert entry.format == entry.family == "google"
+    assert entry == get_entry(stem, variant=variant) == get_entry(entry.name)
+
+
+@pytest.mark.parametrize(
+    "stem",
+    [
+        f"{STEM}.npz",
+        f"../{STEM}",
+        STEM.replace("B_16", "H_14"),
+        STEM.replace("medium1", "light3"),
+        STEM.replace("0.001", "0x001"),
+        STEM.replace("do_0.0-", ""),
+        f"{STEM}--imagenet2012-steps_20k-lr_0.03-res_512",
+        f"{STEM}--imagenet2012-steps_20k-lr_0.3-res_384",
+        f"{STEM}--../x-steps_20k-lr_0.03-res_384",
+    ],
+)
+def test_files_that_augreg_does_not_have(stem):
+    with pytest.raises(ValueError, match="is not the name of published weights"):
+        get_entry(stem)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "message"),
+    [
+        ("B/16@diet", None, r"'B/16@diet' is not .* Did you mean 'B/16@deit' .*keras_vit\.list_weights\(\)"),
+        ("sam", "Ti/16", r"'Ti/16@sam' is not the name of published weights"),
+        ("deit", None, r"'deit' is not .* Did you mean '.*@deit'"),
+        ("S/16@deit", "B/16", r"'S/16@deit' are weights of S/16, not of B/16"),
+        (STEM, "S/16", "are weights of B/16, not of S/16"),
+        (f"L/16@{STEM}", None, "are weights of B/16, not of L/16"),
+    ],
+)
+def test_refused_names(name, variant, message):
+    with pytest.raises(ValueError, match=message):
+        get_entry(name, variant=variant)
+
+
+def test_list_weights():
+    names = list_weights()
+    assert names == sorted(ENTRIES)
+    assert list_weights("S/8") == ["S/8@dino", "S/8@dino-huggingface", "S/8@dino-original"]
+    with pytest.raises(ValueError, match="no weights for the variant 'b16'"):
+        list_weights("b16")
+    with pytest.raises(ValueError, match=r"variant 'S/15'\. Did you mean .*'S/16'.* Variants with weights: .*Ti/16"):
+        list_weights("S/15")
+
+
+def test_entries_cannot_be_changed():
+    entry = get_entry("B/16@i21k")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        entry.top1 = 99.0
+    with pytest.raises(TypeError):
+        entry.changes["representation_dim"] = 7
+    with pytest.raises(TypeError):
+        ENTRIES["B/16@mine"] = entry
+    assert len({entry, get_entry("B/16@i21k"), get_entry("B/32@i21k")}) == 2
+
+
+@pytest.mark.parametrize(
+    ("families", "mode"), [(("google", "siglip", "huggingface_vit"), "tf"), (("deit", "dino"), "torch")]
+)
+def test_normalisation_is_that_of_keras_applications(families, mode):
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 5, 7, 3)).astype("float32")
+    expected = keras.applications.imagenet_utils.preprocess_input(pixels.copy(), data_format="channels_last", mode=mode)
+    for family in families:
+        layer = keras_vit.Preprocessing(**protocol(family, 224), normalize=True)
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(layer(pixels)), expected, atol=1e-5)
+
+
+def test_protocol():
+    facts = protocol("google", 384)
+    assert (facts["resize"], facts["crop"], facts["interpolation"]) == ((384, 384), None, "bilinear")
+    assert protocol("google", [96, 64])["resize"] == (96, 64)
+    facts = protocol("deit", 224)
+    assert (facts["resize"], facts["crop"], facts["interpolation"]) == (256, (224, 224), "bicubic")
+    # facebookresearch/deit, datasets.py: int(input_size / eval_crop_ratio), and timm: floor(size / crop_pct).
+    assert protocol("deit", 384)["resize"] == int(256 / 224 * 384)
+    assert protocol("timm", 224)["resize"] == int(224 / 0.9)
+    assert protocol("deit3", 384)["resize"] == 384
+    facts = protocol("dinov2", (224, 448))
+    assert (facts["resize"], facts["crop"]) == ((256, 512), (224, 448))
+    with pytest.raises(ValueError, match=r"'vgg' is not a family of weights\. Accepted: google, big_vision"):
+        protocol("vgg", 224)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("image_size", [32, 37, 224, 518, (96, 64)])
+def test_protocol_leads_to_the_size_of_the_model(family, image_size):
+    facts = protocol(family, image_size)
+    size = image_size if isinstance(image_size, tuple) else (image_size, image_size)
+    resized = facts["resize"] if isinstance(facts["resize"], tuple) else (facts["resize"],) * 2
+    assert (facts["crop"] or resized) == size
+    assert all(side >= cut for side, cut in zip(resized, size, strict=True))
+
+
+def test_document_is_what_its_command_prints():
+    path = pathlib.Path(__file__).parents[2] / "docs" / "weights.md"
+    assert path.read_text() == document() + "\n"
+    assert all(f"`{name}`" in document() for name in ENTRIES)

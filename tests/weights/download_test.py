@@ -1,0 +1,260 @@
+import hashlib
+import resource
+import shutil
+import socket
+import time
+import types
+
+import numpy as np
+import pytest
+
+from keras_vit.weights import download as module
+from keras_vit.weights.download import download
+from tests.weights import file_server
+from tests.weights.file_server import chunked, file, status, without_ranges
+
+CONTENTS = b"PK" + np.random.default_rng(0).bytes(70_001)
+OTHER = b"PK" + np.random.default_rng(1).bytes(60_007)
+SHA256 = hashlib.sha256(CONTENTS).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(module, "PAUSES", (0, 0, 0))
+    monkeypatch.setenv("no_proxy", "*")
+
+
+@pytest.fixture
+def server():
+    with file_server.running() as running:
+        yield running
+
+
+def _download(server, folder, *answers, sha256=None, path="/some/vit.npz"):
+    """Downloads from a path that answers so, and returns what is in the file."""
+    server.answers[path] = list(answers)
+    download(server.address(path), folder / "vit.npz", sha256)
+    assert [entry.name for entry in folder.iterdir()] == ["vit.npz"]
+    return (folder / "vit.npz").read_bytes()
+
+
+def _fails(server, folder, *answers, error, match, sha256=None):
+    """Checks that a download fails, and returns the names of the files that it leaves."""
+    with pytest.raises(error, match=match) as caught:
+        _download(server, folder, *answers, sha256=sha256)
+    assert server.address("/") in str(caught.value) or str(folder) in str(caught.value)
+    names = {entry.name for entry in folder.iterdir()}
+    assert "vit.npz" not in names
+    return names
+
+
+@pytest.mark.parametrize("sha256", [None, SHA256, SHA256.upper()])
+@pytest.mark.parametrize("answer", [file(CONTENTS), file(CONTENTS, validator=None), chunked(CONTENTS)])
+def test_downloads(server, tmp_path, answer, sha256):
+    assert _download(server, tmp_path, answer, sha256=sha256) == CONTENTS
+    assert server.ranges() == [None]
+
+
+@pytest.mark.parametrize("validator", [("ETag", '"one"'), ("Last-Modified", "Thu, 22 Oct 2020 10:00:00 GMT")])
+def test_goes_on_where_a_connection_ended(server, tmp_path, validator):
+    truncated = file(CONTENTS, validator=validator, limit=30_011)
+    assert _download(server, tmp_path, truncated, truncated, file(CONTENTS, validator=validator)) == CONTENTS
+    assert server.ranges() == [None, "bytes=30011-", "bytes=60022-"]
+    assert [headers.get("If-Range") for _, headers in server.requests] == [None, validator[1], validator[1]]
+
+
+def test_goes_on_in_a_later_call(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "PAUSES", ())
+    left = _fails(server, tmp_path, file(CONTENTS, limit=30_011), error=ConnectionError, match="30011 of 70003 bytes")
+    assert left == {"vit.npz.partial", "vit.npz.partial.validator"}
+    assert _download(server, tmp_path, file(CONTENTS)) == CONTENTS
+    assert server.ranges() == [None, "bytes=30011-"]
+
+
+def test_starts_again_if_the_file_has_changed(server, tmp_path):
+    changed = file(OTHER, validator=("ETag", '"two"'))
+    assert _download(server, tmp_path, file(CONTENTS, limit=30_011), changed) == OTHER
+    assert server.ranges() == [None, "bytes=30011-"]
+
+
+@pytest.mark.parametrize("validator", [None, ("ETag", 'W/"weak"')])
+def test_joins_unmarked_parts_only_if_a_checksum_tells(server, tmp_path, validator):
+    truncated, whole = (file(CONTENTS, validator=validator, limit=limit) for limit in (30_011, None))
+    assert _download(server, tmp_path, truncated, whole) == CONTENTS
+    assert _download(server, tmp_path, truncated, whole, sha256=SHA256) == CONTENTS
+    assert server.ranges() == [None, None, None, "bytes=30011-"]
+
+
+def test_starts_again_if_ranges_are_ignored(server, tmp_path):
+    assert _download(server, tmp_path, without_ranges(CONTENTS, 30_011), without_ranges(CONTENTS)) == CONTENTS
+    assert server.ranges() == [None, "bytes=30011-"]
+
+
+@pytest.mark.parametrize("extent", ["bytes 30010-70002/70003", "bytes 0-70002/70003", "", "bytes */70003"])
+def test_refuses_another_part_than_it_asked_for(server, tmp_path, extent):
+    shifted = file(CONTENTS, Content_Range=extent)
+    assert _download(server, tmp_path, file(CONTENTS, limit=30_011), shifted, file(CONTENTS)) == CONTENTS
+    assert server.ranges() == [None, "bytes=30011-", None]
+
+
+def test_starts_again_if_it_has_more_than_the_server(server, tmp_path):
+    (tmp_path / "vit.npz.partial").write_bytes(CONTENTS + b"more")
+    (tmp_path / "vit.npz.partial.validator").write_text('"one"')
+    assert _download(server, tmp_path, file(CONTENTS)) == CONTENTS
+    assert server.ranges() == ["bytes=70007-", None]
+
+
+@pytest.mark.parametrize("answer", [without_ranges(CONTENTS, 30_011), chunked(CONTENTS, complete=False)])
+def test_gives_up_on_a_connection_that_always_breaks(server, tmp_path, answer):
+    _fails(server, tmp_path, answer, error=ConnectionError, match="connection (ended|broke)")
+    assert len(server.requests) == 4
+
+
+def test_tries_again_after_a_stall(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "STALL_SECONDS", 0.2)
+    stalled = file(CONTENTS, limit=30_011, before_end=file_server.until_left)
+    assert _download(server, tmp_path, file_server.until_left, stalled, file(CONTENTS)) == CONTENTS
+    assert server.ranges() == [None, None, "bytes=30011-"]
+
+
+def test_waits_longer_each_time_and_as_long_as_it_is_told(server, tmp_path, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(module, "PAUSES", (1, 2, 4))
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    busy = [status(503), status(429, Retry_After="3"), status(502, Retry_After="Thu, 22 Oct 2020 10:00:00 GMT")]
+    assert _download(server, tmp_path, *busy, file(CONTENTS)) == CONTENTS
+    assert pauses == [1, 3, 4]
+
+
+@pytest.mark.parametrize("code", [401, 403, 404, 410])
+def test_says_what_the_server_refused(server, tmp_path, code):
+    assert not _fails(
+        server, tmp_path, status(code), error=OSError, match=rf"/some/vit.npz: the server answered {code}"
+    )
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(("headers", "requests"), [({}, 4), ({"Retry_After": "3600"}, 1)])
+def test_gives_up_on_a_busy_server(server, tmp_path, headers, requests):
+    assert not _fails(server, tmp_path, status(503, **headers), error=OSError, match="answered 503")
+    assert len(server.requests) == requests
+
+
+def _refused_port(monkeypatch):
+    with socket.create_server(("localhost", 0)) as unused:
+        return f"http://localhost:{unused.getsockname()[1]}/vit.npz"
+
+
+def _unknown_name(monkeypatch):
+    def fail(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    return "https://weights.example/vit.npz"
+
+
+@pytest.mark.parametrize("make_unreachable", [_refused_port, _unknown_name])
+def test_says_at_once_where_a_file_can_be_put(tmp_path, monkeypatch, make_unreachable):
+    address, pauses = make_unreachable(monkeypatch), []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    with pytest.raises(ConnectionError, match="could not reach it") as caught:
+        download(address, tmp_path / "vit.npz")
+    assert address in str(caught.value)
+    assert f"put it at {tmp_path / 'vit.npz'}" in str(caught.value)
+    assert not pauses
+    assert not list(tmp_path.iterdir())
+
+
+def test_waits_for_a_server_that_it_lost(server, tmp_path, monkeypatch):
+    pauses = []
+
+    def lose(seconds):
+        pauses.append(seconds)
+        _unknown_name(monkeypatch)
+
+    monkeypatch.setattr(module, "PAUSES", (1, 2))
+    monkeypatch.setattr(time, "sleep", lose)
+    _fails(server, tmp_path, file(CONTENTS, limit=30_011), error=ConnectionError, match="could not reach it")
+    assert pauses == [1, 2]
+
+
+@pytest.mark.parametrize("answers", [[file(OTHER)], [file(OTHER, limit=30_011), file(CONTENTS)]])
+def test_deletes_what_has_another_checksum(server, tmp_path, answers):
+    assert not _fails(server, tmp_path, *answers, sha256=SHA256, error=ValueError, match=f"expected {SHA256}")
+    received = hashlib.sha256(OTHER if len(answers) == 1 else OTHER[:30_011] + CONTENTS[30_011:]).hexdigest()
+    _fails(server, tmp_path, *answers, sha256=SHA256, error=ValueError, match=f"SHA-256 is {received}")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        file(CONTENTS, Content_Type="text/html; charset=utf-8"),
+        file(b"\n <!DOCTYPE html><title>Sign in</title>"),
+        file(b"<?xml version='1.0'?><Error/>"),
+        file(b""),
+    ],
+)
+def test_refuses_a_web_page(server, tmp_path, answer):
+    assert not _fails(server, tmp_path, answer, error=ValueError, match="sent a web page or nothing, not weights")
+
+
+def test_a_page_instead_of_the_rest_leaves_the_part(server, tmp_path):
+    page = file(b"<html>Pay for the network", Content_Type="text/html", validator=None)
+    _fails(server, tmp_path, file(CONTENTS, limit=30_011), page, error=ValueError, match="web page")
+    assert _download(server, tmp_path, file(CONTENTS)) == CONTENTS
+    assert server.ranges()[-1] == "bytes=30011-"
+
+
+def test_accepts_safetensors_that_start_like_a_page(server, tmp_path):
+    contents = (256 + ord("<")).to_bytes(8, "little") + b'{"kernel":'.ljust(316) + CONTENTS
+    assert contents.startswith(b"<")
+    assert _download(server, tmp_path, file(contents)) == contents
+
+
+def test_follows_redirects_with_the_range(server, tmp_path):
+    server.answers["/moved.npz"] = [file(CONTENTS, limit=30_011), file(CONTENTS)]
+    assert _download(server, tmp_path, status(302, Location=server.address("/moved.npz"))) == CONTENTS
+    assert server.ranges() == [None, None, "bytes=30011-", "bytes=30011-"]
+
+
+@pytest.mark.parametrize(
+    "target", ["file:///etc/hostname", "ftp://localhost/vit.npz", "http://weights.example/vit.npz", "/some/vit.npz"]
+)
+def test_refuses_redirects(server, tmp_path, monkeypatch, target):
+    monkeypatch.setattr(socket, "getaddrinfo", _only_localhost(socket.getaddrinfo))
+    redirect = status(302, Location=target)
+    assert not _fails(server, tmp_path, redirect, error=OSError, match="(?i)the server answered 302.*redirect")
+
+
+def _only_localhost(getaddrinfo):
+    def checked(host, *arguments, **keywords):
+        assert host == "localhost"
+        return getaddrinfo(host, *arguments, **keywords)
+
+    return checked
+
+
+def test_says_when_there_is_too_little_room(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=70_002))
+    error = {"error": OSError, "match": "room for 70002 bytes, and 70003 are needed.*KERAS_VIT_CACHE"}
+    assert _fails(server, tmp_path, file(CONTENTS), **error) <= {"vit.npz.partial.validator"}
+
+
+def test_says_when_a_disk_is_full(server, tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_021, limits[1]))
+    try:
+        _fails(server, tmp_path, file(CONTENTS), error=OSError, match="cannot be written: .*KERAS_VIT_CACHE")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len(server.requests) == 1
+    assert _download(server, tmp_path, file(CONTENTS)) == CONTENTS
+
+
+def test_shows_large_downloads_only(server, tmp_path, capsys):
+    _download(server, tmp_path, file(b"PK" + bytes(999_997)))
+    assert capsys.readouterr().out == ""
+    _download(server, tmp_path, file(b"PK" + bytes(1_000_001)))
+    shown = capsys.readouterr().out
+    assert f"Downloading {server.address('/some/vit.npz')}" in shown
+    assert shown.count("1000003/1000003") == 1
