@@ -11,6 +11,7 @@ from keras_vit.models import __all__ as _model_names
 from keras_vit.preprocessing import Preprocessing, preprocess_input
 from keras_vit.weights.catalogue import list_weights
 from keras_vit.weights.loading import LoadReport, load_weights
+from keras_vit.weights.saving import save_weights
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,5 +29,6 @@ __all__ = [
     "load_weights",
     "preprocess_input",
     "profile",
+    "save_weights",
     *_model_names,
 ]

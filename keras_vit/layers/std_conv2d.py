@@ -55,7 +55,7 @@ class StdConv2D(keras.layers.Layer):
         )
 
     def call(self, maps):
-        kernel = ops.convert_to_tensor(self.kernel)
+        kernel = ops.cast(self.kernel, "float32")
         mean = ops.mean(kernel, axis=(0, 1, 2))
         kernel = (kernel - mean) / (ops.std(kernel, axis=(0, 1, 2)) + self.epsilon)
         kernel = ops.cast(kernel, self.compute_dtype)

@@ -233,3 +233,33 @@ def numerics(family):
         "layer_norm_epsilon": facts.layer_norm_epsilon,
         "position_interpolation": facts.position_interpolation,
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What a file that is written says besides the weights.
+
+    Args:
+        config: The architecture.
+        image_size: (height, width) in pixels.
+        channels: Of the images.
+        classes: Of the head, or `None` without one.
+        pixels: mean, std, resize, crop and interpolation, as in `keras_vit.Preprocessing`.
+    """
+
+    config: ViTConfig
+    image_size: tuple[int, int]
+    channels: int
+    classes: int | None
+    pixels: dict
+
+    def by_channel(self, name):
+        """Mean or std as a list of one number for each channel."""
+        value = self.pixels[name]
+        return list(value) if isinstance(value, (list, tuple)) else [value] * self.channels
+
+
+def refuse(owner, reasons):
+    """Raises a ValueError if a model has what a format cannot express: `reasons` are pairs (what, whether it has)."""
+    if found := [what for what, present in reasons if present]:
+        raise ValueError(f"{owner} cannot express {', '.join(found)}; the model was not saved. Choose another format.")

@@ -1,76 +1,15 @@
-"""Files of named arrays: .npz, .safetensors, HDF5 and PyTorch's .pth, read without trusting them.
+"""Files of named arrays: .npz, .safetensors, HDF5 and PyTorch's .pth, read without trusting them. Knows no models."""
 
-Nothing here knows of models. What a file is shows in its first bytes, never in its ending. Names, shapes and types come
-from the headers, which are checked against the file's size before anything of a declared size is allocated; an array is
-read when it is asked for, and then owns its values.
-"""
-
-import argparse
 import collections.abc
 import contextlib
-import dataclasses
-import functools
-import io
 import json
-import math
 import os
-import pickle
-import re
 import uuid
 import zipfile
 
 import numpy as np
 
-MAX_HEADER_BYTES = 100_000_000
-"""Of a safetensors file, as in the format's own library, and of a sharded one's index."""
-
-# What arrays may take in memory, for each byte of their file and besides. Weights hardly compress.
-_MAX_INFLATION, _FREE_BYTES = 100, 64 * 2**20
-_NPY_HEADER_BYTES = 10_012  # 10,000, numpy's own limit, and what stands before.
-_CHUNK_BYTES = 2**20
-_MAX_DIMENSIONS = 32
-_SAFETENSORS_DTYPES = {
-    **{"BOOL": "bool", "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64"},
-    **{"I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64", "C64": "complex64"},
-    **{"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"},
-    **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"},
-}
-_READABLE = {name for name in _SAFETENSORS_DTYPES.values() if not name.startswith(("complex", "float8"))}
-_ACCEPTED = "Accepted are .npz, .safetensors (also its index, .safetensors.index.json), HDF5 (.h5) and PyTorch's .pth."
-_ADVICE = "Download the file again, or ask its publisher for another format."
-
-# How files begin. torch.save writes a zip archive or, in its old format, first its magic number as a pickle.
-_SIGNATURES = (
-    (rb"PK\x03\x04", "zip"),
-    (rb"\x89HDF\r\n\x1a\n", "h5"),
-    (rb".{7}[\x00\x80-\xff]\{", "safetensors"),  # The length of a header, below 2^56 or negative, and the header.
-    (rb"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.", "pth"),
-    (rb"(\xef\xbb\xbf)?\s*\{", "index"),
-)
-_OTHERS = (
-    (
-        rb"(\xef\xbb\xbf)?\s*<",
-        "is a web page that was saved instead of the file: download the file that the page shows.",
-    ),
-    (rb"version https://git-lfs", "is a pointer of Git LFS, not the file: run `git lfs pull` where it was cloned."),
-    (rb"\x80[\x02-\x05]", "is a pickle, which may run any code when it is loaded: convert it where it was made."),
-    (rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|.{257}ustar", "is a compressed file or a tar archive: unpack it first."),
-    (rb"\x93NUMPY", "is a single array without a name (.npy)."),
-    (rb"PK\x05\x06", "is an empty zip archive."),
-    (rb"\s*\[", "is JSON."),
-    (rb"$", "is empty: download it again."),
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Stored:
-    """An array in a file: `num_bytes` is what `read()` takes; bfloat16 is read as uint16."""
-
-    name: str
-    shape: tuple
-    dtype: str
-    num_bytes: int
-    read: collections.abc.Callable
+from keras_vit.weights.containers import READABLE, SAFETENSORS_DTYPES, checked_name, naming, open_container
 
 
 class ArrayFile(collections.abc.Mapping):
@@ -86,6 +25,16 @@ class ArrayFile(collections.abc.Mapping):
         dtypes: {name: type as stored, such as `"float32"` or `"bfloat16"`}. Floating-point numbers of 16 to 64 bits,
             integers and booleans can be read.
         metadata: {name: text} of a safetensors file, otherwise empty.
+
+    Example:
+
+    >>> import tempfile, numpy as np
+    >>> from keras_vit.weights.files import open_arrays, write_safetensors
+    >>> path = f"{tempfile.mkdtemp()}/head.safetensors"
+    >>> write_safetensors(path, {"head/bias": np.zeros(3, "float32")}, {"format": "pt"})
+    >>> with open_arrays(path) as arrays:
+    ...     print("head/bias" in arrays, len(arrays), arrays.metadata)
+    True 1 {'format': 'pt'}
     """
 
     def __init__(self, path, container, stored, metadata, resources):
@@ -101,12 +50,12 @@ class ArrayFile(collections.abc.Mapping):
         dtype = self.dtypes[name]
         if not self._readers:
             raise ValueError(f"{self.path} is closed. Open it again with open_arrays.")
-        if dtype not in _READABLE:
+        if dtype not in READABLE:
             raise ValueError(
                 f"{self.path}: the array {name!r} is of type {dtype}, which is not read. Accepted are "
-                f"{', '.join(sorted(_READABLE))}. Convert it where the file was made."
+                f"{', '.join(sorted(READABLE))}. Convert it where the file was made."
             )
-        with _naming(f"{self.path}, array {name!r},"):
+        with naming(f"{self.path}, array {name!r},"):
             values = self._readers[name]()
         values = _float32_of_bfloat16(values) if dtype == "bfloat16" else values
         return values.astype(values.dtype.newbyteorder("="), copy=False)
@@ -162,11 +111,8 @@ def open_arrays(path):
     npz {'head/bias': (3,)} {'head/bias': 'float16'} [1. 2. 3.]
     """
     path = os.fspath(path)
-    container = _container(path)
-    with contextlib.ExitStack() as resources, _naming(path):
-        stored, metadata = _OPENERS[container](path, resources)
-        kind = "safetensors" if container == "index" else container
-        return ArrayFile(path, kind, stored, metadata, resources.pop_all())
+    with contextlib.ExitStack() as resources:
+        return ArrayFile(path, *open_container(path, resources), resources.pop_all())
 
 
 def write_npz(path, arrays):
@@ -178,8 +124,17 @@ def write_npz(path, arrays):
 
     Raises:
         ValueError: If a name or an array cannot be stored.
+
+    Example:
+
+    >>> import os, tempfile, numpy as np
+    >>> from keras_vit.weights.files import write_npz
+    >>> path = f"{tempfile.mkdtemp()}/head"
+    >>> write_npz(path, {"head/bias": np.zeros(3, "float32")})
+    >>> np.load(path)["head/bias"]
+    array([0., 0., 0.], dtype=float32)
     """
-    arrays = {_checked_name(name): np.asarray(array, order="C") for name, array in arrays.items()}
+    arrays = {checked_name(name): np.asarray(array, order="C") for name, array in arrays.items()}
     with _replacing(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             if array.dtype.hasobject:
@@ -199,12 +154,21 @@ def write_safetensors(path, arrays, metadata=None):
     Raises:
         TypeError: If `metadata` holds anything but text.
         ValueError: If a name or an array cannot be stored.
+
+    Example:
+
+    >>> import os, tempfile, numpy as np
+    >>> from keras_vit.weights.files import write_safetensors
+    >>> path = f"{tempfile.mkdtemp()}/head"
+    >>> write_safetensors(path, {"head/bias": np.zeros(3, "float32")}, {"format": "pt"})
+    >>> os.listdir(os.path.dirname(path))
+    ['head']
     """
     metadata = {} if metadata is None else dict(metadata)
     if not all(isinstance(text, str) for item in metadata.items() for text in item):
         raise TypeError(f"metadata must be a dictionary from text to text. Received: {metadata!r}")
-    arrays = {_checked_name(name): np.asarray(array, order="C") for name, array in arrays.items()}
-    codes = {dtype: code for code, dtype in _SAFETENSORS_DTYPES.items()}
+    arrays = {checked_name(name): np.asarray(array, order="C") for name, array in arrays.items()}
+    codes = {dtype: code for code, dtype in SAFETENSORS_DTYPES.items()}
     for name, array in arrays.items():
         if name == "__metadata__" or array.dtype.name not in codes:
             raise ValueError(
@@ -243,310 +207,8 @@ def _replacing(path):
         raise
 
 
-@contextlib.contextmanager
-def _naming(subject):
-    """Makes one kind of error of all that a damaged file may make its parsers raise."""
-    try:
-        yield
-    except (ImportError, FileNotFoundError, MemoryError):
-        raise
-    except Exception as error:
-        raise ValueError(f"{subject} cannot be read: {str(error) or repr(error)}. {_ADVICE}") from error
-
-
-def _container(path):
-    """What a file is, by how it begins."""
-    os.stat(path)  # Raises FileNotFoundError.
-    if not os.path.isfile(path):
-        raise ValueError(f"{path} is {'a folder' if os.path.isdir(path) else 'no file'}. {_ACCEPTED}")
-    with open(path, "rb") as file:
-        head = file.read(512)
-    for pattern, kind in _SIGNATURES:
-        if re.match(pattern, head, re.DOTALL):
-            return _zip_container(path) if kind == "zip" else kind
-    for pattern, problem in _OTHERS:
-        if re.match(pattern, head, re.DOTALL):
-            raise ValueError(f"{path} {problem} {_ACCEPTED}")
-    raise ValueError(f"{path} is of an unknown format; it begins with {head[:8]!r}. {_ACCEPTED} {_ADVICE}")
-
-
-def _zip_container(path):
-    with _naming(path), zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-    if any(re.fullmatch(r"[^/]+/data\.pkl", name) for name in names):
-        return "pth"
-    if any(name.endswith(".npy") for name in names):
-        return "npz"
-    if "model.weights.h5" in names:
-        raise ValueError(f"{path} is a .keras archive: load it with keras.saving.load_model. {_ACCEPTED}")
-    raise ValueError(f"{path} is a zip archive without arrays: unpack it first. {_ACCEPTED}")
-
-
-def _verified(path, arrays):
-    """{name: array} of the arrays of a file; refuses what is ambiguous, and what would grow out of proportion."""
-    stored = {}
-    for array in arrays:
-        if stored.setdefault(_checked_name(array.name), array) is not array:
-            raise ValueError(f"it holds two arrays named {array.name!r}")
-    total, limit = (
-        sum(array.num_bytes for array in stored.values()),
-        _MAX_INFLATION * os.path.getsize(path) + _FREE_BYTES,
-    )
-    if total > limit:
-        raise ValueError(f"its arrays declare {total:,} bytes, a file of this size may hold {limit:,}")
-    return stored
-
-
-def _checked_name(name):
-    """A name that is no path to elsewhere, for those who extract archives."""
-    if not isinstance(name, str) or not name or name[0] == "/" or "\\" in name or ".." in name.split("/"):
-        raise ValueError(f"the array's name {name!r} is refused: accepted is text without '..', '\\' or a leading '/'")
-    return name
-
-
-def _num_bytes(shape, itemsize):
-    if len(shape) > _MAX_DIMENSIONS or not all(type(size) is int and 0 <= size < 2**63 for size in shape):
-        raise ValueError(f"the shape {str(shape)[:200]} is impossible")
-    return math.prod(shape) * itemsize
-
-
 def _float32_of_bfloat16(values):
     """From the bits in uint16: bfloat16 is the upper half of a float32."""
     bits = values.astype(np.uint32)
     bits <<= 16
     return bits.view(np.float32)
-
-
-def _open_npz(path, resources):
-    archive = resources.enter_context(zipfile.ZipFile(path))
-    return _verified(path, [_npz_array(archive, member) for member in archive.infolist()]), {}
-
-
-def _npz_array(archive, member):
-    name = member.filename.removesuffix(".npy")
-    # Other compressions, which numpy never uses, are decompressed as a whole however little is read.
-    if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"its member {member.filename!r} is encrypted, or compressed in another way than numpy's")
-    if name == member.filename:
-        raise ValueError(f"its member {name!r} is no array (.npy)")
-    try:
-        with archive.open(member) as file:
-            shape, fortran_order, dtype, header_bytes = _npy_header(file)
-    except Exception as error:
-        raise ValueError(f"its member {member.filename!r} is damaged: {error!r}") from error
-    num_bytes = _num_bytes(shape, dtype.itemsize)
-    if dtype.hasobject:
-        num_bytes = 0  # Pickled, of any length, and never read.
-    elif header_bytes + num_bytes != member.file_size:
-        raise ValueError(
-            f"its member {member.filename!r} declares {num_bytes:,} bytes of values and has another number"
-        )
-    is_bfloat16 = dtype.kind == "V" and dtype.itemsize == 2 and dtype.fields is None  # As np.savez stores it.
-    stored_dtype = np.dtype("<u2") if is_bfloat16 else dtype
-    order = "F" if fortran_order else "C"
-    read = functools.partial(_read_npy, archive, member, header_bytes, shape, stored_dtype, order)
-    return _Stored(name, shape, "bfloat16" if is_bfloat16 else dtype.name, num_bytes, read)
-
-
-def _npy_header(file):
-    """Shape, whether in Fortran order, type, and length of the header; reads no more than a header may have."""
-    head = io.BytesIO(file.read(_NPY_HEADER_BYTES))
-    version = np.lib.format.read_magic(head)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in readers:
-        raise ValueError(f"version {version} of the .npy format is not read, only 1.0 and 2.0")
-    return *readers[version](head), head.tell()
-
-
-def _read_npy(archive, member, header_bytes, shape, dtype, order):
-    values = np.empty(math.prod(shape) * dtype.itemsize, np.uint8)
-    position = 0
-    with archive.open(member) as file:
-        file.read(header_bytes)
-        while chunk := file.read(_CHUNK_BYTES):  # To the end, where the checksum is compared.
-            values[position : position + len(chunk)] = np.frombuffer(chunk, np.uint8)
-            position += len(chunk)
-    if position < len(values):
-        raise ValueError("it is cut off")
-    return values.view(dtype).reshape(shape, order=order)
-
-
-def _open_safetensors(path, resources):
-    file = resources.enter_context(io.FileIO(path))
-    size = os.path.getsize(path)
-    length = int.from_bytes(file.read(8), "little")
-    if length > min(MAX_HEADER_BYTES, size - 8):
-        raise ValueError(
-            f"its header declares {length:,} bytes, of {size - 8:,} in the file and {MAX_HEADER_BYTES:,} allowed"
-        )
-    header = json.loads(str(file.read(length), "utf-8"), object_pairs_hook=_without_duplicates)
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
-        raise ValueError("its __metadata__ is no dictionary of text")
-    sections = {name: _safetensors_section(name, entry) for name, entry in header.items()}
-    end = 0
-    for name, (_, _, offsets) in sorted(sections.items(), key=lambda item: item[1][2]):
-        if offsets[0] != end:
-            raise ValueError(f"the values of {name!r} overlap with others, or leave a gap before them")
-        end = offsets[1]
-    if 8 + length + end != size:
-        raise ValueError(f"its arrays take {end:,} bytes, {size - 8 - length:,} are there")
-    arrays = []
-    for name, (dtype, shape, (begin, end)) in sections.items():
-        read = functools.partial(_read_section, file, 8 + length + begin, shape, dtype)
-        arrays.append(_Stored(name, shape, dtype, end - begin, read))
-    return _verified(path, arrays), metadata
-
-
-def _without_duplicates(pairs):
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("its header holds a name twice")
-    return found
-
-
-def _safetensors_section(name, entry):
-    """Type, shape, and (begin, end) of the values."""
-    match entry:
-        case {"dtype": str(code), "shape": [*shape], "data_offsets": [int(begin), int(end)]} if (
-            code in _SAFETENSORS_DTYPES
-        ):
-            dtype = _SAFETENSORS_DTYPES[code]
-            bits = re.search(r"\d+", code)
-            itemsize = int(bits.group()) // 8 if bits else 1
-            if begin >= 0 and _num_bytes(shape, itemsize) == end - begin:
-                return dtype, tuple(shape), (begin, end)
-    raise ValueError(f"its header contradicts itself, or has an unknown type, in {name!r}: {str(entry)[:200]}")
-
-
-def _read_section(file, position, shape, dtype):
-    file.seek(position)
-    stored = np.dtype("uint16" if dtype == "bfloat16" else dtype).newbyteorder("<")
-    return np.fromfile(file, stored, math.prod(shape)).reshape(shape)
-
-
-def _open_index(path, resources):
-    """The shards of a Hugging Face checkpoint: `weight_map` says which array lies in which file."""
-    if os.path.getsize(path) > MAX_HEADER_BYTES:
-        raise ValueError(f"it is JSON of more than {MAX_HEADER_BYTES:,} bytes")
-    with open(path, "rb") as file:
-        index = json.loads(file.read(), object_pairs_hook=_without_duplicates)
-    shard_of = index.get("weight_map")
-    if not isinstance(shard_of, dict) or not all(isinstance(shard, str) for shard in shard_of.values()):
-        raise ValueError("it is JSON, but without the weight_map of a safetensors index")
-    found, metadata = {}, {}
-    for shard in dict.fromkeys(shard_of.values()):
-        if not re.fullmatch(r"[\w-][\w.-]*", shard):
-            raise ValueError(f"its shard {shard!r} is no plain file name in the same folder")
-        shard_path = os.path.join(os.path.dirname(path), shard)
-        if _container(shard_path) != "safetensors":
-            raise ValueError(f"its shard {shard!r} is no safetensors file")
-        found[shard], shard_metadata = _open_safetensors(shard_path, resources)
-        metadata |= shard_metadata
-    missing = [name for name, shard in shard_of.items() if name not in found[shard]]
-    if missing:
-        raise ValueError(f"its shards lack {len(missing)} arrays, the first {missing[0]!r}")
-    return {name: found[shard][name] for name, shard in shard_of.items()}, metadata
-
-
-def _open_h5(path, resources):
-    import h5py
-
-    file = resources.enter_context(h5py.File(path, "r"))
-    return _verified(path, _h5_arrays(file, "", set())), {}
-
-
-def _h5_arrays(group, prefix, seen):
-    import h5py
-
-    address = h5py.h5o.get_info(group.id).addr
-    if address in seen:
-        raise ValueError(f"its group {prefix!r} is linked to twice")
-    seen.add(address)
-    for key in group:
-        name = f"{prefix}{key}"
-        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            raise ValueError(f"{name!r} is a link to elsewhere, which is not followed")
-        item = group[key]
-        if isinstance(item, h5py.Group):
-            yield from _h5_arrays(item, f"{name}/", seen)
-        elif isinstance(item, h5py.Dataset):
-            yield _h5_array(name, item)
-
-
-def _h5_array(name, dataset):
-    if dataset.is_virtual or dataset.external or dataset.shape is None:
-        raise ValueError(f"the values of {name!r} are not in the file")
-    # A chunk is unpacked as a whole, and may be larger than the array.
-    num_bytes = max(math.prod(dataset.shape), math.prod(dataset.chunks or ())) * dataset.dtype.itemsize
-    return _Stored(name, dataset.shape, dataset.dtype.name, num_bytes, lambda: np.asarray(dataset[()]))
-
-
-def _open_pth(path, resources):
-    torch = _torch()
-    with open(path, "rb") as file:
-        is_zip = file.read(2) == b"PK"
-    if is_zip:
-        with zipfile.ZipFile(path) as archive:
-            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
-                raise ValueError("its members are compressed, which torch.save never does")
-    try:
-        with torch.serialization.safe_globals([argparse.Namespace]):  # The command line, in MAE's and DeiT's files.
-            loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        which = f" ({found.group(1)})" if found else ""
-        raise ValueError(f"torch refuses it: it is damaged, or holds objects{which} that could run any code") from error
-    if not isinstance(loaded, dict):
-        raise ValueError(f"it holds a {type(loaded).__name__}, not a dictionary of tensors")
-    tensors = _tensors(loaded, "", set())
-    return _verified(path, [_torch_array(name, tensor) for name, tensor in tensors]), {}
-
-
-def _torch():
-    try:
-        import torch
-
-        # Before 2.6, weights_only=True could be made to run code (CVE-2025-32434).
-        if torch.__version__ >= (2, 6):
-            return torch
-    except ImportError:
-        pass
-    raise ImportError(
-        "PyTorch's files need torch 2.6 or newer: install it, or convert the file to .safetensors with it."
-    )
-
-
-def _tensors(tree, prefix, seen):
-    """(name, tensor) of nested dictionaries; one that occurs again, perhaps in itself, is listed once."""
-    import torch
-
-    seen.add(id(tree))
-    for key, value in tree.items():
-        if isinstance(value, torch.Tensor):
-            yield f"{prefix}{key}", value
-        elif isinstance(value, dict) and id(value) not in seen:
-            yield from _tensors(value, f"{prefix}{key}/", seen)
-
-
-def _torch_array(name, tensor):
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    read = functools.partial(_read_tensor, tensor.detach(), dtype)
-    return _Stored(name, tuple(tensor.shape), dtype, tensor.numel() * tensor.element_size(), read)
-
-
-def _read_tensor(tensor, dtype):
-    import torch
-
-    if dtype == "bfloat16":  # Unknown to NumPy.
-        return tensor.view(torch.int16).numpy().view(np.uint16)
-    return np.array(tensor.numpy(), order="C")
-
-
-_OPENERS = {
-    "npz": _open_npz,
-    "safetensors": _open_safetensors,
-    "index": _open_index,
-    "h5": _open_h5,
-    "pth": _open_pth,
-}

@@ -8,7 +8,7 @@ import re
 
 from keras_vit.config import StemConfig, ViTConfig
 from keras_vit.weights.catalogue import protocol
-from keras_vit.weights.checkpoint import Checkpoint, Renamed, count_blocks, image_size_of, numerics, resolve_positions
+from keras_vit.weights.checkpoint import Checkpoint, Renamed, count_blocks, image_size_of, numerics, refuse, resolve_positions
 from keras_vit.weights.names import Names, Rule, block_rules
 
 _BLOCK = "Transformer/encoderblock_{i}/"
@@ -195,17 +195,22 @@ def _positions(shapes, config, hints):
     return config.replace(num_position_prefix_rows=prefix_rows), grid_size
 
 
-def write(weights, config):
-    """{name in the file: array} of {canonical path: array}: the layout that the owners' code reads.
+def write(weights, facts):
+    """The arrays of a file that the owners' code reads: {name: array}.
 
-    vision_transformer's, unless only big_vision's can say what the model is.
+    In vision_transformer's layout, unless only big_vision's can say what the model is.
+
+    Args:
+        weights: {canonical path: array}
+        facts: `Facts`
 
     Raises:
         ValueError: If neither can; the message says what they cannot express.
     """
+    config = facts.config
     _refuse(config)
     arrays = NAMES.encode(weights, config.num_heads)
-    if config.stem is not None or _is_vision_transformer(config):
+    if _is_vision_transformer(config):
         arrays = {_pre_linen(name): array for name, array in arrays.items()}
     elif "Transformer/posembed_input/pos_embedding" in arrays:
         table = arrays.pop("Transformer/posembed_input/pos_embedding")
@@ -225,15 +230,15 @@ def _pre_linen(name):
 
 
 def _is_vision_transformer(config):
-    pooling = {"token": True, "avg": False}.get(config.pooling)
     return (
         config.position_embedding == "learned_1d"
-        and config.has_class_token == pooling
+        and config.pooling != "map"
         and config.position_prefix_rows == config.num_class_tokens
     )
 
 
 def _refuse(config):
+    is_theirs = _is_vision_transformer(config)
     reasons = [
         ("a GELU other than the tanh approximation", config.mlp != "gelu_tanh"),
         ("a LayerNorm epsilon other than 1e-6", config.layer_norm_epsilon != 1e-6),
@@ -244,11 +249,8 @@ def _refuse(config):
         ("a LayerNorm before the first block", config.pre_norm),
         ("a LayerNorm behind the pooling", config.norm_placement == "after_pooling"),
         ("a model without positions", config.position_embedding == "none"),
-        ("a hybrid that is not pooled as vision_transformer does", config.stem and not _is_vision_transformer(config)),
-        (
-            "position rows of the class token in a model that is pooled otherwise",
-            not _is_vision_transformer(config) and config.position_prefix_rows > 0,
-        ),
+        ("a class token that is not pooled", config.has_class_token != (config.pooling in ("token", None))),
+        ("a hybrid with positions or pooling of big_vision", config.stem is not None and not is_theirs),
+        ("a position row of the class token without its pooling", not is_theirs and config.position_prefix_rows > 0),
     ]
-    if missing := [what for what, present in reasons if present]:
-        raise ValueError(f"Google's code cannot express {', '.join(missing)}; save in another format.")
+    refuse("Google's code", reasons)

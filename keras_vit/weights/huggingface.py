@@ -15,6 +15,7 @@ from keras_vit.weights.checkpoint import (
     count_blocks,
     image_size_of,
     pair,
+    refuse,
     resolve_num_heads,
     resolve_positions,
 )
@@ -229,3 +230,136 @@ def _pixels(processor, image_size):
         "crop": crop and (crop["height"], crop["width"]),
         "interpolation": "bicubic" if processor.get("resample") == 3 else "bilinear",  # PIL's numbers.
     }
+
+
+_ARCHITECTURES = {
+    "vit": ("vit", "ViTModel", "ViTForImageClassification"),
+    "deit": ("deit", "DeiTModel", "DeiTForImageClassificationWithTeacher"),
+    "dinov2": ("dinov2", "Dinov2Model", None),
+    "dinov2_with_registers": ("dinov2_with_registers", "Dinov2WithRegistersModel", None),
+    "siglip": ("siglip_vision_model", "SiglipVisionModel", None),
+    "clip": ("clip_vision_model", "CLIPVisionModel", None),
+}
+
+
+def write(weights, facts):
+    """The files of a folder that transformers' `from_pretrained` reads.
+
+    Args:
+        weights: {canonical path: array}
+        facts: `Facts`
+
+    Returns:
+        {file name: {name: array}, or the contents of a JSON file}
+
+    Raises:
+        ValueError: If transformers has no model of this kind; the message says what it cannot express.
+    """
+    config = facts.config
+    kind = _kind_of(config)
+    _refuse(config, facts, kind)
+    model_type, bare, classifier = _ARCHITECTURES[kind]
+    names = TABLES["dinov2" if kind.startswith("dinov2") else kind].encode(weights, config.num_heads)
+    if kind == "clip":
+        names = {f"vision_model.{name}": array for name, array in names.items()}
+    elif facts.classes is not None:
+        heads = ("classifier.", "cls_classifier.", "distillation_classifier.")
+        names = {name if name.startswith(heads) else f"{kind}.{name}": array for name, array in names.items()}
+    return {
+        "model.safetensors": names,
+        "config.json": {
+            "architectures": [bare if facts.classes is None else classifier],
+            "model_type": model_type,
+            **_settings(config, facts, kind),
+        },
+        "preprocessor_config.json": _processor(facts),
+    }
+
+
+def _kind_of(config):
+    if config.pre_norm:
+        return "clip"
+    if config.pooling == "map":
+        return "siglip"
+    if config.layer_scale is not None:
+        return "dinov2_with_registers" if config.num_register_tokens else "dinov2"
+    return "deit" if config.distillation_token else "vit"
+
+
+def _settings(config, facts, kind):
+    height, width = facts.image_size
+    names = {"gelu_exact": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu"}
+    settings = {
+        "hidden_size": config.hidden_dim,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "hidden_act": names.get(config.mlp, "gelu"),
+        "layer_norm_eps": config.layer_norm_epsilon,
+        "image_size": height if height == width else [height, width],
+        "patch_size": config.patch_size,
+        "num_channels": facts.channels,
+    }
+    if kind.startswith("dinov2"):
+        swiglu = config.mlp == "swiglu"
+        settings["mlp_ratio"] = _mlp_ratio(config) if swiglu else config.mlp_dim // config.hidden_dim
+        settings["use_swiglu_ffn"] = swiglu
+        settings["layerscale_value"] = config.layer_scale
+        if config.num_register_tokens:
+            settings["num_register_tokens"] = config.num_register_tokens
+    else:
+        settings["intermediate_size"] = config.mlp_dim
+    if facts.classes is not None:
+        settings["id2label"] = {str(index): f"LABEL_{index}" for index in range(facts.classes)}
+        settings["label2id"] = {f"LABEL_{index}": index for index in range(facts.classes)}
+    return settings
+
+
+def _mlp_ratio(config):
+    """The ratio of which transformers' SwiGLU makes `mlp_dim`: two thirds of it, rounded up to a multiple of 8."""
+    for ratio in range(1, 17):
+        if (int(config.hidden_dim * ratio * 2 / 3) + 7) // 8 * 8 == config.mlp_dim:
+            return ratio
+    return None
+
+
+def _processor(facts):
+    resize, crop = facts.pixels["resize"], facts.pixels["crop"]
+    size = {"shortest_edge": resize} if isinstance(resize, int) else {"height": resize[0], "width": resize[1]}
+    processor = {
+        "image_processor_type": "ViTImageProcessor" if crop is None else "BitImageProcessor",
+        "do_resize": True,
+        "size": size,
+        "resample": 3 if facts.pixels["interpolation"] == "bicubic" else 2,
+        "do_center_crop": crop is not None,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": facts.by_channel("mean"),
+        "image_std": facts.by_channel("std"),
+    }
+    return processor if crop is None else {**processor, "crop_size": {"height": crop[0], "width": crop[1]}}
+
+
+def _refuse(config, facts, kind):
+    dinov2 = kind.startswith("dinov2")
+    ratio = _mlp_ratio(config) if config.mlp == "swiglu" else config.mlp_dim % config.hidden_dim == 0
+    refuse(
+        "transformers 5",
+        [
+            ("a hybrid stem", config.stem is not None),
+            ("average pooling", config.pooling == "avg"),
+            ("a model without a class token", kind != "siglip" and not config.has_class_token),
+            ("a class token beside attention pooling", kind == "siglip" and config.has_class_token),
+            ("positions other than a learned table", config.position_embedding != "learned_1d"),
+            ("positions of the patches only", config.position_prefix_rows != config.num_class_tokens),
+            ("normalised queries and keys", config.qk_norm),
+            ("a LayerNorm behind the pooling", config.norm_placement == "after_pooling"),
+            ("a pre_logits layer with a classifier", config.representation_dim is not None and facts.classes is not None),
+            ("LayerScale in this kind of model", not dinov2 and config.layer_scale is not None),
+            ("register tokens in this kind of model", not dinov2 and config.num_register_tokens > 0),
+            ("SwiGLU in this kind of model", not dinov2 and config.mlp == "swiglu"),
+            ("this width of the MLP", dinov2 and not ratio),
+            ("this classifier", facts.classes is not None and _ARCHITECTURES[kind][2] is None),
+            ("a distillation token without its classifier", kind == "deit" and facts.classes is None),
+        ],
+    )

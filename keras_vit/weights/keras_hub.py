@@ -6,8 +6,10 @@ Keras names the layers in a file by their classes, in snake case, and numbers th
 
 import re
 
+import keras
+
 from keras_vit.config import ViTConfig
-from keras_vit.weights.checkpoint import Checkpoint, Renamed
+from keras_vit.weights.checkpoint import Checkpoint, Renamed, refuse
 from keras_vit.weights.names import Names, Rule, block_rules
 
 _EMBEDDING = "vi_t_patching_and_embedding"
@@ -98,8 +100,7 @@ def describe(file, hints):
 
 def _renamed(file, task):
     names = {}
-    head = ["pre_logits", "predictions"] if task.get("intermediate_dim") else ["predictions"]
-    heads = dict(zip(["dense/", "dense_1/"], head, strict=False))
+    heads = dict(zip(("dense/", "dense_1/"), _heads(task.get("intermediate_dim")), strict=False))
     for old in file:
         if old.startswith("optimizer/"):
             continue
@@ -139,3 +140,110 @@ def _pixels(converter, image_size):
         "crop": None,
         "interpolation": settings.get("interpolation", "bilinear"),
     }
+
+
+def write(weights, facts):
+    """The files of a folder that KerasHub's `from_preset` reads.
+
+    Args:
+        weights: {canonical path: array}
+        facts: `Facts`
+
+    Returns:
+        {file name: {name: array}, or the contents of a JSON file}
+
+    Raises:
+        ValueError: If KerasHub cannot express the model; the message says what.
+    """
+    _refuse(facts.config)
+    arrays = NAMES.encode(weights, facts.config.num_heads)
+    arrays = {name.replace("vi_t_encoder_block_0/", "vi_t_encoder_block/"): array for name, array in arrays.items()}
+    heads = dict(zip(_heads(facts.config.representation_dim), ("dense", "dense_1"), strict=False))
+    backbone, preprocessor = _backbone(facts), _preprocessor(facts)
+    is_head = {name: name.split("/")[0] in heads for name in arrays}
+    files = {
+        "config.json": backbone,
+        "preprocessor.json": preprocessor,
+        "image_converter.json": preprocessor["config"]["image_converter"],
+        "metadata.json": {"keras_version": keras.__version__, "tasks": ["ImageClassifier"] if facts.classes else []},
+        "model.weights.h5": {f"layers/{name}": array for name, array in arrays.items() if not is_head[name]},
+    }
+    if facts.classes is None:
+        return files
+    task = {
+        "backbone": backbone,
+        "preprocessor": preprocessor,
+        "num_classes": facts.classes,
+        "pooling": "token" if facts.config.pooling == "token" else "gap",
+        "intermediate_dim": facts.config.representation_dim,
+    }
+    head = {}
+    for name in filter(is_head.get, arrays):
+        layer, rest = name.split("/", 1)
+        head[f"layers/{heads[layer]}/{rest}"] = arrays[name]
+    return files | {"task.json": _serialized("ViTImageClassifier", task), "task.weights.h5": head}
+
+
+def _heads(representation_dim):
+    """Our names of the head's dense layers, in the order in which KerasHub makes them."""
+    return ("predictions",) if representation_dim is None else ("pre_logits", "predictions")
+
+
+def _serialized(class_name, config):
+    module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", class_name).lower()  # ViTBackbone is in vit_backbone.
+    return {
+        "module": f"keras_hub.src.models.vit.{module}",
+        "class_name": class_name,
+        "config": config,
+        "registered_name": f"keras_hub>{class_name}",
+    }
+
+
+def _backbone(facts):
+    config = facts.config
+    settings = {
+        "image_shape": [*facts.image_size, facts.channels],
+        "patch_size": list(config.patch_shape),
+        "num_layers": config.num_layers,
+        "num_heads": config.num_heads,
+        "hidden_dim": config.hidden_dim,
+        "mlp_dim": config.mlp_dim,
+        "layer_norm_epsilon": config.layer_norm_epsilon,
+        "use_class_token": config.has_class_token,
+    }
+    return _serialized("ViTBackbone", settings)
+
+
+def _preprocessor(facts):
+    scale = [1 / (255 * std) for std in facts.by_channel("std")]
+    offset = [-mean / std for mean, std in zip(facts.by_channel("mean"), facts.by_channel("std"), strict=True)]
+    converter = {
+        "image_size": list(facts.image_size),
+        "scale": scale,
+        "offset": offset,
+        "interpolation": facts.pixels["interpolation"],
+        "antialias": True,
+        "crop_to_aspect_ratio": facts.pixels["crop"] is not None,
+    }
+    converter = _serialized("ViTImageConverter", converter)
+    return _serialized("ViTImageClassifierPreprocessor", {"image_converter": converter})
+
+
+def _refuse(config):
+    refuse(
+        "KerasHub's ViT",
+        [
+            ("a hybrid stem", config.stem is not None),
+            ("a GELU other than the exact one", config.mlp != "gelu_exact"),
+            ("a distillation token", config.distillation_token),
+            ("register tokens", config.num_register_tokens > 0),
+            ("attention pooling", config.pooling == "map"),
+            ("average pooling beside a class token", config.pooling == "avg" and config.has_class_token),
+            ("LayerScale", config.layer_scale is not None),
+            ("normalised queries and keys", config.qk_norm),
+            ("a LayerNorm before the first block", config.pre_norm),
+            ("a LayerNorm behind the pooling", config.norm_placement == "after_pooling"),
+            ("positions other than a learned table", config.position_embedding != "learned_1d"),
+            ("positions of the patches only", config.position_prefix_rows != config.num_class_tokens),
+        ],
+    )

@@ -67,7 +67,7 @@ def load_weights(model, source, head="keep"):
     if head not in ("keep", "reset"):
         raise ValueError(f"head must be 'keep' or 'reset'. Received: {head!r}")
     variables = canonical_variables(model)
-    target = _target(model, variables)
+    target = target_of(model, variables)
     checkpoint = open_checkpoint(
         source, model_num_heads=target.config.num_heads, model_image_size=target.image_size
     )
@@ -95,7 +95,7 @@ def load_weights(model, source, head="keep"):
     return report
 
 
-def _target(model, variables):
+def target_of(model, variables):
     architecture = preprocessing_layer(model).architecture
     if architecture is None:
         raise ValueError(f"The model {model.name!r} does not say what it is made of. Build it with keras_vit.ViT.")

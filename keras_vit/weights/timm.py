@@ -13,6 +13,7 @@ from keras_vit.weights.checkpoint import (
     count_blocks,
     image_size_of,
     pair,
+    refuse,
     resolve_num_heads,
     resolve_positions,
 )
@@ -183,7 +184,7 @@ def _config(shapes, hints):
         qk_norm="blocks.0.attn.q_norm.weight" in shapes,
         pre_norm="norm_pre.weight" in shapes,
         mlp=_mlp(shapes, hints.config, mlp_dim),
-        layer_norm_epsilon=1e-5 if "norm_pre.weight" in shapes else 1e-6,
+        layer_norm_epsilon=hints.config.get("layer_norm_eps") or (1e-5 if "norm_pre.weight" in shapes else 1e-6),
     )
 
 
@@ -193,7 +194,7 @@ def _stem(shapes):
     pattern = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.conv1\.weight")
     units = [int(match[1]) for name in shapes if (match := pattern.fullmatch(name))]
     depths = tuple(units.count(stage) for stage in range(max(units, default=-1) + 1))
-    return StemConfig(depths, shapes["patch_embed.backbone.stem.conv.weight"][0], group_norm_epsilon=1e-5)
+    return StemConfig(depths, shapes["patch_embed.backbone.stem.conv.weight"][0], 1e-5, 1e-8)
 
 
 def _pooling(shapes, config):
@@ -229,3 +230,125 @@ def _pixels(settings, image_size):
         "interpolation": settings.get("interpolation") if settings.get("interpolation") == "bilinear" else "bicubic",
         "label_space": "imagenet1k" if settings.get("num_classes") == 1000 else None,
     }
+
+
+# Architectures that run with what their arguments cannot say.
+_HYBRIDS = {
+    (): "vit_tiny_r_s16_p8_224",
+    (2, 2, 2, 2): "vit_small_r26_s32_224",
+    (3, 4, 9): "vit_base_r50_s16_224",
+    (3, 4, 6, 3): "vit_large_r50_s32_224",
+}
+_PLAIN, _CLIP, _SWIGLU = "vit_base_patch16_224", "vit_base_patch16_clip_224", "vit_giant_patch14_dinov2"
+_DISTILLED = "deit_base_distilled_patch16_224"
+
+
+def write(weights, facts):
+    """The files of a folder that `timm.create_model("local-dir:<folder>", pretrained=True)` reads.
+
+    Args:
+        weights: {canonical path: array}
+        facts: `Facts`
+
+    Returns:
+        {file name: {name: array}, or the contents of a JSON file}
+
+    Raises:
+        ValueError: If timm cannot express the model; the message says what.
+    """
+    config = facts.config
+    _refuse(config)
+    if config.num_register_tokens and config.position_prefix_rows:
+        weights, config = _folded(weights), config.replace(num_position_prefix_rows=0)
+    return {
+        "model.safetensors": NAMES.encode(weights, config.num_heads),
+        "config.json": {
+            "architecture": _architecture(config),
+            "num_classes": facts.classes or 0,
+            "num_features": config.hidden_dim,
+            "global_pool": config.pooling or "",
+            "layer_norm_eps": config.layer_norm_epsilon,
+            "model_args": _model_args(config, facts),
+            "pretrained_cfg": _pretrained_cfg(facts),
+        },
+    }
+
+
+def _folded(weights):
+    """The class token with its position row added, the way timm stores DINOv2: with registers it has no row for it."""
+    path = "position_embedding/embedding"
+    table = weights[path]
+    return {**weights, "class_token/token": weights["class_token/token"] + table[0], path: table[1:]}
+
+
+def _architecture(config):
+    if config.stem is not None:
+        return _HYBRIDS[config.stem.stage_depths]
+    if config.distillation_token:
+        return _DISTILLED
+    if config.mlp == "swiglu":
+        return _SWIGLU
+    return _CLIP if config.layer_norm_epsilon == 1e-5 else _PLAIN
+
+
+def _model_args(config, facts):
+    width = 2 * config.mlp_dim if config.mlp == "swiglu" else config.mlp_dim
+    arguments = {
+        "img_size": list(facts.image_size),
+        "patch_size": config.patch_size,
+        "embed_dim": config.hidden_dim,
+        "depth": config.num_layers,
+        "num_heads": config.num_heads,
+        "mlp_ratio": (width + 0.5) / config.hidden_dim,  # timm cuts width = embed_dim * mlp_ratio to an integer.
+        "qk_norm": config.qk_norm,
+        "init_values": config.layer_scale,
+    }
+    if config.mlp != "swiglu":
+        names = {ours: theirs for theirs, ours in _MLP_BY_ACTIVATION.items()}
+        arguments["act_layer"] = names[config.mlp]
+    if config.distillation_token:
+        return arguments
+    return {
+        **arguments,
+        "global_pool": config.pooling or "",
+        "class_token": config.has_class_token,
+        "no_embed_class": config.has_class_token and config.position_prefix_rows == 0,
+        "reg_tokens": config.num_register_tokens,
+        "pos_embed": "none" if config.position_embedding == "none" else "learn",
+        "pre_norm": config.pre_norm,
+        "fc_norm": config.norm_placement == "after_pooling",
+    }
+
+
+def _pretrained_cfg(facts):
+    height, width = facts.image_size
+    resize, crop = facts.pixels["resize"], facts.pixels["crop"]
+    return {
+        "num_classes": facts.classes or 0,
+        "input_size": [facts.channels, height, width],
+        "fixed_input_size": True,
+        "interpolation": facts.pixels["interpolation"],
+        "crop_pct": height / resize if isinstance(resize, int) else 1.0,
+        "crop_mode": "squash" if crop is None else "center",
+        "mean": facts.by_channel("mean"),
+        "std": facts.by_channel("std"),
+        "first_conv": "patch_embed.proj" if facts.config.stem is None else "patch_embed.backbone.stem.conv",
+        "classifier": ["head", "head_dist"] if facts.config.distillation_token else "head",
+    }
+
+
+def _refuse(config):
+    stem = config.stem
+    special = (stem is not None, config.distillation_token, config.mlp == "swiglu", config.layer_norm_epsilon == 1e-5)
+    prefix_rows = (config.num_class_tokens,) if config.distillation_token else (0, config.num_class_tokens)
+    refuse(
+        "timm",
+        [
+            ("a pre_logits layer", config.representation_dim is not None),
+            ("sine-cosine positions", config.position_embedding == "sincos_2d"),
+            (f"a LayerNorm epsilon of {config.layer_norm_epsilon} (1e-6 or 1e-5)", config.layer_norm_epsilon not in (1e-6, 1e-5)),
+            ("this stem", stem is not None and (stem.stage_depths not in _HYBRIDS or stem.width != 64)),
+            (f"{config.position_prefix_rows} position rows of prefix tokens", config.position_prefix_rows not in prefix_rows),
+            ("this combination of stem, distillation token, SwiGLU and epsilon", sum(special) > 1),
+        ],
+    )

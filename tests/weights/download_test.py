@@ -19,9 +19,13 @@ SHA256 = hashlib.sha256(CONTENTS).hexdigest()
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(module, "PAUSES", (0, 0, 0))
+def pauses(monkeypatch):
+    """The seconds of each pause, none of which takes place."""
+    made = []
+    monkeypatch.setattr(module, "PAUSES", (1, 2, 4))
+    monkeypatch.setattr(time, "sleep", made.append)
     monkeypatch.setenv("no_proxy", "*")
+    return made
 
 
 @pytest.fixture
@@ -117,10 +121,7 @@ def test_tries_again_after_a_stall(server, tmp_path, monkeypatch):
     assert server.ranges() == [None, None, "bytes=30011-"]
 
 
-def test_waits_longer_each_time_and_as_long_as_it_is_told(server, tmp_path, monkeypatch):
-    pauses = []
-    monkeypatch.setattr(module, "PAUSES", (1, 2, 4))
-    monkeypatch.setattr(time, "sleep", pauses.append)
+def test_waits_longer_each_time_and_as_long_as_it_is_told(server, tmp_path, pauses):
     busy = [status(503), status(429, Retry_After="3"), status(502, Retry_After="Thu, 22 Oct 2020 10:00:00 GMT")]
     assert _download(server, tmp_path, *busy, file(CONTENTS)) == CONTENTS
     assert pauses == [1, 3, 4]
@@ -154,9 +155,8 @@ def _unknown_name(monkeypatch):
 
 
 @pytest.mark.parametrize("make_unreachable", [_refused_port, _unknown_name])
-def test_says_at_once_where_a_file_can_be_put(tmp_path, monkeypatch, make_unreachable):
-    address, pauses = make_unreachable(monkeypatch), []
-    monkeypatch.setattr(time, "sleep", pauses.append)
+def test_says_at_once_where_a_file_can_be_put(tmp_path, monkeypatch, pauses, make_unreachable):
+    address = make_unreachable(monkeypatch)
     with pytest.raises(ConnectionError, match="could not reach it") as caught:
         download(address, tmp_path / "vit.npz")
     assert address in str(caught.value)
@@ -172,10 +172,9 @@ def test_waits_for_a_server_that_it_lost(server, tmp_path, monkeypatch):
         pauses.append(seconds)
         _unknown_name(monkeypatch)
 
-    monkeypatch.setattr(module, "PAUSES", (1, 2))
     monkeypatch.setattr(time, "sleep", lose)
     _fails(server, tmp_path, file(CONTENTS, limit=30_011), error=ConnectionError, match="could not reach it")
-    assert pauses == [1, 2]
+    assert pauses == [1, 2, 4]
 
 
 @pytest.mark.parametrize("answers", [[file(OTHER)], [file(OTHER, limit=30_011), file(CONTENTS)]])

@@ -1,0 +1,84 @@
+"""`save_weights`: a model's weights in the layout of another project."""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+from keras import ops
+
+from keras_vit.preprocessing import preprocessing_layer, vision_model
+from keras_vit.weights import google, huggingface, keras_hub, timm
+from keras_vit.weights.assign import canonical_variables
+from keras_vit.weights.checkpoint import Facts
+from keras_vit.weights.files import _replacing as replacing, write_npz, write_safetensors
+from keras_vit.weights.loading import target_of
+
+FORMATS = {"timm": timm, "huggingface": huggingface, "keras_hub": keras_hub}
+_WRITERS = {".safetensors": write_safetensors}
+
+
+def save_weights(model, path, format):
+    """Saves a model's weights as another project's own code reads them.
+
+    Args:
+        model: A model of this package, also nested in another.
+        path: For `"google"` an `.npz` file; otherwise a folder, which is made: it receives the weights and the
+            configurations that the project reads, with GELU, LayerNorm epsilon and pixel normalisation. Files of these
+            names are replaced.
+        format: `"google"`: vision_transformer and big_vision. `"timm"`: `timm.create_model("local-dir:<path>",
+            pretrained=True)`. `"huggingface"`: `from_pretrained` of transformers 5. `"keras_hub"`: `from_preset`.
+
+    Raises:
+        ValueError: If the project cannot express the model; the message says what, and nothing is written.
+
+    Example:
+
+    >>> import keras_vit
+    >>> model = keras_vit.ViT("Ti/16", num_layers=1, classes=10)
+    >>> keras_vit.save_weights(model, "tiny.npz", "google")  # doctest: +SKIP
+    """
+    formats = ("google", *FORMATS)
+    if format not in formats:
+        raise ValueError(f"format must be one of {', '.join(map(repr, formats))}. Received: {format!r}")
+    path = pathlib.Path(path)
+    variables = canonical_variables(model)
+    weights = {name: _float32(variable) for name, variable in variables.items()}
+    facts = _facts(model, target_of(model, variables))
+    if format == "google":
+        if path.suffix != ".npz":
+            raise ValueError(f"Google's format is a file that ends in .npz. Received: {os.fspath(path)!r}")
+        write_npz(path, google.write(weights, facts))
+        return
+    if path.is_file():
+        raise ValueError(f"The format {format!r} is a folder, and {os.fspath(path)!r} is a file. Name a folder.")
+    files = FORMATS[format].write(weights, facts)
+    path.mkdir(parents=True, exist_ok=True)
+    for name, contents in files.items():
+        _write(path / name, contents)
+
+
+def _float32(variable):
+    return np.asarray(ops.convert_to_numpy(ops.cast(variable.value, "float32")))
+
+
+def _write(path, contents):
+    if path.suffix == ".json":
+        with replacing(path) as file:
+            file.write(json.dumps(contents, indent=2).encode())
+    else:
+        _WRITERS[path.suffix](path, contents)
+
+
+def _facts(model, target):
+    layer = preprocessing_layer(model)
+    _, height, width, channels = vision_model(model).input_shape
+    image_size = (height, width) if None not in (height, width) else target.image_size
+    pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")}
+    return Facts(
+        config=target.config,
+        image_size=image_size,
+        channels=channels,
+        classes=target.shapes["predictions/kernel"][1] if target.has_top else None,
+        pixels={**pixels, "resize": pixels["resize"] or image_size},
+    )

@@ -1,0 +1,75 @@
+"""Files of timm's models become models with timm's logits, and ours become files that timm reads."""
+
+import numpy as np
+import pytest
+import timm
+
+import keras_vit
+from tests.peers.torch_models import random_images, randomize, run
+from tests.test_case import to_numpy
+
+SIZE, LARGER = (32, 48), (72, 40)
+TINY = {"img_size": SIZE, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 1.5, "num_classes": 7}
+MODELS = {
+    "token": ("vit_base_patch16_224", {}),
+    "average": ("vit_base_patch16_224", {"global_pool": "avg"}),
+    "average_after_norm": ("vit_base_patch16_gap_224", {}),
+    "no_head": ("vit_base_patch16_224", {"num_classes": 0}),
+    "deit_distilled": ("deit_base_distilled_patch16_224", {}),
+    "deit3": ("deit3_base_patch16_224", {}),
+    "dinov2": ("vit_base_patch14_dinov2", {"num_classes": 0}),
+    "dinov2_registers": ("vit_base_patch14_reg4_dinov2", {}),
+    "dinov2_swiglu": ("vit_giant_patch14_reg4_dinov2", {"mlp_ratio": 3.0}),
+    "siglip": ("vit_base_patch16_siglip_224", {"num_classes": 0}),
+    "siglip2": ("vit_base_patch32_siglip_256", {"num_classes": 0}),
+    "clip": ("vit_base_patch16_clip_quickgelu_224", {}),
+    "qk_norm": ("vit_base_patch16_224", {"qk_norm": True}),
+    "fixed_gelu": ("vit_base_patch16_224", {"act_layer": "gelu_tanh"}),
+    "flexivit": ("flexivit_base", {}),
+}
+HYBRIDS = {
+    "r_ti": ("vit_tiny_r_s16_p8_224", {"patch_size": 2}),
+    "r26": ("vit_small_r26_s32_224", {"patch_size": 1}),
+    "r50": ("vit_base_r50_s16_224", {"patch_size": 1}),
+}
+
+
+def make(name, folder):
+    """A model of timm with random weights, saved by timm itself."""
+    architecture, changes = {**MODELS, **HYBRIDS}[name]
+    arguments = {**TINY, **changes}
+    if name in HYBRIDS:
+        arguments["img_size"] = (64, 96)
+    model = randomize(timm.create_model(architecture, **arguments))
+    timm.models.save_for_hf(model, folder, safe_serialization=True)
+    return model
+
+
+def tolerance(name):
+    # timm standardises a hybrid's kernels with sqrt(variance + 1e-8), Google and we with deviation + 1e-5.
+    return 1e-4 if name in HYBRIDS else 1e-5
+
+
+@pytest.mark.parametrize("name", [*MODELS, *HYBRIDS])
+def test_from_pretrained(name, tmp_path):
+    theirs = make(name, tmp_path)
+    for size in (None, (128, 96) if name in HYBRIDS else LARGER):
+        arguments = {} if size is None else {"input_shape": (*size, 3)}
+        ours = keras_vit.from_pretrained(tmp_path, classifier_activation=None, **arguments)
+        if size is not None:
+            theirs.set_input_size(size)
+        images = random_images(*ours.input_shape[1:3])
+        expected = run(theirs, images).numpy()
+        np.testing.assert_allclose(to_numpy(ours(images)), expected, rtol=tolerance(name), atol=tolerance(name))
+
+
+@pytest.mark.parametrize("name", [*MODELS, *HYBRIDS])
+def test_save_weights(name, tmp_path):
+    make(name, tmp_path / "theirs")
+    ours = keras_vit.from_pretrained(tmp_path / "theirs", classifier_activation=None)
+    keras_vit.save_weights(ours, tmp_path / "ours", "timm")
+    theirs = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
+    images = random_images(*ours.input_shape[1:3])
+    np.testing.assert_allclose(to_numpy(ours(images)), run(theirs, images).numpy(), rtol=tolerance(name), atol=tolerance(name))
+    again = keras_vit.from_pretrained(tmp_path / "ours", classifier_activation=None)
+    np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(ours(images)))
