@@ -135,7 +135,7 @@ def write_npz(path, arrays):
     array([0., 0., 0.], dtype=float32)
     """
     arrays = {checked_name(name): np.asarray(array, order="C") for name, array in arrays.items()}
-    with _replacing(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+    with replacing(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise ValueError(f"The array {name!r} holds Python objects. Accepted are arrays of numbers.")
@@ -185,20 +185,34 @@ def write_safetensors(path, arrays, metadata=None):
         header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": offsets[name]}
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)
-    with _replacing(path) as file:
+    with replacing(path) as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for name in order:
             array = arrays[name]
             file.write(array.astype(array.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8))
 
 
+def write_h5(path, arrays):
+    """Writes arrays as datasets of an HDF5 file, all or nothing.
+
+    Args:
+        path: Where to write; a file that is there is replaced.
+        arrays: {name: array}; a name is the path of its dataset, with groups between slashes.
+    """
+    import h5py
+
+    with replacing(path) as file, h5py.File(file, "w") as target:
+        for name, array in arrays.items():
+            target.create_dataset(name, data=array)
+
+
 @contextlib.contextmanager
-def _replacing(path):
+def replacing(path):
     """A new file that takes the place of `path` once it is complete."""
     folder, name = os.path.split(os.path.abspath(path))
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}")
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "x+b") as file:
             yield file
         os.replace(temporary, path)
     except BaseException:

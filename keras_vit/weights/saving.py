@@ -11,11 +11,11 @@ from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights import google, huggingface, keras_hub, timm
 from keras_vit.weights.assign import canonical_variables
 from keras_vit.weights.checkpoint import Facts
-from keras_vit.weights.files import _replacing as replacing, write_npz, write_safetensors
+from keras_vit.weights.files import replacing, write_h5, write_npz, write_safetensors
 from keras_vit.weights.loading import target_of
 
 FORMATS = {"timm": timm, "huggingface": huggingface, "keras_hub": keras_hub}
-_WRITERS = {".safetensors": write_safetensors}
+_WRITERS = {".safetensors": write_safetensors, ".h5": write_h5}
 
 
 def save_weights(model, path, format):

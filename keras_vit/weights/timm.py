@@ -52,7 +52,8 @@ _BLOCK = (
 )
 _POOLING = (
     Rule("latent", "probe"),
-    *dense_rules("q", "attention/query"),
+    Rule("q.weight", "attention/query/kernel", "heads"),
+    Rule("q.bias", "attention/query/bias", "heads"),
     *_packed("kv", "attention", "key_value", ("key", "value")),
     *merged_rules("proj", "attention"),
     *norm_rules("norm", "norm"),
