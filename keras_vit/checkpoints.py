@@ -1,12 +1,13 @@
 """`from_pretrained`, the model that a file describes; `describe`, what a model knows of itself."""
 
 import dataclasses
+import functools
 import inspect
 
 from keras_vit.config import ViTConfig
 from keras_vit.models.vit import build_model, check_pixels
 from keras_vit.preprocessing import preprocessing_layer
-from keras_vit.weights.loading import load_weights
+from keras_vit.weights.loading import build_with_weights
 from keras_vit.weights.opening import open_checkpoint
 
 
@@ -59,11 +60,9 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, **argum
         "input_shape": None if "input_tensor" in given else (*checkpoint.image_size, 3),
         "classifier_activation": "softmax" if checkpoint.has_activation or head == "reset" else None,
     }
-    model = build_model(
-        checkpoint.config.replace(**changes), grid_size=checkpoint.grid_size, **{**defaults, **given}
-    )
-    load_weights(model, checkpoint, head)
-    return model
+    config = checkpoint.config.replace(**changes)
+    build = functools.partial(build_model, config, grid_size=checkpoint.grid_size, **{**defaults, **given})
+    return build_with_weights(build, checkpoint, head)
 
 
 _ARGUMENTS = set(inspect.signature(build_model).parameters) - {"config", "grid_size"}

@@ -40,6 +40,12 @@ def random_inputs(*shapes, batch=2, seed=0):
     return [rng.normal(size=(batch, *shape)).astype("float32") for shape in shapes]
 
 
+def built(layer, shape=(7, 12)):
+    """The layer, with weights for inputs of this shape (without the batch)."""
+    layer.build((None, *shape))
+    return layer
+
+
 def randomize(layer, seed=1, scale=0.3):
     """Random values for all weights, also for those that start at zero or one; returns the layer."""
     rng = np.random.default_rng(seed)
@@ -57,38 +63,62 @@ def canonical_weights(layer):
 
 def gradients(layer, inputs):
     """{path: gradient} of a weighted mean of the outputs; `None` for a weight that is not connected."""
-    arguments = [ops.convert_to_tensor(x) for x in inputs]
-    variables = layer.trainable_variables
 
     def loss(output):
-        weights = np.random.default_rng(2).normal(size=output.shape)
+        weights = np.random.default_rng(2).normal(size=tuple(output.shape))
         return ops.mean(ops.cast(output, "float32") * ops.convert_to_tensor(weights, "float32"))
 
-    if TENSORFLOW:
-        import tensorflow as tf
+    arguments = [ops.convert_to_tensor(x) for x in inputs]
+    found = _GRADIENTS[keras.backend.backend()](layer, arguments, loss)
+    paths = [variable.path for variable in layer.trainable_variables]
+    return {path: g if g is None else to_numpy(g) for path, g in zip(paths, found, strict=True)}
 
-        with tf.GradientTape() as tape:
-            value = loss(layer(*arguments))
-        found = tape.gradient(value, [variable.value for variable in variables])
-    else:
-        import jax
 
-        others = [variable.value for variable in layer.non_trainable_variables]
-        function = jax.jit(jax.grad(lambda values: loss(layer.stateless_call(values, others, *arguments)[0])))
-        found = function([variable.value for variable in variables])
-    return {v.path: g if g is None else to_numpy(g) for v, g in zip(variables, found, strict=True)}
+def _tensorflow_gradients(layer, arguments, loss):
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        value = loss(layer(*arguments))
+    return tape.gradient(value, [variable.value for variable in layer.trainable_variables])
+
+
+def _jax_gradients(layer, arguments, loss):
+    import jax
+
+    others = [variable.value for variable in layer.non_trainable_variables]
+    function = jax.jit(jax.grad(lambda values: loss(layer.stateless_call(values, others, *arguments)[0])))
+    return function([variable.value for variable in layer.trainable_variables])
+
+
+def _torch_gradients(layer, arguments, loss):
+    import torch
+
+    variables = [variable.value for variable in layer.trainable_variables]
+    # Without weights there is nothing to differentiate, which PyTorch alone refuses.
+    return torch.autograd.grad(loss(layer(*arguments)), variables, allow_unused=True) if variables else []
+
+
+_GRADIENTS = {"tensorflow": _tensorflow_gradients, "jax": _jax_gradients, "torch": _torch_gradients}
 
 
 def check_gradients(layer, inputs):
-    """Connected and finite for every weight, and not zero, but for the keys' bias, which the softmax cancels."""
-    for path, gradient in gradients(layer, inputs).items():
+    """Connected and finite for every weight, and not zero, but for what the softmax of an attention cancels."""
+    found = gradients(layer, inputs)
+    for path, gradient in found.items():
         assert gradient is not None, f"{path} is not connected"
         assert np.isfinite(gradient).all(), path
         largest = np.abs(gradient).max()
-        if path.endswith("key/bias"):
+        if _is_cancelled(path, found):
             assert largest < 1e-6, path
         else:
             assert largest > 1e-5, f"the gradient of {path} is zero"
+
+
+def _is_cancelled(path, paths):
+    """Whether a weight is added to all keys alike: their bias, or where they are normalised that of the norm."""
+    return path.endswith("key_norm/beta") or (
+        path.endswith("key/bias") and path.removesuffix("key/bias") + "key_norm/beta" not in paths
+    )
 
 
 def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_shapes, folder):
@@ -153,7 +183,7 @@ def _check_reload(layer, inputs, output, folder):
 
 def _check_mixed_precision(layer, inputs):
     output = layer(*inputs)
-    assert output.dtype == layer.compute_dtype
+    assert keras.backend.standardize_dtype(output.dtype) == layer.compute_dtype
     randomize(layer)
     assert np.isfinite(to_numpy(layer(*inputs))).all()
     assert all(weight.dtype == "float32" for weight in layer.weights)
@@ -243,12 +273,18 @@ def _check_weights_file(factory, size, folder):
     shape = (*size, 3)
     [images] = random_inputs(shape)
     model = randomize(factory(input_shape=shape, classes=7))
-    path = folder / "model.weights.h5"
+    path = folder / "mine.weights.h5"
     model.save_weights(path)
     for weights in (path, str(path)):
         np.testing.assert_array_equal(
             to_numpy(factory(weights=weights, input_shape=shape, classes=7)(images)), to_numpy(model(images))
         )
-    for weights in ("imagenet", "model.keras"):
-        with pytest.raises(ValueError, match=f"weights='{weights}' is not available"):
+    for weights, error, message in (
+        ("missing.weights.h5", ValueError, r"weights='missing.weights.h5': there is no such file"),
+        ("missing.npz", FileNotFoundError, r"There is no file or folder 'missing.npz' \(working folder: "),
+        (folder / "missing", FileNotFoundError, r"There is no file or folder '.*missing' \(working folder: "),
+        ("imagenet-22k", ValueError, r"'imagenet-22k' is not the name of published weights.*list_weights"),
+        ("B/16@imagenet-22k", ValueError, r"'B/16@imagenet-22k' is not the name of published weights.*list_weights"),
+    ):
+        with pytest.raises(error, match=message):
             factory(weights=weights, input_shape=shape)

@@ -1,5 +1,6 @@
 """`ViT`, the factory of Vision Transformers, and one function for each published variant."""
 
+import functools
 import os
 
 import keras
@@ -9,7 +10,7 @@ from keras_vit.encoder import DEFAULT_IMAGE_SIZE, encode
 from keras_vit.heads import classify, classify_distilled, pool, represent
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.catalogue import FAMILIES
-from keras_vit.weights.loading import load_weights
+from keras_vit.weights.loading import build_with_weights
 from keras_vit.weights.opening import open_checkpoint
 
 
@@ -76,7 +77,8 @@ def ViT(
         changed = {name: value for name, value in config_changes.items() if value != getattr(config, name, None)}
         config = _config_of_weights(config, checkpoint, changed) if is_named else config
         config_changes = changed if is_named else config_changes
-    model = build_model(
+    build = functools.partial(
+        build_model,
         config.replace(**config_changes),
         include_top=include_top,
         input_tensor=input_tensor,
@@ -88,8 +90,9 @@ def ViT(
         grid_size=checkpoint and checkpoint.grid_size,
     )
     if checkpoint is not None:
-        load_weights(model, checkpoint)
-    elif weights is not None:
+        return build_with_weights(build, checkpoint)
+    model = build()
+    if weights is not None:
         _load(model, weights)
     return model
 

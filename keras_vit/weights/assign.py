@@ -1,8 +1,11 @@
 """Writes weights into a model: all of them or none."""
 
+import contextlib
 import difflib
 
+import keras
 import numpy as np
+from keras import ops
 
 from keras_vit.preprocessing import vision_model
 
@@ -47,9 +50,29 @@ def check(weights, variables):
 
 
 def assign(weights, variables):
-    """Writes `weights` into `variables`; both as for `check`, which must have passed."""
+    """Writes `weights` into `variables`; both as for `check`, which must have passed. Empties `weights` on the way."""
     for path, variable in variables.items():
-        variable.assign(np.ascontiguousarray(weights[path], dtype=variable.dtype))
+        variable.assign(np.ascontiguousarray(weights.pop(path), dtype=variable.dtype))
+
+
+@contextlib.contextmanager
+def in_place_of_initial_values():
+    """Inside, models are built without values; the function that is yielded, used like `assign`, gives them theirs.
+
+    So no initial values are drawn only to be replaced, and no weight is held twice.
+    """
+    waiting = []
+
+    def assign_later(weights, variables):
+        for path, variable in variables.items():
+            # Keras asks a variable's initializer when the scope ends. It has no public way to set one.
+            variable._initializer = lambda shape, dtype, path=path: ops.convert_to_tensor(weights.pop(path), dtype)
+        waiting.append((weights, variables))
+
+    with keras.StatelessScope():
+        yield assign_later
+    for weights, variables in waiting:  # Should a version of Keras ask otherwise.
+        assign(weights, {path: variables[path] for path in weights})
 
 
 def _near(path, candidates):

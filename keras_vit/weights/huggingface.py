@@ -36,6 +36,9 @@ _DINOV2_REST = (
     *_MLP,
     *dense_rules("mlp.weights_in", "mlp/hidden"),
     *dense_rules("mlp.weights_out", "mlp/output"),
+    *dense_rules("mlp.gate_proj", "mlp/gate"),  # In memory; `_join_gates` puts it before the value.
+    *dense_rules("mlp.up_proj", "mlp/value"),
+    *dense_rules("mlp.down_proj", "mlp/output"),
 )
 _EMBEDDINGS = (
     Rule("embeddings.cls_token", "class_token/token"),
@@ -91,19 +94,25 @@ _CLASSIFIER = dense_rules("classifier", "predictions")
 # What is beside the encoder: text towers, decoders of masked pre-training, buffers.
 _OTHERS = (r"text_model\..*", r"text_projection\..*", r"logit_.*", r".*position_ids", r"decoder\..*", r".*mask_token")
 
+# Classifiers that no model here has are named after what they read. They fit no model with a classifier of its own; one
+# without, or with a fresh one, leaves them out.
+_DEIT_CLASSIFIER = dense_rules("classifier", "predictions/class_token_beside_distillation_token")
+_DINOV2_CLASSIFIER = dense_rules("classifier", "predictions/class_token_beside_mean_of_patches")
+_CLIP_CLASSIFIER = dense_rules("classifier", "predictions/mean_of_patches_without_norm")
+_CLIP_PROJECTION = Rule("visual_projection.weight", "predictions/kernel", "dense")
+
 TABLES = {
     "vit": Names((*_VIT, *_CLASSIFIER), _OTHERS),
-    "deit": Names((*_VIT, *_DEIT_HEADS), _OTHERS),
-    # The classifier of transformers' DINOv2 reads the class token and the mean of the patches side by side; it has no
-    # place here.
-    "dinov2": Names(_DINOV2, (*_OTHERS, r"classifier\..*")),
+    "deit": Names((*_VIT, *_DEIT_HEADS, *_DEIT_CLASSIFIER), _OTHERS),
+    "dinov2": Names((*_DINOV2, *_DINOV2_CLASSIFIER), _OTHERS),
     # SiglipForImageClassification averages the patches and leaves the tower's own head aside.
     "siglip": Names((*_TWO_TOWERS, *block_rules("head.", _POOLING, "pooling")), _OTHERS),
     "siglip_classifier": Names((*_TWO_TOWERS, *_CLASSIFIER), (*_OTHERS, r"head\..*")),
-    "clip": Names((*_TWO_TOWERS, Rule("visual_projection.weight", "predictions/kernel", "dense")), _OTHERS),
+    "clip": Names((*_TWO_TOWERS, _CLIP_PROJECTION, *_CLIP_CLASSIFIER), _OTHERS),
 }
 """kind of model: its table."""
 
+_BLOCK = re.compile(r"(?:encoder\.)?layers?\.(\d+)\.")
 _PREFIX = re.compile(r"^(vit|deit|dinov2|dinov2_with_registers|vision_model)\.")
 _ACTIVATIONS = {"gelu": "gelu_exact", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "quick_gelu": "quick_gelu"}
 
@@ -125,7 +134,8 @@ _TABLE_OF_POSITIONS = {
     "clip": "embeddings.position_embedding.weight",
 }
 _PATCHES = ("embeddings.patch_embeddings.projection.weight", "embeddings.patch_embedding.weight")
-_OUTER = ("output.dense", "mlp.fc2", "mlp.weights_out")
+_OUTER = ("output.dense", "mlp.fc2", "mlp.weights_out", "mlp.down_proj")
+_GATED = _OUTER[2:]
 _CLASSIFIERS = ("classifier.weight", "cls_classifier.weight", "visual_projection.weight")
 
 
@@ -175,11 +185,12 @@ def _kind(file):
 
 
 def _config(kind, shapes, settings, hints):
-    block = next(match[1] for name in shapes if (match := re.match(r"((encoder\.)?layers?)\.0\.", name)))
+    num_layers = count_blocks(shapes, _BLOCK)
+    block = next(match[0] for name in shapes if (match := _BLOCK.match(name)))
     patch = next(shapes[name] for name in _PATCHES if name in shapes)
     hidden_dim = patch[0]
-    num_layers = count_blocks(shapes, re.compile(rf"{re.escape(block)}\.(\d+)\."))
-    mlp_dim = next(shapes[name][1] for part in _OUTER if (name := f"{block}.0.{part}.weight") in shapes)
+    outer = next(part for part in _OUTER if f"{block}{part}.weight" in shapes)
+    mlp_dim = shapes[f"{block}{outer}.weight"][1]
     numerics = FAMILIES[_FAMILIES[kind] or "huggingface_vit"]
     told_heads = settings.get("num_attention_heads")
     return ViTConfig(
@@ -192,11 +203,11 @@ def _config(kind, shapes, settings, hints):
         class_token="siglip" not in kind,
         distillation_token=kind == "deit",
         num_register_tokens=shapes.get("embeddings.register_tokens", (1, 0))[1],
-        position_interpolation="bicubic",
+        position_interpolation="bicubic_antialias" if "embeddings.register_tokens" in shapes else "bicubic",
         representation_dim=shapes["pooler.dense.weight"][0] if kind == "vit" and "pooler.dense.weight" in shapes else None,
         layer_scale=settings.get("layerscale_value", 1.0) if kind == "dinov2" else None,
         pre_norm=kind == "clip",
-        mlp="swiglu" if f"{block}.0.mlp.weights_in.weight" in shapes else _activation(settings, numerics),
+        mlp="swiglu" if outer in _GATED else _activation(settings, numerics),
         layer_norm_epsilon=settings.get("layer_norm_eps", numerics.layer_norm_epsilon),
     )
 
@@ -209,9 +220,17 @@ def _activation(settings, numerics):
 
 
 def _read(file, kind, config):
-    weights = TABLES[kind].decode(file, config.num_heads)
+    weights = _join_gates(TABLES[kind].decode(file, config.num_heads))
     if kind == "clip" and "predictions/kernel" in weights:  # The projection has no bias.
         weights["predictions/bias"] = np.zeros(weights["predictions/kernel"].shape[1], "float32")
+    return weights
+
+
+def _join_gates(weights):
+    """The weights with gate and value of SwiGLU side by side, as in files, not apart as in memory."""
+    for gate in [path for path in weights if "/mlp/gate/" in path]:
+        parts = [weights.pop(gate), weights.pop(gate.replace("gate", "value"))]
+        weights[gate.replace("gate", "hidden")] = np.concatenate(parts, axis=-1)
     return weights
 
 

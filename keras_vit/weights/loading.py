@@ -6,7 +6,7 @@ import logging
 from keras_vit.config import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.adapt import FIRST_KERNELS, Target, adapt, adapt_pixels
-from keras_vit.weights.assign import assign, canonical_variables, check
+from keras_vit.weights.assign import assign, canonical_variables, check, in_place_of_initial_values
 from keras_vit.weights.opening import open_checkpoint
 
 logger = logging.getLogger("keras_vit")
@@ -66,11 +66,21 @@ def load_weights(model, source, head="keep"):
     """
     if head not in ("keep", "reset"):
         raise ValueError(f"head must be 'keep' or 'reset'. Received: {head!r}")
-    variables = canonical_variables(model)
-    target = target_of(model, variables)
-    checkpoint = open_checkpoint(
-        source, model_num_heads=target.config.num_heads, model_image_size=target.image_size
-    )
+    target = target_of(model)
+    checkpoint = open_checkpoint(source, model_num_heads=target.config.num_heads, model_image_size=target.image_size)
+    return _load(model, checkpoint, head, assign)
+
+
+def build_with_weights(build, checkpoint, head="keep"):
+    """The model that `build()` returns, with a checkpoint's weights; as `load_weights`, without initial values first."""
+    with in_place_of_initial_values() as assign_later:
+        model = build()
+        _load(model, checkpoint, head, assign_later)
+    return model
+
+
+def _load(model, checkpoint, head, assign):
+    variables, target = canonical_variables(model), target_of(model)
     _check_classes(checkpoint, target, head)
     adaptation = adapt(checkpoint.read(), checkpoint, target, head)
     for path in set(variables) - set(adaptation.weights):
@@ -82,28 +92,28 @@ def load_weights(model, source, head="keep"):
     except ValueError as error:
         raise ValueError(f"{checkpoint.source}: {error}") from error
     assign(adaptation.weights, variables)
-    skipped = {**dict.fromkeys(checkpoint.skipped, "no part of the model"), **adaptation.skipped}
     report = LoadReport(
         source=checkpoint.source,
         format=checkpoint.format,
         loaded=tuple(path for path in variables if path not in adaptation.initialized),
         adapted=adaptation.adapted,
-        skipped=skipped,
+        skipped={**dict.fromkeys(checkpoint.skipped, "no part of the model"), **adaptation.skipped},
         initialized=tuple(adaptation.initialized),
     )
     _record(model, checkpoint, target, report)
     return report
 
 
-def target_of(model, variables):
+def target_of(model):
+    """The `Target` that a model of this package is."""
     architecture = preprocessing_layer(model).architecture
     if architecture is None:
         raise ValueError(f"The model {model.name!r} does not say what it is made of. Build it with keras_vit.ViT.")
-    config = ViTConfig.from_dict(architecture)
+    shapes = {path: tuple(variable.shape) for path, variable in canonical_variables(model).items()}
     grid_size = None
-    if "position_embedding/embedding" in variables:
-        grid_size = tuple(vision_model(model).get_layer("position_embedding").get_config()["grid_size"])
-    return Target(config, {path: tuple(variable.shape) for path, variable in variables.items()}, grid_size)
+    if "position_embedding/embedding" in shapes:
+        grid_size = vision_model(model).get_layer("position_embedding").grid_size
+    return Target(ViTConfig.from_dict(architecture), shapes, grid_size)
 
 
 def _check_classes(checkpoint, target, head):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -81,8 +82,13 @@ def _describe(path, hints):
             raise ValueError(f"{path}: {error}") from error
         except (KeyError, IndexError, StopIteration) as error:
             raise ValueError(f"{path} is incomplete: it lacks {error}.") from error
-        stack.pop_all()
-    return _cropping(checkpoint)
+        opened = stack.pop_all()
+    return _cropping(dataclasses.replace(checkpoint, read=functools.partial(_read, checkpoint.read, opened)))
+
+
+def _read(read, opened):
+    with opened:  # Weights are read once; then the files are closed.
+        return read()
 
 
 def _cropping(checkpoint):

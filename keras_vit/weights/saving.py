@@ -42,9 +42,8 @@ def save_weights(model, path, format):
     if format not in formats:
         raise ValueError(f"format must be one of {', '.join(map(repr, formats))}. Received: {format!r}")
     path = pathlib.Path(path)
-    variables = canonical_variables(model)
-    weights = {name: _float32(variable) for name, variable in variables.items()}
-    facts = _facts(model, target_of(model, variables))
+    weights = {name: _float32(variable) for name, variable in canonical_variables(model).items()}
+    facts = _facts(model, target_of(model))
     if format == "google":
         if path.suffix != ".npz":
             raise ValueError(f"Google's format is a file that ends in .npz. Received: {os.fspath(path)!r}")

@@ -8,6 +8,7 @@ from tests.reference import vit as reference
 from tests.test_case import (
     MIXED_POLICIES,
     assert_close,
+    built,
     canonical_weights,
     random_inputs,
     randomize,
@@ -17,28 +18,58 @@ from tests.test_case import (
 )
 
 
+PROJECTIONS = {
+    **{f"{name}/kernel": (12, 3, 4) for name in ("query", "key", "value")},
+    **{f"{name}/bias": (3, 4) for name in ("query", "key", "value")},
+    **{"output/kernel": (3, 4, 12), "output/bias": (12,)},
+}
+NORMS = {f"{name}_norm/{part}": (4,) for name in ("query", "key") for part in ("gamma", "beta")}
+ARGUMENTS = {"num_heads": 3, "dropout_rate": 0.1, "qk_norm": True, "layer_norm_epsilon": 1e-3}
+
+
 def test_layer(tmp_path):
-    projection = {"kernel": (12, 3, 4), "bias": (3, 4)}
-    run_layer_test(
-        MultiHeadSelfAttention,
-        {"num_heads": 3, "dropout_rate": 0.1},
-        [(7, 12)],
-        (7, 12),
-        {f"{name}/{part}": shape for name in ("query", "key", "value") for part, shape in projection.items()}
-        | {"output/kernel": (3, 4, 12), "output/bias": (12,)},
-        tmp_path,
+    run_layer_test(MultiHeadSelfAttention, ARGUMENTS, [(7, 12)], (7, 12), PROJECTIONS | NORMS, tmp_path)
+
+
+def test_layer_without_norms(tmp_path):
+    arguments = {**ARGUMENTS, "qk_norm": False}
+    run_layer_test(MultiHeadSelfAttention, arguments, [(7, 12)], (7, 12), PROJECTIONS, tmp_path)
+
+
+def test_layer_with_queries(tmp_path):
+    run_layer_test(MultiHeadSelfAttention, ARGUMENTS, [(7, 12), (2, 12)], (2, 12), PROJECTIONS | NORMS, tmp_path)
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_equals_the_equations(qk_norm):
+    # Scaled up, so that the softmax is far from uniform.
+    inputs = [3 * x for x in random_inputs((7, 12))]
+    run_parity_test(MultiHeadSelfAttention(3, qk_norm=qk_norm), reference.multi_head_self_attention, inputs)
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_queries_ask_in_place_of_the_tokens(qk_norm):
+    inputs = [3 * x for x in random_inputs((7, 12), (2, 12))]
+    run_parity_test(
+        MultiHeadSelfAttention(3, qk_norm=qk_norm),
+        lambda tokens, queries, weights: reference.multi_head_self_attention(tokens, weights, queries),
+        inputs,
     )
 
 
-def test_equals_the_equations():
-    # Scaled up, so that the softmax is far from uniform.
-    inputs = [3 * x for x in random_inputs((7, 12))]
-    run_parity_test(MultiHeadSelfAttention(3), reference.multi_head_self_attention, inputs)
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3])
+def test_epsilon_is_that_of_the_norms(epsilon):
+    # Tokens so alike that the epsilon decides: 1e-6 (the default), 1e-3 and none give quite different weights.
+    [tokens] = [1e-3 * x for x in random_inputs((7, 12))]
+    layer = built(MultiHeadSelfAttention(3, qk_norm=True, layer_norm_epsilon=epsilon))
+    weights = canonical_weights(layer)
+    weights["value/kernel"] *= 1000
+    layer.set_weights(list(weights.values()))
+    assert_close(layer(tokens), reference.multi_head_self_attention(tokens.astype("float64"), weights, epsilon=epsilon))
 
 
 def test_kernels_start_xavier_uniform_over_the_whole_matrix():
-    layer = MultiHeadSelfAttention(4)
-    layer.build((None, 7, 96))
+    layer = built(MultiHeadSelfAttention(4), (7, 96))
     limit = np.sqrt(6 / (96 + 96))
     for path, value in canonical_weights(layer).items():
         if path.endswith("bias"):
@@ -49,15 +80,13 @@ def test_kernels_start_xavier_uniform_over_the_whole_matrix():
 
 
 def test_each_kernel_has_its_own_draw():
-    layer = MultiHeadSelfAttention(3)
-    layer.build((None, 7, 12))
-    weights = canonical_weights(layer)
+    weights = canonical_weights(built(MultiHeadSelfAttention(3)))
     assert not np.allclose(weights["query/kernel"], weights["key/kernel"])
     assert not np.allclose(weights["key/kernel"], weights["value/kernel"])
 
 
 def test_every_token_depends_on_every_other():
-    layer = randomize(_built(MultiHeadSelfAttention(3)))
+    layer = randomize(built(MultiHeadSelfAttention(3)))
     [tokens] = random_inputs((7, 12))
     changed = tokens.copy()
     changed[:, 4, 0] += 1.0
@@ -67,7 +96,7 @@ def test_every_token_depends_on_every_other():
 
 def test_dropout_acts_on_the_weights_in_training_only():
     # All values are one, so the output is the sum of a row of weights: one, unless some are dropped.
-    layer = _built(MultiHeadSelfAttention(3, dropout_rate=0.5))
+    layer = built(MultiHeadSelfAttention(3, dropout_rate=0.5))
     weights = {path: np.zeros_like(value) for path, value in canonical_weights(layer).items()}
     weights["value/bias"] += 1
     weights["output/kernel"] = np.eye(12).reshape(3, 4, 12)
@@ -86,8 +115,7 @@ def test_softmax_is_as_exact_as_float32(policy):
     # One head, one-hot tokens, keys and values: the output is the matrix of attention weights itself, and the logits
     # are exact in 16 bits (multiples of 1/64; the scale is 1/8).
     logits = np.random.default_rng(0).integers(-128, 129, (64, 64)) / 64
-    layer = MultiHeadSelfAttention(1, dtype=policy)
-    layer.build((None, 64, 64))
+    layer = built(MultiHeadSelfAttention(1, dtype=policy), (64, 64))
     identity, zeros = np.eye(64), np.zeros((1, 64))
     layer.set_weights(
         [8 * logits[:, None], zeros, identity[:, None], zeros, identity[:, None], zeros, identity[None], np.zeros(64)]
@@ -105,7 +133,7 @@ def test_softmax_is_given_float32(policy, monkeypatch):
     monkeypatch.setattr(
         ops, "softmax", lambda x, axis=-1: dtypes.append(keras.backend.standardize_dtype(x.dtype)) or softmax(x, axis)
     )
-    _built(MultiHeadSelfAttention(3, dtype=policy))(random_inputs((7, 12))[0])
+    built(MultiHeadSelfAttention(3, dtype=policy))(random_inputs((7, 12))[0])
     assert set(dtypes) == {"float32"}
 
 
@@ -120,6 +148,6 @@ def test_refuses_an_impossible_number_of_heads(num_heads):
         MultiHeadSelfAttention(num_heads)
 
 
-def _built(layer):
-    layer.build((None, 7, 12))
-    return layer
+def test_macs():
+    # 7 tokens through four 12 x 12 matrices, and both products of the attention, each of 7 x 7 dot products for 12.
+    assert built(MultiHeadSelfAttention(3)).macs((None, 7, 12)) == 7 * 4 * 144 + 2 * 49 * 12

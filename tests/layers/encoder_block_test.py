@@ -7,6 +7,8 @@ from keras_vit.layers import EncoderBlock
 from tests.reference import vit as reference
 from tests.test_case import (
     MIXED_POLICIES,
+    assert_close,
+    built,
     canonical_weights,
     random_inputs,
     randomize,
@@ -16,35 +18,64 @@ from tests.test_case import (
 )
 
 
-def test_layer(tmp_path):
-    projections = {f"attention/{name}": (12, 3, 4) for name in ("query", "key", "value")}
-    run_layer_test(
-        EncoderBlock,
-        {
-            "num_heads": 3,
-            "mlp_dim": 20,
-            "mlp": "gelu_exact",
-            "layer_norm_epsilon": 1e-5,
-            "dropout_rate": 0.1,
-            "attention_dropout_rate": 0.2,
-            "drop_path_rate": 0.3,
-        },
-        [(7, 12)],
-        (7, 12),
-        {f"{norm}/{part}": (12,) for norm in ("attention_norm", "mlp_norm") for part in ("gamma", "beta")}
-        | {f"{name}/kernel": shape for name, shape in projections.items()}
-        | {f"{name}/bias": shape[1:] for name, shape in projections.items()}
-        | {"attention/output/kernel": (3, 4, 12), "attention/output/bias": (12,)}
-        | {"mlp/hidden/kernel": (12, 20), "mlp/hidden/bias": (20,)}
-        | {"mlp/output/kernel": (20, 12), "mlp/output/bias": (12,)},
-        tmp_path,
-    )
+WEIGHT_SHAPES = {
+    **{f"{norm}/{part}": (12,) for norm in ("attention_norm", "mlp_norm") for part in ("gamma", "beta")},
+    **{f"attention/{name}/kernel": (12, 3, 4) for name in ("query", "key", "value")},
+    **{f"attention/{name}/bias": (3, 4) for name in ("query", "key", "value")},
+    **{"attention/output/kernel": (3, 4, 12), "attention/output/bias": (12,)},
+    **{
+        "mlp/hidden/kernel": (12, 20),
+        "mlp/hidden/bias": (20,),
+        "mlp/output/kernel": (20, 12),
+        "mlp/output/bias": (12,),
+    },
+}
+SCALES = {"attention_scale/gamma": (12,), "mlp_scale/gamma": (12,)}
+QUERY_KEY_NORMS = {f"attention/{name}_norm/{part}": (4,) for name in ("query", "key") for part in ("gamma", "beta")}
 
 
-@pytest.mark.parametrize(("mlp", "gelu"), [("gelu_tanh", reference.gelu_tanh), ("gelu_exact", reference.gelu_exact)])
-def test_equals_the_equations(mlp, gelu):
-    block = EncoderBlock(3, 20, mlp=mlp)
-    run_parity_test(block, functools.partial(reference.encoder_block, gelu=gelu), random_inputs((7, 12)))
+@pytest.mark.parametrize(
+    ("layer_scale", "qk_norm", "more_shapes"), [(None, False, {}), (0.7, True, SCALES | QUERY_KEY_NORMS)]
+)
+def test_layer(layer_scale, qk_norm, more_shapes, tmp_path):
+    arguments = {
+        "num_heads": 3,
+        "mlp_dim": 20,
+        "mlp": "gelu_exact",
+        "layer_norm_epsilon": 1e-5,
+        "dropout_rate": 0.1,
+        "attention_dropout_rate": 0.2,
+        "drop_path_rate": 0.3,
+        "layer_scale": layer_scale,
+        "qk_norm": qk_norm,
+    }
+    run_layer_test(EncoderBlock, arguments, [(7, 12)], (7, 12), WEIGHT_SHAPES | more_shapes, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "activation"),
+    [
+        ({}, reference.gelu_tanh),
+        ({"mlp": "gelu_exact"}, reference.gelu_exact),
+        ({"mlp": "quick_gelu", "layer_scale": 0.1}, reference.quick_gelu),
+        ({"mlp": "swiglu", "layer_scale": 0.1, "qk_norm": True}, reference.swiglu),
+        ({"qk_norm": True}, reference.gelu_tanh),
+    ],
+)
+def test_equals_the_equations(arguments, activation):
+    equation = functools.partial(reference.encoder_block, activation=activation)
+    run_parity_test(EncoderBlock(3, 20, **arguments), equation, random_inputs((7, 12)))
+
+
+def test_layer_scale_starts_both_branches_at_its_value():
+    block = built(EncoderBlock(3, 20, layer_scale=0.7))
+    weights = canonical_weights(block)
+    for path in SCALES:
+        np.testing.assert_allclose(weights[path], np.full(12, 0.7), rtol=1e-6)
+    [tokens] = random_inputs((7, 12))
+    plain = {path: value for path, value in weights.items() if path not in SCALES}
+    expected = reference.encoder_block(tokens.astype("float64"), plain, scale_attention=0.7, scale_mlp=0.7)
+    assert_close(block(tokens), expected)
 
 
 def test_layer_norm_epsilon():
@@ -52,13 +83,15 @@ def test_layer_norm_epsilon():
     inputs = [1e-3 * x for x in random_inputs((7, 12))]
     run_parity_test(EncoderBlock(3, 20), reference.encoder_block, inputs)
     larger = functools.partial(reference.encoder_block, epsilon=1e-3)
-    run_parity_test(EncoderBlock(3, 20, layer_norm_epsilon=1e-3), larger, inputs)
+    for qk_norm in (False, True):
+        run_parity_test(EncoderBlock(3, 20, layer_norm_epsilon=1e-3, qk_norm=qk_norm), larger, inputs)
 
 
 @pytest.mark.parametrize("rates", [(0.5, 0.0, 0.0), (0.0, 0.5, 0.0), (0.0, 0.0, 0.5), (0.0, 0.0, 0.0)])
 def test_each_rate_acts_in_training_only(rates):
     names = ("dropout_rate", "attention_dropout_rate", "drop_path_rate")
-    block, plain = _built(**dict(zip(names, rates, strict=True))), _built()
+    arguments = dict(zip(names, rates, strict=True))
+    block, plain = randomize(built(EncoderBlock(3, 20, **arguments))), randomize(built(EncoderBlock(3, 20)))
     [tokens] = random_inputs((7, 12), batch=8)
     expected = to_numpy(plain(tokens))
     np.testing.assert_array_equal(to_numpy(block(tokens)), expected)
@@ -67,8 +100,7 @@ def test_each_rate_acts_in_training_only(rates):
 
 
 def test_dropout_acts_on_the_output_of_the_attention():
-    block = EncoderBlock(3, 20, dropout_rate=0.5)
-    block.build((None, 7, 12))
+    block = built(EncoderBlock(3, 20, dropout_rate=0.5))
     weights = {path: np.zeros_like(value) for path, value in canonical_weights(block).items()}
     weights["attention/output/bias"] += 1
     block.set_weights(list(weights.values()))
@@ -77,7 +109,7 @@ def test_dropout_acts_on_the_output_of_the_attention():
 
 
 def test_drop_path_drops_the_two_branches_independently():
-    block = _built(drop_path_rate=0.5)
+    block = randomize(built(EncoderBlock(3, 20, drop_path_rate=0.5)))
     [tokens] = random_inputs((7, 12), batch=1)
     tokens = np.repeat(tokens, 64, axis=0)  # The same image 64 times: only what is dropped differs.
     outputs = to_numpy(block(tokens, training=True))
@@ -96,8 +128,7 @@ def test_drop_path_drops_the_two_branches_independently():
 def test_layer_norm_is_computed_in_float32(policy, norm):
     # Exact in 16 bits, but the squares exceed float16 (65504), and the mean lies between two numbers of bfloat16.
     tokens = np.random.default_rng(0).choice([0.0, 600.0, 604.0, 1000.0], (2, 7, 12))
-    block = EncoderBlock(3, 20, dtype=policy)
-    block.build((None, 7, 12))
+    block = built(EncoderBlock(3, 20, dtype=policy))
     actual = to_numpy(getattr(block, norm)(tokens))
     rounding = 2.0**-9 if policy == "mixed_bfloat16" else 2.0**-12
     expected = reference.layer_norm(tokens, 1.0, 0.0)
@@ -106,9 +137,9 @@ def test_layer_norm_is_computed_in_float32(policy, norm):
 
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_parts_take_over_the_precision(policy):
-    block = EncoderBlock(3, 20, dtype=policy)
+    block = EncoderBlock(3, 20, layer_scale=0.1, qk_norm=True, dtype=policy)
     assert {layer.dtype_policy.name for layer in block._flatten_layers()} == {policy}
-    block.build((None, 7, 12))
+    built(block)
     assert {layer.dtype_policy.name for layer in block._flatten_layers()} == {policy}
 
 
@@ -116,10 +147,10 @@ def test_parts_take_over_the_precision(policy):
 @pytest.mark.parametrize("rate", [-0.1, 1.5])
 def test_refuses_an_impossible_rate(name, rate):
     with pytest.raises(ValueError, match=f"Received: .*{rate}"):
-        _built(**{name: rate})
+        built(EncoderBlock(3, 20, **{name: rate}))
 
 
-def _built(**arguments):
-    block = EncoderBlock(3, 20, **arguments)
-    block.build((None, 7, 12))
-    return randomize(block)
+def test_macs():
+    # Those of the attention and of the MLP; factors and norms are not counted.
+    block = built(EncoderBlock(3, 20, mlp="swiglu", layer_scale=0.1, qk_norm=True))
+    assert block.macs((None, 7, 12)) == (7 * 4 * 144 + 2 * 49 * 12) + 7 * (12 * 40 + 20 * 12)

@@ -1,4 +1,5 @@
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from keras_vit.layers import MlpBlock
 from tests.reference import vit as reference
 from tests.test_case import (
     assert_close,
+    built,
     canonical_weights,
     random_inputs,
     randomize,
@@ -15,36 +17,47 @@ from tests.test_case import (
     to_numpy,
 )
 
-GELUS = {"gelu_tanh": reference.gelu_tanh, "gelu_exact": reference.gelu_exact}
+ACTIVATIONS = {
+    "gelu_tanh": reference.gelu_tanh,
+    "gelu_exact": reference.gelu_exact,
+    "quick_gelu": reference.quick_gelu,
+    "swiglu": reference.swiglu,
+}
 
 
-def test_layer(tmp_path):
+@pytest.mark.parametrize(("activation", "num_hidden"), [("gelu_exact", 20), ("swiglu", 40)])
+def test_layer(activation, num_hidden, tmp_path):
     run_layer_test(
         MlpBlock,
-        {"mlp_dim": 20, "activation": "gelu_exact", "dropout_rate": 0.1},
+        {"mlp_dim": 20, "activation": activation, "dropout_rate": 0.1},
         [(7, 12)],
         (7, 12),
-        {"hidden/kernel": (12, 20), "hidden/bias": (20,), "output/kernel": (20, 12), "output/bias": (12,)},
+        {
+            **{"hidden/kernel": (12, num_hidden), "hidden/bias": (num_hidden,)},
+            **{"output/kernel": (20, 12), "output/bias": (12,)},
+        },
         tmp_path,
     )
 
 
-@pytest.mark.parametrize("activation", GELUS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_equals_the_equations(activation):
-    # The two GELUs differ by 5e-4 at most, where the input is near 2: this tolerance tells them apart.
+    # Two of the GELUs differ by 5e-4 at most, where the input is near 2: this tolerance tells them apart.
     inputs = [2 * x for x in random_inputs((7, 12))]
-    run_parity_test(MlpBlock(20, activation), functools.partial(reference.mlp, gelu=GELUS[activation]), inputs)
+    equation = functools.partial(reference.mlp, activation=ACTIVATIONS[activation])
+    run_parity_test(MlpBlock(20, activation), equation, inputs)
 
 
-def test_the_two_gelus_differ():
-    tanh, exact = (_built(MlpBlock(20, activation)) for activation in GELUS)
-    randomize(tanh), randomize(exact)
+def test_the_gelus_differ():
     [tokens] = random_inputs((7, 12))
-    assert np.abs(to_numpy(tanh(tokens)) - to_numpy(exact(tokens))).max() > 10 * 1e-5
+    gelus = ("gelu_tanh", "gelu_exact", "quick_gelu")
+    outputs = [to_numpy(randomize(built(MlpBlock(20, activation)))(tokens)) for activation in gelus]
+    for one, other in itertools.combinations(outputs, 2):
+        assert np.abs(one - other).max() > 10 * 1e-5
 
 
 def test_a_token_does_not_see_another():
-    layer = randomize(_built(MlpBlock(20)))
+    layer = randomize(built(MlpBlock(20)))
     [tokens] = random_inputs((7, 12))
     changed = tokens.copy()
     changed[:, 4] += 1.0
@@ -54,8 +67,7 @@ def test_a_token_does_not_see_another():
 
 
 def test_kernels_start_xavier_uniform_and_biases_normal():
-    layer = MlpBlock(320)
-    layer.build((None, 7, 96))
+    layer = built(MlpBlock(320), (7, 96))
     limit = np.sqrt(6 / (96 + 320))
     for path, value in canonical_weights(layer).items():
         if path.endswith("bias"):
@@ -68,7 +80,7 @@ def test_kernels_start_xavier_uniform_and_biases_normal():
 def test_dropout_acts_after_both_dense_layers_in_training_only():
     # Every hidden unit is c, and each output reads one of them: 0, 2 c and 4 c come of two dropouts of rate 1/2, where
     # one alone would give 0 and 2 c.
-    layer = _built(MlpBlock(12, dropout_rate=0.5))
+    layer = built(MlpBlock(12, dropout_rate=0.5))
     layer.set_weights([np.zeros((12, 12)), np.full(12, 3.0), np.eye(12), np.zeros(12)])
     [tokens] = random_inputs((7, 12))
     c = reference.gelu_tanh(3.0)
@@ -81,7 +93,8 @@ def test_dropout_acts_after_both_dense_layers_in_training_only():
 
 
 def test_refuses_an_unknown_activation():
-    with pytest.raises(ValueError, match=r"must be one of 'gelu_tanh', 'gelu_exact'\. Received: 'relu'"):
+    accepted = "'gelu_tanh', 'gelu_exact', 'quick_gelu', 'swiglu'"
+    with pytest.raises(ValueError, match=rf"must be one of {accepted}\. Received: 'relu'"):
         MlpBlock(20, activation="relu")
 
 
@@ -91,6 +104,6 @@ def test_refuses_an_impossible_width(mlp_dim):
         MlpBlock(mlp_dim)
 
 
-def _built(layer):
-    layer.build((None, 7, 12))
-    return layer
+@pytest.mark.parametrize(("activation", "num_hidden"), [("gelu_tanh", 20), ("swiglu", 40)])
+def test_macs(activation, num_hidden):
+    assert built(MlpBlock(20, activation)).macs((None, 7, 12)) == 7 * (12 * num_hidden + 20 * 12)

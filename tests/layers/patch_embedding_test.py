@@ -7,13 +7,14 @@ from tests.reference import vit as reference
 from tests.test_case import assert_close, canonical_weights, random_inputs, run_layer_test, run_parity_test, to_numpy
 
 
-def test_layer(tmp_path):
+@pytest.mark.parametrize(("use_bias", "bias"), [(True, {"bias": (10,)}), (False, {})])
+def test_layer(use_bias, bias, tmp_path):
     run_layer_test(
         PatchEmbedding,
-        {"hidden_dim": 10, "patch_size": (4, 3), "crop_to_patches": True},
+        {"hidden_dim": 10, "patch_size": (4, 3), "crop_to_patches": True, "use_bias": use_bias},
         [(9, 11, 2)],
         (2, 3, 10),
-        {"kernel": (4, 3, 2, 10), "bias": (10,)},
+        {"kernel": (4, 3, 2, 10), **bias},
         tmp_path,
     )
 
@@ -22,12 +23,15 @@ def _project_patches(images, weights):
     kernel = weights["kernel"]
     height, width = images.shape[1] // kernel.shape[0], images.shape[2] // kernel.shape[1]
     patches = reference.patchify(images, *kernel.shape[:2])
-    return (patches @ kernel.reshape(-1, kernel.shape[-1]) + weights["bias"]).reshape(len(images), height, width, -1)
+    tokens = patches @ kernel.reshape(-1, kernel.shape[-1]) + weights.get("bias", 0)
+    return tokens.reshape(len(images), height, width, -1)
 
 
 @pytest.mark.parametrize(("patch_size", "shape"), [(4, (8, 12, 3)), ((4, 3), (8, 15, 1)), ((2, 5), (6, 5, 4))])
 def test_equals_patches_times_a_matrix(patch_size, shape):
-    run_parity_test(PatchEmbedding(10, patch_size), _project_patches, random_inputs(shape))
+    for use_bias in (True, False):
+        layer = PatchEmbedding(10, patch_size, use_bias=use_bias)
+        run_parity_test(layer, _project_patches, random_inputs(shape))
 
 
 def test_pixels_are_taken_row_by_row():
@@ -97,3 +101,8 @@ def test_channels_are_last_whatever_the_global_setting():
         run_parity_test(PatchEmbedding(10, 4), _project_patches, random_inputs((8, 12, 3)))
     finally:
         keras.config.set_image_data_format("channels_last")
+
+
+def test_macs():
+    # 2 x 3 whole patches of 4 x 3 pixels in 2 channels, for each of 10 channels.
+    assert PatchEmbedding(10, (4, 3), crop_to_patches=True).macs((None, 9, 11, 2)) == 2 * 3 * 4 * 3 * 2 * 10

@@ -1,7 +1,7 @@
 """The equations of the Vision Transformer (arXiv 2010.11929) in NumPy, float64, written from the paper.
 
 Legend: x image (H, W, C); P, Q patch height and width; N patches; D width; k heads; D_h = D / k; L blocks; z tokens;
-E patch projection; x_class class token; E_pos positions; q, k, v queries, keys, values; A attention weights. Leading
+p tokens before those of the patches; E_pos positions; q, k, v queries, keys, values; A attention weights. Leading
 axes before the ones named are batches. `w` maps the names of a part's weights to arrays.
 """
 
@@ -28,6 +28,14 @@ def layer_norm(x, gamma, beta, epsilon=1e-6):
     return (x - mean) / np.sqrt(variance + epsilon) * gamma + beta
 
 
+def norm(x, w, name, epsilon=1e-6):
+    return layer_norm(x, w[f"{name}/gamma"], w[f"{name}/beta"], epsilon)
+
+
+def dense(x, w, name):
+    return x @ w[f"{name}/kernel"] + w[f"{name}/bias"]
+
+
 def gelu_tanh(x):
     """arXiv 1606.08415, the approximation in its section 2."""
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
@@ -38,42 +46,75 @@ def gelu_exact(x):
     return x * scipy.special.ndtr(x)
 
 
+def quick_gelu(x):
+    """x sigmoid(1.702 x) (arXiv 1606.08415, section 2)."""
+    return x / (1 + np.exp(-1.702 * x))
+
+
+def swiglu(x):
+    """SiLU(a) b for the halves a, b of x (arXiv 2002.05202, as DINOv2 lays them out)."""
+    a, b = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
+    return a / (1 + np.exp(-a)) * b
+
+
 def softmax(x):
     exponentials = np.exp(x - x.max(-1, keepdims=True))
     return exponentials / exponentials.sum(-1, keepdims=True)
 
 
-def self_attention(z, U_q, U_k, U_v, b_q, b_k, b_v):
-    """Eqs. 5 to 7, one head: U (D, D_h), b (D_h,)."""
-    q, k, v = z @ U_q + b_q, z @ U_k + b_k, z @ U_v + b_v
-    A = softmax(q @ np.swapaxes(k, -1, -2) / np.sqrt(U_q.shape[1]))
+def attention(q, k, v):
+    """Eqs. 6 and 7, one head: q (t, D_h), k and v (T, D_h)."""
+    A = softmax(q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1]))
     return A @ v
 
 
-def multi_head_self_attention(z, w):
-    """Eq. 8: the heads one after the other, side by side, times U_msa (k D_h, D)."""
-    heads = [
-        self_attention(
-            z,
-            *(w[f"{name}/kernel"][:, head] for name in ("query", "key", "value")),
-            *(w[f"{name}/bias"][head] for name in ("query", "key", "value")),
+def multi_head_self_attention(z, w, asking=None, epsilon=1e-6):
+    """Eqs. 5 and 8: the heads one after the other, side by side, times U_msa (k D_h, D).
+
+    Queries are those of `asking`, if given. With norms in `w`, each head's queries and keys are normalised (arXiv
+    2302.05442, section 2).
+    """
+    heads = []
+    for head in range(w["query/kernel"].shape[1]):
+        q, k, v = (
+            x @ w[f"{name}/kernel"][:, head] + w[f"{name}/bias"][head]
+            for name, x in (("query", z if asking is None else asking), ("key", z), ("value", z))
         )
-        for head in range(w["query/kernel"].shape[1])
-    ]
+        if "query_norm/gamma" in w:
+            q, k = norm(q, w, "query_norm", epsilon), norm(k, w, "key_norm", epsilon)
+        heads.append(attention(q, k, v))
     U_msa = np.concatenate(list(w["output/kernel"]), axis=0)
     return np.concatenate(heads, axis=-1) @ U_msa + w["output/bias"]
 
 
-def mlp(z, w, gelu=gelu_tanh):
-    return gelu(z @ w["hidden/kernel"] + w["hidden/bias"]) @ w["output/kernel"] + w["output/bias"]
+def mlp(z, w, activation=gelu_tanh):
+    return dense(activation(dense(z, w, "hidden")), w, "output")
 
 
-def encoder_block(z, w, gelu=gelu_tanh, epsilon=1e-6, scale_attention=1, scale_mlp=1):
-    """Eqs. 2 and 3. The scales stand for stochastic depth: 0 drops a branch, 1 / (1 - rate) keeps it."""
-    z = z + scale_attention * multi_head_self_attention(
-        layer_norm(z, w["attention_norm/gamma"], w["attention_norm/beta"], epsilon), part(w, "attention")
-    )
-    return z + scale_mlp * mlp(layer_norm(z, w["mlp_norm/gamma"], w["mlp_norm/beta"], epsilon), part(w, "mlp"), gelu)
+def encoder_block(z, w, activation=gelu_tanh, epsilon=1e-6, scale_attention=1, scale_mlp=1):
+    """Eqs. 2 and 3, with LayerScale (arXiv 2103.17239, section 2.1) where `w` has it.
+
+    The scales stand for stochastic depth: 0 drops a branch, 1 / (1 - rate) keeps it.
+    """
+    branch = multi_head_self_attention(norm(z, w, "attention_norm", epsilon), part(w, "attention"), epsilon=epsilon)
+    z = z + scale_attention * branch * w.get("attention_scale/gamma", 1)
+    branch = mlp(norm(z, w, "mlp_norm", epsilon), part(w, "mlp"), activation)
+    return z + scale_mlp * branch * w.get("mlp_scale/gamma", 1)
+
+
+def attention_pooling(z, w, activation=gelu_tanh, epsilon=1e-6):
+    """The MAP head of arXiv 2106.04560, section 3.3, as in big_vision: a probe asks all tokens, then an MLP."""
+    probe = np.broadcast_to(w["probe"], (len(z), *w["probe"].shape[1:]))
+    y = multi_head_self_attention(z, part(w, "attention"), probe)[:, 0]
+    return y + mlp(norm(y, w, "norm", epsilon), part(w, "mlp"), activation)
+
+
+def prefix_tokens(w):
+    """(1, p, D): the tokens before those of the patches; and how many of them are class or distillation tokens."""
+    classes = [w[f"{name}/token"] for name in ("class_token", "distillation_token") if f"{name}/token" in w]
+    registers = [w["register_tokens/tokens"]] if "register_tokens/tokens" in w else []
+    none = np.zeros((1, 0, w["patch_embedding/kernel"].shape[-1]))
+    return np.concatenate([none, *classes, *registers], axis=1), len(classes)
 
 
 def embed(x, w, position_embedding="learned_1d", prefix_rows=None):
@@ -81,34 +122,50 @@ def embed(x, w, position_embedding="learned_1d", prefix_rows=None):
     kernel = w["patch_embedding/kernel"]
     P, Q, _, D = kernel.shape
     grid = x.shape[-3] // P, x.shape[-2] // Q
-    z = patchify(x, P, Q) @ kernel.reshape(-1, D) + w["patch_embedding/bias"]
-    front = 0
-    if "class_token/token" in w:
-        x_class = np.broadcast_to(w["class_token/token"], (len(x), 1, D))
-        z, front = np.concatenate([x_class, z], axis=1), 1
+    z = patchify(x, P, Q) @ kernel.reshape(-1, D) + w.get("patch_embedding/bias", 0)
+    prefix, num_classes = prefix_tokens(w)
+    front = prefix.shape[1]
+    z = np.concatenate([np.broadcast_to(prefix, (len(x), *prefix.shape[1:])), z], axis=1)
     if position_embedding == "sincos_2d":
         z[:, front:] += positions.sincos_2d(*grid, D)
     elif position_embedding == "learned_1d":
         E_pos, old_grid = w["position_embedding/embedding"], w.get("grid", grid)
-        num_prefix = front if prefix_rows is None else prefix_rows
-        z[:, :num_prefix] += E_pos[:num_prefix]
-        z[:, front:] += positions.interpolate(E_pos[num_prefix:], old_grid, grid)
+        num_rows = num_classes if prefix_rows is None else prefix_rows
+        z[:, :num_rows] += E_pos[:num_rows]
+        z[:, front:] += positions.interpolate(E_pos[num_rows:], old_grid, grid)
     return z
 
 
-def vit(x, w, gelu=gelu_tanh, pooling="token", epsilon=1e-6, **embedding):
-    """Eqs. 1 to 4 and the head: images (B, H, W, C) to logits (B, classes), or tokens for `pooling=None`."""
+def vit(x, w, activation=gelu_tanh, pooling="token", epsilon=1e-6, **embedding):
+    """Eqs. 1 to 4 and the head: images (B, H, W, C) to logits (B, classes), or tokens for `pooling=None`.
+
+    What stands between is what `w` has weights of. Two classifiers give the mean of their logits (arXiv 2012.12877).
+    """
     z = embed(x, w, **embedding)
+    if "pre_norm/gamma" in w:
+        z = norm(z, w, "pre_norm", epsilon)
     num_blocks = 1 + max(int(name.split("/")[0].split("_")[-1]) for name in w if name.startswith("encoder_block_"))
     for i in range(num_blocks):
-        z = encoder_block(z, part(w, f"encoder_block_{i}"), gelu, epsilon)
-    z = layer_norm(z, w["encoder_norm/gamma"], w["encoder_norm/beta"], epsilon)
+        z = encoder_block(z, part(w, f"encoder_block_{i}"), activation, epsilon)
+    if "encoder_norm/gamma" in w:
+        z = norm(z, w, "encoder_norm", epsilon)
+    y = pool(z, w, pooling, activation, epsilon)
+    if "pre_logits/kernel" in w:
+        y = np.tanh(dense(y, w, "pre_logits"))
+    if "distillation_predictions/kernel" in w:
+        return (dense(y, w, "predictions") + dense(z[:, 1], w, "distillation_predictions")) / 2
+    return dense(y, w, "predictions") if "predictions/kernel" in w else y
+
+
+def pool(z, w, pooling, activation, epsilon):
+    """(B, T, D) to (B, D), or all tokens for `pooling=None`."""
     if pooling is None:
         return z
-    y = z[:, 0] if pooling == "token" else z[:, int("class_token/token" in w) :].mean(1)
-    if "pre_logits/kernel" in w:
-        y = np.tanh(y @ w["pre_logits/kernel"] + w["pre_logits/bias"])
-    return y @ w["predictions/kernel"] + w["predictions/bias"] if "predictions/kernel" in w else y
+    if pooling == "map":
+        y = attention_pooling(z, part(w, "pooling"), activation, epsilon)
+    else:
+        y = z[:, 0] if pooling == "token" else z[:, prefix_tokens(w)[0].shape[1] :].mean(1)
+    return norm(y, w, "pooled_norm", epsilon) if "pooled_norm/gamma" in w else y
 
 
 def part(w, name):

@@ -3,6 +3,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 import time
 import unittest.mock
 
@@ -147,9 +148,13 @@ def _until(condition, seconds=30):
 
 
 def test_one_process_downloads_and_the_others_wait(server, cache, tmp_path):
-    released = []
-    held = file_server.file(CONTENTS, limit=30_011, before_end=lambda handler: _until(lambda: released))
-    server.answers["/vit.npz"] = [held, file_server.file(CONTENTS)]
+    released = threading.Event()
+
+    def answer(handler):
+        released.wait(timeout=60)
+        file_server.file(CONTENTS)(handler)
+
+    server.answers["/vit.npz"] = [answer]
     outputs = [tmp_path / f"{i}.txt" for i in range(3)]
     arguments = [sys.executable, "-uc", _PROGRAM, pathlib.Path(keras_vit.__file__).parent.parent]
     processes = []
@@ -159,14 +164,14 @@ def test_one_process_downloads_and_the_others_wait(server, cache, tmp_path):
     path = cache / f"localhost+{server.server_port}" / "vit.npz"
     try:
         _until(lambda: sum(output.read_text().startswith("Waiting for") for output in outputs) == 2)
-        assert len(server.requests) == 1
         assert not path.exists()
     finally:
-        released.append(True)
+        released.set()
         codes = [process.wait(timeout=30) for process in processes]
     assert codes == [0, 0, 0]
     assert {output.read_text().splitlines()[-1] for output in outputs} == {str(path)}
     assert path.read_bytes() == CONTENTS
+    assert len(server.requests) == 1
 
 
 def test_does_not_wait_forever(server, cache, monkeypatch):

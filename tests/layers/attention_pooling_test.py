@@ -1,0 +1,82 @@
+import functools
+
+import numpy as np
+import pytest
+
+from keras_vit.layers import AttentionPooling
+from tests.reference import vit as reference
+from tests.test_case import (
+    MIXED_POLICIES,
+    built,
+    canonical_weights,
+    random_inputs,
+    randomize,
+    run_layer_test,
+    run_parity_test,
+    to_numpy,
+)
+
+
+def test_layer(tmp_path):
+    attention = {f"attention/{name}": (12, 3, 4) for name in ("query", "key", "value")}
+    run_layer_test(
+        AttentionPooling,
+        {"num_heads": 3, "mlp_dim": 20, "mlp": "gelu_exact", "layer_norm_epsilon": 1e-5},
+        [(7, 12)],
+        (12,),
+        {
+            "probe": (1, 1, 12),
+            **{f"{name}/kernel": shape for name, shape in attention.items()},
+            **{f"{name}/bias": shape[1:] for name, shape in attention.items()},
+            **{"attention/output/kernel": (3, 4, 12), "attention/output/bias": (12,)},
+            **{"norm/gamma": (12,), "norm/beta": (12,)},
+            **{"mlp/hidden/kernel": (12, 20), "mlp/hidden/bias": (20,)},
+            **{"mlp/output/kernel": (20, 12), "mlp/output/bias": (12,)},
+        },
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize(
+    ("mlp", "activation"), [("gelu_tanh", reference.gelu_tanh), ("gelu_exact", reference.gelu_exact)]
+)
+def test_equals_the_equations(mlp, activation):
+    # Scaled up, so that the softmax is far from uniform.
+    inputs = [3 * x for x in random_inputs((7, 12))]
+    equation = functools.partial(reference.attention_pooling, activation=activation)
+    run_parity_test(AttentionPooling(3, 20, mlp), equation, inputs)
+
+
+def test_layer_norm_epsilon():
+    # So large that it changes the result by far.
+    equation = functools.partial(reference.attention_pooling, epsilon=0.5)
+    run_parity_test(AttentionPooling(3, 20, layer_norm_epsilon=0.5), equation, random_inputs((7, 12)))
+
+
+def test_order_of_the_tokens_does_not_matter():
+    layer = randomize(built(AttentionPooling(3, 20)))
+    [tokens] = random_inputs((7, 12))
+    pooled = to_numpy(layer(tokens))
+    np.testing.assert_allclose(to_numpy(layer(tokens[:, ::-1])), pooled, atol=1e-5)
+    tokens[:, 4] += 1  # Every token counts.
+    assert np.abs(to_numpy(layer(tokens)) - pooled).max() > 1e-3
+
+
+def test_probe_starts_xavier_uniform():
+    # As big_vision's `MAPHead`: the sum of fan-in and fan-out is twice the width, but for Flax's (1, 1, D) it is 1 + D.
+    probe = canonical_weights(built(AttentionPooling(3, 20), (7, 960)))["probe"]
+    limit = np.sqrt(6 / (1 + 960))
+    assert 0.98 * limit < np.abs(probe).max() <= limit
+    assert probe.std() == pytest.approx(limit / np.sqrt(3), rel=0.05)
+
+
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_parts_take_over_the_precision(policy):
+    layer = built(AttentionPooling(3, 20, dtype=policy))
+    assert {part.dtype_policy.name for part in layer._flatten_layers()} == {policy}
+
+
+def test_macs():
+    # Query and output of one probe, keys and values of 7 tokens, both products of the attention, the MLP of one token.
+    expected = 2 * 144 + 7 * 2 * 144 + 2 * 7 * 12 + 2 * 12 * 20
+    assert built(AttentionPooling(3, 20)).macs((None, 7, 12)) == expected
