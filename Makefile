@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the test suite.
 
-.PHONY: train test lint test-lowest accuracy models clean
+.PHONY: train test lint test-peers test-lowest accuracy models clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -19,7 +19,21 @@ test: lint
 	KERAS_BACKEND=tensorflow .venv/bin/python -m pytest -n 2 --dist loadfile
 	KERAS_BACKEND=jax .venv/bin/python -m pytest -n 2 --dist loadfile --ignore=tests/training --ignore=tests/readme_test.py
 
-# The same with the lowest versions that setup.cfg allows.
+# Comparisons with timm, transformers and KerasHub, on all three backends; and the models and weights on torch.
+PEERS = .venv-peers/bin/python -m pytest -n 2 --dist loadfile -p tests.peers.first_imports
+test-peers: .venv-peers/installed
+	KERAS_BACKEND=jax $(PEERS) tests/peers
+	KERAS_BACKEND=tensorflow $(PEERS) tests/peers
+	KERAS_BACKEND=torch $(PEERS) tests/peers tests/layers tests/models tests/stems tests/weights \
+		tests/checkpoints_test.py tests/resampling_test.py
+
+.venv-peers/installed: setup.cfg pyproject.toml | .venv/bin/python
+	@echo "Installing into .venv-peers what setup.cfg names for peers: some minutes, and about 10 GB."
+	@.venv/bin/python -m venv --clear .venv-peers
+	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
+	@touch $@
+
+# The same as test with the lowest versions that setup.cfg allows.
 test-lowest: .venv/test.installed
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv/bin/uv venv --quiet --clear --python .venv/bin/python .venv-lowest
@@ -50,4 +64,4 @@ models: .venv/training.installed
 	$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv .venv-lowest
+	rm -rf .venv .venv-lowest .venv-peers

@@ -195,17 +195,30 @@ class ViTConfig:
             raise ValueError(
                 "pooling='token' reads the class token, which class_token=False removes. Use pooling='avg'."
             )
-        if self.distillation_token and not (self.num_class_tokens == 2 and self.pooling in ("token", None)):
-            raise ValueError("distillation_token=True needs a class token, and pooling='token' or None.")
-        if self.distillation_token and (self.representation_dim or self.norm_placement == "after_pooling"):
-            raise ValueError("distillation_token=True goes with neither a representation_dim nor a norm after pooling.")
+        self._check_distillation()
         if self.norm_placement == "after_pooling" and self.pooling is None:
-            raise ValueError("norm_placement='after_pooling' needs a pooling: 'token', 'avg' or 'map'.")
+            raise ValueError(
+                "norm_placement='after_pooling' needs a pooling: 'token', 'avg' or 'map'. Received: pooling=None"
+            )
         rows = self.num_position_prefix_rows
         if rows is not None and rows not in range(self.num_class_tokens + 1):
             raise ValueError(
                 f"num_position_prefix_rows must be None or from 0 to {self.num_class_tokens}, the number of class and "
                 f"distillation tokens of this model. Received: {rows!r}"
+            )
+
+    def _check_distillation(self):
+        if not self.distillation_token:
+            return
+        if self.num_class_tokens != 2 or self.pooling not in ("token", None):
+            raise ValueError(
+                f"distillation_token=True needs a class token, and pooling='token' or None. Received: "
+                f"pooling={self.pooling!r}, class_token={self.class_token!r}"
+            )
+        if self.representation_dim or self.norm_placement == "after_pooling":
+            raise ValueError(
+                f"distillation_token=True needs representation_dim=None and norm_placement='before_pooling'. Received: "
+                f"representation_dim={self.representation_dim!r}, norm_placement={self.norm_placement!r}"
             )
 
     @property
@@ -247,7 +260,6 @@ class ViTConfig:
                 hint = did_you_mean(name, fields)
                 raise TypeError(f"{name!r} is not a field of ViTConfig.{hint} Fields: {', '.join(fields)}")
         return dataclasses.replace(self, **changes)
-
 
     def to_dict(self):
         """The fields as JSON keeps them."""

@@ -231,6 +231,7 @@ def _check_outputs(factory, hidden_dim, num_tokens, size):
     for pooling, expected in (
         ("token", (hidden_dim,)),
         ("avg", (hidden_dim,)),
+        ("map", (hidden_dim,)),
         (None, (num_tokens(*size), hidden_dim)),
     ):
         model = factory(include_top=False, input_shape=shape, pooling=pooling)

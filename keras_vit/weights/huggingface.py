@@ -21,19 +21,21 @@ from keras_vit.weights.checkpoint import (
 )
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, head_rules, merged_rules, norm_rules
 
-_ATTENTION = tuple(head_rules([f"attention.attention.{x}" for x in ("query", "key", "value")], "attention"))
+_PROJECTIONS = ("query", "key", "value")
+_ATTENTION = tuple(head_rules([f"attention.attention.{x}" for x in _PROJECTIONS], "attention"))
 _ATTENTION_OF_5 = (
     *head_rules([f"attention.{x}_proj" for x in "qkv"], "attention"),
     *merged_rules("attention.o_proj", "attention"),
 )
 _MLP = (*dense_rules("mlp.fc1", "mlp/hidden"), *dense_rules("mlp.fc2", "mlp/output"))
 _NORMS = (*norm_rules("layernorm_before", "attention_norm"), *norm_rules("layernorm_after", "mlp_norm"))
-_DINOV2_REST = (
+_DINOV2_NORMS = (
     *norm_rules("norm1", "attention_norm"),
     *norm_rules("norm2", "mlp_norm"),
     Rule("layer_scale1.lambda1", "attention_scale/gamma"),
     Rule("layer_scale2.lambda1", "mlp_scale/gamma"),
-    *_MLP,
+)
+_SWIGLU = (
     *dense_rules("mlp.weights_in", "mlp/hidden"),
     *dense_rules("mlp.weights_out", "mlp/output"),
     *dense_rules("mlp.gate_proj", "mlp/gate"),  # In memory; `_join_gates` puts it before the value.
@@ -63,8 +65,8 @@ _TWO_TOWERS = (
 )
 _POOLING = (
     Rule("probe", "probe"),
-    Rule("attention.in_proj_weight", tuple(f"attention/{x}/kernel" for x in ("query", "key", "value")), "query_key_value"),
-    Rule("attention.in_proj_bias", tuple(f"attention/{x}/bias" for x in ("query", "key", "value")), "query_key_value"),
+    Rule("attention.in_proj_weight", tuple(f"attention/{x}/kernel" for x in _PROJECTIONS), "query_key_value"),
+    Rule("attention.in_proj_bias", tuple(f"attention/{x}/bias" for x in _PROJECTIONS), "query_key_value"),
     *merged_rules("attention.out_proj", "attention"),
     *norm_rules("layernorm", "norm"),
     *_MLP,
@@ -78,64 +80,50 @@ _VIT = (
     *dense_rules("pooler.dense", "pre_logits"),
     *block_rules("layers.{i}.", (*_NORMS, *_ATTENTION_OF_5, *_MLP)),
 )
+# Classifiers that no model here has are named after what they read. They fit no model with a classifier of its own; one
+# without, or with a fresh one, leaves them out.
 _DEIT_HEADS = (
+    *dense_rules("classifier", "predictions/class_token_beside_distillation_token"),
     *dense_rules("cls_classifier", "predictions"),
     *dense_rules("distillation_classifier", "distillation_predictions"),
 )
 _DINOV2 = (
     *_EMBEDDINGS,
     *block_rules("encoder.layer.{i}.", (*_ATTENTION, *merged_rules("attention.output.dense", "attention"))),
-    *block_rules("encoder.layer.{i}.", _DINOV2_REST),
+    *block_rules("encoder.layer.{i}.", _DINOV2_NORMS),
     *norm_rules("layernorm", "encoder_norm"),
     *block_rules("encoder.layer.{i}.", _ATTENTION_OF_5),
+    *dense_rules("classifier", "predictions/class_token_beside_mean_of_patches"),
 )
 _CLASSIFIER = dense_rules("classifier", "predictions")
+_CLIP_HEADS = (
+    Rule("visual_projection.weight", "predictions/kernel", "dense"),
+    *dense_rules("classifier", "predictions/mean_of_patches_without_norm"),
+)
 
 # What is beside the encoder: text towers, decoders of masked pre-training, buffers.
 _OTHERS = (r"text_model\..*", r"text_projection\..*", r"logit_.*", r".*position_ids", r"decoder\..*", r".*mask_token")
 
-# Classifiers that no model here has are named after what they read. They fit no model with a classifier of its own; one
-# without, or with a fresh one, leaves them out.
-_DEIT_CLASSIFIER = dense_rules("classifier", "predictions/class_token_beside_distillation_token")
-_DINOV2_CLASSIFIER = dense_rules("classifier", "predictions/class_token_beside_mean_of_patches")
-_CLIP_CLASSIFIER = dense_rules("classifier", "predictions/mean_of_patches_without_norm")
-_CLIP_PROJECTION = Rule("visual_projection.weight", "predictions/kernel", "dense")
-
 TABLES = {
     "vit": Names((*_VIT, *_CLASSIFIER), _OTHERS),
-    "deit": Names((*_VIT, *_DEIT_HEADS, *_DEIT_CLASSIFIER), _OTHERS),
-    "dinov2": Names((*_DINOV2, *_DINOV2_CLASSIFIER), _OTHERS),
+    "deit": Names((*_VIT, *_DEIT_HEADS), _OTHERS),
+    "dinov2": Names((*_DINOV2, *block_rules("encoder.layer.{i}.", _MLP)), _OTHERS),
+    "dinov2_swiglu": Names((*_DINOV2, *block_rules("encoder.layer.{i}.", _SWIGLU)), _OTHERS),
     # SiglipForImageClassification averages the patches and leaves the tower's own head aside.
     "siglip": Names((*_TWO_TOWERS, *block_rules("head.", _POOLING, "pooling")), _OTHERS),
     "siglip_classifier": Names((*_TWO_TOWERS, *_CLASSIFIER), (*_OTHERS, r"head\..*")),
-    "clip": Names((*_TWO_TOWERS, _CLIP_PROJECTION, *_CLIP_CLASSIFIER), _OTHERS),
+    "clip": Names((*_TWO_TOWERS, *_CLIP_HEADS), _OTHERS),
 }
 """kind of model: its table."""
 
 _BLOCK = re.compile(r"(?:encoder\.)?layers?\.(\d+)\.")
 _PREFIX = re.compile(r"^(vit|deit|dinov2|dinov2_with_registers|vision_model)\.")
-_ACTIVATIONS = {"gelu": "gelu_exact", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "quick_gelu": "quick_gelu"}
+_GELUS = {"gelu": "gelu_exact", "gelu_pytorch_tanh": "gelu_tanh", "quick_gelu": "quick_gelu"}
+_ACTIVATIONS = {**_GELUS, "gelu_new": "gelu_tanh"}
 
-
-# kind: key of catalogue.FAMILIES. The layout of ViT is that of weights with different pixels; their file does not say.
-_FAMILIES = {
-    "vit": None,
-    "deit": "deit",
-    "dinov2": "dinov2",
-    "siglip": "siglip",
-    "siglip_classifier": "siglip",
-    "clip": "clip",
-}
-_TABLE_OF_POSITIONS = {
-    "vit": "embeddings.position_embeddings",
-    "deit": "embeddings.position_embeddings",
-    "dinov2": "embeddings.position_embeddings",
-    "siglip": "embeddings.position_embedding.weight",
-    "clip": "embeddings.position_embedding.weight",
-}
+_POSITIONS = ("embeddings.position_embeddings", "embeddings.position_embedding.weight")
 _PATCHES = ("embeddings.patch_embeddings.projection.weight", "embeddings.patch_embedding.weight")
 _OUTER = ("output.dense", "mlp.fc2", "mlp.weights_out", "mlp.down_proj")
-_GATED = _OUTER[2:]
 _CLASSIFIERS = ("classifier.weight", "cls_classifier.weight", "visual_projection.weight")
 
 
@@ -156,10 +144,10 @@ def describe(file, hints):
     shapes = {name: shape for name, shape in file.shapes.items() if not TABLES[kind].ignores(name)}
     config = _config(kind, shapes, settings, hints)
     size = pair(settings.get("image_size"))
-    table = _TABLE_OF_POSITIONS[kind.split("_")[0]]
-    _, grid_size = resolve_positions(shapes[table][-2], [config.num_class_tokens], config.patch_shape, hints, size)
+    num_rows = next(shapes[name][-2] for name in _POSITIONS if name in shapes)
+    _, grid_size = resolve_positions(num_rows, [config.num_class_tokens], config.patch_shape, hints, size)
     size = size or hints.image_size or image_size_of(grid_size, config.patch_shape)
-    family = hints.family or _FAMILIES[kind]
+    family = hints.family or _family(kind)
     return Checkpoint(
         source=hints.source,
         format="huggingface",
@@ -180,8 +168,14 @@ def _kind(file):
         siglip = "siglip_classifier" if "classifier.weight" in names else "siglip"
         return "clip" if "embeddings.class_embedding" in names else siglip
     if any(name.endswith("layer_scale1.lambda1") for name in names):
-        return "dinov2"
+        is_gated = any(".mlp.weights_in." in name or ".mlp.gate_proj." in name for name in names)
+        return "dinov2_swiglu" if is_gated else "dinov2"
     return "deit" if "embeddings.distillation_token" in names else "vit"
+
+
+def _family(kind):
+    """Key of catalogue.FAMILIES. The layout of ViT is that of weights with different pixels, which it does not say."""
+    return None if kind == "vit" else kind.split("_")[0]
 
 
 def _config(kind, shapes, settings, hints):
@@ -191,7 +185,7 @@ def _config(kind, shapes, settings, hints):
     hidden_dim = patch[0]
     outer = next(part for part in _OUTER if f"{block}{part}.weight" in shapes)
     mlp_dim = shapes[f"{block}{outer}.weight"][1]
-    numerics = FAMILIES[_FAMILIES[kind] or "huggingface_vit"]
+    numerics = FAMILIES[_family(kind) or "huggingface_vit"]
     told_heads = settings.get("num_attention_heads")
     return ViTConfig(
         patch_size=patch[2] if patch[2] == patch[3] else patch[2:],
@@ -199,17 +193,23 @@ def _config(kind, shapes, settings, hints):
         num_layers=num_layers,
         num_heads=resolve_num_heads(told_heads, hidden_dim, num_layers, mlp_dim, hints),
         mlp_dim=mlp_dim,
-        pooling={"siglip": "map", "siglip_classifier": "avg"}.get(kind, "token"),
+        pooling=_pooling(kind, shapes),
         class_token="siglip" not in kind,
         distillation_token=kind == "deit",
         num_register_tokens=shapes.get("embeddings.register_tokens", (1, 0))[1],
         position_interpolation="bicubic_antialias" if "embeddings.register_tokens" in shapes else "bicubic",
-        representation_dim=shapes["pooler.dense.weight"][0] if kind == "vit" and "pooler.dense.weight" in shapes else None,
-        layer_scale=settings.get("layerscale_value", 1.0) if kind == "dinov2" else None,
+        representation_dim=shapes.get("pooler.dense.bias", (None,))[0] if kind == "vit" else None,
+        layer_scale=settings.get("layerscale_value", 1.0) if "dinov2" in kind else None,
         pre_norm=kind == "clip",
-        mlp="swiglu" if outer in _GATED else _activation(settings, numerics),
+        mlp="swiglu" if kind == "dinov2_swiglu" else _activation(settings, numerics),
         layer_norm_epsilon=settings.get("layer_norm_eps", numerics.layer_norm_epsilon),
     )
+
+
+def _pooling(kind, shapes):
+    if kind == "siglip":
+        return "map" if "head.probe" in shapes else None  # vision_use_head=False
+    return "avg" if kind == "siglip_classifier" else "token"
 
 
 def _activation(settings, numerics):
@@ -238,13 +238,14 @@ def _pixels(processor, image_size):
     """Arguments of `Preprocessing` from transformers' `preprocessor_config.json`."""
     if "image_mean" not in processor:
         return None
+    normalizes = processor.get("do_normalize", True)
     size = processor.get("size", image_size[0])
     size = {"height": size, "width": size} if isinstance(size, int) else size
     crop = processor.get("crop_size") if processor.get("do_center_crop") else None
     crop = {"height": crop, "width": crop} if isinstance(crop, int) else crop
     return {
-        "mean": tuple(processor["image_mean"]),
-        "std": tuple(processor["image_std"]),
+        "mean": tuple(processor["image_mean"]) if normalizes else 0.0,
+        "std": tuple(processor["image_std"]) if normalizes else 1.0,
         "resize": size.get("shortest_edge") or (size["height"], size["width"]),
         "crop": crop and (crop["height"], crop["width"]),
         "interpolation": "bicubic" if processor.get("resample") == 3 else "bilinear",  # PIL's numbers.
@@ -278,7 +279,10 @@ def write(weights, facts):
     kind = _kind_of(config)
     _refuse(config, facts, kind)
     model_type, bare, classifier = _ARCHITECTURES[kind]
-    names = TABLES["dinov2" if kind.startswith("dinov2") else kind].encode(weights, config.num_heads)
+    dinov2 = "dinov2_swiglu" if config.mlp == "swiglu" else "dinov2"
+    names = TABLES[dinov2 if "dinov2" in kind else kind].encode(weights, config.num_heads)
+    if "dinov2" in kind:  # transformers expects it; only masked pre-training reads it.
+        names["embeddings.mask_token"] = np.zeros((1, config.hidden_dim), "float32")
     if kind == "clip":
         names = {f"vision_model.{name}": array for name, array in names.items()}
     elif facts.classes is not None:
@@ -307,7 +311,7 @@ def _kind_of(config):
 
 def _settings(config, facts, kind):
     height, width = facts.image_size
-    names = {"gelu_exact": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu"}
+    names = {ours: theirs for theirs, ours in _GELUS.items()}
     settings = {
         "hidden_size": config.hidden_dim,
         "num_hidden_layers": config.num_layers,
@@ -318,7 +322,7 @@ def _settings(config, facts, kind):
         "patch_size": config.patch_size,
         "num_channels": facts.channels,
     }
-    if kind.startswith("dinov2"):
+    if "dinov2" in kind:
         swiglu = config.mlp == "swiglu"
         settings["mlp_ratio"] = _mlp_ratio(config) if swiglu else config.mlp_dim // config.hidden_dim
         settings["use_swiglu_ffn"] = swiglu
@@ -360,7 +364,7 @@ def _processor(facts):
 
 
 def _refuse(config, facts, kind):
-    dinov2 = kind.startswith("dinov2")
+    dinov2 = "dinov2" in kind
     ratio = _mlp_ratio(config) if config.mlp == "swiglu" else config.mlp_dim % config.hidden_dim == 0
     refuse(
         "transformers 5",
@@ -373,12 +377,17 @@ def _refuse(config, facts, kind):
             ("positions of the patches only", config.position_prefix_rows != config.num_class_tokens),
             ("normalised queries and keys", config.qk_norm),
             ("a LayerNorm behind the pooling", config.norm_placement == "after_pooling"),
-            ("a pre_logits layer with a classifier", config.representation_dim is not None and facts.classes is not None),
+            ("a pre_logits layer with a classifier", config.representation_dim and facts.classes is not None),
             ("LayerScale in this kind of model", not dinov2 and config.layer_scale is not None),
             ("register tokens in this kind of model", not dinov2 and config.num_register_tokens > 0),
             ("SwiGLU in this kind of model", not dinov2 and config.mlp == "swiglu"),
             ("this width of the MLP", dinov2 and not ratio),
             ("this classifier", facts.classes is not None and _ARCHITECTURES[kind][2] is None),
-            ("a distillation token without its classifier", kind == "deit" and facts.classes is None),
+            ("a distillation token in this kind of model", kind != "deit" and config.distillation_token),
+            ("attention pooling in this kind of model", kind != "siglip" and config.pooling == "map"),
+            (
+                "images that are not square in this kind of model",
+                kind not in ("vit", "deit") and len(set(facts.image_size)) > 1,
+            ),
         ],
     )

@@ -9,6 +9,7 @@ import re
 import keras
 
 from keras_vit.config import ViTConfig
+from keras_vit.weights.catalogue import protocol
 from keras_vit.weights.checkpoint import Checkpoint, Renamed, refuse
 from keras_vit.weights.names import Names, Rule, block_rules
 
@@ -44,6 +45,10 @@ NAMES = Names(
         *_norm("vi_t_encoder/layer_norm", "encoder_norm"),
         *_dense("pre_logits", "pre_logits"),
         *_dense("predictions", "predictions"),
+        # Classifiers that no model here has are named after what they read. They fit no model with a classifier of its
+        # own; one without, or with a fresh one, leaves them out.
+        *_dense("predictions_of_gap", "predictions/mean_of_class_token_and_patches"),
+        *_dense("predictions_of_token", "predictions/first_patch"),
     ),
 )
 """The table, with every block numbered and the head's layers by their names, as `_renamed` gives them."""
@@ -69,7 +74,7 @@ def describe(file, hints):
         )
     settings = hints.config["config"]
     task = hints.config.get("task", {}).get("config", {})
-    everything, file = file, _renamed(file, task)
+    everything, file = file, _renamed(file, settings, task)
     height, width, _ = settings["image_shape"]
     patch = tuple(settings["patch_size"]) if isinstance(settings["patch_size"], list) else (settings["patch_size"],) * 2
     config = ViTConfig(
@@ -78,7 +83,7 @@ def describe(file, hints):
         num_layers=settings["num_layers"],
         num_heads=settings["num_heads"],
         mlp_dim=settings["mlp_dim"],
-        pooling=_pooling(settings, task),
+        pooling="token" if settings["use_class_token"] else "avg",
         class_token=settings["use_class_token"],
         position_interpolation="bilinear",
         representation_dim=task.get("intermediate_dim"),
@@ -92,15 +97,18 @@ def describe(file, hints):
         grid_size=(height // patch[0], width // patch[1]),
         classes=task.get("num_classes"),
         image_size=(height, width),
-        pixels=_pixels(hints.processor, (height, width)),
+        pixels=_pixels(hints.processor, (height, width)) or (hints.family and protocol(hints.family, (height, width))),
         read=lambda: NAMES.decode(file, config.num_heads),
         skipped=file.left_out(everything),
     )
 
 
-def _renamed(file, task):
+def _renamed(file, settings, task):
+    classifier = "predictions"
+    if task and (task["pooling"] == "token") != settings["use_class_token"]:
+        classifier = f"predictions_of_{task['pooling']}"
+    heads = dict(zip(("dense/", "dense_1/"), _heads(task.get("intermediate_dim"), classifier), strict=False))
     names = {}
-    heads = dict(zip(("dense/", "dense_1/"), _heads(task.get("intermediate_dim")), strict=False))
     for old in file:
         if old.startswith("optimizer/"):
             continue
@@ -111,17 +119,6 @@ def _renamed(file, task):
                 new = f"{name}/{new.removeprefix(layer)}"
         names[new] = old
     return Renamed(file, names)
-
-
-def _pooling(settings, task):
-    if task.get("pooling", "token") == "token":
-        return "token" if settings["use_class_token"] else "avg"
-    if settings["use_class_token"]:
-        raise ValueError(
-            "The preset averages the class token together with the patches; no pooling here does. Load its backbone "
-            "with include_top=False and pooling='token' or None."
-        )
-    return "avg"
 
 
 def _pixels(converter, image_size):
@@ -155,7 +152,7 @@ def write(weights, facts):
     Raises:
         ValueError: If KerasHub cannot express the model; the message says what.
     """
-    _refuse(facts.config)
+    _refuse(facts.config, facts)
     arrays = NAMES.encode(weights, facts.config.num_heads)
     arrays = {name.replace("vi_t_encoder_block_0/", "vi_t_encoder_block/"): array for name, array in arrays.items()}
     heads = dict(zip(_heads(facts.config.representation_dim), ("dense", "dense_1"), strict=False))
@@ -184,9 +181,9 @@ def write(weights, facts):
     return files | {"task.json": _serialized("ViTImageClassifier", task), "task.weights.h5": head}
 
 
-def _heads(representation_dim):
+def _heads(representation_dim, classifier="predictions"):
     """Our names of the head's dense layers, in the order in which KerasHub makes them."""
-    return ("predictions",) if representation_dim is None else ("pre_logits", "predictions")
+    return (classifier,) if representation_dim is None else ("pre_logits", classifier)
 
 
 def _serialized(class_name, config):
@@ -229,7 +226,7 @@ def _preprocessor(facts):
     return _serialized("ViTImageClassifierPreprocessor", {"image_converter": converter})
 
 
-def _refuse(config):
+def _refuse(config, facts):
     refuse(
         "KerasHub's ViT",
         [
@@ -245,5 +242,6 @@ def _refuse(config):
             ("a LayerNorm behind the pooling", config.norm_placement == "after_pooling"),
             ("positions other than a learned table", config.position_embedding != "learned_1d"),
             ("positions of the patches only", config.position_prefix_rows != config.num_class_tokens),
+            ("images that are not a multiple of the patches", facts.image_size != _grid_of(facts)),
         ],
     )

@@ -55,7 +55,8 @@ class Names:
         """{canonical path: array} of a file's {name: array}.
 
         Raises:
-            ValueError: If a name is not in the table, or an array's shape cannot be of its kind.
+            ValueError: If a name is not in the table, two arrays are the same weight, or an array's type or shape
+                cannot be of its kind.
         """
         found, unknown = {}, []
         for name in file:
@@ -65,6 +66,8 @@ class Names:
                 unknown.append(name)
                 continue
             rule, paths = match
+            if taken := [path for path in paths if path in found]:
+                raise ValueError(f"{name} and another array of the file both hold {_listed(taken)}.")
             found.update(zip(paths, _decode(name, rule, file[name], num_heads), strict=True))
         if unknown:
             raise ValueError(self._explain(unknown))
@@ -89,14 +92,15 @@ class Names:
         return found
 
     def _explain(self, unknown):
-        known = {re.sub(r"\d+", "0", rule.name.format_map(_Zeros())) for rule in self.rules}
-        hint = did_you_mean(re.sub(r"\d+", "0", unknown[0]), known)
+        numbers = re.findall(r"\d+", unknown[0])
+        hint = did_you_mean(unknown[0], [_filled(rule.name, numbers) for rule in self.rules])
         return f"The file holds {len(unknown)} arrays of names that are not known: {_listed(unknown)}.{hint}"
 
 
-class _Zeros(dict):
-    def __missing__(self, key):
-        return "0"
+def _filled(template, numbers):
+    """A template with the numbers that stand in another name, in their order."""
+    numbers = iter(numbers)
+    return re.sub(r"\{\w+\}", lambda _: next(numbers, "0"), template)
 
 
 def _pattern(template):
@@ -171,7 +175,10 @@ LAYOUTS = {
         _encode_one(lambda array: array.transpose(3, 2, 0, 1)),
     ),
     # A table (rows, D) as (1, rows, D).
-    "table": (_decode_one(lambda array, num_heads: array[0]), _encode_one(lambda array: array[None])),
+    "table": (
+        _decode_one(lambda array, num_heads: array.reshape(array.shape[-2], array.shape[-1])),
+        _encode_one(lambda array: array[None]),
+    ),
     # A token (1, 1, D) as (D,).
     "token": (_decode_one(lambda array, num_heads: _with_rank(array, 3)), _encode_one(lambda array: array[0, 0])),
     # A vector (C,), in old files (1, 1, 1, C).

@@ -261,8 +261,11 @@ def write(weights, facts):
     _refuse(config)
     if config.num_register_tokens and config.position_prefix_rows:
         weights, config = _folded(weights), config.replace(num_position_prefix_rows=0)
+    arrays = NAMES.encode(weights, config.num_heads)
+    if config.stem is not None and not config.stem.stage_depths:
+        arrays = {name.replace("backbone.stem.", "backbone."): array for name, array in arrays.items()}
     return {
-        "model.safetensors": NAMES.encode(weights, config.num_heads),
+        "model.safetensors": arrays,
         "config.json": {
             "architecture": _architecture(config),
             "num_classes": facts.classes or 0,
@@ -333,9 +336,15 @@ def _pretrained_cfg(facts):
         "crop_mode": "squash" if crop is None else "center",
         "mean": facts.by_channel("mean"),
         "std": facts.by_channel("std"),
-        "first_conv": "patch_embed.proj" if facts.config.stem is None else "patch_embed.backbone.stem.conv",
+        "first_conv": _first_convolution(facts.config.stem),
         "classifier": ["head", "head_dist"] if facts.config.distillation_token else "head",
     }
+
+
+def _first_convolution(stem):
+    if stem is None:
+        return "patch_embed.proj"
+    return "patch_embed.backbone.stem.conv" if stem.stage_depths else "patch_embed.backbone.conv"
 
 
 def _refuse(config):

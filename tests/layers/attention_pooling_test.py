@@ -63,7 +63,7 @@ def test_order_of_the_tokens_does_not_matter():
 
 
 def test_probe_starts_xavier_uniform():
-    # As big_vision's `MAPHead`: the sum of fan-in and fan-out is twice the width, but for Flax's (1, 1, D) it is 1 + D.
+    # As Flax initialises the probe of big_vision, (1, 1, D): fan-in 1, fan-out D.
     probe = canonical_weights(built(AttentionPooling(3, 20), (7, 960)))["probe"]
     limit = np.sqrt(6 / (1 + 960))
     assert 0.98 * limit < np.abs(probe).max() <= limit

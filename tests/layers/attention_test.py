@@ -17,7 +17,6 @@ from tests.test_case import (
     to_numpy,
 )
 
-
 PROJECTIONS = {
     **{f"{name}/kernel": (12, 3, 4) for name in ("query", "key", "value")},
     **{f"{name}/bias": (3, 4) for name in ("query", "key", "value")},

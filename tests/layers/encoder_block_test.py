@@ -17,7 +17,6 @@ from tests.test_case import (
     to_numpy,
 )
 
-
 WEIGHT_SHAPES = {
     **{f"{norm}/{part}": (12,) for norm in ("attention_norm", "mlp_norm") for part in ("gamma", "beta")},
     **{f"attention/{name}/kernel": (12, 3, 4) for name in ("query", "key", "value")},

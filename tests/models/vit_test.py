@@ -7,6 +7,7 @@ from keras import ops
 
 import keras_vit
 from tests.fresh_process import reload_and_run
+from tests.reference import bit_resnet
 from tests.reference import vit as reference
 from tests.test_case import (
     MIXED_POLICIES,
@@ -23,6 +24,7 @@ from tests.test_case import (
 
 CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
 SHAPE = (8, 9, 3)  # 2 x 3 patches.
+STEM = keras_vit.StemConfig(stage_depths=(1, 1), width=32)
 
 
 def _model(input_shape=SHAPE, classes=5, classifier_activation=None, **changes):
@@ -42,7 +44,9 @@ def test_factory(tmp_path):
     ("changes", "arguments"),
     [
         ({}, {}),
-        ({"mlp": "gelu_exact"}, {"gelu": reference.gelu_exact}),
+        ({"mlp": "gelu_exact"}, {"activation": reference.gelu_exact}),
+        ({"mlp": "quick_gelu"}, {"activation": reference.quick_gelu}),
+        ({"mlp": "swiglu"}, {"activation": reference.swiglu}),
         ({"layer_norm_epsilon": 1e-2}, {"epsilon": 1e-2}),
         ({"pooling": "avg"}, {"pooling": "avg"}),
         ({"pooling": "avg", "class_token": True}, {"pooling": "avg"}),
@@ -59,6 +63,30 @@ def test_factory(tmp_path):
         ({"include_top": False, "pooling": "avg"}, {"pooling": "avg"}),
         ({"include_top": False, "pooling": None}, {"pooling": None}),
         ({"include_top": False, "pooling": None, "class_token": False}, {"pooling": None}),
+        ({"pooling": "map"}, {"pooling": "map"}),
+        ({"pooling": "map", "class_token": True, "representation_dim": 7}, {"pooling": "map"}),
+        (
+            {"pooling": "map", "mlp": "gelu_exact", "layer_norm_epsilon": 1e-2, "include_top": False},
+            {"pooling": "map", "activation": reference.gelu_exact, "epsilon": 1e-2},
+        ),
+        ({"norm_placement": "after_pooling", "layer_norm_epsilon": 1e-2}, {"epsilon": 1e-2}),
+        ({"norm_placement": "after_pooling", "pooling": "avg", "class_token": True}, {"pooling": "avg"}),
+        ({"norm_placement": "after_pooling", "pooling": "map"}, {"pooling": "map"}),
+        ({"distillation_token": True}, {}),
+        ({"distillation_token": True, "num_position_prefix_rows": 1}, {"prefix_rows": 1}),
+        ({"distillation_token": True, "include_top": False}, {}),
+        ({"distillation_token": True, "include_top": False, "pooling": None}, {"pooling": None}),
+        ({"num_register_tokens": 4}, {}),
+        ({"num_register_tokens": 4, "pooling": "avg"}, {"pooling": "avg"}),
+        ({"num_register_tokens": 4, "pooling": "map"}, {"pooling": "map"}),
+        ({"num_register_tokens": 4, "pooling": "avg", "class_token": True}, {"pooling": "avg"}),
+        ({"num_register_tokens": 4, "num_position_prefix_rows": 0}, {"prefix_rows": 0}),
+        ({"num_register_tokens": 4, "position_embedding": "sincos_2d"}, {"position_embedding": "sincos_2d"}),
+        ({"num_register_tokens": 4, "distillation_token": True}, {}),
+        ({"layer_scale": 0.1}, {}),
+        ({"qk_norm": True, "layer_norm_epsilon": 1e-2}, {"epsilon": 1e-2}),
+        ({"pre_norm": True, "layer_norm_epsilon": 1e-2}, {"epsilon": 1e-2}),
+        ({"pre_norm": True, "norm_placement": "after_pooling", "num_register_tokens": 2, "layer_scale": 0.1}, {}),
     ],
 )
 def test_equals_the_equations(changes, arguments):
@@ -66,8 +94,32 @@ def test_equals_the_equations(changes, arguments):
 
 
 @pytest.mark.parametrize(
+    ("changes", "size", "pooling"),
+    [
+        ({"patch_size": 1}, (21, 30), "token"),
+        ({"patch_size": (1, 2)}, (32, 64), "token"),
+        ({"patch_size": 1, "pooling": "avg", "crop_to_patches": True}, (17, 30), "avg"),
+        ({"patch_size": (2, 3), "crop_to_patches": True}, (35, 61), "token"),
+    ],
+)
+def test_hybrid_equals_the_equations(changes, size, pooling):
+    def hybrid(images, weights):
+        maps = bit_resnet.bit_resnet(images, weights, STEM.stage_depths)
+        return reference.vit(maps, weights, pooling=pooling)
+
+    shape = (*size, 3)
+    run_parity_test(_model(input_shape=shape, stem=STEM, **changes), hybrid, random_inputs(shape))
+
+
+@pytest.mark.parametrize(
     "changes",
-    [{}, {"pooling": "avg"}, {"num_position_prefix_rows": 0}, {"position_embedding": "sincos_2d"}],
+    [
+        {},
+        {"pooling": "avg"},
+        {"num_position_prefix_rows": 0},
+        {"position_embedding": "sincos_2d"},
+        {"num_register_tokens": 2, "distillation_token": True},
+    ],
 )
 def test_variable_size(changes):
     """One model for all sizes equals a model of each fixed size, and the equations with interpolated positions."""
@@ -124,6 +176,9 @@ def test_only_positions_tell_the_order_of_the_patches(position_embedding):
         {"pooling": "avg", "position_embedding": "sincos_2d"},
         {"input_shape": (None, None, 3)},
         {"include_top": False, "pooling": None},
+        {"pooling": "map", "num_register_tokens": 2, "layer_scale": 0.1, "norm_placement": "after_pooling"},
+        {"distillation_token": True, "qk_norm": True, "pre_norm": True, "mlp": "swiglu"},
+        {"stem": STEM, "patch_size": 1},
     ],
 )
 def test_gradients(changes):
@@ -171,6 +226,34 @@ def test_names_of_the_layers():
     ]
 
 
+def test_names_of_the_other_layers():
+    def names(**changes):
+        return {layer.name for layer in _model(**changes).layers}
+
+    plain = names()
+    assert names(norm_placement="after_pooling") == plain - {"encoder_norm"} | {"pooled_norm"}
+    assert names(pre_norm=True) == plain | {"pre_norm"}
+    assert names(num_register_tokens=2) == plain | {"register_tokens"}
+    assert names(pooling="map") == plain - {"class_token"}
+    assert names(distillation_token=True) - plain == {
+        *("distillation_token", "distillation_pooling", "distillation_predictions", "mean_logits", "probabilities"),
+    }
+    assert names(stem=STEM, patch_size=1) - plain == {
+        *("stem_conv", "stem_norm", "stem_activation", "stem_pooling", "stem_stage_0_unit_0", "stem_stage_1_unit_0"),
+    }
+    assert [weight.path for weight in _model(pre_norm=True).weights][0:2] == [
+        "patch_embedding/kernel",
+        "class_token/token",
+    ]
+
+
+def test_two_classifiers_end_in_one_activation():
+    distilled = randomize(_model(distillation_token=True))
+    probabilities = randomize(_model(distillation_token=True, classifier_activation="softmax"))
+    [images] = random_inputs(SHAPE)
+    assert_close(probabilities(images), reference.softmax(to_numpy(distilled(images))))
+
+
 def test_canonical_weight_paths():
     block = [f"attention_norm/{name}" for name in ("gamma", "beta")]
     block += [f"attention/{part}/{name}" for part in ("query", "key", "value", "output") for name in ("kernel", "bias")]
@@ -191,6 +274,9 @@ def test_rates_reach_the_layers():
     assert {block.dropout_rate for block in blocks} == {0.1}
     assert {block.attention_dropout_rate for block in blocks} == {0.2}
     assert model.get_layer("position_dropout").rate == 0.1
+    pooled = _model(position_interpolation="bicubic", pooling="map", mlp="quick_gelu")
+    assert pooled.get_layer("position_embedding").interpolation == "bicubic"
+    assert pooled.get_layer("pooling").get_config()["num_heads"] == 3
     assert _model(num_layers=1, drop_path_rate=0.4).get_layer("encoder_block_0").drop_path_rate == 0.0
 
 
@@ -207,15 +293,23 @@ def test_training_is_random_and_inference_is_not(rate):
     np.testing.assert_array_equal(to_numpy(plain(images, training=True)), expected)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"representation_dim": 7, "drop_path_rate": 0.1},
+        {"pooling": "map", "num_register_tokens": 2, "layer_scale": 0.1, "pre_norm": True, "mlp": "swiglu"},
+    ],
+)
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
-def test_mixed_precision(policy):
+def test_mixed_precision(policy, changes):
     keras.config.set_dtype_policy(policy)
     try:
-        model = _model(representation_dim=7, drop_path_rate=0.1)
+        model = _model(**changes)
+        distilled = _model(distillation_token=True)
         headless = _model(include_top=False)
     finally:
         keras.config.set_dtype_policy("float32")
-    assert model.output.dtype == "float32"
+    assert model.output.dtype == distilled.output.dtype == "float32"
     assert model.get_layer("encoder_block_1").compute_dtype == policy.removeprefix("mixed_")
     assert headless.output.dtype == policy.removeprefix("mixed_")
     randomize(model)
@@ -246,10 +340,18 @@ def test_final_norm_is_computed_in_float32(policy):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"pooling": "avg", "position_embedding": "sincos_2d"}, {"input_shape": (None, None, 3)}]
+    "changes",
+    [
+        {"representation_dim": 7},
+        {"pooling": "avg", "position_embedding": "sincos_2d"},
+        {"input_shape": (None, None, 3)},
+        {"pooling": "map", "qk_norm": True, "layer_scale": 0.1, "norm_placement": "after_pooling"},
+        {"distillation_token": True, "num_register_tokens": 2, "pre_norm": True, "mlp": "swiglu"},
+        {"stem": STEM, "patch_size": 1},
+    ],
 )
 def test_keras_file_reloads_in_a_fresh_process(changes, tmp_path):
-    model = randomize(_model(representation_dim=7, include_preprocessing=True, **changes))
+    model = randomize(_model(include_preprocessing=True, **changes))
     images = random_inputs(SHAPE)
     np.testing.assert_array_equal(reload_and_run(model, images, tmp_path), to_numpy(model(images[0])))
 
@@ -300,8 +402,8 @@ def test_refused_arguments():
     tensor = keras.Input(SHAPE)
     for arguments, error, message in (
         ({"hiden_dim": 24}, TypeError, "'hiden_dim' is not a field of ViTConfig. Did you mean 'hidden_dim'"),
-        ({"pooling": "map"}, ValueError, "pooling='map' is not available. Available: 'token', 'avg', None"),
-        ({"qk_norm": True}, ValueError, "qk_norm=True is not available. Available: False"),
+        ({"pooling": "max"}, ValueError, "pooling='max' is not available. Available: 'token', 'avg', 'map', None"),
+        ({"qk_norm": 1}, ValueError, "qk_norm=1 is not available. Available: False, True"),
         ({"pooling": None}, ValueError, "include_top=True needs a pooling.*include_top=False"),
         ({"input_shape": (9, 9, 3)}, ValueError, r"9 x 9 pixels does not divide into patches of 4 x 3.*crop_to_patch"),
         ({"input_shape": (3, 9, 3), "crop_to_patches": True}, ValueError, "at least one patch must remain"),
@@ -310,7 +412,7 @@ def test_refused_arguments():
         ({"input_tensor": np.zeros((2, *SHAPE))}, ValueError, "input_tensor must be a Keras tensor"),
         ({"input_tensor": keras.Input((72, 3))}, ValueError, r"must be of shape \(B, H, W, C\).*\(None, 72, 3\)"),
         ({"input_tensor": tensor, "input_shape": (8, 12, 3)}, ValueError, "input_shape and input_tensor disagree"),
-        ({"weights": "imagenet"}, ValueError, "weights='imagenet' is not available. Available: None, or the path"),
+        ({"weights": "imagenet"}, ValueError, "'imagenet' is not the name of published weights.*'<variant>@<weights>'"),
         *(({"classes": value}, ValueError, "classes must be a positive integer") for value in (0, -1, 2.0, True, None)),
     ):
         with pytest.raises(error, match=message):
@@ -318,6 +420,8 @@ def test_refused_arguments():
     for variant in ("B/17", "vit_b16", None):
         with pytest.raises(ValueError, match="is not a published variant"):
             keras_vit.ViT(variant)
+    with pytest.raises(ValueError, match="'M/16@imagenet' is not the name of published weights"):
+        keras_vit.ViT("M/16", weights="imagenet")
 
 
 def test_agreeing_input_tensor_and_shape():

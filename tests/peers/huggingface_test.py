@@ -1,0 +1,327 @@
+"""Files of transformers' models become models with the same outputs, and ours become files that transformers reads."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file
+from safetensors.torch import save_file
+
+import keras_vit
+from tests.peers.torch_models import random_images, randomize, run
+from tests.test_case import assert_close
+
+RECTANGLE = (32, 48)
+OTHER = (72, 24)  # More patches than 32 x 32, and fewer in a row: whether the resize is antialiased shows.
+
+TINY = {
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 36,
+    "patch_size": 8,
+    "image_size": 32,
+}
+OURS = keras_vit.ViTConfig(patch_size=8, hidden_dim=24, num_layers=1, num_heads=3, mlp_dim=36)
+TEXT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 20, "vocab_size": 11}
+LABELS = {"id2label": {index: f"label {index}" for index in range(7)}}
+REGISTERS = {"num_register_tokens": 3}
+SWIGLU = {"use_swiglu_ffn": True}
+TOKENS = {"include_top": False, "pooling": None}
+
+# name: (model, config, what is changed in the config, name of the output, our arguments for it)
+MODELS = {
+    "vit": ("ViTForImageClassification", "ViTConfig", LABELS, "logits", {}),
+    "vit_rectangle": ("ViTForImageClassification", "ViTConfig", {**LABELS, "image_size": RECTANGLE}, "logits", {}),
+    "vit_gelu_tanh": (
+        "ViTForImageClassification",
+        "ViTConfig",
+        {**LABELS, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-3},
+        "logits",
+        {},
+    ),
+    "vit_tokens": ("ViTModel", "ViTConfig", {}, "last_hidden_state", TOKENS),
+    "deit": ("DeiTForImageClassificationWithTeacher", "DeiTConfig", LABELS, "logits", {}),
+    "deit_rectangle": (
+        "DeiTForImageClassificationWithTeacher",
+        "DeiTConfig",
+        {**LABELS, "image_size": RECTANGLE},
+        "logits",
+        {},
+    ),
+    "deit_tokens": ("DeiTModel", "DeiTConfig", {}, "last_hidden_state", TOKENS),
+    "mae": ("ViTMAEModel", "ViTMAEConfig", {"mask_ratio": 0.0}, "last_hidden_state", TOKENS),
+    "dinov2": ("Dinov2Model", "Dinov2Config", {"mlp_ratio": 2}, "last_hidden_state", TOKENS),
+    "dinov2_swiglu": ("Dinov2Model", "Dinov2Config", {"mlp_ratio": 3, **SWIGLU}, "last_hidden_state", TOKENS),
+    "registers": (
+        "Dinov2WithRegistersModel",
+        "Dinov2WithRegistersConfig",
+        {"mlp_ratio": 2, **REGISTERS},
+        "last_hidden_state",
+        TOKENS,
+    ),
+    "registers_swiglu": (
+        "Dinov2WithRegistersModel",
+        "Dinov2WithRegistersConfig",
+        {"mlp_ratio": 3, **SWIGLU, **REGISTERS},
+        "pooler_output",
+        {},
+    ),
+    "siglip": ("SiglipVisionModel", "SiglipVisionConfig", {}, "pooler_output", {}),
+    "siglip_tokens": ("SiglipVisionModel", "SiglipVisionConfig", {}, "last_hidden_state", TOKENS),
+    "siglip_no_head": ("SiglipVisionModel", "SiglipVisionConfig", {"vision_use_head": False}, "last_hidden_state", {}),
+    "siglip_classifier": ("SiglipForImageClassification", "SiglipConfig", LABELS, "logits", {}),
+    "clip": ("CLIPVisionModel", "CLIPVisionConfig", {}, "pooler_output", {}),
+    "clip_projection": (
+        "CLIPVisionModelWithProjection",
+        "CLIPVisionConfig",
+        {"projection_dim": 10},
+        "image_embeds",
+        {},
+    ),
+}
+SAVED = {
+    "vit": "ViTForImageClassification",
+    "vit_rectangle": "ViTForImageClassification",
+    "vit_tokens": "ViTModel",
+    "deit": "DeiTForImageClassificationWithTeacher",
+    "deit_tokens": "DeiTModel",
+    "dinov2": "AutoModel",
+    "dinov2_swiglu": "AutoModel",
+    "registers": "AutoModel",
+    "registers_swiglu": "AutoModel",
+    "siglip": "AutoModel",
+    "clip": "AutoModel",
+}
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def build(model_class, config_class, changes):
+    """A model of transformers with random weights; the configs of two towers hold one for each."""
+    tiny = TINY
+    if config_class == "SiglipConfig":
+        tiny = {"vision_config": TINY, "text_config": TEXT}
+    config = getattr(transformers, config_class)(**{**tiny, **changes})
+    return randomize(getattr(transformers, model_class)(config))
+
+
+def make(name, folder):
+    """A model of transformers, saved by transformers itself."""
+    model = build(*MODELS[name][:3])
+    model.save_pretrained(folder)
+    return model
+
+
+def outputs(model, name, images):
+    """What transformers computes, at any image size."""
+    arguments = {}
+    if name == "mae":  # Nothing is masked, and nothing is shuffled.
+        arguments["noise"] = torch.arange(images.shape[1] * images.shape[2] // 64).tile(2, 1)
+    if images.shape[1:3] == OTHER and "Dinov2" not in type(model).__name__:  # Which does so by itself.
+        arguments["interpolate_pos_encoding"] = True
+    return run(model, images, **arguments)[MODELS[name][3]].numpy()
+
+
+def load(folder, name, **arguments):
+    return keras_vit.from_pretrained(
+        folder, family="google", **{"classifier_activation": None, **MODELS[name][4], **arguments}
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_from_pretrained(name, tmp_path):
+    theirs = make(name, tmp_path)
+    for size in (None,) if "rectangle" in name else (None, OTHER):
+        ours = load(tmp_path, name, **({} if size is None else {"input_shape": (*size, 3)}))
+        images = random_images(*ours.input_shape[1:3])
+        assert_close(ours(images), outputs(theirs, name, images))
+
+
+def test_size_of_a_rectangle(tmp_path):
+    make("vit_rectangle", tmp_path)
+    assert load(tmp_path, "vit_rectangle").input_shape == (None, *RECTANGLE, 3)
+
+
+def test_pooler(tmp_path):
+    """transformers' pooler is the tanh layer before a classifier: whoever asks for its width gets it."""
+    theirs = make("vit_tokens", tmp_path)
+    ours = keras_vit.from_pretrained(tmp_path, family="google", classes=5, representation_dim=24)
+    pooled = keras.Model(ours.input, ours.get_layer("pre_logits").output)
+    images = random_images(32, 32)
+    assert_close(pooled(images), run(theirs, images).pooler_output.numpy())
+
+
+@pytest.mark.parametrize("name", ["vit", "deit", "dinov2_swiglu", "registers"])
+def test_names_in_memory(name, tmp_path):
+    """Those of `state_dict()`, which differ from those that `save_pretrained` writes."""
+    theirs = make(name, tmp_path)
+    on_disk = set(load_file(tmp_path / "model.safetensors"))
+    save_file(theirs.state_dict(), tmp_path / "model.safetensors")
+    assert set(theirs.state_dict()) != on_disk
+    images = random_images(32, 32)
+    assert_close(load(tmp_path, name)(images), outputs(theirs, name, images))
+
+
+def test_text_tower_is_left_out(tmp_path):
+    theirs = build("SiglipModel", "SiglipConfig", {})
+    theirs.save_pretrained(tmp_path)
+    ours = keras_vit.from_pretrained(tmp_path)
+    images = random_images(32, 32)
+    assert_close(ours(images), run(theirs.vision_model, images).pooler_output.numpy())
+    report = keras_vit.load_weights(ours, tmp_path)
+    others = {name for name in load_file(tmp_path / "model.safetensors") if not name.startswith("vision_model.")}
+    assert {"logit_scale", "text_model.head.weight"} <= others
+    assert report.skipped == dict.fromkeys(others, "no part of the model")
+
+
+def test_decoder_is_left_out(tmp_path):
+    decoder = {f"decoder_{key}": value for key, value in TEXT.items() if key != "vocab_size"}
+    theirs = build("ViTMAEForPreTraining", "ViTMAEConfig", {"mask_ratio": 0.0, **decoder})
+    theirs.save_pretrained(tmp_path)
+    ours = keras_vit.from_pretrained(tmp_path, family="mae", pooling=None)
+    images = random_images(32, 32)
+    expected = run(theirs.vit, images, noise=torch.arange(16).tile(2, 1)).last_hidden_state
+    assert_close(ours(images), expected.numpy())
+    skipped = keras_vit.load_weights(ours, tmp_path).skipped
+    assert skipped
+    assert all(name.startswith("decoder.") for name in skipped)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "config_class", "changes", "reason"),
+    [
+        ("Dinov2ForImageClassification", "Dinov2Config", {"mlp_ratio": 2}, "class_token_beside_mean_of_patches"),
+        ("DeiTForImageClassification", "DeiTConfig", {}, "class_token_beside_distillation_token"),
+        ("CLIPForImageClassification", "CLIPConfig", {"vision_config": TINY}, "mean_of_patches_without_norm"),
+    ],
+)
+def test_other_classifiers(model_class, config_class, changes, reason, tmp_path):
+    """A classifier that we do not have is refused by name; without it, or with a fresh one, the encoder loads."""
+    theirs = build(model_class, config_class, {**LABELS, **changes})
+    theirs.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=reason):
+        keras_vit.from_pretrained(tmp_path)
+    model = keras_vit.from_pretrained(tmp_path, include_top=False)
+    images = random_images(32, 32)
+    encoder = getattr(theirs, theirs.base_model_prefix, None) or theirs.vision_model
+    hidden = run(encoder, images)
+    expected = hidden.pooler_output if config_class == "CLIPConfig" else hidden.last_hidden_state[:, 0]
+    assert_close(model(images), expected.numpy())
+    assert_close(keras_vit.from_pretrained(tmp_path, classes=3)(images), np.full((2, 3), 1 / 3))
+
+
+@pytest.mark.parametrize(
+    ("processor", "expected"),
+    [
+        (
+            {"size": {"height": 40, "width": 56}, "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]},
+            {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "resize": [40, 56], "interpolation": "bilinear"},
+        ),
+        (
+            {"do_normalize": False, "resample": 3, "size": {"height": 32, "width": 32}},
+            {"mean": 0.0, "std": 1.0, "resize": [32, 32], "interpolation": "bicubic"},
+        ),
+    ],
+)
+def test_pixels(processor, expected, tmp_path):
+    make("vit", tmp_path)
+    with pytest.raises(ValueError, match="does not say how its pixels are normalised"):
+        keras_vit.from_pretrained(tmp_path)
+    transformers.ViTImageProcessor(**processor).save_pretrained(tmp_path)
+    pixels = keras_vit.describe(keras_vit.from_pretrained(tmp_path)).pixels
+    assert pixels == {**expected, "crop": None, "normalize": False}
+
+
+def test_pixels_with_a_crop(tmp_path):
+    make("dinov2", tmp_path)
+    crop = {"height": 32, "width": 32}
+    transformers.BitImageProcessor(size={"shortest_edge": 44}, crop_size=crop).save_pretrained(tmp_path)
+    pixels = keras_vit.describe(keras_vit.from_pretrained(tmp_path)).pixels
+    assert (pixels["resize"], pixels["crop"], pixels["interpolation"]) == (44, [32, 32], "bicubic")
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_save_weights(name, tmp_path):
+    make(name, tmp_path / "theirs")
+    ours = load(tmp_path / "theirs", name)
+    keras_vit.save_weights(ours, tmp_path / "ours", "huggingface")
+    arguments = {"add_pooling_layer": False} if SAVED[name] in ("ViTModel", "DeiTModel") else {}
+    theirs, info = getattr(transformers, SAVED[name]).from_pretrained(
+        tmp_path / "ours", output_loading_info=True, **arguments
+    )
+    assert not any(info.values()), info
+    assert [type(theirs).__name__] == json.loads((tmp_path / "ours/config.json").read_text())["architectures"]
+    images = random_images(*ours.input_shape[1:3])
+    assert_close(ours(images), outputs(theirs.eval(), name, images))
+
+
+@pytest.mark.parametrize("name", ["vit", "deit", "dinov2", "dinov2_swiglu", "registers", "siglip"])
+def test_same_file(name, tmp_path):
+    make(name, tmp_path / "theirs")
+    keras_vit.save_weights(load(tmp_path / "theirs", name), tmp_path / "ours", "huggingface")
+    expected = load_file(tmp_path / "theirs/model.safetensors")
+    if "embeddings.mask_token" in expected:  # Only masked pre-training reads it, and our model has none.
+        expected["embeddings.mask_token"] = np.zeros_like(expected["embeddings.mask_token"])
+    found = load_file(tmp_path / "ours/model.safetensors")
+    assert found.keys() == expected.keys()
+    for key, array in expected.items():
+        assert found[key].dtype == array.dtype
+        np.testing.assert_array_equal(found[key], array, err_msg=key)
+
+
+@pytest.mark.parametrize("crop", [None, (40, 40)])
+def test_image_processor(crop, tmp_path):
+    size = crop or (40, 56)
+    model = keras_vit.ViT(OURS, input_shape=(*size, 3), classes=2)
+    protocol = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6), "resize": 44 if crop else size, "crop": crop}
+    model.get_layer("preprocessing").set_protocol(**protocol, interpolation="bicubic")
+    keras_vit.save_weights(model, tmp_path, "huggingface")
+    assert keras_vit.describe(keras_vit.from_pretrained(tmp_path)).pixels == keras_vit.describe(model).pixels
+    processor = transformers.AutoImageProcessor.from_pretrained(tmp_path)
+    images = np.random.default_rng(2).integers(0, 256, (2, 44, 44, 3) if crop else (2, *size, 3)).astype("uint8")
+    theirs = processor(list(images), return_tensors="np")["pixel_values"].transpose(0, 2, 3, 1)
+    centre = images[:, 2:-2, 2:-2] if crop else images  # No picture needs a resize.
+    assert_close(keras_vit.preprocess_input(centre, model), theirs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "reason"),
+    [
+        ({"stem": keras_vit.StemConfig(()), "patch_size": 2}, {}, "a hybrid stem"),
+        ({"pooling": "avg"}, {}, "average pooling"),
+        ({"pooling": None, "class_token": False}, {"include_top": False}, "without a class token"),
+        ({"pooling": "map", "class_token": True}, {}, "a class token beside attention pooling"),
+        ({"pooling": "map"}, {}, "this classifier"),
+        ({"position_embedding": "sincos_2d"}, {}, "positions other than a learned table"),
+        ({"position_embedding": "none"}, {}, "positions other than a learned table"),
+        ({"num_position_prefix_rows": 0}, {}, "positions of the patches only"),
+        ({"qk_norm": True}, {}, "normalised queries and keys"),
+        ({"norm_placement": "after_pooling"}, {}, "a LayerNorm behind the pooling"),
+        ({"representation_dim": 10}, {}, "a pre_logits layer with a classifier"),
+        ({"num_register_tokens": 2}, {}, "register tokens in this kind"),
+        ({"mlp": "swiglu"}, {}, "SwiGLU in this kind"),
+        ({"layer_scale": 0.1}, {}, "this classifier"),
+        ({"layer_scale": 0.1}, {"include_top": False}, "this width of the MLP"),
+        ({"layer_scale": 0.1, "mlp": "swiglu", "mlp_dim": 31}, {"include_top": False}, "this width of the MLP"),
+        (
+            {"layer_scale": 0.1, "mlp_dim": 48, "distillation_token": True},
+            {"include_top": False},
+            "a distillation token in this kind",
+        ),
+        ({"layer_scale": 0.1, "mlp_dim": 48, "pre_norm": True}, {"include_top": False}, "LayerScale in this kind"),
+        ({"pre_norm": True, "pooling": "map"}, {"include_top": False}, "attention pooling in this kind"),
+        ({"pre_norm": True}, {"include_top": False, "input_shape": (40, 56, 3)}, "images that are not square"),
+    ],
+)
+def test_refused(changes, arguments, reason, tmp_path):
+    model = keras_vit.ViT(OURS, **{"input_shape": (40, 40, 3), "classes": 2, **arguments}, **changes)
+    with pytest.raises(ValueError, match=reason):
+        keras_vit.save_weights(model, tmp_path / "folder", "huggingface")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,149 @@
+"""What the layout of every project is put through: `run_converter_test`. tests/peers has the projects themselves."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.weights.files import open_arrays, write_h5, write_npz, write_safetensors
+from tests.test_case import canonical_weights, random_inputs, randomize, to_numpy
+
+CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
+SHAPE = (8, 9, 3)  # 2 x 3 patches.
+SPOILED = "encoder_block_1/mlp/output/bias"
+_WRITERS = {".npz": write_npz, ".safetensors": write_safetensors, ".h5": write_h5}
+
+
+def make(config=CONFIG, input_shape=SHAPE, classes=5, seed=1, **arguments):
+    """A small model with random weights, in logits."""
+    arguments = {"classifier_activation": None, **arguments}
+    return randomize(keras_vit.ViT(config, input_shape=input_shape, classes=classes, **arguments), seed)
+
+
+def save(model, folder, format):
+    """Saves a model in a new folder; returns the path to load it from."""
+    folder.mkdir()
+    path = folder / "model.npz" if format == "google" else folder
+    keras_vit.save_weights(model, path, format)
+    return path
+
+
+def contents(path):
+    """{file name: {name: array}, or what the JSON says} of what `save_weights` wrote."""
+    found = {}
+    for file in [path] if path.is_file() else path.iterdir():
+        if file.suffix == ".json":
+            found[file.name] = json.loads(file.read_text())
+        else:
+            with open_arrays(file) as arrays:
+                found[file.name] = dict(arrays)
+    return found
+
+
+def edit(file, change):
+    """Replaces the arrays of a file by `change(arrays)`."""
+    with open_arrays(file) as arrays:
+        changed = change(dict(arrays))
+    _WRITERS[file.suffix](file, changed)
+
+
+def assert_same_weights(model, expected):
+    """The weights of a model are these, {canonical path: array}, bit for bit."""
+    weights = canonical_weights(model)
+    assert weights.keys() == expected.keys()
+    for path, array in expected.items():
+        np.testing.assert_array_equal(weights[path], array, err_msg=path)
+
+
+def assert_refused(load, model, match):
+    """`load()` raises a ValueError, and the model keeps its weights and what it knows of them."""
+    weights, description = canonical_weights(model), keras_vit.describe(model)
+    with pytest.raises(ValueError, match=match) as caught:
+        load()
+    assert_same_weights(model, weights)
+    assert keras_vit.describe(model) == description
+    return str(caught.value)
+
+
+def run_converter_test(format, folder, config=CONFIG, input_shape=SHAPE, told=None, **arguments):
+    """There and back without a change; what is missing, unknown or of another shape is named, and nothing is loaded.
+
+    Args:
+        format: As for `save_weights`.
+        folder: Where files may be written.
+        config: `ViTConfig` of the model, of two layers.
+        input_shape: Of its images.
+        told: Arguments of `from_pretrained`: what files of this format do not say.
+        **arguments: More for `keras_vit.ViT`.
+    """
+    told = {"classifier_activation": None, **(told or {})}
+    model = make(config, input_shape, **arguments)
+    if format != "google":  # Whose files do not say.
+        model.get_layer("preprocessing").set_protocol(
+            mean=[0.1, 0.2, 0.4], std=[0.25, 0.5, 0.75], resize=input_shape[:2], interpolation="bicubic"
+        )
+    path = save(model, folder / "first", format)
+    again = keras_vit.from_pretrained(path, **told)
+    _check_equal(again, model, format)
+    _check_files(contents(save(again, folder / "again", format)), contents(path))
+    other = make(config, input_shape, seed=7, **arguments)
+    _check_spoiled(path, other, told)
+    report = keras_vit.load_weights(other, path)
+    assert set(report.loaded) == set(canonical_weights(other))
+    assert not report.adapted
+    assert report.format == format
+    _check_equal(other, model, format)
+
+
+def _check_equal(model, expected, format):
+    assert_same_weights(model, canonical_weights(expected))
+    images = random_inputs(expected.input_shape[1:])[0]
+    np.testing.assert_array_equal(to_numpy(model(images)), to_numpy(expected(images)))
+    if format != "google":
+        assert keras_vit.describe(model).pixels == pytest.approx(keras_vit.describe(expected).pixels, rel=1e-12)
+
+
+def _check_files(files, expected):
+    assert files.keys() == expected.keys()
+    for file in files:
+        assert files[file].keys() == expected[file].keys()
+        if file.endswith(".json"):
+            assert files[file] == expected[file]
+            continue
+        for name, array in expected[file].items():
+            assert files[file][name].dtype == array.dtype == np.float32
+            np.testing.assert_array_equal(files[file][name], array, err_msg=name)
+
+
+def _check_spoiled(path, other, told):
+    file, name = _place_of_spoiled(path)
+    original = file.read_bytes()
+    misspelt = f"{name[:-3]}{name[-2:]}"
+    changes = {
+        rf"missing: {SPOILED} \(12,\)": lambda arrays: _without(arrays, name),
+        rf"another shape: {SPOILED} is \(13,\) .* \(12,\) in": lambda arrays: {**arrays, name: np.ones(13, "float32")},
+        "1 arrays of names that are not known: .*1.*_extra": lambda arrays: {**arrays, f"{name}_extra": arrays[name]},
+        "not known: .* Did you mean '": lambda arrays: {**_without(arrays, name), misspelt: arrays[name]},
+    }
+    for match, change in changes.items():
+        edit(file, change)
+        for load in (lambda: keras_vit.load_weights(other, path), lambda: keras_vit.from_pretrained(path, **told)):
+            message = assert_refused(load, other, match)
+            assert str(path) in message
+        file.write_bytes(original)
+    assert re.search("Did you mean '(.*?)'", message)[1][-12:] == name[-12:]
+
+
+def _place_of_spoiled(path):
+    """(file, name) of the array that holds the bias."""
+    for file, arrays in contents(path).items():
+        for name, array in arrays.items() if not file.endswith(".json") else ():
+            if re.search(r"1.*(Dense_1/bias|dense_2/vars/1|fc2.bias|weights_out.bias|\.1\.output.dense.bias)$", name):
+                return path / file if path.is_dir() else path, name
+    raise AssertionError("the bias was not saved")
+
+
+def _without(arrays, name):
+    return {other: array for other, array in arrays.items() if other != name}

@@ -1,0 +1,329 @@
+"""Files as Google's code writes them; tests/golden has the outputs of that code."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import scipy.ndimage
+
+import keras_vit
+from tests.test_case import assert_close, canonical_weights, to_numpy
+from tests.weights.converter_case import (
+    CONFIG,
+    SHAPE,
+    assert_refused,
+    assert_same_weights,
+    contents,
+    make,
+    run_converter_test,
+    save,
+)
+
+GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
+MODELS = [
+    *("vit_token", "vit_token_prelogits", "vit_gap", "hybrid_r2stage", "hybrid_r2stage_odd", "hybrid_stem_only"),
+    *("bv_gap_sincos_rep", "bv_tok_learn", "bv_map_learn", "bv_map_scan"),
+]
+PRE_LINEN = {"LayerNorm_2": "LayerNorm_1", "HeadDotProductAttention_1": "HeadDotProductAttention_0", "MlpBlock_3": "MlpBlock_0"}
+VIT_POSITIONS = "Transformer/posembed_input/pos_embedding"
+
+
+def _golden(name):
+    """(arrays of the file, images, logits)"""
+    arrays = dict(np.load(GOLDEN / f"{name}.npz"))
+    arrays.pop("__prelogits__", None)
+    return arrays, arrays.pop("__input__"), arrays.pop("__logits__")
+
+
+def _load(arrays, folder, **arguments):
+    """The model of a file of these arrays, whose images are of 16 x 16 pixels unless told otherwise."""
+    np.savez(folder / "published.npz", **arrays)
+    arguments = {"input_shape": (16, 16, 3), "classifier_activation": None, **arguments}
+    return keras_vit.from_pretrained(folder / "published.npz", **arguments)
+
+
+def _linen(arrays):
+    for old, new in PRE_LINEN.items():
+        arrays = {name.replace(f"{old}/", f"{new}/"): array for name, array in arrays.items()}
+    return arrays
+
+
+def _assert_same_model(arrays, expected, folder):
+    """Both files give the same model."""
+    expected = _load(expected, folder)
+    model = _load(arrays, folder)
+    assert_same_weights(model, canonical_weights(expected))
+    assert keras_vit.describe(model).config == keras_vit.describe(expected).config
+    return model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_equals_the_authors_code(name, tmp_path):
+    arrays, images, logits = _golden(name)
+    model = _load(arrays, tmp_path, input_shape=images.shape[1:])
+    assert_close(model(images), logits)
+    assert sum(array.size for array in arrays.values()) == model.count_params()
+    assert keras_vit.describe(model).adaptations == {}
+
+
+STEM = {"config": CONFIG.replace(stem=keras_vit.StemConfig((1, 2), 32), patch_size=(1, 2)), "input_shape": (21, 30, 3)}
+CASES = {
+    "token": {},
+    "average": {"pooling": "avg"},
+    "pre_logits": {"representation_dim": 7},
+    "average_pre_logits_no_bias": {"pooling": "avg", "representation_dim": 7, "head_bias": -10.0},
+    "hybrid": STEM,
+    "no_head": {"include_top": False},
+    "map": {"pooling": "map"},
+    "map_no_head": {"pooling": "map", "include_top": False},
+    "grid_only": {"num_position_prefix_rows": 0},
+    "sincos": {"position_embedding": "sincos_2d"},
+    "sincos_average": {"position_embedding": "sincos_2d", "pooling": "avg", "representation_dim": 12},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_there_and_back(case, tmp_path):
+    arguments = CASES[case]
+    run_converter_test("google", tmp_path, told={"input_shape": arguments.get("input_shape", SHAPE)}, **arguments)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_writes_what_the_authors_code_reads(name, tmp_path):
+    """The same names and arrays as in the file, but that blocks are not stacked and GroupNorm's arrays are vectors."""
+    arrays, images, _ = _golden(name)
+    model = _load(arrays, tmp_path, input_shape=images.shape[1:])
+    written = contents(save(model, tmp_path / "ours", "google"))["model.npz"]
+    if name == "bv_map_scan":
+        block = "Transformer/encoderblock"
+        written = {key.replace(f"{block}_0", block): array for key, array in written.items() if f"{block}_1" not in key}
+        arrays = {key: array[0] if f"{block}/" in key else array for key, array in arrays.items()}
+    assert written.keys() == arrays.keys()
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(written[key], array.reshape(-1) if "gn" in key else array, err_msg=key)
+
+
+OTHERS = {
+    "": {"opt/state/step": np.int64(3), "opt/state/param_states/head/bias/mu": np.ones(7, "float32")},
+    "opt/target/": {"opt/state/step": np.int64(3), "opt/state/param_states/cls/grad_ema": np.ones(24, "float32")},
+    "params/": {"opt/0/count": np.int32(7), "opt/0/mu/head/bias": np.ones(7, "float32"), "step": np.arange(2)},
+    "params/img/": {"params/txt/head/bias": np.ones(3, "float32"), "params/t": np.ones(1, "float32"), "opt/n": np.uint8(3)},
+    "img/": {"txt/embedding/kernel": np.ones((4, 3), "float32"), "t": np.ones((), "float32"), "b": np.ones(1, "float32")},
+}
+
+
+@pytest.mark.parametrize("prefix", OTHERS)
+def test_finds_the_model_in_a_training_state(prefix, tmp_path):
+    arrays, images, logits = _golden("vit_token")
+    file = {**OTHERS[prefix], **{f"{prefix}{name}": array for name, array in arrays.items()}}
+    model = _load(file, tmp_path)
+    assert_close(model(images), logits)
+    report = keras_vit.load_weights(model, tmp_path / "published.npz")
+    assert report.skipped == dict.fromkeys(OTHERS[prefix], "no part of the model")
+    assert set(report.loaded) == set(canonical_weights(model))
+
+
+def test_both_generations_of_names(tmp_path):
+    arrays, images, logits = _golden("vit_token")
+    linen = _linen(arrays)
+    assert len(linen.keys() - arrays.keys()) == 2 * (2 + 8 + 4)
+    model = _assert_same_model(linen, arrays, tmp_path)
+    assert_close(model(images), logits)
+
+
+def test_stacked_blocks(tmp_path):
+    arrays, images, logits = _golden("bv_map_learn")
+    first = {name for name in arrays if "encoderblock_0/" in name}
+    stacked = {name: array for name, array in arrays.items() if "encoderblock_" not in name}
+    for name in first:
+        pair = [arrays[name], arrays[name.replace("encoderblock_0", "encoderblock_1")]]
+        stacked[name.replace("encoderblock_0", "encoderblock")] = np.stack(pair)
+    model = _assert_same_model(stacked, arrays, tmp_path)
+    assert_close(model(images), logits)
+
+
+def test_bfloat16(tmp_path):
+    arrays, _, _ = _golden("vit_token")
+    bits = {name: np.ascontiguousarray(array).view("uint32") >> 16 for name, array in arrays.items()}
+    rounded = {name: (array << 16).view("float32") for name, array in bits.items()}
+    stored = {name: array.astype("uint16").view("V2") for name, array in bits.items()}
+    assert stored["cls"].dtype == "V2"
+    _assert_same_model(stored, rounded, tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", ">f4"])
+def test_other_floating_point_numbers(dtype, tmp_path):
+    arrays, _, _ = _golden("vit_token")
+    stored = {name: array.astype(dtype) for name, array in arrays.items()}
+    _assert_same_model(stored, {name: array.astype("float32") for name, array in stored.items()}, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["bv_map_learn", "bv_gap"])
+@pytest.mark.parametrize("place", ["Transformer/pos_embedding", VIT_POSITIONS])
+def test_old_places_of_positions(name, place, tmp_path):
+    arrays, images, logits = _golden("bv_map_learn" if name == "bv_map_learn" else "vit_gap")
+    table = arrays.pop("pos_embedding" if name == "bv_map_learn" else VIT_POSITIONS)
+    model = _assert_same_model({**arrays, place: table}, {**arrays, "pos_embedding": table}, tmp_path)
+    assert_close(model(images), logits)
+
+
+@pytest.mark.parametrize("place", ["pos_embedding", "Transformer/pos_embedding", VIT_POSITIONS])
+def test_old_files_of_big_vision_have_a_row_for_the_class_token(place, tmp_path):
+    arrays, images, logits = _golden("vit_token")
+    table = arrays.pop(VIT_POSITIONS)
+    model = _load({**_linen(arrays), place: table}, tmp_path)
+    assert keras_vit.describe(model).config.num_position_prefix_rows == 1
+    assert_close(model(images), logits)
+
+
+def test_inlined_attention_pooling(tmp_path):
+    arrays, images, logits = _golden("bv_map_learn")
+    inlined = {name.removeprefix("MAPHead_0/"): array for name, array in arrays.items()}
+    assert "probe" in inlined
+    assert_close(_assert_same_model(inlined, arrays, tmp_path)(images), logits)
+
+
+def test_shapes_of_group_norm(tmp_path):
+    arrays, images, logits = _golden("hybrid_r2stage")
+    flat = {name: array.reshape(-1) if "gn" in name else array for name, array in arrays.items()}
+    assert arrays["gn_root/scale"].shape == (1, 1, 1, 32)
+    model = _load(flat, tmp_path, input_shape=images.shape[1:])
+    assert_same_weights(model, canonical_weights(_load(arrays, tmp_path, input_shape=images.shape[1:])))
+    assert_close(model(images), logits)
+
+
+def test_empty_modules(tmp_path):
+    arrays, images, logits = _golden("vit_token")
+    empty = {"pre_logits": np.zeros((0,)), "Transformer/encoderblock_0/Dropout_0": np.zeros((3, 0), "int64")}
+    model = _load({**arrays, **empty}, tmp_path)
+    assert_close(model(images), logits)
+    report = keras_vit.load_weights(model, tmp_path / "published.npz")
+    assert report.skipped == dict.fromkeys(empty, "no part of the model")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["embedding/kernel", VIT_POSITIONS, "Transformer/encoderblock_1/LayerNorm_0/scale"])
+def test_refuses_what_is_not_finite(name, value, tmp_path):
+    arrays, _, _ = _golden("vit_token")
+    np.savez(tmp_path / "good.npz", **arrays)
+    arrays[name].reshape(-1)[-1] = value
+    np.savez(tmp_path / "published.npz", **arrays)
+    for shape in ((16, 16, 3), (24, 16, 3), (16, 16, 1)):  # Also where arrays are adapted.
+        model = keras_vit.from_pretrained(tmp_path / "good.npz", grid_size=(4, 4), input_shape=shape)
+        path = {"embedding/kernel": "patch_embedding/kernel", VIT_POSITIONS: "position_embedding/embedding"}.get(name, "")
+        assert_refused(
+            lambda model=model: keras_vit.load_weights(model, tmp_path / "published.npz"),
+            model,
+            f"published.npz: .*NaN or infinite values: .*{path}",
+        )
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bool"])
+def test_refuses_integers(dtype, tmp_path):
+    arrays, _, _ = _golden("vit_token")
+    model = _load(arrays, tmp_path)
+    arrays["head/bias"] = np.ones(7, dtype)
+    match = f"published.npz: head/bias is of type {dtype}"
+    assert_refused(lambda: _load(arrays, tmp_path), model, match)
+    assert_refused(lambda: keras_vit.load_weights(model, tmp_path / "published.npz"), model, match)
+
+
+def test_asks_how_positions_are_arranged(tmp_path):
+    arrays, _, _ = _golden("vit_token")
+    with pytest.raises(ValueError, match=r"has 17 position rows for patches of 4 x 4 pixels .* Pass grid_size="):
+        _load(arrays, tmp_path, input_shape=None)
+    model = _load(arrays, tmp_path, input_shape=None, grid_size=(2, 8))
+    assert model.input_shape == (None, 8, 32, 3)
+    assert keras_vit.describe(model).adaptations == {}
+    with pytest.raises(ValueError, match=r"Pass grid_size=.* Received: grid_size=\(3, 5\)"):
+        _load(arrays, tmp_path, grid_size=(3, 5))
+
+
+def _published(num_rows, name="bv_tok_learn"):
+    """A file of patches of 16 pixels with so many position rows."""
+    arrays, _, _ = _golden(name)
+    rng = np.random.default_rng(4)
+    place = "pos_embedding" if name == "bv_tok_learn" else VIT_POSITIONS
+    kernel = rng.normal(size=(16, 16, 3, 24), scale=0.05).astype("float32")
+    return {**arrays, "embedding/kernel": kernel, place: rng.normal(size=(1, num_rows, 24)).astype("float32")}
+
+
+def test_196_rows_are_never_195_and_one(tmp_path):
+    for num_rows in (196, 197):
+        model = _load(_published(num_rows), tmp_path, input_shape=None)
+        assert model.input_shape == (None, 224, 224, 3)
+        assert keras_vit.describe(model).config.num_position_prefix_rows == num_rows - 196
+        assert canonical_weights(model)["position_embedding/embedding"].shape == (num_rows, 24)
+    with pytest.raises(ValueError, match=r"has 196 position rows .* Pass grid_size="):  # It has a row for the token.
+        _load(_published(196, "vit_token"), tmp_path, input_shape=None)
+
+
+@pytest.mark.parametrize("name", ["vit_token", "bv_tok_learn"])
+def test_14_x_14_positions_are_not_7_x_28(name, tmp_path):
+    arrays = _published(197 if name == "vit_token" else 196, name)
+    [table] = next(array for key, array in arrays.items() if key.endswith("pos_embedding"))
+    prefix, grid = table[:-196], table[-196:].reshape(14, 14, 24)
+    model = _load(arrays, tmp_path, input_shape=(112, 448, 3))
+    found = canonical_weights(model)["position_embedding/embedding"]
+    expected = scipy.ndimage.zoom(grid, (7 / 14, 28 / 14, 1), order=1).reshape(196, 24)
+    assert_close(found, np.concatenate([prefix, expected]))
+    assert list(keras_vit.describe(model).adaptations) == ["position_embedding/embedding"]
+    target = keras_vit.ViT(keras_vit.describe(model).config, input_shape=(112, 448, 3), classes=7)
+    report = keras_vit.load_weights(target, tmp_path / "published.npz")
+    assert report.adapted == {
+        "position_embedding/embedding": "14 x 14 positions resampled to 7 x 28 (align_corners)"
+    }
+    assert_same_weights(target, canonical_weights(model))
+
+
+def test_refuses_two_places_of_positions(tmp_path):
+    arrays, _, _ = _golden("bv_tok_learn")
+    with pytest.raises(ValueError, match=r"published\.npz.* both hold position_embedding/embedding"):
+        _load({**arrays, VIT_POSITIONS: np.ones((1, 17, 24), "float32")}, tmp_path)
+
+
+def test_refuses_patches_instead_of_images(tmp_path):
+    arrays, _, _ = _golden("bv_map_learn")
+    arrays["embedding/kernel"] = arrays["embedding/kernel"].reshape(48, 24)
+    with pytest.raises(ValueError, match=r"embedding/kernel has the shape \(48, 24\).* NaFlex"):
+        _load(arrays, tmp_path)
+
+
+@pytest.mark.parametrize("lost", ["Transformer/encoderblock_", "MlpBlock_3/Dense_0", "embedding/kernel"])
+def test_refuses_half_a_file(lost, tmp_path):
+    arrays, _, _ = _golden("vit_token")
+    with pytest.raises(ValueError, match=r"published\.npz"):
+        _load({name: array for name, array in arrays.items() if lost not in name}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"mlp": "gelu_exact"}, "a GELU other than the tanh approximation"),
+        ({"layer_norm_epsilon": 1e-5}, "a LayerNorm epsilon other than 1e-6"),
+        ({"num_register_tokens": 2}, "register tokens"),
+        ({"layer_scale": 0.1}, "LayerScale"),
+        ({"qk_norm": True}, "normalised queries and keys"),
+        ({"pre_norm": True}, "a LayerNorm before the first block"),
+        ({"position_embedding": "none"}, "a model without positions"),
+        ({"pooling": "avg", "norm_placement": "after_pooling"}, "a LayerNorm behind the pooling"),
+        ({"distillation_token": True}, "a distillation token"),
+        ({"pooling": "avg", "class_token": True}, "a class token that is not pooled"),
+        ({**STEM, "pooling": "map"}, "a hybrid with positions or pooling of big_vision"),
+    ],
+)
+def test_refuses_what_the_authors_code_cannot_express(arguments, reason, tmp_path):
+    model = make(**arguments)
+    with pytest.raises(ValueError, match=f"Google's code cannot express .*{reason}.* not saved"):
+        keras_vit.save_weights(model, tmp_path / "ours.npz", "google")
+    assert not list(tmp_path.iterdir())
+
+
+def test_outputs_survive_saving(tmp_path):
+    """From the authors' file to ours and back: their logits still."""
+    arrays, images, logits = _golden("vit_token_prelogits")
+    model = _load(arrays, tmp_path)
+    path = save(model, tmp_path / "ours", "google")
+    again = keras_vit.from_pretrained(path, input_shape=(16, 16, 3), classifier_activation=None)
+    assert_close(again(images), logits)
+    np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(model(images)))
