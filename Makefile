@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the test suite.
 
-.PHONY: train test lint test-peers test-lowest accuracy models clean
+.PHONY: train test lint test-peers test-lowest accuracy models weights clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -51,6 +51,10 @@ accuracy: .venv/training.installed
 # The README's table of models.
 models: .venv/training.installed
 	.venv/bin/python -m benchmarks.models
+
+# The list of published weights.
+weights: .venv/training.installed
+	.venv/bin/python -m benchmarks.weights > docs/weights.md
 
 .venv/%.installed: setup.cfg pyproject.toml | .venv/bin/python
 	@echo "Installing into .venv what setup.cfg names for $*: a few minutes, and about 3 GB."

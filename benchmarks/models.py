@@ -19,7 +19,8 @@ def table():
         with keras.StatelessScope(initialize_variables=False):
             cost = keras_vit.profile(keras_vit.ViT(variant))
         keras.utils.clear_session()
-        function = f"ViT{variant.replace('/', '').replace('-opt', 'Opt')}"
+        stem, _, size = variant.rpartition("+")
+        function = f"{stem}ViT{size.replace('/', '').replace('-opt', 'Opt')}"
         rows.append(
             f"| {variant} | `{function}` | {config.num_layers} | {config.hidden_dim} | {config.mlp_dim} | "
             f"{config.num_heads} | {cost.parameters:,} | {cost.macs / 1e9:.3f} |"

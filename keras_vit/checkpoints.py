@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 
-from keras_vit.config import ViTConfig
+from keras_vit.config import ViTConfig, did_you_mean
 from keras_vit.models.vit import build_model, check_pixels
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.loading import build_with_weights
@@ -33,6 +33,7 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, **argum
         ends with the file's classifier if there is one, followed by softmax.
 
     Raises:
+        TypeError: If an argument is unknown; the message names the nearest.
         ValueError: If the file is unknown, damaged, or leaves something unsaid; the message says what to pass.
         OSError: If the source cannot be found or fetched.
 
@@ -43,9 +44,12 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, **argum
     >>> keras_vit.describe(model).source  # doctest: +SKIP
     'B/16@augreg-i21k-i1k-384'
     """
+    arguments = {name: value for name, value in arguments.items() if name not in _INPUTS or value is not None}
+    _check_names(arguments)
     told = {"family": family, "num_heads": num_heads, "grid_size": grid_size}
-    if None not in (arguments.get("input_shape") or (None,)):
-        told["model_image_size"] = tuple(arguments["input_shape"][:2])
+    input_shape = arguments.get("input_shape")
+    if isinstance(input_shape, (tuple, list)) and None not in input_shape:
+        told["model_image_size"] = tuple(input_shape[:2])
     checkpoint = open_checkpoint(source, **{name: value for name, value in told.items() if value is not None})
     check_pixels(checkpoint)
     given = {name: value for name, value in arguments.items() if name in _ARGUMENTS}
@@ -65,7 +69,16 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, **argum
     return build_with_weights(build, checkpoint, head)
 
 
+_INPUTS = ("input_shape", "input_tensor")  # None is the same as nothing, as in keras.applications.
 _ARGUMENTS = set(inspect.signature(build_model).parameters) - {"config", "grid_size"}
+
+
+def _check_names(arguments):
+    known = ["family", *sorted(_ARGUMENTS), *(field.name for field in dataclasses.fields(ViTConfig))]
+    for name in arguments:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise TypeError(f"{name!r} is not an argument of from_pretrained.{hint} Accepted: {', '.join(known)}")
 
 
 @dataclasses.dataclass(frozen=True)

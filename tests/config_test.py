@@ -1,28 +1,28 @@
 import dataclasses
+import json
 import re
 
 import numpy as np
 import pytest
 
-from keras_vit import VARIANTS, ViTConfig
+from keras_vit import VARIANTS, StemConfig, ViTConfig
 from keras_vit.config import CHOICES, check_rate, get_variant
 
 TINY = {"patch_size": (4, 3), "hidden_dim": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20}
-# Known to the papers or the published weights, and not built yet.
-NOT_BUILT = {
-    "stem": "resnet",
-    "pooling": "map",
+STEM = StemConfig(stage_depths=(2, 1), width=32)
+# Not known, of another type than what is, or known to the papers and not built.
+NOT_AVAILABLE = {
+    "pooling": "max",
     "class_token": 1,
-    "distillation_token": True,
-    "num_register_tokens": 4,
-    "norm_placement": "after_pooling",
+    "distillation_token": 1,
+    "norm_placement": "nowhere",
     "position_embedding": "relative",
     "position_placement": "every_layer",
-    "layer_scale": 0.1,
-    "qk_norm": True,
-    "pre_norm": True,
+    "position_interpolation": "nearest",
+    "qk_norm": 0,
+    "pre_norm": None,
     "crop_to_patches": 1,
-    "mlp": "swiglu",
+    "mlp": "relu",
 }
 
 
@@ -54,16 +54,25 @@ def test_patch_shape():
         *(("token", None, 1), ("token", True, 1)),
         *(("avg", None, 0), ("avg", True, 1), ("avg", False, 0)),
         *((None, None, 1), (None, True, 1), (None, False, 0)),
+        *(("map", None, 0), ("map", True, 1), ("map", False, 0)),
     ],
 )
 def test_class_token_follows_the_pooling(pooling, class_token, num_class_tokens):
     config = ViTConfig(**TINY, pooling=pooling, class_token=class_token)
-    assert config.num_class_tokens == config.position_prefix_rows == num_class_tokens
+    assert config.num_class_tokens == config.position_prefix_rows == config.num_prefix_tokens == num_class_tokens
+
+
+def test_tokens_before_the_patches():
+    config = ViTConfig(**TINY, distillation_token=True, num_register_tokens=4)
+    assert (config.num_class_tokens, config.position_prefix_rows, config.num_prefix_tokens) == (2, 2, 6)
+    averaging = ViTConfig(**TINY, pooling="avg", num_register_tokens=4)
+    assert (averaging.num_class_tokens, averaging.position_prefix_rows, averaging.num_prefix_tokens) == (0, 0, 4)
 
 
 def test_position_prefix_rows():
     assert ViTConfig(**TINY, num_position_prefix_rows=0).position_prefix_rows == 0
     assert ViTConfig(**TINY, num_position_prefix_rows=1).position_prefix_rows == 1
+    assert ViTConfig(**TINY, num_position_prefix_rows=1, distillation_token=True).position_prefix_rows == 1
     for rows, pooling, limit in ((2, "token", 1), (-1, "token", 1), (1, "avg", 0)):
         with pytest.raises(ValueError, match=f"None or from 0 to {limit}.*Received: {rows}"):
             ViTConfig(**TINY, num_position_prefix_rows=rows, pooling=pooling)
@@ -90,8 +99,8 @@ def test_replace_refuses_a_name_like_no_other():
 
 
 @pytest.mark.parametrize("field", CHOICES)
-def test_what_is_not_built_is_refused_with_what_is(field):
-    value = NOT_BUILT[field]
+def test_what_is_not_available_is_refused_with_what_is(field):
+    value = NOT_AVAILABLE[field]
     available = ", ".join(map(repr, CHOICES[field]))
     message = re.escape(f"{field}={value!r} is not available. Available: {available}")
     with pytest.raises(ValueError, match=f"^{message}$"):
@@ -101,8 +110,8 @@ def test_what_is_not_built_is_refused_with_what_is(field):
 def test_every_choice_is_accepted():
     for field, choices in CHOICES.items():
         for choice in choices:
-            pooling = {} if field == "pooling" else {"pooling": "avg"}
-            assert getattr(ViTConfig(**TINY, **{field: choice}, **pooling), field) is choice
+            pooling = "token" if field == "distillation_token" else "avg"
+            assert getattr(ViTConfig(**{**TINY, "pooling": pooling, field: choice}), field) is choice
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, "12", True, None])
@@ -125,9 +134,68 @@ def test_other_impossible_values():
         ({"position_embedding": "sincos_2d", "hidden_dim": 6}, "multiple of 4 and at least 8.*hidden_dim=6"),
         ({"position_embedding": "sincos_2d", "hidden_dim": 4, "num_heads": 2}, "multiple of 4 and at least 8"),
         ({"pooling": "token", "class_token": False}, "pooling='token' reads the class token"),
+        ({"num_register_tokens": -1}, "num_register_tokens must be a positive integer. Received: -1"),
+        ({"num_register_tokens": False}, "num_register_tokens must be a positive integer. Received: False"),
+        ({"layer_scale": 0.0}, "layer_scale must be a positive number. Received: 0.0"),
+        ({"layer_scale": True}, "layer_scale must be a positive number. Received: True"),
+        ({"stem": "R50"}, "stem must be None or a keras_vit.StemConfig. Received: 'R50'"),
     ):
         with pytest.raises(ValueError, match=message):
             ViTConfig(**{**TINY, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"class_token": False, "pooling": None}, "needs a class token.*pooling=None, class_token=False"),
+        ({"pooling": "avg"}, "needs a class token.*Received: pooling='avg', class_token=None"),
+        ({"pooling": "avg", "class_token": True}, "pooling='token' or None.*Received: pooling='avg', class_token=True"),
+        ({"pooling": "map", "class_token": True}, "pooling='token' or None.*Received: pooling='map', class_token=True"),
+        ({"representation_dim": 7}, "needs representation_dim=None.*Received: representation_dim=7"),
+        ({"norm_placement": "after_pooling"}, "norm_placement='before_pooling'.*norm_placement='after_pooling'"),
+    ],
+)
+def test_what_a_distillation_token_does_not_go_with(changes, message):
+    ViTConfig(**TINY, **changes)
+    with pytest.raises(ValueError, match=f"distillation_token=True .*{message}"):
+        ViTConfig(**TINY, **changes, distillation_token=True)
+
+
+def test_a_norm_after_pooling_needs_a_pooling():
+    for pooling in ("token", "avg", "map"):
+        ViTConfig(**TINY, norm_placement="after_pooling", pooling=pooling)
+    with pytest.raises(ValueError, match="needs a pooling: 'token', 'avg' or 'map'. Received: pooling=None"):
+        ViTConfig(**TINY, norm_placement="after_pooling", pooling=None)
+
+
+@pytest.mark.parametrize(("stage_depths", "stride"), [((), 4), ((2,), 4), ((3, 4), 8), ((3, 4, 9), 16)])
+def test_stride_of_a_stem(stage_depths, stride):
+    stem = StemConfig(stage_depths)
+    assert stem.stride == stride
+    config = ViTConfig(**{**TINY, "stem": stem})
+    assert config.total_stride == (4 * stride, 3 * stride)
+    assert ViTConfig(**TINY).total_stride == (4, 3)
+
+
+def test_impossible_stems():
+    for changes, message in (
+        ({"stage_depths": 3}, "stage_depths must be a tuple of integers. Received: 3"),
+        ({"stage_depths": (2, 0)}, "stage_depths must be a positive integer. Received: 0"),
+        ({"width": 48}, "width must be a multiple of 32, the groups of GroupNorm. Received: 48"),
+        ({"width": 32.0}, "width must be a positive integer. Received: 32.0"),
+        ({"group_norm_epsilon": 0}, "group_norm_epsilon must be a positive number. Received: 0"),
+        ({"weight_standardization_epsilon": -1}, "weight_standardization_epsilon must be a positive number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            StemConfig(**{"stage_depths": (2, 1), **changes})
+
+
+@pytest.mark.parametrize("config", [*VARIANTS.values(), ViTConfig(**TINY, stem=STEM, pooling="map")])
+def test_survives_json(config):
+    fields = json.loads(json.dumps(config.to_dict()))
+    assert set(fields) == {field.name for field in dataclasses.fields(ViTConfig)}
+    copy = ViTConfig.from_dict({**fields, "patch_size": fields["patch_size"]})
+    assert copy == config or copy == config.replace(patch_size=tuple(fields["patch_size"]))
 
 
 @pytest.mark.parametrize("field", ["dropout_rate", "attention_dropout_rate", "drop_path_rate"])
@@ -144,13 +212,16 @@ def test_unknown_variant():
     for name, near in (("B16", "B/16"), ("ViT-B/16", "B/16"), ("l/16", "L/16"), ("B/17", "B/16")):
         with pytest.raises(ValueError, match=f"'{name}' is not a published variant. Did you mean .*'{near}'"):
             get_variant(name)
-    with pytest.raises(ValueError, match=r"'x' is not a published variant. Available: Ti/16, .*, G/14; or give"):
+    with pytest.raises(ValueError, match=r"'x' is not a published variant. Available: Ti/16, .*, R50\+L/32; or give"):
         get_variant("x")
 
 
 def test_variants_are_named_after_their_patch():
     for name, config in VARIANTS.items():
-        assert config.patch_size == int(name.split("/")[1])
+        side = int(name.split("/")[1])
+        # The authors named R+Ti/16 themselves: 32 pixels of the image become a token.
+        assert config.total_stride == ((32, 32) if name == "R+Ti/16" else (side, side))
+        assert (config.stem is not None) == name.startswith("R")
         assert get_variant(name) is config
 
 

@@ -3,8 +3,15 @@
 import pathlib
 import re
 
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
 import keras_vit
 from benchmarks.models import table
+from keras_vit.weights.catalogue import get_entry
+from tests.test_case import randomize
 from training import recipes
 from training.__main__ import main
 
@@ -16,10 +23,28 @@ def test_table_of_models_is_what_its_command_prints():
     assert table() in README
 
 
-def test_python_example_names_what_exists():
-    [code] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    compile(code, "README.md", "exec")
-    assert set(re.findall(r"keras_vit\.(\w+)\(", code)) <= set(keras_vit.__all__)
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """A folder to work in, with a photograph, and a file in the cache where the published one would be."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
+    address = get_entry("Ti/16@augreg-i21k-i1k-224").url.removeprefix("https://")
+    (tmp_path / "cache" / address).parent.mkdir(parents=True)
+    keras_vit.save_weights(randomize(keras_vit.ViTTi16(), scale=0.02), tmp_path / "cache" / address, "google")
+    keras.utils.save_img("photograph.jpg", np.random.default_rng(0).integers(0, 256, (60, 80, 3)))
+
+
+def test_python_examples_run(published, capsys):
+    examples = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(examples) == 4
+    photographs = tf.data.Dataset.from_tensors((np.zeros((2, 224, 224, 3), "float32"), np.array([3, 7])))
+    for code in examples:
+        assert len(code.splitlines()) <= 10
+        exec(compile(code, "README.md", "exec"), {"photographs": photographs, "class_names": list("abcdefghij")})
+    printed = capsys.readouterr().out
+    assert re.search(r"^[\w ]+: \d+\.\d%$", printed, re.MULTILINE)
+    assert "14 x 14 positions resampled to 20 x 16 (align_corners)" in printed
+    assert "200 {} {}" in printed
 
 
 def test_commands_are_accepted_as_they_stand(capsys):

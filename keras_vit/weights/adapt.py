@@ -80,7 +80,7 @@ def adapt(weights, checkpoint, target, head):
     _adapt_pooling(adaptation, checkpoint.config, target)
     _adapt_positions(adaptation, checkpoint, target)
     _adapt_patches(adaptation, target)
-    _adapt_channels(adaptation, target)
+    _adapt_channels(adaptation, checkpoint.pixels, target)
     _compare_numerics(adaptation, checkpoint.config, target.config)
     return adaptation
 
@@ -136,11 +136,15 @@ def _adapt_patches(adaptation, target):
         adaptation.adapted[path] = f"patches of {_by(kernel.shape)} pixels resized to {_by(shape)} (pseudo-inverse)"
 
 
-def _adapt_channels(adaptation, target):
+def _adapt_channels(adaptation, pixels, target):
     path = next(path for path in FIRST_KERNELS if path in target.shapes)
     kernel, channels = adaptation.weights.get(path), target.shapes[path][2]
     if kernel is None or kernel.ndim != 4 or kernel.shape[2] == channels:
         return
+    bias = adaptation.weights.get("patch_embedding/bias")
+    if pixels and path == "patch_embedding/kernel" and bias is not None and bias.shape == kernel.shape[3:]:
+        kernel, shift = _renormalized(kernel, pixels, channels)
+        adaptation.weights["patch_embedding/bias"] = (bias + shift).astype(bias.dtype)
     adaptation.weights[path] = adapt_channels(kernel, channels)
     note = f"{kernel.shape[2]} input channels made {channels}"
     adaptation.adapted[path] = ", ".join(filter(None, [adaptation.adapted.get(path), note]))
@@ -149,13 +153,34 @@ def _adapt_channels(adaptation, target):
 def adapt_channels(kernel, channels):
     """A kernel (P, Q, C, D) for another number of channels, such that equal channels give what they gave before.
 
-    For one channel the kernels of all are added; for more they are repeated in turn and scaled by C over the new
-    number, so that the sum over channels stays about the same.
+    For fewer channels the kernels of those left over are added to the others in turn; for more they are repeated in
+    turn, and each is divided by the number of its copies. (A hybrid's kernels are standardised anew when they are used,
+    so there the sums hold only about.)
     """
-    if channels == 1:
-        return kernel.sum(axis=2, keepdims=True)
     old = kernel.shape[2]
-    return np.take(kernel, np.arange(channels) % old, axis=2) * np.float32(old / channels)
+    if channels < old:
+        return np.stack([kernel[:, :, i::channels].sum(axis=2) for i in range(channels)], axis=2)
+    sources = np.arange(channels) % old
+    return (kernel[:, :, sources] / np.bincount(sources)[sources][:, None]).astype(kernel.dtype)
+
+
+def _renormalized(kernel, pixels, channels):
+    """A kernel for channels that are normalised as those that `adapt_channels` adds them to, and what this shifts.
+
+    A channel's mean and deviation move into the kernel and the bias, so that a grey photograph still gives what its
+    equal red, green and blue gave.
+    """
+    old = kernel.shape[2]
+    (mean, new_mean), (std, new_std) = (
+        (_by_channel(pixels[name], old), _by_channel(pixels[name], channels)[np.arange(old) % channels])
+        for name in ("mean", "std")
+    )
+    shift = np.einsum("pqcd,c->d", kernel, (new_mean - mean) / std)
+    return (kernel * (new_std / std)[:, None]).astype(kernel.dtype), shift
+
+
+def _by_channel(values, channels):
+    return np.broadcast_to(_for_channels(values, channels), channels)
 
 
 def adapt_pixels(pixels, size, file_size, channels):

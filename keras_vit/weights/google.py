@@ -192,7 +192,9 @@ def _positions(shapes, config, hints):
     # vision_transformer adds positions with the class token in place, big_vision (but for its oldest files) before it.
     choices = [config.num_class_tokens] if name == in_front else range(config.num_class_tokens + 1)
     prefix_rows, grid_size = resolve_positions(shapes[name][1], choices, config.total_stride, hints)
-    return config.replace(num_position_prefix_rows=prefix_rows), grid_size
+    if prefix_rows != config.num_class_tokens:
+        config = config.replace(num_position_prefix_rows=prefix_rows)
+    return config, grid_size
 
 
 def write(weights, facts):
@@ -239,6 +241,7 @@ def _is_vision_transformer(config):
 
 def _refuse(config):
     is_theirs = _is_vision_transformer(config)
+    has_prefix_rows = config.position_embedding == "learned_1d" and config.position_prefix_rows > 0
     reasons = [
         ("a GELU other than the tanh approximation", config.mlp != "gelu_tanh"),
         ("a LayerNorm epsilon other than 1e-6", config.layer_norm_epsilon != 1e-6),
@@ -251,6 +254,6 @@ def _refuse(config):
         ("a model without positions", config.position_embedding == "none"),
         ("a class token that is not pooled", config.has_class_token != (config.pooling in ("token", None))),
         ("a hybrid with positions or pooling of big_vision", config.stem is not None and not is_theirs),
-        ("a position row of the class token without its pooling", not is_theirs and config.position_prefix_rows > 0),
+        ("a position row of the class token without its pooling", not is_theirs and has_prefix_rows),
     ]
     refuse("Google's code", reasons)

@@ -130,11 +130,14 @@ def _pixels(converter, image_size):
     scales, offsets = (value if isinstance(value, list) else [value] for value in (scale, offset))
     std = [1 / (255 * value) for value in scales]
     mean = [-shift * deviation for shift, deviation in zip(offsets, std, strict=True)]
+    height, width = settings.get("image_size") or image_size
+    # Cut to the shape of the model's images, then resized: for a square, the same as by the short side, then cut.
+    crops = height == width and settings.get("crop_to_aspect_ratio", True)
     return {
         "mean": mean[0] if len(set(mean)) == 1 else tuple(mean),
         "std": std[0] if len(set(std)) == 1 else tuple(std),
-        "resize": image_size,
-        "crop": None,
+        "resize": height if crops else (height, width),
+        "crop": (height, width) if crops else None,
         "interpolation": settings.get("interpolation", "bilinear"),
     }
 
@@ -152,7 +155,7 @@ def write(weights, facts):
     Raises:
         ValueError: If KerasHub cannot express the model; the message says what.
     """
-    _refuse(facts.config, facts)
+    _refuse(facts.config, facts.image_size)
     arrays = NAMES.encode(weights, facts.config.num_heads)
     arrays = {name.replace("vi_t_encoder_block_0/", "vi_t_encoder_block/"): array for name, array in arrays.items()}
     heads = dict(zip(_heads(facts.config.representation_dim), ("dense", "dense_1"), strict=False))
@@ -226,7 +229,8 @@ def _preprocessor(facts):
     return _serialized("ViTImageClassifierPreprocessor", {"image_converter": converter})
 
 
-def _refuse(config, facts):
+def _refuse(config, image_size):
+    rests = [size % side for size, side in zip(image_size, config.patch_shape, strict=True)]
     refuse(
         "KerasHub's ViT",
         [
@@ -242,6 +246,6 @@ def _refuse(config, facts):
             ("a LayerNorm behind the pooling", config.norm_placement == "after_pooling"),
             ("positions other than a learned table", config.position_embedding != "learned_1d"),
             ("positions of the patches only", config.position_prefix_rows != config.num_class_tokens),
-            ("images that are not a multiple of the patches", facts.image_size != _grid_of(facts)),
+            ("images of which pixels are cut off", any(rests)),
         ],
     )

@@ -82,12 +82,12 @@ def build_with_weights(build, checkpoint, head="keep"):
 def _load(model, checkpoint, head, assign):
     variables, target = canonical_variables(model), target_of(model)
     _check_classes(checkpoint, target, head)
-    adaptation = adapt(checkpoint.read(), checkpoint, target, head)
-    for path in set(variables) - set(adaptation.weights):
-        if head == "reset" and path.startswith("pre_logits/"):
-            adaptation.initialized.append(path)
-            del variables[path]
     try:
+        adaptation = adapt(checkpoint.read(), checkpoint, target, head)
+        for path in [path for path in variables if path not in adaptation.weights]:
+            if head == "reset" and path.startswith("pre_logits/"):
+                adaptation.initialized.append(path)
+                del variables[path]
         check(adaptation.weights, variables)
     except ValueError as error:
         raise ValueError(f"{checkpoint.source}: {error}") from error

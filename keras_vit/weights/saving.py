@@ -10,7 +10,7 @@ from keras import ops
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights import google, huggingface, keras_hub, timm
 from keras_vit.weights.assign import canonical_variables
-from keras_vit.weights.checkpoint import Facts
+from keras_vit.weights.checkpoint import Facts, image_size_of
 from keras_vit.weights.files import replacing, write_h5, write_npz, write_safetensors
 from keras_vit.weights.loading import target_of
 
@@ -72,7 +72,8 @@ def _write(path, contents):
 def _facts(model, target):
     layer = preprocessing_layer(model)
     _, height, width, channels = vision_model(model).input_shape
-    image_size = (height, width) if None not in (height, width) else target.image_size
+    is_fixed = None not in (height, width)
+    image_size = (height, width) if is_fixed else image_size_of(target.grid_size, target.config.total_stride)
     pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")}
     return Facts(
         config=target.config,

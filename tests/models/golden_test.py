@@ -1,7 +1,6 @@
-"""The models compute what the authors' own code computes. See tests/golden/README.md."""
+"""Files in the layout of the authors' code become models that compute what it computes. See tests/golden/README.md."""
 
 import pathlib
-import re
 
 import keras
 import numpy as np
@@ -11,49 +10,40 @@ import keras_vit
 from tests.test_case import assert_close
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
+CONFIG = keras_vit.ViTConfig(patch_size=4, hidden_dim=24, num_layers=2, num_heads=3, mlp_dim=48, class_token=True)
+AVERAGE = {"pooling": "avg", "class_token": False}
+ATTENTION = {"pooling": "map", "class_token": False}
+HYBRID = {"stem": keras_vit.StemConfig((2, 1), width=32), "patch_size": 1}
+# What each file says of its model: how it differs from CONFIG.
 MODELS = {
     "vit_token": {},
     "vit_token_prelogits": {"representation_dim": 10},
-    "vit_gap": {"pooling": "avg"},
-    "bv_gap_sincos_rep": {"pooling": "avg", "position_embedding": "sincos_2d", "representation_dim": 24},
+    "vit_gap": AVERAGE,
+    "bv_gap_sincos_rep": {**AVERAGE, "position_embedding": "sincos_2d", "representation_dim": 24},
+    "bv_map_learn": ATTENTION,
+    "bv_map_scan": ATTENTION,
     "bv_tok_learn": {"num_position_prefix_rows": 0},
+    "hybrid_r2stage": HYBRID,
+    "hybrid_r2stage_odd": HYBRID,
+    "hybrid_stem_only": {"stem": keras_vit.StemConfig((), width=32), "patch_size": 2},
 }
-# Names in the files (both generations of Flax) to canonical weight paths, replaced in this order.
-RENAMES = [
-    (r"^cls$", "class_token/token"),
-    (r"^(Transformer/posembed_input/)?pos_embedding$", "position_embedding/embedding"),
-    (r"^embedding/", "patch_embedding/"),
-    (r"^head/", "predictions/"),
-    (r"^Transformer/encoderblock_", "encoder_block_"),
-    (r"^Transformer/", ""),
-    (r"/LayerNorm_0/", "/attention_norm/"),
-    (r"/LayerNorm_[12]/", "/mlp_norm/"),
-    (r"/MultiHeadDotProductAttention_[01]/", "/attention/"),
-    (r"/MlpBlock_[03]/", "/mlp/"),
-    (r"/Dense_0/", "/hidden/"),
-    (r"/(Dense_1|out)/", "/output/"),
-    (r"/scale$", "/gamma"),
-    (r"norm/bias$", "norm/beta"),
-]
-
-
-def _canonical(name):
-    for pattern, replacement in RENAMES:
-        name = re.sub(pattern, replacement, name)
-    return name
+# Tables and kernels, no models: tests/resampling_test.py.
+OTHER_FILES = {"posemb_zoom", "posemb_torch", "patch_pi_torch"}
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_equal_those_of_the_authors_code(name):
+def test_logits_equal_those_of_the_authors_code(name, tmp_path):
     arrays = dict(np.load(GOLDEN / f"{name}.npz"))
     images, logits = arrays.pop("__input__"), arrays.pop("__logits__")
     representation = arrays.pop("__prelogits__", None)
-    model = _model(images.shape[1:], classifier_activation=None, **MODELS[name])
-    weights = {_canonical(key): value for key, value in arrays.items()}
-    assert {weight.path for weight in model.weights} == set(weights)
-    for weight in model.weights:
-        value = weights[weight.path]
-        weight.assign(value[0] if weight.path == "position_embedding/embedding" else value)
+    np.savez(tmp_path / "weights.npz", **arrays)
+    model = keras_vit.from_pretrained(
+        tmp_path / "weights.npz", input_shape=images.shape[1:], classifier_activation=None
+    )
+    config = keras_vit.describe(model).config
+    expected = CONFIG.replace(**MODELS[name])
+    assert config == expected.replace(num_position_prefix_rows=config.num_position_prefix_rows)
+    assert config.position_prefix_rows == expected.position_prefix_rows
     assert_close(model(images), logits)
     if representation is not None:
         last = model.get_layer("predictions").input
@@ -61,9 +51,4 @@ def test_logits_equal_those_of_the_authors_code(name):
 
 
 def test_every_file_is_tested():
-    assert {path.stem for path in GOLDEN.glob("*.npz")} == set(MODELS)
-
-
-def _model(input_shape, **arguments):
-    config = keras_vit.ViTConfig(patch_size=4, hidden_dim=24, num_layers=2, num_heads=3, mlp_dim=48)
-    return keras_vit.ViT(config, input_shape=input_shape, classes=7, **arguments)
+    assert {path.stem for path in GOLDEN.glob("*.npz")} == set(MODELS) | OTHER_FILES

@@ -12,11 +12,19 @@ from tests.reference.vit import num_macs, num_parameters
 
 # variant, function: hidden_dim, num_layers, num_heads, mlp_dim; then for each image size the parameters with a class
 # token and 1,000 classes, those with average pooling, and GMACs with a class token. The counts at 224 of Ti, S, B, L
-# and H are also in vit_jax/models_test.py of google-research/vision_transformer.
+# and H are also in vit_jax/models_test.py of google-research/vision_transformer; those of S/8, S/14 and B/14 are timm's.
 VARIANTS = {
     ("Ti/16", "ViTTi16"): (
         (192, 12, 3, 768),
         {224: (5_717_416, 5_717_032, 1.254), 384: (5_790_376, 5_789_992, 4.682)},
+    ),
+    ("S/8", "ViTS8"): (
+        (384, 12, 6, 1536),
+        {224: (22_055_272, 22_054_504, 22.406), 384: (22_638_952, 22_638_184, 98.079)},
+    ),
+    ("S/14", "ViTS14"): (
+        (384, 12, 6, 1536),
+        {224: (22_004_584, 22_003_816, 6.124), 518: (22_431_976, 22_431_208, 46.697)},
     ),
     ("S/16", "ViTS16"): (
         (384, 12, 6, 1536),
@@ -33,6 +41,10 @@ VARIANTS = {
     ("B/8", "ViTB8"): (
         (768, 12, 12, 3072),
         {224: (86_576_872, 86_575_336, 78.148), 384: (87_744_232, 87_742_696, 294.045)},
+    ),
+    ("B/14", "ViTB14"): (
+        (768, 12, 12, 3072),
+        {224: (86_475_496, 86_473_960, 23.162), 518: (87_330_280, 87_328_744, 151.574)},
     ),
     ("B/16", "ViTB16"): (
         (768, 12, 12, 3072),
@@ -87,6 +99,18 @@ VARIANTS = {
         {224: (1_844_440_680, 1_844_437_352, 483.748), 378: (1_845_227_752, 1_845_224_424, 1429.226)},
     ),
 }
+# hybrid, function: the encoder's variant, stages of the stem, patch on its map; parameters with a class token and 1,000
+# classes, and GMACs, both at 224 as the code of google-research/vision_transformer has them.
+HYBRIDS = {
+    ("R+Ti/16", "RViTTi16"): ("Ti/16", (), 8, 6_337_704, 0.43),
+    ("R26+S/32", "R26ViTS32"): ("S/32", (2, 2, 2, 2), 1, 36_431_912, 3.46),
+    ("R26+B/32", "R26ViTB32"): ("B/32", (2, 2, 2, 2), 1, 101_383_976, 6.71),
+    ("R50+B/16", "R50ViTB16"): ("B/16", (3, 4, 9), 1, 98_659_112, 21.54),
+    ("R50+B/32", "R50ViTB32"): ("B/32", (3, 4, 6, 3), 1, 110_945_832, 8.46),
+    ("R50+L/16", "R50ViTL16"): ("L/16", (3, 4, 9), 1, 316_483_624, 65.54),
+    ("R50+L/32", "R50ViTL32"): ("L/32", (3, 4, 6, 3), 1, 328_994_856, 19.41),
+}
+FUNCTIONS = [*VARIANTS, *HYBRIDS]
 SIGNATURE = (
     "include_top weights input_tensor input_shape pooling classes classifier_activation include_preprocessing name"
 )
@@ -106,8 +130,8 @@ def _count(model):
 
 
 def test_table_is_complete():
-    assert [variant for variant, _ in VARIANTS] == list(keras_vit.VARIANTS)
-    assert {"ViT"} | {function for _, function in VARIANTS} == set(keras_vit.models.__all__)
+    assert [variant for variant, _ in FUNCTIONS] == list(keras_vit.VARIANTS)
+    assert {"ViT"} | {function for _, function in FUNCTIONS} == set(keras_vit.models.__all__)
     assert set(keras_vit.models.__all__) <= set(keras_vit.__all__)
 
 
@@ -132,7 +156,35 @@ def test_parameters_and_macs(variant, size):
     assert average_parameters == num_parameters(*letters, class_token=False)
 
 
-@pytest.mark.parametrize(("variant", "function"), list(VARIANTS))
+@pytest.mark.parametrize(("variant", "function"), list(HYBRIDS))
+def test_hybrids(variant, function):
+    encoder, stage_depths, patch_size, parameters, giga_macs = HYBRIDS[variant, function]
+    config = keras_vit.VARIANTS[variant]
+    stem = keras_vit.StemConfig(stage_depths)
+    assert config == keras_vit.VARIANTS[encoder].replace(stem=stem, patch_size=patch_size)
+    model = keras_vit.ViT(variant)
+    assert _count(model) == parameters
+    cost = keras_vit.profile(model)
+    assert cost.parameters == parameters
+    assert cost.macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
+
+
+@pytest.mark.parametrize(
+    ("variant", "size", "parameters"),
+    [
+        ("So400m/14", 224, 427_680_704),
+        ("So400m/14", 384, 428_225_600),  # 27 x 27 patches; 6 pixels are cut off.
+        ("g/14", 224, 1_036_448_384),
+        ("G/14", 224, 1_881_132_416),
+    ],
+)
+def test_attention_pooling(variant, size, parameters):
+    """The towers of SigLIP (arXiv 2303.15343) and of Scaling ViT (arXiv 2106.04560)."""
+    arguments = {"include_top": False, "pooling": "map", "crop_to_patches": True}
+    assert _count(keras_vit.ViT(variant, input_shape=(size, size, 3), **arguments)) == parameters
+
+
+@pytest.mark.parametrize(("variant", "function"), FUNCTIONS)
 def test_function_of_each_variant(variant, function, monkeypatch):
     build = getattr(keras_vit, function)
     assert build.__name__ == build.__qualname__ == function
@@ -196,4 +248,5 @@ def test_parameters_of_base_16(changes, parameters):
 
 def test_name_of_a_model():
     assert vit.ViT("g-opt/16").name == "vit_g_opt16"
+    assert vit.ViT("R26+S/32").name == "vit_R26_S32"
     assert vit.ViT(keras_vit.VARIANTS["Ti/16"]).name == "vit"
