@@ -5,14 +5,16 @@ import math
 
 import keras
 
-from keras_vit.layers import ClassToken, LearnedPositionEmbedding
+from keras_vit.layers import ClassToken, LayerScale, LearnedPositionEmbedding, RegisterTokens
 
 # Layers of Keras that apply their kernel once at each output position.
 _KERNEL_LAYERS = (keras.layers.Dense, keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
 # Layers with weights whose work is not counted, as is usual.
 _UNCOUNTED_LAYERS = (
     ClassToken,
+    LayerScale,
     LearnedPositionEmbedding,
+    RegisterTokens,
     keras.layers.BatchNormalization,
     keras.layers.Embedding,
     keras.layers.GroupNormalization,

@@ -164,7 +164,7 @@ def test_what_a_distillation_token_does_not_go_with(changes, message):
 def test_a_norm_after_pooling_needs_a_pooling():
     for pooling in ("token", "avg", "map"):
         ViTConfig(**TINY, norm_placement="after_pooling", pooling=pooling)
-    with pytest.raises(ValueError, match="needs a pooling: 'token', 'avg' or 'map'. Received: pooling=None"):
+    with pytest.raises(ValueError, match=r"needs a pooling: 'token', 'avg' or 'map'. Received: pooling=None"):
         ViTConfig(**TINY, norm_placement="after_pooling", pooling=None)
 
 
@@ -194,8 +194,7 @@ def test_impossible_stems():
 def test_survives_json(config):
     fields = json.loads(json.dumps(config.to_dict()))
     assert set(fields) == {field.name for field in dataclasses.fields(ViTConfig)}
-    copy = ViTConfig.from_dict({**fields, "patch_size": fields["patch_size"]})
-    assert copy == config or copy == config.replace(patch_size=tuple(fields["patch_size"]))
+    assert ViTConfig.from_dict(fields) == config
 
 
 @pytest.mark.parametrize("field", ["dropout_rate", "attention_dropout_rate", "drop_path_rate"])

@@ -48,6 +48,36 @@ def test_vision_transformer_equals_the_formula(pooling):
     assert by_name["encoder_norm"].macs == by_name["pooling"].macs == 0
 
 
+def test_tokens_norms_and_factors_cost_nothing_themselves():
+    shape = (8, 12, 3)
+    plain = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=shape, classes=5))
+    others = {"layer_scale": 0.1, "qk_norm": True, "pre_norm": True, "norm_placement": "after_pooling"}
+    assert keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=shape, classes=5, **others)).macs == plain.macs
+    # Three tokens more (7 become 10), which pass through both blocks; and a second classifier.
+    longer = {"num_register_tokens": 2, "distillation_token": True}
+    cost = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=shape, classes=5, **longer))
+    block = 3 * (4 * 12**2 + 2 * 12 * 20) + 2 * (10**2 - 7**2) * 12
+    assert cost.macs == plain.macs + 2 * block + 12 * 5
+    by_name = {layer.name: layer.macs for layer in cost.layers}
+    assert by_name["register_tokens"] == by_name["distillation_token"] == by_name["mean_logits"] == 0
+
+
+def test_attention_pooling():
+    cost = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), classes=5, pooling="map"))
+    without = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), classes=5, pooling="avg"))
+    assert cost.macs == without.macs + 2 * 12**2 + 6 * 2 * 12**2 + 2 * 6 * 12 + 2 * 12 * 20
+
+
+def test_stem():
+    stem = keras_vit.StemConfig((1,), width=32)
+    model = keras_vit.ViT(CONFIG, stem=stem, patch_size=1, input_shape=(9, 14, 3), classes=5)
+    by_name = {layer.name: layer.macs for layer in keras_vit.profile(model).layers}
+    assert by_name["stem_conv"] == 5 * 7 * 7 * 7 * 3 * 32
+    assert by_name["stem_stage_0_unit_0"] == 3 * 4 * (32 * 32 + 9 * 32 * 32 + 32 * 128 + 32 * 128)
+    assert by_name["stem_norm"] == by_name["stem_activation"] == by_name["stem_pooling"] == 0
+    assert by_name["patch_embedding"] == 3 * 4 * 128 * 12
+
+
 def test_nested_models():
     backbone = keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), include_top=False)
     model = keras.Sequential([keras.Input((8, 12, 3)), backbone, keras.layers.Dense(9, name="mine")])

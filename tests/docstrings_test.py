@@ -1,5 +1,7 @@
 """Everything public says what it takes, what it returns, and shows an example."""
 
+import ast
+import dataclasses
 import inspect
 
 import keras
@@ -8,12 +10,14 @@ import pytest
 import keras_vit
 
 PUBLIC = {name: getattr(keras_vit, name) for name in keras_vit.__all__}
-# Written by one template: `ViT` explains the arguments, and an example of each would build 17 large models.
+# Written by one template: `ViT` explains the arguments, and an example of each would build many large models.
 VARIANT_FUNCTIONS = {name for name in keras_vit.models.__all__ if name != "ViT"}
 LAYERS = {name: getattr(keras_vit.layers, name) for name in keras_vit.layers.__all__} | {
     name: value for name, value in PUBLIC.items() if inspect.isclass(value) and issubclass(value, keras.layers.Layer)
 }
 FUNCTIONS = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
+DATA_CLASSES = {name: value for name, value in PUBLIC.items() if dataclasses.is_dataclass(value)}
+RESULTS = {"LoadReport"}  # Not built by the user.
 
 
 def _sections(documentation):
@@ -38,6 +42,11 @@ def _parameters(function):
     return set(inspect.signature(function).parameters) - {"self", "kwargs"}
 
 
+def _returns_something(function):
+    nodes = ast.walk(ast.parse(inspect.getsource(function)))
+    return any(isinstance(node, ast.Return) and node.value is not None for node in nodes)
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers(name):
     layer = LAYERS[name]
@@ -55,7 +64,7 @@ def test_layers(name):
 def test_functions(name):
     sections = _sections(FUNCTIONS[name].__doc__)
     assert _parameters(FUNCTIONS[name]) == _described(sections["Args"])
-    assert sections["Returns"]
+    assert bool(sections.get("Returns")) == _returns_something(FUNCTIONS[name])
     assert sections["Raises"]
     assert any(line.startswith(">>> ") for line in sections["Example"])
 
@@ -66,13 +75,14 @@ def test_variant_functions(name):
     assert _sections(FUNCTIONS[name].__doc__)["Returns"]
 
 
-def test_config():
-    sections = _sections(keras_vit.ViTConfig.__doc__)
-    assert _parameters(keras_vit.ViTConfig) == _described(sections["Args"])
-    assert any(line.startswith(">>> ") for line in sections["Example"])
+@pytest.mark.parametrize("name", DATA_CLASSES)
+def test_data_classes(name):
+    sections = _sections(DATA_CLASSES[name].__doc__)
+    assert _parameters(DATA_CLASSES[name]) == _described(sections["Args"])
+    assert any(line.startswith(">>> ") for line in sections.get("Example", [])) == (name not in RESULTS)
 
 
 def test_every_public_name_exists_and_is_looked_at():
-    others = {"VARIANTS", "ViTConfig", "layers", "Preprocessing"}
-    assert set(PUBLIC) == set(FUNCTIONS) | others
+    assert set(PUBLIC) == set(FUNCTIONS) | set(DATA_CLASSES) | {"VARIANTS", "layers", "Preprocessing"}
+    assert set(DATA_CLASSES) == {"LoadReport", "StemConfig", "ViTConfig"}
     assert len(set(keras_vit.__all__)) == len(keras_vit.__all__)

@@ -23,6 +23,8 @@ def test_layer(tmp_path):
         "interpolation": "bicubic",
         "label_space": "imagenet1k",
         "source": "somewhere",
+        "architecture": CONFIG.to_dict(),
+        "adaptations": {"predictions/kernel": "starts afresh"},
         "normalize": True,
     }
     run_layer_test(keras_vit.Preprocessing, arguments, [(8, 12, 3)], (8, 12, 3), {}, tmp_path)

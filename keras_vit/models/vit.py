@@ -68,7 +68,7 @@ def ViT(
     (None, 10)
     """
     config = get_variant(variant) if not isinstance(variant, ViTConfig) else variant
-    is_keras_file = str(weights).endswith(".weights.h5") and os.path.basename(weights) != "model.weights.h5"
+    is_keras_file = str(weights).endswith(".weights.h5")
     checkpoint = None
     if weights is not None and not is_keras_file:
         is_named = not isinstance(variant, ViTConfig)

@@ -12,7 +12,7 @@ from tests.reference.vit import num_macs, num_parameters
 
 # variant, function: hidden_dim, num_layers, num_heads, mlp_dim; then for each image size the parameters with a class
 # token and 1,000 classes, those with average pooling, and GMACs with a class token. The counts at 224 of Ti, S, B, L
-# and H are also in vit_jax/models_test.py of google-research/vision_transformer; those of S/8, S/14 and B/14 are timm's.
+# and H are also in vit_jax/models_test.py of google-research/vision_transformer, those of S/8, S/14 and B/14 in timm.
 VARIANTS = {
     ("Ti/16", "ViTTi16"): (
         (192, 12, 3, 768),

@@ -1,0 +1,144 @@
+"""The layout of transformers without transformers; tests/peers has transformers itself."""
+
+import json
+
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.test_case import canonical_weights
+from tests.weights.converter_case import CONFIG, assert_same_weights, contents, edit, make, run_converter_test, save
+
+EXACT = CONFIG.replace(mlp="gelu_exact", layer_norm_epsilon=1e-12)
+WIDE = EXACT.replace(mlp_dim=36)
+CASES = {
+    "vit": {"config": EXACT},
+    "vit_no_head": {"config": EXACT, "include_top": False},
+    "deit": {"config": EXACT, "distillation_token": True},
+    "dinov2": {"config": WIDE, "layer_scale": 0.25, "include_top": False},
+    "dinov2_registers": {"config": WIDE, "layer_scale": 0.25, "num_register_tokens": 3, "include_top": False},
+    "dinov2_swiglu": {
+        "config": EXACT.replace(mlp="swiglu", mlp_dim=32),
+        "layer_scale": 1.0,
+        "num_register_tokens": 2,
+        "include_top": False,
+    },
+    "siglip": {"config": CONFIG, "pooling": "map", "include_top": False},
+    "clip": {
+        "config": CONFIG.replace(mlp="quick_gelu", layer_norm_epsilon=1e-5),
+        "pre_norm": True,
+        "include_top": False,
+    },
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_there_and_back(case, tmp_path):
+    run_converter_test("huggingface", tmp_path, **CASES[case])
+
+
+def _saved(folder, config=EXACT, **arguments):
+    """(model, folder of its files)"""
+    model = make(config, **arguments)
+    return model, save(model, folder / "saved", "huggingface")
+
+
+def test_names_on_disk_and_in_memory(tmp_path):
+    """transformers 5 calls the same arrays otherwise."""
+    model, path = _saved(tmp_path)
+    names = {
+        "encoder.layer.": "layers.",
+        "attention.attention.query": "attention.q_proj",
+        "attention.attention.key": "attention.k_proj",
+        "attention.attention.value": "attention.v_proj",
+        "attention.output.dense": "attention.o_proj",
+        "intermediate.dense": "mlp.fc1",
+        "output.dense": "mlp.fc2",
+    }
+
+    def renamed(arrays):
+        for old, new in names.items():
+            arrays = {name.replace(old, new): array for name, array in arrays.items()}
+        return arrays
+
+    before = contents(path)["model.safetensors"].keys()
+    edit(path / "model.safetensors", renamed)
+    assert len(contents(path)["model.safetensors"].keys() - before) == 2 * 16
+    assert_same_weights(keras_vit.from_pretrained(path), canonical_weights(model))
+
+
+def test_leaves_out_what_is_no_part_of_the_model(tmp_path):
+    model, path = _saved(tmp_path, CONFIG, pooling="map", include_top=False)
+    others = {
+        "text_model.embeddings.token_embedding.weight": np.ones((5, 12), "float32"),
+        "logit_scale": np.ones(1, "float32"),
+        "vision_model.embeddings.position_ids": np.arange(6)[None],
+    }
+    edit(path / "model.safetensors", lambda arrays: {**arrays, **others})
+    other = make(CONFIG, pooling="map", include_top=False, seed=5)
+    report = keras_vit.load_weights(other, path)
+    assert_same_weights(other, canonical_weights(model))
+    assert {name.removeprefix("vision_model.") for name in others} == {
+        name.removeprefix("vision_model.") for name in report.skipped
+    }
+
+
+def test_a_pooler_is_a_pre_logits_layer(tmp_path):
+    """And has no place in a model without a head."""
+    model, path = _saved(tmp_path, include_top=False)
+    dense = {"pooler.dense.weight": np.ones((7, 12), "float32"), "pooler.dense.bias": np.ones(7, "float32")}
+    edit(path / "model.safetensors", lambda arrays: {**arrays, **dense})
+    other = make(EXACT, include_top=False, seed=5)
+    report = keras_vit.load_weights(other, path)
+    assert report.skipped == dict.fromkeys(["pre_logits/kernel", "pre_logits/bias"], "the model has no head")
+    assert_same_weights(other, canonical_weights(model))
+    with_head = keras_vit.ViT(EXACT, input_shape=(8, 9, 3), classes=4, representation_dim=7)
+    report = keras_vit.load_weights(with_head, path, head="reset")
+    assert {"pre_logits/kernel", "pre_logits/bias"} <= set(report.loaded)
+    np.testing.assert_array_equal(canonical_weights(with_head)["pre_logits/kernel"], np.ones((12, 7)))
+
+
+def test_says_what_pixels_it_needs(tmp_path):
+    """The same layout is that of weights of other pixels, so nothing is assumed."""
+    model, path = _saved(tmp_path)
+    (path / "preprocessor_config.json").unlink()
+    with pytest.raises(ValueError, match=r"does not say how its pixels are normalised.*preprocessor_config\.json"):
+        keras_vit.from_pretrained(path)
+    again = keras_vit.from_pretrained(path, family="deit")
+    assert_same_weights(again, canonical_weights(model))
+    assert keras_vit.describe(again).pixels["interpolation"] == "bicubic"
+
+
+def test_reads_resize_and_crop(tmp_path):
+    _, path = _saved(tmp_path)
+    processor = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.5, 0.4, 0.3], "resample": 3}
+    processor |= {"size": {"shortest_edge": 11}, "do_center_crop": True, "crop_size": {"height": 8, "width": 9}}
+    (path / "preprocessor_config.json").write_text(json.dumps(processor))
+    assert keras_vit.describe(keras_vit.from_pretrained(path)).pixels == {
+        "mean": [0.1, 0.2, 0.3],
+        "std": [0.5, 0.4, 0.3],
+        "resize": 11,
+        "crop": [8, 9],
+        "interpolation": "bicubic",
+        "normalize": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"pooling": "avg"}, "average pooling"),
+        ({"qk_norm": True}, "normalised queries and keys"),
+        ({"num_register_tokens": 2}, "register tokens in this kind of model"),
+        ({"representation_dim": 7}, "a pre_logits layer with a classifier"),
+        ({"layer_scale": 0.1, "mlp_dim": 36}, "this classifier"),
+        ({"layer_scale": 0.1, "mlp_dim": 20, "include_top": False}, "this width of the MLP"),
+        ({"distillation_token": True, "include_top": False}, "a distillation token without its classifier"),
+        ({"num_position_prefix_rows": 0}, "positions of the patches only"),
+        ({"position_embedding": "sincos_2d"}, "positions other than a learned table"),
+    ],
+)
+def test_refuses_what_transformers_cannot_express(arguments, reason, tmp_path):
+    with pytest.raises(ValueError, match=f"transformers 5 cannot express .*{reason}.* not saved"):
+        keras_vit.save_weights(make(EXACT, **arguments), tmp_path / "saved", "huggingface")
+    assert not list(tmp_path.iterdir())
