@@ -39,8 +39,8 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50
 MAX_FACTORY_LINES = 120
 MAX_ARGUMENTS = 7
-# The one carries a model's whole protocol through files, like a config; the other is a block of `ViTConfig`, whose fields
-# its arguments are.
+# The one carries a model's whole protocol through files, like a config; the arguments of the other are those fields of
+# `ViTConfig` that make a block.
 MANY_ARGUMENTS = {"Preprocessing", "EncoderBlock"}
 
 

@@ -45,7 +45,7 @@ class Model:
 
     def __post_init__(self):
         if self.config.pooling is None:
-            raise ValueError("model.config.pooling must be 'token', 'avg' or 'map': a classifier needs one vector an image")
+            raise ValueError("model.config.pooling must not be none: a classifier needs one vector an image")
         if self.config.stem is None:
             patches = PatchEmbedding(self.config.hidden_dim, self.config.patch_size, self.config.crop_to_patches)
             patches.compute_output_shape((None, *self.input_shape))  # Refuses a size that does not divide into patches.

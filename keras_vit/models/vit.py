@@ -37,13 +37,14 @@ def ViT(
         variant: A key of `keras_vit.VARIANTS`, such as `"B/16"`, or a `keras_vit.ViTConfig`.
         include_top: Whether to end with the classifier. `False`: the model returns the pooled vector (B, D), or with
             `pooling=None` the normalised tokens (B, T, D).
-        weights: `None` for freshly initialised weights; a name of the catalogue (see `keras_vit.list_weights`), of which
-            the part behind the `@` is enough, or `"imagenet"`; a path or address of published weights, as for
-            `keras_vit.load_weights`; or the path of a `.weights.h5` file that `model.save_weights` wrote for a model of
-            the same shape. Published weights set the numerics (GELU, epsilon, pooling, order of norms); a change given
+        weights: `None` for freshly initialised weights; a name of the catalogue (see `keras_vit.list_weights`), of
+            which the part behind the `@` is enough, or `"imagenet"`; a path or address of published weights, as for
+            `keras_vit.load_weights`; or the path of a `.weights.h5` file that `model.save_weights` wrote for a model
+            of the same shape. Published weights set the numerics (GELU, epsilon, pooling, order of norms); a change given
             here wins and is reported.
         input_tensor: Keras tensor to use as the model's input.
-        input_shape: `(height, width, channels)`, by default `(224, 224, 3)`, channels last whatever the global setting.
+        input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights;
+            channels last whatever the global setting.
             `None` for height and width makes a model for images of any size; its position table is that of 224 pixels.
         classes: Number of classes.
         classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any of Keras's.
@@ -67,34 +68,30 @@ def ViT(
     >>> model.output_shape
     (None, 10)
     """
-    config = get_variant(variant) if not isinstance(variant, ViTConfig) else variant
-    is_keras_file = str(weights).endswith(".weights.h5")
-    checkpoint = None
-    if weights is not None and not is_keras_file:
-        is_named = not isinstance(variant, ViTConfig)
-        checkpoint = open_checkpoint(weights, variant if is_named else None)
-        check_pixels(checkpoint)
-        changed = {name: value for name, value in config_changes.items() if value != getattr(config, name, None)}
-        config = _config_of_weights(config, checkpoint, changed) if is_named else config
-        config_changes = changed if is_named else config_changes
-    build = functools.partial(
-        build_model,
-        config.replace(**config_changes),
-        include_top=include_top,
-        input_tensor=input_tensor,
-        input_shape=input_shape,
-        classes=classes,
-        classifier_activation=classifier_activation,
-        include_preprocessing=include_preprocessing,
-        name=name or _model_name(variant),
-        grid_size=checkpoint and checkpoint.grid_size,
-    )
-    if checkpoint is not None:
-        return build_with_weights(build, checkpoint)
-    model = build()
-    if weights is not None:
-        _load(model, weights)
-    return model
+    config = variant if isinstance(variant, ViTConfig) else get_variant(variant)
+    requested = config.replace(**config_changes)
+    arguments = {
+        "include_top": include_top,
+        "input_tensor": input_tensor,
+        "input_shape": input_shape,
+        "classes": classes,
+        "classifier_activation": classifier_activation,
+        "include_preprocessing": include_preprocessing,
+        "name": name or _model_name(variant),
+    }
+    if weights is None or str(weights).endswith(".weights.h5"):
+        model = build_model(requested, **arguments)
+        if weights is not None:
+            _load(model, weights)
+        return model
+    checkpoint = open_checkpoint(weights, None if variant is config else variant)
+    check_pixels(checkpoint)
+    if variant is not config:
+        requested = _config_of_weights(config, checkpoint, config_changes)
+    if input_shape is None and input_tensor is None:
+        arguments["input_shape"] = (*checkpoint.image_size, 3)
+    build = functools.partial(build_model, requested, grid_size=checkpoint.grid_size, **arguments)
+    return build_with_weights(build, checkpoint)
 
 
 def build_model(
@@ -142,10 +139,11 @@ def check_pixels(checkpoint):
         )
 
 
-def _config_of_weights(config, checkpoint, changed):
-    """The config that the weights describe, if it is of the variant's size; its patch is the variant's."""
+def _config_of_weights(config, checkpoint, changes):
+    """The config of the weights, if they are of the variant's size, with its patch and the changes that are asked for."""
     theirs = checkpoint.config
-    sizes = [field for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim") if field not in changed]
+    changes = {field: value for field, value in changes.items() if value != getattr(config, field)}
+    sizes = [field for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim") if field not in changes]
     different = [field for field in sizes if getattr(theirs, field) != getattr(config, field)]
     if (theirs.stem and theirs.stem.stage_depths) != (config.stem and config.stem.stage_depths):
         different.append("stem")
@@ -155,7 +153,7 @@ def _config_of_weights(config, checkpoint, changed):
             f"{checkpoint.source} holds weights of a model of another size: {facts}. Choose its variant, or build the "
             f"model with keras_vit.from_pretrained."
         )
-    return theirs.replace(patch_size=config.patch_size)
+    return theirs.replace(**{"patch_size": config.patch_size, **changes})
 
 
 def _inputs(input_tensor, input_shape):

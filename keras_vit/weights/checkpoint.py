@@ -53,6 +53,8 @@ def resolve_num_heads(told, hidden_dim, num_layers, mlp_dim, hints):
         for variant in VARIANTS.values()
         if (variant.hidden_dim, variant.num_layers, variant.mlp_dim) == (hidden_dim, num_layers, mlp_dim)
     }
+    if (hidden_dim, num_layers, mlp_dim) == (1536, 40, 4096):
+        return 24  # DINOv2 (arXiv 2304.07193) ViT-g/14, with SwiGLU.
     if len(found) != 1 and hints.model_num_heads:
         return hints.model_num_heads
     if len(found) != 1:
@@ -78,9 +80,7 @@ def published_grid(num_patches, stride):
         stride: (height, width) in pixels of one token.
     """
     side = math.isqrt(num_patches)
-    if side * side == num_patches and any(
-        size // stride[0] == size // stride[1] == side for size in _IMAGE_SIZES
-    ):
+    if side * side == num_patches and any(size // stride[0] == size // stride[1] == side for size in _IMAGE_SIZES):
         return side, side
     return None
 
@@ -103,6 +103,8 @@ def resolve_positions(num_rows, prefix_choices, stride, hints, image_size=None):
     else:
         published = [published_grid(num_rows - prefix_rows, stride) for prefix_rows in prefix_choices]
         told = [*_grids(image_size, stride), *_grids(hints.image_size, stride)]
+        if hints.family == "flexivit":
+            published.append((7, 7))  # FlexiViT (arXiv 2212.08013) keeps this table for all its patch sizes.
         candidates = [*told, *published, *_grids(hints.model_image_size, stride)]
     for grid in filter(None, candidates):
         for prefix_rows in prefix_choices:

@@ -123,10 +123,7 @@ def describe(file, hints):
     settings = hints.config.get("pretrained_cfg", {})
     size = settings.get("input_size") and tuple(settings["input_size"][1:])
     size = pair(hints.config.get("model_args", {}).get("img_size")) or size
-    prefix_rows, grid_size = resolve_positions(
-        shapes["pos_embed"][1], range(config.num_class_tokens, -1, -1), config.total_stride, hints, size
-    )
-    config = config.replace(num_position_prefix_rows=prefix_rows)
+    config, grid_size = _positions(shapes, config, hints, size)
     image_size = size or hints.image_size or image_size_of(grid_size, config.total_stride)
     return Checkpoint(
         source=hints.source,
@@ -189,6 +186,15 @@ def _config(shapes, hints):
     )
 
 
+def _positions(shapes, config, hints, size):
+    """The config with what the file says of positions, and (rows, columns) of the table."""
+    if "pos_embed" not in shapes:
+        return config.replace(position_embedding="none"), None
+    choices = range(config.num_class_tokens, -1, -1)
+    prefix_rows, grid_size = resolve_positions(shapes["pos_embed"][1], choices, config.total_stride, hints, size)
+    return config.replace(num_position_prefix_rows=prefix_rows), grid_size
+
+
 def _stem(shapes):
     if "patch_embed.backbone.stem.conv.weight" not in shapes:
         return None
@@ -229,7 +235,7 @@ def _pixels(settings, image_size):
         "resize": image_size if squash else int(min(image_size) / ratio),
         "crop": None if squash else image_size,
         "interpolation": settings.get("interpolation") if settings.get("interpolation") == "bilinear" else "bicubic",
-        "label_space": "imagenet1k" if settings.get("num_classes") == 1000 else None,
+        "label_space": "imagenet1k" if settings.get("tag", "").endswith("in1k") else None,
     }
 
 
@@ -356,9 +362,9 @@ def _refuse(config):
         [
             ("a pre_logits layer", config.representation_dim is not None),
             ("sine-cosine positions", config.position_embedding == "sincos_2d"),
-            (f"a LayerNorm epsilon of {config.layer_norm_epsilon} (1e-6 or 1e-5)", config.layer_norm_epsilon not in (1e-6, 1e-5)),
+            ("a LayerNorm epsilon other than 1e-6 and 1e-5", config.layer_norm_epsilon not in (1e-6, 1e-5)),
             ("this stem", stem is not None and (stem.stage_depths not in _HYBRIDS or stem.width != 64)),
-            (f"{config.position_prefix_rows} position rows of prefix tokens", config.position_prefix_rows not in prefix_rows),
+            ("position rows of some prefix tokens only", config.position_prefix_rows not in prefix_rows),
             ("this combination of stem, distillation token, SwiGLU and epsilon", sum(special) > 1),
         ],
     )

@@ -1,24 +1,23 @@
-"""The `.pth` files that DeiT, DINO, MAE and DINOv2 were published as: timm's early names, with other things around them."""
+"""The `.pth` files of DeiT, DINO, MAE and DINOv2: timm's early names, with other things around them."""
 
 import argparse
 
-import numpy as np
 import pytest
 
 import keras_vit
-from tests.test_case import to_numpy
+from tests.test_case import assert_close
 
 timm = pytest.importorskip("timm", reason="make test-peers installs it")
 import torch  # noqa: E402
 
 from tests.peers.torch_models import random_images, randomize, run  # noqa: E402
 
-TINY = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 1.5, "num_classes": 7}
+SIZES = {"patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 1.5, "num_classes": 7}
 TOLD = {"num_heads": 3, "grid_size": (4, 4), "classifier_activation": None}
 
 
 def model(architecture="vit_base_patch16_224", **changes):
-    return randomize(timm.create_model(architecture, **{**TINY, **changes}))
+    return randomize(timm.create_model(architecture, **{"img_size": 32, **SIZES, **changes}))
 
 
 def deit(state):
@@ -75,7 +74,7 @@ def test_from_pretrained(name, tmp_path):
     torch.save(wrap(theirs.state_dict()), tmp_path / "model.pth")
     ours = keras_vit.from_pretrained(tmp_path / "model.pth", **TOLD)
     images = random_images(32, 32)
-    np.testing.assert_allclose(to_numpy(ours(images)), run(theirs, images).numpy(), rtol=1e-5, atol=1e-5)
+    assert_close(ours(images), run(theirs, images).numpy())
     assert keras_vit.describe(ours).pixels["mean"] == [0.485, 0.456, 0.406]
     expected = keras_vit.weights.catalogue.FAMILIES[family].position_interpolation
     assert keras_vit.describe(ours).config.position_interpolation == expected

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import keras_vit
-from tests.test_case import to_numpy
+from tests.test_case import assert_close, to_numpy
 
 timm = pytest.importorskip("timm", reason="make test-peers installs it")
 from tests.peers.torch_models import random_images, randomize, run  # noqa: E402
 
 SIZE, LARGER = (32, 48), (72, 40)
-TINY = {"img_size": SIZE, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 1.5, "num_classes": 7}
+SIZES = {"patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 1.5, "num_classes": 7}
 MODELS = {
     "token": ("vit_base_patch16_224", {}),
     "average": ("vit_base_patch16_224", {"global_pool": "avg"}),
@@ -27,6 +27,7 @@ MODELS = {
     "qk_norm": ("vit_base_patch16_224", {"qk_norm": True}),
     "fixed_gelu": ("vit_base_patch16_224", {"act_layer": "gelu_tanh"}),
     "flexivit": ("flexivit_base", {}),
+    "no_positions": ("vit_base_patch16_224", {"pos_embed": "none"}),
 }
 HYBRIDS = {
     "r_ti": ("vit_tiny_r_s16_p8_224", {"patch_size": 2}),
@@ -38,10 +39,8 @@ HYBRIDS = {
 def make(name, folder):
     """A model of timm with random weights, saved by timm itself."""
     architecture, changes = {**MODELS, **HYBRIDS}[name]
-    arguments = {**TINY, **changes}
-    if name in HYBRIDS:
-        arguments["img_size"] = (64, 96)
-    model = randomize(timm.create_model(architecture, **arguments))
+    size = (64, 96) if name in HYBRIDS else SIZE
+    model = randomize(timm.create_model(architecture, **{"img_size": size, **SIZES, **changes}))
     timm.models.save_for_hf(model, folder, safe_serialization=True)
     return model
 
@@ -60,8 +59,7 @@ def test_from_pretrained(name, tmp_path):
         if size is not None:
             theirs.set_input_size(size)
         images = random_images(*ours.input_shape[1:3])
-        expected = run(theirs, images).numpy()
-        np.testing.assert_allclose(to_numpy(ours(images)), expected, rtol=tolerance(name), atol=tolerance(name))
+        assert_close(ours(images), run(theirs, images).numpy(), tolerance(name))
 
 
 @pytest.mark.parametrize("name", [*MODELS, *HYBRIDS])
@@ -71,6 +69,6 @@ def test_save_weights(name, tmp_path):
     keras_vit.save_weights(ours, tmp_path / "ours", "timm")
     theirs = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
     images = random_images(*ours.input_shape[1:3])
-    np.testing.assert_allclose(to_numpy(ours(images)), run(theirs, images).numpy(), rtol=tolerance(name), atol=tolerance(name))
+    assert_close(ours(images), run(theirs, images).numpy(), tolerance(name))
     again = keras_vit.from_pretrained(tmp_path / "ours", classifier_activation=None)
     np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(ours(images)))

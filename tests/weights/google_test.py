@@ -24,7 +24,11 @@ MODELS = [
     *("vit_token", "vit_token_prelogits", "vit_gap", "hybrid_r2stage", "hybrid_r2stage_odd", "hybrid_stem_only"),
     *("bv_gap_sincos_rep", "bv_tok_learn", "bv_map_learn", "bv_map_scan"),
 ]
-PRE_LINEN = {"LayerNorm_2": "LayerNorm_1", "HeadDotProductAttention_1": "HeadDotProductAttention_0", "MlpBlock_3": "MlpBlock_0"}
+PRE_LINEN = {
+    "LayerNorm_2": "LayerNorm_1",
+    "HeadDotProductAttention_1": "HeadDotProductAttention_0",
+    "MlpBlock_3": "MlpBlock_0",
+}
 VIT_POSITIONS = "Transformer/posembed_input/pos_embedding"
 
 
@@ -107,8 +111,16 @@ OTHERS = {
     "": {"opt/state/step": np.int64(3), "opt/state/param_states/head/bias/mu": np.ones(7, "float32")},
     "opt/target/": {"opt/state/step": np.int64(3), "opt/state/param_states/cls/grad_ema": np.ones(24, "float32")},
     "params/": {"opt/0/count": np.int32(7), "opt/0/mu/head/bias": np.ones(7, "float32"), "step": np.arange(2)},
-    "params/img/": {"params/txt/head/bias": np.ones(3, "float32"), "params/t": np.ones(1, "float32"), "opt/n": np.uint8(3)},
-    "img/": {"txt/embedding/kernel": np.ones((4, 3), "float32"), "t": np.ones((), "float32"), "b": np.ones(1, "float32")},
+    "params/img/": {
+        "params/txt/head/bias": np.ones(3, "float32"),
+        "params/t": np.ones(1, "float32"),
+        "opt/n": np.uint8(3),
+    },
+    "img/": {
+        "txt/embedding/kernel": np.ones((4, 3), "float32"),
+        "t": np.ones((), "float32"),
+        "b": np.ones(1, "float32"),
+    },
 }
 
 
@@ -274,9 +286,7 @@ def test_14_x_14_positions_are_not_7_x_28(name, tmp_path):
     assert list(keras_vit.describe(model).adaptations) == ["position_embedding/embedding"]
     target = keras_vit.ViT(keras_vit.describe(model).config, input_shape=(112, 448, 3), classes=7)
     report = keras_vit.load_weights(target, tmp_path / "published.npz")
-    assert report.adapted == {
-        "position_embedding/embedding": "14 x 14 positions resampled to 7 x 28 (align_corners)"
-    }
+    assert report.adapted == {"position_embedding/embedding": "14 x 14 positions resampled to 7 x 28 (align_corners)"}
     assert_same_weights(target, canonical_weights(model))
 
 

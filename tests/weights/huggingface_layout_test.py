@@ -10,22 +10,32 @@ from tests.test_case import canonical_weights
 from tests.weights.converter_case import CONFIG, assert_same_weights, contents, edit, make, run_converter_test, save
 
 EXACT = CONFIG.replace(mlp="gelu_exact", layer_norm_epsilon=1e-12)
-WIDE = EXACT.replace(mlp_dim=36)
+WIDE = EXACT.replace(mlp_dim=36, patch_size=4)
+SQUARE = (12, 12, 3)  # Some of its models take nothing else.
 CASES = {
     "vit": {"config": EXACT},
     "vit_no_head": {"config": EXACT, "include_top": False},
     "deit": {"config": EXACT, "distillation_token": True},
-    "dinov2": {"config": WIDE, "layer_scale": 0.25, "include_top": False},
-    "dinov2_registers": {"config": WIDE, "layer_scale": 0.25, "num_register_tokens": 3, "include_top": False},
+    "deit_no_head": {"config": EXACT, "distillation_token": True, "include_top": False},
+    "dinov2": {"config": WIDE, "input_shape": SQUARE, "layer_scale": 0.25, "include_top": False},
+    "dinov2_registers": {
+        "config": WIDE,
+        "input_shape": SQUARE,
+        "layer_scale": 0.25,
+        "num_register_tokens": 3,
+        "include_top": False,
+    },
     "dinov2_swiglu": {
-        "config": EXACT.replace(mlp="swiglu", mlp_dim=32),
+        "config": EXACT.replace(mlp="swiglu", mlp_dim=32, patch_size=4),
+        "input_shape": SQUARE,
         "layer_scale": 1.0,
         "num_register_tokens": 2,
         "include_top": False,
     },
-    "siglip": {"config": CONFIG, "pooling": "map", "include_top": False},
+    "siglip": {"config": CONFIG.replace(patch_size=4), "input_shape": SQUARE, "pooling": "map", "include_top": False},
     "clip": {
-        "config": CONFIG.replace(mlp="quick_gelu", layer_norm_epsilon=1e-5),
+        "config": CONFIG.replace(mlp="quick_gelu", layer_norm_epsilon=1e-5, patch_size=4),
+        "input_shape": SQUARE,
         "pre_norm": True,
         "include_top": False,
     },
@@ -68,14 +78,15 @@ def test_names_on_disk_and_in_memory(tmp_path):
 
 
 def test_leaves_out_what_is_no_part_of_the_model(tmp_path):
-    model, path = _saved(tmp_path, CONFIG, pooling="map", include_top=False)
+    arguments = {"config": CONFIG.replace(patch_size=4), "input_shape": SQUARE, "pooling": "map", "include_top": False}
+    model, path = _saved(tmp_path, **arguments)
     others = {
         "text_model.embeddings.token_embedding.weight": np.ones((5, 12), "float32"),
         "logit_scale": np.ones(1, "float32"),
-        "vision_model.embeddings.position_ids": np.arange(6)[None],
+        "vision_model.embeddings.position_ids": np.arange(9)[None],
     }
     edit(path / "model.safetensors", lambda arrays: {**arrays, **others})
-    other = make(CONFIG, pooling="map", include_top=False, seed=5)
+    other = make(**arguments, seed=5)
     report = keras_vit.load_weights(other, path)
     assert_same_weights(other, canonical_weights(model))
     assert {name.removeprefix("vision_model.") for name in others} == {
@@ -133,7 +144,7 @@ def test_reads_resize_and_crop(tmp_path):
         ({"representation_dim": 7}, "a pre_logits layer with a classifier"),
         ({"layer_scale": 0.1, "mlp_dim": 36}, "this classifier"),
         ({"layer_scale": 0.1, "mlp_dim": 20, "include_top": False}, "this width of the MLP"),
-        ({"distillation_token": True, "include_top": False}, "a distillation token without its classifier"),
+        ({"distillation_token": True, "layer_scale": 0.1}, "a distillation token in this kind of model"),
         ({"num_position_prefix_rows": 0}, "positions of the patches only"),
         ({"position_embedding": "sincos_2d"}, "positions other than a learned table"),
     ],

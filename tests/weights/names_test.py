@@ -149,7 +149,13 @@ def test_find():
     )
     assert NAMES.find("stages.3.blocks.12.weight")[1] == ("stem_stage_3_unit_12/kernel",)
     assert NAMES.find("first")[1] == ("layer/kernel",)
-    for name in ("blocks.1xnorm1.weight", "blocks.x.norm1.weight", "a.blocks.1.norm1.weight", "first.", "blocks.1.norm1"):
+    for name in (
+        "blocks.1xnorm1.weight",
+        "blocks.x.norm1.weight",
+        "a.blocks.1.norm1.weight",
+        "first.",
+        "blocks.1.norm1",
+    ):
         assert NAMES.find(name) is None
 
 

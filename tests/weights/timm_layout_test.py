@@ -26,7 +26,7 @@ CASES = {
     "average_beside_class_token": {"config": EXACT, "pooling": "avg", "class_token": True},
     "distilled": {"config": EXACT, "distillation_token": True},
     "registers": {"config": EXACT, "num_register_tokens": 3, "num_position_prefix_rows": 0},
-    "layer_scale": {"config": EXACT, "layer_scale": 0.1},
+    "layer_scale": {"config": EXACT, "layer_scale": 1e-5},
     "qk_norm": {"config": EXACT, "qk_norm": True},
     "map": {"config": EXACT, "pooling": "map"},
     "map_no_head": {"config": EXACT, "pooling": "map", "include_top": False},

@@ -1,0 +1,176 @@
+"""`save_weights`, and KerasHub's layout without KerasHub; tests/peers has KerasHub itself."""
+
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.test_case import canonical_weights, random_inputs, to_numpy
+from tests.weights.converter_case import CONFIG, SHAPE, assert_same_weights, contents, make, run_converter_test, save
+
+HUB = CONFIG.replace(mlp="gelu_exact", layer_norm_epsilon=1e-12)
+FOLDERS = {"timm": HUB.replace(layer_norm_epsilon=1e-6), "huggingface": HUB, "keras_hub": HUB}
+FORMATS = {"google": CONFIG, **FOLDERS}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"include_top": False},
+        {"pooling": "avg"},
+        {"representation_dim": 7},
+        {"pooling": "avg", "representation_dim": 7, "layer_norm_epsilon": 1e-6},
+    ],
+)
+def test_there_and_back_in_keras_hub(arguments, tmp_path):
+    run_converter_test("keras_hub", tmp_path, HUB, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"mlp": "gelu_tanh"}, "a GELU other than the exact one"),
+        ({"pooling": "map"}, "attention pooling"),
+        ({"pooling": "avg", "class_token": True}, "average pooling beside a class token"),
+        ({"num_position_prefix_rows": 0}, "positions of the patches only"),
+        ({"qk_norm": True}, "normalised queries and keys"),
+    ],
+)
+def test_refuses_what_keras_hub_cannot_express(arguments, reason, tmp_path):
+    with pytest.raises(ValueError, match=f"KerasHub's ViT cannot express .*{reason}.* not saved"):
+        keras_vit.save_weights(make(HUB, **arguments), tmp_path / "saved", "keras_hub")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_preset_needs_its_config(tmp_path):
+    path = save(make(HUB), tmp_path / "saved", "keras_hub")
+    (path / "config.json").unlink()
+    with pytest.raises(ValueError, match=r"needs its config\.json beside the weights"):
+        keras_vit.from_pretrained(path)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_takes_text_and_paths(format, kind, tmp_path):
+    model = make(FORMATS[format])
+    path = tmp_path / ("a.npz" if format == "google" else "deep/folder")
+    keras_vit.save_weights(model, kind(path), format)
+    again = keras_vit.from_pretrained(kind(path), input_shape=SHAPE)
+    assert_same_weights(again, canonical_weights(model))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_replaces_what_is_there(format, tmp_path):
+    """Files of its names, and no others."""
+    path = save(make(FORMATS[format]), tmp_path / "saved", format)
+    note = tmp_path / "saved" / "notes.txt"
+    note.write_text("mine")
+    names = set(os.listdir(tmp_path / "saved"))
+    model = make(FORMATS[format], seed=3)
+    keras_vit.save_weights(model, path, format)
+    assert set(os.listdir(tmp_path / "saved")) == names
+    assert note.read_text() == "mine"
+    assert_same_weights(keras_vit.from_pretrained(path, input_shape=SHAPE), canonical_weights(model))
+
+
+@pytest.mark.parametrize("format", ["torch", "Google", None, ["timm"]])
+def test_refuses_other_formats(format, tmp_path):
+    with pytest.raises(
+        ValueError, match="format must be one of 'google', 'timm', 'huggingface', 'keras_hub'. Received: "
+    ):
+        keras_vit.save_weights(make(), tmp_path / "saved", format)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["saved", "saved.safetensors", "saved.NPZ", "saved.npz.h5"])
+def test_google_is_a_file_of_its_ending(name, tmp_path):
+    with pytest.raises(ValueError, match=rf"a file that ends in \.npz\. Received: '.*{name}'"):
+        keras_vit.save_weights(make(), tmp_path / name, "google")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("format", FOLDERS)
+def test_other_formats_are_folders(format, tmp_path):
+    (tmp_path / "saved").write_text("mine")
+    with pytest.raises(ValueError, match=f"'{format}' is a folder, and '.*saved' is a file"):
+        keras_vit.save_weights(make(FOLDERS[format]), tmp_path / "saved", format)
+    assert (tmp_path / "saved").read_text() == "mine"
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_where_nothing_can_be_written(format, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OSError, match="file"):
+        keras_vit.save_weights(make(FORMATS[format]), tmp_path / "file" / "a.npz", format)
+    if format == "google":
+        (tmp_path / "folder.npz").mkdir()
+        with pytest.raises(OSError, match=r"folder\.npz"):
+            keras_vit.save_weights(make(), tmp_path / "folder.npz", "google")
+        assert set(os.listdir(tmp_path)) == {"file", "folder.npz"}
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.parametrize("format", FORMATS)
+def test_where_writing_is_forbidden(format, tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError):
+        keras_vit.save_weights(make(FORMATS[format]), tmp_path / "a.npz", format)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_model_nested_in_another(format, tmp_path):
+    base = make(FORMATS[format], include_top=False)
+    inputs = keras.Input(SHAPE)
+    outer = keras.Model(inputs, keras.layers.Dense(3)(base(inputs)))
+    nested = contents(save(outer, tmp_path / "outer", format))
+    alone = contents(save(base, tmp_path / "base", format))
+    assert nested.keys() == alone.keys()
+    for file, arrays in alone.items():
+        assert nested[file].keys() == arrays.keys()
+        for name in arrays if not file.endswith(".json") else ():
+            np.testing.assert_array_equal(nested[file][name], arrays[name])
+
+
+@pytest.mark.parametrize("format", FOLDERS)
+def test_a_model_of_variable_size(format, tmp_path):
+    """Its table is that of 224 pixels, which is the size of the model that comes back."""
+    config = FOLDERS[format].replace(patch_size=32)
+    model = make(config, input_shape=(None, None, 3))
+    again = keras_vit.from_pretrained(save(model, tmp_path / "saved", format), classifier_activation=None)
+    assert again.input_shape == (None, 224, 224, 3)
+    assert_same_weights(again, canonical_weights(model))
+    [images] = random_inputs((224, 224, 3))
+    np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(model(images)))
+
+
+def test_refuses_a_model_of_others(tmp_path):
+    inputs = keras.Input((4,))
+    with pytest.raises(ValueError, match="Build the model with"):
+        keras_vit.save_weights(keras.Model(inputs, keras.layers.Dense(2)(inputs)), tmp_path / "a.npz", "google")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("format", ["timm", "huggingface"])
+def test_resize_and_crop_survive(format, tmp_path):
+    model = make(FORMATS[format].replace(patch_size=4), input_shape=(12, 12, 3))
+    protocol = {"mean": [0.1, 0.2, 0.4], "std": [0.25, 0.5, 0.75], "interpolation": "bicubic"}
+    model.get_layer("preprocessing").set_protocol(**protocol, resize=14, crop=(12, 12))
+    again = keras_vit.from_pretrained(save(model, tmp_path / "saved", format))
+    assert keras_vit.describe(again).pixels == {**protocol, "resize": 14, "crop": [12, 12], "normalize": False}
+
+
+def test_every_resize_survives_timm(tmp_path):
+    """timm stores a ratio and rounds down."""
+    model = make(FORMATS["timm"].replace(patch_size=7), input_shape=(21, 21, 3), num_layers=1)
+    path = tmp_path / "timm"
+    for resize in range(21, 60):
+        model.get_layer("preprocessing").set_protocol(resize=resize, crop=(21, 21))
+        keras_vit.save_weights(model, path, "timm")
+        settings = json.loads((path / "config.json").read_text())["pretrained_cfg"]
+        assert int(21 / settings["crop_pct"]) == resize
