@@ -40,8 +40,8 @@ def ViT(
         weights: `None` for freshly initialised weights; a name of the catalogue (see `keras_vit.list_weights`), of
             which the part behind the `@` is enough, or `"imagenet"`; a path or address of published weights, as for
             `keras_vit.load_weights`; or the path of a `.weights.h5` file that `model.save_weights` wrote for a model
-            of the same shape. Published weights set the numerics (GELU, epsilon, pooling, order of norms); a change given
-            here wins and is reported.
+            of the same shape. Published weights set the numerics (GELU, epsilon, pooling, order of norms); a change
+            given here wins and is reported.
         input_tensor: Keras tensor to use as the model's input.
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights;
             channels last whatever the global setting.
@@ -140,7 +140,7 @@ def check_pixels(checkpoint):
 
 
 def _config_of_weights(config, checkpoint, changes):
-    """The config of the weights, if they are of the variant's size, with its patch and the changes that are asked for."""
+    """The config of the weights, if they are of the variant's size, with the patch and the changes asked for."""
     theirs = checkpoint.config
     changes = {field: value for field, value in changes.items() if value != getattr(config, field)}
     sizes = [field for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim") if field not in changes]

@@ -21,7 +21,7 @@ LONGEST_WAIT = 3600
 """Seconds to wait for another process that downloads the same file."""
 
 HUB_DESCRIPTIONS = (
-    *("config.json", "preprocessor_config.json", "model.safetensors.index.json"),
+    *("config.json", "preprocessor_config.json", "processor_config.json", "model.safetensors.index.json"),
     *("metadata.json", "task.json", "preprocessor.json", "image_converter.json", "model.weights.json"),  # KerasHub's
 )
 HUB_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "*.weights.h5", "*.npz")

@@ -182,6 +182,8 @@ def _config(kind, shapes, settings, hints):
     num_layers = count_blocks(shapes, _BLOCK)
     block = next(match[0] for name in shapes if (match := _BLOCK.match(name)))
     patch = next(shapes[name] for name in _PATCHES if name in shapes)
+    if len(patch) != 4:
+        raise ValueError("Patches that come as vectors (NaFlex) have no part here. Take the weights of a fixed size.")
     hidden_dim = patch[0]
     outer = next(part for part in _OUTER if f"{block}{part}.weight" in shapes)
     mlp_dim = shapes[f"{block}{outer}.weight"][1]

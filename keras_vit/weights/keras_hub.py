@@ -104,9 +104,9 @@ def describe(file, hints):
 
 
 def _renamed(file, settings, task):
-    classifier = "predictions"
-    if task and (task["pooling"] == "token") != settings["use_class_token"]:
-        classifier = f"predictions_of_{task['pooling']}"
+    pooling = task.get("pooling", "token")
+    fits = (pooling == "token") == settings["use_class_token"]
+    classifier = "predictions" if fits else f"predictions_of_{pooling}"
     heads = dict(zip(("dense/", "dense_1/"), _heads(task.get("intermediate_dim"), classifier), strict=False))
     names = {}
     for old in file:

@@ -80,8 +80,11 @@ def _describe(path, hints):
             checkpoint = adapter.describe(file, hints)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-        except (KeyError, IndexError, StopIteration) as error:
-            raise ValueError(f"{path} is incomplete: it lacks {error}.") from error
+        except (AttributeError, IndexError, KeyError, StopIteration, TypeError) as error:
+            raise ValueError(
+                f"{path} is incomplete, or the configuration beside it is not that of these weights: {error!r}. "
+                f"Download both again."
+            ) from error
         opened = stack.pop_all()
     return _cropping(dataclasses.replace(checkpoint, read=functools.partial(_read, checkpoint.read, opened)))
 
@@ -129,7 +132,11 @@ def _configs(folder):
     if folder is None:
         return {}
     config, task = _json(folder / "config.json"), _json(folder / "task.json")
-    processor = _json(folder / "preprocessor_config.json") or _json(folder / "image_converter.json")
+    processor = (
+        _json(folder / "preprocessor_config.json")
+        or _json(folder / "processor_config.json").get("image_processor")
+        or _json(folder / "image_converter.json")
+    )
     return {"config": {**config, "task": task} if task else config, "processor": processor}
 
 

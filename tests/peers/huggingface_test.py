@@ -217,6 +217,14 @@ def test_other_classifiers(model_class, config_class, changes, reason, tmp_path)
     assert_close(keras_vit.from_pretrained(tmp_path, classes=3)(images), np.full((2, 3), 1 / 3))
 
 
+def test_naflex(tmp_path):
+    changes = {key: value for key, value in TINY.items() if key != "image_size"}
+    config = transformers.Siglip2VisionConfig(**changes, num_patches=16)
+    transformers.Siglip2VisionModel(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="NaFlex"):
+        keras_vit.from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("processor", "expected"),
     [

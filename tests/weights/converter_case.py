@@ -143,7 +143,7 @@ def _check_spoiled(path, other, told):
 def _place_of_spoiled(path):
     """(file, name) of the array that holds the bias."""
     for file, arrays in contents(path).items():
-        for name, array in arrays.items() if not file.endswith(".json") else ():
+        for name in arrays if not file.endswith(".json") else ():
             if re.search(_PLACES_OF_SPOILED, name):
                 return path / file if path.is_dir() else path, name
     raise AssertionError("the bias was not saved")

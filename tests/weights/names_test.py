@@ -116,7 +116,7 @@ def test_names_an_array_of_an_impossible_shape(layout, shape):
     count = {"key_value": 2, "query_key_value": 3}.get(layout, 1)
     paths = tuple(f"layer/{i}" for i in range(count))
     names = Names([Rule("array", paths, layout)])
-    with pytest.raises(ValueError, match="array has the shape .* does not fit its place .layer/0.* with 3 heads"):
+    with pytest.raises(ValueError, match=r"array has the shape .* does not fit its place .layer/0.* with 3 heads"):
         names.decode({"array": np.ones(shape, "float32")}, K)
 
 

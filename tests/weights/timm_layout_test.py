@@ -90,7 +90,7 @@ def test_asks_for_what_files_without_a_config_do_not_say(tmp_path):
     again = keras_vit.from_pretrained(path, **arguments)
     assert_same_weights(again, canonical_weights(model))
     assert keras_vit.describe(again).pixels["mean"] == [0.485, 0.456, 0.406]
-    with pytest.raises(ValueError, match="12.*5 heads|hidden_dim must be a multiple of num_heads"):
+    with pytest.raises(ValueError, match="hidden_dim must be a multiple of num_heads"):
         keras_vit.from_pretrained(path, **{**arguments, "num_heads": 5})
 
 

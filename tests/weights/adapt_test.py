@@ -1,0 +1,189 @@
+"""Weights fitted to models of other sizes, against SciPy, `keras_vit.resampling` and the models' own outputs."""
+
+import numpy as np
+import pytest
+import scipy.ndimage
+
+import keras_vit
+from keras_vit.resampling import resize_grid, resize_patches
+from keras_vit.weights.adapt import Target, adapt, adapt_channels, adapt_pixels
+from keras_vit.weights.checkpoint import Checkpoint
+from tests.test_case import assert_close, canonical_weights, random_inputs, to_numpy
+from tests.weights.converter_case import CONFIG, make, save
+
+POSITIONS, KERNEL, BIAS = "position_embedding/embedding", "patch_embedding/kernel", "patch_embedding/bias"
+TIMM = CONFIG.replace(mlp="gelu_exact")
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+
+def _google(folder, **arguments):
+    """(weights of a model, the path of its file, what its file does not say)"""
+    model = make(**arguments)
+    return canonical_weights(model), save(model, folder / "google", "google"), {"grid_size": (2, 3)}
+
+
+def _adapted(model):
+    return canonical_weights(model), keras_vit.describe(model).adaptations
+
+
+def _assert_others_are_kept(found, weights, changed):
+    assert found.keys() == weights.keys()
+    for path in weights.keys() - set(changed):
+        np.testing.assert_array_equal(found[path], weights[path], err_msg=path)
+
+
+@pytest.mark.parametrize("size", [(16, 18), (8, 21), (12, 6), (20, 9)])
+@pytest.mark.parametrize("pooling", ["token", "avg"])
+def test_positions_of_google_are_zoomed(size, pooling, tmp_path):
+    weights, path, told = _google(tmp_path, pooling=pooling)
+    found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(*size, 3), **told))
+    rows, columns = size[0] // 4, size[1] // 3
+    grid = weights[POSITIONS][-6:].reshape(2, 3, 12)
+    zoomed = scipy.ndimage.zoom(grid, (rows / 2, columns / 3, 1), order=1).reshape(rows * columns, 12)
+    assert_close(found[POSITIONS], np.concatenate([weights[POSITIONS][:-6], zoomed]))
+    assert adaptations == {POSITIONS: f"2 x 3 positions resampled to {rows} x {columns} (align_corners)"}
+    _assert_others_are_kept(found, weights, [POSITIONS])
+
+
+def test_positions_of_the_same_number_in_another_arrangement(tmp_path):
+    weights, path, told = _google(tmp_path)
+    found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(12, 6, 3), **told))
+    assert found[POSITIONS].shape == weights[POSITIONS].shape
+    assert np.abs(found[POSITIONS] - weights[POSITIONS]).max() > 0.1
+    assert list(adaptations) == [POSITIONS]
+
+
+@pytest.mark.parametrize(("format", "method"), [("timm", "bicubic_antialias"), ("huggingface", "bicubic")])
+def test_positions_of_others_are_resampled_in_their_way(format, method, tmp_path):
+    model = make(TIMM)
+    path = save(model, tmp_path / "saved", format)
+    found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(20, 21, 3)))
+    table = canonical_weights(model)[POSITIONS].astype("float32")
+    expected = np.concatenate([table[:1], resize_grid(table[1:], (2, 3), (5, 7), method)])
+    np.testing.assert_array_equal(found[POSITIONS], expected)
+    assert adaptations == {POSITIONS: f"2 x 3 positions resampled to 5 x 7 ({method})"}
+
+
+@pytest.mark.parametrize("patch", [(8, 6), (5, 2), (4, 6)])
+def test_patches(patch, tmp_path):
+    weights, path, told = _google(tmp_path)
+    size = 2 * patch[0], 3 * patch[1]
+    model = keras_vit.from_pretrained(path, patch_size=patch, input_shape=(*size, 3), **told)
+    found, adaptations = _adapted(model)
+    np.testing.assert_array_equal(found[KERNEL], resize_patches(weights[KERNEL].astype("float32"), patch))
+    assert adaptations == {KERNEL: f"patches of 4 x 3 pixels resized to {patch[0]} x {patch[1]} (pseudo-inverse)"}
+    _assert_others_are_kept(found, weights, [KERNEL])
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4, 5, 7])
+def test_equal_channels_give_what_they_gave(channels, tmp_path):
+    """Of normalised pixels, as long as all channels are normalised alike."""
+    weights, path, told = _google(tmp_path)
+    arguments = {"classifier_activation": None, **told}
+    three = keras_vit.from_pretrained(path, **arguments)
+    model = keras_vit.from_pretrained(path, input_shape=(8, 9, channels), **arguments)
+    [grey] = random_inputs((8, 9, 1))
+    assert_close(model(np.repeat(grey, channels, -1)), to_numpy(three(np.repeat(grey, 3, -1))))
+    found, adaptations = _adapted(model)
+    assert adaptations == {KERNEL: f"3 input channels made {channels}"}
+    _assert_others_are_kept(found, weights, [KERNEL])
+    assert all(np.abs(found[KERNEL][:, :, i]).max() > 0.01 for i in range(channels))
+
+
+@pytest.mark.parametrize("channels", [1, 5])
+@pytest.mark.parametrize("size", [(8, 9), (16, 12)])
+def test_a_grey_photograph_gives_what_its_equal_channels_gave(channels, size, tmp_path):
+    """Also where each channel is normalised by its own mean and deviation."""
+    model = make(TIMM)
+    model.get_layer("preprocessing").set_protocol(**IMAGENET)
+    path = save(model, tmp_path / "saved", "timm")
+    arguments = {"classifier_activation": None, "include_preprocessing": True}
+    three = keras_vit.from_pretrained(path, input_shape=(*size, 3), **arguments)
+    other = keras_vit.from_pretrained(path, input_shape=(*size, channels), **arguments)
+    pixels = np.random.default_rng(0).integers(0, 256, (2, *size, 1)).astype("uint8")
+    expected = to_numpy(three(np.repeat(pixels, 3, -1)))
+    assert np.ptp(expected) > 0.1
+    assert_close(other(np.repeat(pixels, channels, -1)), expected)
+    mean = keras_vit.describe(other).pixels["mean"]
+    assert mean == (pytest.approx(0.449) if channels == 1 else [0.485, 0.456, 0.406, 0.485, 0.456])
+
+
+def test_channels_positions_and_patches_at_once(tmp_path):
+    weights, path, told = _google(tmp_path)
+    model = keras_vit.from_pretrained(path, patch_size=6, input_shape=(18, 12, 1), **told)
+    found, adaptations = _adapted(model)
+    resized = resize_patches(weights[KERNEL].astype("float32"), (6, 6)).sum(axis=2, keepdims=True)
+    assert_close(found[KERNEL], resized)
+    assert adaptations == {
+        POSITIONS: "2 x 3 positions resampled to 3 x 2 (align_corners)",
+        KERNEL: "patches of 4 x 3 pixels resized to 6 x 6 (pseudo-inverse), 3 input channels made 1",
+    }
+    _assert_others_are_kept(found, weights, [KERNEL, POSITIONS])
+
+
+def test_channels_of_a_stem(tmp_path):
+    config = CONFIG.replace(stem=keras_vit.StemConfig((), 32), patch_size=(3, 4))
+    model = make(config, input_shape=(21, 30, 3))
+    path = save(model, tmp_path / "saved", "google")
+    found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(21, 30, 1)))
+    weights = canonical_weights(model)
+    assert_close(found["stem_conv/kernel"], weights["stem_conv/kernel"].sum(axis=2, keepdims=True))
+    assert adaptations == {"stem_conv/kernel": "3 input channels made 1"}
+    _assert_others_are_kept(found, weights, ["stem_conv/kernel"])
+
+
+def test_adapt_channels_uses_every_channel_once():
+    kernel = np.random.default_rng(0).normal(size=(2, 3, 3, 5)).astype("float32")
+    red, green, blue = (kernel[:, :, i] for i in range(3))
+    for channels, expected in (
+        (1, [red + green + blue]),
+        (2, [red + blue, green]),
+        (4, [red / 2, green, blue, red / 2]),
+        (6, [red / 2, green / 2, blue / 2] * 2),
+    ):
+        adapted = adapt_channels(kernel, channels)
+        assert adapted.dtype == "float32"
+        assert_close(adapted, np.stack(expected, axis=2))
+    np.testing.assert_array_equal(adapt_channels(kernel, 3), kernel)
+
+
+@pytest.mark.parametrize(
+    ("size", "file_size", "resize", "crop", "expected"),
+    [
+        ((224, 224), (224, 224), 256, (224, 224), (256, (224, 224))),
+        ((384, 384), (224, 224), 256, (224, 224), (439, (384, 384))),
+        ((112, 112), (224, 224), 248, (224, 224), (124, (112, 112))),
+        ((None, None), (224, 224), 256, (224, 224), (256, (224, 224))),
+        ((384, 512), (224, 224), 256, (224, 224), ((439, 585), (384, 512))),
+        ((384, 512), (224, 224), (224, 224), None, ((384, 512), None)),
+        ((100, 60), (50, 40), (60, 44), (50, 40), ((120, 66), (100, 60))),
+    ],
+)
+def test_adapt_pixels(size, file_size, resize, crop, expected):
+    pixels = {**IMAGENET, "resize": resize, "crop": crop, "interpolation": "bicubic", "label_space": "imagenet1k"}
+    found = adapt_pixels(pixels, size, file_size, 3)
+    assert (found.pop("resize"), found.pop("crop")) == expected
+    assert found == {**IMAGENET, "interpolation": "bicubic", "label_space": "imagenet1k"}
+
+
+@pytest.mark.parametrize(
+    ("channels", "mean"),
+    [(1, pytest.approx(0.2)), (2, (0.1, 0.2)), (3, (0.1, 0.2, 0.3)), (5, (0.1, 0.2, 0.3, 0.1, 0.2))],
+)
+def test_adapt_pixels_to_channels(channels, mean):
+    pixels = {"mean": (0.1, 0.2, 0.3), "std": 0.5, "resize": (8, 9), "crop": None}
+    found = adapt_pixels(pixels, (8, 9), (8, 9), channels)
+    assert found == {**pixels, "mean": mean}
+
+
+def test_weights_of_impossible_shapes_are_left_for_others_to_name():
+    weights = {POSITIONS: np.ones((7, 13)), KERNEL: np.ones((4, 3, 12)), BIAS: np.ones(13)}
+    checkpoint = Checkpoint("a.npz", "google", CONFIG, (2, 3), None, (8, 9), {"mean": 0.5, "std": 0.5}, dict)
+    target = Target(CONFIG, {KERNEL: (8, 6, 1, 12), POSITIONS: (13, 12), BIAS: (12,)}, (3, 4))
+    adaptation = adapt(weights, checkpoint, target, "keep")
+    assert {path: array.shape for path, array in adaptation.weights.items()} == {
+        POSITIONS: (13, 13),
+        KERNEL: (4, 3, 12),
+        BIAS: (13,),
+    }
+    assert not adaptation.skipped

@@ -1,0 +1,270 @@
+import logging
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.test_case import assert_close, canonical_weights, random_inputs, to_numpy
+from tests.weights.converter_case import CONFIG, SHAPE, assert_refused, assert_same_weights, make, save
+
+HEAD = ["predictions/kernel", "predictions/bias"]
+POSITIONS = "position_embedding/embedding"
+EXACT = CONFIG.replace(mlp="gelu_exact")
+
+
+def _file(folder, format="google", config=CONFIG, **arguments):
+    """(weights of a model, the path of its file)"""
+    model = make(config, **arguments)
+    if format == "timm":
+        model.get_layer("preprocessing").set_protocol(mean=[0.1, 0.2, 0.4], std=0.25, resize=SHAPE[:2])
+    folder.mkdir(exist_ok=True)
+    return canonical_weights(model), save(model, folder / "file", format)
+
+
+def test_report(tmp_path):
+    weights, path = _file(tmp_path)
+    model = make(seed=5)
+    report = keras_vit.load_weights(model, path)
+    assert report == keras_vit.LoadReport(str(path), "google", report.loaded, {}, {}, ())
+    assert sorted(report.loaded) == sorted(weights)
+    assert_same_weights(model, weights)
+
+
+def test_another_number_of_classes_needs_a_new_head(tmp_path):
+    weights, path = _file(tmp_path)
+    others, headless = _file(tmp_path / "headless", include_top=False, seed=3)
+    model = make(classes=6, seed=5)
+    for source, expected, match in (
+        (path, weights, r"has 5 classes and the model 6\. Pass head='reset'.*classes=6"),
+        (headless, others, r"has no classifier, .* 6 classes\. Pass head='reset'"),
+    ):
+        assert_refused(lambda source=source: keras_vit.load_weights(model, source), model, match)
+        report = keras_vit.load_weights(model, source, head="reset")
+        assert sorted(report.initialized) == sorted(HEAD)
+        assert set(report.loaded) == set(weights) - set(HEAD)
+        assert_same_weights(model, {**expected, HEAD[0]: np.zeros((12, 6)), HEAD[1]: np.zeros(6)})
+
+
+def _body(weights):
+    return {path: array for path, array in weights.items() if path not in HEAD}
+
+
+def test_resets_the_head(tmp_path):
+    weights, path = _file(tmp_path)
+    model = make(head_bias=-10.0, seed=5)
+    report = keras_vit.load_weights(model, path, head="reset")
+    expected = {HEAD[0]: np.zeros((12, 5)), HEAD[1]: np.full(5, -10.0)}
+    assert_same_weights(model, {**weights, **expected})
+    assert report.skipped == dict.fromkeys(HEAD, "the head is reset")
+    assert keras_vit.describe(model).adaptations == dict.fromkeys(HEAD, "starts afresh")
+    for head in ("new", None, True):
+        assert_refused(
+            lambda head=head: keras_vit.load_weights(model, path, head), model, "head must be 'keep' or 'reset'"
+        )
+
+
+def test_resets_both_heads_of_a_distilled_model(tmp_path):
+    _, path = _file(tmp_path, "timm", EXACT, distillation_token=True)
+    model = make(EXACT, distillation_token=True, classes=3, seed=5)
+    report = keras_vit.load_weights(model, path, head="reset")
+    heads = [*HEAD, "distillation_predictions/kernel", "distillation_predictions/bias"]
+    assert sorted(report.initialized) == sorted(heads)
+    weights = canonical_weights(model)
+    assert not any(weights[name].any() for name in heads)
+
+
+@pytest.mark.parametrize("file_has", [True, False])
+@pytest.mark.parametrize("model_has", [True, False])
+def test_pre_logits(file_has, model_has, tmp_path):
+    weights, path = _file(tmp_path, representation_dim=7 if file_has else None)
+    model = make(representation_dim=7 if model_has else None, seed=5)
+    pre_logits = ["pre_logits/kernel", "pre_logits/bias"]
+    before = canonical_weights(model)
+    if file_has != model_has:  # Loaded strictly by default.
+        match = "not in the model: pre_logits/kernel" if file_has else "missing: pre_logits/kernel"
+        assert_refused(lambda: keras_vit.load_weights(model, path), model, match)
+    report = keras_vit.load_weights(model, path, head="reset")
+    found = canonical_weights(model)
+    for name in pre_logits if model_has else ():
+        np.testing.assert_array_equal(found[name], (weights if file_has else before)[name])
+        assert (name in report.loaded) == file_has
+        assert (name in report.initialized) != file_has
+    for name in pre_logits if not model_has else ():
+        assert report.skipped.get(name) == ("the head is reset" if file_has else None)
+
+
+def test_a_model_without_a_head_leaves_the_files_out(tmp_path):
+    weights, path = _file(tmp_path, representation_dim=7)
+    model = make(include_top=False, seed=5)
+    report = keras_vit.load_weights(model, path)
+    head = [*HEAD, "pre_logits/kernel", "pre_logits/bias"]
+    assert report.skipped == dict.fromkeys(head, "the model has no head")
+    assert_same_weights(model, {path: array for path, array in weights.items() if path not in head})
+
+
+def test_from_a_class_token_to_the_mean_of_the_patches(tmp_path):
+    weights, path = _file(tmp_path)
+    model = make(pooling="avg", seed=5)
+    report = keras_vit.load_weights(model, path)
+    weights.pop("class_token/token")
+    assert_same_weights(model, {**weights, POSITIONS: weights[POSITIONS][1:]})
+    assert report.skipped == {"class_token/token": "the model has no class token"}
+    assert report.adapted == {
+        POSITIONS: "row of the class token left out",
+        "pooling": "the weights were made for 'token', the model has 'avg'",
+    }
+
+
+def test_from_attention_pooling_to_the_mean(tmp_path):
+    weights, path = _file(tmp_path, pooling="map")
+    model = make(pooling="avg", seed=5)
+    report = keras_vit.load_weights(model, path)
+    assert_same_weights(model, {path: array for path, array in weights.items() if not path.startswith("pooling/")})
+    assert len(report.skipped) == 15
+    assert set(report.skipped.values()) == {"the model pools with 'avg'"}
+
+
+def test_positions_of_sines_take_the_place_of_learned_ones(tmp_path):
+    weights, path = _file(tmp_path, "timm", EXACT)
+    model = make(EXACT, position_embedding="sincos_2d", seed=5)
+    report = keras_vit.load_weights(model, path)
+    assert report.skipped == {POSITIONS: "the model's positions are 'sincos_2d'"}
+    weights.pop(POSITIONS)
+    assert_same_weights(model, weights)
+
+
+def test_lists_all_that_does_not_fit(tmp_path):
+    _, path = _file(tmp_path)
+    model = make(CONFIG.replace(mlp_dim=24, num_layers=3))
+    message = assert_refused(
+        lambda: keras_vit.load_weights(model, path), model, r"of another shape: encoder_block_0/mlp/hidden/kernel"
+    )
+    assert "missing: encoder_block_2/attention_norm/gamma (12,)" in message
+    assert message.count("\n") == 20 + 1
+    assert message.endswith("and 2 more")  # Of 16 that are missing and 3 of another shape in each block.
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_model_nested_in_another(depth, tmp_path):
+    """Transfer learning: the file has a head, the model none; what is around it stays as it is."""
+    weights, path = _file(tmp_path)
+    base = outer = make(include_top=False, seed=5)
+    for level in range(depth):
+        inputs = keras.Input(SHAPE)
+        outer = keras.Model(inputs, keras.layers.Dense(3, name=f"added_{level}")(outer(inputs)), name=f"outer_{level}")
+    added = [layer.get_weights()[0] for layer in outer.layers if layer.name.startswith("added")]
+    report = keras_vit.load_weights(outer, path)
+    assert_same_weights(base, _body(weights))
+    assert set(report.loaded) == set(_body(weights))
+    assert keras_vit.describe(outer) == keras_vit.describe(base)
+    assert keras_vit.describe(outer).source == str(path)
+    for kernel, layer in zip(added, (layer for layer in outer.layers if layer.name.startswith("added")), strict=True):
+        np.testing.assert_array_equal(layer.get_weights()[0], kernel)
+
+
+def test_one_line_in_the_log_for_each_adaptation(tmp_path, caplog):
+    _, path = _file(tmp_path, "timm", EXACT)
+    caplog.set_level(logging.INFO, "keras_vit")
+    model = make(EXACT, seed=5)
+    keras_vit.load_weights(model, path)
+    assert not caplog.records
+    other = make(CONFIG, input_shape=(16, 12, 1), seed=5)
+    report = keras_vit.load_weights(other, path, head="reset")
+    lines = [record.getMessage() for record in caplog.records]
+    assert sorted(lines) == sorted(
+        [
+            *(f"{path}: {what}: {how}" for what, how in report.adapted.items()),
+            *(f"{path}: {what}: starts afresh" for what in HEAD),
+        ]
+    )
+    assert report.adapted.keys() == {POSITIONS, "patch_embedding/kernel", "mlp"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "text"),
+    [
+        ({"mlp": "gelu_exact"}, "mlp", "'gelu_tanh', the model has 'gelu_exact'"),
+        ({"layer_norm_epsilon": 1e-3}, "layer_norm_epsilon", "1e-06, the model has 0.001"),
+    ],
+)
+def test_what_the_model_is_told_wins_and_is_reported(changes, field, text, tmp_path):
+    weights, path = _file(tmp_path)
+    model = make(**changes, seed=5)
+    assert keras_vit.load_weights(model, path).adapted == {field: f"the weights were made for {text}"}
+    other = keras_vit.from_pretrained(path, input_shape=SHAPE, classifier_activation=None, **changes)
+    assert keras_vit.describe(other).adaptations == {field: f"the weights were made for {text}"}
+    plain = keras_vit.from_pretrained(path, input_shape=SHAPE, classifier_activation=None)
+    [images] = random_inputs(SHAPE)
+    np.testing.assert_array_equal(to_numpy(other(images)), to_numpy(model(images)))
+    assert np.abs(to_numpy(other(images)) - to_numpy(plain(images))).max() > 1e-5
+    assert_same_weights(other, weights)
+
+
+def test_describe_and_keras_files(tmp_path):
+    _, path = _file(tmp_path, "timm", EXACT)
+    model = make(EXACT, input_shape=(16, 12, 3), include_preprocessing=True, seed=5)
+    before = keras_vit.describe(model)
+    assert (before.source, before.adaptations, before.label_space) == (None, {}, None)
+    assert before.config == EXACT
+    assert before.pixels["mean"] == 0.5
+    keras_vit.load_weights(model, path)
+    after = keras_vit.describe(model)
+    assert after.source == str(path)
+    assert after.adaptations == {POSITIONS: "2 x 3 positions resampled to 4 x 4 (bicubic_antialias)"}
+    assert after.pixels == {
+        **{"mean": [0.1, 0.2, 0.4], "std": [0.25] * 3, "resize": [16, 12], "crop": None},
+        **{"interpolation": "bilinear", "normalize": True},
+    }
+    assert after.config == before.config
+    model.save(tmp_path / "model.keras")
+    reloaded = keras.models.load_model(tmp_path / "model.keras")
+    assert keras_vit.describe(reloaded) == after
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 12, 3)).astype("uint8")
+    np.testing.assert_array_equal(to_numpy(reloaded(pixels)), to_numpy(model(pixels)))
+    weights, other = _file(tmp_path / "again", "timm", EXACT, seed=7)
+    keras_vit.load_weights(reloaded, other)
+    assert_same_weights(reloaded, {**weights, POSITIONS: canonical_weights(reloaded)[POSITIONS]})
+
+
+def test_functions_compiled_before_normalise_as_the_new_weights_need(tmp_path):
+    _, path = _file(tmp_path, "timm", EXACT)
+    model = make(EXACT, include_preprocessing=True, seed=5)
+    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
+    before = model.predict(pixels, verbose=0)
+    keras_vit.load_weights(model, path)
+    after = model.predict(pixels, verbose=0)
+    assert np.abs(after - before).max() > 0.1
+    plain = keras_vit.from_pretrained(path, classifier_activation=None)
+    assert_close(after, to_numpy(plain(keras_vit.preprocess_input(pixels, plain))))
+
+
+def test_loads_again_from_elsewhere(tmp_path):
+    """What was known of the weights before is forgotten."""
+    _, path = _file(tmp_path, "timm", EXACT)
+    model = make(EXACT, seed=5)
+    keras_vit.load_weights(model, path, head="reset")
+    weights = canonical_weights(make(CONFIG, seed=3))
+    other = save(make(CONFIG, seed=3), tmp_path / "google", "google")
+    keras_vit.load_weights(model, other)
+    assert_same_weights(model, weights)
+    description = keras_vit.describe(model)
+    assert (description.source, description.pixels["mean"]) == (str(other), 0.5)
+    assert list(description.adaptations) == ["mlp"]
+
+
+def test_refuses_what_is_no_model_of_this_package(tmp_path):
+    _, path = _file(tmp_path)
+    inputs = keras.Input((4,))
+    with pytest.raises(ValueError, match="Build the model with"):
+        keras_vit.load_weights(keras.Model(inputs, keras.layers.Dense(2)(inputs)), path)
+
+
+def test_refuses_what_is_not_there(tmp_path):
+    model = make()
+    for source, error in ((tmp_path / "no.npz", FileNotFoundError), ("./no", FileNotFoundError), ("no", ValueError)):
+        with pytest.raises(error, match="no"):
+            keras_vit.load_weights(model, source)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"It holds: nothing\. Name the file"):
+        keras_vit.load_weights(model, tmp_path / "empty")
