@@ -82,6 +82,8 @@ def adapt(weights, checkpoint, target, head):
     _adapt_patches(adaptation, target)
     _adapt_channels(adaptation, checkpoint.pixels, target)
     _compare_numerics(adaptation, checkpoint.config, target.config)
+    if checkpoint.pixels is None:
+        adaptation.adapted["pixels"] = "the file does not say how they are normalised; the model's normalisation stays"
     return adaptation
 
 
@@ -210,13 +212,15 @@ def _scaled(sides, size, file_size):
 def _for_channels(values, channels):
     if not isinstance(values, (tuple, list)) or len(values) == channels:
         return values
-    return float(np.mean(values)) if channels == 1 else tuple(np.take(values, np.arange(channels) % len(values)).tolist())
+    if channels == 1:
+        return float(np.mean(values))
+    return tuple(values[channel % len(values)] for channel in range(channels))
 
 
 def _compare_numerics(adaptation, config, target):
     for field in ("mlp", "layer_norm_epsilon", "pooling", "norm_placement", "qk_norm"):
         theirs, ours = getattr(config, field), getattr(target, field)
-        if theirs != ours:
+        if theirs != ours and ours is not None:  # pooling=None returns what the weights were made for, unpooled.
             adaptation.adapted[field] = f"the weights were made for {theirs!r}, the model has {ours!r}"
 
 

@@ -8,7 +8,15 @@ import re
 
 from keras_vit.config import StemConfig, ViTConfig
 from keras_vit.weights.catalogue import protocol
-from keras_vit.weights.checkpoint import Checkpoint, Renamed, count_blocks, image_size_of, numerics, refuse, resolve_positions
+from keras_vit.weights.checkpoint import (
+    Checkpoint,
+    Renamed,
+    count_blocks,
+    image_size_of,
+    numerics,
+    refuse,
+    resolve_positions,
+)
 from keras_vit.weights.names import Names, Rule, block_rules
 
 _BLOCK = "Transformer/encoderblock_{i}/"
@@ -68,7 +76,11 @@ NAMES = Names(
 # Where the model stands in a file: bare, beside an optimizer's state, or as the image tower of two.
 _PREFIXES = ("", "opt/target/", "params/", "params/img/", "img/")
 # Counters of Flax's first generation, and of linen.
-_PRE_LINEN = (("LayerNorm_2", "LayerNorm_1"), ("MultiHeadDotProductAttention_1", _ATTENTION), ("MlpBlock_3", "MlpBlock_0"))
+_PRE_LINEN = (
+    ("LayerNorm_2", "LayerNorm_1"),
+    ("MultiHeadDotProductAttention_1", _ATTENTION),
+    ("MlpBlock_3", "MlpBlock_0"),
+)
 
 
 def recognises(file):
