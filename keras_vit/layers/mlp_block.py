@@ -38,8 +38,8 @@ class MlpBlock(keras.layers.Layer):
     """Two dense layers with a GELU between them, applied to every token alone.
 
     `MLP(z) = GELU(z W_1 + b_1) W_2 + b_2` (ViT, arXiv 2010.11929, section 3.1), dropout after each. Xavier uniform
-    kernels, biases N(0, 1e-6), as in the authors' code. With `"swiglu"` the first layer is twice as wide, gate and value
-    side by side, and `SiLU(gate) value` goes into the second.
+    kernels, biases N(0, 1e-6), as in the authors' code. With `"swiglu"` the first layer is twice as wide, gate and
+    value side by side, and `SiLU(gate) value` goes into the second.
 
     Args:
         mlp_dim: Width M of what the second layer reads.

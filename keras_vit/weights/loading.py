@@ -72,7 +72,7 @@ def load_weights(model, source, head="keep"):
 
 
 def build_with_weights(build, checkpoint, head="keep"):
-    """The model that `build()` returns, with a checkpoint's weights in place of initial values; else as `load_weights`."""
+    """The model that `build()` returns, with a checkpoint's weights in place of initial values."""
     with in_place_of_initial_values() as assign_later:
         model = build()
         _load(model, checkpoint, head, assign_later)
