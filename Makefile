@@ -19,8 +19,9 @@ test: lint
 	KERAS_BACKEND=tensorflow .venv/bin/python -m pytest -n 2 --dist loadfile
 	KERAS_BACKEND=jax .venv/bin/python -m pytest -n 2 --dist loadfile --ignore=tests/training --ignore=tests/readme_test.py
 
-# Comparisons with timm, transformers and KerasHub, on all three backends; and the models and weights on torch.
-PEERS = .venv-peers/bin/python -m pytest -n 2 --dist loadfile -p tests.peers.first_imports
+# Comparisons with timm, transformers and KerasHub, on all three backends; and the models and weights on torch. With one
+# thread a process torch adds up in the same order everywhere.
+PEERS = OMP_NUM_THREADS=1 .venv-peers/bin/python -m pytest -n 2 --dist loadfile -p tests.peers.first_imports
 test-peers: .venv-peers/installed
 	KERAS_BACKEND=jax $(PEERS) tests/peers
 	KERAS_BACKEND=tensorflow $(PEERS) tests/peers

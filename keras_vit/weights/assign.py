@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import functools
 
 import keras
 import numpy as np
@@ -52,7 +53,7 @@ def check(weights, variables):
 def assign(weights, variables):
     """Writes `weights` into `variables`; both as for `check`, which must have passed. Empties `weights` on the way."""
     for path, variable in variables.items():
-        variable.assign(np.ascontiguousarray(weights.pop(path), dtype=variable.dtype))
+        variable.assign(np.ascontiguousarray(weights.pop(path)))
 
 
 @contextlib.contextmanager
@@ -66,13 +67,18 @@ def in_place_of_initial_values():
     def assign_later(weights, variables):
         for path, variable in variables.items():
             # Keras asks a variable's initializer when the scope ends. It has no public way to set one.
-            variable._initializer = lambda shape, dtype, path=path: ops.convert_to_tensor(weights.pop(path), dtype)
+            variable._initializer = functools.partial(_pop, weights, path)
         waiting.append((weights, variables))
 
     with keras.StatelessScope():
         yield assign_later
     for weights, variables in waiting:  # Should a version of Keras ask otherwise.
         assign(weights, {path: variables[path] for path in weights})
+
+
+def _pop(weights, path, shape, dtype):
+    """An initializer. Contiguous, because torch would keep the strides of a transposed array, and compute slower."""
+    return ops.convert_to_tensor(np.ascontiguousarray(weights.pop(path)), dtype)
 
 
 def _near(path, candidates):

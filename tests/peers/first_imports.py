@@ -8,6 +8,4 @@ import timm
 import torch
 import transformers
 
-torch.set_num_threads(1)  # Two test processes share two cores.
-
 __all__ = ["timm", "torch", "transformers"]

@@ -7,7 +7,7 @@ import pytest
 import scipy.ndimage
 
 import keras_vit
-from tests.test_case import assert_close, canonical_weights, to_numpy
+from tests.test_case import TENSORFLOW, assert_close, canonical_weights, to_numpy
 from tests.weights.converter_case import (
     CONFIG,
     SHAPE,
@@ -61,7 +61,7 @@ def _assert_same_model(arrays, expected, folder):
     return model
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "hybrid_r2stage"])  # The odd size is harder.
+@pytest.mark.parametrize("name", [name for name in MODELS if TENSORFLOW or "stage" not in name])  # XLA takes long.
 def test_equals_the_authors_code(name, tmp_path):
     arrays, images, logits = _golden(name)
     model = _load(arrays, tmp_path, input_shape=images.shape[1:])
@@ -196,12 +196,11 @@ def test_inlined_attention_pooling(tmp_path):
 
 
 def test_shapes_of_group_norm(tmp_path):
-    arrays, images, logits = _golden("hybrid_r2stage_odd")
+    arrays, images, _ = _golden("hybrid_r2stage_odd")
     flat = {name: array.reshape(-1) if "gn" in name else array for name, array in arrays.items()}
     assert arrays["gn_root/scale"].shape == (1, 1, 1, 32)
-    model = _load(flat, tmp_path, input_shape=images.shape[1:])
-    assert_same_weights(model, canonical_weights(_load(arrays, tmp_path, input_shape=images.shape[1:])))
-    assert_close(model(images), logits)
+    models = [_load(file, tmp_path, input_shape=images.shape[1:]) for file in (flat, arrays)]
+    assert_same_weights(models[0], canonical_weights(models[1]))
 
 
 def test_empty_modules(tmp_path):
