@@ -31,7 +31,8 @@ A name is `<variant>@<weights>`: `keras_vit.from_pretrained("B/16@augreg-i21k-i1
 the part behind the `@` is enough: `keras_vit.ViT("B/16", weights="augreg-i21k-i1k-384")`. `weights="imagenet"` is the
 variant's `augreg-i21k-i1k-224`. Each of the 50,000 AugReg files can be loaded by its name without `.npz`, such as
 `B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224`, and any other file in
-one of these layouts by its path, by `https://…` or `gs://…`, or by `hf://owner/repository`.
+one of these layouts by its path, by `https://…` or `gs://…`, or by `hf://owner/repository`. Weights of `B/30` and
+`g-swiglu/14`, which are no variants of `keras_vit.ViT`, are loaded with `keras_vit.from_pretrained`.
 
 In names, `i21k` is ImageNet-21k, `i1k` is ImageNet-1k, and numbers from 224 are image sizes in pixels. Meta's weights
 go by the plain name in timm's layout; Meta's own files, which end in `-original`, and `mae-finetuned` are in the layout

@@ -50,7 +50,7 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, **argum
     input_shape = arguments.get("input_shape")
     if isinstance(input_shape, (tuple, list)) and None not in input_shape:
         told["model_image_size"] = tuple(input_shape[:2])
-    checkpoint = open_checkpoint(source, **{name: value for name, value in told.items() if value is not None})
+    checkpoint = open_checkpoint(source, **told)
     check_pixels(checkpoint)
     given = {name: value for name, value in arguments.items() if name in _ARGUMENTS}
     changes = {name: value for name, value in arguments.items() if name not in given}
@@ -61,7 +61,7 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, **argum
     defaults = {
         "include_top": classes is not None,
         "classes": classes,
-        "input_shape": None if "input_tensor" in given else (*checkpoint.image_size, 3),
+        "input_shape": None if "input_tensor" in given else (*checkpoint.image_size, checkpoint.channels),
         "classifier_activation": "softmax" if checkpoint.has_activation or head == "reset" else None,
     }
     config = checkpoint.config.replace(**changes)

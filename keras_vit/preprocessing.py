@@ -72,8 +72,13 @@ class Preprocessing(keras.layers.Layer):
         """Changes how images are prepared; the arguments are those of the class."""
         if interpolation not in ("bilinear", "bicubic"):
             raise ValueError(f"interpolation must be 'bilinear' or 'bicubic'. Received: {interpolation!r}")
-        if np.any(np.asarray(std) <= 0):
-            raise ValueError(f"std must be positive. Received: {std!r}")
+        for name, values in (("mean", mean), ("std", std)):
+            if not _are_numbers(values) or (name == "std" and np.any(np.asarray(values) <= 0)):
+                kind = "positive number" if name == "std" else "number"
+                raise ValueError(f"{name} must be a {kind}, or one for each channel. Received: {values!r}")
+        for name, sides in (("resize", resize), ("crop", crop)):
+            if sides is not None and not _are_sides(sides, name == "resize"):
+                raise ValueError(f"{name} must be None or (height, width) in pixels. Received: {sides!r}")
         self.mean = _plain(mean)
         self.std = _plain(std)
         self.resize = _plain(resize)
@@ -171,6 +176,17 @@ def _preprocessing_layers(model):
             yield model, layer
         elif isinstance(layer, keras.Model):
             yield from _preprocessing_layers(layer)
+
+
+def _are_numbers(values):
+    values = np.asarray(values)
+    return values.dtype.kind in "iuf" and values.ndim <= 1 and values.size > 0 and bool(np.isfinite(values).all())
+
+
+def _are_sides(sides, may_be_one):
+    sides = np.asarray(sides)
+    shapes = ((), (2,)) if may_be_one else ((2,),)
+    return sides.dtype.kind in "iu" and sides.shape in shapes and bool((sides > 0).all())
 
 
 def _plain(value):

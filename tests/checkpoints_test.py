@@ -11,7 +11,7 @@ import pytest
 import keras_vit
 from keras_vit.weights import fetch
 from keras_vit.weights.catalogue import get_entry
-from tests.test_case import assert_close, canonical_weights, random_inputs, to_numpy
+from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, to_numpy
 from tests.weights.converter_case import CONFIG, SHAPE, assert_same_weights, make, save
 
 EXACT = CONFIG.replace(mlp="gelu_exact")
@@ -82,14 +82,14 @@ def test_without_a_head(files):
 
 @pytest.mark.parametrize("class_token", [None, True, False])
 def test_other_poolings(class_token, files):
-    """The class token stays where it was, unless it is told to go."""
+    """The class token goes with its pooling, unless it is told to stay."""
     _, path = files["google"]
     arguments = {"include_top": False, "input_shape": SHAPE}
     changes = {} if class_token is None else {"class_token": class_token}
     model = keras_vit.from_pretrained(path, pooling="avg", **arguments, **changes)
-    tokens = keras_vit.from_pretrained(path, pooling=None, **arguments, **changes)
+    tokens = keras_vit.from_pretrained(path, pooling=None, **arguments, class_token=bool(class_token))
     [images] = random_inputs(SHAPE)
-    assert ("class_token/token" in canonical_weights(model)) == (class_token is not False)
+    assert ("class_token/token" in canonical_weights(model)) == bool(class_token)
     assert_close(model(images), to_numpy(tokens(images))[:, -6:].mean(axis=1))
     with pytest.raises(ValueError, match="missing: pooling/probe"):
         keras_vit.from_pretrained(path, pooling="map", **arguments)
@@ -183,14 +183,17 @@ def test_a_model_from_a_file_can_be_trained_and_saved(files, tmp_path):
 
 @pytest.fixture
 def cached(tmp_path, monkeypatch):
-    """A small file where a download would put the weights of this name."""
+    """Random weights where a download would put those of this name."""
     monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
-    entry = get_entry("Ti/16@augreg-i21k-i1k-224")
-    place = fetch.cache_folder() / "storage.googleapis.com" / entry.url.removeprefix("https://storage.googleapis.com/")
+    place = _cache_path("Ti/16@augreg-i21k-i1k-224")
     place.parent.mkdir(parents=True)
-    model = make(CONFIG.replace(patch_size=16, num_layers=1), (224, 224, 3), classes=1000)
+    model = randomize(keras_vit.ViTTi16(), scale=0.02)
     keras_vit.save_weights(model, place, "google")
     return canonical_weights(model)
+
+
+def _cache_path(name):
+    return fetch.cache_folder() / get_entry(name).url.removeprefix("https://")
 
 
 def test_a_name_of_the_catalogue_without_network(cached):
@@ -202,19 +205,22 @@ def test_a_name_of_the_catalogue_without_network(cached):
     assert model.input_shape == (None, 224, 224, 3)
     finetuned = keras_vit.from_pretrained(name, classes=3)
     assert keras_vit.describe(finetuned).label_space is None
-    headless = make(CONFIG.replace(patch_size=16, num_layers=1), (224, 224, 3), include_top=False)
+    headless = keras_vit.ViTTi16(include_top=False)
     report = keras_vit.load_weights(headless, name)
     assert (report.source, report.format) == (name, "google")
 
 
 def test_a_variant_checks_the_size_of_its_weights(cached):
     for weights in ("augreg-i21k-i1k-224", "imagenet", "Ti/16@augreg-i21k-i1k-224"):
-        with pytest.raises(ValueError, match=r"another size: hidden_dim=12, not 192, num_layers=1, not 12, mlp_dim=20"):
-            keras_vit.ViT("Ti/16", weights=weights)
+        assert_same_weights(keras_vit.ViT("Ti/16", weights=weights), cached)
     with pytest.raises(ValueError, match=r"are weights of Ti/16, not of B/16"):
         keras_vit.ViT("B/16", weights="Ti/16@augreg-i21k-i1k-224")
-    small = {"hidden_dim": 12, "num_layers": 1, "mlp_dim": 20}
-    assert_same_weights(keras_vit.ViT("Ti/16", weights="imagenet", **small), cached)
+    path = _cache_path("Ti/16@augreg-i21k-i1k-224")
+    with pytest.raises(ValueError, match=r"another size: hidden_dim=192, not 384, num_heads=3, not 6, mlp_dim=768"):
+        keras_vit.ViT("S/16", weights=path)
+    keras_vit.save_weights(make(CONFIG.replace(patch_size=16), (224, 224, 3), classes=1000), path, "google")
+    with pytest.raises(ValueError, match="What was fetched is not Ti/16@augreg-i21k-i1k-224: hidden_dim is 12"):
+        keras_vit.ViT("Ti/16", weights="imagenet")
 
 
 def test_a_config_takes_weights_that_fit(files):

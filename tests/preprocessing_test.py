@@ -78,9 +78,17 @@ def test_config_survives_tuples_and_arrays():
 def test_refused_arguments():
     with pytest.raises(ValueError, match=r"must be 'bilinear' or 'bicubic'\. Received: 'nearest'"):
         keras_vit.Preprocessing(interpolation="nearest")
-    for std in (0.0, [0.2, 0.0, 0.2], -1):
-        with pytest.raises(ValueError, match="std must be positive"):
+    for std in (0.0, [0.2, 0.0, 0.2], -1, float("nan"), "0.5", []):
+        with pytest.raises(ValueError, match="std must be a positive number, or one for each channel"):
             keras_vit.Preprocessing(std=std)
+    for mean in ([0.5, float("inf")], ["a"], [[0.5]], None):
+        with pytest.raises(ValueError, match="mean must be a number, or one for each channel"):
+            keras_vit.Preprocessing(mean=mean)
+    for sides in ([0, 0], ["x", "3"], 0, 2.5, (1, 2, 3)):
+        with pytest.raises(ValueError, match="resize must be None or"):
+            keras_vit.Preprocessing(resize=sides)
+    with pytest.raises(ValueError, match="crop must be None or"):
+        keras_vit.Preprocessing(crop=224)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "float32", "float64"])

@@ -89,7 +89,7 @@ def ViT(
     if variant is not config:
         requested = _config_of_weights(config, checkpoint, config_changes)
     if input_shape is None and input_tensor is None:
-        arguments["input_shape"] = (*checkpoint.image_size, 3)
+        arguments["input_shape"] = (*checkpoint.image_size, checkpoint.channels)
     build = functools.partial(build_model, requested, grid_size=checkpoint.grid_size, **arguments)
     return build_with_weights(build, checkpoint)
 
@@ -142,7 +142,6 @@ def check_pixels(checkpoint):
 def _config_of_weights(config, checkpoint, changes):
     """The config of the weights, if they are of the variant's size, with the patch and the changes asked for."""
     theirs = checkpoint.config
-    changes = {field: value for field, value in changes.items() if value != getattr(config, field)}
     sizes = [field for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim") if field not in changes]
     different = [field for field in sizes if getattr(theirs, field) != getattr(config, field)]
     if (theirs.stem and theirs.stem.stage_depths) != (config.stem and config.stem.stage_depths):
@@ -189,9 +188,10 @@ def _check_head(config):
 
 
 def _load(model, weights):
-    if not os.path.isfile(weights):
+    path = os.path.expanduser(weights)
+    if not os.path.isfile(path):
         raise ValueError(f"weights={os.fspath(weights)!r}: there is no such file.")
-    model.load_weights(weights)
+    model.load_weights(path)
 
 
 def _model_name(variant):
@@ -220,17 +220,18 @@ def published(function_name, variant):
             weights=weights,
             input_tensor=input_tensor,
             input_shape=input_shape,
-            pooling=pooling,
             classes=classes,
             classifier_activation=classifier_activation,
             include_preprocessing=include_preprocessing,
             name=name,
+            **({} if pooling == VARIANTS[variant].pooling else {"pooling": pooling}),
         )
 
     build.__name__ = build.__qualname__ = function_name
     build.__doc__ = f"""Builds ViT-{variant}, with the arguments of `keras.applications`.
 
-    The same as `keras_vit.ViT("{variant}", ...)`, which explains the arguments and can change any other part.
+    The same as `keras_vit.ViT("{variant}", ...)`, which explains the arguments and can change any other part. The
+    default `pooling` gives way to that of published weights.
 
     Returns:
         A `keras.Model`.

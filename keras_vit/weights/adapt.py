@@ -24,11 +24,13 @@ class Target:
         config: Its architecture.
         shapes: {canonical path: shape} of its weights.
         grid_size: (rows, columns) of its position table, or `None`.
+        has_variable_size: Whether it takes images of any size, whose positions it interpolates itself.
     """
 
     config: ViTConfig
     shapes: dict[str, tuple[int, ...]]
     grid_size: tuple[int, int] | None
+    has_variable_size: bool = False
 
     @property
     def image_size(self):
@@ -58,9 +60,17 @@ class Adaptation:
     initialized: list[str] = dataclasses.field(default_factory=list)
 
     def skip(self, prefixes, reason):
-        for path in [path for path in self.weights if path.startswith(prefixes)]:
+        """Leaves weights out; returns whether there were any."""
+        paths = [path for path in self.weights if path.startswith(prefixes)]
+        for path in paths:
             del self.weights[path]
             self.skipped[path] = reason
+        return bool(paths)
+
+    def leave_out(self, what, reason):
+        """Leaves a part of the model out, and says so."""
+        if self.skip((what,), reason):
+            self.adapted[what.rstrip("/")] = f"left out: {reason}"
 
 
 def adapt(weights, checkpoint, target, head):
@@ -81,7 +91,7 @@ def adapt(weights, checkpoint, target, head):
     _adapt_positions(adaptation, checkpoint, target)
     _adapt_patches(adaptation, target)
     _adapt_channels(adaptation, checkpoint.pixels, target)
-    _compare_numerics(adaptation, checkpoint.config, target.config)
+    _compare_numerics(adaptation, checkpoint.config, target)
     if checkpoint.pixels is None:
         adaptation.adapted["pixels"] = "the file does not say how they are normalised; the model's normalisation stays"
     return adaptation
@@ -103,9 +113,10 @@ def _adapt_head(adaptation, target, head):
 
 def _adapt_pooling(adaptation, config, target):
     if target.config.pooling != config.pooling:
-        adaptation.skip(("pooling/",), f"the model pools with {target.config.pooling!r}")
+        adaptation.leave_out("pooling/", f"the model pools with {target.config.pooling!r}")
     if not target.config.has_class_token:
-        adaptation.skip(("class_token/", "distillation_token/"), "the model has no class token")
+        adaptation.leave_out("class_token/", "the model has no class token")
+        adaptation.leave_out("distillation_token/", "the model has no class token")
 
 
 def _adapt_positions(adaptation, checkpoint, target):
@@ -113,7 +124,7 @@ def _adapt_positions(adaptation, checkpoint, target):
     if table is None:
         return
     if target.config.position_embedding != "learned_1d":
-        adaptation.skip((_POSITIONS,), f"the model's positions are {target.config.position_embedding!r}")
+        adaptation.leave_out(_POSITIONS, f"the model's positions are {target.config.position_embedding!r}")
         return
     num_prefix_rows = len(table) - math.prod(checkpoint.grid_size)
     prefix, grid = table[:num_prefix_rows], table[num_prefix_rows:]
@@ -218,8 +229,14 @@ def _for_channels(values, channels):
 
 
 def _compare_numerics(adaptation, config, target):
-    for field in ("mlp", "layer_norm_epsilon", "pooling", "norm_placement", "qk_norm"):
-        theirs, ours = getattr(config, field), getattr(target, field)
+    fields = ["mlp", "layer_norm_epsilon", "pooling", "norm_placement", "qk_norm"]
+    if target.has_variable_size:
+        fields.append("position_interpolation")
+    pairs = [(field, getattr(config, field), getattr(target.config, field)) for field in fields]
+    if config.stem is not None and target.config.stem is not None:
+        fields = ("group_norm_epsilon", "weight_standardization_epsilon")
+        pairs += [(field, getattr(config.stem, field), getattr(target.config.stem, field)) for field in fields]
+    for field, theirs, ours in pairs:
         if theirs != ours and ours is not None:  # pooling=None returns what the weights were made for, unpooled.
             adaptation.adapted[field] = f"the weights were made for {theirs!r}, the model has {ours!r}"
 

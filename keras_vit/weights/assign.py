@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import functools
+import re
 
 import keras
 import numpy as np
@@ -10,14 +11,20 @@ from keras import ops
 
 from keras_vit.preprocessing import vision_model
 
+_OWN_LAYERS = re.compile(
+    r"stem_.*|patch_embedding|class_token|distillation_token|register_tokens|position_embedding|pre_norm"
+    r"|encoder_block_\d+|encoder_norm|pooling|pooled_norm|pre_logits|predictions|distillation_predictions"
+)
+
 
 def canonical_variables(model):
     """{canonical path: variable} of a model of this package, also where it is nested in another.
 
-    A canonical path is a layer's name and the variable's path inside that layer.
+    A canonical path is a layer's name and the variable's path inside that layer. Layers that others have put around the
+    model's own are left out.
     """
     found = {}
-    for layer in vision_model(model).layers:
+    for layer in filter(lambda layer: _OWN_LAYERS.fullmatch(layer.name), vision_model(model).layers):
         for variable in layer.weights:
             folders = variable.path.split("/")
             found["/".join(folders[folders.index(layer.name) :])] = variable

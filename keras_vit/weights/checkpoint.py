@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from keras_vit.config import VARIANTS, ViTConfig
+from keras_vit.config import VARIANTS, ViTConfig, check_positive_integer, did_you_mean
 from keras_vit.weights.catalogue import FAMILIES
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A file of weights and the model that it describes. Nothing but headers has been read yet.
+    """A file of weights and the model that it describes. Nothing but headers has been read yet; `read` works once.
 
     Args:
         source: What was asked for.
@@ -21,6 +21,7 @@ class Checkpoint:
         grid_size: (rows, columns) of the position table, or `None` where there is no such table.
         classes: Classes of its head, or `None` if it has none.
         image_size: (height, width) in pixels that it was made for.
+        channels: Of its images.
         pixels: Arguments of `keras_vit.Preprocessing`: mean, std, resize, crop, interpolation, label_space. `None`: the
             file does not say.
         skipped: Names of arrays in the file that are no part of the model.
@@ -34,6 +35,7 @@ class Checkpoint:
     grid_size: tuple[int, int] | None
     classes: int | None
     image_size: tuple[int, int]
+    channels: int
     pixels: dict | None
     read: Callable[[], dict[str, np.ndarray]]
     skipped: tuple[str, ...] = ()
@@ -98,18 +100,26 @@ def resolve_positions(num_rows, prefix_choices, stride, hints, image_size=None):
     Raises:
         ValueError: If nobody says, or what is said does not fit.
     """
-    if hints.grid_size is not None:
-        candidates = [tuple(hints.grid_size)]
-    else:
-        published = [published_grid(num_rows - prefix_rows, stride) for prefix_rows in prefix_choices]
-        told = [*_grids(image_size, stride), *_grids(hints.image_size, stride)]
-        if hints.family == "flexivit":
-            published.append((7, 7))  # FlexiViT (arXiv 2212.08013) keeps this table for all its patch sizes.
-        candidates = [*told, *published, *_grids(hints.model_image_size, stride)]
-    for grid in filter(None, candidates):
-        for prefix_rows in prefix_choices:
-            if math.prod(grid) == num_rows - prefix_rows:
-                return prefix_rows, grid
+    published = [published_grid(num_rows - prefix_rows, stride) for prefix_rows in prefix_choices]
+    if hints.family == "flexivit":
+        published.append((7, 7))  # FlexiViT (arXiv 2212.08013) keeps this table for all its patch sizes.
+    told = [*_grids(image_size, stride), *_grids(hints.image_size, stride)]
+    for candidates in (
+        [[hints.grid_size]]
+        if hints.grid_size is not None
+        else [
+            told,
+            [*published, *_grids(hints.model_image_size, stride)],
+        ]
+    ):
+        fitting = [
+            (prefix_rows, grid)
+            for grid in filter(None, candidates)
+            for prefix_rows in prefix_choices
+            if math.prod(grid) == num_rows - prefix_rows
+        ]
+        if len(set(fitting)) == 1 or (fitting and candidates is told):
+            return fitting[0]
     received = "" if hints.grid_size is None else f" Received: grid_size={tuple(hints.grid_size)}"
     raise ValueError(
         f"The file has {num_rows} position rows for patches of {stride[0]} x {stride[1]} pixels and does not say how "
@@ -158,6 +168,18 @@ class Hints:
     model_image_size: tuple[int, int] | None = None
     config: dict = dataclasses.field(default_factory=dict)
     processor: dict = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if self.family not in (None, *FAMILIES):
+            hint = did_you_mean(self.family, FAMILIES)
+            raise ValueError(f"family={self.family!r} is not known.{hint} Accepted: {', '.join(FAMILIES)}")
+        if self.num_heads is not None:
+            check_positive_integer("num_heads", self.num_heads)
+        if self.grid_size is not None:
+            if not isinstance(self.grid_size, (tuple, list)) or len(self.grid_size) != 2:
+                raise ValueError(f"grid_size must be (rows, columns). Received: {self.grid_size!r}")
+            grid_size = tuple(check_positive_integer("grid_size", side) for side in self.grid_size)
+            object.__setattr__(self, "grid_size", grid_size)
 
 
 class Renamed(Mapping):
@@ -215,16 +237,50 @@ class Merged(Mapping):
         return len(self._file_of)
 
 
-def image_size_of(grid_size, stride):
-    """(height, width) in pixels of a grid of patches; 224 where there is no position table."""
+def settle_image_size(grid_size, stride, hints, image_size=None):
+    """(height, width) in pixels that a model is made for.
+
+    Args:
+        grid_size: (rows, columns) of the position table, or `None` without one.
+        stride: (height, width) in pixels of one token.
+        hints: `Hints`
+        image_size: (height, width) that the file's config names, or `None`. It counts only where it is that of the
+            table.
+    """
+    if hints.family == "flexivit":
+        return hints.image_size or (240, 240)  # Its table is smaller than any image of its.
+    told = [size for size in (image_size, hints.image_size) if size is not None]
     if grid_size is None:
-        return (224, 224)
-    return tuple(rows * side for rows, side in zip(grid_size, stride, strict=True))
+        return next(iter(told), (224, 224))
+    own = tuple(rows * side for rows, side in zip(grid_size, stride, strict=True))
+    return next((size for size in told if grid_size in _grids(size, stride)), own)
 
 
 def pair(size):
     """(height, width) of a size that may be one number, or `None`."""
-    return (size, size) if isinstance(size, int) else size and tuple(size)
+    if size is None:
+        return None
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    if len(sides) != 2:
+        raise ValueError(f"An image size must be one number or (height, width). Received: {size!r}")
+    return tuple(check_positive_integer("image size", side) for side in sides)
+
+
+def check_settings(settings, **facts):
+    """Refuses a configuration that is not that of the arrays beside it.
+
+    Args:
+        settings: What the configuration says.
+        **facts: What the arrays show, by the configuration's names.
+    """
+    for name, fact in facts.items():
+        told = settings.get(name)
+        told = pair(told) if isinstance(fact, tuple) else told
+        if told is not None and told != fact:
+            raise ValueError(
+                f"The configuration beside the weights is of another model: it says {name}={told!r}, the arrays "
+                f"{fact!r}."
+            )
 
 
 def numerics(family):
@@ -254,6 +310,18 @@ class Facts:
     channels: int
     classes: int | None
     pixels: dict
+
+    @property
+    def is_normalized_to_one(self):
+        """Whether pixels from 0 to 255 become -1 to 1."""
+        return all(value == 0.5 for name in ("mean", "std") for value in self.by_channel(name))
+
+    @property
+    def has_known_stem(self):
+        """Whether the stem, if there is one, has the epsilons of Google's code or of timm, which differ by rounding."""
+        stem = self.config.stem
+        known = ((1e-6, 1e-5), (1e-5, 1e-8))
+        return stem is None or (stem.group_norm_epsilon, stem.weight_standardization_epsilon) in known
 
     def by_channel(self, name):
         """Mean or std as a list of one number for each channel."""

@@ -12,10 +12,10 @@ from keras_vit.weights.checkpoint import (
     Checkpoint,
     Renamed,
     count_blocks,
-    image_size_of,
     numerics,
     refuse,
     resolve_positions,
+    settle_image_size,
 )
 from keras_vit.weights.names import Names, Rule, block_rules
 
@@ -114,7 +114,7 @@ def describe(file, hints):
         **numerics(family),
     )
     config, grid_size = _positions(shapes, config, hints)
-    image_size = hints.image_size or image_size_of(grid_size, config.total_stride)
+    image_size = settle_image_size(grid_size, config.total_stride, hints)
     return Checkpoint(
         source=hints.source,
         format="google",
@@ -122,6 +122,7 @@ def describe(file, hints):
         grid_size=grid_size,
         classes=shapes["head/kernel"][1] if "head/kernel" in shapes else None,
         image_size=image_size,
+        channels=shapes["embedding/kernel" if stem is None else "conv_root/kernel"][2],
         pixels=protocol(family, image_size),
         read=lambda: NAMES.decode(file, num_heads),
         skipped=file.left_out(everything),
@@ -222,7 +223,7 @@ def write(weights, facts):
         ValueError: If neither can; the message says what they cannot express.
     """
     config = facts.config
-    _refuse(config)
+    _refuse(facts)
     arrays = NAMES.encode(weights, config.num_heads)
     if _is_vision_transformer(config):
         arrays = {_pre_linen(name): array for name, array in arrays.items()}
@@ -251,10 +252,13 @@ def _is_vision_transformer(config):
     )
 
 
-def _refuse(config):
+def _refuse(facts):
+    config = facts.config
     is_theirs = _is_vision_transformer(config)
     has_prefix_rows = config.position_embedding == "learned_1d" and config.position_prefix_rows > 0
     reasons = [
+        ("another normalisation of pixels than to [-1, 1]", not facts.is_normalized_to_one),
+        ("other epsilons in the stem", not facts.has_known_stem),
         ("a GELU other than the tanh approximation", config.mlp != "gelu_tanh"),
         ("a LayerNorm epsilon other than 1e-6", config.layer_norm_epsilon != 1e-6),
         ("a distillation token", config.distillation_token),

@@ -8,16 +8,18 @@ import re
 import numpy as np
 
 from keras_vit.config import ViTConfig
+from keras_vit.weights.adapt import adapt_pixels
 from keras_vit.weights.catalogue import FAMILIES, protocol
 from keras_vit.weights.checkpoint import (
     Checkpoint,
     Renamed,
+    check_settings,
     count_blocks,
-    image_size_of,
     pair,
     refuse,
     resolve_num_heads,
     resolve_positions,
+    settle_image_size,
 )
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, head_rules, merged_rules, norm_rules
 
@@ -146,7 +148,7 @@ def describe(file, hints):
     size = pair(settings.get("image_size"))
     num_rows = next(shapes[name][-2] for name in _POSITIONS if name in shapes)
     _, grid_size = resolve_positions(num_rows, [config.num_class_tokens], config.patch_shape, hints, size)
-    size = size or hints.image_size or image_size_of(grid_size, config.patch_shape)
+    size = settle_image_size(grid_size, config.patch_shape, hints, size)
     family = hints.family or _family(kind)
     return Checkpoint(
         source=hints.source,
@@ -155,6 +157,7 @@ def describe(file, hints):
         grid_size=grid_size,
         classes=next((shapes[name][0] for name in _CLASSIFIERS if name in shapes), None),
         image_size=size,
+        channels=next(shapes[name][1] for name in _PATCHES if name in shapes),
         pixels=_pixels(hints.processor, size) or (protocol(family, size) if family else None),
         read=lambda: _read(file, kind, config),
         skipped=tuple(name for name in file if name not in shapes),
@@ -187,13 +190,14 @@ def _config(kind, shapes, settings, hints):
     hidden_dim = patch[0]
     outer = next(part for part in _OUTER if f"{block}{part}.weight" in shapes)
     mlp_dim = shapes[f"{block}{outer}.weight"][1]
+    facts = {"hidden_size": hidden_dim, "num_hidden_layers": num_layers, "patch_size": tuple(patch[2:])}
+    check_settings(settings, **facts if "dinov2" in kind else {**facts, "intermediate_size": mlp_dim})
     numerics = FAMILIES[_family(kind) or "huggingface_vit"]
-    told_heads = settings.get("num_attention_heads")
     return ViTConfig(
         patch_size=patch[2] if patch[2] == patch[3] else patch[2:],
         hidden_dim=hidden_dim,
         num_layers=num_layers,
-        num_heads=resolve_num_heads(told_heads, hidden_dim, num_layers, mlp_dim, hints),
+        num_heads=resolve_num_heads(settings.get("num_attention_heads"), hidden_dim, num_layers, mlp_dim, hints),
         mlp_dim=mlp_dim,
         pooling=_pooling(kind, shapes),
         class_token="siglip" not in kind,
@@ -241,17 +245,22 @@ def _pixels(processor, image_size):
     if "image_mean" not in processor:
         return None
     normalizes = processor.get("do_normalize", True)
-    size = processor.get("size", image_size[0])
-    size = {"height": size, "width": size} if isinstance(size, int) else size
     crop = processor.get("crop_size") if processor.get("do_center_crop") else None
-    crop = {"height": crop, "width": crop} if isinstance(crop, int) else crop
-    return {
+    crop = pair(crop) if isinstance(crop, int) else crop and (crop["height"], crop["width"])
+    resize = processor.get("size", image_size[0])
+    if isinstance(resize, dict):
+        resize = resize.get("shortest_edge") or (resize["height"], resize["width"])
+    elif not crop:  # A bare number is the short side only where the centre is cut out.
+        resize = pair(resize)
+    pixels = {
         "mean": tuple(processor["image_mean"]) if normalizes else 0.0,
         "std": tuple(processor["image_std"]) if normalizes else 1.0,
-        "resize": size.get("shortest_edge") or (size["height"], size["width"]),
-        "crop": crop and (crop["height"], crop["width"]),
+        "resize": resize,
+        "crop": crop,
         "interpolation": "bicubic" if processor.get("resample") == 3 else "bilinear",  # PIL's numbers.
     }
+    # The processor's sizes may be smaller than the model's: DINOv2 says 224 here and 518 in config.json.
+    return adapt_pixels(pixels, image_size, crop or pair(resize), len(processor["image_mean"]))
 
 
 _ARCHITECTURES = {
@@ -267,12 +276,7 @@ _ARCHITECTURES = {
 def write(weights, facts):
     """The files of a folder that transformers' `from_pretrained` reads.
 
-    Args:
-        weights: {canonical path: array}
-        facts: `Facts`
-
-    Returns:
-        {file name: {name: array}, or the contents of a JSON file}
+    {file name: {name: array}, or the contents of a JSON file} of {canonical path: array} and `Facts`.
 
     Raises:
         ValueError: If transformers has no model of this kind; the message says what it cannot express.

@@ -97,6 +97,7 @@ def describe(file, hints):
         grid_size=(height // patch[0], width // patch[1]),
         classes=task.get("num_classes"),
         image_size=(height, width),
+        channels=settings["image_shape"][2],
         pixels=_pixels(hints.processor, (height, width)) or (hints.family and protocol(hints.family, (height, width))),
         read=lambda: NAMES.decode(file, config.num_heads),
         skipped=file.left_out(everything),
@@ -145,12 +146,7 @@ def _pixels(converter, image_size):
 def write(weights, facts):
     """The files of a folder that KerasHub's `from_preset` reads.
 
-    Args:
-        weights: {canonical path: array}
-        facts: `Facts`
-
-    Returns:
-        {file name: {name: array}, or the contents of a JSON file}
+    {file name: {name: array}, or the contents of a JSON file} of {canonical path: array} and `Facts`.
 
     Raises:
         ValueError: If KerasHub cannot express the model; the message says what.

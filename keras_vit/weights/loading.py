@@ -4,7 +4,7 @@ import dataclasses
 import logging
 
 from keras_vit.config import ViTConfig
-from keras_vit.preprocessing import preprocessing_layer, vision_model
+from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
 from keras_vit.weights.adapt import FIRST_KERNELS, Target, adapt, adapt_pixels
 from keras_vit.weights.assign import assign, canonical_variables, check, in_place_of_initial_values
 from keras_vit.weights.opening import open_checkpoint
@@ -33,7 +33,7 @@ class LoadReport:
     initialized: tuple[str, ...]
 
 
-def load_weights(model, source, head="keep"):
+def load_weights(model, source, head="keep", grid_size=None):
     """Loads published weights into a model, exactly or not at all.
 
     Another image size or number of channels adapts by itself, another patch size if the model has one, a class token
@@ -48,6 +48,7 @@ def load_weights(model, source, head="keep"):
             `.safetensors`, KerasHub presets, the original `.pth` of DeiT, DINO, DINOv2 and MAE.
         head: `"keep"`: the file's classifier is loaded and must have as many classes as the model. `"reset"`: the
             model's classifier starts at zero.
+        grid_size: (rows, columns) of patches of the file's position table, for files that do not say.
 
     Returns:
         A `LoadReport`.
@@ -67,7 +68,12 @@ def load_weights(model, source, head="keep"):
     if head not in ("keep", "reset"):
         raise ValueError(f"head must be 'keep' or 'reset'. Received: {head!r}")
     target = target_of(model)
-    checkpoint = open_checkpoint(source, model_num_heads=target.config.num_heads, model_image_size=target.image_size)
+    checkpoint = open_checkpoint(
+        source,
+        grid_size=grid_size,
+        model_num_heads=target.config.num_heads,
+        model_image_size=target.image_size,
+    )
     return _load(model, checkpoint, head, assign)
 
 
@@ -89,6 +95,7 @@ def _load(model, checkpoint, head, assign):
                 adaptation.initialized.append(path)
                 del variables[path]
         check(adaptation.weights, variables)
+        protocol = _protocol(model, checkpoint, target, adaptation)
     except ValueError as error:
         raise ValueError(f"{checkpoint.source}: {error}") from error
     assign(adaptation.weights, variables)
@@ -100,7 +107,7 @@ def _load(model, checkpoint, head, assign):
         skipped={**dict.fromkeys(checkpoint.skipped, "no part of the model"), **adaptation.skipped},
         initialized=tuple(adaptation.initialized),
     )
-    _record(model, checkpoint, target, report)
+    _record(model, protocol, report)
     return report
 
 
@@ -113,7 +120,8 @@ def target_of(model):
     grid_size = None
     if "position_embedding/embedding" in shapes:
         grid_size = vision_model(model).get_layer("position_embedding").grid_size
-    return Target(ViTConfig.from_dict(architecture), shapes, grid_size)
+    has_variable_size = None in vision_model(model).input_shape[1:3]
+    return Target(ViTConfig.from_dict(architecture), shapes, grid_size, has_variable_size)
 
 
 def _check_classes(checkpoint, target, head):
@@ -133,18 +141,30 @@ def _check_classes(checkpoint, target, head):
         )
 
 
-def _record(model, checkpoint, target, report):
+def _protocol(model, checkpoint, target, adaptation):
+    """How the model's images are prepared from now on: arguments of `Preprocessing`, or `None` for as before."""
+    if checkpoint.pixels is None:
+        return None
+    for name in ("mean", "std"):
+        values = checkpoint.pixels[name]
+        if isinstance(values, (tuple, list)) and len(values) != checkpoint.channels:
+            raise ValueError(f"{name}={values} of the pixels does not fit images of {checkpoint.channels} channels.")
+    channels = next(shape[2] for path, shape in target.shapes.items() if path in FIRST_KERNELS)
+    pixels = adapt_pixels(checkpoint.pixels, vision_model(model).input_shape[1:3], checkpoint.image_size, channels)
+    if adaptation.initialized:
+        pixels["label_space"] = None
+    Preprocessing(**pixels)  # Refuses what is impossible before anything is written.
+    return pixels
+
+
+def _record(model, protocol, report):
     """Tells the model's `preprocessing` layer what was loaded, and the log what was changed."""
     layer = preprocessing_layer(model)
-    layer.source = checkpoint.source
+    layer.source = report.source
     layer.adaptations = {**report.adapted, **dict.fromkeys(report.initialized, "starts afresh")}
-    if checkpoint.pixels is not None:
-        kernel = next(shape for path, shape in target.shapes.items() if path in FIRST_KERNELS)
-        pixels = adapt_pixels(checkpoint.pixels, vision_model(model).input_shape[1:3], checkpoint.image_size, kernel[2])
-        if report.initialized:
-            pixels["label_space"] = None
-        layer.set_protocol(**pixels)
+    if protocol is not None:
+        layer.set_protocol(**protocol)
     for function in ("train_function", "test_function", "predict_function"):  # Compiled with the old pixels.
         setattr(model, function, None)
     for what, how in layer.adaptations.items():
-        logger.warning("%s: %s: %s", checkpoint.source, what, how)
+        logger.warning("%s: %s: %s", report.source, what, how)

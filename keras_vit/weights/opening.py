@@ -7,15 +7,16 @@ import json
 import os
 import pathlib
 
+from keras_vit.config import VARIANTS
 from keras_vit.weights import google, huggingface, keras_hub, timm
-from keras_vit.weights.catalogue import get_entry
-from keras_vit.weights.checkpoint import Checkpoint, Hints, Merged, pair
+from keras_vit.weights.catalogue import get_entry, protocol
+from keras_vit.weights.checkpoint import Hints, Merged, pair
 from keras_vit.weights.fetch import fetch, locate
 from keras_vit.weights.files import open_arrays
 
 ADAPTERS = (google, keras_hub, huggingface, timm)
 
-# What a folder's weights are called, the first that is there; and how the caller may say what files do not.
+# What a folder's weights are called, the first that is there.
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.weights.h5")
 _MAX_CONFIG_BYTES = 10_000_000
 
@@ -24,8 +25,7 @@ def open_checkpoint(source, variant=None, **told):
     """Opens a source of weights and reads what model it describes; the weights themselves are read later.
 
     Args:
-        source: Name in the catalogue, path of a file or folder, `"hf://…"`, `"gs://…"`, `"https://…"`, or a
-            `Checkpoint`, which is returned as it is.
+        source: Name in the catalogue, path of a file or folder, `"hf://…"`, `"gs://…"` or `"https://…"`.
         variant: Variant that a catalogue name without one belongs to.
         **told: Fields of `Hints`: what files may not say, such as `num_heads` or `grid_size`.
 
@@ -37,27 +37,65 @@ def open_checkpoint(source, variant=None, **told):
         OSError: If the source cannot be fetched.
         ValueError: If the source is unknown, damaged, in no layout that is known, or leaves something unsaid.
     """
-    if isinstance(source, Checkpoint):
-        return source
-    entry = None if _is_place(source) else get_entry(source, variant)
-    path = locate(source) if entry is None else _fetch(entry)
+    told = {name: value for name, value in told.items() if value is not None}
+    entry = _entry(source, variant)
     if entry is None:
-        return _describe(path, Hints(source=str(source), **told))
+        hints = Hints(source=str(source), **told)
+        return _told(_describe(locate(source), hints), told)
     hints = Hints(source=entry.name, **{"family": entry.family, "image_size": pair(entry.image_size), **told})
-    checkpoint = _describe(path, hints)
-    return dataclasses.replace(checkpoint, pixels={**checkpoint.pixels, "label_space": entry.label_space})
+    checkpoint = _told(_describe(_fetch(entry), hints), told)
+    return _of_catalogue(checkpoint, entry)
 
 
-def _is_place(source):
-    """Whether a source is a path or an address, not a catalogue name."""
-    text = os.fspath(source)
-    return not isinstance(source, str) or "://" in text or os.path.exists(text) or _looks_like_path(text)
+def _entry(source, variant):
+    """The catalogue's entry of a name; `None` for a path or an address."""
+    if not isinstance(source, str) or "://" in source or _looks_like_path(source):
+        return None
+    try:
+        return get_entry(source, variant)
+    except ValueError as error:
+        if os.path.exists(source):
+            return None
+        raise ValueError(
+            f"{error} Nor is there a file or folder {source!r}; a repository of the Hugging Face Hub is "
+            f"'hf://owner/repository'."
+        ) from error
 
 
 def _looks_like_path(text):
-    return text.endswith((".npz", ".safetensors", ".h5", ".pth", ".json", ".keras", ".bin", os.sep)) or text.startswith(
-        (".", "~", os.sep)
-    )
+    endings = (".npz", ".safetensors", ".h5", ".pth", ".json", ".keras", ".bin", os.sep)
+    return text.endswith(endings) or text.startswith((".", "~", os.sep))
+
+
+def _told(checkpoint, told):
+    """The checkpoint with what the caller says, which wins over the file; refused where it cannot be."""
+    config = checkpoint.config
+    if told.get("num_heads", config.num_heads) != config.num_heads:
+        raise ValueError(
+            f"{checkpoint.source} has {config.num_heads} attention heads. Received: num_heads={told['num_heads']}"
+        )
+    if "family" in told:
+        label_space = (checkpoint.pixels or {}).get("label_space")
+        pixels = {**protocol(told["family"], checkpoint.image_size), "label_space": label_space}
+        return dataclasses.replace(checkpoint, pixels=pixels)
+    return checkpoint
+
+
+def _of_catalogue(checkpoint, entry):
+    """The checkpoint with the catalogue's label space, if it is of the entry's size."""
+    config, variant = checkpoint.config, VARIANTS.get(entry.variant)
+    for field in ("hidden_dim", "num_layers", "mlp_dim") if variant else ():
+        if getattr(config, field) != getattr(variant, field):
+            raise ValueError(
+                f"What was fetched is not {entry.name}: {field} is {getattr(config, field)}, not "
+                f"{getattr(variant, field)}. Remove the file from the cache, or report the catalogue's entry."
+            )
+    if entry.classes and checkpoint.classes not in (None, entry.classes):
+        raise ValueError(f"What was fetched is not {entry.name}: it has {checkpoint.classes} classes.")
+    if entry.family == "flexivit" and variant:  # One file serves all patch sizes.
+        config = config.replace(patch_size=variant.patch_size)
+    pixels = {**checkpoint.pixels, "label_space": entry.label_space}
+    return dataclasses.replace(checkpoint, config=config, pixels=pixels)
 
 
 def _fetch(entry):
@@ -80,13 +118,15 @@ def _describe(path, hints):
             checkpoint = adapter.describe(file, hints)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-        except (AttributeError, IndexError, KeyError, StopIteration, TypeError) as error:
+        except StopIteration as error:
+            raise ValueError(f"{path}: the names of its arrays are of no model that is known.") from error
+        except (AttributeError, IndexError, KeyError, TypeError, ZeroDivisionError) as error:
             raise ValueError(
                 f"{path} is incomplete, or the configuration beside it is not that of these weights: {error!r}. "
                 f"Download both again."
             ) from error
         opened = stack.pop_all()
-    return _cropping(dataclasses.replace(checkpoint, read=functools.partial(_read, checkpoint.read, opened)))
+    return _normalized(dataclasses.replace(checkpoint, read=functools.partial(_read, checkpoint.read, opened)))
 
 
 def _read(read, opened):
@@ -94,13 +134,18 @@ def _read(read, opened):
         return read()
 
 
-def _cropping(checkpoint):
-    """Some published models cut off the pixels that do not fill a patch: 27 x 27 patches of 14 pixels at 384."""
+def _normalized(checkpoint):
+    """The checkpoint with its config as one would write it."""
     config = checkpoint.config
+    changes = {}
+    if config.class_token and config.pooling in ("token", None):  # With another pooling it would go.
+        changes["class_token"] = None
+    if config.position_prefix_rows == config.num_class_tokens:
+        changes["num_position_prefix_rows"] = None
     sizes = zip(checkpoint.image_size, config.total_stride, strict=True)
     if config.stem is None and any(size % stride for size, stride in sizes):
-        return dataclasses.replace(checkpoint, config=config.replace(crop_to_patches=True))
-    return checkpoint
+        changes["crop_to_patches"] = True  # As some published models do: 27 x 27 patches of 14 pixels at 384.
+    return dataclasses.replace(checkpoint, config=config.replace(**changes))
 
 
 def _weight_files(path):

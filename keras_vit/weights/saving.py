@@ -10,11 +10,16 @@ from keras import ops
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights import google, huggingface, keras_hub, timm
 from keras_vit.weights.assign import canonical_variables
-from keras_vit.weights.checkpoint import Facts, image_size_of
+from keras_vit.weights.checkpoint import Facts
 from keras_vit.weights.files import replacing, write_h5, write_npz, write_safetensors
 from keras_vit.weights.loading import target_of
 
 FORMATS = {"timm": timm, "huggingface": huggingface, "keras_hub": keras_hub}
+# What any format reads beside the weights.
+_BELONGING = (
+    *("preprocessor_config.json", "processor_config.json", "model.safetensors", "model.safetensors.index.json"),
+    *("task.json", "task.weights.h5", "preprocessor.json", "image_converter.json", "model.weights.h5"),
+)
 _WRITERS = {".safetensors": write_safetensors, ".h5": write_h5}
 
 
@@ -52,6 +57,12 @@ def save_weights(model, path, format):
     if path.is_file():
         raise ValueError(f"The format {format!r} is a folder, and {os.fspath(path)!r} is a file. Name a folder.")
     files = FORMATS[format].write(weights, facts)
+    others = [name for name in _BELONGING if name not in files and (path / name).exists()]
+    if others:
+        raise ValueError(
+            f"The folder {os.fspath(path)!r} holds parts of another model, which would be taken for parts of this one: "
+            f"{', '.join(others)}. Name another folder, or remove them."
+        )
     path.mkdir(parents=True, exist_ok=True)
     for name, contents in files.items():
         _write(path / name, contents)
@@ -72,8 +83,7 @@ def _write(path, contents):
 def _facts(model, target):
     layer = preprocessing_layer(model)
     _, height, width, channels = vision_model(model).input_shape
-    is_fixed = None not in (height, width)
-    image_size = (height, width) if is_fixed else image_size_of(target.grid_size, target.config.total_stride)
+    image_size = (height, width) if None not in (height, width) else target.image_size or (224, 224)
     pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")}
     return Facts(
         config=target.config,

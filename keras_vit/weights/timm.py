@@ -10,12 +10,13 @@ from keras_vit.weights.catalogue import FAMILIES, protocol
 from keras_vit.weights.checkpoint import (
     Checkpoint,
     Renamed,
+    check_settings,
     count_blocks,
-    image_size_of,
     pair,
     refuse,
     resolve_num_heads,
     resolve_positions,
+    settle_image_size,
 )
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, merged_rules, norm_rules
 
@@ -93,12 +94,24 @@ _OLD_NAMES = (
     (r"\.mlp\.w12\.", ".mlp.fc1."),
     (r"\.mlp\.w3\.", ".mlp.fc2."),
 )
+# What the files of one training have and no other's, the first that fits.
+_MARKS = (
+    (r"(^|/)decoder_|fc_norm", "mae"),
+    (r"^register_tokens$", "dinov2_registers"),
+    (r"^mask_token$", "dinov2"),
+    (r"^teacher/|backbone\.", "dino"),
+    (r"\.gamma_1$", "deit3"),
+    (r"dist_token", "deit"),
+)
+# Heads of an architecture whose size is published with another number.
+_NUM_HEADS = {"vit_base_patch16_gap_224": 16}
 # What timm's architectures run with and their files do not say: by name, the first that fits.
 _ACTIVATIONS = (
     (r"quickgelu", "quick_gelu"),
-    (r"siglip.*_512|patch32_siglip|so400m_patch16_siglip|giantopt.*siglip|gelu_tanh", "gelu_tanh"),
+    (r"(base_patch32|so400m_patch16|giantopt_patch16)_siglip|large_patch16_siglip_(gap_)?512", "gelu_tanh"),
     (r"", "gelu_exact"),
 )
+_FIRST, _ROOT = "patch_embed.proj.weight", "patch_embed.backbone.stem.conv.weight"
 _MLP_BY_ACTIVATION = {"gelu": "gelu_exact", "gelu_tanh": "gelu_tanh", "quick_gelu": "quick_gelu", "silu": "swiglu"}
 
 
@@ -113,18 +126,18 @@ def describe(file, hints):
     Raises:
         ValueError: If something that is needed is neither in the file, its config.json nor the hints.
     """
-    original = file.container == "pth"
+    original = _original_family(file) if file.container == "pth" else None
     everything, file = file, _renamed(file)
     shapes = file.shapes
-    family = hints.family or (_original_family(shapes) if original else None)
+    family = hints.family or original
     config = _config(shapes, hints)
     if family is not None:
         config = config.replace(position_interpolation=FAMILIES[family].position_interpolation)
     settings = hints.config.get("pretrained_cfg", {})
-    size = settings.get("input_size") and tuple(settings["input_size"][1:])
-    size = pair(hints.config.get("model_args", {}).get("img_size")) or size
+    size = hints.config.get("model_args", {}).get("img_size") or settings.get("input_size", ())[1:]
+    size = pair(size or None)
     config, grid_size = _positions(shapes, config, hints, size)
-    image_size = size or hints.image_size or image_size_of(grid_size, config.total_stride)
+    image_size = settle_image_size(grid_size, config.total_stride, hints, size)
     return Checkpoint(
         source=hints.source,
         format="timm",
@@ -132,6 +145,7 @@ def describe(file, hints):
         grid_size=grid_size,
         classes=shapes["head.weight"][0] if "head.weight" in shapes else None,
         image_size=image_size,
+        channels=shapes[_FIRST if config.stem is None else _ROOT][1],
         pixels=_pixels(settings, image_size) or (protocol(family, image_size) if family else None),
         read=lambda: NAMES.decode(file, config.num_heads),
         skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
@@ -150,12 +164,12 @@ def _renamed(file):
     return Renamed(file, names)
 
 
-def _original_family(shapes):
-    if any(name.startswith("decoder_") for name in shapes) or "fc_norm.weight" in shapes:
-        return "mae"
-    if "mask_token" in shapes:
-        return "dinov2_registers" if "reg_token" in shapes else "dinov2"
-    return "deit" if "head.weight" in shapes else "dino"
+def _original_family(file):
+    """Whose training wrote a `.pth` file, by what only they write; `None`: it does not show."""
+    for mark, family in _MARKS:
+        if any(re.search(mark, name) for name in file):
+            return family
+    return None
 
 
 def _config(shapes, hints):
@@ -163,8 +177,11 @@ def _config(shapes, hints):
     hidden_dim = shapes["patch_embed.proj.weight"][0]
     num_layers = count_blocks(shapes, re.compile(r"blocks\.(\d+)\."))
     mlp_dim = shapes["blocks.0.mlp.fc2.weight"][1]
-    num_heads = resolve_num_heads(model_args.get("num_heads"), hidden_dim, num_layers, mlp_dim, hints)
-    patch = shapes["patch_embed.proj.weight"][2:]
+    told_heads = model_args.get("num_heads") or _NUM_HEADS.get(hints.config.get("architecture"))
+    num_heads = resolve_num_heads(told_heads, hidden_dim, num_layers, mlp_dim, hints)
+    patch = shapes[_FIRST][2:]
+    check_settings(model_args, embed_dim=hidden_dim, depth=num_layers, patch_size=tuple(patch))
+    check_settings(hints.config, num_features=hidden_dim)
     return ViTConfig(
         patch_size=patch[0] if patch[0] == patch[1] else patch,
         hidden_dim=hidden_dim,
@@ -178,7 +195,7 @@ def _config(shapes, hints):
         num_register_tokens=shapes["reg_token"][1] if "reg_token" in shapes else 0,
         norm_placement="after_pooling" if "fc_norm.weight" in shapes else "before_pooling",
         position_interpolation="bicubic_antialias",
-        layer_scale=1e-5 if "blocks.0.ls1.gamma" in shapes else None,
+        layer_scale=model_args.get("init_values") or 1e-5 if "blocks.0.ls1.gamma" in shapes else None,
         qk_norm="blocks.0.attn.q_norm.weight" in shapes,
         pre_norm="norm_pre.weight" in shapes,
         mlp=_mlp(shapes, hints.config, mlp_dim),
@@ -196,20 +213,26 @@ def _positions(shapes, config, hints, size):
 
 
 def _stem(shapes):
-    if "patch_embed.backbone.stem.conv.weight" not in shapes:
+    if _ROOT not in shapes:
+        if any(name.startswith("patch_embed.backbone.") for name in shapes):
+            raise ValueError("The hybrid's stem is none of Google's hybrids, and no other is available.")
         return None
     pattern = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.conv1\.weight")
     units = [int(match[1]) for name in shapes if (match := pattern.fullmatch(name))]
     depths = tuple(units.count(stage) for stage in range(max(units, default=-1) + 1))
-    return StemConfig(depths, shapes["patch_embed.backbone.stem.conv.weight"][0], 1e-5, 1e-8)
+    return StemConfig(depths, shapes[_ROOT][0], 1e-5, 1e-8)
 
 
 def _pooling(shapes, config):
     if "attn_pool.latent" in shapes:
+        if "cls_token" in shapes or "reg_token" in shapes:
+            raise ValueError("timm's attention pooling leaves class tokens and registers out; no pooling here does.")
         return "map"
-    told = config.get("model_args", {}).get("global_pool") or config.get("global_pool")
-    if told in ("token", "avg"):
-        return told
+    told = {**config, **config.get("model_args", {})}.get("global_pool")
+    if told == "":
+        return None
+    if told is not None:
+        return told  # The config refuses what it does not know.
     return "avg" if "fc_norm.weight" in shapes or "cls_token" not in shapes else "token"
 
 
@@ -228,6 +251,8 @@ def _pixels(settings, image_size):
     if "mean" not in settings:
         return None
     ratio = settings.get("crop_pct") or 1.0
+    if not isinstance(ratio, (int, float)) or not 0.1 <= ratio <= 10:
+        raise ValueError(f"crop_pct must be a number near 1. Received: {ratio!r}")
     squash = settings.get("crop_mode") == "squash"
     return {
         "mean": tuple(settings["mean"]),
@@ -253,18 +278,13 @@ _DISTILLED = "deit_base_distilled_patch16_224"
 def write(weights, facts):
     """The files of a folder that `timm.create_model("local-dir:<folder>", pretrained=True)` reads.
 
-    Args:
-        weights: {canonical path: array}
-        facts: `Facts`
-
-    Returns:
-        {file name: {name: array}, or the contents of a JSON file}
+    {file name: {name: array}, or the contents of a JSON file} of {canonical path: array} and `Facts`.
 
     Raises:
         ValueError: If timm cannot express the model; the message says what.
     """
     config = facts.config
-    _refuse(config)
+    _refuse(facts)
     if config.num_register_tokens and config.position_prefix_rows:
         weights, config = _folded(weights), config.replace(num_position_prefix_rows=0)
     arrays = NAMES.encode(weights, config.num_heads)
@@ -338,7 +358,8 @@ def _pretrained_cfg(facts):
         "input_size": [facts.channels, height, width],
         "fixed_input_size": True,
         "interpolation": facts.pixels["interpolation"],
-        "crop_pct": height / resize if isinstance(resize, int) else 1.0,
+        # timm cuts resize = size / crop_pct to an integer.
+        "crop_pct": min(height, width) / (resize + 0.5) if isinstance(resize, int) else 1.0,
         "crop_mode": "squash" if crop is None else "center",
         "mean": facts.by_channel("mean"),
         "std": facts.by_channel("std"),
@@ -353,7 +374,8 @@ def _first_convolution(stem):
     return "patch_embed.backbone.stem.conv" if stem.stage_depths else "patch_embed.backbone.conv"
 
 
-def _refuse(config):
+def _refuse(facts):
+    config = facts.config
     stem = config.stem
     special = (stem is not None, config.distillation_token, config.mlp == "swiglu", config.layer_norm_epsilon == 1e-5)
     prefix_rows = (config.num_class_tokens,) if config.distillation_token else (0, config.num_class_tokens)
@@ -361,9 +383,11 @@ def _refuse(config):
         "timm",
         [
             ("a pre_logits layer", config.representation_dim is not None),
+            ("prefix tokens under attention pooling", config.pooling == "map" and config.num_prefix_tokens > 0),
             ("sine-cosine positions", config.position_embedding == "sincos_2d"),
             ("a LayerNorm epsilon other than 1e-6 and 1e-5", config.layer_norm_epsilon not in (1e-6, 1e-5)),
             ("this stem", stem is not None and (stem.stage_depths not in _HYBRIDS or stem.width != 64)),
+            ("other epsilons in the stem", not facts.has_known_stem),
             ("position rows of some prefix tokens only", config.position_prefix_rows not in prefix_rows),
             ("this combination of stem, distillation token, SwiGLU and epsilon", sum(special) > 1),
         ],

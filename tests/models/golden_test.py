@@ -10,7 +10,7 @@ import keras_vit
 from tests.test_case import assert_close
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
-CONFIG = keras_vit.ViTConfig(patch_size=4, hidden_dim=24, num_layers=2, num_heads=3, mlp_dim=48, class_token=True)
+CONFIG = keras_vit.ViTConfig(patch_size=4, hidden_dim=24, num_layers=2, num_heads=3, mlp_dim=48)
 AVERAGE = {"pooling": "avg", "class_token": False}
 ATTENTION = {"pooling": "map", "class_token": False}
 HYBRID = {"stem": keras_vit.StemConfig((2, 1), width=32), "patch_size": 1}

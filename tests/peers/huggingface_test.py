@@ -230,7 +230,7 @@ def test_naflex(tmp_path):
     [
         (
             {"size": {"height": 40, "width": 56}, "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]},
-            {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "resize": [40, 56], "interpolation": "bilinear"},
+            {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "resize": [32, 32], "interpolation": "bilinear"},
         ),
         (
             {"do_normalize": False, "resample": 3, "size": {"height": 32, "width": 32}},

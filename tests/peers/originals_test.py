@@ -3,14 +3,12 @@
 import argparse
 
 import pytest
+import timm
+import torch
 
 import keras_vit
+from tests.peers.torch_models import random_images, randomize, run
 from tests.test_case import assert_close
-
-timm = pytest.importorskip("timm", reason="make test-peers installs it")
-import torch  # noqa: E402
-
-from tests.peers.torch_models import random_images, randomize, run  # noqa: E402
 
 SIZES = {"patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 1.5, "num_classes": 7}
 TOLD = {"num_heads": 3, "grid_size": (4, 4), "classifier_activation": None}
@@ -53,9 +51,9 @@ def dinov2(state):
 
 
 FILES = {
-    "deit": ({}, deit, "deit"),
+    "deit": ({}, deit, None),
     "deit_distilled": ({"architecture": "deit_base_distilled_patch16_224"}, deit, "deit"),
-    "deit3": ({"init_values": 0.1, "no_embed_class": True}, deit3, "deit"),
+    "deit3": ({"init_values": 0.1, "no_embed_class": True}, deit3, "deit3"),
     "dino": ({"num_classes": 0}, dino, "dino"),
     "mae": ({"num_classes": 0}, mae, "mae"),
     "mae_finetuned": ({"global_pool": "avg"}, deit, "mae"),
@@ -70,11 +68,15 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_from_pretrained(name, tmp_path):
     arguments, wrap, family = FILES[name]
+    told = TOLD if family else {**TOLD, "family": "deit"}
     theirs = model(**arguments)
     torch.save(wrap(theirs.state_dict()), tmp_path / "model.pth")
-    ours = keras_vit.from_pretrained(tmp_path / "model.pth", **TOLD)
+    if family is None:
+        with pytest.raises(ValueError, match="does not say how its pixels are normalised"):
+            keras_vit.from_pretrained(tmp_path / "model.pth", **TOLD)
+    ours = keras_vit.from_pretrained(tmp_path / "model.pth", **told)
     images = random_images(32, 32)
     assert_close(ours(images), run(theirs, images).numpy())
     assert keras_vit.describe(ours).pixels["mean"] == [0.485, 0.456, 0.406]
-    expected = keras_vit.weights.catalogue.FAMILIES[family].position_interpolation
+    expected = keras_vit.weights.catalogue.FAMILIES[family or "deit"].position_interpolation
     assert keras_vit.describe(ours).config.position_interpolation == expected

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
+import timm
 
 import keras_vit
+from tests.peers.torch_models import random_images, randomize, run
 from tests.test_case import assert_close, to_numpy
-
-timm = pytest.importorskip("timm", reason="make test-peers installs it")
-from tests.peers.torch_models import random_images, randomize, run  # noqa: E402
 
 SIZE, LARGER = (32, 48), (72, 40)
 SIZES = {"patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 1.5, "num_classes": 7}

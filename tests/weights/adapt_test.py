@@ -178,7 +178,7 @@ def test_adapt_pixels_to_channels(channels, mean):
 
 def test_weights_of_impossible_shapes_are_left_for_others_to_name():
     weights = {POSITIONS: np.ones((7, 13)), KERNEL: np.ones((4, 3, 12)), BIAS: np.ones(13)}
-    checkpoint = Checkpoint("a.npz", "google", CONFIG, (2, 3), None, (8, 9), {"mean": 0.5, "std": 0.5}, dict)
+    checkpoint = Checkpoint("a.npz", "google", CONFIG, (2, 3), None, (8, 9), 3, {"mean": 0.5, "std": 0.5}, dict)
     target = Target(CONFIG, {KERNEL: (8, 6, 1, 12), POSITIONS: (13, 12), BIAS: (12,)}, (3, 4))
     adaptation = adapt(weights, checkpoint, target, "keep")
     assert {path: array.shape for path, array in adaptation.weights.items()} == {

@@ -278,13 +278,17 @@ def test_14_x_14_positions_are_not_7_x_28(name, tmp_path):
     arrays = _published(197 if name == "vit_token" else 196, name)
     [table] = next(array for key, array in arrays.items() if key.endswith("pos_embedding"))
     prefix, grid = table[:-196], table[-196:].reshape(14, 14, 24)
-    model = _load(arrays, tmp_path, input_shape=(112, 448, 3))
+    with pytest.raises(ValueError, match=r"Pass grid_size=\(rows, columns\)"):
+        _load(arrays, tmp_path, input_shape=(112, 448, 3))
+    model = _load(arrays, tmp_path, input_shape=(112, 448, 3), grid_size=(14, 14))
     found = canonical_weights(model)["position_embedding/embedding"]
     expected = scipy.ndimage.zoom(grid, (7 / 14, 28 / 14, 1), order=1).reshape(196, 24)
     assert_close(found, np.concatenate([prefix, expected]))
     assert list(keras_vit.describe(model).adaptations) == ["position_embedding/embedding"]
     target = keras_vit.ViT(keras_vit.describe(model).config, input_shape=(112, 448, 3), classes=7)
-    report = keras_vit.load_weights(target, tmp_path / "published.npz")
+    with pytest.raises(ValueError, match=r"Pass grid_size=\(rows, columns\)"):
+        keras_vit.load_weights(target, tmp_path / "published.npz")
+    report = keras_vit.load_weights(target, tmp_path / "published.npz", grid_size=(14, 14))
     assert report.adapted == {"position_embedding/embedding": "14 x 14 positions resampled to 7 x 28 (align_corners)"}
     assert_same_weights(target, canonical_weights(model))
 

@@ -58,5 +58,5 @@ def test_a_base_model_loads_quickly_and_in_little_memory(tmp_path):
 
 
 def _write_google(path, weights):
-    facts = Facts(keras_vit.VARIANTS["B/16"], (224, 224), 3, 1000, {})
+    facts = Facts(keras_vit.VARIANTS["B/16"], (224, 224), 3, 1000, {"mean": 0.5, "std": 0.5})
     write_npz(path, google.write(weights, facts))

@@ -111,6 +111,7 @@ def test_from_a_class_token_to_the_mean_of_the_patches(tmp_path):
     assert_same_weights(model, {**weights, POSITIONS: weights[POSITIONS][1:]})
     assert report.skipped == {"class_token/token": "the model has no class token"}
     assert report.adapted == {
+        "class_token": "left out: the model has no class token",
         POSITIONS: "row of the class token left out",
         "pooling": "the weights were made for 'token', the model has 'avg'",
     }
