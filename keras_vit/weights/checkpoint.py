@@ -100,30 +100,28 @@ def resolve_positions(num_rows, prefix_choices, stride, hints, image_size=None):
     Raises:
         ValueError: If nobody says, or what is said does not fit.
     """
-    published = [published_grid(num_rows - prefix_rows, stride) for prefix_rows in prefix_choices]
-    if hints.family == "flexivit":
-        published.append((7, 7))  # FlexiViT (arXiv 2212.08013) keeps this table for all its patch sizes.
     told = [*_grids(image_size, stride), *_grids(hints.image_size, stride)]
-    for candidates in (
-        [[hints.grid_size]]
-        if hints.grid_size is not None
-        else [
-            told,
-            [*published, *_grids(hints.model_image_size, stride)],
-        ]
-    ):
+    likely = [published_grid(num_rows - prefix_rows, stride) for prefix_rows in prefix_choices]
+    if hints.family == "flexivit":
+        likely.append((7, 7))  # FlexiViT (arXiv 2212.08013) keeps this table for all its patch sizes.
+    if hints.model_image_size is not None:  # As many patches as the model has may still be a square of them.
+        sides = [math.isqrt(num_rows - prefix_rows) for prefix_rows in prefix_choices]
+        likely += [*_grids(hints.model_image_size, stride), *((side, side) for side in sides)]
+    if hints.grid_size is not None:
+        told = likely = [hints.grid_size]
+    for grids, first_counts in ((told, True), (likely, False)):
         fitting = [
             (prefix_rows, grid)
-            for grid in filter(None, candidates)
+            for grid in filter(None, grids)
             for prefix_rows in prefix_choices
             if math.prod(grid) == num_rows - prefix_rows
         ]
-        if len(set(fitting)) == 1 or (fitting and candidates is told):
+        if fitting and (first_counts or len(set(fitting)) == 1):
             return fitting[0]
     received = "" if hints.grid_size is None else f" Received: grid_size={tuple(hints.grid_size)}"
     raise ValueError(
         f"The file has {num_rows} position rows for patches of {stride[0]} x {stride[1]} pixels and does not say how "
-        f"they are arranged. Pass grid_size=(rows, columns) to keras_vit.from_pretrained.{received}"
+        f"they are arranged. Pass grid_size=(rows, columns).{received}"
     )
 
 

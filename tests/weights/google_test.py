@@ -1,5 +1,6 @@
 """Files as Google's code writes them; tests/golden has the outputs of that code."""
 
+import functools
 import pathlib
 
 import numpy as np
@@ -228,9 +229,12 @@ def test_refuses_what_is_not_finite(name, value, path, tmp_path):
     match = f"published.npz: Weights hold NaN or infinite values: {path}.*. The file is damaged"
     for shape in ((16, 16, 3), (16, 16, 1), (8, 32, 3)):  # Also where arrays are adapted.
         model = keras_vit.from_pretrained(tmp_path / "good.npz", grid_size=(4, 4), input_shape=shape)
-        assert_refused(lambda model=model: keras_vit.load_weights(model, tmp_path / "published.npz"), model, match)
+        load = functools.partial(keras_vit.load_weights, model, tmp_path / "published.npz", grid_size=(4, 4))
+        assert_refused(load, model, match)
         with pytest.raises(ValueError, match=match):
             _load(arrays, tmp_path, input_shape=shape, grid_size=(4, 4))
+    # As many patches as the model's 2 x 8: whose grid it is, is asked, though the table would fit.
+    assert_refused(lambda: keras_vit.load_weights(model, tmp_path / "good.npz"), model, r"Pass grid_size=")
 
 
 @pytest.mark.parametrize("dtype", ["int32", "bool"])
