@@ -1,6 +1,7 @@
 """One file of the catalogue of published weights."""
 
 import dataclasses
+import re
 import types
 from collections.abc import Mapping
 
@@ -35,7 +36,7 @@ class CatalogueEntry:
         paper: arXiv identifier.
         top1: Published top-1 accuracy on the ImageNet validation set in %, or `None`.
         top1_protocol: Who measured `top1`, and how.
-        sha256: Of the file, or `None` if unknown.
+        sha256: Of the file, or its first digits, or `None` if unknown.
         changes: Fields of `ViTConfig` in which the model differs from its variant, besides the family's numerics.
     """
 
@@ -72,6 +73,7 @@ def build_entry(
     **changes,
 ):
     """The entry of `"<variant>@<weights>"`; `top1` is a figure and who measured it how."""
+    digits = re.search(r"-([0-9a-f]{8})\.pth$", url)  # PyTorch's convention for names of published files.
     return CatalogueEntry(
         name=f"{variant}@{weights}",
         variant=variant,
@@ -85,6 +87,7 @@ def build_entry(
         paper=paper,
         top1=top1[0],
         top1_protocol=top1[1],
+        sha256=digits and digits[1],
         changes=changes,
     )
 

@@ -87,7 +87,7 @@ def fetch(url, sha256=None):
 
     Args:
         url: `https://…`, `gs://bucket/path`, or `http://…` of this machine itself.
-        sha256: SHA-256 of the file, 64 hexadecimal digits, or `None`. Files that are in the cache already are checked
+        sha256: SHA-256 of the file, or its first digits, or `None`. Files that are in the cache already are checked
             too.
 
     Returns:
@@ -111,7 +111,7 @@ def fetch(url, sha256=None):
             if not path.is_file():
                 download(address, path, sha256)
                 return path
-    if sha256 and sha256_of(path) != sha256.lower():
+    if sha256 and not sha256_of(path).startswith(sha256.lower()):
         raise ValueError(
             f"{path}, from an earlier download of {url}, is not the expected file: its SHA-256 is {sha256_of(path)}, "
             f"expected {sha256}. Delete it, and it is downloaded anew."

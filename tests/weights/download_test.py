@@ -52,7 +52,7 @@ def _fails(server, folder, *answers, error, match, sha256=None):
     return names
 
 
-@pytest.mark.parametrize("sha256", [None, SHA256, SHA256.upper()])
+@pytest.mark.parametrize("sha256", [None, SHA256, SHA256.upper(), SHA256[:8]])
 @pytest.mark.parametrize("answer", [file(CONTENTS), file(CONTENTS, validator=None), chunked(CONTENTS)])
 def test_downloads(server, tmp_path, answer, sha256):
     assert _download(server, tmp_path, answer, sha256=sha256) == CONTENTS
