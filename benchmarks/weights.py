@@ -55,7 +55,9 @@ def _section(family, title):
     if facts["resize"] is None:
         resize = "resized to exactly the model's size"
     else:
-        resize = f"short side resized to {facts['resize']} for a centre of {facts['crop']} pixels, or in proportion"
+        sides = facts["resize"]
+        sides = f"short side resized to {sides}" if isinstance(sides, int) else "resized to {} x {}".format(*sides)
+        resize = f"{sides} for a centre of {facts['crop']} pixels, or in proportion"
     rows = [
         "| name | file | layout | pixels | classes | top-1 | measured by | licence | paper |",
         "|---|---|---|--:|--:|--:|---|---|---|",

@@ -15,8 +15,8 @@ class Family:
     Args:
         mean: Mean of the pixels scaled to [0, 1]: a number, or one for each channel.
         std: Standard deviation of the same.
-        resize: Short side in pixels to which the publisher resizes, for a centre of `crop` pixels. `None`: images are
-            resized to exactly the model's size.
+        resize: Short side in pixels to which the publisher resizes, for a centre of `crop` pixels; (height, width): to
+            exactly that. `None`: images are resized to exactly the model's size.
         crop: Side in pixels of that centre, or `None`.
         interpolation: Of images: `"bilinear"` or `"bicubic"`.
         gelu: `"gelu_tanh"`, `"gelu_exact"` or `"quick_gelu"`.
@@ -27,7 +27,7 @@ class Family:
 
     mean: float | tuple[float, float, float]
     std: float | tuple[float, float, float]
-    resize: int | None
+    resize: int | tuple[int, int] | None
     crop: int | None
     interpolation: str
     gelu: str
@@ -43,7 +43,7 @@ FAMILIES = types.MappingProxyType(
         "google": Family(0.5, 0.5, None, None, "bilinear", "gelu_tanh", "align_corners"),
         "big_vision": Family(0.5, 0.5, 256, 224, "bilinear", "gelu_tanh", "align_corners"),
         # big_vision's configs/proj/flexivit: resize(res // 7 * 8), central_crop(res), at 240 pixels.
-        "flexivit": Family(0.5, 0.5, 272, 240, "bilinear", "gelu_tanh", "bilinear_antialias"),
+        "flexivit": Family(0.5, 0.5, (272, 272), 240, "bilinear", "gelu_tanh", "bilinear_antialias"),
         "siglip": Family(0.5, 0.5, None, None, "bilinear", "gelu_tanh", "align_corners"),
         # What timm itself trained, with its protocol for 224 pixels.
         "timm": Family(0.5, 0.5, 248, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
@@ -90,8 +90,10 @@ def protocol(family, image_size):
     size = tuple(image_size) if isinstance(image_size, (tuple, list)) else (image_size, image_size)
     resize, crop = size, None
     if facts.resize is not None:
-        height, width = (side * facts.resize // facts.crop for side in size)
-        resize, crop = height if height == width else (height, width), size
+        is_short_side = isinstance(facts.resize, int)
+        sides = (facts.resize, facts.resize) if is_short_side else facts.resize
+        height, width = (pixels * side // facts.crop for pixels, side in zip(size, sides, strict=True))
+        resize, crop = height if is_short_side and height == width else (height, width), size
     return {
         "mean": facts.mean,
         "std": facts.std,

@@ -203,6 +203,7 @@ def test_protocol():
     assert protocol("deit", 384)["resize"] == int(256 / 224 * 384)
     assert protocol("timm", 224)["resize"] == int(224 / 0.9)
     assert protocol("deit3", 384)["resize"] == 384
+    assert protocol("flexivit", 480)["resize"] == (544, 544)  # To a square, whatever the image: big_vision's resize.
     facts = protocol("dinov2", (224, 448))
     assert (facts["resize"], facts["crop"]) == ((256, 512), (224, 448))
     with pytest.raises(ValueError, match=r"'vgg' is not a family of weights\. Accepted: google, big_vision"):
