@@ -45,8 +45,9 @@ def make(name, folder):
 
 
 def tolerance(name):
-    # timm standardises a hybrid's kernels with sqrt(variance + 1e-8), Google and we with deviation + 1e-5.
-    return 1e-4 if name in HYBRIDS else 1e-5
+    # timm standardises a hybrid's kernels with sqrt(variance + 1e-8), Google's code with deviation + 1e-5; a file of
+    # timm is loaded with deviation + 1e-8.
+    return 5e-5 if name in HYBRIDS else 1e-5
 
 
 @pytest.mark.parametrize("name", [*MODELS, *HYBRIDS])
