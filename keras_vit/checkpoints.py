@@ -5,7 +5,7 @@ import functools
 import inspect
 
 from keras_vit.config import ViTConfig, did_you_mean
-from keras_vit.models.vit import build_model, check_pixels
+from keras_vit.models.vit import build_model, check_pixels, image_size
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.loading import build_with_weights
 from keras_vit.weights.opening import open_checkpoint
@@ -46,11 +46,8 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, **argum
     """
     arguments = {name: value for name, value in arguments.items() if name not in _INPUTS or value is not None}
     _check_names(arguments)
-    told = {"family": family, "num_heads": num_heads, "grid_size": grid_size}
-    input_shape = arguments.get("input_shape")
-    if isinstance(input_shape, (tuple, list)) and None not in input_shape:
-        told["model_image_size"] = tuple(input_shape[:2])
-    checkpoint = open_checkpoint(source, **told)
+    size = image_size(arguments.get("input_shape"))
+    checkpoint = open_checkpoint(source, family=family, num_heads=num_heads, grid_size=grid_size, model_image_size=size)
     check_pixels(checkpoint)
     given = {name: value for name, value in arguments.items() if name in _ARGUMENTS}
     changes = {name: value for name, value in arguments.items() if name not in given}

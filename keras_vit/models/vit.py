@@ -84,7 +84,8 @@ def ViT(
         if weights is not None:
             _load(model, weights)
         return model
-    checkpoint = open_checkpoint(weights, None if variant is config else variant)
+    size = input_shape if input_tensor is None else input_tensor.shape[1:]
+    checkpoint = open_checkpoint(weights, None if variant is config else variant, model_image_size=image_size(size))
     check_pixels(checkpoint)
     if variant is not config:
         requested = _config_of_weights(config, checkpoint, config_changes)
@@ -127,6 +128,12 @@ def build_model(
         sources = keras.utils.get_source_inputs(inputs)
         inputs = sources[0] if len(sources) == 1 else sources  # A list of one would ask for a list of one at each call.
     return keras.Model(inputs, x, name=name)
+
+
+def image_size(input_shape):
+    """(height, width) of an input shape, or `None` where it says none."""
+    is_known = isinstance(input_shape, (tuple, list)) and len(input_shape) == 3 and None not in input_shape
+    return tuple(input_shape[:2]) if is_known else None
 
 
 def check_pixels(checkpoint):

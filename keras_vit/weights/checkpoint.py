@@ -121,7 +121,8 @@ def resolve_positions(num_rows, prefix_choices, stride, hints, image_size=None):
     received = "" if hints.grid_size is None else f" Received: grid_size={tuple(hints.grid_size)}"
     raise ValueError(
         f"The file has {num_rows} position rows for patches of {stride[0]} x {stride[1]} pixels and does not say how "
-        f"they are arranged. Pass grid_size=(rows, columns).{received}"
+        f"they are arranged. Pass grid_size=(rows, columns) to keras_vit.from_pretrained or load_weights, or the "
+        f"input_shape that the table is for.{received}"
     )
 
 
@@ -330,4 +331,7 @@ class Facts:
 def refuse(owner, reasons):
     """Raises a ValueError if a model has what a format cannot express: `reasons` are pairs (what, whether it has)."""
     if found := [what for what, present in reasons if present]:
-        raise ValueError(f"{owner} cannot express {', '.join(found)}; the model was not saved. Choose another format.")
+        raise ValueError(
+            f"{owner} cannot express {', '.join(found)}; the model was not saved. Choose another format, "
+            f"or build the model without."
+        )

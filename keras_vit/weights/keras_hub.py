@@ -231,7 +231,7 @@ def _refuse(config, image_size):
         "KerasHub's ViT",
         [
             ("a hybrid stem", config.stem is not None),
-            ("a GELU other than the exact one", config.mlp != "gelu_exact"),
+            ("a GELU other than the exact one, mlp='gelu_exact'", config.mlp != "gelu_exact"),
             ("a distillation token", config.distillation_token),
             ("register tokens", config.num_register_tokens > 0),
             ("attention pooling", config.pooling == "map"),

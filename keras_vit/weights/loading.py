@@ -12,7 +12,7 @@ from keras_vit.weights.opening import open_checkpoint
 logger = logging.getLogger("keras_vit")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class LoadReport:
     """What `load_weights` did.
 
@@ -31,6 +31,12 @@ class LoadReport:
     adapted: dict[str, str]
     skipped: dict[str, str]
     initialized: tuple[str, ...]
+
+    def __repr__(self):
+        return (
+            f"LoadReport(source={self.source!r}, format={self.format!r}, loaded=<{len(self.loaded)} weights>, "
+            f"adapted={self.adapted}, skipped=<{len(self.skipped)} arrays>, initialized={self.initialized})"
+        )
 
 
 def load_weights(model, source, head="keep", grid_size=None):
@@ -128,17 +134,15 @@ def _check_classes(checkpoint, target, head):
     if head == "reset" or not target.has_top:
         return
     classes = target.shapes["predictions/kernel"][1]
-    if checkpoint.classes is None:
-        raise ValueError(
-            f"{checkpoint.source} has no classifier, and the model has one of {classes} classes. Pass head='reset' to "
-            f"start it at zero, or build the model with include_top=False."
-        )
-    if checkpoint.classes != classes:
-        raise ValueError(
-            f"{checkpoint.source} has {checkpoint.classes} classes and the model {classes}. Pass head='reset' to start "
-            f"the classifier at zero (keras_vit.from_pretrained(..., classes={classes}) does), or build the model with "
-            f"classes={checkpoint.classes} or include_top=False."
-        )
+    if checkpoint.classes == classes:
+        return
+    theirs = "no classifier" if checkpoint.classes is None else f"{checkpoint.classes} classes"
+    raise ValueError(
+        f"{checkpoint.source} has {theirs}, and the model has {classes} classes. For a classifier that starts at zero, "
+        f"build the model with keras_vit.from_pretrained(..., classes={classes}), or call "
+        f"keras_vit.load_weights(..., head='reset'). Otherwise build it with "
+        f"{'' if checkpoint.classes is None else f'classes={checkpoint.classes} or '}include_top=False."
+    )
 
 
 def _protocol(model, checkpoint, target, adaptation):

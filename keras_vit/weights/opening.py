@@ -57,8 +57,8 @@ def _entry(source, variant):
         if os.path.exists(source):
             return None
         raise ValueError(
-            f"{error} Nor is there a file or folder {source!r}; a repository of the Hugging Face Hub is "
-            f"'hf://owner/repository'."
+            f"{str(error).rstrip('.')}. Nor is there a file or folder {source!r}; a repository of the Hugging Face Hub "
+            f"is 'hf://owner/repository'."
         ) from error
 
 

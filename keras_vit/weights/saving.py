@@ -52,10 +52,11 @@ def save_weights(model, path, format):
     if format == "google":
         if path.suffix != ".npz":
             raise ValueError(f"Google's format is a file that ends in .npz. Received: {os.fspath(path)!r}")
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_npz(path, google.write(weights, facts))
         return
-    if path.is_file():
-        raise ValueError(f"The format {format!r} is a folder, and {os.fspath(path)!r} is a file. Name a folder.")
+    if path.is_file() or path.suffix in (".safetensors", ".npz", ".h5", ".bin", ".pth", ".json"):
+        raise ValueError(f"The format {format!r} is a folder of files. Received: {os.fspath(path)!r}. Name a folder.")
     files = FORMATS[format].write(weights, facts)
     others = [name for name in _BELONGING if name not in files and (path / name).exists()]
     if others:

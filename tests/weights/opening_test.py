@@ -155,3 +155,25 @@ def test_the_catalogue_comes_before_a_folder_of_the_same_name(tmp_path, monkeypa
     keras_vit.save_weights(make(SMALL.replace(mlp="gelu_tanh", patch_size=16), (224, 224, 3)), place, "google")
     with pytest.raises(ValueError, match="What was fetched is not Ti/16@augreg-i21k-i1k-224"):
         keras_vit.ViT("Ti/16", weights="imagenet")
+
+
+def test_an_input_shape_says_how_positions_of_an_unpublished_size_stand(tmp_path):
+    keras_vit.save_weights(keras_vit.ViTTi16(input_shape=(160, 160, 3), classes=2), tmp_path / "a.npz", "google")
+    with pytest.raises(ValueError, match="or the input_shape that the table is for"):
+        keras_vit.from_pretrained(tmp_path / "a.npz")
+    for arguments in ({"input_shape": (160, 160, 3)}, {"input_tensor": keras.Input((160, 160, 3))}):
+        model = keras_vit.ViT("Ti/16", weights=tmp_path / "a.npz", classes=2, **arguments)
+        assert keras_vit.describe(model).adaptations == {}
+
+
+def test_a_report_is_short_to_read(folder):
+    report = keras_vit.load_weights(make(SMALL, SHAPE, classes=5), folder)
+    assert repr(report).startswith(f"LoadReport(source='{folder}', format='huggingface', loaded=<")
+    assert len(repr(report)) < 300
+
+
+def test_folders_are_not_named_like_files(tmp_path):
+    with pytest.raises(ValueError, match=r"is a folder of files\. Received: .*model\.safetensors"):
+        keras_vit.save_weights(make(SMALL, SHAPE), tmp_path / "model.safetensors", "timm")
+    keras_vit.save_weights(make(SMALL.replace(mlp="gelu_tanh"), SHAPE), tmp_path / "new" / "a.npz", "google")
+    assert (tmp_path / "new" / "a.npz").is_file()
