@@ -224,5 +224,5 @@ def replacing(path):
 def _float32_of_bfloat16(values):
     """From the bits in uint16: bfloat16 is the upper half of a float32."""
     bits = values.astype(np.uint32)
-    bits <<= 16
+    np.left_shift(bits, np.uint32(16), out=bits)
     return bits.view(np.float32)
