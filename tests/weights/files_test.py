@@ -2,7 +2,6 @@ import argparse
 import json
 import os
 import sys
-import time
 import tracemalloc
 import zipfile
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 from keras_vit.weights.files import open_arrays, write_npz, write_safetensors
+from tests.weights.refusals import refused, refuses_at_once
 
 BFLOAT16_BITS = np.array([[0x3F80, 0xC049], [0x7F80, 0x0001], [0x8000, 0x4000]], np.uint16)
 BFLOAT16_VALUES = np.array([[1, -3.140625], [np.inf, 2.0**-133], [-0.0, 2]], np.float32)
@@ -44,21 +44,6 @@ def _check(path, container, expected, same_order=True):
 
 def _owns_its_values(array):
     return array.flags.owndata or array.base.flags.owndata
-
-
-def _refused(path, match=None):
-    with pytest.raises(ValueError, match=match) as error:
-        dict(open_arrays(path))
-    assert str(path) in str(error.value)
-
-
-def _refuses_at_once(path, match):
-    start = time.process_time()
-    tracemalloc.start()
-    _refused(path, match)
-    assert tracemalloc.get_traced_memory()[1] < 50e6
-    tracemalloc.stop()
-    assert time.process_time() - start < 1
 
 
 # Files that others write.
@@ -168,16 +153,16 @@ def test_reads_shards(tmp_path):
     index.write_text(json.dumps({"metadata": {"total_size": 80}, "weight_map": shards}, indent=2))
     _check(index, "safetensors", {"c": np.arange(5.0), "a": np.arange(3.0), "b": np.ones(2)})
     index.write_text(json.dumps({"weight_map": {**shards, "d": "model-2.safetensors"}}))
-    _refused(index, "its shards lack 1 arrays, the first 'd'")
+    refused(index, "its shards lack 1 arrays, the first 'd'")
     for shard in ("../model-1.safetensors", "/etc/passwd", "..", "a\\b", "C:b", "", "a\n", 3):
         index.write_text(json.dumps({"weight_map": {"a": shard}}))
-        _refused(index, "no plain file name|without the weight_map")
+        refused(index, "no plain file name|without the weight_map")
     os.truncate(index, 2**31)
-    _refuses_at_once(index, "JSON of more than 100,000,000 bytes")
+    refuses_at_once(index, "JSON of more than 100,000,000 bytes")
     for other in (index.name, "a.npz"):  # An index that names itself, and another format.
         np.savez(tmp_path / "a.npz", a=1.0)
         index.write_text(json.dumps({"weight_map": {"a": other}}))
-        _refused(index, "is no safetensors file")
+        refused(index, "is no safetensors file")
 
 
 # Files that we write.
