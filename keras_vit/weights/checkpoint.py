@@ -255,6 +255,12 @@ def settle_image_size(grid_size, stride, hints, image_size=None):
     return next((size for size in told if grid_size in _grids(size, stride)), own)
 
 
+def patch_size_of(sides):
+    """A patch's side, or (height, width) where they differ, as in `ViTConfig`."""
+    height, width = sides
+    return height if height == width else (height, width)
+
+
 def pair(size):
     """(height, width) of a size that may be one number, or `None`."""
     if size is None:

@@ -13,6 +13,7 @@ from keras_vit.weights.checkpoint import (
     Renamed,
     count_blocks,
     numerics,
+    patch_size_of,
     refuse,
     resolve_positions,
     settle_image_size,
@@ -184,7 +185,7 @@ def _patch_size(shapes):
             f"embedding/kernel has the shape {kernel}; a patch projection (height, width, channels, D) was expected. "
             f"NaFlex models, which take patches instead of images, are not supported."
         )
-    return kernel[0] if kernel[0] == kernel[1] else kernel[:2]
+    return patch_size_of(kernel[:2])
 
 
 def _stem(shapes):

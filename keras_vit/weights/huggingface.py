@@ -16,6 +16,7 @@ from keras_vit.weights.checkpoint import (
     check_settings,
     count_blocks,
     pair,
+    patch_size_of,
     refuse,
     resolve_num_heads,
     resolve_positions,
@@ -194,7 +195,7 @@ def _config(kind, shapes, settings, hints):
     check_settings(settings, **facts if "dinov2" in kind else {**facts, "intermediate_size": mlp_dim})
     numerics = FAMILIES[_family(kind) or "huggingface_vit"]
     return ViTConfig(
-        patch_size=patch[2] if patch[2] == patch[3] else patch[2:],
+        patch_size=patch_size_of(patch[2:]),
         hidden_dim=hidden_dim,
         num_layers=num_layers,
         num_heads=resolve_num_heads(settings.get("num_attention_heads"), hidden_dim, num_layers, mlp_dim, hints),

@@ -10,7 +10,7 @@ import keras
 
 from keras_vit.config import ViTConfig
 from keras_vit.weights.catalogue import protocol
-from keras_vit.weights.checkpoint import Checkpoint, Renamed, refuse
+from keras_vit.weights.checkpoint import Checkpoint, Renamed, patch_size_of, refuse
 from keras_vit.weights.names import Names, Rule, block_rules
 
 _EMBEDDING = "vi_t_patching_and_embedding"
@@ -78,7 +78,7 @@ def describe(file, hints):
     height, width, _ = settings["image_shape"]
     patch = tuple(settings["patch_size"]) if isinstance(settings["patch_size"], list) else (settings["patch_size"],) * 2
     config = ViTConfig(
-        patch_size=patch[0] if patch[0] == patch[1] else patch,
+        patch_size=patch_size_of(patch),
         hidden_dim=settings["hidden_dim"],
         num_layers=settings["num_layers"],
         num_heads=settings["num_heads"],

@@ -80,19 +80,19 @@ def load_weights(model, source, head="keep", grid_size=None):
         model_num_heads=target.config.num_heads,
         model_image_size=target.image_size,
     )
-    return _load(model, checkpoint, head, assign)
+    return _load(model, checkpoint, target, head, assign)
 
 
 def build_with_weights(build, checkpoint, head="keep"):
     """The model that `build()` returns, with a checkpoint's weights in place of initial values."""
     with in_place_of_initial_values() as assign_later:
         model = build()
-        _load(model, checkpoint, head, assign_later)
+        _load(model, checkpoint, target_of(model), head, assign_later)
     return model
 
 
-def _load(model, checkpoint, head, assign):
-    variables, target = canonical_variables(model), target_of(model)
+def _load(model, checkpoint, target, head, assign):
+    variables = canonical_variables(model)
     _check_classes(checkpoint, target, head)
     try:
         adaptation = adapt(checkpoint.read(), checkpoint, target, head)

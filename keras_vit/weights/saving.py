@@ -52,8 +52,9 @@ def save_weights(model, path, format):
     if format == "google":
         if path.suffix != ".npz":
             raise ValueError(f"Google's format is a file that ends in .npz. Received: {os.fspath(path)!r}")
+        arrays = google.write(weights, facts)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_npz(path, google.write(weights, facts))
+        write_npz(path, arrays)
         return
     if path.is_file() or path.suffix in (".safetensors", ".npz", ".h5", ".bin", ".pth", ".json"):
         raise ValueError(f"The format {format!r} is a folder of files. Received: {os.fspath(path)!r}. Name a folder.")

@@ -13,6 +13,7 @@ from keras_vit.weights.checkpoint import (
     check_settings,
     count_blocks,
     pair,
+    patch_size_of,
     refuse,
     resolve_num_heads,
     resolve_positions,
@@ -174,7 +175,7 @@ def _original_family(file):
 
 def _config(shapes, hints):
     model_args = hints.config.get("model_args", {})
-    hidden_dim = shapes["patch_embed.proj.weight"][0]
+    hidden_dim = shapes[_FIRST][0]
     num_layers = count_blocks(shapes, re.compile(r"blocks\.(\d+)\."))
     mlp_dim = shapes["blocks.0.mlp.fc2.weight"][1]
     told_heads = model_args.get("num_heads") or _NUM_HEADS.get(hints.config.get("architecture"))
@@ -183,7 +184,7 @@ def _config(shapes, hints):
     check_settings(model_args, embed_dim=hidden_dim, depth=num_layers, patch_size=tuple(patch))
     check_settings(hints.config, num_features=hidden_dim)
     return ViTConfig(
-        patch_size=patch[0] if patch[0] == patch[1] else patch,
+        patch_size=patch_size_of(patch),
         hidden_dim=hidden_dim,
         num_layers=num_layers,
         num_heads=num_heads,

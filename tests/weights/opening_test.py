@@ -177,3 +177,9 @@ def test_folders_are_not_named_like_files(tmp_path):
         keras_vit.save_weights(make(SMALL, SHAPE), tmp_path / "model.safetensors", "timm")
     keras_vit.save_weights(make(SMALL.replace(mlp="gelu_tanh"), SHAPE), tmp_path / "new" / "a.npz", "google")
     assert (tmp_path / "new" / "a.npz").is_file()
+
+
+def test_a_refused_model_leaves_no_folder(tmp_path):
+    with pytest.raises(ValueError, match="Google's code cannot express a GELU"):
+        keras_vit.save_weights(make(SMALL, SHAPE), tmp_path / "new" / "a.npz", "google")
+    assert not list(tmp_path.iterdir())
