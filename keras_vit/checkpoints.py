@@ -7,11 +7,11 @@ import inspect
 from keras_vit.config import ViTConfig, did_you_mean
 from keras_vit.models.vit import build_model, check_pixels, image_size
 from keras_vit.preprocessing import preprocessing_layer
-from keras_vit.weights.loading import build_with_weights
+from keras_vit.weights.loading import build_with_weights, check_head
 from keras_vit.weights.opening import open_checkpoint
 
 
-def from_pretrained(source, family=None, num_heads=None, grid_size=None, **arguments):
+def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=None, **arguments):
     """Builds the model that a file of published weights describes, and loads them.
 
     Sizes are read from the arrays; what arrays do not show (LayerNorm epsilon, kind of GELU, pooling, norm order, pixel
@@ -25,8 +25,9 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, **argum
             `keras_vit.weights.catalogue.FAMILIES`, such as `"deit"`.
         num_heads: Attention heads, for files that do not say.
         grid_size: (rows, columns) of patches of the file's position table, for files that do not say.
-        **arguments: Any argument of `keras_vit.ViT` but `variant` and `weights`; it wins over the file. `classes`,
-            where it differs from the file's, gives a fresh classifier that starts at zero in place of the file's head.
+        head: `"keep"`: the file's classifier is loaded. `"reset"`: a fresh classifier that starts at zero takes the
+            place of the file's whole head. By default it is kept unless `classes` differs from the file's.
+        **arguments: Any argument of `keras_vit.ViT` but `variant` and `weights`; it wins over the file.
 
     Returns:
         A `keras.Model`, as `keras_vit.ViT` builds it. Its image size is the file's unless `input_shape` is given; it
@@ -52,7 +53,8 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, **argum
     given = {name: value for name, value in arguments.items() if name in _ARGUMENTS}
     changes = {name: value for name, value in arguments.items() if name not in given}
     classes = given.get("classes", checkpoint.classes)
-    head = "keep" if classes == checkpoint.classes else "reset"
+    head = head or ("keep" if classes == checkpoint.classes else "reset")
+    check_head(head)
     if head == "reset":  # A new task takes the place of the whole head (ViT, arXiv 2010.11929, section 3.2).
         changes = {"representation_dim": None, **changes}
     defaults = {
@@ -71,7 +73,7 @@ _ARGUMENTS = set(inspect.signature(build_model).parameters) - {"config", "grid_s
 
 
 def _check_names(arguments):
-    known = ["family", *sorted(_ARGUMENTS), *(field.name for field in dataclasses.fields(ViTConfig))]
+    known = ["family", "head", *sorted(_ARGUMENTS), *(field.name for field in dataclasses.fields(ViTConfig))]
     for name in arguments:
         if name not in known:
             hint = did_you_mean(name, known)

@@ -1,6 +1,6 @@
 """SavedModels that TensorFlow Serving runs: encoded images in, probabilities and labels out.
 
-The only module that imports TensorFlow, and only inside its functions. B batch, H W C image, k classes returned.
+TensorFlow is imported inside the functions only. B batch, H W C image, k classes returned.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import tempfile
 import keras
 
 from keras_vit.config import check_positive_integer
+from keras_vit.decoding import image_decoder, input_protocol
 from keras_vit.label_spaces import imagenet1k_classes
 from keras_vit.preprocessing import normalize_pixels, preprocessing_layer
 
@@ -78,71 +79,10 @@ def export_saved_model(
     return folder
 
 
-def image_decoder(model):
-    """Makes the function that reads an encoded image as a model expects it.
-
-    Args:
-        model: A model of this package with a fixed input size (H, W, C), where C is 1 or 3.
-
-    Returns:
-        A TensorFlow function from a scalar string, the contents of a JPEG, PNG, GIF, BMP or WebP file, to uint8
-        (H, W, C). The EXIF orientation of JPEG files is applied, transparency dropped (a WebP file must have none), the
-        first frame of an animation taken, and the result resized and cropped as the model's `preprocessing` layer says.
-
-    Raises:
-        ValueError: If the model's input size is not fixed, is not what its protocol leads to, or C is neither 1 nor 3.
-    """
-    import tensorflow as tf
-
-    protocol, size, channels = _input_protocol(model)
-
-    def decode(image_bytes):
-        image = tf.cond(
-            tf.io.is_jpeg(image_bytes),
-            # As Pillow decodes it. TensorFlow's default is off by some grey levels.
-            lambda: tf.io.decode_jpeg(image_bytes, channels=3, dct_method="INTEGER_ACCURATE"),
-            lambda: tf.io.decode_image(image_bytes, channels=3, expand_animations=False),
-        )
-        image = _upright(image, _exif_orientation(image_bytes))
-        if channels == 1:
-            image = _luma(image)
-        resize = protocol.resize
-        if isinstance(resize, int):
-            sides = tf.cast(tf.shape(image)[:2], tf.float32)
-            resize = tf.cast(tf.round(sides * (resize / tf.reduce_min(sides))), tf.int32)
-        image = tf.image.resize(image, resize, protocol.interpolation, antialias=True)
-        top_left = (tf.shape(image)[:2] - size) // 2
-        image = tf.slice(image, [top_left[0], top_left[1], 0], [*size, channels])
-        return tf.cast(tf.clip_by_value(tf.round(image), 0, 255), tf.uint8)
-
-    return decode
-
-
-def _input_protocol(model):
-    protocol = preprocessing_layer(model)
-    _, *size, channels = model.input_shape
-    if None in size:
-        raise ValueError(
-            f"Reading encoded images needs a model of fixed size. Received: a model for images of shape "
-            f"{tuple(model.input_shape[1:])}. Build it with an input_shape such as (224, 224, 3) and copy the "
-            f"weights."
-        )
-    if channels not in (1, 3):
-        raise ValueError(f"Encoded images have 1 or 3 channels here. Received: a model for {channels}.")
-    result = protocol.crop or protocol.resize
-    resized = [protocol.resize] * 2 if isinstance(protocol.resize, int) else protocol.resize
-    if result != size or resized is None or any(side < cut for side, cut in zip(resized, size, strict=True)):
-        raise ValueError(
-            f"The model takes images of {size[0]} x {size[1]} pixels, but its preprocessing layer does not lead to "
-            f"that size: resize={protocol.resize}, crop={protocol.crop}."
-        )
-    return protocol, size, channels
-
-
 def _signatures(model, labels, top_k, jit_compile):
     import tensorflow as tf
 
-    protocol, size, channels = _input_protocol(model)
+    protocol, size, channels = input_protocol(model)
     decode = image_decoder(model)
     if not protocol.normalize and not _starts_with(model, protocol):
         raise ValueError(
@@ -255,61 +195,3 @@ def _umask():
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def _luma(image):
-    """RGB to gray, ITU-R 601-2 as in Pillow, exact where the channels agree: uint8 (H, W, 3) to (H, W, 1)."""
-    import tensorflow as tf
-
-    weighted = tf.cast(image, tf.int32) * tf.constant([299, 587, 114])
-    return tf.cast((tf.reduce_sum(weighted, axis=-1, keepdims=True) + 500) // 1000, tf.uint8)
-
-
-def _upright(image, orientation):
-    """Undoes an EXIF orientation from 1 to 8 (Exif 2.32, section 4.6.4)."""
-    import tensorflow as tf
-
-    def where(orientations, change, image):
-        return tf.cond(tf.reduce_any(orientation == orientations), lambda: change(image), lambda: image)
-
-    image = where([5, 6, 7, 8], tf.image.transpose, image)
-    image = where([2, 3, 6, 7], tf.image.flip_left_right, image)
-    return where([3, 4, 7, 8], tf.image.flip_up_down, image)
-
-
-def _exif_orientation(image_bytes):
-    """The EXIF orientation of an encoded image, from 1 to 8; 1 (upright) if it is no JPEG or says nothing."""
-    import tensorflow as tf
-
-    head = tf.strings.substr(image_bytes, 0, 2**16 + 2**12)
-    head = tf.cast(tf.io.decode_raw(head, tf.uint8), tf.int64)
-    last = tf.size(head, tf.int64) - 1
-
-    def number(position, num_bytes, little_endian=False):
-        powers = [256**i for i in range(num_bytes)]
-        weights = tf.where(little_endian, tf.constant(powers, tf.int64), tf.constant(powers[::-1], tf.int64))
-        positions = position[..., None] + tf.range(num_bytes, dtype=tf.int64)
-        # A damaged file may point anywhere: the last byte answers for all that are not there.
-        return tf.reduce_sum(tf.gather(head, tf.minimum(positions, last)) * weights, axis=-1)
-
-    def is_exif(segment):
-        return (number(segment, 2) == 0xFFE1) & (number(segment + 4, 4) == 0x45786966)  # APP1, "Exif"
-
-    def is_other_header(segment):
-        marker = number(segment, 2)
-        return (segment + 4 < last) & (marker >= 0xFF00) & (marker != 0xFFDA) & ~is_exif(segment)
-
-    def read():
-        segment = tf.constant(2, tf.int64)
-        [segment] = tf.while_loop(is_other_header, lambda start: [start + 2 + number(start + 2, 2)], [segment])
-        tiff = segment + 10
-        little_endian = number(tiff, 2) == 0x4949  # "II"; otherwise "MM"
-        directory = tiff + number(tiff + 4, 4, little_endian)
-        entries = directory + 2 + 12 * tf.range(tf.minimum(number(directory, 2, little_endian), 1000))
-        is_orientation = number(entries, 2, little_endian) == 0x0112
-        found = tf.boolean_mask(number(entries + 8, 2, little_endian), is_orientation)
-        found = tf.concat([found, [1]], axis=0)[0]
-        return tf.where(is_exif(segment) & (found >= 1) & (found <= 8), found, 1)
-
-    is_jpeg = tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"
-    return tf.cond(is_jpeg & (last > 16), read, lambda: tf.constant(1, tf.int64))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.export import image_decoder
+from keras_vit.decoding import image_decoder
 from keras_vit.label_spaces import imagenet1k_classes
 from tests.pictures import encoded, exif_segment, picture
 from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy

@@ -17,7 +17,7 @@ ROOMS = (
     ("keras_vit.resampling",),
     ("keras_vit.config",),
     ("keras_vit.layers", "keras_vit.preprocessing"),
-    ("keras_vit.stems", "keras_vit.weights"),
+    ("keras_vit.decoding", "keras_vit.stems", "keras_vit.weights"),
     ("keras_vit.encoder", "keras_vit.heads", "keras_vit.label_spaces"),
     ("keras_vit.models",),
     ("keras_vit.checkpoints", "keras_vit.cost", "keras_vit.export"),
@@ -30,6 +30,7 @@ RANKS = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 # What a module of the library may import besides NumPy, Keras (above the config) and the standard library: inside its
 # functions, so that nobody needs it who does not call them.
 IN_FUNCTIONS = {
+    "keras_vit.decoding": {"tensorflow"},
     "keras_vit.export": {"tensorflow"},
     "keras_vit.weights.containers": {"h5py", "torch"},
     "keras_vit.weights.fetch": {"filelock", "huggingface_hub"},

@@ -33,6 +33,8 @@ def _parse(arguments):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if assignments:  # Those behind an option.
         options.assignments = [*options.assignments, *assignments]
+    if "=" in (getattr(options, "recipe", None) or ""):  # No recipe was named.
+        options.recipe, options.assignments = None, [options.recipe, *options.assignments]
     return options
 
 
@@ -45,8 +47,10 @@ def _parser():
         help="train a model",
         epilog=f"Recipes: {', '.join(recipes.NAMES)}; or the path of a run's recipe.json.",
     )
-    train.add_argument("recipe", nargs="?", default="digits", metavar="RECIPE", help="default: digits")
-    train.add_argument("assignments", nargs="*", metavar="section.field=value", help="changes of the recipe")
+    train.add_argument("recipe", nargs="?", metavar="RECIPE", help="default: that of the run, or digits")
+    train.add_argument(
+        "assignments", nargs="*", metavar="section.field=value", help="changes of the recipe; run=PATH: its folder"
+    )
     train.add_argument("--show", action="store_true", help="print every field of the recipe and stop")
     train.add_argument("--runs", default="runs", metavar="FOLDER", help="where runs are kept (default: runs)")
     train.set_defaults(command=_train)
@@ -77,18 +81,21 @@ def _parser():
 
 
 def _train(options):
-    from training.config import describe, override
+    from training.assignments import describe, override
 
-    assignments = options.assignments
-    if "=" in options.recipe:  # No recipe was named.
-        options.recipe, assignments = "digits", [options.recipe, *assignments]
+    assignments, folder = _without_run(options.assignments)
+    if options.recipe is None:
+        begun = folder and pathlib.Path(folder) / "recipe.json"
+        options.recipe = str(begun) if begun and begun.is_file() else "digits"
     recipe = override(recipes.load(options.recipe), assignments)
     if options.show:
         print(describe(recipe))
         return
     from training.train import train
 
-    run, evaluation = train(recipe, options.runs)
+    run, evaluation = train(recipe, options.runs, folder)
+    if evaluation is None:
+        return
     print(f"\nTest {evaluation}")
     print(f"Run folder: {run.folder} (open its report.html)")
     print("Try next:")
@@ -97,8 +104,14 @@ def _train(options):
     print(f"  {_python('tensorboard')} --logdir {shlex.quote(options.runs)}")
 
 
+def _without_run(assignments):
+    """The assignments, and the folder that `run=` among them names."""
+    folders = [text.removeprefix("run=") for text in assignments if text.startswith("run=")]
+    return [text for text in assignments if not text.startswith("run=")], folders[-1] if folders else None
+
+
 def _evaluate(options):
-    from training.config import override
+    from training.assignments import override
     from training.data import load_dataset
     from training.evaluate import evaluate
     from training.runs import Run, load_model, read_class_names
@@ -145,8 +158,9 @@ def _positive(text):
 
 def _import_tensorflow():
     """Imports TensorFlow without what its C++ code prints about the machine before it reads its log level."""
-    if os.environ.setdefault("KERAS_BACKEND", "tensorflow") != "tensorflow":
-        raise InputError("These programs run Keras on TensorFlow. Set KERAS_BACKEND=tensorflow, or unset it.")
+    backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    if backend not in ("tensorflow", "jax"):
+        raise InputError(f"These programs run Keras on TensorFlow or JAX. Received: KERAS_BACKEND={backend}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     stderr = os.dup(2)

@@ -1,23 +1,17 @@
-"""What a run is: frozen dataclasses, checked by pydantic when they are made, and changed by `section.field=value`.
+"""What a run is: frozen dataclasses, checked by pydantic when they are made.
 
 Every field has a description with its unit, which `python -m training train RECIPE --show` prints.
 """
 
 import dataclasses
-import difflib
 import functools
-import inspect
-import json
-import re
-import typing
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from keras_vit.config import ViTConfig, get_variant
 from keras_vit.layers import PatchEmbedding
-from training.errors import InputError
 
 _section = functools.partial(
     pydantic.dataclasses.dataclass,
@@ -26,87 +20,267 @@ _section = functools.partial(
     config=pydantic.ConfigDict(extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False),
 )
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Duration = Annotated[str, Field(pattern=r"^(\d+(\.\d+)?(%| epochs?)|\d+ steps?)$")]
+"""How long something is: `5%` of all steps, `10000 steps` or `2.5 epochs`."""
 
 
 def _variant_by_name(value):
     return get_variant(value) if isinstance(value, str) else value
 
 
+def _refuse_unread(section, unread, when):
+    """Refuses fields that were set and that nobody would read."""
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        default = field.default.default
+        if field.name in unread and value != default:
+            name = f"{type(section).__name__.lower()}.{field.name}"
+            raise ValueError(f"{name} is read {when} only. Received: {value!r}; leave it at {default!r}")
+
+
 @_section
 class Model:
     """The model that is trained. It takes pixels from 0 to 255 and normalises them inside."""
 
-    config: Annotated[ViTConfig, pydantic.BeforeValidator(_variant_by_name)] = Field(
-        description="a published variant such as B/16, or the fields of keras_vit.ViTConfig"
+    config: Annotated[ViTConfig | None, pydantic.BeforeValidator(_variant_by_name)] = Field(
+        None, description="from scratch: a published variant such as B/16, or the fields of keras_vit.ViTConfig"
     )
-    input_shape: tuple[PositiveInt, PositiveInt, Literal[1, 3]] = Field(
-        (224, 224, 3), description="height and width in pixels, and 3 channels for colour or 1 for gray"
+    weights: str | None = Field(
+        None, description="instead: published weights to start from, by catalogue name, path, hf:// or https://"
+    )
+    changes: dict[str, Any] = Field(
+        {}, description="with weights: fields of keras_vit.ViTConfig that differ from theirs, such as drop_path_rate"
+    )
+    input_shape: tuple[PositiveInt, PositiveInt, Literal[1, 3]] | None = Field(
+        None, description="height and width in pixels, 3 channels or 1 for gray; none: 224,224,3, or that of the weights"
+    )
+    freeze_up_to: str | None = Field(
+        None, description="layers up to this one, such as encoder_block_5, are not trained; none: all are"
     )
 
     def __post_init__(self):
+        if (self.config is None) == (self.weights is None):
+            raise ValueError("model needs either a config, to train from scratch, or weights to start from")
+        if self.weights is None:
+            _refuse_unread(self, ["changes"], "with model.weights")
+            self._check_config()
+        else:
+            ViTConfig(patch_size=1, hidden_dim=1, num_layers=1, num_heads=1, mlp_dim=1).replace(
+                **{name: value for name, value in self.changes.items() if name not in _SIZES}
+            )
+
+    def _check_config(self):
         if self.config.pooling is None:
             raise ValueError("model.config.pooling must not be none: a classifier needs one vector an image")
         if self.config.stem is None:
             patches = PatchEmbedding(self.config.hidden_dim, self.config.patch_size, self.config.crop_to_patches)
-            patches.compute_output_shape((None, *self.input_shape))  # Refuses a size that does not divide into patches.
+            # Refuses a size that does not divide into patches.
+            patches.compute_output_shape((None, *(self.input_shape or (224, 224, 3))))
+
+
+_SIZES = ("patch_size", "hidden_dim", "num_layers", "num_heads", "mlp_dim")
 
 
 @_section
 class Data:
     """Where the images come from."""
 
-    dataset: str = Field(description="digits, folder, or the name of a TFDS data set with an image and a label")
-    directory: str | None = Field(None, description="for folder: the directory of class-named folders")
+    dataset: str = Field(
+        description="digits, folder, records, or the name of a TFDS data set with an image and a label"
+    )
+    directory: str | None = Field(
+        None, description="for folder: the directory of class-named folders; for records: that of the TFRecord shards"
+    )
     tfds_directory: str | None = Field(None, description="where TFDS keeps its data; none: its own default")
+    train_split: str | None = Field(None, description="of TFDS, such as train[:99%]; none: train")
+    validation_split: str | None = Field(
+        None, description="of TFDS; none: its own, or validation_fraction of the training images"
+    )
+    test_split: str | None = Field(None, description="of TFDS; none: test, or else validation")
     validation_fraction: Fraction = Field(0.1, description="part of the training images kept for validation")
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.2, description="for folder: part of each class held out for the test"
     )
-    cache: bool = Field(True, description="keep the decoded images in memory")
-    shuffle_buffer: PositiveInt = Field(10_000, description="images that are shuffled at a time")
+    cache: bool = Field(
+        True, description="keep in memory what is the same in every epoch: resized pixels, or files with crop=inception"
+    )
+    shuffle_buffer: PositiveInt = Field(
+        10_000, description="images that are shuffled at a time, where they are read as a stream: large TFDS, records"
+    )
 
     def __post_init__(self):
-        if self.directory is not None and self.dataset != "folder":
-            raise ValueError(f"data.directory is read for data.dataset=folder only. Received: dataset={self.dataset!r}")
+        if self.directory is not None and self.dataset not in ("folder", "records"):
+            raise ValueError(
+                f"data.directory is read for data.dataset=folder and records only. Received: dataset={self.dataset!r}"
+            )
+        if self.dataset != "folder":
+            _refuse_unread(self, ["test_fraction"], "for data.dataset=folder")
+        if self.dataset in ("folder", "records"):
+            names = ["tfds_directory", "train_split", "validation_split", "test_split"]
+            _refuse_unread(self, names, "for data sets of TFDS")
+        if (self.train_split or self.validation_split) and self.validation_fraction:
+            raise ValueError("data.validation_fraction must be 0 where data.train_split or validation_split is given")
 
 
 @_section
 class Augment:
-    """Random changes of the training images. Ranges are symmetric around no change."""
+    """Random changes of the training images, in this order. Ranges are symmetric around no change."""
 
+    library: Literal["tensorflow", "keras_cv"] = Field(
+        "tensorflow", description="whose code changes the images; only with tensorflow does a run repeat exactly"
+    )
+    crop: Literal["none", "random", "inception"] = Field(
+        "none",
+        description="none: the whole image, as in evaluation; random: a window of it; inception: a random part of it",
+    )
+    crop_from: PositiveInt | None = Field(
+        None, description="for crop=random: side in pixels that the image is resized to before the window is cut"
+    )
+    crop_area: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] = Field(
+        (0.05, 1.0), description="for crop=inception: smallest and largest part of the image's area"
+    )
     flip: bool = Field(False, description="mirror every other image left to right")
     translation: Fraction = Field(0.0, description="largest shift, as a fraction of the image's side")
     rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="largest turn, in degrees")
     scale: Fraction = Field(0.0, description="largest change of the size, as a fraction")
     fill: Literal["reflect", "black"] = Field("reflect", description="what appears beyond the image's border")
+    randaugment_ops: NonNegativeInt = Field(0, description="random operations on each image (arXiv 1909.13719)")
+    randaugment_magnitude: Annotated[float, Field(ge=0, le=30)] = Field(10, description="their strength, up to 30")
+    autoaugment: bool = Field(False, description="AutoAugment's policy for ImageNet (arXiv 1805.09501)")
+    erasing: Fraction = Field(0.0, description="probability that a rectangle is erased (arXiv 1708.04896)")
+    mixup: NonNegativeFloat = Field(0.0, description="a of Beta(a, a), by which images are mixed (arXiv 1710.09412)")
+    cutmix: NonNegativeFloat = Field(0.0, description="a of Beta(a, a), by which windows are swapped (arXiv 1905.04899)")
+
+    def __post_init__(self):
+        if (self.crop == "random") != (self.crop_from is not None):
+            raise ValueError("augment.crop_from goes with augment.crop=random, and the other way round")
+        if self.crop != "inception":
+            _refuse_unread(self, ["crop_area"], "for augment.crop=inception")
+        if self.crop_area[0] > self.crop_area[1]:
+            raise ValueError(f"augment.crop_area must be smallest,largest. Received: {self.crop_area}")
+        if not (self.translation or self.rotation or self.scale):
+            _refuse_unread(self, ["fill"], "with translation, rotation or scale")
+        if not self.randaugment_ops:
+            _refuse_unread(self, ["randaugment_magnitude"], "with augment.randaugment_ops")
 
 
 @_section
 class Optimizer:
-    """AdamW. Only kernels decay; biases, norms, positions and tokens do not."""
+    """What changes the weights. Only kernels decay; biases, norms, positions and tokens do not."""
 
+    kind: Literal["adamw", "sgd", "rmsprop"] = Field("adamw", description="AdamW, SGD with momentum, or RMSProp")
     learning_rate: PositiveFloat = Field(1e-3, description="at its peak")
     weight_decay: NonNegativeFloat = Field(0.1, description="a kernel shrinks by this times the learning rate a step")
+    momentum: Fraction = Field(0.9, description="of the gradients: beta 1 of AdamW, momentum of SGD and RMSProp")
+    square_momentum: Fraction | None = Field(
+        None, description="of their squares: beta 2 of AdamW, none: 0.999; rho of RMSProp, none: 0.9"
+    )
+    epsilon: PositiveFloat = Field(1e-8, description="added to the root of the squares, for AdamW and RMSProp")
     clip_norm: PositiveFloat | None = Field(1.0, description="largest norm of all gradients together; none: no limit")
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="each layer's learning rate is this times that of the layer above (arXiv 2106.08254)"
+    )
+    ema: Fraction = Field(
+        0.0, description="momentum of the weights' moving average, which is evaluated and kept; 0: none"
+    )
+
+    def __post_init__(self):
+        if self.kind == "sgd":
+            _refuse_unread(self, ["square_momentum", "epsilon"], "for optimizer.kind=adamw and rmsprop")
 
 
 @_section
 class Schedule:
-    """Linear warm-up, then a cosine down to zero."""
+    """The learning rate over the steps: linear warm-up, then decay. Durations: `5%`, `10000 steps`, `5 epochs`."""
 
-    warmup: Fraction = Field(0.05, description="part of all steps until the learning rate is at its peak")
+    decay: Literal["cosine", "linear", "exponential", "constant"] = Field("cosine", description="after the warm-up")
+    warmup: Duration = Field("5%", description="until the learning rate is at its peak")
+    start: NonNegativeFloat = Field(0.0, description="learning rate at the first step of the warm-up")
+    end: NonNegativeFloat = Field(0.0, description="learning rate at the last step, of cosine and linear")
+    rate: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="of exponential: the learning rate is multiplied by this"
+    )
+    every: Duration | None = Field(None, description="of exponential: so often")
+
+    def __post_init__(self):
+        is_exponential = self.decay == "exponential"
+        if is_exponential != (self.rate is not None) or is_exponential != (self.every is not None):
+            raise ValueError("schedule.rate and schedule.every go with schedule.decay=exponential")
+        if self.decay not in ("cosine", "linear"):
+            _refuse_unread(self, ["end"], "for schedule.decay=cosine and linear")
 
 
 @_section
 class Fit:
-    """How the model is fitted."""
+    """How the model is fitted. Durations: `5%` of all steps, `10000 steps`, `5 epochs`."""
 
-    epochs: PositiveInt = Field(description="passes over the training images")
-    batch_size: PositiveInt = Field(description="images in a step")
+    epochs: PositiveInt | None = Field(None, description="passes over the training images")
+    steps: PositiveInt | None = Field(None, description="instead: changes of the weights")
+    batch_size: PositiveInt = Field(description="images in a step, on all devices together")
+    accumulation_steps: PositiveInt = Field(
+        1, description="parts that a batch is computed in, one after the other, to save memory; the result is the same"
+    )
+    loss: Literal["softmax", "sigmoid"] = Field("softmax", description="cross-entropy of one softmax, or a sigmoid a class")
     label_smoothing: Fraction = Field(0.0, description="probability spread evenly over all classes")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
         "float32", description="of the computation; weights are float32 always"
     )
+    rematerialize: bool = Field(
+        False, description="compute the encoder blocks' activations again in the backward pass, to save memory"
+    )
+    report_every: Duration = Field("1 epoch", description="between validations, checkpoints and rows of the history")
+    checkpoint_every: Duration | None = Field(None, description="between further checkpoints; none: no further ones")
+    final_weights: Literal["last", "best"] = Field(
+        "last", description="those that are kept: after the last step, or with the best validation accuracy"
+    )
+
+    def __post_init__(self):
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("fit needs either epochs or steps; set the other one to none")
+        if self.batch_size % self.accumulation_steps:
+            raise ValueError(
+                f"fit.batch_size must be a multiple of fit.accumulation_steps. Received: {self.batch_size} and "
+                f"{self.accumulation_steps}"
+            )
+
+
+@_section
+class Distillation:
+    """A teacher whose predictions are learned beside the labels (arXiv 1503.02531)."""
+
+    teacher: str | None = Field(
+        None, description="a run's folder, a .keras file or published weights, for the same classes; none: no teacher"
+    )
+    weight: Annotated[float, Field(gt=0, le=1)] = Field(0.8, description="of the teacher in the loss; labels: the rest")
+    temperature: PositiveFloat = Field(1.0, description="that the logits of both are divided by")
+
+    def __post_init__(self):
+        if self.teacher is None:
+            _refuse_unread(self, ["weight", "temperature"], "with distillation.teacher")
+
+
+@_section
+class Distribution:
+    """The devices that a run is spread over."""
+
+    kind: Literal["none", "mirrored", "multi_worker", "tpu", "data_parallel", "model_parallel"] = Field(
+        "none",
+        description="with TensorFlow mirrored (GPUs of this machine), multi_worker (several, by TF_CONFIG) or tpu; "
+        "with JAX data_parallel or model_parallel",
+    )
+    devices: PositiveInt | None = Field(
+        None, description="how many of this machine; none: all. Without accelerators the CPU is split into so many"
+    )
+    model_devices: PositiveInt = Field(1, description="of model_parallel: devices that share a layer's heads and width")
+    shard_weights: bool = Field(
+        False, description="of model_parallel: keep each weight in parts on all devices (FSDP, arXiv 2304.11277)"
+    )
+
+    def __post_init__(self):
+        if self.kind != "model_parallel":
+            _refuse_unread(self, ["model_devices", "shard_weights"], "for distribution.kind=model_parallel")
+        if self.kind == "none":
+            _refuse_unread(self, ["devices"], "with a distribution.kind other than none")
 
 
 @_section
@@ -123,10 +297,11 @@ class Recipe:
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     fit: Fit
+    distillation: Distillation = Distillation()
+    distribution: Distribution = Distribution()
 
 
 _ADAPTER = pydantic.TypeAdapter(Recipe)
-_VIT_CONFIG_ARGUMENTS = inspect.getdoc(ViTConfig)
 
 
 def to_dict(recipe):
@@ -134,129 +309,6 @@ def to_dict(recipe):
     return _ADAPTER.dump_python(recipe, mode="json")
 
 
-def from_dict(fields):
-    """The recipe that `to_dict` wrote. Raises an InputError that names each field that does not fit."""
-    _check_names(fields)
-    try:
-        return _ADAPTER.validate_python(fields)
-    except pydantic.ValidationError as error:
-        raise InputError("\n".join(map(_explain, error.errors()))) from None
-
-
-def override(recipe, assignments):
-    """A recipe with some fields changed.
-
-    Args:
-        recipe: `Recipe`
-        assignments: Strings `section.field=value`, applied in their order. Several values are separated by commas;
-            `none` stands for no value.
-
-    Returns:
-        The new `Recipe`.
-
-    Raises:
-        InputError: If a field does not exist (with the nearest that do), or a value is of the wrong type or impossible.
-    """
-    fields = to_dict(recipe)
-    for assignment in assignments:
-        path, separator, text = assignment.partition("=")
-        if not separator:
-            raise InputError(f"{assignment!r} does not say what to change. Write section.field=value.")
-        *sections, name = path.split(".")
-        section = fields
-        for key in sections:
-            section = section.get(key) if isinstance(section, dict) else None
-        if not isinstance(section, dict) or name not in section:
-            raise _unknown(path, fields)
-        section[name] = (
-            _section_value(path, text) if isinstance(section[name], dict) else _value(text, _field(path).type)
-        )
-    return from_dict(fields)
-
-
-def leaves(fields, prefix=""):
-    """The (dotted name, value) of every field, section by section."""
-    for name, value in fields.items():
-        if isinstance(value, dict):
-            yield from leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
-def describe(recipe):
-    """The recipe as lines `section.field=value`, each with what it means."""
-    rows = [(f"{name}={as_text(value)}", _description(name)) for name, value in leaves(to_dict(recipe))]
-    width = max(len(assignment) for assignment, _ in rows)
-    return "\n".join(f"{assignment:<{width}}  {description}".rstrip() for assignment, description in rows)
-
-
-def _section_value(path, text):
-    if path == "model.config":
-        try:
-            return dataclasses.asdict(get_variant(text))
-        except ValueError as error:
-            raise InputError(f"{path}: {error}") from None
-    raise InputError(f"{path} is a section. Set one of its fields: {path}.<field>=value.")
-
-
-def _value(text, field_type):
-    """What a text means for a field; where it means nothing, the text itself, which pydantic then refuses."""
-    accepted = typing.get_args(field_type) or (field_type,)
-    if text.lower() == "none" and (str not in accepted or type(None) in accepted):
-        return None
-    if str in accepted:
-        return text
-    if bool in accepted:
-        return {"true": True, "false": False}.get(text.lower(), text)
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        return [_value(part, None) for part in text.split(",")] if "," in text else text
-    return text if isinstance(value, bool) else value
-
-
-def as_text(value):
-    """A value as it is written in an assignment."""
-    return ",".join(map(as_text, value)) if isinstance(value, list) else "none" if value is None else str(value)
-
-
-def _check_names(fields, section=Recipe, prefix=""):
-    """Refuses names that no section has. (pydantic does so too, but without the nearest ones, and not in ViTConfig.)"""
-    known = {field.name: field.type for field in dataclasses.fields(section)}
-    for name, value in fields.items():
-        if name not in known:
-            raise _unknown(f"{prefix}{name}", dict.fromkeys(f"{prefix}{known_name}" for known_name in known))
-        inner = ViTConfig if name == "config" else known[name]
-        if isinstance(value, dict) and dataclasses.is_dataclass(inner):
-            _check_names(value, inner, f"{prefix}{name}.")
-
-
-def _unknown(path, fields):
-    names = [name for name, _ in leaves(fields)]
-    near = difflib.get_close_matches(path, names, n=3, cutoff=0.5)
-    by_last = {name.rpartition(".")[2]: name for name in names}
-    near += [by_last[last] for last in difflib.get_close_matches(path.rpartition(".")[2], by_last, n=2)]
-    hint = f" Did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
-    return InputError(f"{path} is not a field of a recipe.{hint} All fields: python -m training train RECIPE --show")
-
-
-def _explain(error):
-    path = ".".join(map(str, error["loc"]))
-    message = error["msg"].removeprefix("Value error, ")
-    return f"{path}: {message}" + ("" if isinstance(error["input"], dict) else f". Received: {error['input']!r}")
-
-
-def _description(path):
-    field = _field(path)
-    if path.startswith("model.config."):
-        [text] = re.findall(rf"^    {field.name}: (.*?)^(?:    )?\S", _VIT_CONFIG_ARGUMENTS, re.DOTALL | re.MULTILINE)
-        return " ".join(text.split())
-    return field.default.description
-
-
-def _field(path):
-    section = Recipe
-    for name in path.split("."):
-        field = {field.name: field for field in dataclasses.fields(section)}[name]
-        section = ViTConfig if name == "config" else field.type
-    return field
+def validate(fields):
+    """The recipe of nested dictionaries. Raises a pydantic.ValidationError."""
+    return _ADAPTER.validate_python(fields)

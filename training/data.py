@@ -1,26 +1,24 @@
-"""From encoded images to batches. H W C image, B batch."""
+"""The data sets: their classes, and where the images of each split come from."""
 
 import dataclasses
 
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from training.augment import augment
 from training.datasets.digits import Digits
 from training.datasets.folder import read_folder
+from training.datasets.records import read_records
 from training.errors import InputError
+from training.sources import IndexedSource, StreamedSource
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Encoded images with labels: elements `{"image": bytes, "label": class index}`.
-
-    `splits` has "train", "test" and, unless nothing is kept for it, "validation"; `sizes` counts their images.
-    """
+    """Names of the classes, and the source of each split: "train", "test" and, unless nothing is kept for it,
+    "validation"."""
 
     class_names: tuple[str, ...]
-    splits: dict[str, tf.data.Dataset]
-    sizes: dict[str, int]
+    splits: dict[str, IndexedSource | StreamedSource]
 
 
 def load_dataset(data):
@@ -32,38 +30,8 @@ def load_dataset(data):
     Raises:
         InputError: If it is not to be had; the message says what to do.
     """
-    return _load_folder(data) if data.dataset == "folder" else _load_tfds(data)
-
-
-def batches(dataset, split, decode, recipe, training=False):
-    """Batches of one split.
-
-    Args:
-        dataset: `Dataset`
-        split: Name of the split.
-        decode: Function from encoded bytes to uint8 (H, W, C), as `keras_vit.export.image_decoder` makes it.
-        recipe: `training.config.Recipe`
-        training: Whether to shuffle and augment. The order and the changes of each epoch follow from the seed.
-
-    Returns:
-        `tf.data.Dataset` of images (B, H, W, C), pixels from 0 to 255, and one-hot labels (B, classes).
-    """
-    num_classes = len(dataset.class_names)
-
-    def read(example):
-        return decode(example["image"]), tf.one_hot(example["label"], num_classes)
-
-    examples = dataset.splits[split].map(read, tf.data.AUTOTUNE)
-    if recipe.data.cache:
-        examples = examples.cache()
-    if training:
-        size = min(recipe.data.shuffle_buffer, dataset.sizes[split])
-        examples = examples.shuffle(size, seed=recipe.seed, reshuffle_each_iteration=True)
-        seeds = tf.data.Dataset.random(seed=recipe.seed, rerandomize_each_iteration=True).batch(2)
-        examples = tf.data.Dataset.zip(examples, seeds).map(
-            lambda example, seed: (augment(example[0], seed, recipe.augment), example[1]), tf.data.AUTOTUNE
-        )
-    return examples.batch(recipe.fit.batch_size).prefetch(tf.data.AUTOTUNE)
+    load = {"folder": _load_folder, "records": _load_records}.get(data.dataset, _load_tfds)
+    return load(data)
 
 
 def _load_folder(data):
@@ -73,40 +41,105 @@ def _load_folder(data):
     if folder.skipped:
         print(f"Skipped {len(folder.skipped)} in all.")
     splits = {name: _files(images) for name, images in folder.splits.items() if images}
-    sizes = {name: len(images) for name, images in folder.splits.items() if images}
     if "test" not in splits:
         raise InputError(
-            f"{data.directory} has no image for the test, and too few to hold any out: {sizes['train']} in "
+            f"{data.directory} has no image for the test, and too few to hold any out: {splits['train'].size} in "
             f"{len(folder.class_names)} classes. Add images, at least two in a class, or raise data.test_fraction."
         )
-    return Dataset(folder.class_names, splits, sizes)
+    return Dataset(folder.class_names, splits)
 
 
 def _files(images):
-    paths, labels = zip(*images, strict=True)
-    return tf.data.Dataset.from_tensor_slices((list(paths), list(labels))).map(
-        lambda path, label: {"image": tf.io.read_file(path), "label": label}, tf.data.AUTOTUNE
+    paths, labels = map(tf.constant, zip(*images, strict=True))
+    return IndexedSource(
+        len(images), lambda index: {"image": tf.io.read_file(paths[index]), "label": tf.cast(labels[index], tf.int64)}
     )
+
+
+def _load_records(data):
+    class_names, splits = read_records(data.directory, data.shuffle_buffer)
+    return Dataset(class_names, splits)
 
 
 def _load_tfds(data):
     builder = _prepared_builder(data)
-    names = {"test": "test" if "test" in builder.info.splits else "validation"}
-    _check_features(builder, names["test"])
-    if "validation" in builder.info.splits and names["test"] != "validation":
-        names |= {"train": "train", "validation": "validation"}
-    elif data.validation_fraction:
-        total = builder.info.splits["train"].num_examples
+    names = _split_names(builder, data)
+    splits = {name: _tfds_source(builder, split, data) for name, split in names.items()}
+    return Dataset(tuple(_parts(builder)[_label_name(builder)].names), splits)
+
+
+def _split_names(builder, data):
+    """{split: what TFDS calls it}, as far as the data set and the recipe have it."""
+    available = builder.info.splits
+    test = data.test_split or ("test" if "test" in available else "validation")
+    train = data.train_split or "train"
+    _check_features(builder)
+    if train not in available and "train" not in available:
+        return {"test": _checked(builder, "test", test)}  # Such as ImageNet's re-assessed labels.
+    validation = data.validation_split or ("validation" if "validation" in available and test != "validation" else None)
+    if validation is None and data.validation_fraction:
+        total = available["train"].num_examples
         kept = min(max(total - round(data.validation_fraction * total), 1), total - 1)
-        names |= {"train": f"train[:{kept}]", "validation": f"train[{kept}:]"}
-    else:
-        names["train"] = "train"
-    splits = {
-        name: builder.as_dataset(split=split, decoders={"image": tfds.decode.SkipDecoding()})
-        for name, split in names.items()
-    }
-    sizes = {name: builder.info.splits[split].num_examples for name, split in names.items()}
-    return Dataset(tuple(builder.info.features["label"].names), splits, sizes)
+        train, validation = f"train[:{kept}]", f"train[{kept}:]"
+    names = {"train": train, "test": test} | ({"validation": validation} if validation else {})
+    return {name: _checked(builder, name, split) for name, split in names.items()}
+
+
+def _checked(builder, name, split):
+    try:
+        if builder.info.splits[split].num_examples:
+            return split
+        problem = "is empty"
+    except (KeyError, ValueError) as error:
+        problem = f"cannot be read: {error}"
+    raise InputError(
+        f"The {name} split {split!r} of {builder.name} {problem}. It has the splits "
+        f"{', '.join(f'{name} ({part.num_examples:,})' for name, part in builder.info.splits.items())}."
+    ) from None
+
+
+def _tfds_source(builder, split, data):
+    decoders = {"image": tfds.decode.SkipDecoding()}
+    label_name = _label_name(builder)
+    size = builder.info.splits[split].num_examples
+    if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
+        return _array_record_source(builder.as_data_source(split=split, decoders=decoders), label_name)
+
+    def stream(part, seed):
+        share = _share(builder, split, *part.range(size))
+        config = tfds.ReadConfig(shuffle_seed=seed, skip_prefetch=True, try_autocache=False)
+        examples = builder.as_dataset(
+            split=share, shuffle_files=seed is not None, decoders=decoders, read_config=config
+        )
+        return examples.map(lambda example: {"image": example["image"], "label": example[label_name]})
+
+    return StreamedSource(size, stream, data.shuffle_buffer)
+
+
+def _share(builder, split, first, end):
+    """The images of a TFDS split from number `first` to before number `end`."""
+    pieces = tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
+    shares, position = [], 0
+    for piece in pieces:
+        begin = piece.from_ or 0
+        size = (builder.info.splits[piece.splitname].num_examples if piece.to is None else piece.to) - begin
+        start, stop = max(first - position, 0), min(end - position, size)
+        if start < stop:
+            shares.append(f"{piece.splitname}[{begin + start}:{begin + stop}]")
+        position += size
+    return "+".join(shares)
+
+
+def _array_record_source(examples, label_name):
+    def fetch(index):
+        example = examples[int(index)]
+        return example["image"], example[label_name]
+
+    def read(index):
+        image, label = tf.numpy_function(fetch, [index], (tf.string, tf.int64), stateful=False)
+        return {"image": tf.ensure_shape(image, []), "label": tf.ensure_shape(label, [])}
+
+    return IndexedSource(len(examples), read)
 
 
 def _prepared_builder(data):
@@ -135,19 +168,31 @@ def _find_builder(data):
         return tfds.builder(data.dataset, data_dir=data.tfds_directory)
     except (ValueError, tfds.core.registered.DatasetNotFoundError):
         raise InputError(
-            f"data.dataset={data.dataset} is neither digits nor folder nor the name of a TFDS data set. "
+            f"data.dataset={data.dataset} is neither digits, folder nor records nor the name of a TFDS data set. "
             f"Names: https://www.tensorflow.org/datasets/catalog"
         ) from None
 
 
-def _check_features(builder, test_split):
+def _parts(builder):
+    """{name: feature} of a data set's examples."""
     features = builder.info.features
     parts = dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
+    # Re-assessed labels (arXiv 2006.07159): every right class of an image, or none.
+    several = parts.get("real_label")
+    return parts | ({"real_label": several.feature} if isinstance(several, tfds.features.Sequence) else {})
+
+
+def _label_name(builder):
+    return next((name for name in ("label", "real_label") if name in _parts(builder)), None)
+
+
+def _check_features(builder):
+    parts, splits = _parts(builder), builder.info.splits
     is_classification = isinstance(parts.get("image"), tfds.features.Image) and isinstance(
-        parts.get("label"), tfds.features.ClassLabel
+        parts.get(_label_name(builder)), tfds.features.ClassLabel
     )
-    if not is_classification or "train" not in builder.info.splits or test_split not in builder.info.splits:
+    if not is_classification or not {"test", "validation", "train"} & set(splits):
         raise InputError(
             f"{builder.name} is not a data set to classify images with: it needs the features image and label and the "
-            f"splits train and test or validation. It has {features} and the splits {', '.join(builder.info.splits)}."
+            f"splits train and test or validation. It has {builder.info.features} and the splits {', '.join(splits)}."
         )

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from keras_vit.export import image_decoder
-from training.data import batches
+from keras_vit.decoding import image_decoder
+from training.pipeline import evaluation_batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
     """
     from sklearn.neighbors import KNeighborsClassifier
 
-    num_images = sum(size for name, size in dataset.sizes.items() if name != "test")
+    num_images = sum(source.size for name, source in dataset.splits.items() if name != "test")
     if num_images * np.prod(model.input_shape[1:]) > max_values:
         return None
     known, unknown = [], []
@@ -89,7 +89,10 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
 
 
 def _numpy(model, dataset, split, recipe):
-    return batches(dataset, split, image_decoder(model), recipe).as_numpy_iterator()
+    batches = evaluation_batches(dataset, split, image_decoder(model), recipe)
+    for images, labels, weights in batches(0, 1, recipe.fit.batch_size).as_numpy_iterator():
+        is_real = weights > 0
+        yield images[is_real], labels[is_real]
 
 
 def _flat(parts):

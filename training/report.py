@@ -13,7 +13,8 @@ from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 
 import keras_vit
-from training.config import as_text, leaves, to_dict
+from training.assignments import as_text, leaves
+from training.config import to_dict
 
 NUM_MISTAKES = 15
 _TEMPLATE = pathlib.Path(__file__).with_name("report_template.html")
@@ -24,21 +25,22 @@ _FEW_CLASSES = 20  # So many can be read off at a glance: matrices show their co
 _SMALL_IMAGE = 64  # Pixels. Smoothing would blur what is below it.
 
 
-def write_report(run, recipe, history, evaluation, neighbour, model):
+def write_report(run, recipe, keeper, evaluation, neighbour, model):
     """Writes the figures of a run and its `report.html`.
 
     Args:
         run: `training.runs.Run` with its `recipe.json` and the result in it.
         recipe: `training.config.Recipe`
-        history: Keras's `History` of the training.
+        keeper: `training.callbacks.Keeper` with the history.
         evaluation: `training.evaluate.Evaluation` on the test images.
         neighbour: Accuracy of a nearest-neighbour classifier on the same images, from 0 to 1, or `None`.
         model: The Keras model.
     """
     num_classes = len(evaluation.class_names)
+    history = {name: [row[name] for row in keeper.history] for name in keeper.history[0]}
     least_loss = _least_loss(recipe.fit.label_smoothing, num_classes)
     figures = {
-        "curves": plot_curves(history.history, least_loss),
+        "curves": plot_curves(history, least_loss),
         "confusion_matrix": plot_confusion_matrix(evaluation),
         "mistakes": plot_mistakes(evaluation),
     }
@@ -51,8 +53,8 @@ def write_report(run, recipe, history, evaluation, neighbour, model):
         begun=f"{datetime.datetime.fromisoformat(facts['started']):%d %B %Y at %H:%M}",
         accuracy=f"{evaluation.accuracy:.2%}",
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in judge(evaluation, neighbour)),
-        numbers=_numbers(evaluation, neighbour, model, facts),
-        curves=_image(run, "curves", _curves_in_words(history.history)),
+        numbers=_numbers(evaluation, neighbour, model, keeper.seconds),
+        curves=_image(run, "curves", _curves_in_words(history)),
         least_loss=f"Label smoothing keeps this loss above {least_loss:.3f} nats." if least_loss else "",
         mistakes=_image(run, "mistakes", _mistakes_in_words(evaluation)),
         confusion_matrix=_image(run, "confusion_matrix", "Counts of test images by true and predicted class."),
@@ -216,13 +218,13 @@ def _name_classes(axes, class_names, side):
     axes.set_ylabel(f"true class{some}")
 
 
-def _numbers(evaluation, neighbour, model, facts):
+def _numbers(evaluation, neighbour, model, seconds):
     """The page's list of single numbers."""
     right, total = _counts(evaluation)
     low, high = wilson_interval(right, total)
     interval = f"{right:,} of {total:,} images; 95% interval {low:.1%} to {high:.1%}"
     cost = keras_vit.profile(model)
-    duration = datetime.timedelta(seconds=round(facts["result"]["seconds_of_training"]))
+    duration = datetime.timedelta(seconds=round(seconds))
     numbers = [
         ("Test accuracy", f"{evaluation.accuracy:.2%}", interval),
         ("Cross-entropy", f"{evaluation.loss:z.4f}", "nats, on the test images, without smoothing"),

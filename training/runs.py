@@ -11,6 +11,8 @@ import shlex
 import subprocess
 import sys
 
+from training.assignments import as_text, leaves
+from training.checkpoints import write_text
 from training.config import to_dict
 from training.errors import InputError
 
@@ -40,16 +42,61 @@ class Run:
     figures = property(lambda self: self.folder / "figures")
     samples = property(lambda self: self.folder / "samples")
     report = property(lambda self: self.folder / "report.html")
+    places = property(lambda self: (self.folder, self.checkpoints, self.figures, self.samples, self.tensorboard))
 
 
-def new_run(recipe, class_names, runs="runs"):
-    """Makes the folder `<runs>/<recipe>-<time>` with everything that is needed to repeat the run in `recipe.json`."""
+def check_resumable(recipe, runs, folder):
+    """Refuses, before any work, what `open_run` could not do.
+
+    Raises:
+        InputError: If the folder is another recipe's run (with the differences), or is finished, or no run's at all.
+    """
+    if folder is None:
+        _make_folder(pathlib.Path(runs))
+        return
+    run = Run(pathlib.Path(folder))
+    if not run.recipe.is_file():
+        strangers = [path.name for path in run.folder.iterdir()] if run.folder.is_dir() else []
+        strangers = sorted(set(strangers) - {path.name for path in run.places})
+        if strangers:
+            raise InputError(f"run={folder} holds other things: {', '.join(strangers[:5])}. Name a new or empty folder.")
+        return
+    facts = json.loads(run.recipe.read_text())
+    was, now = dict(leaves(facts["recipe"])), dict(leaves(to_dict(recipe)))
+    differences = [
+        f"\n  {name}: was {as_text(was.get(name))}, is {as_text(now.get(name))}"
+        for name in sorted(was.keys() | now.keys())
+        if was.get(name) != now.get(name)
+    ]
+    if differences:
+        raise InputError(f"run={folder} was begun with another recipe:{''.join(differences)}")
+    if "result" in facts:
+        raise InputError(f"run={folder} is finished: {run.report}. Name another folder, or none for a new one.")
+
+
+def open_run(recipe, class_names, runs, folder, engine):
+    """The folder of a run: the one that is named, or a new `<runs>/<recipe>-<time>`.
+
+    What is needed to repeat the run is in its `recipe.json`. Several processes need to be given a folder, which all of
+    them see.
+    """
+    if folder is None and engine.num_processes > 1:
+        raise InputError("Several processes need the folder of their run: run=PATH, where all of them see it.")
     started = datetime.datetime.now().astimezone()
-    folder = _new_folder(pathlib.Path(runs), f"{recipe.name}-{started:%Y%m%d-%H%M%S}")
-    run = Run(folder)
-    for place in (run.checkpoints, run.figures, run.samples):
-        place.mkdir()
-    facts = {
+    if folder is None:
+        folder = _new_folder(pathlib.Path(runs), f"{recipe.name}-{started:%Y%m%d-%H%M%S}")
+    run = Run(pathlib.Path(folder))
+    if engine.is_chief:
+        for place in run.places:
+            _make_folder(place)
+        if not run.recipe.is_file():
+            write_text(run.recipe, json.dumps(_facts(recipe, class_names, started), indent=2) + "\n")
+    engine.barrier()
+    return run
+
+
+def _facts(recipe, class_names, started):
+    return {
         "recipe": to_dict(recipe),
         "class_names": class_names,
         "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
@@ -59,16 +106,20 @@ def new_run(recipe, class_names, runs="runs"):
         | {name: importlib.metadata.version(name) for name in _PACKAGES},
         "machine": platform.platform(),
     }
-    run.recipe.write_text(json.dumps(facts, indent=2) + "\n")
-    return run
 
 
-def make_runs_folder(runs):
-    """Makes the folder of all runs, or refuses it before any work."""
+def resume_command(run):
+    """What goes on with a run."""
+    return f"python -m training train run={shlex.quote(str(run.folder))}"
+
+
+def _make_folder(folder):
     try:
-        pathlib.Path(runs).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"Runs cannot be kept in {runs}: {error.strerror}. Name another folder with --runs.") from None
+        raise InputError(
+            f"{folder} cannot be made: {error.strerror}. Name another folder with --runs or run=PATH."
+        ) from None
 
 
 def _new_folder(parent, name):
@@ -84,7 +135,7 @@ def _new_folder(parent, name):
 def add_result(run, **result):
     """Adds what came out of a run to its `recipe.json`."""
     facts = json.loads(run.recipe.read_text())
-    run.recipe.write_text(json.dumps(facts | {"result": result}, indent=2) + "\n")
+    write_text(run.recipe, json.dumps(facts | {"result": result}, indent=2) + "\n")
 
 
 def read_class_names(run):

@@ -1,141 +1,223 @@
 """One run, from a recipe to a folder with a trained model, its export and its report."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
-import time
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.export import image_decoder
-from training.data import batches, load_dataset
+from keras_vit.decoding import image_decoder
+from training import distribution
+from training.callbacks import History, Intervals, Keeper, Progress, StopRequest
+from training.checkpoints import Checkpoints
+from training.data import load_dataset
 from training.errors import InputError
 from training.evaluate import evaluate, nearest_neighbour_accuracy
+from training.losses import Objective
+from training.models import build_model, load_teacher
 from training.optimizers import build_optimizer
+from training.pipeline import evaluation_batches, num_steps_per_epoch, training_batches
 from training.report import write_report
-from training.runs import add_result, make_runs_folder, new_run
+from training.runs import add_result, check_resumable, open_run, resume_command
+from training.schedules import build_schedule, num_steps, training_steps
+from training.step import TrainedModel
 
 NUM_SAMPLES = 8
 _SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"GI": ".gif", b"BM": ".bmp", b"RI": ".webp"}
 
 
-def train(recipe, runs="runs"):
-    """Trains a model as a recipe says, and leaves everything about it in a new folder.
+def train(recipe, runs="runs", folder=None):
+    """Trains a model as a recipe says, and leaves everything about it in a folder.
 
     Args:
         recipe: `training.config.Recipe`
-        runs: Where the folders of all runs are.
+        runs: Where the folders of all runs are; a new one is made in it.
+        folder: The run's own folder instead. A run that began there with the same recipe goes on from its last
+            checkpoint.
 
     Returns:
-        The `training.runs.Run` and its `training.evaluate.Evaluation` on the test images.
+        The `training.runs.Run` and its `training.evaluate.Evaluation` on the test images; `None` for the evaluation if
+        the run was asked to stop, and in all processes but the first.
     """
-    make_runs_folder(runs)
+    check_resumable(recipe, runs, folder)
+    seed(recipe)
+    engine = distribution.start(recipe)
     dataset = load_dataset(recipe.data)
-    start(recipe)  # Not before: preparing a data set for the first time draws random numbers too.
-    print(", ".join(f"{dataset.sizes[name]:,} {name} images" for name in dataset.splits), end=" ")
-    print(f"in {len(dataset.class_names)} classes")
-    # The loss reads logits: where a softmax saturates it has no gradient. The model that is kept returns probabilities.
-    trained = build_model(recipe, len(dataset.class_names), classifier_activation=None)
-    model = build_model(recipe, len(dataset.class_names))
-    run = new_run(recipe, dataset.class_names, runs)
-    started = time.monotonic()
-    history = fit(trained, dataset, recipe, run)
-    seconds = time.monotonic() - started
-    if not np.isfinite(history.history["loss"][-1]):
-        raise InputError(
-            f"The loss is not a number after epoch {len(history.epoch)}. Lower optimizer.learning_rate, or set "
-            f"optimizer.clip_norm. What there is lies in {run.folder}."
-        )
-    model.set_weights(trained.get_weights())
-    model.save(run.model)
-    evaluation = evaluate(model, dataset, "test", recipe)
-    neighbour = nearest_neighbour_accuracy(model, dataset, recipe)
-    keras_vit.export_saved_model(model, run.export, labels=dataset.class_names)
-    samples = write_samples(dataset, run)
-    add_result(
-        run,
-        test_accuracy=evaluation.accuracy,
-        test_loss=evaluation.loss,
-        test_images=len(evaluation.labels),
-        nearest_neighbour_accuracy=neighbour,
-        seconds_of_training=round(seconds, 1),
-    )
-    write_report(run, recipe, history, evaluation, neighbour, model)
-    predict_elsewhere(run, samples)
-    return run, evaluation
+    seed(recipe)  # Again: preparing a data set for the first time draws random numbers too.
+    if engine.is_chief:
+        sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
+        print(f"{sizes} in {len(dataset.class_names)} classes")
+    run = open_run(recipe, dataset.class_names, runs, folder, engine)
+    fitted = Fitting(recipe, dataset, engine, run)
+    try:
+        is_complete = fitted.run()
+    except InputError as error:
+        raise InputError(f"{error} To go on from there: {resume_command(run)}") from None
+    if not is_complete:
+        if engine.is_chief:
+            print(f"Stopped after step {fitted.keeper.step}, which is saved. To go on: {resume_command(run)}")
+        return run, None
+    weights = fitted.final_weights()
+    engine.leave()
+    return run, finish(recipe, dataset, run, weights, fitted.keeper) if engine.is_chief else None
 
 
-def start(recipe):
+def seed(recipe):
     """Makes a process repeatable: seeds every generator and lets TensorFlow use deterministic kernels only."""
     keras.utils.set_random_seed(recipe.seed)
     tf.config.experimental.enable_op_determinism()
     keras.config.set_dtype_policy(recipe.fit.precision)
 
 
-def build_model(recipe, classes, classifier_activation="softmax"):
-    """The model of a recipe: pixels from 0 to 255 in, probabilities out, or logits if the activation is `None`."""
-    return keras_vit.ViT(
-        recipe.model.config,
-        input_shape=recipe.model.input_shape,
-        classes=classes,
-        classifier_activation=classifier_activation,
-        include_preprocessing=True,
-        name=recipe.name,
-    )
-
-
-def fit(model, dataset, recipe, run=None):
-    """Fits a model to the training images.
+class Fitting:
+    """The part of a run that fits a model: from the newest checkpoint, if there is one, to the last step.
 
     Args:
-        model: What `build_model` returned, ending with logits.
-        dataset: `training.data.Dataset`
         recipe: `training.config.Recipe`
-        run: `training.runs.Run` to write history and checkpoints to, or `None` to write nothing.
+        dataset: `training.data.Dataset`
+        engine: `training.distribution.Engine`
+        run: `training.runs.Run` to write to, or `None` to write nothing.
+    """
+
+    def __init__(self, recipe, dataset, engine, run=None):
+        self.recipe, self.dataset, self.engine, self.run_folder = recipe, dataset, engine, run
+        steps_per_epoch = num_steps_per_epoch(dataset, recipe)
+        total = training_steps(recipe, steps_per_epoch)
+        durations = recipe.fit.report_every, recipe.fit.checkpoint_every
+        report, checkpoint = (text and max(num_steps(text, steps_per_epoch, total), 1) for text in durations)
+        self.intervals = Intervals(total, report, checkpoint)
+        with engine.scope():
+            # The loss reads logits: where a softmax saturates it has no gradient.
+            model = build_model(recipe, len(dataset.class_names), classifier_activation=None)
+            teacher = load_teacher(recipe, model, dataset.class_names)
+            optimizer = build_optimizer(recipe, model, steps_per_epoch)
+            self.trained = TrainedModel(
+                model.inputs, model.outputs, Objective(recipe), recipe.fit.accumulation_steps, teacher
+            )
+            self.trained.compile(optimizer)
+            optimizer.build(self.trained.trainable_variables)
+        self.model = model
+        self.stop = StopRequest()
+        schedule = build_schedule(recipe, steps_per_epoch, total)
+        self.checkpoints = run and Checkpoints(run.checkpoints)
+        self.keeper = Keeper(recipe, model, engine, self.checkpoints, self.intervals, schedule, self.stop)
+        self.keeper.set_model(self.trained)
+
+    def run(self):
+        """Fits; returns whether the last step was reached."""
+        self._resume()
+        validation = None
+        if "validation" in self.dataset.splits:
+            decode = image_decoder(self.model)
+            make = evaluation_batches(self.dataset, "validation", decode, self.recipe)
+            validation = self.engine.distribute(make, self.recipe.fit.batch_size)
+        callbacks = [self.keeper, *self._chief_callbacks()] if self.engine.is_chief else [self.keeper]
+        with self.stop.listening():
+            while self.keeper.step < self.intervals.total and not self.stop.accepted:
+                self._fit_segment(validation, callbacks)
+        return self.keeper.step == self.intervals.total
+
+    def _fit_segment(self, validation, callbacks):
+        """One call of Keras's `fit`: whole intervals, or what is left of one that was interrupted, or the short last."""
+        first, interval, total = self.keeper.step, self.intervals.report, self.intervals.total
+        epoch, done = divmod(first, interval)
+        num_epochs = (total - first) // interval if not done else 0
+        steps = interval if num_epochs else min(interval - done, total - first)
+        num_epochs = max(num_epochs, 1)
+        steps_needed = range(first, first + num_epochs * steps)
+        make = training_batches(self.dataset, self.model, self.recipe, steps_needed)
+        self.trained.fit(
+            self.engine.distribute(make, self.recipe.fit.batch_size),
+            initial_epoch=epoch,
+            epochs=epoch + num_epochs,
+            steps_per_epoch=steps,
+            validation_data=validation,
+            shuffle=False,  # The batches come in their order.
+            callbacks=callbacks,
+            verbose=0,
+        )
+
+    def final_weights(self):
+        """The weights that are kept, as arrays: the last or the best, or their moving averages."""
+        if self.recipe.fit.final_weights == "best" and self.keeper.best_step != self.keeper.step:
+            history = self.keeper.history
+            self.keeper.restore(self.checkpoints.read(self.keeper.best_step))
+            self.keeper.history = history
+        self.keeper.use_averages()
+        return self.engine.to_host(self.model.variables)
+
+    def _resume(self):
+        if self.checkpoints is None:
+            return
+        if self.engine.is_chief:
+            self.checkpoints.clean()
+        self.engine.barrier()
+        checkpoint = self.checkpoints.newest()
+        if checkpoint is not None:
+            self.keeper.restore(checkpoint)
+            if self.engine.is_chief:
+                print(f"Going on from step {checkpoint.step}.")
+
+    def _chief_callbacks(self):
+        yield Progress(self.keeper, self.recipe.fit.batch_size)
+        if self.run_folder is not None:
+            yield History(self.run_folder.history, self.keeper)
+            yield keras.callbacks.TensorBoard(self.run_folder.tensorboard)
+
+
+def finish(recipe, dataset, run, weights, keeper):
+    """Writes what a trained model is good for: itself, its export, its evaluation and the report.
+
+    Args:
+        recipe: `training.config.Recipe`
+        dataset: `training.data.Dataset`
+        run: `training.runs.Run`
+        weights: Arrays of all weights.
+        keeper: `training.callbacks.Keeper` with the history.
 
     Returns:
-        Keras's `History`.
+        The `training.evaluate.Evaluation` on the test images.
     """
-    decode = image_decoder(model)
-    training = batches(dataset, "train", decode, recipe, training=True)
-    validation = batches(dataset, "validation", decode, recipe) if "validation" in dataset.splits else None
-    model.compile(
-        optimizer=build_optimizer(recipe, model, steps_per_epoch=training.cardinality().numpy()),
-        loss=keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=recipe.fit.label_smoothing),
-        metrics=["accuracy"],
-    )
-    return model.fit(
-        training,
-        shuffle=False,  # The data set shuffles itself.
-        validation_data=validation,
-        epochs=recipe.fit.epochs,
-        callbacks=_callbacks(run, validation is not None),
-        verbose=1 if sys.stdout.isatty() else 2,
-    )
+    model = build_model(recipe, len(dataset.class_names))
+    for variable, array in zip(model.variables, weights, strict=True):
+        variable.assign(array)
+    model.save(run.model)
+    evaluation = evaluate(model, dataset, "test", recipe)
+    neighbour = nearest_neighbour_accuracy(model, dataset, recipe)
+    export(run, model, dataset.class_names)
+    samples = write_samples(dataset, run)
+    result = {
+        "test_accuracy": evaluation.accuracy,
+        "test_loss": evaluation.loss,
+        "test_images": len(evaluation.labels),
+        "nearest_neighbour_accuracy": neighbour,
+        "seconds_of_training": round(keeper.seconds, 1),
+    }
+    write_report(run, recipe, keeper, evaluation, neighbour, model)
+    add_result(run, **result)  # Last: with it the run is finished.
+    predict_elsewhere(run, samples)
+    return evaluation
 
 
-def _callbacks(run, has_validation):
-    if run is None:
-        return [keras.callbacks.TerminateOnNaN()]
-    watched = "val_accuracy" if has_validation else "accuracy"
-    return [
-        keras.callbacks.TerminateOnNaN(),
-        keras.callbacks.CSVLogger(run.history),
-        keras.callbacks.TensorBoard(run.tensorboard),
-        keras.callbacks.ModelCheckpoint(run.checkpoints / "last.weights.h5", save_weights_only=True),
-        keras.callbacks.ModelCheckpoint(
-            run.checkpoints / "best.weights.h5", monitor=watched, save_best_only=True, save_weights_only=True
-        ),
-    ]
+def export(run, model, class_names):
+    """Exports a run's model as the first version of a SavedModel, which TensorFlow writes."""
+    if keras.backend.backend() == "tensorflow":
+        keras_vit.export_saved_model(model, run.export, labels=class_names, overwrite=True)
+        return
+    shutil.rmtree(run.export, ignore_errors=True)  # Of a start before this one, which was interrupted here.
+    command = [sys.executable, "-m", "training", "export", str(run.folder)]
+    environment = os.environ | {"KERAS_BACKEND": "tensorflow"}
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
 
 
 def write_samples(dataset, run):
     """Writes a test image of each of some classes as it came, named after its class; returns their paths."""
     first = {}
-    for example in dataset.splits["test"].as_numpy_iterator():
+    for example in dataset.splits["test"].in_order().as_numpy_iterator():
         first.setdefault(example["label"], example["image"])
         if len(first) == min(NUM_SAMPLES, len(dataset.class_names)):
             break

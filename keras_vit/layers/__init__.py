@@ -6,6 +6,7 @@ from keras_vit.layers.average_token_pooling import AverageTokenPooling
 from keras_vit.layers.bottleneck_unit import BottleneckUnit
 from keras_vit.layers.class_token import ClassToken
 from keras_vit.layers.drop_path import DropPath
+from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.encoder_block import EncoderBlock
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.learned_position_embedding import LearnedPositionEmbedding
@@ -22,6 +23,7 @@ __all__ = [
     "BottleneckUnit",
     "ClassToken",
     "DropPath",
+    "Dropout",
     "EncoderBlock",
     "LayerScale",
     "LearnedPositionEmbedding",

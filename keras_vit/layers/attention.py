@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.config import check_positive_integer
+from keras_vit.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -27,6 +28,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     Call arguments:
         tokens: (B, T, D)
         queries: (B, t, D), what asks; `None`: the tokens themselves.
+        seed: What `draw_seed` returned; `None`: drawn in this call.
         training: Whether dropout acts.
 
     Returns:
@@ -72,7 +74,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             name="output",
         )
         self.output_projection.build(heads_shape)
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.dropout.build(heads_shape)
 
     def _project_in(self, name, input_shape, heads_shape):
@@ -92,15 +94,32 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         layer.build(heads_shape)
         return layer
 
-    def call(self, tokens, queries=None, training=None):
+    def attention_weights(self, tokens, queries=None):
+        """How much each token receives from every other, before dropout.
+
+        Args:
+            tokens: (B, T, D)
+            queries: (B, t, D), what asks; `None`: the tokens themselves.
+
+        Returns:
+            (B, K, T, T), or (B, K, t, T) with `queries`. float32; each row sums to one.
+        """
         query = self.query(tokens if queries is None else queries)  # (B, t, K, Dh)
-        key, value = self.key(tokens), self.value(tokens)
+        key = self.key(tokens)
         if self.qk_norm:
             query, key = self.query_norm(query), self.key_norm(key)
         query = query * (1.0 / math.sqrt(query.shape[-1]))
         logits = ops.einsum("btkh,bskh->bkts", query, key)
-        weights = ops.softmax(ops.cast(logits, "float32"), axis=-1)
-        weights = self.dropout(ops.cast(weights, value.dtype), training=training)
+        return ops.softmax(ops.cast(logits, "float32"), axis=-1)
+
+    def draw_seed(self):
+        """The seed of one call in training; `None` if nothing is ever dropped."""
+        return self.dropout.draw_seed()
+
+    def call(self, tokens, queries=None, seed=None, training=None):
+        value = self.value(tokens)
+        weights = ops.cast(self.attention_weights(tokens, queries), value.dtype)
+        weights = self.dropout(weights, seed=seed, training=training)
         return self.output_projection(ops.einsum("bkts,bskh->btkh", weights, value))
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):

@@ -1,4 +1,4 @@
-"""Pooling by attention. B batch, T tokens, D hidden, M MLP."""
+"""Pooling by attention. B batch, T tokens, D hidden, K heads, M MLP."""
 
 import keras
 from keras import ops
@@ -52,9 +52,22 @@ class AttentionPooling(keras.layers.Layer):
         self.norm.build(pooled_shape)
         self.mlp_block.build(pooled_shape)
 
+    def attention_weights(self, tokens):
+        """How much the probe receives from each token.
+
+        Args:
+            tokens: (B, T, D)
+
+        Returns:
+            (B, K, 1, T), as from `MultiHeadSelfAttention.attention_weights`.
+        """
+        return self.attention.attention_weights(tokens, queries=self._probe_for(tokens))
+
+    def _probe_for(self, tokens):
+        return ops.repeat(ops.cast(self.probe, tokens.dtype), ops.shape(tokens)[0], axis=0)  # (B, 1, D)
+
     def call(self, tokens):
-        probe = ops.repeat(ops.cast(self.probe, tokens.dtype), ops.shape(tokens)[0], axis=0)
-        pooled = self.attention(tokens, queries=probe)  # (B, 1, D)
+        pooled = self.attention(tokens, queries=self._probe_for(tokens))  # (B, 1, D)
         pooled = pooled + self.mlp_block(self.norm(pooled))
         return ops.squeeze(pooled, axis=1)
 

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.config import check_rate
+from keras_vit.layers.drawn_seed import DrawnSeed
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -19,6 +20,7 @@ class DropPath(keras.layers.Layer):
 
     Call arguments:
         branch: (B, ...)
+        seed: What `draw_seed` returned; `None`: drawn in this call.
         training: Whether branches are dropped.
 
     Returns:
@@ -40,11 +42,15 @@ class DropPath(keras.layers.Layer):
             self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 
-    def call(self, branch, training=None):
+    def draw_seed(self):
+        """The seed of one call in training; `None` if nothing is ever dropped."""
+        return DrawnSeed(self.seed_generator) if self.rate > 0 else None
+
+    def call(self, branch, seed=None, training=None):
         if not training or self.rate == 0:
             return branch
         shape = (ops.shape(branch)[0], *[1] * (len(branch.shape) - 1))
-        keep = keras.random.uniform(shape, seed=self.seed_generator, dtype="float32") >= self.rate
+        keep = keras.random.uniform(shape, seed=seed or self.seed_generator, dtype="float32") >= self.rate
         return branch * ops.cast(ops.cast(keep, "float32") / (1.0 - self.rate), branch.dtype)
 
     def compute_output_shape(self, input_shape):

@@ -1,11 +1,24 @@
-"""One block of the Transformer encoder. B batch, T tokens, D hidden."""
+"""One block of the Transformer encoder. B batch, T tokens, D hidden, K heads."""
+
+import typing
 
 import keras
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.drop_path import DropPath
+from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp_block import MlpBlock
+
+
+class _Seeds(typing.NamedTuple):
+    """The seeds of one call in training, one for each random part."""
+
+    attention: typing.Any = None
+    dropout: typing.Any = None
+    mlp: typing.Any = None
+    attention_path: typing.Any = None
+    mlp_path: typing.Any = None
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -14,6 +27,9 @@ class EncoderBlock(keras.layers.Layer):
 
     `z' = MSA(LN(z)) + z` and `z'' = MLP(LN(z')) + z'` (ViT, arXiv 2010.11929, eqs. 2 and 3). LayerNorm is computed in
     float32 under any precision policy.
+
+    With the attribute `use_rematerialization` (see `keras_vit.rematerialize`) the block keeps its input alone in
+    training, and computes what the gradients need a second time. It is no argument, and no part of the config.
 
     Args:
         num_heads: Attention heads.
@@ -63,6 +79,7 @@ class EncoderBlock(keras.layers.Layer):
         self.drop_path_rate = drop_path_rate
         self.layer_scale = layer_scale
         self.qk_norm = qk_norm
+        self.use_rematerialization = False
 
         policy = {"dtype": self.dtype_policy}
         self.attention_norm = keras.layers.LayerNormalization(
@@ -71,7 +88,7 @@ class EncoderBlock(keras.layers.Layer):
         self.attention = MultiHeadSelfAttention(
             num_heads, attention_dropout_rate, qk_norm, layer_norm_epsilon, name="attention", **policy
         )
-        self.dropout = keras.layers.Dropout(dropout_rate, name="dropout", **policy)
+        self.dropout = Dropout(dropout_rate, name="dropout", **policy)
         self.mlp_norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="mlp_norm", **policy)
         self.mlp_block = MlpBlock(mlp_dim, mlp, dropout_rate, name="mlp", **policy)
         self.drop_path = DropPath(drop_path_rate, name="drop_path", **policy)
@@ -88,11 +105,39 @@ class EncoderBlock(keras.layers.Layer):
             layer.build(input_shape)
 
     def call(self, tokens, training=None):
-        branch = self.attention(self.attention_norm(tokens), training=training)
-        branch = self.attention_scale(self.dropout(branch, training=training))
-        tokens = tokens + self.drop_path(branch, training=training)
-        branch = self.mlp_scale(self.mlp_block(self.mlp_norm(tokens), training=training))
-        return tokens + self.drop_path(branch, training=training)
+        # Drawn here, whether rematerialised or not: what is computed a second time must be random in the same way, and
+        # a generator must not advance inside what is.
+        seeds = self._draw_seeds() if training else _Seeds()
+        if training and self.use_rematerialization:
+            return keras.remat(lambda tokens: self._transform(tokens, seeds, training))(tokens)
+        return self._transform(tokens, seeds, training)
+
+    def _draw_seeds(self):
+        return _Seeds(
+            attention=self.attention.draw_seed(),
+            dropout=self.dropout.draw_seed(),
+            mlp=self.mlp_block.draw_seeds(),
+            attention_path=self.drop_path.draw_seed(),
+            mlp_path=self.drop_path.draw_seed(),
+        )
+
+    def _transform(self, tokens, seeds, training):
+        branch = self.attention(self.attention_norm(tokens), seed=seeds.attention, training=training)
+        branch = self.attention_scale(self.dropout(branch, seed=seeds.dropout, training=training))
+        tokens = tokens + self.drop_path(branch, seed=seeds.attention_path, training=training)
+        branch = self.mlp_block(self.mlp_norm(tokens), seeds=seeds.mlp, training=training)
+        return tokens + self.drop_path(self.mlp_scale(branch), seed=seeds.mlp_path, training=training)
+
+    def attention_weights(self, tokens):
+        """How much each token receives from every other in this block.
+
+        Args:
+            tokens: (B, T, D), what goes into the block.
+
+        Returns:
+            (B, K, T, T), as from `MultiHeadSelfAttention.attention_weights`.
+        """
+        return self.attention.attention_weights(self.attention_norm(tokens))
 
     def compute_output_shape(self, input_shape):
         return input_shape

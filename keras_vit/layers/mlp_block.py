@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.config import check_positive_integer
+from keras_vit.layers.dropout import Dropout
 
 
 def gelu_tanh(x):
@@ -49,6 +50,7 @@ class MlpBlock(keras.layers.Layer):
 
     Call arguments:
         tokens: (B, T, D)
+        seeds: What `draw_seeds` returned; `None`: drawn in this call.
         training: Whether dropout acts.
 
     Returns:
@@ -78,7 +80,7 @@ class MlpBlock(keras.layers.Layer):
         hidden_shape = (*input_shape[:-1], self.mlp_dim)
         self.hidden = self._dense("hidden", self._num_hidden, input_shape)
         self.output_projection = self._dense("output", input_shape[-1], hidden_shape)
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.dropout.build(hidden_shape)
 
     @property
@@ -96,10 +98,15 @@ class MlpBlock(keras.layers.Layer):
         layer.build(input_shape)
         return layer
 
-    def call(self, tokens, training=None):
+    def draw_seeds(self):
+        """The seeds of one call in training, of either dropout; `None` if nothing is ever dropped."""
+        return (self.dropout.draw_seed(), self.dropout.draw_seed()) if self.dropout_rate > 0 else None
+
+    def call(self, tokens, seeds=None, training=None):
+        hidden_seed, output_seed = seeds or (None, None)
         hidden = _ACTIVATIONS[self.activation](self.hidden(tokens))  # (B, T, M)
-        hidden = self.dropout(hidden, training=training)
-        return self.dropout(self.output_projection(hidden), training=training)
+        hidden = self.dropout(hidden, seed=hidden_seed, training=training)
+        return self.dropout(self.output_projection(hidden), seed=output_seed, training=training)
 
     def compute_output_shape(self, input_shape):
         return input_shape

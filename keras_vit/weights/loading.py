@@ -71,8 +71,7 @@ def load_weights(model, source, head="keep", grid_size=None):
     >>> report.adapted["position_embedding/embedding"]  # doctest: +SKIP
     '14 x 14 positions resampled to 24 x 32 (align_corners)'
     """
-    if head not in ("keep", "reset"):
-        raise ValueError(f"head must be 'keep' or 'reset'. Received: {head!r}")
+    check_head(head)
     target = target_of(model)
     checkpoint = open_checkpoint(
         source,
@@ -81,6 +80,12 @@ def load_weights(model, source, head="keep", grid_size=None):
         model_image_size=target.image_size,
     )
     return _load(model, checkpoint, target, head, assign)
+
+
+def check_head(head):
+    """Refuses what is no way to treat a file's classifier."""
+    if head not in ("keep", "reset"):
+        raise ValueError(f"head must be 'keep' or 'reset'. Received: {head!r}")
 
 
 def build_with_weights(build, checkpoint, head="keep"):

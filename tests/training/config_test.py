@@ -6,7 +6,8 @@ import pytest
 
 from keras_vit.config import VARIANTS
 from training import recipes
-from training.config import Data, Fit, Model, Recipe, describe, from_dict, leaves, override, to_dict
+from training.assignments import describe, from_dict, leaves, override
+from training.config import Data, Fit, Model, Recipe, to_dict
 from training.errors import InputError
 
 DIGITS = recipes.load("digits")

@@ -3,7 +3,7 @@
 import pytest
 
 from training import recipes
-from training.config import override
+from training.assignments import override
 
 # Small enough for seconds, and everything still happens.
 BRIEF = [

@@ -7,9 +7,9 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
 
-from keras_vit.export import image_decoder
+from keras_vit.decoding import image_decoder
 from training import recipes
-from training.config import override
+from training.assignments import override
 from training.data import batches, load_dataset
 from training.errors import InputError
 from training.train import build_model

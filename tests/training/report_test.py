@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 import keras_vit
 from training import recipes
-from training.config import leaves, override, to_dict
+from training.assignments import leaves, override
+from training.config import to_dict
 from training.evaluate import Evaluation
 from training.report import (
     confident_mistakes,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training.config import override
+from training.assignments import override
 from training.data import Dataset, load_dataset
 from training.errors import InputError
 from training.evaluate import Evaluation, evaluate, nearest_neighbour_accuracy

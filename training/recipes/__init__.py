@@ -18,7 +18,7 @@ def load(name):
     """
     if name in NAMES:
         return importlib.import_module(f"training.recipes.{name}").RECIPE
-    from training.config import from_dict
+    from training.assignments import from_dict
 
     path = pathlib.Path(name)
     if path.suffix == ".json" and path.is_file():

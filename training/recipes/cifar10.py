@@ -18,9 +18,9 @@ RECIPE = Recipe(
         ),
         input_shape=(32, 32, 3),
     ),
-    data=Data(dataset="cifar10", validation_fraction=0.02, shuffle_buffer=50_000),
+    data=Data(dataset="cifar10", validation_fraction=0.02),
     augment=Augment(flip=True, translation=0.125, rotation=10, scale=0.1),
     optimizer=Optimizer(learning_rate=1e-3, weight_decay=0.1),
-    schedule=Schedule(warmup=0.05),
+    schedule=Schedule(warmup="5%"),
     fit=Fit(epochs=200, batch_size=128, label_smoothing=0.1),
 )

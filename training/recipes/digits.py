@@ -21,6 +21,6 @@ RECIPE = Recipe(
     data=Data(dataset="digits"),
     augment=Augment(translation=0.1, rotation=10, scale=0.1, fill="black"),
     optimizer=Optimizer(learning_rate=2e-3, weight_decay=0.05),
-    schedule=Schedule(warmup=0.05),
+    schedule=Schedule(warmup="5%"),
     fit=Fit(epochs=50, batch_size=64),
 )

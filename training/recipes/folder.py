@@ -17,6 +17,6 @@ RECIPE = Recipe(
     data=Data(dataset="folder", validation_fraction=0.1, test_fraction=0.2),
     augment=Augment(flip=True, translation=0.1, rotation=10, scale=0.2),
     optimizer=Optimizer(learning_rate=5e-4, weight_decay=0.1),
-    schedule=Schedule(warmup=0.05),
+    schedule=Schedule(warmup="5%"),
     fit=Fit(epochs=60, batch_size=32, label_smoothing=0.1),
 )

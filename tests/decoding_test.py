@@ -10,7 +10,7 @@ import PIL.ImageOps
 import pytest
 
 import keras_vit
-from keras_vit.export import image_decoder
+from keras_vit.decoding import image_decoder
 from tests.pictures import encoded, exif_segment, noise, picture
 from tests.test_case import TENSORFLOW
 

@@ -1,25 +1,35 @@
-"""Random changes of one image. H W C image."""
+"""Mirror, shift, turn and scale. H W C image."""
 
 import math
 
 import tensorflow as tf
 
 
-def augment(image, seed, config):
-    """Moves, turns, scales and mirrors an image at random, all in one interpolation.
+def flip(image, seed):
+    """Mirrors every other image left to right.
 
     Args:
-        image: (H, W, C), pixels from 0 to 255.
-        seed: (2,) integers from which the change follows.
-        config: `training.config.Augment`
+        image: (H, W, C)
+        seed: (2,) integers.
 
     Returns:
-        float32 (H, W, C), pixels from 0 to 255.
+        (H, W, C), of the same type.
+    """
+    return tf.cond(tf.random.stateless_uniform([], seed) < 0.5, lambda: tf.reverse(image, [1]), lambda: image)
+
+
+def move(image, seed, config):
+    """Moves, turns, scales and, if asked for, mirrors an image at random, all in one interpolation.
+
+    Args:
+        image: uint8 (H, W, C)
+        seed: (2,) integers.
+        config: `training.config.Augment`: its flip, translation, rotation, scale and fill.
+
+    Returns:
+        uint8 (H, W, C)
     """
     height, width, _ = image.shape
-    image = tf.cast(image, tf.float32)
-    if not (config.flip or config.translation or config.rotation or config.scale):
-        return image
     draws = tf.random.stateless_uniform([5], seed, -1.0, 1.0)
     angle = draws[0] * math.radians(config.rotation)
     zoom = 1.0 + draws[1] * config.scale
@@ -31,11 +41,12 @@ def augment(image, seed, config):
     centre_x, centre_y = (width - 1) / 2, (height - 1) / 2
     x = centre_x + shift_x - a * centre_x - b * centre_y
     y = centre_y + shift_y - c * centre_x - d * centre_y
-    return tf.raw_ops.ImageProjectiveTransformV3(
-        images=image[None],
+    moved = tf.raw_ops.ImageProjectiveTransformV3(
+        images=tf.cast(image, tf.float32)[None],
         transforms=tf.stack([a, b, x, c, d, y, 0.0, 0.0])[None],
         output_shape=[height, width],
         fill_value=0.0,
         interpolation="BILINEAR",
         fill_mode="CONSTANT" if config.fill == "black" else "REFLECT",
     )[0]
+    return tf.saturate_cast(tf.round(moved), tf.uint8)

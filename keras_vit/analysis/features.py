@@ -1,0 +1,106 @@
+"""`features`: what the layers of a model put out. B batch, T tokens, N = h w patches, R registers, D hidden."""
+
+import itertools
+
+import numpy as np
+from keras import ops
+
+from keras_vit.analysis import graph
+from keras_vit.config import ViTConfig, did_you_mean
+from keras_vit.preprocessing import preprocessing_layer
+
+
+def features(model, images, layers):
+    """The outputs of named layers, as feature maps wherever they are tokens.
+
+    Tokens (B, T, D) are given as the map of the patches, (B, h, w, D), without the tokens before it. Those have names
+    of their own, the layer's followed by that of the layer which puts them there: `"encoder_block_5/class_token"` and
+    `"encoder_block_5/distillation_token"` are (B, D), `"encoder_block_5/register_tokens"` is (B, R, D).
+
+    All is computed at inference, in one pass over all the images; for many, call it batch by batch.
+
+    Args:
+        model: A functional model of this package, or one in which such a model is nested.
+        images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`.
+        layers: Names of layers, also of those around a nested model; `[layer.name for layer in model.layers]` lists
+            them.
+
+    Returns:
+        {name: float32 NumPy array}. What is no tokens, such as the maps of a stem or the pooled vector, has the shape
+        that the layer gives it.
+
+    Raises:
+        TypeError: If `model` is not functional, or `layers` is one string.
+        ValueError: If `model` is not of this package, a name is unknown or belongs to several layers or to one that
+            runs more than once, or the images do not fit.
+
+    Example:
+
+    >>> import numpy as np, keras_vit
+    >>> model = keras_vit.ViT("Ti/16", input_shape=(64, 96, 3), num_layers=2)
+    >>> found = keras_vit.features(model, np.zeros((1, 64, 96, 3)), ["encoder_block_0", "encoder_norm/class_token"])
+    >>> {name: array.shape for name, array in found.items()}
+    {'encoder_block_0': (1, 4, 6, 192), 'encoder_norm/class_token': (1, 192)}
+    """
+    config = ViTConfig.from_dict(preprocessing_layer(model).architecture)
+    prefix = _prefix_tokens(config)
+    _check_names(layers, graph.layer_names(model), prefix)
+    outputs = _outputs(model, images, {name.split("/")[0] for name in layers} | {"patch_embedding"})
+    grid = outputs["patch_embedding"].shape[1:3]
+    return {name: _feature(name, outputs, grid, prefix) for name in layers}
+
+
+def _prefix_tokens(config):
+    """{name of the layer: how many tokens it puts before the patches}, in the order in which the tokens stand."""
+    counts = {
+        "class_token": int(config.has_class_token),
+        "distillation_token": int(config.distillation_token),
+        "register_tokens": config.num_register_tokens,
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def _check_names(layers, known, prefix):
+    if isinstance(layers, str):
+        raise TypeError(f"layers must be a list of names. Received: {layers!r}")
+    for name in layers:
+        layer, _, token = name.partition("/")
+        if layer not in known:
+            raise ValueError(f"There is no layer {layer!r}.{did_you_mean(layer, known)} Layers: {', '.join(known)}")
+        if known.count(layer) > 1:
+            raise ValueError(f"{known.count(layer)} layers have the name {layer!r}. Pass the model inside, or rename.")
+        if token and token not in prefix:
+            raise ValueError(
+                f"{name!r}: this model has no {token!r}. Tokens before those of the patches: "
+                f"{', '.join(prefix) or 'none'}"
+            )
+
+
+def _outputs(model, images, names):
+    """{name: output, float32} of the layers with these names."""
+    outputs = {}
+
+    def note(layer, _, output):
+        if layer.name in names:
+            if layer.name in outputs:
+                raise ValueError(f"{layer.name!r} runs more than once in {model.name!r}. Pass the model inside it.")
+            outputs[layer.name] = ops.convert_to_numpy(ops.cast(output, "float32"))
+
+    graph.run(model, images, note)
+    return outputs
+
+
+def _feature(name, outputs, grid, prefix):
+    layer, _, token = name.partition("/")
+    output = outputs[layer]
+    present = _tokens_in(output, np.prod(grid), prefix)
+    if present is None:
+        if token:
+            raise ValueError(f"{name!r}: {layer!r} puts out no tokens but an array of shape {output.shape}.")
+        return output
+    if not token:
+        return output[:, sum(present.values()) :].reshape(len(output), *grid, output.shape[-1])
+    if token not in present:
+        raise ValueError(f"{name!r}: {layer!r} runs before {token!r}, and puts out none.")
+    start = sum(itertools.takewhile(lambda count: count, (0,)), 0)
+    return output[:, start]

@@ -1,0 +1,79 @@
+"""A look at every layer while a model runs. B batch, H W C image."""
+
+import keras
+from keras import ops
+
+
+def layer_names(model):
+    """Names of the layers that `run` visits, in no particular order; a name that two layers share stands twice."""
+    names = []
+    for layer in _functional(model).layers:
+        names.append(layer.name)
+        if _is_functional(layer):
+            names.extend(layer_names(layer))
+    return names
+
+
+def run(model, images, visit):
+    """Passes images through a model, at inference, layer by layer; nothing is kept but what `visit` keeps.
+
+    Args:
+        model: A functional `keras.Model`, also with others nested in it.
+        images: (B, H, W, C), as the model takes them.
+        visit: Called with each layer, its first input and its output, in the order in which they run.
+    """
+    function = _functional(model)
+    _run(function, _check_images(function, images), visit)
+
+
+def _run(function, inputs, visit):
+    def visited(operation):
+        def call(*arguments, **options):
+            if _is_functional(operation):
+                # Its own options, such as training=False, say nothing here.
+                output = _run(_functional(operation), arguments[0], visit)
+            else:
+                output = operation(*arguments, **options)
+            # Else PyTorch would keep every activation, for gradients that nobody asks for.
+            output = keras.tree.map_structure(ops.stop_gradient, output)
+            visit(operation, arguments[0], output)
+            return output
+
+        return call
+
+    # What Keras's own `Functional.call` does, with an eye on every call. Models made of `layer.output` would not do:
+    # a nested model's layers belong to another graph, and so do those that are called more than once.
+    outputs = function._run_through_graph(inputs, operation_fn=visited)
+    return outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
+
+
+def _is_functional(layer):
+    return isinstance(layer, keras.Model) and (hasattr(layer, "operations") or isinstance(layer, keras.Sequential))
+
+
+def _functional(model):
+    if isinstance(model, keras.Sequential) and model.built:
+        return keras.Model(model.inputs[0], model.outputs[0])
+    if not _is_functional(model):
+        raise TypeError(
+            f"A model is looked into layer by layer if it is a functional keras.Model. Received: {model!r}. Pass the "
+            f"model of keras_vit that is inside it."
+        )
+    return model
+
+
+def _check_images(function, images):
+    if len(function.inputs) != 1:
+        raise ValueError(
+            f"A model of one input is needed, its images; {function.name!r} has {len(function.inputs)}. Pass the model "
+            f"of keras_vit that is inside it."
+        )
+    [expected] = function.inputs
+    images = ops.convert_to_tensor(images, expected.dtype)
+    sizes = zip(images.shape, expected.shape, strict=False)
+    if len(images.shape) != len(expected.shape) or any(size not in (None, actual) for actual, size in sizes):
+        raise ValueError(
+            f"The model takes images of shape {tuple(expected.shape)}, where None is any size. Received: images of "
+            f"shape {tuple(images.shape)}"
+        )
+    return images

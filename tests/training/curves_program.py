@@ -1,0 +1,158 @@
+"""Trains a tiny model on the devices that it is told, and writes what became of it. Run by `distribution_test.py`.
+
+    python -m tests.training.curves_program OUTPUT_FOLDER CASES
+
+CASES is a JSON object: of each name, fields of `training.config.Distribution`, and of `Case` below. Of each, the first
+process writes `<name>.npz`: running loss and accuracy after each step, those of the validation after each epoch, and the
+values of all variables at the end.
+"""
+
+import dataclasses
+import json
+import pathlib
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_vit
+from training import distribution
+from training.config import validate
+from training.step import TrainedModel
+
+BATCH_SIZE, CLASSES, IMAGE_SHAPE, EPOCHS = 8, 7, (8, 12, 3), 4
+TRAINING_IMAGES, FULL_BATCHES, VALIDATION_IMAGES = 37, 40, 11
+
+
+@dataclasses.dataclass
+class Case:
+    """What is trained, and how."""
+
+    distribution: dict
+    model: str = "vit"
+    optimizer: str = "sgd"
+    accumulation_steps: int = 1
+
+
+def main(folder, cases):
+    for name, fields in json.loads(cases).items():
+        case = Case(**fields)
+        keras.utils.set_random_seed(3)
+        engine = distribution.start(_recipe(case))
+        results = _train(case, engine)
+        if engine.is_chief:
+            np.savez(pathlib.Path(folder) / f"{name}.npz", **results)
+        if keras.backend.backend() == "jax":
+            keras.distribution.set_distribution(None)
+        keras.utils.clear_session()
+
+
+def _recipe(case):
+    return validate(
+        {
+            "name": "curves",
+            "model": {"config": _CONFIG, "input_shape": IMAGE_SHAPE},
+            "data": {"dataset": "digits"},
+            "fit": {"batch_size": BATCH_SIZE, "epochs": EPOCHS, "accumulation_steps": case.accumulation_steps},
+            "distribution": case.distribution,
+        }
+    )
+
+
+_CONFIG = {"patch_size": 4, "hidden_dim": 24, "num_layers": 2, "num_heads": 4, "mlp_dim": 20}
+
+
+def _train(case, engine):
+    with engine.scope():
+        model = _vit() if case.model == "vit" else _convolutional()
+        trained = TrainedModel(model.inputs, model.outputs[0], _cross_entropy, case.accumulation_steps)
+        trained.compile(optimizer=_optimizer(case.optimizer))
+    recorder = _Recorder()
+    history = trained.fit(
+        _dataset(engine, TRAINING_IMAGES if case.model == "vit" else FULL_BATCHES, seed=5),
+        epochs=EPOCHS,
+        validation_data=_dataset(engine, VALIDATION_IMAGES, seed=6),
+        callbacks=[recorder],
+        verbose=0,
+    )
+    variables = [*model.variables, *trained.optimizer.variables]
+    before = engine.to_host(variables)
+    engine.assign(variables, [np.zeros_like(value) for value in before])
+    assert not any(np.any(value) for value in engine.to_host(variables))
+    engine.assign(variables, before)
+    after = engine.to_host(variables)
+    engine.barrier()
+    return {
+        "steps": recorder.steps,
+        "epochs": [history.history[name] for name in ("loss", "accuracy", "val_loss", "val_accuracy")],
+        "restored": all(np.array_equal(*pair) for pair in zip(before, after, strict=True)),
+        "alarms": [engine.any_process(flag) for flag in (False, engine.process_index == engine.num_processes - 1)],
+        "metrics": engine.to_host(trained.metrics_variables),
+        **{f"variable {i}": value for i, value in enumerate(after)},
+        **_shardings(variables),
+    }
+
+
+def _shardings(variables):
+    """How JAX cut the variables, by their paths."""
+    if keras.backend.backend() != "jax" or keras.distribution.distribution() is None:
+        return {}
+    return {f"sharding {v.path}": np.array(repr(tuple(v.value.sharding.spec))) for v in variables}
+
+
+def _vit():
+    return keras_vit.ViT(
+        keras_vit.ViTConfig(**_CONFIG), input_shape=IMAGE_SHAPE, classes=CLASSES, classifier_activation=None
+    )
+
+
+def _convolutional():
+    images = keras.Input(IMAGE_SHAPE)
+    maps = keras.layers.Conv2D(6, 3)(images)
+    # On JAX a batch is one array, whatever devices it lies on, and there is nothing to synchronise.
+    is_tensorflow = keras.backend.backend() == "tensorflow"
+    maps = keras.layers.BatchNormalization(momentum=0.7, synchronized=is_tensorflow)(maps)
+    features = keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(maps))
+    return keras.Model(images, keras.layers.Dense(CLASSES)(features))
+
+
+def _cross_entropy(labels, logits):
+    return keras.losses.categorical_crossentropy(labels, logits, from_logits=True)
+
+
+def _optimizer(name):
+    if name == "sgd":
+        return keras.optimizers.SGD(0.05, momentum=0.9)
+    return keras.optimizers.AdamW(0.01, weight_decay=0.1, epsilon=1e-3)
+
+
+def _dataset(engine, count, seed):
+    """Random images; those that pad the last batch have no weight, and would be noticed if they had."""
+    random = np.random.default_rng(seed)
+    steps = -(-count // BATCH_SIZE)
+    images = random.normal(size=(steps * BATCH_SIZE, *IMAGE_SHAPE)).astype("float32")
+    labels = np.eye(CLASSES, dtype="float32")[random.integers(0, CLASSES, len(images))]
+    weights = (np.arange(len(images)) < count) * random.uniform(0.5, 2, len(images))
+
+    def make_dataset(index, shares, size):
+        def share(array):
+            return array.reshape(steps, shares, -1, *array.shape[1:])[:, index].reshape(-1, *array.shape[1:])
+
+        arrays = tuple(map(share, (images, labels, weights.astype("float32"))))
+        return tf.data.Dataset.from_tensor_slices(arrays).batch(size, drop_remainder=True)
+
+    return engine.distribute(make_dataset, BATCH_SIZE)
+
+
+class _Recorder(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.steps = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps.append([float(logs["loss"]), float(logs["accuracy"])])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

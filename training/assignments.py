@@ -1,0 +1,159 @@
+"""Recipes as text: `section.field=value`, and the dictionaries that a run leaves as JSON."""
+
+import dataclasses
+import difflib
+import inspect
+import json
+import re
+import types
+import typing
+from typing import Annotated
+
+import pydantic
+
+from keras_vit.config import ViTConfig, get_variant
+from training.config import Recipe, to_dict, validate
+from training.errors import InputError
+
+_VIT_CONFIG_ARGUMENTS = inspect.getdoc(ViTConfig)
+_VIT_CONFIG_FIELDS = {field.name for field in dataclasses.fields(ViTConfig)}
+_VIT_CONFIG_SECTIONS = ("config", "changes")
+
+
+def from_dict(fields):
+    """The recipe that `to_dict` wrote. Raises an InputError that names each field that does not fit."""
+    _check_names(fields)
+    try:
+        return validate(fields)
+    except pydantic.ValidationError as error:
+        raise InputError("\n".join(map(_explain, error.errors()))) from None
+
+
+def override(recipe, assignments):
+    """A recipe with some fields changed.
+
+    Args:
+        recipe: `Recipe`
+        assignments: Strings `section.field=value`, applied in their order. Several values are separated by commas;
+            `none` stands for no value.
+
+    Returns:
+        The new `Recipe`.
+
+    Raises:
+        InputError: If a field does not exist (with the nearest that do), or a value is of the wrong type or impossible.
+    """
+    fields = to_dict(recipe)
+    for assignment in assignments:
+        path, separator, text = assignment.partition("=")
+        if not separator:
+            raise InputError(f"{assignment!r} does not say what to change. Write section.field=value.")
+        *sections, name = path.split(".")
+        section = fields
+        for key in sections:
+            section = section.get(key) if isinstance(section, dict) else None
+        is_change = sections == ["model", "changes"] and name in _VIT_CONFIG_FIELDS
+        if not isinstance(section, dict) or not (name in section or is_change):
+            raise _unknown(path, fields)
+        section[name] = _parse(path, text, is_section=isinstance(section[name], dict) if name in section else False)
+    return from_dict(fields)
+
+
+def leaves(fields, prefix=""):
+    """The (dotted name, value) of every field, section by section."""
+    for name, value in fields.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def describe(recipe):
+    """The recipe as lines `section.field=value`, each with what it means."""
+    rows = [(f"{name}={as_text(value)}", _description(name)) for name, value in leaves(to_dict(recipe))]
+    width = max(len(assignment) for assignment, _ in rows)
+    return "\n".join(f"{assignment:<{width}}  {description}".rstrip() for assignment, description in rows)
+
+
+def _parse(path, text, is_section):
+    if path == "model.config" and text.lower() != "none":
+        try:
+            return dataclasses.asdict(get_variant(text))
+        except ValueError as error:
+            raise InputError(f"{path}: {error}") from None
+    if is_section and path != "model.config":
+        raise InputError(f"{path} is a section. Set one of its fields: {path}.<field>=value.")
+    return _value(text, _accepted(_field(path).type))
+
+
+def _accepted(field_type):
+    """The types and literal values that a field may have."""
+    if typing.get_origin(field_type) is Annotated:
+        return _accepted(typing.get_args(field_type)[0])
+    if isinstance(field_type, types.UnionType):
+        return tuple(accepted for part in typing.get_args(field_type) for accepted in _accepted(part))
+    return typing.get_args(field_type) or (field_type,)
+
+
+def _value(text, accepted):
+    """What a text means for a field; where it means nothing, the text itself, which pydantic then refuses."""
+    if text in accepted:
+        return text
+    if text.lower() == "none" and (str not in accepted or type(None) in accepted):
+        return None
+    if str in accepted:
+        return text
+    if bool in accepted:
+        return {"true": True, "false": False}.get(text.lower(), text)
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        return [_value(part, ()) for part in text.split(",")] if "," in text else text
+    return text if isinstance(value, bool) else value
+
+
+def as_text(value):
+    """A value as it is written in an assignment."""
+    return ",".join(map(as_text, value)) if isinstance(value, list) else "none" if value in (None, {}) else str(value)
+
+
+def _check_names(fields, section=Recipe, prefix=""):
+    """Refuses names that no section has. (pydantic does so too, but without the nearest ones, and not in ViTConfig.)"""
+    known = {field.name: field.type for field in dataclasses.fields(section)}
+    for name, value in fields.items():
+        if name not in known:
+            raise _unknown(f"{prefix}{name}", dict.fromkeys(f"{prefix}{known_name}" for known_name in known))
+        inner = ViTConfig if name in _VIT_CONFIG_SECTIONS else known[name]
+        if isinstance(value, dict) and dataclasses.is_dataclass(inner):
+            _check_names(value, inner, f"{prefix}{name}.")
+
+
+def _unknown(path, fields):
+    names = [name for name, _ in leaves(fields)]
+    near = difflib.get_close_matches(path, names, n=3, cutoff=0.5)
+    by_last = {name.rpartition(".")[2]: name for name in names}
+    near += [by_last[last] for last in difflib.get_close_matches(path.rpartition(".")[2], by_last, n=2)]
+    hint = f" Did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
+    return InputError(f"{path} is not a field of a recipe.{hint} All fields: python -m training train RECIPE --show")
+
+
+def _explain(error):
+    path = ".".join(map(str, error["loc"]))
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{path}: {message}" + ("" if isinstance(error["input"], dict) else f". Received: {error['input']!r}")
+
+
+def _description(path):
+    field = _field(path)
+    if path.startswith(tuple(f"model.{section}." for section in _VIT_CONFIG_SECTIONS)):
+        [text] = re.findall(rf"^    {field.name}: (.*?)^(?:    )?\S", _VIT_CONFIG_ARGUMENTS, re.DOTALL | re.MULTILINE)
+        return " ".join(text.split())
+    return field.default.description
+
+
+def _field(path):
+    section = Recipe
+    for name in path.split("."):
+        field = {field.name: field for field in dataclasses.fields(section)}[name]
+        section = ViTConfig if name in _VIT_CONFIG_SECTIONS else field.type
+    return field

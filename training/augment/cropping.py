@@ -1,0 +1,122 @@
+"""Windows of the images, cut at random. H W C image."""
+
+import tensorflow as tf
+
+from keras_vit.decoding import decode_upright, exif_orientation, luma, resize, upright
+
+ASPECT_RATIOS = (3 / 4, 4 / 3)
+# Of the sizes that a JPEG file can be decoded to, the divisors of its own.
+_DIVISORS = (1, 2, 4, 8)
+
+
+def random_window(image, seed, size):
+    """Cuts a window out of an image, anywhere in it with equal probability.
+
+    Args:
+        image: (height, width, C)
+        seed: (2,) integers.
+        size: (H, W) of the window.
+
+    Returns:
+        (H, W, C)
+    """
+    places = tf.cast(tf.shape(image)[:2] - size + 1, tf.float32)
+    top_left = tf.cast(tf.random.stateless_uniform([2], seed) * places, tf.int32)
+    return tf.slice(image, [*tf.unstack(top_left), 0], [*size, image.shape[-1]])
+
+
+def inception_crop(image_bytes, seed, size, channels, area, interpolation):
+    """Decodes a random part of an encoded image, and resizes it: the crop of Inception (arXiv 1409.4842, section 6).
+
+    Its area is a uniformly drawn part of the image's, its aspect ratio uniform from 3/4 to 4/3; after a hundred draws
+    that do not fit it is the whole image. Of a JPEG file no more is decoded than needed: neither rows and columns
+    beyond the window nor, where it has twice the resolution or more, all of the pixels. The window is that of the
+    upright image, as the EXIF orientation says.
+
+    Args:
+        image_bytes: Scalar string, the contents of a JPEG, PNG, GIF, BMP or WebP file.
+        seed: (2,) integers.
+        size: (H, W) of the result.
+        channels: C of the result, 1 or 3.
+        area: Smallest and largest part of the image's area.
+        interpolation: Of the resizing.
+
+    Returns:
+        uint8 (H, W, C)
+    """
+
+    def from_jpeg():
+        return _jpeg_part(image_bytes, lambda sides: _draw_window(sides, seed, area), size)
+
+    def from_other():
+        image = decode_upright(image_bytes, 3)
+        top, left, height, width = tf.unstack(_draw_window(tf.shape(image)[:2], seed, area))
+        return image[top : top + height, left : left + width]
+
+    part = tf.cond(tf.io.is_jpeg(image_bytes), from_jpeg, from_other)
+    part.set_shape([None, None, 3])
+    return resize(luma(part) if channels == 1 else part, size, interpolation)
+
+
+def _draw_window(sides, seed, area):
+    """(top, left, height, width) of a part of an image of these sides."""
+    begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.concat([sides, [3]], axis=0),
+        tf.zeros([1, 0, 4]),
+        seed,
+        min_object_covered=0.0,
+        aspect_ratio_range=ASPECT_RATIOS,
+        area_range=area,
+        use_image_if_no_bounding_boxes=True,
+    )
+    return tf.concat([begin[:2], extent[:2]], axis=0)
+
+
+def _jpeg_part(image_bytes, draw_window, size):
+    """A window of a JPEG file's upright image, with at least the resolution of `size` if the file has it."""
+    orientation = exif_orientation(image_bytes)
+    sides = tf.image.extract_jpeg_shape(image_bytes)[:2]
+    window = draw_window(tf.where(orientation > 4, sides[::-1], sides))
+    wanted = tf.where(orientation > 4, size[::-1], size)
+    window = stored_window(window, sides, orientation)
+    # The largest divisor that leaves enough.
+    divisors = tf.reduce_min(window[2:] // wanted)
+    index = tf.searchsorted(_DIVISORS, [divisors], side="right")[0] - 1
+    branches = [_part_decoder(image_bytes, window, sides, divisor) for divisor in _DIVISORS]
+    return upright(tf.switch_case(tf.maximum(index, 0), branches), orientation)
+
+
+def stored_window(window, sides, orientation):
+    """Where a window of the upright image lies in the image as stored.
+
+    Args:
+        window: (top, left, height, width) in the upright image.
+        sides: (height, width) of the image as stored.
+        orientation: The EXIF orientation, from 1 to 8.
+
+    Returns:
+        (top, left, height, width)
+    """
+    top, left, height, width = tf.unstack(window)
+    upright_height, upright_width = tf.unstack(tf.where(orientation > 4, sides[::-1], sides))
+    # The steps of `upright`, from the last to the first.
+    top = tf.where(_is_one_of(orientation, (3, 4, 7, 8)), upright_height - top - height, top)
+    left = tf.where(_is_one_of(orientation, (2, 3, 6, 7)), upright_width - left - width, left)
+    return tf.where(orientation > 4, [left, top, width, height], [top, left, height, width])
+
+
+def _is_one_of(orientation, orientations):
+    return tf.reduce_any(orientation == orientations)
+
+
+def _part_decoder(image_bytes, window, sides, divisor):
+    def decode():
+        # libjpeg rounds the sides of the smaller image up.
+        smaller_sides = (sides + divisor - 1) // divisor
+        begin = tf.minimum(window[:2] // divisor, smaller_sides - 1)
+        extent = tf.clip_by_value(window[2:] // divisor, 1, smaller_sides - begin)
+        return tf.image.decode_and_crop_jpeg(
+            image_bytes, tf.concat([begin, extent], axis=0), 3, ratio=divisor, dct_method="INTEGER_ACCURATE"
+        )
+
+    return decode

@@ -1,0 +1,145 @@
+"""Checkpoints: all that decides how a run goes on, in files that are complete or not there.
+
+A checkpoint is one uncompressed `.npz`, which keeps a checksum of every array: the weights with the states of all random
+generators, the optimizer with its step and its moving averages, the metrics of the epoch so far, and `facts`: the
+history, and which checkpoint is the best. The place in the data follows from the step.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import zipfile
+
+import numpy as np
+
+from training.errors import InputError
+
+NUM_KEPT = 2
+_DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+_PREFIX, _UNFINISHED = "step-", "unfinished-"
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """`step` changes of the weights were made; `state` {group: arrays}; `facts` of JSON's types."""
+
+    step: int
+    state: dict[str, list[np.ndarray]]
+    facts: dict
+
+
+class Checkpoints:
+    """The checkpoints of a run: the newest two, and the best.
+
+    Args:
+        folder: `pathlib.Path` of an existing folder, that only one process writes to.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def write(self, checkpoint):
+        """Writes a checkpoint and removes those that are not needed any more.
+
+        A checkpoint's `facts["best_step"]`, if any, names one that is kept beside it.
+
+        Raises:
+            InputError: If it cannot be written; those before stay.
+        """
+        arrays = {f"{group}/{i}": array for group, part in checkpoint.state.items() for i, array in enumerate(part)}
+        facts = np.frombuffer(json.dumps(checkpoint.facts).encode(), np.uint8)
+        try:
+            with _appears_complete(self._path(checkpoint.step)) as file:
+                np.savez(file, facts=facts, **arrays)
+        except OSError as error:
+            last = max(self.steps(), default=None)
+            kept = "There is none yet." if last is None else f"The last good one is that of step {last}."
+            raise InputError(
+                f"The checkpoint of step {checkpoint.step} cannot be written to {self.folder}: {error.strerror}. {kept}"
+            ) from None
+        self._remove_others(checkpoint)
+
+    def read(self, step):
+        """The checkpoint of a step.
+
+        Raises:
+            One of `_DAMAGE`: If it is damaged or not there.
+        """
+        state = {}
+        with np.load(self._path(step), allow_pickle=False) as arrays:
+            facts = json.loads(arrays["facts"].tobytes())
+            for name in arrays.files:
+                group, _, index = name.partition("/")
+                if index:
+                    state.setdefault(group, {})[int(index)] = arrays[name]
+        return Checkpoint(step, {group: [part[i] for i in range(len(part))] for group, part in state.items()}, facts)
+
+    def newest(self):
+        """The newest checkpoint, or `None`."""
+        step = max(self.steps(), default=None)
+        return None if step is None else self.read(step)
+
+    def clean(self):
+        """Removes what cannot be gone back to: files that were not finished, and the newest ones if damaged."""
+        for path in self.folder.glob(f"{_UNFINISHED}*"):
+            path.unlink()
+        for step in sorted(self.steps(), reverse=True):
+            try:
+                self.read(step)
+                return
+            except _DAMAGE as error:
+                print(f"{self._path(step)} is damaged and removed: {error}")
+                self._path(step).unlink()
+
+    def _remove_others(self, newest):
+        steps = sorted(self.steps())
+        kept = set(steps[-NUM_KEPT:]) | {newest.facts.get("best_step")}
+        # The second newest may have to be gone back to: its best one stays as well.
+        kept |= {self._best_step(step) for step in steps[-NUM_KEPT:-1]}
+        for step in set(steps) - kept:
+            self._path(step).unlink(missing_ok=True)
+
+    def _best_step(self, step):
+        with contextlib.suppress(*_DAMAGE), np.load(self._path(step)) as file:
+            return json.loads(file["facts"].tobytes()).get("best_step")
+
+    def steps(self):
+        """Steps of the checkpoints there are, in no order."""
+        return [int(path.stem.removeprefix(_PREFIX)) for path in self.folder.glob(f"{_PREFIX}*.npz")]
+
+    def _path(self, step):
+        return self.folder / f"{_PREFIX}{step:09d}.npz"
+
+
+@contextlib.contextmanager
+def _appears_complete(path):
+    """A file to write to, that takes its name when all is on the disk; nothing is left behind if it fails."""
+    unfinished = path.with_name(f"{_UNFINISHED}{path.name}")
+    try:
+        with open(unfinished, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+        _sync_folder(path.parent)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def _sync_folder(folder):
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path, text):
+    """Writes a text file that is complete or as it was. Raises an InputError if it cannot be written."""
+    try:
+        with _appears_complete(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from None

@@ -1,0 +1,114 @@
+"""A data set as TFRecord shards in one directory, on a disk or in a bucket.
+
+    records.json                    class names, and how many images each shard holds
+    train-00000-of-00016.tfrecord   tf.train.Example with image (encoded bytes) and label (int64)
+    test-00000-of-00001.tfrecord
+"""
+
+import itertools
+import json
+import posixpath
+
+import tensorflow as tf
+
+from training.errors import InputError
+from training.sources import StreamedSource
+
+_INDEX = "records.json"
+_FEATURES = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+
+
+def write_records(dataset, directory, images_per_shard=1000):
+    """Writes a data set as shards.
+
+    Args:
+        dataset: `training.data.Dataset`
+        directory: Where to, also `gs://bucket/folder`. It must not hold shards already.
+        images_per_shard: Images in a shard; 100 to 200 MB each read well.
+
+    Returns:
+        Number of shards.
+
+    Raises:
+        InputError: If the directory cannot be written to, or holds shards.
+    """
+    index_path = posixpath.join(directory, _INDEX)
+    try:
+        if tf.io.gfile.exists(index_path):
+            raise InputError(f"{directory} holds shards already. Name another directory.")
+        tf.io.gfile.makedirs(directory)
+        splits = {
+            name: dict(_write_split(source, directory, name, images_per_shard))
+            for name, source in dataset.splits.items()
+        }
+        with tf.io.gfile.GFile(index_path, "w") as file:  # Last: a directory with it is complete.
+            file.write(json.dumps({"class_names": dataset.class_names, "splits": splits}, indent=2) + "\n")
+    except tf.errors.OpError as error:
+        raise InputError(f"Shards cannot be written to {directory}: {error.message}") from None
+    return sum(map(len, splits.values()))
+
+
+def _write_split(source, directory, name, images_per_shard):
+    """Yields (file name, number of images) of the shards it has written."""
+    count = -(-source.size // images_per_shard)
+    examples = source.in_order().as_numpy_iterator()
+    for number in range(count):
+        file_name = f"{name}-{number:05d}-of-{count:05d}.tfrecord"
+        images = 0
+        with tf.io.TFRecordWriter(posixpath.join(directory, file_name)) as writer:
+            for images, example in enumerate(itertools.islice(examples, images_per_shard), start=1):
+                writer.write(_serialize(**example))
+        yield file_name, images
+
+
+def _serialize(image, label):
+    features = {
+        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def read_records(directory, shuffle_buffer):
+    """The class names and {split: source} of a directory of shards.
+
+    Raises:
+        InputError: If it is none; the message says how to make one.
+    """
+    if directory is None:
+        raise InputError("The records data set needs data.directory=<folder or bucket of the shards>.")
+    try:
+        with tf.io.gfile.GFile(posixpath.join(directory, _INDEX)) as file:
+            index = json.load(file)
+        splits = {name: _source(directory, files, shuffle_buffer) for name, files in index["splits"].items()}
+        return tuple(index["class_names"]), splits
+    except (tf.errors.OpError, json.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{directory} is not a directory of shards, its {_INDEX} cannot be read: {error}. They are written by: "
+            f"python -m training records RECIPE --to {directory}"
+        ) from None
+
+
+def _source(directory, files, shuffle_buffer):
+    paths = [posixpath.join(directory, name) for name in files]
+    ends = list(itertools.accumulate(files.values()))
+    size = ends[-1]
+
+    def stream(part, seed):
+        first, last = part.range(size)
+        pieces = [
+            (path, max(first - end + count, 0), min(last, end) - max(first, end - count))
+            for path, end, count in zip(paths, ends, files.values(), strict=True)
+            if end - count < last and end > first
+        ]
+        pieces = tf.data.Dataset.from_tensor_slices(tuple(map(list, zip(*pieces, strict=True))))
+        if seed is not None:
+            pieces = pieces.shuffle(len(paths), seed, reshuffle_each_iteration=False)
+        records = pieces.interleave(
+            lambda path, skip, take: tf.data.TFRecordDataset(path).skip(skip).take(take),
+            cycle_length=16 if seed is not None else 1,
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+        return records.map(lambda record: tf.io.parse_single_example(record, _FEATURES))
+
+    return StreamedSource(size, stream, shuffle_buffer)

@@ -1,0 +1,95 @@
+"""The model that a recipe describes, and its teacher."""
+
+import pathlib
+
+import keras
+
+import keras_vit
+from training.errors import InputError
+from training.runs import Run, load_model, read_class_names
+
+
+def build_model(recipe, classes, classifier_activation="softmax"):
+    """The model of a recipe: pixels from 0 to 255 in, probabilities out, or logits if the activation is `None`.
+
+    Raises:
+        InputError: If the weights that it starts from cannot be had or do not fit; the message says why.
+    """
+    options = recipe.model
+    arguments = {
+        "input_shape": options.input_shape,
+        "classes": classes,
+        "classifier_activation": classifier_activation,
+        "include_preprocessing": True,
+        "name": recipe.name,
+    }
+    try:
+        if options.weights is None:
+            model = keras_vit.ViT(options.config, **arguments)
+        else:
+            # Whatever the weights' own classes are: a new task takes the place of the whole head.
+            model = keras_vit.from_pretrained(options.weights, head="reset", **options.changes, **arguments)
+        if options.freeze_up_to is not None:
+            keras_vit.freeze(model, options.freeze_up_to)
+    except (ValueError, TypeError, OSError) as error:
+        raise InputError(str(error)) from error
+    if recipe.fit.rematerialize:
+        keras_vit.rematerialize(model)
+    return model
+
+
+def load_teacher(recipe, student, class_names):
+    """The teacher of a recipe, a model from the student's images to logits, or `None`.
+
+    Raises:
+        InputError: If it cannot be had, or knows other classes or images.
+    """
+    source = recipe.distillation.teacher
+    if source is None:
+        return None
+    model, names = _saved(source) if pathlib.Path(source).exists() else _published(source, student)
+    if (names is not None and list(names) != list(class_names)) or model.output_shape != student.output_shape:
+        raise InputError(
+            f"distillation.teacher={source} knows {model.output_shape[-1]} classes that are not those of the data set. "
+            f"Give a model that was trained on the same classes."
+        )
+    if model.input_shape != student.input_shape:
+        raise InputError(
+            f"distillation.teacher={source} takes images of shape {model.input_shape[1:]}, the student of shape "
+            f"{student.input_shape[1:]}. Choose model.input_shape={','.join(map(str, model.input_shape[1:]))}."
+        )
+    try:
+        is_normalizing = keras_vit.describe(model).pixels["normalize"]
+    except ValueError as error:
+        raise InputError(f"distillation.teacher={source}: {error}") from error
+    if not is_normalizing:
+        raise InputError(
+            f"distillation.teacher={source} expects normalised pixels, the student those from 0 to 255. Build it with "
+            f"include_preprocessing=True."
+        )
+    return _with_logits(model)
+
+
+def _saved(source):
+    path = pathlib.Path(source)
+    if path.is_dir() and Run(path).recipe.is_file():
+        return load_model(Run(path).model), read_class_names(Run(path))
+    if path.suffix == ".keras":
+        return load_model(path), None
+    return _published(source, None)
+
+
+def _published(source, student):
+    shape = student.input_shape[1:] if student is not None else None
+    try:
+        return keras_vit.from_pretrained(source, input_shape=shape, include_preprocessing=True), None
+    except (ValueError, OSError) as error:
+        raise InputError(f"distillation.teacher={source}: {error}") from error
+
+
+def _with_logits(model):
+    """A classifier without the softmax at its end."""
+    last = model.layers[-1]
+    if getattr(last, "activation", None) is keras.activations.softmax:
+        last.activation = keras.activations.linear
+    return model

@@ -1,0 +1,190 @@
+"""One step of training: the loss, its gradients and the metrics, the same on any number of devices. B batch, k parts."""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+if keras.backend.backend() == "jax":
+    import jax
+
+
+class _Model(keras.Model):
+    """What the steps of both backends share."""
+
+    def __init__(self, inputs, outputs, objective, accumulation_steps=1, teacher=None):
+        super().__init__(inputs=inputs, outputs=outputs)
+        self.objective = objective
+        self.accumulation_steps = accumulation_steps
+        self.teacher = teacher  # A layer of this model: so JAX has its weights in the state, not in the compiled step.
+        if teacher is not None:
+            teacher.trainable = False
+        self.loss_metric = keras.metrics.Mean(name="loss")
+        self.accuracy_metric = keras.metrics.CategoricalAccuracy(name="accuracy")
+
+    @property
+    def metrics(self):
+        # Without Keras's own "loss", which counts batches and not weights.
+        return [self.loss_metric, self.accuracy_metric]
+
+    def _weighted_loss(self, images, labels, weights, training):
+        """The sum over some images of their weights times losses. The metrics count what was computed."""
+        logits = self(images, training=training)
+        if self.teacher is None:
+            losses = self.objective(labels, logits)
+        else:
+            teacher_logits = ops.stop_gradient(self.teacher(images, training=False))
+            losses = self.objective(labels, logits, teacher_logits=teacher_logits)
+        self.loss_metric.update_state(losses, sample_weight=weights)
+        self.accuracy_metric.update_state(labels, logits, sample_weight=weights)
+        return ops.sum(weights * losses)
+
+
+class _TensorFlowModel(_Model):
+    def train_step(self, data):
+        # Each replica's gradients are its share of the whole batch's: they are summed, never averaged.
+        total = _sum_over_replicas(tf.reduce_sum(data[2]))
+        gradients = self._accumulate(data, total)
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            gradients = _spread_overflow(gradients)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return self._logs()
+
+    def test_step(self, data):
+        self._weighted_loss(*data, training=False)
+        return self._logs()
+
+    def _accumulate(self, data, total):
+        """The gradients of a batch, one part after the other."""
+        k = self.accumulation_steps
+        if k == 1:
+            return self._gradients(data, total)
+        parts = [tf.reshape(values, (k, -1, *values.shape[1:])) for values in data]
+
+        def add(i, sums):
+            gradients = self._gradients([values[i] for values in parts], total)
+            return i + 1, [sum_ + gradient for sum_, gradient in zip(sums, gradients, strict=True)]
+
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in self.trainable_variables]
+        # One at a time, or nothing is saved.
+        return tf.while_loop(lambda i, _: i < k, add, (0, zeros), parallel_iterations=1)[1]
+
+    def _gradients(self, data, total):
+        with tf.GradientTape() as tape:
+            loss = self.optimizer.scale_loss(self._weighted_loss(*data, training=True) / total)
+        # In the order of the variables; those that the loss does not depend on have zeros, which can be added.
+        return tape.gradient(loss, self.trainable_variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+    def _logs(self):
+        """The metrics over all replicas; a replica by itself knows what it has counted only."""
+        sums = _sum_over_replicas([[metric.total.value, metric.count.value] for metric in self.metrics])
+        logs = {m.name: tf.math.divide_no_nan(*values) for m, values in zip(self.metrics, sums, strict=True)}
+        # Under MultiWorkerMirroredStrategy Keras takes the mean over an axis that scalars do not have: keras-team/keras,
+        # issue 20585. A test sees when that has been mended and this line can go.
+        return {name: tf.reshape(value, (1,)) for name, value in logs.items()} if self._has_workers() else logs
+
+    def _has_workers(self):
+        return isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        # Keras draws a batch here, to build what is not built yet. That fails under MultiWorkerMirroredStrategy (the
+        # same issue), and only the optimizer is left to build.
+        if self.optimizer is not None and not self.optimizer.built:
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
+
+
+def _sum_over_replicas(values):
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+
+def _spread_overflow(gradients):
+    """Gradients that are finite on every replica or on none.
+
+    `LossScaleOptimizer` asks the first replica whether float16 overflowed, and skips the step by that.
+    """
+    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
+    overflows = _sum_over_replicas(1.0 - tf.cast(finite, "float32"))
+    return [gradients[0] + tf.where(overflows > 0, float("nan"), 0.0), *gradients[1:]]
+
+
+class _JaxModel(_Model):
+    def train_step(self, state, data):
+        trainable, non_trainable, optimizer, metrics = state
+        # Arrays are those of the whole batch, over all devices and processes.
+        total = ops.sum(data[2])
+        changing = [*non_trainable, *metrics]
+        gradients, changing = self._accumulate(trainable, changing, optimizer, data, total)
+        trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
+        non_trainable, metrics = self._separate(changing)
+        return self._logs(metrics), (trainable, non_trainable, optimizer, metrics)
+
+    def test_step(self, state, data):
+        trainable, non_trainable, metrics = state
+        variables = [*self.trainable_variables, *self._changing_variables]
+        with _values(variables, [*trainable, *non_trainable, *metrics]) as scope:
+            self._weighted_loss(*data, training=False)
+        non_trainable, metrics = self._separate(map(scope.get_current_value, self._changing_variables))
+        return self._logs(metrics), (trainable, non_trainable, metrics)
+
+    def _accumulate(self, trainable, changing, optimizer, data, total):
+        """The gradients of a batch, one part after the other; and what each part changes."""
+        k = self.accumulation_steps
+        gradients_of = jax.grad(self._scaled_loss, has_aux=True)
+        if k == 1:
+            return gradients_of(trainable, changing, optimizer, data, total)
+
+        def add(carry, part):
+            sums, changing = carry
+            gradients, changing = gradients_of(trainable, changing, optimizer, part, total)
+            return (jax.tree.map(ops.add, sums, gradients), changing), None
+
+        # Every k-th image makes a part, not a run of them: so each device has an equal share of each part.
+        parts = [ops.moveaxis(ops.reshape(values, (-1, k, *values.shape[1:])), 1, 0) for values in data]
+        zeros = jax.tree.map(ops.zeros_like, trainable)
+        return jax.lax.scan(add, (zeros, changing), parts)[0]
+
+    def _scaled_loss(self, trainable, changing, optimizer, data, total):
+        variables = [*self.trainable_variables, *self._changing_variables, *self.optimizer.variables]
+        with _values(variables, [*trainable, *changing, *optimizer]) as scope:
+            loss = self.optimizer.scale_loss(self._weighted_loss(*data, training=True) / total)
+        return loss, [scope.get_current_value(variable) for variable in self._changing_variables]
+
+    @property
+    def _changing_variables(self):
+        return [*self.non_trainable_variables, *self.metrics_variables]
+
+    def _separate(self, changing):
+        changing = list(changing)
+        count = len(self.non_trainable_variables)
+        return changing[:count], changing[count:]
+
+    def _logs(self, metrics):
+        with _values(self.metrics_variables, metrics):
+            return self.get_metrics_result()
+
+
+def _values(variables, values):
+    """The scope in which Keras's variables have these values."""
+    return keras.StatelessScope(state_mapping=zip(variables, values, strict=True))
+
+
+class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlowModel):
+    """A model that ends with logits, with the step by which `fit` trains it and `evaluate` tests it.
+
+    A batch is images (B, H, W, C), labels (B, classes), one-hot or mixed, and weights (B,), 0 for images that only pad
+    it. The loss is `sum(weights * losses) / sum(weights)` over the whole batch, whatever devices, processes and parts it
+    is computed in. So are the metrics `loss` and `accuracy`, over all batches since the epoch began; their values are
+    in `metrics_variables`. On TensorFlow each replica hands the optimizer its share of the gradients, to be summed.
+
+    It shares layers and variables with the model that `inputs` and `outputs` come from, which is the one to save.
+
+    Args:
+        inputs: That model's inputs.
+        outputs: Its outputs: logits (B, classes).
+        objective: Function `(labels, logits)`, or with a teacher `(labels, logits, teacher_logits=...)`, to the loss of
+            each image, (B,).
+        accumulation_steps: Number k of parts that a batch, or a replica's share of it, is computed in, one after the
+            other. Divides it. Layers with batch statistics see a part at a time.
+        teacher: `keras.Model` from the same images to logits (B, classes). Frozen, and run as at inference. `None`: no
+            teacher.
+    """
