@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the test suite.
 
-.PHONY: train test lint test-peers test-lowest accuracy models weights clean
+.PHONY: train test lint test-peers test-lowest accuracy survival models weights bench-input clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -48,6 +48,14 @@ lint: .venv/test.installed
 # Mean test accuracy on the digits over three seeds, at least 97 %.
 accuracy: .venv/training.installed
 	.venv/bin/python -m benchmarks.accuracy
+
+# Twenty kills of a run at random moments, which must change nothing of what it leaves.
+survival: .venv/training.installed
+	.venv/bin/python -m benchmarks.survival
+
+# Images a second of the input pipeline, by stage, against layers of Keras and keras-cv.
+bench-input: .venv/training.installed
+	.venv/bin/python -m benchmarks.input_pipeline
 
 # The README's table of models.
 models: .venv/training.installed

@@ -20,7 +20,7 @@ ROOMS = (
     ("keras_vit.decoding", "keras_vit.stems", "keras_vit.weights"),
     ("keras_vit.encoder", "keras_vit.heads", "keras_vit.label_spaces"),
     ("keras_vit.models",),
-    ("keras_vit.checkpoints", "keras_vit.cost", "keras_vit.export"),
+    ("keras_vit.analysis", "keras_vit.checkpoints", "keras_vit.cost", "keras_vit.export"),
     ("keras_vit",),
     ("training",),
     ("benchmarks",),

@@ -1,4 +1,4 @@
-"""The command line: `python -m training train | evaluate | predict | export`."""
+"""The command line: `python -m training train | plan | evaluate | predict | export`."""
 
 import argparse
 import os
@@ -15,6 +15,7 @@ def main(arguments=None):
     """Runs one command; returns the process's exit status."""
     options = _parse(arguments)
     try:
+        os.environ.update(getattr(options, "environment", {}))
         _import_tensorflow()
         return options.command(options)
     except InputError as error:
@@ -55,9 +56,19 @@ def _parser():
     train.add_argument("--runs", default="runs", metavar="FOLDER", help="where runs are kept (default: runs)")
     train.set_defaults(command=_train)
 
+    _add_plan(commands)
+
+    records = commands.add_parser("records", help="write a data set as TFRecord shards, for a bucket or a shared disk")
+    records.add_argument("recipe", metavar="RECIPE", help="whose data set it is")
+    records.add_argument("assignments", nargs="*", metavar="section.field=value", help="changes of the recipe")
+    records.add_argument("--to", required=True, metavar="DIRECTORY", help="where to, also gs://bucket/folder")
+    records.set_defaults(command=_records)
+
     evaluate = commands.add_parser("evaluate", help="measure the accuracy of a run's model")
     evaluate.add_argument("run", type=pathlib.Path, metavar="RUN", help="a run's folder")
-    evaluate.add_argument("assignments", nargs="*", metavar="section.field=value", help="changes of its data")
+    evaluate.add_argument(
+        "assignments", nargs="*", metavar="section.field=value", help="changes of its data; data.dataset=NAME: another"
+    )
     evaluate.add_argument("--split", default="test", choices=("train", "validation", "test"), help="default: test")
     evaluate.set_defaults(command=_evaluate)
 
@@ -80,10 +91,29 @@ def _parser():
     return parser
 
 
+def _add_plan(commands):
+    plan = commands.add_parser(
+        "plan",
+        help="say what a run would need: memory and FLOPs of each device, hours",
+        epilog="Nothing is trained and no device is needed; docs/scaling.md explains the figures.",
+    )
+    plan.add_argument("recipe", nargs="?", metavar="RECIPE", help="as for train (default: digits)")
+    plan.add_argument(
+        "assignments",
+        nargs="*",
+        metavar="section.field=value",
+        help="changes of the recipe; devices=N: devices of all machines together (default: one)",
+    )
+    plan.add_argument("--images", type=_positive, metavar="N", help="training images (default: of the data set)")
+    plan.add_argument("--classes", type=_positive, metavar="N", help="classes (default: of the data set)")
+    # The devices are parts of the CPU, whatever this machine has.
+    plan.set_defaults(command=_plan, environment={"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"})
+
+
 def _train(options):
     from training.assignments import describe, override
 
-    assignments, folder = _without_run(options.assignments)
+    assignments, folder = _take("run", options.assignments)
     if options.recipe is None:
         begun = folder and pathlib.Path(folder) / "recipe.json"
         options.recipe = str(begun) if begun and begun.is_file() else "digits"
@@ -104,37 +134,38 @@ def _train(options):
     print(f"  {_python('tensorboard')} --logdir {shlex.quote(options.runs)}")
 
 
-def _without_run(assignments):
-    """The assignments, and the folder that `run=` among them names."""
-    folders = [text.removeprefix("run=") for text in assignments if text.startswith("run=")]
-    return [text for text in assignments if not text.startswith("run=")], folders[-1] if folders else None
+def _take(name, assignments):
+    """The assignments without those of a name, and the value of its last one, or `None`."""
+    values = [text.removeprefix(f"{name}=") for text in assignments if text.startswith(f"{name}=")]
+    return [text for text in assignments if not text.startswith(f"{name}=")], values[-1] if values else None
+
+
+def _plan(options):
+    from training.assignments import override
+    from training.plan import plan, with_devices
+
+    changes, count = _take("devices", options.assignments)
+    recipe = override(recipes.load(options.recipe or "digits"), changes)
+    count = count or str(recipe.distribution.devices or 1)
+    if not count.isdecimal() or not int(count):
+        raise InputError(f"devices must be a whole number from 1. Received: {count}")
+    print(plan(with_devices(recipe, int(count)), options.images, options.classes))
+
+
+def _records(options):
+    from training.assignments import override
+    from training.data import load_dataset
+    from training.datasets.records import write_records
+
+    dataset = load_dataset(override(recipes.load(options.recipe), options.assignments).data)
+    print(f"{write_records(dataset, options.to)} shards in {options.to}. Train on them with:")
+    print(f"  data.dataset=records data.directory={shlex.quote(options.to)}")
 
 
 def _evaluate(options):
-    from training.assignments import override
-    from training.data import load_dataset
-    from training.evaluate import evaluate
-    from training.runs import Run, load_model, read_class_names
+    from training.evaluate import evaluate_run
 
-    # Not the parts of the splits: images that were trained on would come into the test.
-    free = ("data.directory", "data.tfds_directory", "data.cache", "fit.batch_size")
-    for assignment in options.assignments:
-        if assignment.partition("=")[0] not in free:
-            raise InputError(f"{assignment} cannot be changed for a trained model. What can: {', '.join(free)}")
-    run = Run(options.run)
-    if not run.recipe.is_file():
-        raise InputError(f"{run.folder} is not the folder of a run: it has no {run.recipe.name}.")
-    recipe = override(recipes.load(str(run.recipe)), options.assignments)
-    model = load_model(run.model)
-    dataset = load_dataset(recipe.data)
-    class_names = read_class_names(run)
-    if list(dataset.class_names) != class_names:
-        raise InputError(
-            f"The model knows the classes {', '.join(class_names)}; the data set has {', '.join(dataset.class_names)}."
-        )
-    if options.split not in dataset.splits:
-        raise InputError(f"The data set has no {options.split} split. It has: {', '.join(dataset.splits)}")
-    print(f"{options.split.capitalize()} {evaluate(model, dataset, options.split, recipe)}")
+    print(evaluate_run(options.run, options.assignments, options.split))
 
 
 def _predict(options):

@@ -21,7 +21,7 @@ _SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Of the progress, on a termina
 
 @dataclasses.dataclass(frozen=True)
 class Intervals:
-    """Steps of the whole run, between rows of its history, and between further checkpoints (`None`: no further ones)."""
+    """Steps of the whole run, between rows of its history, and between further checkpoints, `None` without."""
 
     total: int
     report: int
@@ -101,11 +101,11 @@ class Keeper(keras.callbacks.Callback):
         if self.step % self.intervals.report and self._metrics is not None:  # Keras has just reset them.
             self.engine.assign(self.model.metrics_variables, self._metrics)
         self._metrics = None
-        self._first_step = self.step
+        self._first_step, self._epoch_began = self.step, time.monotonic()
         self.seconds, self._began = self.seconds + time.monotonic() - self._began, time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
-        self.step += 1
+        self.step, self._stepped = self.step + 1, time.monotonic()
         if not math.isfinite(logs["loss"]):
             raise InputError(
                 f"The loss is {float(logs['loss'])} at step {self.step}, with a learning rate of "
@@ -133,7 +133,7 @@ class Keeper(keras.callbacks.Callback):
         if not self.intervals.is_reported(self.step):
             return
         images = (self.step - self._first_step) * self.recipe.fit.batch_size
-        self.throughput.append(images / (time.monotonic() - self._began))
+        self.throughput.append(images / (self._stepped - self._epoch_began))
         learning_rate = float(self.schedule(self.step - 1))
         metrics = {name: float(value) for name, value in logs.items()}
         self.history.append({"epoch": epoch + 1, "step": self.step, "learning_rate": learning_rate, **metrics})

@@ -1,8 +1,8 @@
 """Checkpoints: all that decides how a run goes on, in files that are complete or not there.
 
-A checkpoint is one uncompressed `.npz`, which keeps a checksum of every array: the weights with the states of all random
-generators, the optimizer with its step and its moving averages, the metrics of the epoch so far, and `facts`: the
-history, and which checkpoint is the best. The place in the data follows from the step.
+A checkpoint is one uncompressed `.npz`, which keeps a checksum of every array: the weights with the states of all
+random generators, the optimizer with its step and its moving averages, the metrics of the epoch so far, and `facts`:
+the history, and which checkpoint is the best. The place in the data follows from the step.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ class Checkpoints:
             One of `_DAMAGE`: If it is damaged or not there.
         """
         state = {}
-        with np.load(self._path(step), allow_pickle=False) as arrays:
+        with open(self._path(step), "rb") as file, np.load(file, allow_pickle=False) as arrays:
             facts = json.loads(arrays["facts"].tobytes())
             for name in arrays.files:
                 group, _, index = name.partition("/")
@@ -101,8 +101,8 @@ class Checkpoints:
             self._path(step).unlink(missing_ok=True)
 
     def _best_step(self, step):
-        with contextlib.suppress(*_DAMAGE), np.load(self._path(step)) as file:
-            return json.loads(file["facts"].tobytes()).get("best_step")
+        with contextlib.suppress(*_DAMAGE), open(self._path(step), "rb") as file, np.load(file) as arrays:
+            return json.loads(arrays["facts"].tobytes()).get("best_step")
 
     def steps(self):
         """Steps of the checkpoints there are, in no order."""

@@ -52,7 +52,7 @@ class Model:
         {}, description="with weights: fields of keras_vit.ViTConfig that differ from theirs, such as drop_path_rate"
     )
     input_shape: tuple[PositiveInt, PositiveInt, Literal[1, 3]] | None = Field(
-        None, description="height and width in pixels, 3 channels or 1 for gray; none: 224,224,3, or that of the weights"
+        None, description="height, width, and 3 channels or 1 for gray; none: 224,224,3, or what the weights have"
     )
     freeze_up_to: str | None = Field(
         None, description="layers up to this one, such as encoder_block_5, are not trained; none: all are"
@@ -149,7 +149,9 @@ class Augment:
     autoaugment: bool = Field(False, description="AutoAugment's policy for ImageNet (arXiv 1805.09501)")
     erasing: Fraction = Field(0.0, description="probability that a rectangle is erased (arXiv 1708.04896)")
     mixup: NonNegativeFloat = Field(0.0, description="a of Beta(a, a), by which images are mixed (arXiv 1710.09412)")
-    cutmix: NonNegativeFloat = Field(0.0, description="a of Beta(a, a), by which windows are swapped (arXiv 1905.04899)")
+    cutmix: NonNegativeFloat = Field(
+        0.0, description="a of Beta(a, a), by which windows are cut and swapped (1905.04899)"
+    )
 
     def __post_init__(self):
         if (self.crop == "random") != (self.crop_from is not None):
@@ -175,7 +177,7 @@ class Optimizer:
     square_momentum: Fraction | None = Field(
         None, description="of their squares: beta 2 of AdamW, none: 0.999; rho of RMSProp, none: 0.9"
     )
-    epsilon: PositiveFloat = Field(1e-8, description="added to the root of the squares, for AdamW and RMSProp")
+    epsilon: PositiveFloat = Field(1e-8, description="that keeps AdamW and RMSProp from dividing by zero")
     clip_norm: PositiveFloat | None = Field(1.0, description="largest norm of all gradients together; none: no limit")
     layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="each layer's learning rate is this times that of the layer above (arXiv 2106.08254)"
@@ -220,7 +222,9 @@ class Fit:
     accumulation_steps: PositiveInt = Field(
         1, description="parts that a batch is computed in, one after the other, to save memory; the result is the same"
     )
-    loss: Literal["softmax", "sigmoid"] = Field("softmax", description="cross-entropy of one softmax, or a sigmoid a class")
+    loss: Literal["softmax", "sigmoid"] = Field(
+        "softmax", description="cross-entropy of a softmax, or of a sigmoid a class"
+    )
     label_smoothing: Fraction = Field(0.0, description="probability spread evenly over all classes")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
         "float32", description="of the computation; weights are float32 always"
@@ -299,6 +303,18 @@ class Recipe:
     fit: Fit
     distillation: Distillation = Distillation()
     distribution: Distribution = Distribution()
+
+    def __post_init__(self):
+        if self.distillation.teacher is not None and self.fit.loss != "softmax":
+            raise ValueError(
+                f"distillation.teacher needs fit.loss=softmax: its probabilities are those of one softmax over all "
+                f"classes. Received: fit.loss={self.fit.loss}"
+            )
+        if self.schedule.end > self.optimizer.learning_rate:
+            raise ValueError(
+                f"schedule.end must not be above optimizer.learning_rate. Received: {self.schedule.end} and "
+                f"{self.optimizer.learning_rate}"
+            )
 
 
 _ADAPTER = pydantic.TypeAdapter(Recipe)

@@ -2,14 +2,18 @@
 
 import dataclasses
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download import downloader
 
 from training.datasets.digits import Digits
 from training.datasets.folder import read_folder
 from training.datasets.records import read_records
 from training.errors import InputError
 from training.sources import IndexedSource, StreamedSource
+
+_DOWNLOAD_RETRIES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +105,8 @@ def _checked(builder, name, split):
 def _tfds_source(builder, split, data):
     decoders = {"image": tfds.decode.SkipDecoding()}
     label_name = _label_name(builder)
+    # Neither masks nor boxes: in Oxford-IIIT Pets decoding them costs as much as the image.
+    needed = tfds.decode.PartialDecoding({"image": True, label_name: True}, decoders=decoders)
     size = builder.info.splits[split].num_examples
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
         return _array_record_source(builder.as_data_source(split=split, decoders=decoders), label_name)
@@ -108,9 +114,7 @@ def _tfds_source(builder, split, data):
     def stream(part, seed):
         share = _share(builder, split, *part.range(size))
         config = tfds.ReadConfig(shuffle_seed=seed, skip_prefetch=True, try_autocache=False)
-        examples = builder.as_dataset(
-            split=share, shuffle_files=seed is not None, decoders=decoders, read_config=config
-        )
+        examples = builder.as_dataset(split=share, shuffle_files=seed is not None, decoders=needed, read_config=config)
         return examples.map(lambda example: {"image": example["image"], "label": example[label_name]})
 
     return StreamedSource(size, stream, data.shuffle_buffer)
@@ -131,13 +135,16 @@ def _share(builder, split, first, end):
 
 
 def _array_record_source(examples, label_name):
+    # One label, or several.
+    label_shape = [None] if label_name == "real_label" else []
+
     def fetch(index):
         example = examples[int(index)]
-        return example["image"], example[label_name]
+        return example["image"], np.asarray(example[label_name], np.int64)
 
     def read(index):
         image, label = tf.numpy_function(fetch, [index], (tf.string, tf.int64), stateful=False)
-        return {"image": tf.ensure_shape(image, []), "label": tf.ensure_shape(label, [])}
+        return {"image": tf.ensure_shape(image, []), "label": tf.ensure_shape(label, label_shape)}
 
     return IndexedSource(len(examples), read)
 
@@ -149,18 +156,30 @@ def _prepared_builder(data):
         remedy = "Name a folder that can be written to with data.tfds_directory."
     else:
         builder = _find_builder(data)
-        remedy = (
-            f'On a machine with a network run: python -c "import tensorflow_datasets as tfds; '
-            f"tfds.builder('{data.dataset}').download_and_prepare()\"; copy its ~/tensorflow_datasets here, and name "
-            f"the copy with data.tfds_directory."
-        )
+        remedy = _how_to_prepare(builder, data.dataset)
+    # TFDS has no option for it, and its ten retries take three and a half minutes without a network.
+    downloader.MAX_RETRIES = _DOWNLOAD_RETRIES
     try:
         # Nothing prepared is looked for in a bucket: that takes minutes to fail without a network.
         config = tfds.download.DownloadConfig(try_download_gcs=False)
         builder.download_and_prepare(download_config=config)
     except (OSError, AssertionError, tf.errors.OpError, tfds.download.DownloadError) as error:
-        raise InputError(f"{data.dataset} cannot be prepared in {builder.data_dir}: {error}. {remedy}") from error
+        problem = str(error).rstrip(".")
+        raise InputError(f"{data.dataset} cannot be prepared in {builder.data_dir}: {problem}. {remedy}") from error
     return builder
+
+
+def _how_to_prepare(builder, name):
+    if builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
+        return (
+            "TFDS may not download these files: put them there yourself and start again, or name a folder in which "
+            "TFDS has prepared them already with data.tfds_directory."
+        )
+    return (
+        f'On a machine with a network run: python -c "import tensorflow_datasets as tfds; '
+        f"tfds.builder('{name}').download_and_prepare()\"; copy its ~/tensorflow_datasets here, and name the copy with "
+        f"data.tfds_directory."
+    )
 
 
 def _find_builder(data):

@@ -187,7 +187,7 @@ class _Tpu(_TensorFlowEngine):
             tf.tpu.experimental.initialize_tpu_system(resolver)
         except (ValueError, tf.errors.OpError) as error:
             raise InputError(
-                f"distribution.kind=tpu finds no TPU: {error} On a TPU machine set TPU_NAME; otherwise choose another kind."
+                f"distribution.kind=tpu finds no TPU: {error} On a TPU machine set TPU_NAME, or choose another kind."
             ) from error
         super().__init__(tf.distribute.TPUStrategy(resolver))
 
@@ -251,8 +251,8 @@ class _ModelParallel(_JaxEngine):
         of_process = len(devices) // self.num_processes
         if len(devices) % model_devices or (of_process % model_devices and model_devices % of_process):
             raise InputError(
-                f"distribution.model_devices must divide the {of_process} devices of a process, or be a multiple of them "
-                f"that divides all {len(devices)}. Received: {model_devices}"
+                f"distribution.model_devices must divide the {of_process} devices of a process, or be a multiple of "
+                f"them that divides all {len(devices)}. Received: {model_devices}"
             )
         self._shard_weights = distribution.shard_weights
         shape = (len(devices) // model_devices, model_devices)
@@ -289,14 +289,14 @@ def _check_environment(kind):
     """Refuses processes that would each train alone without knowing, and variables that are there in part."""
     if "TF_CONFIG" in os.environ and kind != "multi_worker":
         raise InputError(
-            f"TF_CONFIG is set, but distribution.kind={kind} does not read it. Choose distribution.kind=multi_worker, or "
-            f"unset it."
+            f"TF_CONFIG is set, but distribution.kind={kind} does not read it. Choose distribution.kind=multi_worker, "
+            f"or unset it."
         )
     there = [name for name in _JAX_PROCESSES if os.environ.get(name)]
     if there and kind not in ("data_parallel", "model_parallel"):
         raise InputError(
-            f"{there[0]} is set, but distribution.kind={kind} does not read it. Choose distribution.kind=data_parallel or "
-            f"model_parallel, or unset it."
+            f"{there[0]} is set, but distribution.kind={kind} does not read it. Choose distribution.kind=data_parallel "
+            f"or model_parallel, or unset it."
         )
     if there and len(there) < len(_JAX_PROCESSES):
         missing = ", ".join(name for name in _JAX_PROCESSES if name not in there)
@@ -315,7 +315,8 @@ def _check_batch(fit, engine):
 def _check_precision(precision):
     if precision == "mixed_float16" and keras.backend.backend() == "jax" and jax.default_backend() == "cpu":
         raise InputError(
-            "JAX has no float16 matrix products on the CPU. Received: fit.precision=mixed_float16; choose mixed_bfloat16."
+            "JAX has no float16 matrix products on the CPU. Received: fit.precision=mixed_float16; choose "
+            "mixed_bfloat16."
         )
 
 
@@ -345,8 +346,8 @@ def _workers():
         is_valid = False
     if not is_valid:
         raise InputError(
-            f"distribution.kind=multi_worker needs the environment variable TF_CONFIG with two workers or more, such as "
-            f"{accepted}. Received: {os.environ.get('TF_CONFIG')!r}"
+            f"distribution.kind=multi_worker needs the environment variable TF_CONFIG with two workers or more, such "
+            f"as {accepted}. Received: {os.environ.get('TF_CONFIG')!r}"
         )
     return workers, index
 

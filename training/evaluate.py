@@ -1,52 +1,111 @@
-"""How good a model is on images that it has not seen. B images, C classes."""
+"""How good a model is on images that it has not seen. N images, H W channels, C classes."""
 
 import dataclasses
+import functools
 
 import numpy as np
 
 from keras_vit.decoding import image_decoder
+from training import recipes
+from training.assignments import override
+from training.config import Data
+from training.data import load_dataset
+from training.errors import InputError
+from training.metrics import calibration, class_scores, top_k_is_right, wilson_interval
 from training.pipeline import evaluation_batches
+from training.runs import Run, load_model, read_class_names
+
+NUM_MISTAKES = 15
+NUM_EXAMPLES = 6
+_MIN_CLASSES_FOR_TOP_5 = 6
+_NUM_WORST_CLASSES = 20
+# Not the parts of the splits: images that were trained on would come into the test.
+_FREE = ("data.dataset", "data.directory", "data.tfds_directory", "data.cache", "fit.batch_size")
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Images of a split with what a model makes of them.
+    """What a model makes of the images of a split.
 
-    `images` (B, H, W, channels) from 0 to 255, `labels` (B,), `probabilities` (B, C), `class_names` C strings.
+    `labels` bool (N, C), true for each right class, of which every image has at least one; `probabilities` (N, C);
+    `class_names` C strings. Of the images themselves, each {index: pixels from 0 to 255 (H, W, channels)}, only the
+    most confident `mistakes`, most confident first, and some `examples`, spread over the split, are kept.
+    `num_unlabelled` images of the split have no right class and are left out.
     """
 
-    images: np.ndarray
     labels: np.ndarray
     probabilities: np.ndarray
     class_names: tuple[str, ...]
+    mistakes: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    examples: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    num_unlabelled: int = 0
 
-    @property
+    @functools.cached_property
     def predictions(self):
-        """The most probable class of each image, (B,)."""
+        """The most probable class of each image, (N,)."""
         return self.probabilities.argmax(axis=1)
+
+    @functools.cached_property
+    def confidence(self):
+        """The probability of the predicted class of each image, (N,)."""
+        return self.probabilities.max(axis=1).astype(float)
+
+    @functools.cached_property
+    def is_right(self):
+        """Whether the predicted class of each image is a right one, (N,)."""
+        return self.labels[np.arange(len(self.labels)), self.predictions]
 
     @property
     def accuracy(self):
-        """Part of the images whose most probable class is the right one."""
-        return float((self.predictions == self.labels).mean())
+        """Part of the images whose most probable class is a right one."""
+        return float(self.is_right.mean())
+
+    @functools.cached_property
+    def top5_accuracy(self):
+        """Part of the images with a right class among the five most probable ones; `None` below six classes."""
+        if len(self.class_names) < _MIN_CLASSES_FOR_TOP_5:
+            return None
+        return float(top_k_is_right(self.labels, self.probabilities, 5).mean())
+
+    @functools.cached_property
+    def loss(self):
+        """Mean cross-entropy in nats: minus the logarithm of the right class's probability, or the right classes'."""
+        right = np.einsum("nc,nc->n", self.labels, self.probabilities)
+        return float(-np.log(np.maximum(right, 1e-30)).mean())
+
+    @functools.cached_property
+    def calibration(self):
+        """`training.metrics.Calibration` of the predictions."""
+        return calibration(self.confidence, self.is_right)
 
     @property
-    def loss(self):
-        """Mean cross-entropy in nats."""
-        right = self.probabilities[np.arange(len(self.labels)), self.labels]
-        return float(-np.log(np.maximum(right, 1e-30)).mean())
+    def mean_confidence(self):
+        """Mean probability of the predicted classes; in a calibrated model it is the accuracy."""
+        return float(self.confidence.mean())
+
+    @property
+    def has_several_labels(self):
+        """Whether more than one class is right for some image."""
+        return bool((self.labels.sum(axis=1) > 1).any())
 
     @property
     def confusion(self):
-        """(C, C) counts: row the true class, column the predicted one."""
+        """(C, C) counts: row the true class, column the predicted one. Each image must have one right class."""
+        if self.has_several_labels:
+            raise ValueError("A confusion matrix needs one right class an image. Received: images with several.")
         counts = np.zeros((len(self.class_names), len(self.class_names)), int)
-        np.add.at(counts, (self.labels, self.predictions), 1)
+        np.add.at(counts, (self.labels.argmax(axis=1), self.predictions), 1)
         return counts
 
+    @functools.cached_property
+    def by_class(self):
+        """A `training.metrics.ClassScore` of each class, worst first."""
+        return class_scores(self.labels, self.predictions, self.class_names)
+
     def __str__(self):
-        right = (self.predictions == self.labels).sum()
         return (
-            f"accuracy {self.accuracy:.2%} ({right} of {len(self.labels)} images), cross-entropy {self.loss:z.4f} nats"
+            f"accuracy {self.accuracy:.2%} ({self.is_right.sum()} of {len(self.labels)} images), "
+            f"cross-entropy {self.loss:z.4f} nats"
         )
 
 
@@ -61,12 +120,49 @@ def evaluate(model, dataset, split, recipe):
 
     Returns:
         An `Evaluation`.
+
+    Raises:
+        InputError: If no image of the split has a label.
     """
-    parts = [
-        (images, labels, model.predict_on_batch(images)) for images, labels in _numpy(model, dataset, split, recipe)
-    ]
-    images, labels, probabilities = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Evaluation(images, labels.argmax(axis=1), probabilities, dataset.class_names)
+    gathered = _Gathered(dataset.splits[split].size)
+    for images, labels, is_real in _batches(model, dataset, split, recipe):
+        # The whole batch, with its padding: another size would be compiled anew.
+        probabilities = model.predict_on_batch(images)
+        is_labelled = is_real & labels.any(axis=1)
+        gathered.num_unlabelled += int(is_real.sum() - is_labelled.sum())
+        part = Evaluation(labels[is_labelled], probabilities[is_labelled], dataset.class_names)
+        gathered.add(part, images[is_labelled])
+    if not gathered.num_images:
+        raise InputError(f"None of the {gathered.num_unlabelled:,} images of the {split} split has a label.")
+    return Evaluation(
+        np.concatenate([part.labels for part in gathered.parts]),
+        np.concatenate([part.probabilities for part in gathered.parts]),
+        dataset.class_names,
+        {index: image for index, (_, image) in gathered.mistakes.items()},
+        gathered.examples,
+        gathered.num_unlabelled,
+    )
+
+
+class _Gathered:
+    """What is kept of the batches so far, of a split of about `size` images."""
+
+    def __init__(self, size):
+        self.wanted = set(np.linspace(0, size - 1, min(NUM_EXAMPLES, size)).astype(int).tolist())
+        self.parts, self.mistakes, self.examples = [], {}, {}
+        self.num_images = self.num_unlabelled = 0
+
+    def add(self, part, images):
+        """Adds the evaluation of some images. Of these it keeps copies: a view would keep its whole batch in memory."""
+        first, end = self.num_images, self.num_images + len(images)
+        wrong = np.flatnonzero(~part.is_right)
+        wrong = wrong[np.argsort(-part.confidence[wrong], kind="stable")][:NUM_MISTAKES]
+        self.mistakes |= {first + i: (part.confidence[i], images[i].copy()) for i in wrong.tolist()}
+        ranked = sorted(self.mistakes.items(), key=lambda item: -item[1][0])
+        self.mistakes = dict(ranked[:NUM_MISTAKES])
+        self.examples |= {i: images[i - first].copy() for i in range(first, end) if i in self.wanted}
+        self.parts.append(part)
+        self.num_images = end
 
 
 def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
@@ -82,19 +178,104 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
         return None
     known, unknown = [], []
     for split in dataset.splits:
-        (unknown if split == "test" else known).extend(_numpy(model, dataset, split, recipe))
+        for images, labels, is_real in _batches(model, dataset, split, recipe):
+            flat = images[is_real].reshape(is_real.sum(), -1).astype("float32")
+            (unknown if split == "test" else known).append((flat, labels[is_real].argmax(axis=1)))
     classifier = KNeighborsClassifier(n_neighbors=1)
-    classifier.fit(*_flat(known))
-    return float(classifier.score(*_flat(unknown)))
+    classifier.fit(*map(np.concatenate, zip(*known, strict=True)))
+    return float(classifier.score(*map(np.concatenate, zip(*unknown, strict=True))))
 
 
-def _numpy(model, dataset, split, recipe):
-    batches = evaluation_batches(dataset, split, image_decoder(model), recipe)
-    for images, labels, weights in batches(0, 1, recipe.fit.batch_size).as_numpy_iterator():
-        is_real = weights > 0
-        yield images[is_real], labels[is_real]
+def _batches(model, dataset, split, recipe):
+    """(images (B, H, W, channels), labels bool (B, C), whether each is an image of the split and not padding (B,))."""
+    once = override(recipe, ["data.cache=false"])
+    batches = evaluation_batches(dataset, split, image_decoder(model), once)(0, 1, recipe.fit.batch_size)
+    for images, labels, weights in batches.as_numpy_iterator():
+        yield images, labels > 0, weights > 0
 
 
-def _flat(parts):
-    images, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return images.reshape(len(images), -1).astype("float32"), labels.argmax(axis=1)
+def evaluate_run(folder, assignments=(), split="test"):
+    """What a run's model makes of a split, in words.
+
+    Args:
+        folder: Path of the run.
+        assignments: Changes of the data: where they are, how they are read, or `data.dataset=NAME`, another data set
+            of the same classes. The splits of another data set can be chosen; those of the run's own cannot.
+        split: Name of the split.
+
+    Returns:
+        Text of some lines.
+
+    Raises:
+        InputError: If there is no such run, split or data, or the data have other classes than the model.
+    """
+    run = Run(folder)
+    if not run.recipe.is_file():
+        raise InputError(f"{run.folder} is not the folder of a run: it has no {run.recipe.name}.")
+    recipe = _with_other_data(recipes.load(str(run.recipe)), assignments)
+    model = load_model(run.model)
+    dataset = load_dataset(recipe.data)
+    class_names = read_class_names(run)
+    if list(dataset.class_names) != class_names:
+        raise InputError(
+            f"The model knows the classes {_some(class_names)}; the data set has {_some(dataset.class_names)}."
+        )
+    if split not in dataset.splits:
+        raise InputError(f"The data set has no {split} split. It has: {', '.join(dataset.splits)}")
+    return f"{recipe.data.dataset}, {split} split\n{describe(evaluate(model, dataset, split, recipe))}"
+
+
+def _with_other_data(recipe, assignments):
+    changed = dict(assignment.partition("=")[::2] for assignment in assignments)
+    name = changed.get("data.dataset", recipe.data.dataset)
+    free = _FREE
+    if name != recipe.data.dataset:
+        free += ("data.test_split", "data.test_fraction")
+        # What is said of one data set's directory and splits means nothing for another.
+        data = Data(dataset=name, tfds_directory=recipe.data.tfds_directory, cache=recipe.data.cache)
+        recipe = dataclasses.replace(recipe, data=data)
+    for field in changed.keys() - set(free):
+        raise InputError(f"{field} cannot be changed for a trained model. What can: {', '.join(free)}")
+    return override(recipe, assignments)
+
+
+def _some(names, limit=10):
+    return ", ".join(names[:limit]) + (f", … ({len(names):,} in all)" if len(names) > limit else "")
+
+
+def describe(evaluation):
+    """An evaluation as lines of text, with the classes that are recognised worst."""
+    total = len(evaluation.labels)
+    lines = [_accuracy_line("top-1 accuracy", evaluation.accuracy, total)]
+    if evaluation.top5_accuracy is not None:
+        lines.append(_accuracy_line("top-5 accuracy", evaluation.top5_accuracy, total))
+    lines.append(f"cross-entropy      {evaluation.loss:z.4f} nats")
+    lines.append(
+        f"calibration error  {evaluation.calibration.expected_error:.2%} (expected, "
+        f"{len(evaluation.calibration.counts)} bins; mean confidence {evaluation.mean_confidence:.2%})"
+    )
+    if evaluation.has_several_labels:
+        lines.append("An image may have several right classes, as in ReaL (arXiv 2006.07159); naming one is enough.")
+    if evaluation.num_unlabelled:
+        lines.append(f"{evaluation.num_unlabelled:,} images without a right class are left out.")
+    return "\n".join([*lines, "", *_class_lines(evaluation.by_class)])
+
+
+def _accuracy_line(name, accuracy, total):
+    right = round(accuracy * total)
+    low, high = wilson_interval(right, total)
+    return f"{name}     {accuracy:.2%} ({right:,} of {total:,} images; 95% Wilson interval {low:.2%} to {high:.2%})"
+
+
+def _class_lines(scores):
+    shown = scores[:_NUM_WORST_CLASSES]
+    which = "Classes" if len(shown) == len(scores) else f"The {len(shown)} worst of {len(scores):,} classes"
+    yield f"{which}, worst first:"
+    rows = [("class", "images", "right", "accuracy", "most often taken for")]
+    for score in shown:
+        accuracy = "none" if score.accuracy is None else f"{score.accuracy:.1%}"
+        taken_for = f"{score.taken_for} ({score.times:,})" if score.times else ""
+        rows.append((score.name, f"{score.images:,}", f"{score.right:,}", accuracy, taken_for))
+    width = max(len(row[0]) for row in rows)
+    for name, images, right, accuracy, taken_for in rows:
+        yield f"{name:<{width}}  {images:>6}  {right:>6}  {accuracy:>8}  {taken_for}".rstrip()

@@ -1,17 +1,17 @@
 """How `model_parallel` lays variables out over a mesh of devices ("batch", "model").
 
-Tensor parallelism as in Megatron-LM (arXiv 1909.08053, section 3): the devices of the axis "model" share the heads of an
-attention and the hidden width of an MLP, so that a block needs one sum over them after each. D hidden width, K heads,
-Dh width of a head, M MLP.
+Tensor parallelism as in Megatron-LM (arXiv 1909.08053, section 3): the devices of the axis "model" share the heads of
+an attention and the hidden width of an MLP, so that a block needs one sum over them after each. D hidden width, K
+heads, Dh width of a head, M MLP.
 """
 
 import keras
 
 from training.errors import InputError
 
-# The pattern of a variable's path, and the axis of the mesh that each of its dimensions is cut along. "batch" holds with
-# `shard_weights` only: then weights are kept in parts on the devices of that axis too, cut along D, which every matrix
-# has and which divides well (FSDP, arXiv 2304.11277).
+# The pattern of a variable's path, and the axis of the mesh that each of its dimensions is cut along. "batch" holds
+# with `shard_weights` only: then weights are kept in parts on the devices of that axis too, cut along D, which every
+# matrix has and which divides well (FSDP, arXiv 2304.11277).
 #
 # A pattern has to match the whole path, and a path may have the name of an outer model before it: hence ".*". It ends
 # with the variable's name, because Keras looks up the outputs of layers in the same table, as "<layer>/output".

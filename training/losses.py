@@ -3,8 +3,6 @@
 import keras
 from keras import ops
 
-from training.errors import InputError
-
 
 def build_loss(recipe):
     """The loss of a recipe, of each image on its own.
@@ -70,19 +68,11 @@ class Objective:
 
     Args:
         recipe: `training.config.Recipe`
-
-    Raises:
-        InputError: If there is a teacher, and the loss is not a softmax's.
     """
 
     def __init__(self, recipe):
         self.loss = build_loss(recipe)
         self.distillation = recipe.distillation
-        if self.has_teacher and recipe.fit.loss != "softmax":
-            raise InputError(
-                f"distillation.teacher needs fit.loss=softmax: its probabilities are those of one softmax over all "
-                f"classes. Received: fit.loss={recipe.fit.loss}"
-            )
 
     @property
     def has_teacher(self):

@@ -19,10 +19,10 @@ def build_optimizer(recipe, model, steps_per_epoch):
     """The optimizer of a recipe, built for a model's trainable weights.
 
     AdamW is that of arXiv 1711.05101; epsilon is added to the root before its bias is corrected, as at the end of
-    section 2 of arXiv 1412.6980. RMSProp is that of TensorFlow 1, with epsilon inside the root. Weight decay is decoupled
-    from the gradients in all of them: a kernel w loses learning_rate * weight_decay * w a step. Momentum of SGD and
-    RMSProp adds up steps, not gradients, as everywhere in Keras: when the learning rate changes, the steps that were
-    taken keep their size. The moving average of the weights begins with those after the first step.
+    section 2 of arXiv 1412.6980. RMSProp is that of TensorFlow 1, with epsilon inside the root. Weight decay is
+    decoupled from the gradients in all of them: a kernel w loses learning_rate * weight_decay * w a step. Momentum of
+    SGD and RMSProp adds up steps, not gradients, as everywhere in Keras: when the learning rate changes, the steps that
+    were taken keep their size. The moving average of the weights begins with those after the first step.
 
     Args:
         recipe: `training.config.Recipe`
@@ -30,8 +30,9 @@ def build_optimizer(recipe, model, steps_per_epoch):
         steps_per_epoch: Steps in an epoch.
 
     Returns:
-        A `keras.optimizers.Optimizer` that is built, inside a `LossScaleOptimizer` for mixed_float16. Under a `tf.distribute`
-        strategy, call this in its scope; the sum over the replicas of what each gives to it must be the gradient.
+        A `keras.optimizers.Optimizer` that is built, inside a `LossScaleOptimizer` for mixed_float16. Under a
+        `tf.distribute` strategy, call this in its scope; the sum over the replicas of what each gives to it must be the
+        gradient.
     """
     options = recipe.optimizer
     optimizer = _KINDS[options.kind](

@@ -1,66 +1,70 @@
-"""The report of a run: three figures, and a page of HTML that needs nothing beside it. C classes."""
+"""The report of a run: a page of HTML that needs nothing beside it, and its figures. C classes."""
 
 import base64
+import collections
 import datetime
+import importlib.metadata
 import json
-import math
+import os
 import pathlib
+import statistics
 import string
 from html import escape
 
+import keras
 import numpy as np
-from matplotlib.colors import LinearSegmentedColormap, PowerNorm
-from matplotlib.figure import Figure
 
 import keras_vit
 from training.assignments import as_text, leaves
 from training.config import to_dict
+from training.figures import (
+    FEW_CLASSES,
+    SMALL_IMAGE,
+    encode_picture,
+    overlay,
+    plot_calibration,
+    plot_confidence,
+    plot_confusion_matrix,
+    plot_curve,
+)
+from training.metrics import wilson_interval
 
-NUM_MISTAKES = 15
 _TEMPLATE = pathlib.Path(__file__).with_name("report_template.html")
-_INK, _MUTED, _FAINT = "#1f2733", "#5f6b7a", "#d5dae1"
-_COLORS = {"training": "#98a2b0", "validation": "#1d5fa6"}
-_BLUES = LinearSegmentedColormap.from_list("blues", ["#f1f4f8", "#a9c8e6", "#1d5fa6", "#0b2f57"])
-_FEW_CLASSES = 20  # So many can be read off at a glance: matrices show their counts, tables are open.
-_SMALL_IMAGE = 64  # Pixels. Smoothing would blur what is below it.
+_DOTS_AN_INCH = 150
+_MOST_CLASSES = 1000  # In a picture of a matrix.
 
 
 def write_report(run, recipe, keeper, evaluation, neighbour, model):
     """Writes the figures of a run and its `report.html`.
 
     Args:
-        run: `training.runs.Run` with its `recipe.json` and the result in it.
+        run: `training.runs.Run` with its `recipe.json`.
         recipe: `training.config.Recipe`
-        keeper: `training.callbacks.Keeper` with the history.
+        keeper: `training.callbacks.Keeper`, of which the history, the throughput and the seconds are shown.
         evaluation: `training.evaluate.Evaluation` on the test images.
         neighbour: Accuracy of a nearest-neighbour classifier on the same images, from 0 to 1, or `None`.
         model: The Keras model.
     """
     num_classes = len(evaluation.class_names)
-    history = {name: [row[name] for row in keeper.history] for name in keeper.history[0]}
-    least_loss = _least_loss(recipe.fit.label_smoothing, num_classes)
-    figures = {
-        "curves": plot_curves(history, least_loss),
-        "confusion_matrix": plot_confusion_matrix(evaluation),
-        "mistakes": plot_mistakes(evaluation),
-    }
-    for name, figure in figures.items():
-        figure.savefig(run.figures / f"{name}.png", dpi=150)
+    least_loss = _least_loss(recipe, num_classes)
     facts = json.loads(run.recipe.read_text())
+    directory = recipe.data.directory and pathlib.PurePath(recipe.data.directory).name
     page = string.Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
-        name=escape(recipe.name),
-        dataset=escape(recipe.data.dataset),
+        name=escape(f"{recipe.name}: {directory}" if directory else recipe.name),
+        dataset=escape(f"the {recipe.data.dataset} {directory}" if directory else recipe.data.dataset),
         begun=f"{datetime.datetime.fromisoformat(facts['started']):%d %B %Y at %H:%M}",
         accuracy=f"{evaluation.accuracy:.2%}",
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in judge(evaluation, neighbour)),
-        numbers=_numbers(evaluation, neighbour, model, keeper.seconds),
-        curves=_image(run, "curves", _curves_in_words(history)),
+        numbers=_numbers(evaluation, neighbour, model, keeper),
+        curves=_curves(run, recipe, keeper, least_loss),
         least_loss=f"Label smoothing keeps this loss above {least_loss:.3f} nats." if least_loss else "",
-        mistakes=_image(run, "mistakes", _mistakes_in_words(evaluation)),
-        confusion_matrix=_image(run, "confusion_matrix", "Counts of test images by true and predicted class."),
+        mistakes=_mistakes(evaluation),
+        attention=_attention(evaluation, model),
+        calibration=_calibration(run, evaluation.calibration),
+        confusion_matrix=_confusion_matrix(run, evaluation),
         num_classes=num_classes,
-        open="open" if num_classes <= _FEW_CLASSES else "",
-        classes=_class_rows(evaluation),
+        open="open" if num_classes <= FEW_CLASSES else "",
+        classes="\n".join(map(_class_row, evaluation.by_class)),
         recipe=_rows(leaves(to_dict(recipe))),
         command=escape(facts["command"]),
         provenance=_rows(_provenance(facts)),
@@ -68,19 +72,11 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
     run.report.write_text(page, encoding="utf-8")
 
 
-def wilson_interval(right, total, z=1.959964):
-    """Wilson's score interval, (low, high), of an accuracy of `right` of `total` images; 95 % unless `z` is given."""
-    accuracy, penalty = right / total, z * z / total
-    centre = (accuracy + penalty / 2) / (1 + penalty)
-    half = math.sqrt(penalty * accuracy * (1 - accuracy) + penalty * penalty / 4) / (1 + penalty)
-    return max(0.0, centre - half), min(1.0, centre + half)
-
-
 def judge(evaluation, neighbour):
     """Sentences from which a reader can tell what the accuracy is worth."""
     right, total = _counts(evaluation)
     low, high = wilson_interval(right, total)
-    commonest = np.bincount(evaluation.labels).max() / total
+    commonest = evaluation.labels.sum(axis=0).max() / total
     yield (
         f"{right:,} of {total:,} held-out test images are classified right, which is {evaluation.accuracy:.2%} "
         f"(95% Wilson interval: {low:.2%} to {high:.2%}). Always naming their commonest class would be right for "
@@ -102,177 +98,151 @@ def judge(evaluation, neighbour):
     )
 
 
-def confident_mistakes(evaluation, limit):
-    """Indices of the images that are classified wrongly with the highest probability, highest first."""
-    wrong = np.flatnonzero(evaluation.predictions != evaluation.labels)
-    return wrong[np.argsort(-_confidence(evaluation)[wrong], kind="stable")][:limit]
-
-
-def plot_curves(history, least_loss=0.0):
-    """Loss and accuracy by epoch, from Keras's `History.history`; a line at the loss that cannot be undercut."""
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
-    loss, accuracy = figure.subplots(1, 2, gridspec_kw={"wspace": 0.08})
-    for axes, name, scale in ((loss, "loss", 1), (accuracy, "accuracy", 100)):
-        for curve, key in (("training", name), ("validation", f"val_{name}")):
-            if key in history:
-                values = scale * np.asarray(history[key], float)
-                marker = "o" if len(values) <= 10 else None
-                axes.plot(np.arange(1, len(values) + 1), values, color=_COLORS[curve], lw=2, marker=marker, label=curve)
-        _style(axes)
-        axes.set_xlabel("epoch")
-        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-        axes.grid(axis="y", color=_FAINT, lw=0.6)
-    loss.set_ylabel("cross-entropy loss (nats)")
-    accuracy.set_ylabel("accuracy (% of the images)")
-    if least_loss:
-        loss.axhline(least_loss, color=_MUTED, lw=1, ls=(0, (4, 3)), label="least possible", zorder=1)
-    figure.legend(*loss.get_legend_handles_labels(), loc="outside upper left", ncols=3, frameon=False, labelcolor=_INK)
-    return figure
-
-
-def plot_confusion_matrix(evaluation):
-    """Which classes are taken for which: a row is a true class, its colours the part of its images in each column."""
-    counts = evaluation.confusion
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    side = min(max(0.52 * len(counts), 3.0), 10.0)
-    figure = Figure(figsize=(side + 2.4, side + 1.6), layout="constrained")
-    axes = figure.add_subplot()
-    # The root makes a confusion of a few per cent of a class visible.
-    matrix = axes.imshow(shares, cmap=_BLUES, norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
-    bar = figure.colorbar(matrix, ax=axes, ticks=[0, 0.01, 0.05, 0.2, 0.5, 1], aspect=40, shrink=0.8)
-    bar.ax.set_yticklabels(["0", "1", "5", "20", "50", "100"])
-    bar.set_label("% of the true class (root scale)", color=_MUTED)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, colors=_MUTED)
-    _style(axes)
-    _name_classes(axes, evaluation.class_names, side)
-    if len(counts) <= _FEW_CLASSES:
-        axes.set_xticks(np.arange(len(counts) - 1) + 0.5, minor=True)
-        axes.set_yticks(np.arange(len(counts) - 1) + 0.5, minor=True)
-        axes.grid(which="minor", color="white", lw=1.5)
-        for row, column in np.argwhere(counts):
-            color = "white" if shares[row, column] > 0.3 else _INK
-            axes.text(column, row, f"{counts[row, column]}", ha="center", va="center", color=color, size=10)
-    return figure
-
-
-def plot_mistakes(evaluation, limit=NUM_MISTAKES, columns=5):
-    """A grid of the mistakes with the highest probability; each says true → predicted class, and the probability."""
-    indices = confident_mistakes(evaluation, limit)
-    right, total = _counts(evaluation)
-    if not len(indices):
-        figure = Figure(figsize=(9, 1.6))
-        message = f"No mistakes: all {total:,} images are right"
-        figure.text(0.5, 0.5, message, color=_INK, size=15, ha="center", va="center")
-        return figure
-    titles = [_title(evaluation, index) for index in indices]
-    rows = -(-len(indices) // columns)
-    height, width = evaluation.images.shape[1:3]
-    row_inches = 1.72 * height / width + 0.21 * (max(title.count("\n") for title in titles) + 1) + 0.12
-    figure = Figure(figsize=(9, rows * row_inches + 0.35), layout="constrained")
-    figure.get_layout_engine().set(wspace=0.05, hspace=0.02)
-    which = "All" if len(indices) == total - right else f"The {len(indices)} most confident of {total - right:,}"
-    heading = f"{which} mistakes: true → predicted class, and its probability"
-    figure.suptitle(heading, color=_INK, size=11, x=0.008, ha="left")
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in grid:
-        axes.axis("off")
-    for axes, index, title in zip(grid, indices, titles, strict=False):
-        _show(axes, evaluation.images[index])
-        axes.set_title(title, color=_INK, size=10, parse_math=False)
-    return figure
-
-
-def _title(evaluation, index):
-    true = _shortened(evaluation.class_names[evaluation.labels[index]])
-    predicted = _shortened(evaluation.class_names[evaluation.predictions[index]])
-    separator = " → " if len(true + predicted) < 18 else "\n→ "
-    return f"{true}{separator}{predicted}\n{_confidence(evaluation)[index]:.1%}"
-
-
-def _show(axes, image):
-    interpolation = "nearest" if max(image.shape[:2]) < _SMALL_IMAGE else "antialiased"
-    pixels = np.clip(np.rint(image), 0, 255).astype("uint8")
-    pixels = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
-    axes.imshow(pixels, cmap="gray", vmin=0, vmax=255, interpolation=interpolation)
-
-
-def _style(axes):
-    axes.spines[:].set_visible(False)
-    axes.tick_params(which="both", length=0, colors=_MUTED)
-    axes.xaxis.label.set_color(_INK)
-    axes.yaxis.label.set_color(_INK)
-    axes.set_axisbelow(True)
-
-
-def _name_classes(axes, class_names, side):
-    step = -(-len(class_names) // 100)  # A hundred names fit along the side.
-    positions = range(0, len(class_names), step)
-    names = [_shortened(class_names[position]) for position in positions]
-    size = min(10.0, 72 * side / len(positions) * 0.8)
-    upright = len(names) <= _FEW_CLASSES and max(map(len, names)) <= 5
-    axes.set_xticks(positions, names, size=size, rotation=0 if upright else 90, parse_math=False)
-    axes.set_yticks(positions, names, size=size, parse_math=False)
-    some = f" (1 in {step} is named)" if step > 1 else ""
-    axes.set_xlabel(f"predicted class{some}")
-    axes.set_ylabel(f"true class{some}")
-
-
-def _numbers(evaluation, neighbour, model, seconds):
+def _numbers(evaluation, neighbour, model, keeper):
     """The page's list of single numbers."""
     right, total = _counts(evaluation)
     low, high = wilson_interval(right, total)
-    interval = f"{right:,} of {total:,} images; 95% interval {low:.1%} to {high:.1%}"
     cost = keras_vit.profile(model)
-    duration = datetime.timedelta(seconds=round(seconds))
     numbers = [
-        ("Test accuracy", f"{evaluation.accuracy:.2%}", interval),
+        (
+            "Test accuracy",
+            f"{evaluation.accuracy:.2%}",
+            f"{right:,} of {total:,} images; 95% interval {low:.1%} to {high:.1%}",
+        )
+    ]
+    if neighbour is not None:
+        numbers.append(("Nearest neighbour", f"{neighbour:.2%}", "accuracy of comparing raw pixels, same images"))
+    if evaluation.top5_accuracy is not None:
+        numbers.append(("Top-5 accuracy", f"{evaluation.top5_accuracy:.2%}", "the right class is among the first five"))
+    numbers += [
         ("Cross-entropy", f"{evaluation.loss:z.4f}", "nats, on the test images, without smoothing"),
-        ("Training time", duration, "hours:minutes:seconds"),
+        (
+            "Calibration error",
+            f"{evaluation.calibration.expected_error:.2%}",
+            f"expected; the mean confidence is {evaluation.mean_confidence:.2%}",
+        ),
+        ("Training time", datetime.timedelta(seconds=round(keeper.seconds)), "hours:minutes:seconds"),
+        ("Throughput", f"{statistics.median(keeper.throughput):,.0f}", _spread(keeper.throughput)),
         ("Parameters", f"{cost.parameters / 1e6:,.2f} M", f"{cost.parameters:,}"),
         ("Multiply-accumulates", f"{cost.macs / 1e6:,.2f} M", f"{cost.macs:,} for one image"),
     ]
-    if neighbour is not None:
-        numbers.insert(1, ("Nearest neighbour", f"{neighbour:.2%}", "accuracy of comparing raw pixels, same images"))
     return "".join(
         f"<div><dt>{label}</dt><dd>{value}</dd><dd class=note>{note}</dd></div>\n" for label, value, note in numbers
     )
 
 
-def _image(run, name, alt):
-    png = (run.figures / f"{name}.png").read_bytes()
-    # At its width in CSS pixels (96 an inch) a figure's text is of the size that it was drawn with.
-    width = round(int.from_bytes(png[16:20], "big") * 96 / 150)
-    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    return f'<img src="{source}" width="{width}" alt="{escape(alt)}">'
+def _spread(throughput):
+    if len(throughput) == 1:
+        return "images a second in training, with the compilation"
+    spread = f"{min(throughput):,.0f} to {max(throughput):,.0f}"
+    return f"images a second in training: the median of {len(throughput)} intervals, {spread}"
 
 
-def _curves_in_words(history):
-    ends = [f"{key.replace('val_', 'validation ')} {history[key][-1]:.1%}" for key in history if "accuracy" in key]
-    return f"Loss and accuracy by epoch. After the last one: {', '.join(ends)}."
+def _curves(run, recipe, keeper, least_loss):
+    history = {name: [row[name] for row in keeper.history] for name in keeper.history[0]}
+    unit = "epoch" if recipe.fit.report_every == "1 epoch" else "step"
+    panels = {
+        "loss": ("loss", "loss (nats)", 1),
+        "accuracy": ("accuracy", "accuracy (% of the images)", 100),
+        "learning_rate": ("learning_rate", "learning rate", 1),
+    }
+    images = []
+    for name, (key, label, scale) in panels.items():
+        found = {"training": key, "validation": f"val_{key}"}
+        curves = {curve: scale * np.array(history[key], float) for curve, key in found.items() if key in history}
+        least = least_loss if name == "loss" and least_loss else None
+        ends = ", ".join(f"{curve} {values[-1]:.4g}" for curve, values in curves.items())
+        figure = plot_curve(history[unit], curves, unit, label, least)
+        images.append(_figure(run, name, figure, f"{label} by {unit}; at the end: {ends}"))
+    figure = plot_curve(history[unit], {"training": keeper.throughput}, unit, "images a second")
+    images.append(_figure(run, "throughput", figure, f"images a second in training, by {unit}"))
+    return "\n".join(images)
 
 
-def _mistakes_in_words(evaluation):
-    titles = [_title(evaluation, index).replace("\n", " ") for index in confident_mistakes(evaluation, NUM_MISTAKES)]
-    return f"Test images, each with its true → predicted class: {'; '.join(titles) or 'none'}."
+def _mistakes(evaluation):
+    if not evaluation.mistakes:
+        return f"<p>No mistakes: all {len(evaluation.labels):,} images are right.</p>"
+    right, total = _counts(evaluation)
+    shown = len(evaluation.mistakes)
+    which = "All" if shown == total - right else f"The {shown} most confident of {total - right:,}"
+    items = "\n".join(
+        f"<li>{_picture(image, _caption(evaluation, index))}{_written_caption(evaluation, index)}"
+        for index, image in evaluation.mistakes.items()
+    )
+    return f"<p>{which} mistakes: true → predicted class, and its probability.</p>\n<ul class=pictures>\n{items}\n</ul>"
 
 
-def _class_rows(evaluation):
-    """A row a class, those that are recognised worst first."""
-    counts = evaluation.confusion
-    totals, rights = counts.sum(axis=1), counts.diagonal()
-    accuracies = rights / np.maximum(totals, 1)
-    rows = []
-    for label in np.argsort(np.where(totals, accuracies, 2), kind="stable"):
-        others = np.where(np.arange(len(counts)) == label, 0, counts[label])
-        mistaken = f"{evaluation.class_names[others.argmax()]} ({_times(others.max())})" if others.any() else ""
-        accuracy = f"{accuracies[label]:.1%}" if totals[label] else "no images"
-        bar = f'<span class=bar style="--part:{accuracies[label]:.3f}"></span>'
-        rows.append(
-            f"<tr><th scope=row>{escape(evaluation.class_names[label])}<td>{totals[label]:,}<td>{rights[label]:,}"
-            f"<td>{accuracy}<td>{bar}<td>{escape(mistaken)}"
-        )
-    return "\n".join(rows)
+def _attention(evaluation, model):
+    if not any(isinstance(layer, keras_vit.layers.EncoderBlock) for layer in model.layers):
+        return "<p>This model has no encoder blocks whose attention could be shown.</p>"
+    maps = keras_vit.attention_rollout(model, np.stack(list(evaluation.examples.values())))
+    items = "\n".join(
+        f"<li>{_picture(image, _caption(evaluation, index))}"
+        f"{_picture(overlay(image, attention), f'attention for the image beside it: {_caption(evaluation, index)}')}"
+        f"{_written_caption(evaluation, index)}"
+        for (index, image), attention in zip(evaluation.examples.items(), maps, strict=True)
+    )
+    return f'<ul class="pictures pairs">\n{items}\n</ul>'
+
+
+def _calibration(run, calibration):
+    error = calibration.expected_error
+    diagram = f"accuracy by probability of the predicted class; expected calibration error {error:.2%}"
+    histogram = "number of test images by probability of the predicted class"
+    return "\n".join(
+        [
+            _figure(run, "calibration", plot_calibration(calibration), diagram),
+            _figure(run, "confidence", plot_confidence(calibration), histogram),
+        ]
+    )
+
+
+def _confusion_matrix(run, evaluation):
+    if evaluation.has_several_labels or len(evaluation.class_names) > _MOST_CLASSES:
+        return f"Shown for at most {_MOST_CLASSES:,} classes, of which one is right for an image."
+    figure = plot_confusion_matrix(evaluation.confusion, evaluation.class_names)
+    return _figure(run, "confusion_matrix", figure, "counts of test images by true and predicted class")
+
+
+def _figure(run, name, figure, alt):
+    path = run.figures / f"{name}.png"
+    figure.savefig(path, dpi=_DOTS_AN_INCH)
+    # At its width in CSS pixels (96 an inch) a figure's text is of the size that it was drawn with. Below six tenths of
+    # that it cannot be read.
+    width = 96 * figure.get_figwidth()
+    attributes = f'width={width:.0f} style="min-width:{0.6 * width:.0f}px"'
+    return _embedded(path.read_bytes(), "image/png", alt, attributes)
+
+
+def _picture(image, alt):
+    return _embedded(*encode_picture(image), alt, "class=small" if max(image.shape[:2]) < SMALL_IMAGE else "")
+
+
+def _embedded(content, media_type, alt, attributes):
+    source = f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+    return f'<img {attributes} src="{source}" alt="{escape(alt)}">'
+
+
+def _caption(evaluation, index):
+    names = evaluation.class_names
+    true = " or ".join(names[label] for label in np.flatnonzero(evaluation.labels[index]))
+    return true if evaluation.is_right[index] else f"{true} → {names[evaluation.predictions[index]]}"
+
+
+def _written_caption(evaluation, index):
+    caption, probability = escape(_caption(evaluation, index)), f"{evaluation.confidence[index]:.1%}"
+    return f"<span>{caption} <span class=note>{probability}</span></span>"
+
+
+def _class_row(score):
+    accuracy = "no images" if score.accuracy is None else f"{score.accuracy:.1%}"
+    times = "once" if score.times == 1 else f"{score.times:,} times"
+    mistaken = f"{score.taken_for} ({times})" if score.times else ""
+    bar = f'<span class=bar style="--part:{score.accuracy or 0:.3f}"></span>'
+    return (
+        f"<tr><th scope=row>{escape(score.name)}<td>{score.images:,}<td>{score.right:,}<td>{accuracy}<td>{bar}"
+        f"<td>{escape(mistaken)}"
+    )
 
 
 def _provenance(facts):
@@ -282,7 +252,25 @@ def _provenance(facts):
     if git["changed_files"]:
         yield "files not as in the commit", ", ".join(line.split(maxsplit=1)[-1] for line in git["changed_files"])
     yield from facts["versions"].items()
+    backend = keras.backend.backend()
+    yield "Keras backend", f"{backend} {importlib.metadata.version(backend)}"
     yield "machine", facts["machine"]
+    yield "CPU cores", str(os.cpu_count())
+    accelerators = collections.Counter(_accelerators(backend))
+    yield "accelerators", ", ".join(f"{count} x {name}" for name, count in accelerators.items()) or "none"
+
+
+def _accelerators(backend):
+    """Names of the devices that are not CPUs."""
+    if backend == "jax":
+        import jax
+
+        return [device.device_kind for device in jax.devices() if device.platform != "cpu"]
+    import tensorflow as tf
+
+    devices = [device for device in tf.config.list_physical_devices() if device.device_type != "CPU"]
+    details = map(tf.config.experimental.get_device_details, devices)
+    return [found.get("device_name", device.device_type) for device, found in zip(devices, details, strict=True)]
 
 
 def _rows(pairs):
@@ -290,22 +278,17 @@ def _rows(pairs):
 
 
 def _counts(evaluation):
-    return int((evaluation.predictions == evaluation.labels).sum()), len(evaluation.labels)
+    return int(evaluation.is_right.sum()), len(evaluation.labels)
 
 
-def _confidence(evaluation):
-    return evaluation.probabilities.max(axis=1).astype(float)
+def _least_loss(recipe, num_classes):
+    """The loss in nats of a model that predicts just the smoothed labels; 0 if they are not smoothed, or not alone.
 
-
-def _least_loss(label_smoothing, num_classes):
-    """The entropy of smoothed labels in nats, which is the cross-entropy of a model that predicts just them."""
-    labels = label_smoothing / num_classes + (1 - label_smoothing) * np.eye(num_classes)[0]
-    return float(-(labels * np.log(np.maximum(labels, 1e-30))).sum())
-
-
-def _shortened(name, length=18):
-    return name if len(name) <= length else f"{name[: length - 1]}…"
-
-
-def _times(count):
-    return "once" if count == 1 else f"{count:,} times"
+    It is the entropy of the labels: of one distribution over the classes, or with sigmoids of one for each class.
+    """
+    smoothing = recipe.fit.label_smoothing
+    if not smoothing or recipe.distillation.teacher is not None:
+        return 0.0
+    labels = smoothing / num_classes + (1 - smoothing) * np.eye(num_classes)[0]
+    outcomes = np.stack([labels, 1 - labels]) if recipe.fit.loss == "sigmoid" else labels
+    return float(-(outcomes * np.log(outcomes)).sum())

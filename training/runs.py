@@ -59,7 +59,7 @@ def check_resumable(recipe, runs, folder):
         strangers = [path.name for path in run.folder.iterdir()] if run.folder.is_dir() else []
         strangers = sorted(set(strangers) - {path.name for path in run.places})
         if strangers:
-            raise InputError(f"run={folder} holds other things: {', '.join(strangers[:5])}. Name a new or empty folder.")
+            raise InputError(f"run={folder} holds other things: {', '.join(strangers[:5])}. Name an empty folder.")
         return
     facts = json.loads(run.recipe.read_text())
     was, now = dict(leaves(facts["recipe"])), dict(leaves(to_dict(recipe)))

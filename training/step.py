@@ -1,4 +1,4 @@
-"""One step of training: the loss, its gradients and the metrics, the same on any number of devices. B batch, k parts."""
+"""One step of training: loss, gradients and metrics, the same on any number of devices. B batch, k parts."""
 
 import keras
 import tensorflow as tf
@@ -41,17 +41,16 @@ class _Model(keras.Model):
 
 class _TensorFlowModel(_Model):
     def train_step(self, data):
-        # Each replica's gradients are its share of the whole batch's: they are summed, never averaged.
-        total = _sum_over_replicas(tf.reduce_sum(data[2]))
-        gradients = self._accumulate(data, total)
-        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-            gradients = _spread_overflow(gradients)
-        self.optimizer.apply(gradients, self.trainable_variables)
-        return self._logs()
+        with _after(data):
+            # Each replica's gradients are its share of the whole batch's: they are summed, never averaged.
+            total = _sum_over_replicas(tf.reduce_sum(data[2]))
+            self.optimizer.apply(self._accumulate(data, total), self.trainable_variables)
+            return self._logs()
 
     def test_step(self, data):
-        self._weighted_loss(*data, training=False)
-        return self._logs()
+        with _after(data):
+            self._weighted_loss(*data, training=False)
+            return self._logs()
 
     def _accumulate(self, data, total):
         """The gradients of a batch, one part after the other."""
@@ -76,11 +75,13 @@ class _TensorFlowModel(_Model):
 
     def _logs(self):
         """The metrics over all replicas; a replica by itself knows what it has counted only."""
-        sums = _sum_over_replicas([[metric.total.value, metric.count.value] for metric in self.metrics])
-        logs = {m.name: tf.math.divide_no_nan(*values) for m, values in zip(self.metrics, sums, strict=True)}
-        # Under MultiWorkerMirroredStrategy Keras takes the mean over an axis that scalars do not have: keras-team/keras,
+        totals = tf.stack([metric.total.value for metric in self.metrics])
+        counts = tf.stack([metric.count.value for metric in self.metrics])
+        means = tf.math.divide_no_nan(*_sum_over_replicas([totals, counts]))
+        logs = dict(zip(self.metrics_names, tf.unstack(means), strict=True))
+        # Under MultiWorkerMirroredStrategy Keras takes the mean over an axis that scalars do not have: keras-team/keras
         # issue 20585. A test sees when that has been mended and this line can go.
-        return {name: tf.reshape(value, (1,)) for name, value in logs.items()} if self._has_workers() else logs
+        return {name: tf.reshape(mean, (1,)) for name, mean in logs.items()} if self._has_workers() else logs
 
     def _has_workers(self):
         return isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy)
@@ -93,18 +94,17 @@ class _TensorFlowModel(_Model):
                 self.optimizer.build(self.trainable_variables)
 
 
+def _after(data):
+    """The scope of what waits for a batch.
+
+    TensorFlow runs the step once more than there are batches. What needs none, such as weight decay and seeds, would act
+    before it finds that out: on some replicas, and not on others.
+    """
+    return tf.control_dependencies(data)
+
+
 def _sum_over_replicas(values):
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, values)
-
-
-def _spread_overflow(gradients):
-    """Gradients that are finite on every replica or on none.
-
-    `LossScaleOptimizer` asks the first replica whether float16 overflowed, and skips the step by that.
-    """
-    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
-    overflows = _sum_over_replicas(1.0 - tf.cast(finite, "float32"))
-    return [gradients[0] + tf.where(overflows > 0, float("nan"), 0.0), *gradients[1:]]
 
 
 class _JaxModel(_Model):
@@ -172,15 +172,15 @@ class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlo
     """A model that ends with logits, with the step by which `fit` trains it and `evaluate` tests it.
 
     A batch is images (B, H, W, C), labels (B, classes), one-hot or mixed, and weights (B,), 0 for images that only pad
-    it. The loss is `sum(weights * losses) / sum(weights)` over the whole batch, whatever devices, processes and parts it
-    is computed in. So are the metrics `loss` and `accuracy`, over all batches since the epoch began; their values are
-    in `metrics_variables`. On TensorFlow each replica hands the optimizer its share of the gradients, to be summed.
+    it. The loss is `sum(weights * losses) / sum(weights)` over the whole batch, whatever devices, processes and parts
+    it is computed in. So are the metrics `loss` and `accuracy`, over all batches since the epoch began; their values
+    are in `metrics_variables`. On TensorFlow each replica hands the optimizer its share of the gradients, to be summed.
 
     It shares layers and variables with the model that `inputs` and `outputs` come from, which is the one to save.
 
     Args:
-        inputs: That model's inputs.
-        outputs: Its outputs: logits (B, classes).
+        inputs: That model's input, a Keras tensor.
+        outputs: Its output: logits (B, classes).
         objective: Function `(labels, logits)`, or with a teacher `(labels, logits, teacher_logits=...)`, to the loss of
             each image, (B,).
         accumulation_steps: Number k of parts that a batch, or a replica's share of it, is computed in, one after the

@@ -24,6 +24,7 @@ from training.pipeline import evaluation_batches, num_steps_per_epoch, training_
 from training.report import write_report
 from training.runs import add_result, check_resumable, open_run, resume_command
 from training.schedules import build_schedule, num_steps, training_steps
+from training.sources import Part
 from training.step import TrainedModel
 
 NUM_SAMPLES = 8
@@ -94,12 +95,10 @@ class Fitting:
             # The loss reads logits: where a softmax saturates it has no gradient.
             model = build_model(recipe, len(dataset.class_names), classifier_activation=None)
             teacher = load_teacher(recipe, model, dataset.class_names)
-            optimizer = build_optimizer(recipe, model, steps_per_epoch)
             self.trained = TrainedModel(
                 model.inputs, model.outputs, Objective(recipe), recipe.fit.accumulation_steps, teacher
             )
-            self.trained.compile(optimizer)
-            optimizer.build(self.trained.trainable_variables)
+            self.trained.compile(build_optimizer(recipe, model, steps_per_epoch))
         self.model = model
         self.stop = StopRequest()
         schedule = build_schedule(recipe, steps_per_epoch, total)
@@ -110,19 +109,26 @@ class Fitting:
     def run(self):
         """Fits; returns whether the last step was reached."""
         self._resume()
-        validation = None
-        if "validation" in self.dataset.splits:
-            decode = image_decoder(self.model)
-            make = evaluation_batches(self.dataset, "validation", decode, self.recipe)
-            validation = self.engine.distribute(make, self.recipe.fit.batch_size)
+        validation = self._validation()
         callbacks = [self.keeper, *self._chief_callbacks()] if self.engine.is_chief else [self.keeper]
         with self.stop.listening():
             while self.keeper.step < self.intervals.total and not self.stop.accepted:
                 self._fit_segment(validation, callbacks)
         return self.keeper.step == self.intervals.total
 
+    def _validation(self):
+        """The arguments of `fit` for the validation, if there is one."""
+        if "validation" not in self.dataset.splits:
+            return {}
+        make = evaluation_batches(self.dataset, "validation", image_decoder(self.model), self.recipe)
+        batch_size = self.recipe.fit.batch_size
+        # Again and again, with a count: of distributed batches Keras cannot tell where they end.
+        batches = self.engine.distribute(lambda *share: make(*share).repeat(), batch_size)
+        steps = Part(batch_size).num_batches(self.dataset.splits["validation"].size)
+        return {"validation_data": batches, "validation_steps": steps}
+
     def _fit_segment(self, validation, callbacks):
-        """One call of Keras's `fit`: whole intervals, or what is left of one that was interrupted, or the short last."""
+        """One call of Keras's `fit`: whole intervals, the rest of an interrupted one, or the short last one."""
         first, interval, total = self.keeper.step, self.intervals.report, self.intervals.total
         epoch, done = divmod(first, interval)
         num_epochs = (total - first) // interval if not done else 0
@@ -135,7 +141,7 @@ class Fitting:
             initial_epoch=epoch,
             epochs=epoch + num_epochs,
             steps_per_epoch=steps,
-            validation_data=validation,
+            **validation,
             shuffle=False,  # The batches come in their order.
             callbacks=callbacks,
             verbose=0,

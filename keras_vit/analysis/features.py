@@ -1,9 +1,6 @@
 """`features`: what the layers of a model put out. B batch, T tokens, N = h w patches, R registers, D hidden."""
 
-import itertools
-
-import numpy as np
-from keras import ops
+import math
 
 from keras_vit.analysis import graph
 from keras_vit.config import ViTConfig, did_you_mean
@@ -45,9 +42,12 @@ def features(model, images, layers):
     config = ViTConfig.from_dict(preprocessing_layer(model).architecture)
     prefix = _prefix_tokens(config)
     _check_names(layers, graph.layer_names(model), prefix)
-    outputs = _outputs(model, images, {name.split("/")[0] for name in layers} | {"patch_embedding"})
+    wanted = {"patch_embedding", *(name.partition("/")[0] for name in layers)}
+    outputs = graph.collect(
+        model, images, lambda layer, _, output: graph.to_array(output) if layer.name in wanted else None
+    )
     grid = outputs["patch_embedding"].shape[1:3]
-    return {name: _feature(name, outputs, grid, prefix) for name in layers}
+    return {name: _feature(name, outputs[name.partition("/")[0]], grid, prefix) for name in layers}
 
 
 def _prefix_tokens(config):
@@ -76,31 +76,23 @@ def _check_names(layers, known, prefix):
             )
 
 
-def _outputs(model, images, names):
-    """{name: output, float32} of the layers with these names."""
-    outputs = {}
-
-    def note(layer, _, output):
-        if layer.name in names:
-            if layer.name in outputs:
-                raise ValueError(f"{layer.name!r} runs more than once in {model.name!r}. Pass the model inside it.")
-            outputs[layer.name] = ops.convert_to_numpy(ops.cast(output, "float32"))
-
-    graph.run(model, images, note)
-    return outputs
-
-
-def _feature(name, outputs, grid, prefix):
+def _feature(name, output, grid, prefix):
     layer, _, token = name.partition("/")
-    output = outputs[layer]
-    present = _tokens_in(output, np.prod(grid), prefix)
-    if present is None:
-        if token:
-            raise ValueError(f"{name!r}: {layer!r} puts out no tokens but an array of shape {output.shape}.")
-        return output
+    front = _tokens_in_front(output, math.prod(grid), prefix)
     if not token:
-        return output[:, sum(present.values()) :].reshape(len(output), *grid, output.shape[-1])
-    if token not in present:
-        raise ValueError(f"{name!r}: {layer!r} runs before {token!r}, and puts out none.")
-    start = sum(itertools.takewhile(lambda count: count, (0,)), 0)
-    return output[:, start]
+        return output if front is None else output[:, len(front) :].reshape(len(output), *grid, output.shape[-1])
+    if token not in (front or ()):
+        raise ValueError(f"{name!r}: no {token!r} comes out of {layer!r}, but an array of shape {output.shape}.")
+    first, count = front.index(token), front.count(token)
+    return output[:, first : first + count] if token == "register_tokens" else output[:, first]
+
+
+def _tokens_in_front(output, num_patches, prefix):
+    """Which layer each token before those of the patches comes from; `None`: the output is no tokens.
+
+    Layers in the middle of the prefix put out its last tokens only.
+    """
+    num_front = output.shape[1] - num_patches if output.ndim == 3 else None
+    complete = [name for name, count in prefix.items() for _ in range(count)]
+    ends = [complete[first:] for first in range(len(complete) + 1)]
+    return next((end for end in ends if len(end) == num_front), None)

@@ -5,25 +5,44 @@ from keras import ops
 
 
 def layer_names(model):
-    """Names of the layers that `run` visits, in no particular order; a name that two layers share stands twice."""
+    """Names of the layers that `collect` looks at, also in nested models. A name that two share stands there twice."""
     names = []
     for layer in _functional(model).layers:
-        names.append(layer.name)
+        if not isinstance(layer, keras.layers.InputLayer):
+            names.append(layer.name)
         if _is_functional(layer):
             names.extend(layer_names(layer))
     return names
 
 
-def run(model, images, visit):
-    """Passes images through a model, at inference, layer by layer; nothing is kept but what `visit` keeps.
+def collect(model, images, look):
+    """Passes images through a model, at inference, layer by layer.
 
     Args:
         model: A functional `keras.Model`, also with others nested in it.
         images: (B, H, W, C), as the model takes them.
-        visit: Called with each layer, its first input and its output, in the order in which they run.
+        look: Called as `look(layer, first input, output)` with each layer, in the order in which they run.
+
+    Returns:
+        {layer name: what `look` returned}, without `None`; nothing else is kept.
     """
+    found = {}
+
+    def visit(layer, first_input, output):
+        seen = look(layer, first_input, output)
+        if seen is not None and layer.name in found:
+            raise ValueError(f"{layer.name!r} runs more than once in {model.name!r}. Pass the model inside it.")
+        if seen is not None:
+            found[layer.name] = seen
+
     function = _functional(model)
     _run(function, _check_images(function, images), visit)
+    return found
+
+
+def to_array(tensor):
+    """A float32 NumPy array, which every function of NumPy takes, whatever the precision policy."""
+    return ops.convert_to_numpy(ops.cast(tensor, "float32"))
 
 
 def _run(function, inputs, visit):

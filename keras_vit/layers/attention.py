@@ -71,6 +71,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             bias_axes="d",
             kernel_initializer=_xavier_uniform(hidden_dim),
             dtype=self.dtype_policy,
+            trainable=self.trainable,
             name="output",
         )
         self.output_projection.build(heads_shape)
@@ -84,13 +85,16 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             bias_axes="kh",
             kernel_initializer=_xavier_uniform(input_shape[-1]),
             dtype=self.dtype_policy,
+            trainable=self.trainable,
             name=name,
         )
         layer.build(input_shape)
         return layer
 
     def _normalize(self, name, heads_shape):
-        layer = keras.layers.LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name)
+        layer = keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, trainable=self.trainable, name=name
+        )
         layer.build(heads_shape)
         return layer
 

@@ -40,7 +40,7 @@ class AttentionPooling(keras.layers.Layer):
         self.mlp = mlp
         self.layer_norm_epsilon = layer_norm_epsilon
 
-        policy = {"dtype": self.dtype_policy}
+        policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.attention = MultiHeadSelfAttention(num_heads, name="attention", **policy)
         self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", **policy)
         self.mlp_block = MlpBlock(mlp_dim, mlp, name="mlp", **policy)

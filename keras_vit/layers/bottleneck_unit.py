@@ -59,11 +59,17 @@ class BottleneckUnit(keras.layers.Layer):
 
     def _conv(self, name, filters, kernel_size, strides=1):
         epsilon = self.weight_standardization_epsilon
-        return StdConv2D(filters, kernel_size, strides, epsilon, dtype=self.dtype_policy, name=name)
+        policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
+        return StdConv2D(filters, kernel_size, strides, epsilon, name=name, **policy)
 
     def _norm(self, name, **arguments):
         return keras.layers.GroupNormalization(
-            NUM_GROUPS, epsilon=self.group_norm_epsilon, dtype=self.dtype_policy, name=name, **arguments
+            NUM_GROUPS,
+            epsilon=self.group_norm_epsilon,
+            dtype=self.dtype_policy,
+            trainable=self.trainable,
+            name=name,
+            **arguments,
         )
 
     def build(self, input_shape):

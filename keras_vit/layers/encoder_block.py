@@ -81,7 +81,7 @@ class EncoderBlock(keras.layers.Layer):
         self.qk_norm = qk_norm
         self.use_rematerialization = False
 
-        policy = {"dtype": self.dtype_policy}
+        policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.attention_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, name="attention_norm", **policy
         )

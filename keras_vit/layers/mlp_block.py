@@ -93,6 +93,7 @@ class MlpBlock(keras.layers.Layer):
             kernel_initializer="glorot_uniform",
             bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
             dtype=self.dtype_policy,
+            trainable=self.trainable,
             name=name,
         )
         layer.build(input_shape)

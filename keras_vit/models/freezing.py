@@ -37,7 +37,9 @@ def freeze(model, up_to="encoder_block_5"):
     if up_to is not None and up_to not in names:
         raise ValueError(f"There is no layer {up_to!r}.{did_you_mean(up_to, names)} Layers: {', '.join(names)}")
     _check_containers(model, vision)
-    vision.trainable = True  # With all its layers; those to be frozen follow.
+    # With all its layers. On TensorFlow, Keras passes a flag on to them only where it changes.
+    vision.trainable = False
+    vision.trainable = True
     frozen = vision.layers[: 0 if up_to is None else names.index(up_to) + 1]
     for layer in frozen:
         layer.trainable = False

@@ -7,6 +7,7 @@ from keras_vit.layers import AttentionPooling
 from tests.reference import vit as reference
 from tests.test_case import (
     MIXED_POLICIES,
+    assert_close,
     built,
     canonical_weights,
     random_inputs,
@@ -80,3 +81,13 @@ def test_macs():
     # Query and output of one probe, keys and values of 7 tokens, both products of the attention, the MLP of one token.
     expected = 2 * 144 + 7 * 2 * 144 + 2 * 7 * 12 + 2 * 12 * 20
     assert built(AttentionPooling(3, 20)).macs((None, 7, 12)) == expected
+
+
+def test_attention_weights_are_those_of_the_probe():
+    layer = randomize(built(AttentionPooling(3, 20)))
+    [tokens] = random_inputs((7, 12))
+    w = {name: value.astype("float64") for name, value in canonical_weights(layer).items()}
+    query = np.einsum("d,dkh->kh", w["probe"][0, 0], w["attention/query/kernel"]) + w["attention/query/bias"]
+    key = np.einsum("btd,dkh->btkh", tokens, w["attention/key/kernel"]) + w["attention/key/bias"]
+    expected = reference.softmax(np.einsum("kh,btkh->bkt", query, key) / 2)  # Heads of 4 channels.
+    assert_close(layer.attention_weights(tokens), expected[:, :, None])

@@ -150,3 +150,25 @@ def test_refuses_an_impossible_number_of_heads(num_heads):
 def test_macs():
     # 7 tokens through four 12 x 12 matrices, and both products of the attention, each of 7 x 7 dot products for 12.
     assert built(MultiHeadSelfAttention(3)).macs((None, 7, 12)) == 7 * 4 * 144 + 2 * 49 * 12
+
+
+def test_attention_weights_are_those_that_call_uses():
+    """Values and output projection that pass everything on: what comes out is the sum over the heads of weights x v."""
+    layer = randomize(built(MultiHeadSelfAttention(3, qk_norm=True)))
+    weights = canonical_weights(layer)
+    [tokens, queries] = [3 * x for x in random_inputs((7, 12), (2, 12))]
+    for asking in (None, queries):
+        found = to_numpy(layer.attention_weights(tokens, asking))
+        assert found.shape == (2, 3, 7 if asking is None else 2, 7)
+        np.testing.assert_allclose(found.sum(-1), 1, atol=1e-6)
+        value = np.einsum("btd,dkh->btkh", tokens, weights["value/kernel"]) + weights["value/bias"]
+        heads = np.einsum("bkts,bskh->btkh", found, value)
+        expected = np.einsum("btkh,khd->btd", heads, weights["output/kernel"]) + weights["output/bias"]
+        assert_close(layer(tokens, asking), expected)
+
+
+@pytest.mark.parametrize("policy", ["float32", *MIXED_POLICIES])
+def test_attention_weights_are_float32(policy):
+    layer = built(MultiHeadSelfAttention(3, dtype=policy))
+    weights = layer.attention_weights(random_inputs((7, 12))[0])
+    assert keras.backend.standardize_dtype(weights.dtype) == "float32"

@@ -153,3 +153,11 @@ def test_macs():
     # Those of the attention and of the MLP; factors and norms are not counted.
     block = built(EncoderBlock(3, 20, mlp="swiglu", layer_scale=0.1, qk_norm=True))
     assert block.macs((None, 7, 12)) == (7 * 4 * 144 + 2 * 49 * 12) + 7 * (12 * 40 + 20 * 12)
+
+
+def test_attention_weights_are_of_the_normalised_tokens():
+    block = randomize(built(EncoderBlock(3, 20)))
+    [tokens] = random_inputs((7, 12))
+    weights = canonical_weights(block)
+    normalised = reference.norm(tokens, weights, "attention_norm").astype("float32")
+    assert_close(block.attention_weights(tokens), to_numpy(block.attention.attention_weights(normalised)))

@@ -79,7 +79,7 @@ def test_number_stays_text_where_text_is_meant():
         ("model.config.pooling=none", "a classifier needs one vector an image"),
         ("model.config.hidden_dim=true", "valid integer"),
         ("fit.epochs=true", "valid integer"),
-        ("data.directory=photographs", "data.dataset=folder only"),
+        ("data.directory=photographs", "data.dataset=folder and records only"),
         ("name=../elsewhere", "pattern"),
         ("seed=-1", "greater than or equal to 0"),
         ("seed=4294967296", "less than 4294967296"),
@@ -117,7 +117,7 @@ def test_every_field_says_what_it_means():
 
 
 def test_unknown_recipe_lists_those_there_are(tmp_path):
-    with pytest.raises(InputError, match=r"Did you mean 'digits'\?.*cifar10, digits, folder"):
+    with pytest.raises(InputError, match=r"Did you mean 'digits'\?.*cifar10, digits, .*folder"):
         recipes.load("digit")
     broken = tmp_path / "recipe.json"
     for text in ("{}", "[]", "{", '{"recipe": []}'):

@@ -2,9 +2,9 @@
 
     python -m tests.training.curves_program OUTPUT_FOLDER CASES
 
-CASES is a JSON object: of each name, fields of `training.config.Distribution`, and of `Case` below. Of each, the first
-process writes `<name>.npz`: running loss and accuracy after each step, those of the validation after each epoch, and the
-values of all variables at the end.
+CASES is a JSON object: of each name, the fields of `Case` below. Of each, the first process writes `<name>.npz`: loss and
+accuracy since the epoch began after each step, those of the validation after each epoch, the values of all variables at
+the end, and how they are sharded.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ import tensorflow as tf
 import keras_vit
 from training import distribution
 from training.config import validate
+from training.optimizers import build_optimizer
 from training.step import TrainedModel
 
 BATCH_SIZE, CLASSES, IMAGE_SHAPE, EPOCHS = 8, 7, (8, 12, 3), 4
@@ -27,7 +28,7 @@ TRAINING_IMAGES, FULL_BATCHES, VALIDATION_IMAGES = 37, 40, 11
 
 @dataclasses.dataclass
 class Case:
-    """What is trained, and how."""
+    """What is trained, and how. `distribution` are fields of `training.config.Distribution`."""
 
     distribution: dict
     model: str = "vit"
@@ -39,8 +40,9 @@ def main(folder, cases):
     for name, fields in json.loads(cases).items():
         case = Case(**fields)
         keras.utils.set_random_seed(3)
-        engine = distribution.start(_recipe(case))
-        results = _train(case, engine)
+        recipe = _recipe(case)
+        engine = distribution.start(recipe)
+        results = _train(case, recipe, engine)
         if engine.is_chief:
             np.savez(pathlib.Path(folder) / f"{name}.npz", **results)
         if keras.backend.backend() == "jax":
@@ -54,6 +56,8 @@ def _recipe(case):
             "name": "curves",
             "model": {"config": _CONFIG, "input_shape": IMAGE_SHAPE},
             "data": {"dataset": "digits"},
+            "optimizer": _OPTIMIZERS[case.optimizer],
+            "schedule": {"decay": "constant", "warmup": "0 steps"},
             "fit": {"batch_size": BATCH_SIZE, "epochs": EPOCHS, "accumulation_steps": case.accumulation_steps},
             "distribution": case.distribution,
         }
@@ -63,11 +67,11 @@ def _recipe(case):
 _CONFIG = {"patch_size": 4, "hidden_dim": 24, "num_layers": 2, "num_heads": 4, "mlp_dim": 20}
 
 
-def _train(case, engine):
+def _train(case, recipe, engine):
     with engine.scope():
         model = _vit() if case.model == "vit" else _convolutional()
-        trained = TrainedModel(model.inputs, model.outputs[0], _cross_entropy, case.accumulation_steps)
-        trained.compile(optimizer=_optimizer(case.optimizer))
+        trained = TrainedModel(model.inputs[0], model.outputs[0], _cross_entropy, case.accumulation_steps)
+        trained.compile(build_optimizer(recipe, trained, steps_per_epoch=-(-TRAINING_IMAGES // BATCH_SIZE)))
     recorder = _Recorder()
     history = trained.fit(
         _dataset(engine, TRAINING_IMAGES if case.model == "vit" else FULL_BATCHES, seed=5),
@@ -121,10 +125,11 @@ def _cross_entropy(labels, logits):
     return keras.losses.categorical_crossentropy(labels, logits, from_logits=True)
 
 
-def _optimizer(name):
-    if name == "sgd":
-        return keras.optimizers.SGD(0.05, momentum=0.9)
-    return keras.optimizers.AdamW(0.01, weight_decay=0.1, epsilon=1e-3)
+# Clipping acts in most steps.
+_OPTIMIZERS = {
+    "sgd": {"kind": "sgd", "learning_rate": 0.05, "weight_decay": 0, "clip_norm": None},
+    "adamw": {"learning_rate": 0.01, "weight_decay": 0.3, "epsilon": 1e-3, "clip_norm": 0.5},
+}
 
 
 def _dataset(engine, count, seed):

@@ -1,80 +1,181 @@
-"""Fitting and evaluating: that a model learns from the labels and nothing else, and that the figures are right."""
+"""Fitting: that a model learns from the labels and nothing else, and that every way of saying so is heard."""
 
 import dataclasses
+import json
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_vit
 from training.assignments import override
+from training.config import to_dict
 from training.data import Dataset, load_dataset
 from training.errors import InputError
-from training.evaluate import Evaluation, evaluate, nearest_neighbour_accuracy
+from training.evaluate import evaluate
+from training.models import build_model
 from training.runs import Run
-from training.train import build_model, fit, start, train, write_samples
+from training.sources import IndexedSource
+from training.train import train, write_samples
+from tests.training.fitting import fitted
 
 
 def test_shuffled_labels_stay_at_chance(brief_recipe):
     recipe = override(brief_recipe, ["fit.epochs=15", "data.validation_fraction=0"])
-    start(recipe)
     dataset = load_dataset(recipe.data)
-    examples = list(dataset.splits["train"].as_numpy_iterator())
-    labels = np.random.default_rng(0).permutation([example["label"] for example in examples])
-    shuffled = tf.data.Dataset.from_tensor_slices({"image": [e["image"] for e in examples], "label": labels})
-    shuffled = Dataset(dataset.class_names, {**dataset.splits, "train": shuffled}, dataset.sizes)
+    examples = list(dataset.splits["train"].in_order().as_numpy_iterator())
+    images = tf.constant([example["image"] for example in examples])
+    labels = tf.constant(np.random.default_rng(0).permutation([example["label"] for example in examples]))
+    shuffled = IndexedSource(len(examples), lambda index: {"image": images[index], "label": labels[index]})
+    shuffled = Dataset(dataset.class_names, {**dataset.splits, "train": shuffled})
     accuracies = {}
     for name, data in {"true": dataset, "shuffled": shuffled}.items():
-        model = build_model(recipe, 10, classifier_activation=None)
-        fit(model, data, recipe)
-        accuracies[name] = evaluate(model, data, "test", recipe).accuracy
+        accuracies[name] = evaluate(fitted(recipe, data).model, data, "test", recipe).accuracy
     # Chance is 0.1; four standard deviations of 360 draws are 0.063.
     assert accuracies["shuffled"] < 0.1 + 0.063
     assert accuracies["true"] > 0.3
 
 
-def test_nearest_neighbour_equals_numpy(brief_recipe):
-    dataset = load_dataset(brief_recipe.data)
-    model = build_model(brief_recipe, 10)
-    parts = {split: evaluate(model, dataset, split, brief_recipe) for split in dataset.splits}
-    known = np.concatenate([parts["train"].images, parts["validation"].images]).reshape(-1, 64).astype(float)
-    labels = np.concatenate([parts["train"].labels, parts["validation"].labels])
-    unknown = parts["test"].images.reshape(-1, 64).astype(float)
-    distances = (unknown**2).sum(1)[:, None] - 2 * unknown @ known.T + (known**2).sum(1)
-    expected = (labels[distances.argmin(1)] == parts["test"].labels).mean()
-    assert nearest_neighbour_accuracy(model, dataset, brief_recipe) == pytest.approx(expected, abs=1 / 360)
-    assert nearest_neighbour_accuracy(model, dataset, brief_recipe, max_values=1000) is None
+@pytest.mark.parametrize(
+    ("durations", "epochs", "steps"),
+    [
+        (["fit.steps=50", "fit.epochs=none"], [1, 2, 3], [21, 42, 50]),
+        (["fit.steps=50", "fit.epochs=none", "fit.report_every=20 steps"], [1, 2, 3], [20, 40, 50]),
+        (["fit.report_every=50%"], [1, 2], [21, 42]),
+        (["fit.epochs=1", "fit.report_every=1.5 epochs"], [1], [21]),
+    ],
+)
+def test_rows_of_the_history(brief_recipe, durations, epochs, steps):
+    history = fitted(override(brief_recipe, durations)).keeper.history
+    assert [row["epoch"] for row in history] == epochs
+    assert [row["step"] for row in history] == steps
+    assert all(set(row) == set(COLUMNS) for row in history)
 
 
-def test_evaluation_counts():
-    probabilities = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.6, 0.3, 0.1]])
-    evaluation = Evaluation(np.zeros((4, 1, 1, 1)), np.array([0, 1, 1, 2]), probabilities, ("a", "b", "c"))
-    assert evaluation.accuracy == 0.5
-    assert evaluation.loss == pytest.approx(-np.log([0.7, 0.8, 0.3, 0.1]).mean())
-    np.testing.assert_array_equal(evaluation.confusion, [[1, 0, 0], [0, 1, 1], [1, 0, 0]])
-    assert "50.00%" in str(evaluation)
+COLUMNS = ("epoch", "step", "learning_rate", "loss", "accuracy", "val_loss", "val_accuracy")
+
+
+def test_metrics_of_the_history_are_those_of_an_evaluation(brief_recipe):
+    fitting = fitted(override(brief_recipe, ["fit.epochs=1"]))
+    evaluation = evaluate(fitting.model, load_dataset(brief_recipe.data), "validation", brief_recipe)
+    [row] = fitting.keeper.history
+    assert row["val_accuracy"] == pytest.approx(evaluation.accuracy, abs=1e-6)
 
 
 def test_mixed_precision_trains(brief_recipe):
     recipe = override(brief_recipe, ["fit.precision=mixed_bfloat16", "fit.epochs=1"])
-    dataset = load_dataset(recipe.data)
     try:
-        start(recipe)
-        model = build_model(recipe, 10, classifier_activation=None)
-        history = fit(model, dataset, recipe)
+        fitting = fitted(recipe)
     finally:
         keras.config.set_dtype_policy("float32")
-    assert np.isfinite(history.history["loss"]).all()
-    assert model.get_layer("encoder_block_0").compute_dtype == "bfloat16"
-    assert model.output.dtype == "float32"
-    assert {weight.dtype for weight in model.weights} == {"float32"}
+    assert np.isfinite(fitting.keeper.history[0]["loss"])
+    assert fitting.model.get_layer("encoder_block_0").compute_dtype == "bfloat16"
+    assert fitting.model.output.dtype == "float32"
+    assert {weight.dtype for weight in fitting.model.weights} == {"float32"}
+
+
+def test_the_moving_average_is_validated_and_kept(brief_recipe, tmp_path):
+    recipe = override(brief_recipe, ["optimizer.ema=0.9", "fit.epochs=1", "fit.checkpoint_every=1 steps"])
+    run, _ = train(recipe, tmp_path)
+    plain, _ = train(override(recipe, ["optimizer.ema=0"]), tmp_path)
+    with_average, without = (keras.models.load_model(r.model).get_weights() for r in (run, plain))
+    assert any(not np.array_equal(a, b) for a, b in zip(with_average, without, strict=True))
+    # It does not change how the weights go: the loss of training is the same, that of the validation is not.
+    rows = [json.loads(json.dumps(r.history.read_text().splitlines()[1].split(","))) for r in (run, plain)]
+    assert rows[0][:5] == rows[1][:5]
+    assert rows[0][5:] != rows[1][5:]
+
+
+def test_the_best_weights_are_kept_if_asked_for(brief_recipe, tmp_path):
+    # With this learning rate the first epoch is the best.
+    bad = ["optimizer.learning_rate=0.5", "schedule.decay=constant", "schedule.warmup=0%", "fit.epochs=4"]
+    recipe = override(brief_recipe, [*bad, "fit.report_every=3 steps"])
+    best, last = (train(override(recipe, [f"fit.final_weights={kind}"]), tmp_path)[0] for kind in ("best", "last"))
+    rows = [line.split(",") for line in best.history.read_text().splitlines()]
+    accuracies = [float(row[rows[0].index("val_accuracy")]) for row in rows[1:]]
+    assert accuracies.index(max(accuracies)) < len(accuracies) - 1
+    dataset = load_dataset(recipe.data)
+    kept = [evaluate(keras.models.load_model(r.model), dataset, "validation", recipe).accuracy for r in (best, last)]
+    assert kept == pytest.approx([max(accuracies), accuracies[-1]], abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def weights(brief_recipe, tmp_path_factory):
+    """A file of weights for three classes of other images."""
+    folder = tmp_path_factory.mktemp("weights")
+    config = dict(brief_recipe.model.config.to_dict(), num_layers=2)
+    model = keras_vit.ViT(keras_vit.ViTConfig.from_dict(config), input_shape=(12, 12, 1), classes=3)
+    for variable in model.variables:
+        variable.assign(np.random.default_rng(len(variable.path)).normal(scale=0.1, size=variable.shape))
+    keras_vit.save_weights(model, folder / "vit.npz", "google")
+    return model, ["model.config=none", f"model.weights={folder / 'vit.npz'}", "model.changes.num_heads=4"]
+
+
+def test_fine_tuning_begins_with_the_weights_and_a_new_head(brief_recipe, weights):
+    source, assignments = weights
+    assignments = [*assignments, "model.changes.drop_path_rate=0.2", "model.freeze_up_to=encoder_block_0"]
+    recipe = override(brief_recipe, [*assignments, "fit.epochs=1"])
+    model = build_model(recipe, 10)
+    kernel = "encoder_block_1/attention/query/kernel"
+    by_path = {variable.path: variable for variable in model.variables}
+    np.testing.assert_array_equal(by_path[kernel], next(v for v in source.variables if v.path == kernel))
+    assert not np.any(by_path["predictions/kernel"])
+    assert model.get_layer("encoder_block_1").drop_path_rate == 0.2
+    before = {path: np.array(variable) for path, variable in by_path.items()}
+    after = {variable.path: np.array(variable) for variable in fitted(recipe).model.variables}
+    changed = {path.split("/")[0] for path in before if not np.array_equal(before[path], after[path])}
+    changed -= {path for path in changed if "seed" in path or "drop" in path}
+    assert changed == {"encoder_block_1", "encoder_norm", "predictions"}
+
+
+def test_weights_that_cannot_be_had_are_refused(brief_recipe):
+    recipe = override(brief_recipe, ["model.config=none", "model.weights=absent.npz"])
+    with pytest.raises(InputError, match=r"There is no file or folder 'absent\.npz'"):
+        build_model(recipe, 10)
+
+
+def test_a_teacher_is_learned_from(brief_recipe, tmp_path):
+    run, _ = train(override(brief_recipe, ["fit.epochs=8"]), tmp_path)
+    with_teacher = [f"distillation.teacher={run.folder}", "distillation.weight=1", "fit.epochs=8", "seed=7"]
+    taught = fitted(override(brief_recipe, with_teacher))
+    teacher = keras.models.load_model(run.model)
+    dataset = load_dataset(brief_recipe.data)
+    by_teacher = evaluate(teacher, dataset, "test", brief_recipe).predictions
+    untaught = fitted(override(brief_recipe, ["fit.epochs=8", "seed=7"]))
+    agreement = [
+        (evaluate(fitting.model, dataset, "test", brief_recipe).predictions == by_teacher).mean()
+        for fitting in (taught, untaught)
+    ]
+    assert agreement[0] > agreement[1]
+    assert not any("teacher" in variable.path for variable in taught.model.variables)
+
+
+@pytest.mark.parametrize("wrong", ["classes", "images", "file"])
+def test_teachers_that_do_not_fit_are_refused(brief_recipe, tmp_path, wrong):
+    path = tmp_path / "teacher.keras"
+    shape, classes = ((16, 16, 1) if wrong == "images" else (8, 8, 1)), (3 if wrong == "classes" else 10)
+    model = keras_vit.ViT(
+        brief_recipe.model.config, input_shape=shape, classes=classes, include_preprocessing=wrong != "file"
+    )
+    model.save(path)
+    expected = {"classes": "3 classes that are not those", "images": "model.input_shape=16,16,1", "file": "normalised"}
+    with pytest.raises(InputError, match=expected[wrong]):
+        fitted(override(brief_recipe, [f"distillation.teacher={path}"]))
 
 
 def test_a_loss_that_is_not_a_number_ends_the_run(brief_recipe, tmp_path):
-    recipe = override(brief_recipe, ["optimizer.learning_rate=1e30", "optimizer.clip_norm=none", "schedule.warmup=0"])
-    with pytest.raises(InputError, match=r"not a number after epoch 1\. Lower optimizer\.learning_rate"):
+    # A third step that is too long: two checkpoints come before it.
+    wrong = ["optimizer.learning_rate=1e38", "optimizer.clip_norm=none", "schedule.warmup=0%"]
+    recipe = override(brief_recipe, [*wrong, "fit.report_every=1 steps", "optimizer.kind=sgd"])
+    with pytest.raises(InputError) as error:
         train(recipe, tmp_path)
+    message = str(error.value)
+    assert "The loss is " in message
+    assert " at step 2, with a learning rate of " in message
+    assert "The last good checkpoint is that of step 1." in message
     [folder] = tmp_path.iterdir()
+    assert f"To go on from there: python -m training train run={folder}" in message
     assert not (folder / "export").exists()
 
 
@@ -82,8 +183,26 @@ def test_runs_that_cannot_be_kept_are_refused_before_any_work(brief_recipe, tmp_
     (tmp_path / "file").write_text("")
     (tmp_path / "dangling").symlink_to(tmp_path / "absent")
     for runs in ("file", "dangling"):
-        with pytest.raises(InputError, match=r"cannot be kept in .*--runs"):
+        with pytest.raises(InputError, match=r"cannot be made.*--runs"):
             train(recipe=brief_recipe, runs=tmp_path / runs)
+
+
+def test_folders_that_are_no_runs_or_another_recipes_are_refused(brief_recipe, tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(InputError, match=r"holds other things: thesis\.tex"):
+        train(brief_recipe, folder=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    facts = {"recipe": to_dict(brief_recipe)}
+    Run(begun).recipe.write_text(json.dumps(facts))
+    other = override(brief_recipe, ["optimizer.learning_rate=0.5", "fit.epochs=3"])
+    differences = r"fit\.epochs: was 2, is 3\n  optimizer\.learning_rate: was 0\.002, is 0\.5"
+    with pytest.raises(InputError, match=differences):
+        train(other, folder=begun)
+    Run(begun).recipe.write_text(json.dumps(facts | {"result": {}}))
+    with pytest.raises(InputError, match="is finished"):
+        train(brief_recipe, folder=begun)
 
 
 def test_samples_have_names_of_their_own(brief_recipe, tmp_path):

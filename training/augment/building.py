@@ -55,12 +55,21 @@ def build_augmentation(model, config):
         mix_batch = functools.partial(mix, config=config)
 
     def change(decoded, seed):
-        # As many seeds as changes; at least one, which TensorFlow demands.
-        for one_change, one_seed in zip(changes, tf.unstack(tf.random.split(seed, len(changes) or 1)), strict=False):
+        # At least one seed, which TensorFlow demands.
+        seeds = tf.unstack(tf.random.split(_as_int64(seed), len(changes) or 1))
+        for one_change, one_seed in zip(changes, seeds, strict=False):
             decoded = one_change(decoded, one_seed)
         return decoded
 
-    return Augmentation(_decoder(model, config), change, mix_batch)
+    def mix_seeded(images, labels, seed, num_real):
+        return mix_batch(images, labels, _as_int64(seed), num_real)
+
+    return Augmentation(_decoder(model, config), change, mix_seeded)
+
+
+def _as_int64(seed):
+    """From seeds of another type TensorFlow derives other seeds."""
+    return tf.cast(seed, tf.int64)
 
 
 def _decoder(model, config):

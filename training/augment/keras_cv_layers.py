@@ -1,7 +1,8 @@
 """The same changes by the layers of KerasCV, which is no longer developed. H W C image, B batch.
 
-Its layers draw from TensorFlow's global generators, so that a change does not follow from the seed of its image, and no
-run repeats exactly. They change images even when told that they are not training: evaluation must not call them.
+Its layers draw from TensorFlow's global generators: a change does not follow from the seed of its image, so a run that
+is resumed does not go on as it would have. They change images also when told that they are not training: evaluation
+must not call them.
 """
 
 import functools
@@ -76,6 +77,10 @@ def _layers():
             f"augment.library=keras_cv needs KerasCV, which cannot be imported: {error}. Install it with "
             f"pip install keras-cv, or choose augment.library=tensorflow."
         ) from error
+    # Made here, since deterministic TensorFlow makes none by itself; and where tf.data runs, also if there is a GPU.
+    with tf.device("CPU:0"):
+        seed = tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int32)
+        tf.random.set_global_generator(tf.random.Generator.from_seed(int(seed)))
     return keras_cv.layers
 
 

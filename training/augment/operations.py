@@ -17,11 +17,14 @@ GRAY = 128
 def auto_contrast(image):
     """Stretches each channel so that its darkest value becomes 0 and its brightest 255."""
     low, high = tf.reduce_min(image, axis=[0, 1]), tf.reduce_max(image, axis=[0, 1])
-    low, high = tf.cast(low, tf.float32), tf.cast(high, tf.float32)
+    # From 0 to 255, and so as it is, where there is but one value.
+    is_plain = low == high
+    low = tf.where(is_plain, tf.zeros_like(low), low)
+    high = tf.where(is_plain, 255 * tf.ones_like(high), high)
+    low, span = tf.cast(low, tf.float32), tf.cast(high - low, tf.float32)
     rows = tf.cast(_as_rows(image), tf.float32) - _for_rows(low, image)
     # Multiplied before it is divided, whole numbers stay whole: only then is rounding down exact.
-    stretched = tf.cast(rows * 255.0 / _for_rows(tf.maximum(high - low, 1.0), image), tf.uint8)
-    return tf.reshape(stretched, image.shape)
+    return tf.reshape(tf.cast(rows * 255.0 / _for_rows(span, image), tf.uint8), image.shape)
 
 
 def equalize(image):

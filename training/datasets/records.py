@@ -1,8 +1,8 @@
 """A data set as TFRecord shards in one directory, on a disk or in a bucket.
 
-    records.json                    class names, and how many images each shard holds
-    train-00000-of-00016.tfrecord   tf.train.Example with image (encoded bytes) and label (int64)
-    test-00000-of-00001.tfrecord
+records.json                    class names, and how many images each shard holds
+train-00000-of-00016.tfrecord   tf.train.Example with image (encoded bytes) and label (int64)
+test-00000-of-00001.tfrecord
 """
 
 import itertools
@@ -54,11 +54,11 @@ def _write_split(source, directory, name, images_per_shard):
     examples = source.in_order().as_numpy_iterator()
     for number in range(count):
         file_name = f"{name}-{number:05d}-of-{count:05d}.tfrecord"
-        images = 0
+        records = [_serialize(**example) for example in itertools.islice(examples, images_per_shard)]
         with tf.io.TFRecordWriter(posixpath.join(directory, file_name)) as writer:
-            for images, example in enumerate(itertools.islice(examples, images_per_shard), start=1):
-                writer.write(_serialize(**example))
-        yield file_name, images
+            for record in records:
+                writer.write(record)
+        yield file_name, len(records)
 
 
 def _serialize(image, label):
@@ -101,7 +101,10 @@ def _source(directory, files, shuffle_buffer):
             for path, end, count in zip(paths, ends, files.values(), strict=True)
             if end - count < last and end > first
         ]
-        pieces = tf.data.Dataset.from_tensor_slices(tuple(map(list, zip(*pieces, strict=True))))
+        paths_read, skips, takes = map(list, zip(*pieces, strict=True))
+        pieces = tf.data.Dataset.from_tensor_slices(
+            (paths_read, tf.constant(skips, tf.int64), tf.constant(takes, tf.int64))
+        )
         if seed is not None:
             pieces = pieces.shuffle(len(paths), seed, reshuffle_each_iteration=False)
         records = pieces.interleave(

@@ -1,0 +1,186 @@
+"""Measures how fast training images are made ready on one core: ours, stock Keras layers, and KerasCV.
+
+Command: make bench-input
+
+The work: JPEG files of 500 x 375 pixels, a random part at 224 x 224, flip, RandAugment(2, 10), Mixup, batches of 32.
+The parts are measured one by one and together, in one process with one thread; each round measures all, one after the
+other, so that what else the machine does meets all alike. Images a second are per second of processor time.
+
+Keras has no layer that crops and resizes at random: the nearest it offers is `Resizing` of the shorter side to 256 and
+`RandomCrop`. Its `RandAugment` draws once for a batch, so it is mapped image by image, as the others are.
+"""
+
+import argparse
+import io
+import statistics
+import time
+
+import keras
+import numpy as np
+import PIL.Image
+import tensorflow as tf
+
+import keras_vit
+from training.augment import build_augmentation
+from training.config import Augment
+
+SIZE = 224
+BATCH = 32
+CLASSES = 1000
+MIXUP = 0.2
+STEPS = ("decode and crop", "flip", "RandAugment", "Mixup", "all")
+_OURS = {
+    "decode and crop": {"crop": "inception"},
+    "flip": {"flip": True},
+    "RandAugment": {"randaugment_ops": 2, "randaugment_magnitude": 10},
+    "Mixup": {"mixup": MIXUP},
+}
+
+
+def photographs(number, height=375, width=500):
+    """Encoded images that cost as much to decode as photographs: smooth shapes, edges and some noise."""
+    rng = np.random.default_rng(0)
+    files = []
+    for _ in range(number):
+        coarse = rng.integers(0, 256, (12, 16, 3)).astype("uint8")
+        image = np.asarray(PIL.Image.fromarray(coarse).resize((width, height), PIL.Image.Resampling.BICUBIC)) * 1.0
+        image[height // 3 :, width // 4 : width // 2] *= 0.5
+        image += rng.normal(0, 8, image.shape)
+        buffer = io.BytesIO()
+        PIL.Image.fromarray(image.clip(0, 255).astype("uint8")).save(buffer, "JPEG", quality=90)
+        files.append(buffer.getvalue())
+    return files
+
+
+def pipelines(files):
+    """{step: {library: endless data set of batches}}"""
+    libraries = {"ours": _ours, "Keras": _keras, "KerasCV": _keras_cv}
+    steps = {library: steps_of() for library, steps_of in libraries.items()}
+    decoded = np.stack([tf.image.resize(tf.io.decode_jpeg(file, 3), (SIZE, SIZE)) for file in files]).astype("uint8")
+    return {
+        step: {library: _pipeline(files, decoded, step, functions) for library, functions in steps.items()}
+        for step in STEPS
+    }
+
+
+def _pipeline(files, decoded, step, functions):
+    """The data set of one step, or of all. Functions take an image, or images and labels; and a seed."""
+    names = STEPS[:-1] if step == "all" else [step]
+    from_files = "decode and crop" in names
+    dataset = tf.data.Dataset.from_tensor_slices(files if from_files else decoded).repeat().enumerate()
+
+    def change(index, image):
+        for name in names:
+            if name != "Mixup":
+                image = functions[name](image, tf.stack([index, 0]))
+        return tf.ensure_shape(image, [SIZE, SIZE, 3]), tf.one_hot(index % CLASSES, CLASSES)
+
+    dataset = dataset.map(change).batch(BATCH, drop_remainder=True)
+    if "Mixup" in names:
+        dataset = dataset.enumerate().map(lambda index, batch: functions["Mixup"](*batch, tf.stack([index, 1])))
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 1
+    options.threading.max_intra_op_parallelism = 1
+    options.autotune.enabled = False
+    # Otherwise maps become parallel, and make their next batch ready while another library is measured.
+    options.experimental_optimization.apply_default_optimizations = False
+    options.experimental_optimization.inject_prefetch = False
+    return dataset.with_options(options)
+
+
+def _ours():
+    layer = keras_vit.Preprocessing(resize=(SIZE, SIZE))
+    model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), layer])
+    augmentations = {name: build_augmentation(model, Augment(**config)) for name, config in _OURS.items()}
+    functions = {name: augmentation.change for name, augmentation in augmentations.items()}
+    mix = augmentations["Mixup"].mix
+    return functions | {"Mixup": lambda images, labels, seed: mix(images, labels, seed, BATCH)}
+
+
+def _keras():
+    resize = keras.layers.Resizing(256, 256, crop_to_aspect_ratio=True)
+    crop = keras.layers.RandomCrop(SIZE, SIZE)
+    changes = {
+        "flip": keras.layers.RandomFlip("horizontal"),
+        "RandAugment": keras.layers.RandAugment((0, 255), num_ops=2, factor=1.0),
+    }
+    return {
+        "decode and crop": lambda file, _: crop(resize(tf.io.decode_jpeg(file, 3)), training=True),
+        "Mixup": _mixing_layer(keras.layers.MixUp(MIXUP)),
+    } | {name: _changing_layer(layer) for name, layer in changes.items()}
+
+
+def _keras_cv():
+    import keras_cv
+
+    layers = keras_cv.layers
+    crop = _changing_layer(layers.RandomCropAndResize((SIZE, SIZE), (0.05, 1.0), (3 / 4, 4 / 3)))
+    changes = {"flip": layers.RandomFlip(), "RandAugment": layers.RandAugment((0, 255), 2, 1.0)}
+    return {
+        "decode and crop": lambda file, seed: crop(tf.io.decode_jpeg(file, 3), seed),
+        "Mixup": _mixing_layer(layers.MixUp(MIXUP)),
+    } | {name: _changing_layer(layer) for name, layer in changes.items()}
+
+
+def _changing_layer(layer):
+    return lambda image, _: layer(tf.cast(image, tf.float32), training=True)
+
+
+def _mixing_layer(layer):
+    def mix(images, labels, _):
+        mixed = layer({"images": tf.cast(images, tf.float32), "labels": labels}, training=True)
+        return mixed["images"], mixed["labels"]
+
+    return mix
+
+
+def measure(datasets, rounds, seconds):
+    """Images per second of processor time, a list of one number a round for each data set.
+
+    Args:
+        datasets: {name: endless data set of batches}
+        rounds: How often each is measured, in turns.
+        seconds: Of processor time, for each of them in each round.
+    """
+    iterators = {name: iter(dataset) for name, dataset in datasets.items()}
+    for iterator in iterators.values():
+        next(iterator)  # Traces it.
+    rates = {name: [] for name in iterators}
+    for _ in range(rounds):
+        for name, iterator in iterators.items():
+            started = time.process_time()
+            images = 0
+            while (elapsed := time.process_time() - started) < seconds or not images:
+                next(iterator)
+                images += BATCH
+            rates[name].append(images / elapsed)
+    return rates
+
+
+def table(results):
+    """Markdown: medians with the lowest and highest round, and how many times faster ours is, round by round."""
+    rows = ["| step | ours | Keras | KerasCV | ours / Keras | ours / KerasCV |", "|---|--:|--:|--:|--:|--:|"]
+    for step, rates in results.items():
+        cells = [f"{statistics.median(rate):,.0f} ({min(rate):,.0f}-{max(rate):,.0f})" for rate in rates.values()]
+        for other in ("Keras", "KerasCV"):
+            ratios = [one / two for one, two in zip(rates["ours"], rates[other], strict=True)]
+            cells.append(f"{statistics.median(ratios):.1f} ({min(ratios):.1f}-{max(ratios):.1f})")
+        rows.append(f"| {step} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="measurements of each")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of processor time for each measurement")
+    options = parser.parse_args(arguments)
+    files = photographs(16)
+    print(f"Images a second on one core; {sum(map(len, files)) / len(files) / 1000:.0f} kB a file.")
+    steps = pipelines(files)
+    print(table({step: measure(datasets, options.rounds, options.seconds) for step, datasets in steps.items()}))
+
+
+if __name__ == "__main__":
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    main()

@@ -1,0 +1,89 @@
+"""Kills a run at random moments until it is through, and compares what it leaves with an undisturbed one.
+
+    python -m benchmarks.survival
+
+The digits are learned by a small model with dropout and a moving average, with a checkpoint after every other step. The
+process is killed (SIGKILL) 20 times, at moments drawn over all that it does: starting, steps, validations, checkpoints,
+the export and the report. Each start goes on from the last good checkpoint. The history of the losses and the weights
+that are kept must be the same, bit for bit.
+"""
+
+import itertools
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+NUM_KILLS = 20
+RECIPE = [
+    *("digits", "fit.epochs=20", "fit.batch_size=200", "fit.checkpoint_every=2 steps", "optimizer.ema=0.9"),
+    *("model.config.num_layers=1", "model.config.hidden_dim=16", "model.config.dropout_rate=0.1", "augment.mixup=0.2"),
+    *("model.config.drop_path_rate=0.1", "model.input_shape=16,16,1"),
+]
+
+
+def main():
+    """Prints each kill and what differs in the end; returns the process's exit status."""
+    rng = random.Random(0)
+    differences, kills = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        undisturbed = pathlib.Path(folder, "undisturbed")
+        begun = time.monotonic()
+        subprocess.run(command(undisturbed), check=True, stdout=subprocess.DEVNULL, env=environment())
+        seconds = time.monotonic() - begun
+        for number in itertools.count():
+            killed = pathlib.Path(folder, str(number))
+            kills += kill_until_through(killed, rng, seconds, NUM_KILLS - kills)
+            differences += [what for what, read in COMPARED.items() if read(undisturbed) != read(killed)]
+            if kills == NUM_KILLS:
+                break
+    print(f"{kills} kills of {number + 1} runs. Different from an undisturbed one: {', '.join(differences) or 'nothing'}")
+    return 1 if differences else 0
+
+
+def kill_until_through(folder, rng, seconds, most):
+    """Starts a run again and again and kills it, at most `most` times, until it is through; returns how often."""
+    for number in range(most):
+        process = subprocess.Popen(command(folder), stdout=subprocess.PIPE, text=True, env=environment())
+        try:
+            output, _ = process.communicate(timeout=rng.uniform(0, seconds))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, _ = process.communicate()
+        if process.returncode == 0:
+            return number
+        lines = output.splitlines()
+        print(f"killed after: {lines[-1] if lines else 'nothing printed yet'}", flush=True)
+    subprocess.run(command(folder), check=True, stdout=subprocess.DEVNULL, env=environment())
+    return most
+
+
+def command(folder):
+    return [sys.executable, "-m", "training", "train", *RECIPE, f"run={folder}"]
+
+
+def environment():
+    return os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def _weights(folder):
+    import keras
+
+    import keras_vit  # noqa: F401  Its layers are found by name.
+
+    return [array.tobytes() for array in keras.models.load_model(folder / "model.keras").get_weights()]
+
+
+COMPARED = {
+    "history.csv": lambda folder: (folder / "history.csv").read_bytes(),
+    "the weights": _weights,
+    "test accuracy": lambda folder: json.loads((folder / "recipe.json").read_text())["result"]["test_accuracy"],
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

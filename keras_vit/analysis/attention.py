@@ -1,0 +1,115 @@
+"""What a model attends to. B batch, L blocks, K heads, T tokens, h w grid of patches."""
+
+import numpy as np
+
+from keras_vit.analysis import graph
+from keras_vit.config import ViTConfig
+from keras_vit.layers import AttentionPooling, AverageTokenPooling, EncoderBlock, PatchEmbedding
+from keras_vit.preprocessing import preprocessing_layer
+
+
+def attention_maps(model, images):
+    """The attention weights of every head of every encoder block.
+
+    `A[b, l, k, t]` is how much token t of image b receives from each token, in head k of block l: the softmax of ViT
+    (arXiv 2010.11929), eq. 6, as the model computes it at inference. Each row sums to one. The tokens stand in the
+    order class token, distillation token, registers, as far as there are any, then the patches row by row.
+
+    All images pass at once and every weight is kept: 22 MB an image for B/16 at 224 pixels. For many images, call it
+    batch by batch.
+
+    Args:
+        model: A functional model of this package, or one in which such a model is nested.
+        images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`.
+
+    Returns:
+        (B, L, K, T, T), a float32 NumPy array.
+
+    Raises:
+        TypeError: If `model` is not functional.
+        ValueError: If `model` is not of this package or has no encoder block, or the images do not fit.
+
+    Example:
+
+    >>> import numpy as np, keras_vit
+    >>> model = keras_vit.ViT("Ti/16", input_shape=(64, 96, 3), num_layers=2)
+    >>> keras_vit.attention_maps(model, np.zeros((1, 64, 96, 3))).shape
+    (1, 2, 3, 25, 25)
+    """
+
+    def look(layer, tokens, _):
+        return graph.to_array(layer.attention_weights(tokens)) if isinstance(layer, EncoderBlock) else None
+
+    return np.stack(_check_any(list(graph.collect(model, images, look).values()), model), axis=1)
+
+
+def attention_rollout(model, images):
+    """How much each patch reaches the output through all layers: attention rollout.
+
+    With the attention weights averaged over the heads, `A_l`, and the residual connection counted as the identity,
+    `R = Â_L ... Â_1`, where `Â = (A + I) / 2` has rows that sum to one (Abnar & Zuidema, arXiv 2005.00928; ViT, arXiv
+    2010.11929, figure 6). What is shown is the row of what the head reads:
+
+    * the class token's row, if there is a class token;
+    * with `pooling="avg"`, the mean of the rows of the patches, which is what that pooling takes;
+    * with `pooling="map"`, the rows weighted by the attention of its probe, averaged over the heads;
+    * without class token and pooling, the mean of the rows of the patches.
+
+    Args:
+        model: A functional model of this package, or one in which such a model is nested.
+        images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`.
+
+    Returns:
+        (B, h, w), a float32 NumPy array: one value for each patch, divided by the largest of its image. All zeros where
+        nothing reaches the output from any patch.
+
+    Raises:
+        TypeError: If `model` is not functional.
+        ValueError: If `model` is not of this package or has no encoder block, or the images do not fit.
+
+    Example:
+
+    >>> import numpy as np, keras_vit
+    >>> model = keras_vit.ViT("Ti/16", input_shape=(64, 96, 3), num_layers=2)
+    >>> keras_vit.attention_rollout(model, np.zeros((1, 64, 96, 3))).shape
+    (1, 4, 6)
+    """
+    found = graph.collect(model, images, _look_for_rollout)
+    grid, pooling = found.pop("patch_embedding", None), found.pop("pooling", None)
+    blocks = _check_any(list(found.values()), model)
+    num_patches = grid[0] * grid[1]
+    row = _read_by_the_head(pooling, model, blocks[0].shape[:2], num_patches)
+    for weights in reversed(blocks):  # A row times a matrix: the product of all matrices is never needed.
+        row = ((row[:, None] @ weights)[:, 0] + row) / 2
+    patches = row[:, -num_patches:].reshape(-1, *grid)
+    largest = patches.max((1, 2), keepdims=True)
+    return np.divide(patches, largest, out=np.zeros_like(patches), where=largest > 0)
+
+
+def _look_for_rollout(layer, tokens, output):
+    if isinstance(layer, PatchEmbedding):
+        return tuple(output.shape[1:3])
+    if isinstance(layer, EncoderBlock | AttentionPooling):
+        return graph.to_array(layer.attention_weights(tokens)).mean(1)  # (B, T, T); of the probe (B, 1, T)
+    return "mean" if isinstance(layer, AverageTokenPooling) else None
+
+
+def _read_by_the_head(pooling, model, shape, num_patches):
+    """(B, T): how much of each token the head reads. `pooling` is what was seen of that layer, if anything."""
+    if isinstance(pooling, np.ndarray):
+        return pooling[:, 0]
+    row = np.zeros(shape, "float32")
+    if pooling is None and ViTConfig.from_dict(preprocessing_layer(model).architecture).has_class_token:
+        row[:, 0] = 1
+    else:
+        row[:, -num_patches:] = 1 / num_patches
+    return row
+
+
+def _check_any(blocks, model):
+    if not blocks:
+        raise ValueError(
+            f"Attention is looked at in encoder blocks, and {model.name!r} runs none that can be seen. Pass the model "
+            f"of keras_vit that is inside it."
+        )
+    return blocks

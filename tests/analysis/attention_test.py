@@ -1,0 +1,172 @@
+"""Attention against NumPy in float64, written from the equations, and in closed form."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.analysis.nested import NESTED
+from tests.models.tiny import SHAPE, STEM, tiny_model
+from tests.reference import bit_resnet
+from tests.reference import vit as reference
+from tests.test_case import assert_close, canonical_weights, random_inputs, randomize
+
+MODELS = [
+    {},
+    {"pooling": "avg"},
+    {"pooling": "avg", "class_token": True, "num_register_tokens": 2},
+    {"pooling": "map"},
+    {"pooling": "map", "num_register_tokens": 4, "norm_placement": "after_pooling"},
+    {"distillation_token": True, "num_register_tokens": 2},
+    {"pre_norm": True, "qk_norm": True, "layer_scale": 0.1, "norm_placement": "after_pooling"},
+    {"include_top": False, "pooling": None, "position_embedding": "sincos_2d"},
+    {"include_top": False, "pooling": None, "class_token": False},
+    {"stem": STEM, "patch_size": (1, 2), "input_shape": (32, 64, 3)},
+]
+
+
+def _attention(asking, z, w):
+    """ViT, eq. 6, one head after the other: (B, K, t, T)."""
+    heads = []
+    for head in range(w["query/kernel"].shape[1]):
+        q, k = (x @ w[f"{n}/kernel"][:, head] + w[f"{n}/bias"][head] for n, x in (("query", asking), ("key", z)))
+        if "query_norm/gamma" in w:
+            q, k = reference.norm(q, w, "query_norm"), reference.norm(k, w, "key_norm")
+        heads.append(reference.softmax(q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])))
+    return np.stack(heads, axis=1)
+
+
+def _expected(model, images, changes):
+    """Attention (B, L, K, T, T), and the tokens (B, T, D) that a pooling reads."""
+    w = canonical_weights(model)
+    x = images.astype("float64")
+    if "stem" in changes:
+        x = bit_resnet.bit_resnet(x, w, STEM.stage_depths)
+    z = reference.embed(x, w, changes.get("position_embedding", "learned_1d"))
+    if "pre_norm/gamma" in w:
+        z = reference.norm(z, w, "pre_norm")
+    maps = []
+    for i in range(2):
+        block = reference.part(w, f"encoder_block_{i}")
+        normalised = reference.norm(z, block, "attention_norm")
+        maps.append(_attention(normalised, normalised, reference.part(block, "attention")))
+        z = reference.encoder_block(z, block)
+    return np.stack(maps, axis=1), reference.norm(z, w, "encoder_norm") if "encoder_norm/gamma" in w else z
+
+
+def _rollout(maps, first_rows, grid):
+    """Abnar & Zuidema, as ViT's figure 6 applies it; `first_rows` (B, T) picks or mixes the rows of the product."""
+    with_residual = maps.mean(2) + np.eye(maps.shape[-1])
+    layers = with_residual / with_residual.sum(-1, keepdims=True)
+    rollout = np.broadcast_to(np.eye(maps.shape[-1]), layers[:, 0].shape)
+    for layer in range(layers.shape[1]):
+        rollout = layers[:, layer] @ rollout
+    patches = np.einsum("bt,bts->bs", first_rows, rollout)[:, -grid[0] * grid[1] :].reshape(-1, *grid)
+    return patches / patches.max((1, 2), keepdims=True)
+
+
+def _first_rows(model, tokens, changes, num_patches):
+    rows = np.zeros(tokens.shape[:2])
+    if changes.get("pooling") == "map":
+        w = reference.part(canonical_weights(model), "pooling")
+        probe = np.broadcast_to(w["probe"], (len(tokens), *w["probe"].shape[1:]))
+        return _attention(probe, tokens, reference.part(w, "attention")).mean(1)[:, 0]
+    if changes.get("pooling") == "avg" or changes.get("class_token") is False:
+        rows[:, -num_patches:] = 1 / num_patches
+    else:
+        rows[:, 0] = 1
+    return rows
+
+
+@pytest.mark.parametrize("changes", MODELS)
+def test_equal_the_equations(changes):
+    shape = changes.get("input_shape", SHAPE)
+    model = randomize(tiny_model(**changes))
+    [images] = random_inputs(shape)
+    maps, tokens = _expected(model, images, changes)
+    assert_close(keras_vit.attention_maps(model, images), maps)
+    grid = model.get_layer("patch_embedding").output.shape[1:3]
+    rollout = keras_vit.attention_rollout(model, images)
+    assert rollout.shape == (2, *grid)
+    assert_close(rollout, _rollout(maps, _first_rows(model, tokens, changes, grid[0] * grid[1]), grid))
+
+
+def _with_attention(model, scale):
+    """Each block's queries are `scale` times its keys, which are the normalised tokens themselves, in one head."""
+    randomize(model)
+    for i in range(2):
+        block = model.get_layer(f"encoder_block_{i}")
+        for weight in (*block.attention_norm.weights, *block.attention.query.weights, *block.attention.key.weights):
+            shape = weight.shape
+            ones = np.eye(12)[:, None] if len(shape) == 3 else np.ones(shape)
+            factor = scale if "query" in weight.path else 1
+            weight.assign(np.zeros(shape) if weight.path.endswith(("beta", "bias")) else factor * ones)
+    return model
+
+
+@pytest.mark.parametrize(("pooling", "expected"), [("token", 0), ("avg", 1)])
+def test_a_token_that_sees_itself_alone_stays_where_it_is(pooling, expected):
+    """All normalised tokens are of one length, so each is most like itself: the attention is the identity."""
+    model = _with_attention(tiny_model(num_heads=1, pooling=pooling), 1e4)
+    [images] = random_inputs(SHAPE)
+    maps = keras_vit.attention_maps(model, images)
+    np.testing.assert_allclose(maps, np.broadcast_to(np.eye(maps.shape[-1]), maps.shape), atol=1e-6)
+    np.testing.assert_allclose(keras_vit.attention_rollout(model, images), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{}, {"pooling": "avg"}, {"distillation_token": True, "num_register_tokens": 3}])
+def test_tokens_that_see_all_alike_give_an_even_map(changes):
+    model = _with_attention(tiny_model(num_heads=1, **changes), 0)
+    [images] = random_inputs(SHAPE)
+    maps = keras_vit.attention_maps(model, images)
+    np.testing.assert_allclose(maps, 1 / maps.shape[-1], rtol=1e-6)
+    np.testing.assert_allclose(keras_vit.attention_rollout(model, images), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("nest", NESTED.values(), ids=NESTED)
+def test_nested_equals_plain(nest):
+    inner = randomize(tiny_model(include_top=False, pooling="avg", name="inner"))
+    outer, prepared = nest(inner)
+    [images] = random_inputs(SHAPE)
+    for analysis in (keras_vit.attention_maps, keras_vit.attention_rollout):
+        np.testing.assert_allclose(analysis(outer, images), analysis(inner, prepared(images)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{"include_preprocessing": True, "num_register_tokens": 2}, {"pooling": "map"}])
+def test_reloaded_and_of_variable_size(changes, tmp_path):
+    model = randomize(tiny_model(input_shape=(None, None, 3), **changes))
+    model.save(tmp_path / "model.keras")
+    reloaded = keras.saving.load_model(tmp_path / "model.keras")
+    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
+    for analysis in (keras_vit.attention_maps, keras_vit.attention_rollout):
+        np.testing.assert_array_equal(analysis(reloaded, pixels), analysis(model, pixels))
+    assert keras_vit.attention_rollout(model, pixels[:1, :4]).shape == (1, 1, 3)
+
+
+def test_dropout_is_off_and_the_result_float32():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = randomize(tiny_model(dropout_rate=0.5, attention_dropout_rate=0.5, drop_path_rate=0.5))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    [images] = random_inputs(SHAPE)
+    maps = keras_vit.attention_maps(model, images)
+    assert maps.dtype == keras_vit.attention_rollout(model, images).dtype == "float32"
+    np.testing.assert_array_equal(maps, keras_vit.attention_maps(model, images))
+    np.testing.assert_allclose(maps.sum(-1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("analysis", [keras_vit.attention_maps, keras_vit.attention_rollout])
+def test_refusals(analysis):
+    model = tiny_model()
+    [images] = random_inputs(SHAPE)
+    with pytest.raises(ValueError, match=r"images of shape \(None, 8, 9, 3\).*Received: images of shape \(8, 9, 3\)"):
+        analysis(model, images[0])
+    with pytest.raises(ValueError, match=r"images of shape \(None, 8, 9, 3\).*of shape \(2, 4, 9, 3\)"):
+        analysis(model, images[:, :4])
+    headless = keras.Model(model.input, model.get_layer("position_embedding").output, name="headless")
+    with pytest.raises(ValueError, match="'headless' runs none"):
+        analysis(headless, images)
+    twice = keras.Model(model.input, model(model(model.input)[:, None, None, :3] + model.input))
+    with pytest.raises(ValueError, match="runs more than once"):
+        analysis(twice, images)

@@ -1,0 +1,137 @@
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.analysis.nested import NESTED
+from tests.models.tiny import SHAPE, STEM, tiny_model
+from tests.reference import vit as reference
+from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, to_numpy
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "fronts"),
+    [
+        ({"pooling": "avg"}, {}, {}),
+        ({}, {}, {"class_token": 0}),
+        (
+            {"num_register_tokens": 2, "distillation_token": True},
+            {},
+            {"class_token": 0, "distillation_token": 1, "register_tokens": slice(2, 4)},
+        ),
+        (
+            {"num_register_tokens": 3, "pooling": "map", "position_embedding": "sincos_2d"},
+            {"position_embedding": "sincos_2d"},
+            {"register_tokens": slice(0, 3)},
+        ),
+    ],
+)
+def test_tokens_equal_the_equations(changes, arguments, fronts):
+    """After the last norm: the map of the patches, and each token before it under its own name."""
+    model = randomize(tiny_model(**changes))
+    [images] = random_inputs(SHAPE)
+    weights = {path: value for path, value in canonical_weights(model).items() if "predictions" not in path}
+    tokens = reference.vit(images.astype("float64"), weights, pooling=None, **arguments)
+    names = ["encoder_norm", *(f"encoder_norm/{front}" for front in fronts)]
+    found = keras_vit.features(model, images, names)
+    assert list(found) == names
+    assert_close(found["encoder_norm"], tokens[:, -6:].reshape(2, 2, 3, 12))
+    for front, position in fronts.items():
+        assert_close(found[f"encoder_norm/{front}"], tokens[:, position])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"representation_dim": 7}, {"num_register_tokens": 2, "distillation_token": True}, {"pooling": "map"}],
+)
+def test_every_layer_is_what_keras_computes(changes):
+    model = randomize(tiny_model(**changes))
+    [images] = random_inputs(SHAPE)
+    layers = [layer for layer in model.layers if layer.name != "images"]
+    outputs = keras.Model(model.input, [layer.output for layer in layers])(images)
+    found = keras_vit.features(model, images, [layer.name for layer in layers])
+    for layer, output in zip(layers, outputs, strict=True):
+        output = to_numpy(output)
+        expected = output[:, -6:].reshape(2, 2, 3, 12) if output.ndim == 3 else output
+        np.testing.assert_allclose(found[layer.name], expected, rtol=1e-5, atol=1e-6, err_msg=layer.name)
+
+
+def test_tokens_are_found_where_they_have_been_put():
+    model = randomize(tiny_model(num_register_tokens=2, distillation_token=True))
+    [images] = random_inputs(SHAPE)
+    weights = canonical_weights(model)
+    found = keras_vit.features(model, images, ["register_tokens/register_tokens", "distillation_token/register_tokens"])
+    for registers in found.values():
+        assert_close(registers, np.repeat(weights["register_tokens/tokens"], 2, axis=0))
+    [token] = keras_vit.features(model, images, ["distillation_token/distillation_token"]).values()
+    assert_close(token, np.repeat(weights["distillation_token/token"][0], 2, axis=0))
+    with pytest.raises(ValueError, match=r"no 'class_token' comes out of 'register_tokens', but an array of shape"):
+        keras_vit.features(model, images, ["register_tokens/class_token"])
+    with pytest.raises(ValueError, match=r"no 'class_token' comes out of 'pooling', but .* shape \(2, 12\)"):
+        keras_vit.features(model, images, ["pooling/class_token"])
+
+
+def test_of_a_hybrid_the_maps_of_the_stem():
+    model = randomize(tiny_model(stem=STEM, patch_size=(1, 2), input_shape=(32, 64, 3)))
+    [images] = random_inputs((32, 64, 3))
+    found = keras_vit.features(model, images, ["stem_stage_0_unit_0", "encoder_block_1"])
+    expected = keras.Model(model.input, model.get_layer("stem_stage_0_unit_0").output)(images)
+    assert_close(found["stem_stage_0_unit_0"], to_numpy(expected))
+    assert found["encoder_block_1"].shape == (2, *model.get_layer("patch_embedding").output.shape[1:])
+
+
+@pytest.mark.parametrize("nest", NESTED.values(), ids=NESTED)
+def test_nested_equals_plain(nest):
+    inner = randomize(tiny_model(include_top=False, name="inner"))
+    outer, prepared = nest(inner)
+    [images] = random_inputs(SHAPE)
+    names = ["patch_embedding", "encoder_block_0", "encoder_block_1/class_token", "pooling"]
+    plain = keras_vit.features(inner, prepared(images), names)
+    head = outer.layers[-1].name
+    nested = keras_vit.features(outer, images, [*names, head])
+    for name in names:
+        np.testing.assert_allclose(nested[name], plain[name], rtol=1e-5, atol=1e-6)
+    if nest is not NESTED["twice nested"]:
+        assert_close(nested[head], to_numpy(outer(images)))
+
+
+def test_float32_whatever_the_policy():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = tiny_model(include_preprocessing=True)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    pixels = np.zeros((2, *SHAPE), "uint8")
+    assert {array.dtype.name for array in keras_vit.features(model, pixels, ["encoder_block_1"]).values()} == {
+        "float32"
+    }
+
+
+def test_refusals():
+    model = tiny_model(name="model")
+    [images] = random_inputs(SHAPE)
+    for layers, error, message in (
+        (["encoder_block_2"], ValueError, r"no layer 'encoder_block_2'\. Did you mean .*Layers: preprocessing, "),
+        (["images"], ValueError, "no layer 'images'"),
+        (["pooling/register_tokens"], ValueError, "this model has no 'register_tokens'.*patches: class_token"),
+        ("pooling", TypeError, "layers must be a list of names. Received: 'pooling'"),
+    ):
+        with pytest.raises(error, match=message):
+            keras_vit.features(model, images, layers)
+    inputs = keras.Input(SHAPE)
+    shared_name = keras.Model(inputs, keras.layers.Dense(2, name="pooling")(model(inputs)))
+    with pytest.raises(ValueError, match="2 layers have the name 'pooling'"):
+        keras_vit.features(shared_name, images, ["pooling"])
+
+    class Subclass(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+    with pytest.raises(TypeError, match=r"functional keras\.Model.*Pass the model of keras_vit that is inside"):
+        keras_vit.features(Subclass(), images, ["pooling"])
+    two = keras.Input((3,))
+    with pytest.raises(ValueError, match="A model of one input is needed"):
+        keras_vit.features(keras.Model([inputs, two], [model(inputs), two]), images, ["pooling"])
+    with pytest.raises(ValueError, match="has one Preprocessing layer"):
+        keras_vit.features(keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten()]), images, ["flatten"])

@@ -1,0 +1,57 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import Dropout, DropPath, MlpBlock, MultiHeadSelfAttention
+from keras_vit.layers.drawn_seed import DrawnSeed
+from tests.test_case import built, random_inputs, randomize, to_numpy
+
+
+def test_is_the_next_seed_however_often_it_is_asked():
+    generator, same = (keras.random.SeedGenerator(5) for _ in range(2))
+    drawn = DrawnSeed(generator)
+    first, second = (to_numpy(same.next()) for _ in range(2))
+    for _ in range(2):
+        np.testing.assert_array_equal(to_numpy(drawn.next()), first)
+    np.testing.assert_array_equal(to_numpy(generator.next()), second)
+    uniform = [to_numpy(keras.random.uniform((9,), seed=drawn)) for _ in range(2)]
+    np.testing.assert_array_equal(*uniform)
+
+
+@pytest.mark.parametrize(
+    ("layer", "draw", "argument"),
+    [
+        (Dropout(0.5, seed=3), "draw_seed", "seed"),
+        (DropPath(0.5, seed=3), "draw_seed", "seed"),
+        (MultiHeadSelfAttention(3, dropout_rate=0.5), "draw_seed", "seed"),
+        (MlpBlock(20, dropout_rate=0.5), "draw_seeds", "seeds"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, keras.Layer) else None,
+)
+def test_a_call_can_be_made_again(layer, draw, argument):
+    """With its seed drawn beforehand; and the stream is the same whether it is or not."""
+    [tokens] = random_inputs((7, 12), batch=16)
+    layer.build(tokens.shape)
+    randomize(layer)
+    state = [variable for variable in layer.variables if "seed" in variable.path]
+    start = [keras.ops.convert_to_numpy(variable.value) for variable in state]
+    inside = [to_numpy(layer(tokens, training=True)) for _ in range(2)]
+    for variable, value in zip(state, start, strict=True):
+        variable.assign(value)
+    for expected in inside:
+        seeds = {argument: getattr(layer, draw)()}
+        for _ in range(2):
+            # PyTorch's own generator, which stands for one without a seed, goes on from call to call.
+            keras.utils.set_random_seed(0)
+            again = to_numpy(layer(tokens, training=True, **seeds))
+            if keras.backend.backend() != "torch" or hasattr(layer, "seed"):
+                np.testing.assert_array_equal(again, expected)
+    assert not np.array_equal(*inside)
+    np.testing.assert_array_equal(to_numpy(layer(tokens, **seeds)), to_numpy(layer(tokens)))
+
+
+def test_nothing_is_drawn_without_a_rate():
+    assert Dropout(0.0).draw_seed() is None
+    assert DropPath(0.0).draw_seed() is None
+    assert built(MultiHeadSelfAttention(3)).draw_seed() is None
+    assert built(MlpBlock(20)).draw_seeds() is None

@@ -1,0 +1,149 @@
+"""With and without rematerialisation everything is the same but the memory."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.models.tiny import SHAPE, tiny_model
+from tests.test_case import canonical_weights, random_inputs, randomize, to_numpy
+
+BACKEND = keras.backend.backend()
+RATES = {"dropout_rate": 0.2, "attention_dropout_rate": 0.3, "drop_path_rate": 0.4}
+PARTS = {"layer_scale": 0.1, "qk_norm": True, "num_register_tokens": 2}
+
+
+def _trained(enabled, policy="float32", nested=False, frozen=None, changes=RATES, **compilation):
+    """Loss and weights after steps so large that a wrong gradient shows."""
+    keras.utils.set_random_seed(0)
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = randomize(tiny_model(**changes))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    if nested:
+        model = keras.Sequential([keras.Input(SHAPE), model])
+    keras_vit.rematerialize(model, enabled)
+    if frozen:
+        keras_vit.freeze(model, frozen)
+    model.compile(
+        keras.optimizers.SGD(1.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True), **compilation
+    )
+    [images] = random_inputs(SHAPE, batch=8)
+    history = model.fit(images, np.arange(8) % 5, batch_size=4, epochs=2, shuffle=False, verbose=0).history
+    return history["loss"], model.get_weights()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"changes": {**RATES, **PARTS}},
+        {"changes": {}, "nested": True, "frozen": "encoder_block_0"},
+        pytest.param(
+            {"run_eagerly": True}, marks=pytest.mark.skipif(BACKEND == "jax", reason="slow, and traced as well")
+        ),
+        pytest.param(
+            {"jit_compile": True, "changes": {**RATES, "num_layers": 1, "drop_path_rate": 0.0}},
+            marks=pytest.mark.skipif(BACKEND == "torch", reason="needs a compiler"),
+        ),
+    ],
+    ids="-".join,
+)
+def test_training_is_the_same(arguments):
+    (loss, weights), (expected_loss, expected) = (_trained(enabled, **arguments) for enabled in (True, False))
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
+    for value, expected_value in zip(weights, expected, strict=True):
+        np.testing.assert_allclose(value, expected_value, rtol=1e-5, atol=1e-5)
+
+
+def test_training_is_the_same_in_bfloat16():
+    """Up to the rounding of bfloat16, 2^-8, as the compiler fuses other operations than without."""
+    (loss, weights), (expected_loss, expected) = (_trained(enabled, "mixed_bfloat16") for enabled in (True, False))
+    np.testing.assert_allclose(loss, expected_loss, rtol=2**-8)
+    start = randomize(tiny_model(**RATES)).get_weights()
+    step = np.sqrt(sum(((value - old) ** 2).sum() for value, old in zip(expected, start, strict=True)))
+    error = np.sqrt(sum(((value - other) ** 2).sum() for value, other in zip(weights, expected, strict=True)))
+    assert error < 0.05 * step  # Masks drawn anew would differ by as much as the step itself.
+
+
+def test_inference_and_what_is_saved_are_the_same(tmp_path):
+    model = randomize(tiny_model(**RATES))
+    [images] = random_inputs(SHAPE)
+    expected, config = to_numpy(model(images)), model.to_json()
+    paths = list(canonical_weights(model))
+    keras_vit.rematerialize(model)
+    np.testing.assert_array_equal(to_numpy(model(images)), expected)
+    assert (model.to_json(), list(canonical_weights(model))) == (config, paths)
+    model.save(tmp_path / "model.keras")
+    reloaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert not reloaded.get_layer("encoder_block_0").use_rematerialization
+
+
+def test_every_block_is_switched_on_and_off():
+    model = keras.Sequential([keras.Input(SHAPE), tiny_model(name="inner"), keras.layers.Dense(2)])
+    blocks = [model.get_layer("inner").get_layer(f"encoder_block_{i}") for i in range(2)]
+    keras_vit.rematerialize(model)
+    assert [block.use_rematerialization for block in blocks] == [True, True]
+    keras_vit.rematerialize(model, enabled=False)
+    assert [block.use_rematerialization for block in blocks] == [False, False]
+
+
+def test_refuses_what_has_no_blocks():
+    stranger = keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten()], name="stranger")
+    with pytest.raises(ValueError, match="has one Preprocessing layer; 'stranger' has 0"):
+        keras_vit.rematerialize(stranger)
+    model = tiny_model()
+    headless = keras.Model(model.input, model.get_layer("position_embedding").output, name="headless")
+    with pytest.raises(ValueError, match="'headless' has none"):
+        keras_vit.rematerialize(headless)
+
+
+def _deep(enabled):
+    model = tiny_model(input_shape=(64, 48, 3), num_layers=4, **RATES)  # 257 tokens.
+    keras_vit.rematerialize(model, enabled)
+    return model
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="looks at TensorFlow's graph")
+def test_tensorflow_computes_each_block_a_second_time():
+    import tensorflow as tf
+
+    counts = []
+    for enabled in (False, True):
+        model = _deep(enabled)
+
+        def step(images, model=model):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(model(images, training=True))
+            return tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+
+        graph = tf.function(step).get_concrete_function(tf.TensorSpec((2, 64, 48, 3))).graph
+        counts.append(sum(operation.type == "Softmax" for operation in graph.get_operations()))
+    assert counts == [4, 8]
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="asks JAX's compiler")
+def test_jax_keeps_less_memory():
+    """Bytes that the backward pass is given, and bytes that the compiled step needs besides inputs and outputs."""
+    import jax
+
+    kept, temporary = [], []
+    for enabled in (False, True):
+        model = _deep(enabled)
+        weights, others = ([v.value for v in vs] for vs in (model.trainable_variables, model.non_trainable_variables))
+        images = np.zeros((2, 64, 48, 3), "float32")
+
+        def loss(weights, model=model, others=others, images=images):
+            return model.stateless_call(weights, others, images, training=True)[0].sum()
+
+        residuals = jax.tree.leaves(jax.eval_shape(lambda weights, loss=loss: jax.vjp(loss, weights)[1], weights))
+        kept.append(sum(residual.size * residual.dtype.itemsize for residual in residuals))
+        # XLA for CPUs removes the barriers by which JAX keeps the second computation from being merged with the first;
+        # for accelerators it leaves them. Without that pass it does so too.
+        options = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+        compiled = jax.jit(jax.grad(loss)).lower(weights).compile(compiler_options=options)
+        temporary.append(compiled.memory_analysis().temp_size_in_bytes)
+    # Of each block its input, 2 x 257 x 12 float32, in place of its activations, of which the attention's alone are
+    # 2 x 3 x 257 x 257.
+    assert kept[1] < 0.1 * kept[0]
+    assert temporary[1] < 0.6 * temporary[0]

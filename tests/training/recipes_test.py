@@ -1,0 +1,229 @@
+"""The recipes: each one trains, on images that TFDS makes up, and its numbers are those of its paper."""
+
+import dataclasses
+import math
+import pathlib
+import re
+import shlex
+import sys
+
+import keras
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow_datasets as tfds
+
+import keras_vit
+from keras_vit.weights.catalogue import get_entry
+from tests.test_case import randomize
+from tests.training.mock_metadata import mocked_data_sets
+from tests.training.published_recipes import PUBLISHED
+from training import recipes
+from training.__main__ import main
+from training.assignments import leaves, override
+from training.config import to_dict
+from training.data import Dataset, load_dataset
+from training.datasets.records import write_records
+from training.distribution import Engine
+from training.pipeline import num_steps_per_epoch
+from training.schedules import build_schedule, training_steps
+from training.sources import IndexedSource, StreamedSource
+from training.train import Fitting
+
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "recipes.md"
+# As TFDS has them.
+SIZES = {
+    "cifar10": {"train": 50_000, "test": 10_000},
+    "cifar100": {"train": 50_000, "test": 10_000},
+    "digits": {"train": 1_437, "test": 360},
+    "imagenet2012": {"train": 1_281_167, "validation": 50_000},
+    "oxford_flowers102": {"train": 1_020, "validation": 1_020, "test": 6_149},
+    "oxford_iiit_pet": {"train": 3_680, "test": 3_669},
+}
+ARRAY_RECORDS = "oxford_flowers102"  # One data set is read from these.
+TINY = {"hidden_dim": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 24}
+TINY_STEM = keras_vit.StemConfig(stage_depths=(1, 1, 1), width=32)
+
+
+@pytest.fixture(scope="module")
+def mocked(tmp_path_factory):
+    """TFDS as if all data sets were prepared, with random images."""
+    folder = tmp_path_factory.mktemp("tensorflow_datasets")
+    with mocked_data_sets(folder, SIZES, array_records=[ARRAY_RECORDS]):
+        yield
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photographs")
+    colours = np.random.default_rng(0).integers(0, 256, (3, 12, 3))
+    for name, of_class in zip(["ape", "bee", "cow"], colours, strict=True):
+        (folder / name).mkdir()
+        for i, colour in enumerate(of_class):
+            PIL.Image.new("RGB", (40 + i, 30), tuple(map(int, colour))).save(folder / name / f"{i}.jpg")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory, photographs):
+    folder = tmp_path_factory.mktemp("shards")
+    dataset = load_dataset(override(recipes.load("folder"), [f"data.directory={photographs}"]).data)
+    assert write_records(dataset, str(folder), images_per_shard=10) > len(dataset.splits)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """{published weights of the recipes: a tiny file of the same kind}"""
+    folder = tmp_path_factory.mktemp("weights")
+    models = {
+        "plain.npz": keras_vit.ViT("B/16", **TINY, representation_dim=8, classes=21),
+        "hybrid.npz": keras_vit.ViT("R50+B/16", stem=TINY_STEM, **TINY, classes=21),
+        "features": keras_vit.ViT("B/16", **TINY, include_top=False),
+    }
+    for name, model in models.items():
+        keras_vit.save_weights(randomize(model), folder / name, "google" if name.endswith(".npz") else "timm")
+    files = {"R50+B/16@i21k": "hybrid.npz", "B/16@mae": "features"}
+    names = [recipes.load(name).model.weights for name in recipes.NAMES]
+    return {name: str(folder / files.get(name, "plain.npz")) for name in names if name}
+
+
+@pytest.fixture
+def shrink(mocked, photographs, shards, weights):
+    """Function from a recipe to one of the same kind that takes seconds."""
+    directories = {"folder": str(photographs), "records": str(shards)}
+
+    def shrunk(recipe):
+        model, directory = recipe.model, directories.get(recipe.data.dataset)
+        config = model.config
+        if config is not None:
+            representation_dim = 8 if config.representation_dim else None
+            config = config.replace(**TINY, representation_dim=representation_dim, stem=config.stem and TINY_STEM)
+        shape = (32, 32, model.input_shape[2] if model.input_shape else 3)
+        model = dataclasses.replace(model, config=config, weights=weights.get(model.weights), input_shape=shape)
+        parts = min(recipe.fit.accumulation_steps, 2)
+        changes = {"epochs": None, "steps": 2, "batch_size": 8, "accumulation_steps": parts, "report_every": "2 steps"}
+        return dataclasses.replace(
+            recipe,
+            model=model,
+            data=dataclasses.replace(recipe.data, directory=directory),
+            schedule=dataclasses.replace(recipe.schedule, warmup="1 step"),
+            fit=dataclasses.replace(recipe.fit, **changes),
+        )
+
+    return shrunk
+
+
+@pytest.mark.parametrize("name", recipes.NAMES)
+def test_recipe_trains(name, shrink):
+    recipe = shrink(recipes.load(name))
+    dataset = load_dataset(recipe.data)
+    is_indexed = recipe.data.dataset in ("folder", ARRAY_RECORDS)
+    assert isinstance(dataset.splits["train"], IndexedSource if is_indexed else StreamedSource)
+    fitting = Fitting(recipe, dataset, Engine(recipe.distribution))
+    before = [keras.ops.convert_to_numpy(variable) for variable in fitting.model.variables]
+    assert fitting.run()
+    [row] = fitting.keeper.history
+    assert row["step"] == 2
+    assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= row.keys()
+    assert all(map(math.isfinite, row.values()))
+    after = fitting.final_weights()
+    assert any(np.any(now != then) for then, now in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("name", recipes.NAMES)
+def test_recipe_says_what_was_published(name):
+    fields = dict(leaves(to_dict(recipes.load(name))))
+    published = PUBLISHED.get(name)
+    assert (published is None) == (name in ("cifar10", "digits", "folder"))  # Those are our own.
+    for field, value in (published or {}).items():
+        assert fields[field] == (pytest.approx(value) if isinstance(value, float) else value), field
+
+
+# Of ImageNet-21k, 14,197,122 images (image-net.org, summary of 2010); of ImageNet-1k, 99 % of 1,281,167.
+STEPS = {
+    "pretrain_imagenet21k_b16": 90 * 3_467,
+    "pretrain_imagenet21k_b16_augreg": 300 * 3_467,
+    "pretrain_imagenet21k_r50_b16": 90 * 3_467,
+    "pretrain_imagenet_b16": 300 * 310,
+    "pretrain_imagenet_b16_augreg": 300 * 310,
+    "pretrain_imagenet_s16": 90 * 1_239,
+    "finetune_mae_b16": 100 * 1_239,
+}
+WARMUP_STEPS = {"finetune_mae_b16": 5 * 1_239}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_learning_rate_is_that_of_the_paper_at_every_stage(name, mocked):
+    recipe, published = recipes.load(name), PUBLISHED[name]
+    if recipe.data.dataset == "records":
+        dataset = Dataset((), {"train": IndexedSource(14_197_122, read=None)})
+    else:
+        dataset = load_dataset(recipe.data)
+    steps_per_epoch = num_steps_per_epoch(dataset, recipe)
+    total = training_steps(recipe, steps_per_epoch)
+    assert total == STEPS.get(name, published.get("fit.steps"))
+    warmup = WARMUP_STEPS.get(name) or int(published["schedule.warmup"].split()[0])
+    peak, end = published["optimizer.learning_rate"], published["schedule.end"]
+    first_quarter = {"cosine": (1 + math.sqrt(0.5)) / 2, "linear": 0.75}[published["schedule.decay"]]
+    expected = {
+        0: 0.0,
+        warmup // 2: peak * (warmup // 2) / warmup,
+        warmup: peak,
+        warmup + (total - warmup) / 4: end + (peak - end) * first_quarter,
+        warmup + (total - warmup) / 2: (peak + end) / 2,
+        total: end,
+    }
+    schedule = build_schedule(recipe, steps_per_epoch, total)
+    for step, learning_rate in expected.items():
+        assert float(schedule(step)) == pytest.approx(learning_rate, rel=1e-5, abs=1e-9), step
+
+
+@pytest.mark.parametrize("name", recipes.NAMES)
+def test_weights_are_in_the_catalogue_and_fit(name):
+    model = recipes.load(name).model
+    if model.weights is not None:
+        entry = get_entry(model.weights)
+        assert entry.url
+        sides = (model.input_shape or (224, 224))[:2]
+        stride = keras_vit.VARIANTS[model.weights.partition("@")[0]].total_stride
+        assert all(side % step == 0 for side, step in zip(sides, stride, strict=True))
+
+
+@pytest.mark.parametrize("name", recipes.NAMES)
+def test_header_says_what_to_know(name):
+    recipes.load(name)
+    header = sys.modules[f"training.recipes.{name}"].__doc__
+    assert re.findall(r"^(\w+): ", header, re.MULTILINE)[:5] == ["Paper", "Command", "Hardware", "Expected", "Measured"]
+    [command] = re.findall(r"^Command: (.*)$", header, re.MULTILINE)
+    if command == "make train":
+        assert name == "digits"
+    else:
+        assert re.match(rf"python -m training train {name}( data\.directory=\S+)?( \(|$)", command)
+
+
+def test_document_lists_every_recipe_once():
+    assert sorted(re.findall(r"^\| `(\w+)` \|", DOCUMENT.read_text(), re.MULTILINE)) == list(recipes.NAMES)
+
+
+def test_commands_of_the_document_are_accepted_as_they_stand(capsys):
+    commands = re.findall(r"^ *python -m training train ([^#\n]*)", DOCUMENT.read_text(), re.MULTILINE)
+    tasks = re.findall(r"^\|[^|]*\| `(data\.dataset=.*)` \|$", DOCUMENT.read_text(), re.MULTILINE)
+    assert len(commands) > 10
+    assert len(tasks) == 11  # And CIFAR-100, with which the recipe comes.
+    for command in commands + [f"finetune_vtab {task}" for task in tasks]:
+        assert not main(["train", *shlex.split(command), "--show"]), command
+        assert "model.weights=" in capsys.readouterr().out
+
+
+def test_tasks_of_the_document_are_data_sets_to_classify(tmp_path):
+    for name in re.findall(r"`data\.dataset=(\S+) ", DOCUMENT.read_text()):
+        features = tfds.builder(name, data_dir=tmp_path).info.features
+        assert isinstance(features["image"], tfds.features.Image)
+        assert isinstance(features["label"], tfds.features.ClassLabel)
+
+
+def test_links_of_the_document_lead_somewhere():
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", DOCUMENT.read_text()) if not link.startswith("https://")]
+    assert links
+    assert all((DOCUMENT.parent / link).exists() for link in links)

@@ -1,0 +1,129 @@
+"""A run that is interrupted goes on as if nothing had been. (Kills at many moments: `make survival`.)"""
+
+import csv
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.training.conftest import BRIEF
+
+RECIPE = [*BRIEF, "fit.epochs=12", "model.config.dropout_rate=0.1", "optimizer.ema=0.9", "fit.checkpoint_every=2 steps"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, tfds_directory):
+    """The folder of a run that nobody disturbed, and the assignments that it was made with."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    assignments = [*RECIPE, f"data.tfds_directory={tfds_directory}"]
+    assert run_program(folder, "digits", *assignments).returncode == 0
+    return folder, assignments
+
+
+def run_program(folder, *arguments, **environment):
+    command = [sys.executable, "-m", "training", "train", *arguments, f"run={folder}"]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
+
+
+class Program:
+    """The program as a person starts it, whose output is read while it runs."""
+
+    def __init__(self, folder, *arguments, **environment):
+        command = [sys.executable, "-u", "-m", "training", "train", *arguments, f"run={folder}"]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | environment
+        )
+        self.output = ""
+
+    def wait_for_step(self, step):
+        """Reads until a line of progress says that a step has been passed."""
+        for line in self.process.stdout:
+            self.output += line
+            found = re.match(r"step ([\d,]+)/", line)
+            if found and int(found[1].replace(",", "")) >= step:
+                return
+        raise AssertionError(f"ended before step {step}: {self.output}")
+
+    def end(self, timeout=120):
+        """What it returned; the rest of its output is read."""
+        self.output += self.process.communicate(timeout=timeout)[0]
+        return self.process.returncode
+
+
+def test_a_signal_saves_and_stops_and_the_run_goes_on(undisturbed, tmp_path):
+    folder, assignments = undisturbed
+    stopped = tmp_path / "stopped run"
+    program = Program(stopped, "digits", *assignments)
+    program.wait_for_step(40)
+    program.process.send_signal(signal.SIGTERM)
+    assert program.end() == 0
+    assert "Traceback" not in program.output
+    [step] = re.findall(r"Stopped after step (\d+), which is saved", program.output)
+    assert f"To go on: python -m training train run='{stopped}'" in program.output
+    newest = stopped / "checkpoints" / f"step-{int(step):09d}.npz"
+    newest.write_bytes(newest.read_bytes()[:-100])  # And the file system loses the end of the newest checkpoint.
+    resumed = run_program(stopped)
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"{newest.name} is damaged" in resumed.stdout
+    [again] = re.findall(r"Going on from step (\d+)\.", resumed.stdout)
+    assert 0 < int(step) - int(again) <= 2
+    assert (stopped / "history.csv").read_bytes() == (folder / "history.csv").read_bytes()
+    results = [json.loads((run / "recipe.json").read_text())["result"] for run in (folder, stopped)]
+    assert results[0]["test_loss"] == results[1]["test_loss"]
+    finished = run_program(stopped)
+    assert finished.returncode == 2
+    assert "is finished" in finished.stderr
+    differs = run_program(stopped, "digits", *assignments, "optimizer.learning_rate=0.3")
+    assert differs.returncode == 2
+    assert "optimizer.learning_rate: was 0.002, is 0.3" in differs.stderr
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def of_two_workers(index, ports):
+    """The environment of one of two processes of TensorFlow."""
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})}
+
+
+def test_a_killed_worker_of_two_ends_the_other_and_both_go_on(tfds_directory, tmp_path):
+    exact = ["model.config.dropout_rate=0", "optimizer.epsilon=0.001", "fit.batch_size=100"]
+    assignments = ["digits", *BRIEF, *exact, "fit.epochs=8", f"data.tfds_directory={tfds_directory}"]
+    assert run_program(tmp_path / "one", *assignments).returncode == 0
+    several = [*assignments, "distribution.kind=multi_worker"]
+    ports = free_ports(2)
+    workers = [Program(tmp_path / "two", *several, **of_two_workers(i, ports)) for i in range(2)]
+    workers[0].wait_for_step(26)
+    workers[1].process.kill()
+    begun = time.monotonic()
+    assert workers[0].end() != 0
+    assert time.monotonic() - begun < 100
+    workers[1].end()
+    ports = free_ports(2)
+    workers = [Program(tmp_path / "two", *several, **of_two_workers(i, ports)) for i in range(2)]
+    assert [worker.end(300) for worker in workers] == [0, 0], workers[0].output
+    assert re.search(r"Going on from step \d+", workers[0].output)
+    histories = [
+        [
+            [float(value) for value in row.values()]
+            for row in csv.DictReader((tmp_path / run / "history.csv").read_text().splitlines())
+        ]
+        for run in ("one", "two")
+    ]
+    # Sums over devices are added up in another order; eight epochs carry that on.
+    np.testing.assert_allclose(histories[1], histories[0], rtol=1e-4, atol=1e-4)

@@ -1,0 +1,162 @@
+"""The figures and pictures of a report. H W channels, C classes."""
+
+import io
+
+import matplotlib
+import numpy as np
+import PIL.Image
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.figure import Figure
+
+FEW_CLASSES = 20  # So many can be read off at a glance: matrices show their counts, tables are open.
+SMALL_IMAGE = 64  # Pixels. Smoothing would blur what is below it.
+_INK, _MUTED, _FAINT = "#1f2733", "#5f6b7a", "#d5dae1"
+_COLORS = {"training": "#98a2b0", "validation": "#1d5fa6"}
+_BLUES = LinearSegmentedColormap.from_list("blues", ["#f1f4f8", "#a9c8e6", "#1d5fa6", "#0b2f57"])
+_HEAT = matplotlib.colormaps["inferno"]
+_PANEL = (4.2, 2.9)  # Inches: two side by side fill the page, and one fits a phone.
+_OPACITY = 0.65  # Of the colours over an image.
+
+
+def plot_curve(positions, curves, unit, label, least=None):
+    """Curves over a run.
+
+    Args:
+        positions: Epoch or step of each value.
+        curves: `{"training": values, "validation": values}`, or with one of the two.
+        unit: What the positions count.
+        label: What the values are.
+        least: The value that cannot be undercut, drawn as a line, or `None`.
+    """
+    figure, axes = _panel()
+    marker = "o" if len(positions) <= 10 else None
+    for name, values in curves.items():
+        axes.plot(positions, np.asarray(values, float), color=_COLORS[name], lw=2, marker=marker, label=name)
+    if least is not None:
+        axes.axhline(least, color=_MUTED, lw=1, ls=(0, (4, 3)), label="least possible", zorder=1)
+    if len(axes.lines) > 1:
+        figure.legend(loc="outside upper left", ncols=3, frameon=False, labelcolor=_INK)
+    axes.set_xlabel(unit)
+    axes.set_ylabel(label)
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1, nbins=6)
+    axes.yaxis.get_major_locator().set_params(nbins=5)
+    axes.grid(axis="y", color=_FAINT, lw=0.6)
+    return figure
+
+
+def plot_calibration(calibration):
+    """A reliability diagram (arXiv 1706.04599, figure 1): how often predictions are right that are so confident."""
+    figure, axes = _panel()
+    num_bins = len(calibration.counts)
+    filled = np.flatnonzero(calibration.counts)
+    centres, accuracy = 100 * (filled + 0.5) / num_bins, 100 * calibration.accuracy[filled]
+    axes.bar(centres, accuracy, width=90 / num_bins, color=_COLORS["validation"], label="images of a bin")
+    axes.plot([0, 100], [0, 100], color=_MUTED, lw=1, ls=(0, (4, 3)), label="calibrated")
+    figure.legend(loc="outside upper left", ncols=2, frameon=False, labelcolor=_INK)
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("probability of the predicted class (%)")
+    axes.set_ylabel("of them right (%)")
+    axes.grid(axis="y", color=_FAINT, lw=0.6)
+    return figure
+
+
+def plot_confidence(calibration):
+    """How many images fall into each bin of the confidence."""
+    figure, axes = _panel()
+    num_bins = len(calibration.counts)
+    axes.bar(100 * (np.arange(num_bins) + 0.5) / num_bins, calibration.counts, width=90 / num_bins, color=_MUTED)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("probability of the predicted class (%)")
+    axes.set_ylabel("images")
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.grid(axis="y", color=_FAINT, lw=0.6)
+    return figure
+
+
+def plot_confusion_matrix(counts, class_names):
+    """Which classes are taken for which: a row is a true class, its colours the part of its images in each column."""
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    side = min(max(0.44 * len(counts), 3.2), 8.0)
+    figure = Figure(figsize=(side + 0.9, side + 1.6), layout="constrained")
+    axes = figure.add_subplot()
+    # The root makes a confusion of a few per cent of a class visible.
+    matrix = axes.imshow(shares, cmap=_BLUES, norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
+    bar = figure.colorbar(matrix, ax=axes, ticks=[0, 0.01, 0.05, 0.2, 0.5, 1], location="bottom", aspect=40)
+    bar.ax.set_xticklabels(["0", "1", "5", "20", "50", "100"])
+    bar.set_label("% of the true class (root scale)", color=_MUTED)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, colors=_MUTED)
+    _style(axes)
+    _name_classes(axes, class_names, side)
+    if len(counts) <= FEW_CLASSES:
+        axes.set_xticks(np.arange(len(counts) - 1) + 0.5, minor=True)
+        axes.set_yticks(np.arange(len(counts) - 1) + 0.5, minor=True)
+        axes.grid(which="minor", color="white", lw=1.5)
+        for row, column in np.argwhere(counts):
+            color = "white" if shares[row, column] > 0.3 else _INK
+            axes.text(column, row, f"{counts[row, column]}", ha="center", va="center", color=color, size=10)
+    return figure
+
+
+def overlay(image, attention):
+    """An image with an attention map over it in colours, from dark to light.
+
+    Args:
+        image: (H, W, channels), pixels from 0 to 255.
+        attention: (h, w), from 0 to 1; enlarged to the image's size bilinearly.
+
+    Returns:
+        uint8 (H, W, 3)
+    """
+    height, width = image.shape[:2]
+    enlarged = PIL.Image.fromarray(attention.astype("float32")).resize((width, height), PIL.Image.Resampling.BILINEAR)
+    colors = 255 * _HEAT(np.asarray(enlarged))[..., :3]
+    gray = np.asarray(image, float).mean(axis=-1, keepdims=True)
+    return np.rint(_OPACITY * colors + (1 - _OPACITY) * gray).astype("uint8")
+
+
+def encode_picture(image):
+    """Bytes of a picture for a page, and their media type: small ones to the last bit, larger ones as JPEG.
+
+    Args:
+        image: (H, W, channels), pixels from 0 to 255, 1 or 3 channels.
+    """
+    pixels = np.clip(np.rint(image), 0, 255).astype("uint8")
+    picture = PIL.Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    kind, options = ("png", {}) if max(picture.size) < SMALL_IMAGE else ("jpeg", {"quality": 90})
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return file.getvalue(), f"image/{kind}"
+
+
+def _panel():
+    figure = Figure(figsize=_PANEL, layout="constrained")
+    axes = figure.add_subplot()
+    _style(axes)
+    return figure, axes
+
+
+def _style(axes):
+    axes.spines[:].set_visible(False)
+    axes.tick_params(which="both", length=0, colors=_MUTED)
+    axes.xaxis.label.set_color(_INK)
+    axes.yaxis.label.set_color(_INK)
+    axes.set_axisbelow(True)
+
+
+def _name_classes(axes, class_names, side):
+    step = -(-len(class_names) // 100)  # A hundred names fit along the side.
+    positions = range(0, len(class_names), step)
+    names = [_shortened(class_names[position]) for position in positions]
+    size = min(10.0, 72 * side / len(positions) * 0.8)
+    upright = len(names) <= FEW_CLASSES and max(map(len, names)) <= 5
+    axes.set_xticks(positions, names, size=size, rotation=0 if upright else 90, parse_math=False)
+    axes.set_yticks(positions, names, size=size, parse_math=False)
+    some = f" (1 in {step} is named)" if step > 1 else ""
+    axes.set_xlabel(f"predicted class{some}")
+    axes.set_ylabel(f"true class{some}")
+
+
+def _shortened(name, length=18):
+    return name if len(name) <= length else f"{name[: length - 1]}…"

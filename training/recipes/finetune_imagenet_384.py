@@ -1,0 +1,24 @@
+"""Published ViT-B/16 weights from ImageNet-21k, fine-tuned to ImageNet-1k at 384 pixels, as in the paper.
+
+Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1; configs/common.py of
+google-research/vision_transformer.
+Command: python -m training train finetune_imagenet_384
+Hardware: 6.5 hours on the authors' A100 machine, 19.3 on their V100 machine.
+Expected: 84.53 % top-1, as google-research/vision_transformer reports without dropout.
+Measured: nothing yet but that it runs.
+
+The paper chooses the learning rate of 0.003, 0.01, 0.03 and 0.06 on the 1 % that is held out, and then trains on all
+(data.validation_fraction=0). Not said exactly: the momentum is kept in bfloat16 there and in float32 here.
+"""
+
+from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+
+RECIPE = Recipe(
+    name="finetune_imagenet_384",
+    model=Model(weights="B/16@i21k", input_shape=(384, 384, 3)),
+    data=Data(dataset="imagenet2012", validation_fraction=0.01, cache=False),
+    augment=Augment(crop="inception", flip=True),
+    optimizer=Optimizer(kind="sgd", learning_rate=0.03, weight_decay=0.0),
+    schedule=Schedule(decay="cosine", warmup="500 steps"),
+    fit=Fit(steps=20_000, batch_size=512, accumulation_steps=8),
+)

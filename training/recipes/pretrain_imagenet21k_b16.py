@@ -1,0 +1,26 @@
+"""ViT-B/16 on ImageNet-21k from scratch, as in the paper: the model that the fine-tuning recipes begin with.
+
+Paper: Dosovitskiy et al., arXiv 2010.11929, Table 3 ("ViT-B/{16,32}" on ImageNet-21k) and appendix B.1.
+Command: python -m training train pretrain_imagenet21k_b16 data.directory=path/or/gs://bucket/of/the/shards
+Hardware: about 135 exaFLOPs (6 x MACs x images x epochs), an estimate of 300 hours of one A100.
+Expected: 84.53 % top-1 on ImageNet-1k after finetune_imagenet_384, as google-research/vision_transformer reports of the
+published weights.
+Measured: nothing yet but that it runs.
+
+The 14 million images of 21,843 classes are not in TFDS: make shards of them (docs/recipes.md). The paper names a linear
+decay and no end; 1e-5 is that of its code. It does not say how images are cropped; crop and flip are those of the
+authors' fine-tuning code. The gradients are clipped on ImageNet-1k only.
+"""
+
+from keras_vit.config import VARIANTS
+from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+
+RECIPE = Recipe(
+    name="pretrain_imagenet21k_b16",
+    model=Model(config=VARIANTS["B/16"].replace(representation_dim=768, dropout_rate=0.1)),
+    data=Data(dataset="records", cache=False),
+    augment=Augment(crop="inception", flip=True),
+    optimizer=Optimizer(learning_rate=1e-3, weight_decay=0.03, clip_norm=None),
+    schedule=Schedule(decay="linear", warmup="10000 steps", end=1e-5),
+    fit=Fit(epochs=90, batch_size=4096),
+)

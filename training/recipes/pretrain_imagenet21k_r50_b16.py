@@ -1,0 +1,25 @@
+"""The hybrid R50+ViT-B/16 on ImageNet-21k from scratch, as in the paper.
+
+Paper: Dosovitskiy et al., arXiv 2010.11929, Table 3 and appendix B.1: hybrids are trained as their Transformers are.
+Command: python -m training train pretrain_imagenet21k_r50_b16 data.directory=path/or/gs://bucket/of/the/shards
+Hardware: about 165 exaFLOPs (6 x MACs x images x epochs), an estimate of 370 hours of one A100.
+Expected: 85.08 % top-1 on ImageNet-1k after finetune_imagenet_r50_b16, as google-research/vision_transformer reports of
+the published weights.
+Measured: nothing yet but that it runs.
+
+Table 3 prints numbers for hybrids on JFT only, which is not public: 7 epochs, learning rate 8e-4, weight decay 0.1, no
+dropout. What is said of data, decay and crop in pretrain_imagenet21k_b16 holds here too.
+"""
+
+from keras_vit.config import VARIANTS
+from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+
+RECIPE = Recipe(
+    name="pretrain_imagenet21k_r50_b16",
+    model=Model(config=VARIANTS["R50+B/16"].replace(representation_dim=768, dropout_rate=0.1)),
+    data=Data(dataset="records", cache=False),
+    augment=Augment(crop="inception", flip=True),
+    optimizer=Optimizer(learning_rate=1e-3, weight_decay=0.03, clip_norm=None),
+    schedule=Schedule(decay="linear", warmup="10000 steps", end=1e-5),
+    fit=Fit(epochs=90, batch_size=4096),
+)

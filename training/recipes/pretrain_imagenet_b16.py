@@ -1,0 +1,24 @@
+"""ViT-B/16 on ImageNet-1k from scratch, as in the paper.
+
+Paper: Dosovitskiy et al., arXiv 2010.11929, Table 3 ("ImageNet" row) and appendix B.1.
+Command: python -m training train pretrain_imagenet_b16
+Hardware: about 40 exaFLOPs (6 x MACs x images x epochs), an estimate of 90 hours of one A100.
+Expected: 77.91 % top-1 after fine-tuning at 384 pixels, the paper's (Table 5).
+Measured: nothing yet but that it runs.
+
+The paper does not say how images are cropped; crop and flip are those of the authors' fine-tuning code. The last 1 % of
+the training images are held out for validation, as the paper does for fine-tuning.
+"""
+
+from keras_vit.config import VARIANTS
+from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+
+RECIPE = Recipe(
+    name="pretrain_imagenet_b16",
+    model=Model(config=VARIANTS["B/16"].replace(representation_dim=768, dropout_rate=0.1)),
+    data=Data(dataset="imagenet2012", validation_fraction=0.01, cache=False),
+    augment=Augment(crop="inception", flip=True),
+    optimizer=Optimizer(learning_rate=3e-3, weight_decay=0.3),
+    schedule=Schedule(decay="cosine", warmup="10000 steps"),
+    fit=Fit(epochs=300, batch_size=4096),
+)
