@@ -41,7 +41,8 @@ def main():
             differences += [what for what, read in COMPARED.items() if read(undisturbed) != read(killed)]
             if kills == NUM_KILLS:
                 break
-    print(f"{kills} kills of {number + 1} runs. Different from an undisturbed one: {', '.join(differences) or 'nothing'}")
+    what = ", ".join(differences) or "nothing"
+    print(f"{kills} kills of {number + 1} runs. What differs from an undisturbed one: {what}.")
     return 1 if differences else 0
 
 

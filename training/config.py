@@ -146,7 +146,7 @@ class Augment:
     fill: Literal["reflect", "black"] = Field("reflect", description="what appears beyond the image's border")
     randaugment_ops: NonNegativeInt = Field(0, description="random operations on each image (arXiv 1909.13719)")
     randaugment_magnitude: Annotated[float, Field(ge=0, le=30)] = Field(10, description="their strength, up to 30")
-    autoaugment: bool = Field(False, description="AutoAugment's policy for ImageNet (arXiv 1805.09501)")
+    autoaugment: bool = Field(False, description="AutoAugment, policy v0 for ImageNet (arXiv 1805.09501)")
     erasing: Fraction = Field(0.0, description="probability that a rectangle is erased (arXiv 1708.04896)")
     mixup: NonNegativeFloat = Field(0.0, description="a of Beta(a, a), by which images are mixed (arXiv 1710.09412)")
     cutmix: NonNegativeFloat = Field(

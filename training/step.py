@@ -97,8 +97,8 @@ class _TensorFlowModel(_Model):
 def _after(data):
     """The scope of what waits for a batch.
 
-    TensorFlow runs the step once more than there are batches. What needs none, such as weight decay and seeds, would act
-    before it finds that out: on some replicas, and not on others.
+    TensorFlow runs the step once more than there are batches. What needs none, such as weight decay and seeds, would
+    act before it finds that out: on some replicas, and not on others.
     """
     return tf.control_dependencies(data)
 

@@ -2,9 +2,9 @@
 
     python -m tests.training.curves_program OUTPUT_FOLDER CASES
 
-CASES is a JSON object: of each name, the fields of `Case` below. Of each, the first process writes `<name>.npz`: loss and
-accuracy since the epoch began after each step, those of the validation after each epoch, the values of all variables at
-the end, and how they are sharded.
+CASES is a JSON object: of each name, the fields of `Case` below. Of each, the first process writes `<name>.npz`: loss
+and accuracy since the epoch began after each step, those of the validation after each epoch, the values of all
+variables at the end, and how they are sharded.
 """
 
 import dataclasses

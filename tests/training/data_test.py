@@ -7,13 +7,13 @@ import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
 
 from keras_vit.decoding import image_decoder
+from tests.training.fitting import evaluation_images, keys_of
 from training import recipes
 from training.assignments import override
 from training.data import load_dataset
 from training.errors import InputError
 from training.models import build_model
 from training.sources import IndexedSource, Part, StreamedSource
-from tests.training.fitting import evaluation_images, keys_of
 
 
 def sizes(dataset):

@@ -7,6 +7,7 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
+from tests.training.fitting import keys_of
 from training import pipeline, recipes
 from training.assignments import override
 from training.data import load_dataset
@@ -15,7 +16,6 @@ from training.errors import InputError
 from training.models import build_model
 from training.pipeline import num_steps_per_epoch, training_batches
 from training.sources import PADDING, IndexedSource, Part
-from tests.training.fitting import keys_of
 
 BATCH = 50  # Of 1,293 images: 26 steps, and the last has 43 images.
 

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
+from tests.training.fitting import fitted
 from training.assignments import override
 from training.config import to_dict
 from training.data import Dataset, load_dataset
@@ -18,7 +19,6 @@ from training.models import build_model
 from training.runs import Run
 from training.sources import IndexedSource
 from training.train import train, write_samples
-from tests.training.fitting import fitted
 
 
 def test_shuffled_labels_stay_at_chance(brief_recipe):

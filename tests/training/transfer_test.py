@@ -6,11 +6,11 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vit
+from tests.training.fitting import fitted
 from training.assignments import override
 from training.data import Dataset, load_dataset
 from training.evaluate import evaluate
 from training.sources import IndexedSource
-from tests.training.fitting import fitted
 
 SEEDS = (0, 1, 2)
 NUM_IMAGES, STEPS = 100, 40  # Few enough that what was learned before tells.

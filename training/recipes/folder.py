@@ -2,9 +2,12 @@
 
 Paper: none; fine-tuning as in Dosovitskiy et al., arXiv 2010.11929, appendix B.1.1, with less data and time.
 Command: python -m training train folder data.directory=path/to/your/photographs
-Hardware: a laptop.
+Hardware: a laptop: 3,200 images go through the model, whatever their number. Two CPU cores that a dozen other processes
+shared took 18 minutes; alone they were not measured.
 Expected: depends on the photographs.
-Measured: nothing yet but that it runs.
+Measured: 100 % test accuracy (64 of 64) with seeds 0 and 1 on eight classes of Caltech-101 with 40 photographs each,
+where a model from scratch reaches 56 % and a nearest-neighbour classifier on the pixels 45 % (2026-11-21, TensorFlow
+2.21, Keras 3.15). A learning rate of 0.003 reached the same: these photographs are too easy to choose by.
 
 Ti/16 (5.7 million parameters, a download of 22 MB) suits a CPU. On a GPU take B/16, at 224 or 384 pixels:
 model.weights=B/16@augreg-i21k-i1k-224 or model.weights=B/16@augreg-i21k-i1k-384. A hundred steps are enough for some

@@ -1,0 +1,209 @@
+"""Every field of a recipe does something: no field is accepted and ignored."""
+
+import dataclasses
+import hashlib
+import importlib
+import itertools
+
+import keras
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from training.assignments import override
+from training.config import Recipe
+from training.data import load_dataset
+from training.distribution import Engine
+from training.losses import Objective
+from training.models import build_model
+from training.optimizers import build_optimizer
+from training.pipeline import training_batches
+from training.schedules import build_schedule
+from training.train import Fitting, seed
+
+STEPS_PER_EPOCH = 9
+
+
+def splits(recipe):
+    """Sizes of the splits, and a digest of their images."""
+    return {
+        name: (source.size, _digest(source.in_order())) for name, source in load_dataset(recipe.data).splits.items()
+    }
+
+
+def batches(recipe):
+    dataset = load_dataset(recipe.data)
+    make = training_batches(dataset, build_model(recipe, len(dataset.class_names)), recipe, range(2))
+    return _digest(make(0, 1, recipe.fit.batch_size))
+
+
+def _digest(dataset):
+    parts = (np.asarray(part).tobytes() for part in itertools.chain(*map(tf.nest.flatten, dataset.as_numpy_iterator())))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def weights(recipe):
+    """The weights after three steps with the same gradients, or their moving averages."""
+    keras.utils.set_random_seed(0)
+    model = build_model(recipe, 3)
+    optimizer = build_optimizer(recipe, model, STEPS_PER_EPOCH)
+    for step in range(1, 4):
+        optimizer.apply([keras.ops.full(v.shape, 0.1 * step) for v in model.trainable_variables])
+    if recipe.optimizer.ema:
+        optimizer.finalize_variable_values(model.trainable_variables)
+    return [np.array(v).tobytes() for v in model.trainable_variables]
+
+
+def rates(recipe):
+    schedule = build_schedule(recipe, STEPS_PER_EPOCH, 40)
+    return [float(schedule(step)) for step in range(40)]
+
+
+def loss(recipe):
+    rng = np.random.default_rng(0)
+    labels, logits, teacher = np.eye(4, dtype="float32"), *rng.normal(size=(2, 4, 4)).astype("float32")
+    objective = Objective(recipe)
+    return [float(value) for value in objective(labels, logits, teacher if objective.has_teacher else None)]
+
+
+def model(recipe):
+    seed(recipe)
+    try:
+        built = build_model(recipe, 3)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    block = built.get_layer("encoder_block_0")
+    config = keras_vit.describe(built).config
+    return built.name, built.input_shape, config, block.compute_dtype, block.trainable, block.use_rematerialization
+
+
+def fitting(recipe):
+    made = Fitting(recipe, load_dataset(recipe.data), Engine(recipe.distribution))
+    return made.intervals, made.trained.accumulation_steps
+
+
+FROM_WEIGHTS = ("model.config=none", "model.weights=WEIGHTS", "model.input_shape=8,8,1")
+PHOTOGRAPHS = ("data.dataset=folder", "data.directory=PHOTOGRAPHS", "data.tfds_directory=none")
+EXPONENTIAL = ("schedule.decay=exponential", "schedule.rate=0.5", "schedule.every=5 steps")
+TEACHER = ("distillation.teacher=a teacher",)
+NAMED_SPLITS = ("data.validation_fraction=0", "data.train_split=train[:100]", "data.validation_split=train[100:120]")
+
+# {field: (what the recipe has, what changes, where it shows)}, or the test in which the field's effect is seen.
+EFFECTS = {
+    "name": ((), "name=other", model),
+    "seed": ((), "seed=1", batches),
+    "model.config": ((), "model.config.num_layers=2", model),
+    "model.weights": "train_test.test_fine_tuning_begins_with_the_weights_and_a_new_head",
+    "model.changes": (FROM_WEIGHTS, "model.changes.drop_path_rate=0.3", model),
+    "model.input_shape": ((), "model.input_shape=12,8,1", model),
+    "model.freeze_up_to": ((), "model.freeze_up_to=encoder_block_0", model),
+    "data.dataset": ((), "data.dataset=tiny_photographs", splits),
+    "data.directory": (PHOTOGRAPHS, "data.directory=OTHERS", splits),
+    "data.tfds_directory": "data_test.test_array_records_are_read_in_any_order",
+    "data.train_split": (NAMED_SPLITS, "data.train_split=train[:90]", splits),
+    "data.validation_split": (NAMED_SPLITS, "data.validation_split=train[100:110]", splits),
+    "data.test_split": ((), "data.test_split=test[:7]", splits),
+    "data.validation_fraction": ((), "data.validation_fraction=0.2", splits),
+    "data.test_fraction": (PHOTOGRAPHS, "data.test_fraction=0.5", splits),
+    "data.cache": "pipeline_test.test_too_many_pixels_for_the_memory_are_refused",
+    "data.shuffle_buffer": "pipeline_test.test_a_stream_is_shuffled_as_far_as_its_buffer_goes",
+    "augment.library": (("augment.cutmix=1",), "augment.library=keras_cv", batches),
+    "augment.crop": ((), "augment.crop=inception", batches),
+    "augment.crop_from": (("augment.crop=random", "augment.crop_from=10"), "augment.crop_from=12", batches),
+    "augment.crop_area": (("augment.crop=inception",), "augment.crop_area=0.5,0.6", batches),
+    "augment.flip": ((), "augment.flip=true", batches),
+    "augment.translation": ((), "augment.translation=0.2", batches),
+    "augment.rotation": ((), "augment.rotation=20", batches),
+    "augment.scale": ((), "augment.scale=0.3", batches),
+    "augment.fill": ((), "augment.fill=reflect", batches),
+    "augment.randaugment_ops": ((), "augment.randaugment_ops=2", batches),
+    "augment.randaugment_magnitude": (("augment.randaugment_ops=2",), "augment.randaugment_magnitude=25", batches),
+    "augment.autoaugment": ((), "augment.autoaugment=true", batches),
+    "augment.erasing": ((), "augment.erasing=0.5", batches),
+    "augment.mixup": ((), "augment.mixup=0.5", batches),
+    "augment.cutmix": ((), "augment.cutmix=0.5", batches),
+    "optimizer.kind": ((), "optimizer.kind=rmsprop", weights),
+    "optimizer.learning_rate": ((), "optimizer.learning_rate=0.01", weights),
+    "optimizer.weight_decay": ((), "optimizer.weight_decay=0.5", weights),
+    "optimizer.momentum": ((), "optimizer.momentum=0.5", weights),
+    "optimizer.square_momentum": ((), "optimizer.square_momentum=0.5", weights),
+    "optimizer.epsilon": ((), "optimizer.epsilon=0.1", weights),
+    "optimizer.clip_norm": (("optimizer.kind=sgd",), "optimizer.clip_norm=none", weights),
+    "optimizer.layer_decay": ((), "optimizer.layer_decay=0.5", weights),
+    "optimizer.ema": ((), "optimizer.ema=0.9", weights),
+    "schedule.decay": ((), "schedule.decay=constant", rates),
+    "schedule.warmup": ((), "schedule.warmup=1 epoch", rates),
+    "schedule.start": ((), "schedule.start=0.001", rates),
+    "schedule.end": ((), "schedule.end=0.0001", rates),
+    "schedule.rate": (EXPONENTIAL, "schedule.rate=0.9", rates),
+    "schedule.every": (EXPONENTIAL, "schedule.every=7 steps", rates),
+    "fit.epochs": ((), "fit.epochs=3", fitting),
+    "fit.steps": (("fit.epochs=none", "fit.steps=5"), "fit.steps=6", fitting),
+    "fit.batch_size": ((), "fit.batch_size=32", fitting),
+    "fit.accumulation_steps": ((), "fit.accumulation_steps=2", fitting),
+    "fit.loss": ((), "fit.loss=sigmoid", loss),
+    "fit.label_smoothing": ((), "fit.label_smoothing=0.2", loss),
+    "fit.precision": ((), "fit.precision=mixed_bfloat16", model),
+    "fit.rematerialize": ((), "fit.rematerialize=true", model),
+    "fit.report_every": ((), "fit.report_every=5 steps", fitting),
+    "fit.checkpoint_every": ((), "fit.checkpoint_every=5 steps", fitting),
+    "fit.final_weights": "train_test.test_the_best_weights_are_kept_if_asked_for",
+    "distillation.teacher": "train_test.test_a_teacher_is_learned_from",
+    "distillation.weight": (TEACHER, "distillation.weight=0.5", loss),
+    "distillation.temperature": (TEACHER, "distillation.temperature=3", loss),
+    "distribution.kind": "distribution_test",
+    "distribution.devices": "distribution_test",
+    "distribution.model_devices": "distribution_test",
+    "distribution.shard_weights": "distribution_test",
+}
+
+
+@pytest.fixture(scope="module")
+def places(brief_recipe, tmp_path_factory):
+    """Paths that stand for the words in capitals."""
+    folder = tmp_path_factory.mktemp("places")
+    for place, count in (("PHOTOGRAPHS", 7), ("OTHERS", 8)):
+        for name in ("ant", "bee"):
+            (folder / place / name).mkdir(parents=True)
+            for i in range(count):
+                PIL.Image.new("L", (9, 8), 10 * i).save(folder / place / name / f"{i}.png")
+    small = keras_vit.ViT(brief_recipe.model.config, input_shape=(8, 8, 1), classes=3)
+    keras_vit.save_weights(small, folder / "WEIGHTS.npz", "google")
+    paths = {place: folder / place for place in ("PHOTOGRAPHS", "OTHERS")} | {"WEIGHTS": folder / "WEIGHTS.npz"}
+    return {place: str(path) for place, path in paths.items()}
+
+
+def test_the_table_is_complete():
+    fields = set()
+    for section in dataclasses.fields(Recipe):
+        inner = section.type
+        names = [field.name for field in dataclasses.fields(inner)] if dataclasses.is_dataclass(inner) else [None]
+        fields |= {section.name if name is None else f"{section.name}.{name}" for name in names}
+    assert set(EFFECTS) == fields
+
+
+@pytest.mark.parametrize("field", [field for field, effect in EFFECTS.items() if isinstance(effect, tuple)])
+def test_a_field_has_an_effect(field, brief_recipe, places):
+    has, change, shows = EFFECTS[field]
+    assert change.startswith(field)
+
+    def with_paths(assignments):
+        for place, path in places.items():
+            assignments = [text.replace(place, path) for text in assignments]
+        return assignments
+
+    if "WEIGHTS" in "".join(has):
+        has = (*has, "model.changes.num_heads=4")
+    before = override(brief_recipe, with_paths(has))
+    after = override(before, with_paths([change]))
+    assert shows(before) == shows(before)
+    assert shows(before) != shows(after)
+
+
+@pytest.mark.parametrize("place", sorted({effect for effect in EFFECTS.values() if isinstance(effect, str)}))
+def test_the_tests_that_are_named_exist(place):
+    module, _, name = place.partition(".")
+    found = importlib.import_module(f"tests.training.{module}")
+    assert not name or callable(getattr(found, name))
