@@ -78,16 +78,20 @@ class Keeper(keras.callbacks.Callback):
         self._metrics, self._weights = None, None
 
     def restore(self, checkpoint):
-        """Goes back to a checkpoint: weights, optimizer, random generators, metrics and history."""
+        """Goes back to a checkpoint, to go on from there."""
+        self.restore_state(checkpoint)
+        self.step, self._metrics = checkpoint.step, checkpoint.state["metrics"]
+        facts = checkpoint.facts
+        self.history, self.throughput, self.seconds = facts["history"], facts["throughput"], facts["seconds"]
+        self.best_step, self._best_value = facts["best_step"], facts["best_value"]
+
+    def restore_state(self, checkpoint):
+        """Goes back to a checkpoint's weights, optimizer, random generators and metrics."""
         for group, variables in self._groups().items():
             arrays = checkpoint.state.get(group, [])
             if [tuple(variable.shape) for variable in variables] != [array.shape for array in arrays]:
                 raise InputError(f"The checkpoint of step {checkpoint.step} is of another model: its {group} differ.")
             self.engine.assign(variables, arrays)
-        self.step, self._metrics = checkpoint.step, checkpoint.state["metrics"]
-        facts = checkpoint.facts
-        self.history, self.throughput, self.seconds = facts["history"], facts["throughput"], facts["seconds"]
-        self.best_step, self._best_value = facts["best_step"], facts["best_value"]
 
     def use_averages(self):
         """Puts the moving averages in the place of the weights, if there are any."""

@@ -150,9 +150,7 @@ class Fitting:
     def final_weights(self):
         """The weights that are kept, as arrays: the last or the best, or their moving averages."""
         if self.recipe.fit.final_weights == "best" and self.keeper.best_step != self.keeper.step:
-            history = self.keeper.history
-            self.keeper.restore(self.checkpoints.read(self.keeper.best_step))
-            self.keeper.history = history
+            self.keeper.restore_state(self.checkpoints.read(self.keeper.best_step))
         self.keeper.use_averages()
         return self.engine.to_host(self.model.variables)
 

@@ -64,7 +64,7 @@ def _recipe(case):
     )
 
 
-_CONFIG = {"patch_size": 4, "hidden_dim": 24, "num_layers": 2, "num_heads": 4, "mlp_dim": 20}
+_CONFIG = {"patch_size": 4, "hidden_dim": 24, "num_layers": 1, "num_heads": 4, "mlp_dim": 20}
 
 
 def _train(case, recipe, engine):

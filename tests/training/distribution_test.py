@@ -45,7 +45,6 @@ CASES = {
             "adamw, 4 in parts": case("mirrored", 4, **ADAMW_IN_PARTS),
             "sgd, 2": case("mirrored", 2),
             "batch_norm, 2": case("mirrored", 2, model="batch_norm"),
-            "sgd, 1 in parts": case("none", accumulation_steps=2),
         },
         {"adamw, 2 processes": case("multi_worker", **ADAMW_IN_PARTS)},
     ),
@@ -56,7 +55,6 @@ CASES = {
             "batch_norm, 2": case("data_parallel", 2, model="batch_norm"),
             "sgd, 2 x 2": case("model_parallel", 4, {"model_devices": 2}),
             "adamw, 2 x 2 sharded": case("model_parallel", 4, SHARING, **ADAMW_IN_PARTS),
-            "sgd, 1 in parts": case("none", accumulation_steps=2),
         },
         {
             "sgd, 2 processes of 2": case("data_parallel", 2),
@@ -128,7 +126,7 @@ def test_the_loss_falls(curves, backend):
     """Or all curves might be equal for being flat."""
     for name in SINGLE:
         loss, accuracy = curves(backend)[name]["epochs"][:2]
-        assert loss[-1] < 0.8 * loss[0]
+        assert loss[-1] < loss[0] - 0.1
         assert accuracy[-1] > accuracy[0]
 
 
@@ -153,8 +151,10 @@ def test_weights_and_slots_lie_as_laid_out(curves, name, axes, slots):
     """Numbers are right either way: what is looked at are the shardings that the arrays of JAX have."""
     written = {key: str(value) for key, value in curves("jax")[name].items() if key.startswith("sharding ")}
     shardings = {key.removeprefix("sharding "): ast.literal_eval(value) for key, value in written.items()}
+    assert len(shardings.keys() & {path.replace("encoder_block_1", "encoder_block_0") for path in SHARDED}) == 13
     for path, layout in SHARDED.items():
-        if path.startswith(("encoder_block_1", "patch", "position", "predictions")):  # What the tiny model has.
+        path = path.replace("encoder_block_1", "encoder_block_0")
+        if path in shardings:  # The tiny model has a part of them.
             expected = _trimmed([axis if axis in axes else None for axis in layout])
             assert _trimmed(shardings[path]) == expected, path
             for slot in slots:

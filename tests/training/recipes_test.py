@@ -92,6 +92,7 @@ def weights(tmp_path_factory):
 def shrink(mocked, photographs, shards, weights):
     """Function from a recipe to one of the same kind that takes seconds."""
     directories = {"folder": str(photographs), "records": str(shards)}
+    keras.config.set_max_steps_per_epoch(2)  # Of the validation too: there are fewer images than TFDS says.
 
     def shrunk(recipe):
         model, directory = recipe.model, directories.get(recipe.data.dataset)
@@ -111,7 +112,8 @@ def shrink(mocked, photographs, shards, weights):
             fit=dataclasses.replace(recipe.fit, **changes),
         )
 
-    return shrunk
+    yield shrunk
+    keras.config.set_max_steps_per_epoch(None)
 
 
 @pytest.mark.parametrize("name", recipes.NAMES)
