@@ -64,15 +64,17 @@ def check_divisible(config, device_mesh, shard_weights):
         InputError: If a size is not a multiple of the number of devices that share it.
     """
     batch_devices, model_devices = device_mesh.shape
-    shared = [(field, getattr(config, field), model_devices) for field in ("num_heads", "mlp_dim")]
+    shared = {"num_heads": config.num_heads, "mlp_dim": config.mlp_dim}
+    _check_shared(shared, model_devices, "distribution.model_devices")
     if shard_weights:
-        shared.append(("hidden_dim", config.hidden_dim, batch_devices))
-        if config.stem is not None:
-            shared.append(("stem.width", config.stem.width, batch_devices))
-    for field, size, devices in shared:
+        width = {} if config.stem is None else {"stem.width": config.stem.width}
+        _check_shared({"hidden_dim": config.hidden_dim} | width, batch_devices, "distribution.shard_weights")
+
+
+def _check_shared(sizes, devices, field):
+    for name, size in sizes.items():
         if size % devices:
-            reason = "distribution.model_devices" if devices == model_devices else "distribution.shard_weights"
             raise InputError(
-                f"The model's {field} must be a multiple of the {devices} devices that share it. Received: {size}. "
-                f"Change {reason}, or take another model."
+                f"The model's {name} must be a multiple of the {devices} devices that share it. Received: {size}. "
+                f"Change {field}, or take another model."
             )

@@ -160,6 +160,18 @@ EFFECTS = {
 }
 
 
+_shown = {}
+
+
+def shown_twice(shows, recipe):
+    """What a recipe shows, which must be the same again: or everything would seem to have an effect."""
+    key = shows.__name__, str(recipe)
+    if key not in _shown:
+        _shown[key] = shows(recipe)
+        assert shows(recipe) == _shown[key]
+    return _shown[key]
+
+
 @pytest.fixture(scope="module")
 def places(brief_recipe, tmp_path_factory):
     """Paths that stand for the words in capitals."""
@@ -198,8 +210,7 @@ def test_a_field_has_an_effect(field, brief_recipe, places):
         has = (*has, "model.changes.num_heads=4")
     before = override(brief_recipe, with_paths(has))
     after = override(before, with_paths([change]))
-    assert shows(before) == shows(before)
-    assert shows(before) != shows(after)
+    assert shown_twice(shows, before) != shows(after)
 
 
 @pytest.mark.parametrize("place", sorted({effect for effect in EFFECTS.values() if isinstance(effect, str)}))
