@@ -49,6 +49,9 @@ def layout_map(device_mesh, shard_weights):
     layouts = keras.distribution.LayoutMap(device_mesh)
     for pattern, axes in _LAYOUTS.items():
         layouts[pattern] = tuple(None if axis == "batch" and not shard_weights else axis for axis in axes)
+    # What a block returns (B, T, D) is cut by images alone. Left to itself, XLA may follow the weights' parts and cut
+    # along D, and then it sends activations around where it should gather weights.
+    layouts[r".*encoder_block_\d+/output"] = ("batch", None, None)
     return layouts
 
 

@@ -47,7 +47,8 @@ def training_batches(dataset, model, recipe, steps):
 
         @tf.autograph.experimental.do_not_convert  # It would warn of functions of TFDS that it does not understand.
         def keys_of(epoch):
-            tf.random.set_seed(1)  # Of this function alone. With a global seed of 0, shuffle takes no tensor for a seed.
+            # Of this function alone: with a global seed of 0, shuffle takes no tensor for a seed.
+            tf.random.set_seed(1)
             skip = tf.where(epoch == first_epoch, skipped * part.share, 0)
             keys = source.epoch(epoch, part, tf.cast(skip, tf.int64), recipe.seed)
             return keys.map(lambda position, key: (epoch, position, key))

@@ -107,6 +107,10 @@ class StreamedSource(_Source):
             examples = self.stream(part, epoch_seed).shuffle(
                 min(size, self.shuffle_buffer), epoch_seed, reshuffle_each_iteration=False
             )
-        padding = self.stream(part, None).take(1).repeat(slots - size).map(lambda example: (tf.constant(PADDING, tf.int64), example))
+        padding = (
+            self.stream(part, None)
+            .take(1)
+            .repeat(slots - size)
+            .map(lambda example: (tf.constant(PADDING, tf.int64), example))
+        )
         return tf.data.Dataset.zip(tf.data.Dataset.range(first, end), examples).concatenate(padding).skip(skip)
-
