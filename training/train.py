@@ -96,7 +96,7 @@ class Fitting:
             model = build_model(recipe, len(dataset.class_names), classifier_activation=None)
             teacher = load_teacher(recipe, model, dataset.class_names)
             self.trained = TrainedModel(
-                model.inputs, model.outputs, Objective(recipe), recipe.fit.accumulation_steps, teacher
+                model.inputs[0], model.outputs[0], Objective(recipe), recipe.fit.accumulation_steps, teacher
             )
             self.trained.compile(build_optimizer(recipe, model, steps_per_epoch))
         self.model = model
