@@ -111,6 +111,9 @@ class Engine:
     def leave(self):
         """What is built from now on is on one device of this process alone."""
 
+    def end(self):
+        """Comes last in each process: TensorFlow ends those whose peers are gone, whatever they are doing."""
+
     def to_host(self, variables):
         """The whole values of Keras variables, as NumPy arrays. All processes call it, with the same variables."""
         return [keras.ops.convert_to_numpy(variable) for variable in variables]
@@ -171,6 +174,9 @@ class _MultiWorker(_TensorFlowEngine):
             return tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(int(bool(flag))))
 
         return bool(self.strategy.experimental_local_results(self.strategy.run(count))[0].numpy())
+
+    def end(self):
+        self.barrier()
 
 
 class _Tpu(_TensorFlowEngine):

@@ -64,7 +64,9 @@ def train(recipe, runs="runs", folder=None):
         return run, None
     weights = fitted.final_weights()
     engine.leave()
-    return run, finish(recipe, dataset, run, weights, fitted.keeper) if engine.is_chief else None
+    evaluation = finish(recipe, dataset, run, weights, fitted.keeper) if engine.is_chief else None
+    engine.end()
+    return run, evaluation
 
 
 def seed(recipe):
