@@ -49,7 +49,9 @@ def main():
 def kill_until_through(folder, rng, seconds, most):
     """Starts a run again and again and kills it, at most `most` times, until it is through; returns how often."""
     for number in range(most):
-        process = subprocess.Popen(command(folder), stdout=subprocess.PIPE, text=True, env=environment())
+        process = subprocess.Popen(
+            command(folder), stdout=subprocess.PIPE, text=True, env=environment(), stderr=subprocess.DEVNULL
+        )
         try:
             output, _ = process.communicate(timeout=rng.uniform(0, seconds))
         except subprocess.TimeoutExpired:
@@ -57,10 +59,18 @@ def kill_until_through(folder, rng, seconds, most):
             output, _ = process.communicate()
         if process.returncode == 0:
             return number
-        lines = output.splitlines()
+        lines = [line for line in output.splitlines() if line]
         print(f"killed after: {lines[-1] if lines else 'nothing printed yet'}", flush=True)
-    subprocess.run(command(folder), check=True, stdout=subprocess.DEVNULL, env=environment())
+        if is_finished(folder):  # It was only showing what it had done.
+            return number + 1
+    if not is_finished(folder):
+        subprocess.run(command(folder), check=True, stdout=subprocess.DEVNULL, env=environment())
     return most
+
+
+def is_finished(folder):
+    recipe = folder / "recipe.json"
+    return recipe.is_file() and "result" in json.loads(recipe.read_text())
 
 
 def command(folder):
