@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -59,6 +60,8 @@ def kill_until_through(folder, rng, seconds, most):
             output, _ = process.communicate()
         if process.returncode == 0:
             return number
+        if process.returncode != -signal.SIGKILL:
+            raise SystemExit(f"It ended by itself, with {process.returncode}: {output}")
         lines = [line for line in output.splitlines() if line]
         print(f"killed after: {lines[-1] if lines else 'nothing printed yet'}", flush=True)
         if is_finished(folder):  # It was only showing what it had done.
