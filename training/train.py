@@ -12,7 +12,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.decoding import image_decoder
 from training import distribution
-from training.callbacks import History, Intervals, Keeper, Progress, StopRequest
+from training.callbacks import History, Intervals, Keeper, Progress, StopRequest, write_history
 from training.checkpoints import Checkpoints
 from training.data import load_dataset
 from training.errors import InputError
@@ -166,6 +166,8 @@ class Fitting:
         if checkpoint is not None:
             self.keeper.restore(checkpoint)
             if self.engine.is_chief:
+                # It may have been killed between the checkpoint and the history, even at the last step.
+                write_history(self.run_folder.history, self.keeper.history)
                 print(f"Going on from step {checkpoint.step}.")
 
     def _chief_callbacks(self):
