@@ -21,7 +21,7 @@ import time
 
 NUM_KILLS = 20
 RECIPE = [
-    *("digits", "fit.epochs=20", "fit.batch_size=200", "fit.checkpoint_every=2 steps", "optimizer.ema=0.9"),
+    *("digits", "fit.epochs=150", "fit.batch_size=200", "fit.checkpoint_every=2 steps", "optimizer.ema=0.9"),
     *("model.config.num_layers=1", "model.config.hidden_dim=16", "model.config.dropout_rate=0.1", "augment.mixup=0.2"),
     *("model.config.drop_path_rate=0.1", "model.input_shape=16,16,1"),
 ]
