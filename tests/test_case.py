@@ -152,7 +152,7 @@ def _check_config(layer, arguments, inputs, output):
     layer_class, config = type(layer), layer.get_config()
     own_keys = set(config) - set(keras.layers.Layer().get_config())
     own_arguments = set()
-    if "__init__" in layer_class.__dict__:
+    if layer_class.__init__ is not keras.layers.Layer.__init__:
         own_arguments = set(inspect.signature(layer_class.__init__).parameters) - {"self", "kwargs"}
     assert own_keys == own_arguments == set(arguments)
     assert {key: config[key] for key in arguments} == arguments

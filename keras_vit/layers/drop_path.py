@@ -3,12 +3,11 @@
 import keras
 from keras import ops
 
-from keras_vit.config import check_rate
-from keras_vit.layers.drawn_seed import DrawnSeed
+from keras_vit.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class DropPath(keras.layers.Layer):
+class DropPath(Dropout):
     """Drops a whole residual branch for some images of a batch.
 
     In training, each image's branch is set to zero with probability `rate` and otherwise divided by `1 - rate`, so that
@@ -19,12 +18,12 @@ class DropPath(keras.layers.Layer):
         seed: Seed of the draws.
 
     Call arguments:
-        branch: (B, ...)
+        values: (B, ...), a residual branch.
         seed: What `draw_seed` returned; `None`: drawn in this call.
         training: Whether branches are dropped.
 
     Returns:
-        Same shape as `branch`.
+        Same shape as `values`.
 
     Example:
 
@@ -33,28 +32,7 @@ class DropPath(keras.layers.Layer):
     (2, 7, 12)
     """
 
-    def __init__(self, rate, seed=None, **kwargs):
-        super().__init__(**kwargs)
-        check_rate("rate", rate)
-        self.rate = rate
-        self.seed = seed
-        if rate > 0:
-            self.seed_generator = keras.random.SeedGenerator(seed)
-        self.built = True
-
-    def draw_seed(self):
-        """The seed of one call in training; `None` if nothing is ever dropped."""
-        return DrawnSeed(self.seed_generator) if self.rate > 0 else None
-
-    def call(self, branch, seed=None, training=None):
-        if not training or self.rate == 0:
-            return branch
-        shape = (ops.shape(branch)[0], *[1] * (len(branch.shape) - 1))
-        keep = keras.random.uniform(shape, seed=seed or self.seed_generator, dtype="float32") >= self.rate
-        return branch * ops.cast(ops.cast(keep, "float32") / (1.0 - self.rate), branch.dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
+    def _drop(self, values, seed):
+        shape = (ops.shape(values)[0], *[1] * (len(values.shape) - 1))
+        keep = keras.random.uniform(shape, seed=seed, dtype="float32") >= self.rate
+        return values * ops.cast(ops.cast(keep, "float32") / (1.0 - self.rate), values.dtype)

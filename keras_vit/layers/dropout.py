@@ -11,8 +11,9 @@ class Dropout(keras.layers.Layer):
     """Drops single values.
 
     In training, each value is set to zero with probability `rate` and otherwise divided by `1 - rate` (arXiv 1207.0580;
-    scaled in training, so that inference does nothing). It differs from `keras.layers.Dropout` in one thing: the seed
-    of a call can be drawn before it, so that the same call can be made again.
+    scaled in training, so that inference does nothing). It differs from `keras.layers.Dropout` in two things: the seed
+    of a call can be drawn before it, so that the same call can be made again; and the replicas of a `tf.distribute`
+    strategy do not all drop the same values.
 
     Args:
         rate: Probability of dropping. In [0, 1).
@@ -49,7 +50,10 @@ class Dropout(keras.layers.Layer):
     def call(self, values, seed=None, training=None):
         if not training or self.rate == 0:
             return values
-        return keras.random.dropout(values, self.rate, seed=seed or self.seed_generator)
+        return self._drop(values, seed or self.draw_seed())
+
+    def _drop(self, values, seed):
+        return keras.random.dropout(values, self.rate, seed=seed)
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -1,3 +1,7 @@
+import json
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -55,3 +59,37 @@ def test_nothing_is_drawn_without_a_rate():
     assert DropPath(0.0).draw_seed() is None
     assert built(MultiHeadSelfAttention(3)).draw_seed() is None
     assert built(MlpBlock(20)).draw_seeds() is None
+
+
+# TensorFlow splits a CPU into devices before it does anything else, or never: hence a process of its own.
+_TWO_REPLICAS = """
+import json
+import tensorflow as tf
+import keras_vit
+
+[cpu] = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
+masks = {}
+for kind in (keras_vit.layers.Dropout, keras_vit.layers.DropPath):
+    with strategy.scope():
+        layer = kind(0.5, seed=3)
+    draw = tf.function(lambda: tf.stack([layer(tf.ones((64, 1)), training=True) for _ in range(2)]))
+    found = strategy.experimental_local_results(strategy.run(draw))
+    masks[kind.__name__] = [mask.numpy().ravel().tolist() for mask in found]
+print(json.dumps(masks))
+"""
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+def test_replicas_do_not_drop_the_same_values():
+    """Of the 128 values of two calls half is kept, give or take 5.7; two independent masks agree in half of them."""
+    process = subprocess.run([sys.executable, "-c", _TWO_REPLICAS], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    masks = json.loads(process.stdout.splitlines()[-1])
+    assert len(masks) == 2
+    for of_layer in masks.values():
+        first, second = np.array(of_layer)
+        assert all(abs((mask > 0).sum() - 64) < 4 * 5.7 for mask in (first, second))
+        assert abs((first == second).sum() - 64) < 4 * 5.7
+        assert not np.array_equal(first[:64], first[64:])
