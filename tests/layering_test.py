@@ -32,6 +32,7 @@ RANKS = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 IN_FUNCTIONS = {
     "keras_vit.decoding": {"tensorflow"},
     "keras_vit.export": {"tensorflow"},
+    "keras_vit.layers.drawn_seed": {"tensorflow"},
     "keras_vit.weights.containers": {"h5py", "torch"},
     "keras_vit.weights.fetch": {"filelock", "huggingface_hub"},
     "keras_vit.weights.files": {"h5py"},

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from training.errors import InputError
 from training.layouts import check_divisible, layout_map
+from training.models import without_weights
 
 if keras.backend.backend() == "jax":
     import jax
@@ -52,8 +53,7 @@ def start(recipe):
         )
     _check_batch(recipe.fit, engine)
     _check_precision(recipe.fit.precision)
-    if recipe.model.config is not None:
-        engine.check_model(recipe.model.config)
+    engine.check_model(recipe)
     return engine
 
 
@@ -97,8 +97,8 @@ class Engine:
         """
         return make_dataset(0, 1, batch_size)
 
-    def check_model(self, config):
-        """Raises an InputError if the devices cannot share a model of a `keras_vit.ViTConfig`, or a teacher."""
+    def check_model(self, recipe):
+        """Raises an InputError if the devices cannot share the model of a recipe."""
 
     def any_process(self, flag):
         """Whether `flag` is set in any process. All processes call it, at the same step."""
@@ -173,7 +173,8 @@ class _MultiWorker(_TensorFlowEngine):
         def count():
             return tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(int(bool(flag))))
 
-        return bool(self.strategy.experimental_local_results(self.strategy.run(count))[0].numpy())
+        with _quietly():
+            return bool(self.strategy.experimental_local_results(self.strategy.run(count))[0].numpy())
 
     def end(self):
         self.barrier()
@@ -267,8 +268,8 @@ class _ModelParallel(_JaxEngine):
             layout_map=layout_map(self._mesh, self._shard_weights), batch_dim_name="batch", auto_shard_dataset=False
         )
 
-    def check_model(self, config):
-        check_divisible(config, self._mesh, self._shard_weights)
+    def check_model(self, recipe):
+        check_divisible(without_weights(recipe).model.config, self._mesh, self._shard_weights)
 
 
 _ENGINES = {
@@ -338,6 +339,18 @@ def _split_cpu_for_tensorflow(count):
     # Too late once TensorFlow has computed: then what there is is counted by the caller.
     with contextlib.suppress(RuntimeError):
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+
+
+@contextlib.contextmanager
+def _quietly():
+    """Without TensorFlow's advice to compile what it runs, which for sums over processes alone fails."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _workers():

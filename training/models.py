@@ -1,10 +1,14 @@
 """The model that a recipe describes, and its teacher."""
 
+import dataclasses
 import pathlib
 
 import keras
 
 import keras_vit
+from keras_vit.config import VARIANTS
+from keras_vit.weights.catalogue import get_entry
+from keras_vit.weights.opening import open_checkpoint
 from training.errors import InputError
 from training.runs import Run, load_model, read_class_names
 
@@ -36,6 +40,42 @@ def build_model(recipe, classes, classifier_activation="softmax"):
     if recipe.fit.rematerialize:
         keras_vit.rematerialize(model)
     return model
+
+
+def without_weights(recipe):
+    """The recipe with the architecture of its weights in their place: what is in them is of no account here.
+
+    Raises:
+        InputError: If they are not known, or cannot be had.
+    """
+    options = recipe.model
+    if options.weights is None:
+        return recipe
+    try:
+        config, shape = _architecture(options.weights)
+        changes = {"representation_dim": None, **options.changes}  # As a new task takes the place of the whole head.
+        model = dataclasses.replace(
+            options,
+            weights=None,
+            changes={},
+            config=config.replace(**changes),
+            input_shape=options.input_shape or shape,
+        )
+    except (ValueError, TypeError, OSError) as error:
+        raise InputError(f"model.weights={options.weights}: {error}") from error
+    return dataclasses.replace(recipe, model=model)
+
+
+def _architecture(weights):
+    """The config and image shape of published weights; of those in the catalogue nothing is fetched."""
+    try:
+        entry = get_entry(weights)
+    except ValueError:
+        entry = None
+    if entry is not None and entry.variant in VARIANTS:
+        return VARIANTS[entry.variant], (entry.image_size, entry.image_size, 3)
+    checkpoint = open_checkpoint(weights)
+    return checkpoint.config, (*checkpoint.image_size, checkpoint.channels)
 
 
 def load_teacher(recipe, student, class_names):

@@ -13,12 +13,11 @@ import keras
 import tensorflow_datasets as tfds
 
 import keras_vit
-from keras_vit.config import VARIANTS, did_you_mean
-from keras_vit.weights.catalogue import get_entry
-from keras_vit.weights.opening import open_checkpoint
+from keras_vit.config import did_you_mean
 from training import distribution
 from training.data import Dataset, load_dataset
 from training.errors import InputError
+from training.models import without_weights
 from training.plan_report import Memory, Plan
 from training.sources import IndexedSource
 from training.train import Fitting, seed
@@ -168,42 +167,6 @@ def with_devices(recipe, devices):
     else:
         options = dataclasses.replace(options, devices=devices)
     return dataclasses.replace(recipe, distribution=options)
-
-
-def without_weights(recipe):
-    """The recipe with the architecture of its weights in their place: what is in them is of no account here.
-
-    Raises:
-        InputError: If they are not known, or cannot be had.
-    """
-    options = recipe.model
-    if options.weights is None:
-        return recipe
-    try:
-        config, shape = _architecture(options.weights)
-        changes = {"representation_dim": None, **options.changes}  # As a new task takes the place of the whole head.
-        model = dataclasses.replace(
-            options,
-            weights=None,
-            changes={},
-            config=config.replace(**changes),
-            input_shape=options.input_shape or shape,
-        )
-    except (ValueError, TypeError, OSError) as error:
-        raise InputError(f"model.weights={options.weights}: {error}") from error
-    return dataclasses.replace(recipe, model=model)
-
-
-def _architecture(weights):
-    """The config and image shape of published weights; of those in the catalogue nothing is fetched."""
-    try:
-        entry = get_entry(weights)
-    except ValueError:
-        entry = None
-    if entry is not None and entry.variant in VARIANTS:
-        return VARIANTS[entry.variant], (entry.image_size, entry.image_size, 3)
-    checkpoint = open_checkpoint(weights)
-    return checkpoint.config, (*checkpoint.image_size, checkpoint.channels)
 
 
 def _dataset(data, images, classes):

@@ -3,6 +3,7 @@
 import ast
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -10,6 +11,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
@@ -246,6 +248,15 @@ def test_a_batch_that_does_not_divide(batch_size, is_refused, monkeypatch):
     expected = pytest.raises(InputError, match="multiple of 12: 4 replicas") if is_refused else contextlib.nullcontext()
     with expected:
         distribution.start(recipe(batch_size=batch_size))
+
+
+def test_heads_of_published_weights_are_checked_too():
+    engine = object.__new__(distribution._ModelParallel)
+    engine._mesh, engine._shard_weights = types.SimpleNamespace(shape=(1, 4)), False
+    model = {"config": None, "weights": "Ti/16@augreg-i21k", "input_shape": None}
+    of_weights = dataclasses.replace(recipe(), model=dataclasses.replace(recipe().model, **model))
+    with pytest.raises(InputError, match=r"num_heads must be a multiple of the 4.*Received: 3"):
+        engine.check_model(of_weights)
 
 
 def test_one_device():
