@@ -88,6 +88,11 @@ class Data:
     dataset: str = Field(
         description="digits, folder, records, or the name of a TFDS data set with an image and a label"
     )
+    label: str | None = Field(
+        None,
+        description="of TFDS: the feature to learn, such as label_azimuth of smallnorb, or one that is derived, such "
+        "as count of clevr; none: label, or else real_label",
+    )
     directory: str | None = Field(
         None, description="for folder: the directory of class-named folders; for records: that of the TFRecord shards"
     )
@@ -118,6 +123,8 @@ class Data:
         if self.dataset in ("folder", "records"):
             names = ["tfds_directory", "train_split", "validation_split", "test_split"]
             _refuse_unread(self, names, "for data sets of TFDS")
+        if self.dataset in ("digits", "folder", "records"):
+            _refuse_unread(self, ["label"], "for data sets of TFDS other than digits")
         if (self.train_split or self.validation_split) and self.validation_fraction:
             raise ValueError("data.validation_fraction must be 0 where data.train_split or validation_split is given")
 

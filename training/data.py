@@ -1,12 +1,13 @@
 """The data sets: their classes, and where the images of each split come from."""
 
 import dataclasses
+import operator
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download import downloader
 
+from training.datasets.derived_labels import DERIVED_LABELS, Label
 from training.datasets.digits import Digits
 from training.datasets.folder import read_folder
 from training.datasets.records import read_records
@@ -67,33 +68,34 @@ def _load_records(data):
 
 def _load_tfds(data):
     builder = _prepared_builder(data)
-    names = _split_names(builder, data)
-    splits = {name: _tfds_source(builder, split, data) for name, split in names.items()}
-    return Dataset(tuple(_parts(builder)[_label_name(builder)].names), splits)
+    label = find_label(builder, data.label)
+    names = _split_names(builder, label, data)
+    splits = {name: _tfds_source(builder, split, label, data.shuffle_buffer) for name, split in names.items()}
+    return Dataset(label.class_names, splits)
 
 
-def _split_names(builder, data):
+def _split_names(builder, label, data):
     """{split: what TFDS calls it}, as far as the data set and the recipe have it."""
     available = builder.info.splits
     test = data.test_split or ("test" if "test" in available else "validation")
     train = data.train_split or "train"
-    _check_features(builder)
     if train not in available and "train" not in available:
-        return {"test": _checked(builder, "test", test)}  # Such as ImageNet's re-assessed labels.
+        return {"test": _checked(builder, label, "test", test)}  # Such as ImageNet's re-assessed labels.
     validation = data.validation_split or ("validation" if "validation" in available and test != "validation" else None)
     if validation is None and data.validation_fraction:
         total = available["train"].num_examples
         kept = min(max(total - round(data.validation_fraction * total), 1), total - 1)
         train, validation = f"train[:{kept}]", f"train[{kept}:]"
     names = {"train": train, "test": test} | ({"validation": validation} if validation else {})
-    return {name: _checked(builder, name, split) for name, split in names.items()}
+    return {name: _checked(builder, label, name, split) for name, split in names.items()}
 
 
-def _checked(builder, name, split):
+def _checked(builder, label, name, split):
     try:
-        if builder.info.splits[split].num_examples:
+        unlabelled = any(piece.splitname in label.absent_from for piece in _pieces(builder, split))
+        if builder.info.splits[split].num_examples and not unlabelled:
             return split
-        problem = "is empty"
+        problem = "has images without such a label" if unlabelled else "is empty"
     except (KeyError, ValueError) as error:
         problem = f"cannot be read: {error}"
     raise InputError(
@@ -102,29 +104,53 @@ def _checked(builder, name, split):
     ) from None
 
 
-def _tfds_source(builder, split, data):
+def _pieces(builder, split):
+    """What a split such as `train[:800]+test` is made of: parts of the data set's own splits, from image to image."""
+    return tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
+
+
+def _tfds_source(builder, split, label, shuffle_buffer):
     decoders = {"image": tfds.decode.SkipDecoding()}
-    label_name = _label_name(builder)
     # Neither masks nor boxes, which Oxford-IIIT Pets has: nobody reads them.
-    needed = tfds.decode.PartialDecoding({"image": True, label_name: True}, decoders=decoders)
+    needed = tfds.decode.PartialDecoding({"image": True} | label.features, decoders=decoders)
     size = builder.info.splits[split].num_examples
+    repair = _IMAGE_REPAIRS.get(builder.name, tf.identity)
+
+    def to_example(example):
+        return {"image": repair(example["image"]), "label": label.read(example)}
+
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
-        return _array_record_source(builder.as_data_source(split=split, decoders=decoders), label_name)
+        features = needed.extract_features(builder.info.features)
+        records = builder.as_data_source(split=split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES)
+
+        def read(index):
+            record = tf.numpy_function(lambda index: records[int(index)], [index], tf.string, stateful=False)
+            return to_example(features.deserialize_example(tf.ensure_shape(record, []), decoders=decoders))
+
+        return IndexedSource(len(records), read)
 
     def stream(part, seed):
         share = _share(builder, split, *part.range(size))
         config = tfds.ReadConfig(shuffle_seed=seed, skip_prefetch=True, try_autocache=False)
         examples = builder.as_dataset(split=share, shuffle_files=seed is not None, decoders=needed, read_config=config)
-        return examples.map(lambda example: {"image": example["image"], "label": example[label_name]})
+        return examples.map(to_example)
 
-    return StreamedSource(size, stream, data.shuffle_buffer)
+    return StreamedSource(size, stream, shuffle_buffer)
+
+
+def _black_and_white(image):
+    """An encoded image of the pixels 0 and 1 as one of 0 and 255."""
+    return tf.io.encode_png(255 * tf.cast(tf.io.decode_png(image, channels=1) > 0, tf.uint8))
+
+
+# On the images of dSprites, as TFDS has them, there would be nothing to see. task_adaptation does the same.
+_IMAGE_REPAIRS = {"dsprites": _black_and_white}
 
 
 def _share(builder, split, first, end):
     """The images of a TFDS split from number `first` to before number `end`."""
-    pieces = tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
     shares, position = [], 0
-    for piece in pieces:
+    for piece in _pieces(builder, split):
         begin = piece.from_ or 0
         size = (builder.info.splits[piece.splitname].num_examples if piece.to is None else piece.to) - begin
         start, stop = max(first - position, 0), min(end - position, size)
@@ -134,21 +160,6 @@ def _share(builder, split, first, end):
     return "+".join(shares)
 
 
-def _array_record_source(examples, label_name):
-    # One label, or several.
-    label_shape = [None] if label_name == "real_label" else []
-
-    def fetch(index):
-        example = examples[int(index)]
-        return example["image"], np.asarray(example[label_name], np.int64)
-
-    def read(index):
-        image, label = tf.numpy_function(fetch, [index], (tf.string, tf.int64), stateful=False)
-        return {"image": tf.ensure_shape(image, []), "label": tf.ensure_shape(label, label_shape)}
-
-    return IndexedSource(len(examples), read)
-
-
 def _prepared_builder(data):
     if data.dataset == "digits":
         tfds.disable_progress_bar()  # It takes a second.
@@ -156,6 +167,7 @@ def _prepared_builder(data):
         remedy = "Name a folder that can be written to with data.tfds_directory."
     else:
         builder = _find_builder(data)
+        find_label(builder, data.label)  # A mistake is told before a download of hours, and not after it.
         remedy = _how_to_prepare(builder, data.dataset)
     # TFDS has no option for it, and its ten retries take three and a half minutes without a network.
     downloader.MAX_RETRIES = _DOWNLOAD_RETRIES
@@ -192,26 +204,40 @@ def _find_builder(data):
         ) from None
 
 
-def _parts(builder):
-    """{name: feature} of a data set's examples."""
+def find_label(builder, name):
+    """What a data set of TFDS is classified by.
+
+    Args:
+        builder: The data set's `tfds.core.DatasetBuilder`; it need not be prepared.
+        name: Of the label; `None`: `label`, or else `real_label`.
+
+    Returns:
+        A `training.datasets.derived_labels.Label`.
+
+    Raises:
+        InputError: If there is no such label, or nothing to classify; the message says what there is.
+    """
     features = builder.info.features
     parts = dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
+    labels = _stored_labels(parts) | DERIVED_LABELS.get(builder.name, {})
+    if not isinstance(parts.get("image"), tfds.features.Image) or not labels:
+        raise InputError(
+            f"{builder.name} is not a data set to classify images with: it needs the feature image and another that "
+            f"is a class. It has {features}."
+        )
+    found = name or ("real_label" if "label" not in labels and "real_label" in labels else "label")
+    if found not in labels:
+        raise InputError(f"{builder.name} has no label {found!r}. Set data.label to one of: {', '.join(labels)}.")
+    return labels[found]
+
+
+def _stored_labels(parts):
     # Re-assessed labels (arXiv 2006.07159): every right class of an image, or none.
     several = parts.get("real_label")
-    return parts | ({"real_label": several.feature} if isinstance(several, tfds.features.Sequence) else {})
-
-
-def _label_name(builder):
-    return next((name for name in ("label", "real_label") if name in _parts(builder)), None)
-
-
-def _check_features(builder):
-    parts, splits = _parts(builder), builder.info.splits
-    is_classification = isinstance(parts.get("image"), tfds.features.Image) and isinstance(
-        parts.get(_label_name(builder)), tfds.features.ClassLabel
-    )
-    if not is_classification or not {"test", "validation", "train"} & set(splits):
-        raise InputError(
-            f"{builder.name} is not a data set to classify images with: it needs the features image and label and the "
-            f"splits train and test or validation. It has {builder.info.features} and the splits {', '.join(splits)}."
-        )
+    classes = parts | ({"real_label": several.feature} if isinstance(several, tfds.features.Sequence) else {})
+    return {
+        # Some class names are in the files that are downloaded.
+        name: Label(tuple(feature.names or ()), {name: True}, operator.itemgetter(name))
+        for name, feature in classes.items()
+        if isinstance(feature, tfds.features.ClassLabel)
+    }

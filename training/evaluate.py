@@ -230,7 +230,7 @@ def _with_other_data(recipe, assignments):
     name = changed.get("data.dataset", recipe.data.dataset)
     free = _FREE
     if name != recipe.data.dataset:
-        free += ("data.test_split", "data.test_fraction")
+        free += ("data.label", "data.test_split", "data.test_fraction")
         # What is said of one data set's directory and splits means nothing for another.
         data = Data(dataset=name, tfds_directory=recipe.data.tfds_directory, cache=recipe.data.cache)
         recipe = dataclasses.replace(recipe, data=data)

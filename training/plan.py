@@ -15,7 +15,7 @@ import tensorflow_datasets as tfds
 import keras_vit
 from keras_vit.config import did_you_mean
 from training import distribution
-from training.data import Dataset, load_dataset
+from training.data import Dataset, find_label, load_dataset
 from training.errors import InputError
 from training.models import without_weights
 from training.plan_report import Memory, Plan
@@ -202,10 +202,12 @@ def _is_prepared(data):
 
 
 def _class_names(data):
-    features = _builder(data).info.features
-    if "label" not in features:
-        raise InputError(f"{data.dataset} has no feature label. Say how many classes: --classes=N")
-    return features["label"].names
+    names = find_label(_builder(data), data.label).class_names
+    if not names:
+        raise InputError(
+            f"{data.dataset} has its classes in the files to download. Say how many there are: --classes=N"
+        )
+    return names
 
 
 def _builder(data):

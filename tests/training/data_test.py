@@ -1,5 +1,9 @@
 """Data sets: their classes, their splits, and what is refused."""
 
+import pathlib
+import re
+import shlex
+
 import numpy as np
 import PIL.Image
 import pytest
@@ -8,6 +12,7 @@ from sklearn.datasets import load_digits
 
 from keras_vit.decoding import image_decoder
 from tests.training.fitting import evaluation_images, keys_of
+from tests.training.mock_metadata import mocked_data_sets
 from training import recipes
 from training.assignments import override
 from training.data import load_dataset
@@ -98,8 +103,10 @@ def test_splits_can_be_named(tfds_directory):
     assert sizes(dataset) == {"train": 6, "validation": 4, "test": 3}
 
 
-def test_labels_that_were_assessed_again_are_a_test_only(tfds_directory):
-    recipe = tiny(tfds_directory, name="reassessed_photographs")
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_labels_that_were_assessed_again_are_a_test_only(tmp_path, file_format):
+    ReassessedPhotographs(data_dir=tmp_path, file_format=file_format).download_and_prepare()
+    recipe = tiny(tmp_path, name="reassessed_photographs")
     dataset = load_dataset(recipe.data)
     assert sizes(dataset) == {"test": 3}
     images, labels = evaluation_images(dataset, "test", image_decoder(build_model(recipe, 2)), recipe)
@@ -162,3 +169,159 @@ def test_photographs_are_upright_and_of_the_models_size(tmp_path):
     images, labels = evaluation_images(dataset, "test", image_decoder(build_model(recipe, 2)), recipe)
     assert images.shape == (4, 32, 48, 3)
     np.testing.assert_array_equal(images[:, 0, 0, 0], np.where(labels.argmax(1) == 1, 255, 0))
+
+
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "recipes.md"
+# Images of the data sets of VTAB whose label is not `label`, as TFDS has them.
+VTAB_SIZES = {
+    "clevr": {"train": 70_000, "validation": 15_000, "test": 15_000},
+    "dsprites": {"train": 737_280},
+    "kitti": {"train": 6_347, "validation": 423, "test": 711},
+    "smallnorb": {"train": 24_300, "test": 24_300},
+}
+# Images of the tests of google-research/task_adaptation.
+VTAB_TESTS = {"clevr": 15_000, "dsprites": 73_728, "kitti": 711, "smallnorb": 12_150}
+VTAB_CLASSES = {
+    ("clevr", "count"): 8,
+    ("clevr", "closest_distance"): 6,
+    ("dsprites", "x_position"): 16,
+    ("dsprites", "orientation"): 16,
+    ("kitti", "closest_vehicle"): 4,
+    ("smallnorb", "label_azimuth"): 18,
+    ("smallnorb", "label_elevation"): 9,
+}
+
+
+def clevr(distances):
+    fixed = {"color": 1, "material": 0, "shape": 2, "size": 0, "rotation": 0.5, "3d_coords": [1, 2, 3]}
+    objects = [fixed | {"pixel_coords": [100, 50, distance]} for distance in distances]
+    question = {"question": "How many?", "answer": "4"}
+    return {"objects": objects, "file_name": "a.png", "question_answer": [question]}
+
+
+def kitti(*objects):
+    box = tfds.features.BBox(ymin=0.1, xmin=0.2, ymax=0.3, xmax=0.4)
+    fixed = {"truncated": 0, "occluded": 0, "alpha": 0.1, "bbox": box, "dimensions": [1, 2, 3], "rotation_y": 0.2}
+    placed = [fixed | {"type": kind, "location": [-1, 2, distance]} for kind, distance in objects]
+    return {"objects": placed, "image/file_name": "a.png"}
+
+
+def dsprites(x_position, orientation):
+    classes = {"shape": 1, "scale": 2, "orientation": orientation, "x_position": x_position, "y_position": 3}
+    return {f"label_{name}": value for name, value in classes.items()} | {f"value_{name}": 0.5 for name in classes}
+
+
+def smallnorb(azimuth, elevation):
+    others = {"label_category": 3, "instance": 4, "label_lighting": 5, "image2": np.zeros((96, 96, 1), "uint8")}
+    return {"label_azimuth": azimuth, "label_elevation": elevation, **others}
+
+
+# {data set: (shape of the images, [(example, right class of each label)])}
+VTAB_EXAMPLES = {
+    "clevr": (
+        (32, 48, 3),
+        [
+            (clevr([12.5, 8.0, 9.0]), {"count": "3 objects", "closest_distance": "distance up to 8"}),
+            (clevr([10.5] * 10), {"count": "10 objects", "closest_distance": "distance over 10"}),
+        ],
+    ),
+    "dsprites": (
+        (64, 64, 1),
+        [
+            (dsprites(31, 39), {"x_position": "x position 30 to 31", "orientation": "orientation 38 to 39"}),
+            (dsprites(4, 7), {"x_position": "x position 4 to 5", "orientation": "orientation 5 to 7"}),
+        ],
+    ),
+    "kitti": (
+        (24, 80, 3),
+        [
+            (kitti(), {"closest_vehicle": "no vehicle"}),
+            (
+                kitti(("Pedestrian", 2.0), ("Van", 20.0), ("Car", 21.0)),
+                {"closest_vehicle": "vehicle 8 to 20 m"},
+            ),
+        ],
+    ),
+    "smallnorb": (
+        (96, 96, 1),
+        [
+            (smallnorb(17, 2), {"label_azimuth": "17", "label_elevation": "2"}),
+            (smallnorb(5, 8), {"label_azimuth": "5", "label_elevation": "8"}),
+        ],
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=["tfrecord", "array_record"])
+def vtab(request, tmp_path_factory):
+    """(Directory with data sets of VTAB as TFDS prepares them, {data set: its images}, format of the files)."""
+    directory, rng = tmp_path_factory.mktemp(request.param), np.random.default_rng(0)
+    images = {}
+    for name, (shape, examples) in VTAB_EXAMPLES.items():
+        # The original dSprites are 0 and 1.
+        images[name] = rng.integers(0, 2 if name == "dsprites" else 256, (len(examples), *shape), "uint8")
+        records = [(i, {"image": images[name][i], **example}) for i, (example, _) in enumerate(examples)]
+        builder = tfds.builder(name, data_dir=directory, file_format=request.param)
+        builder._split_generators = lambda dl_manager, records=records: {"train": records}
+        builder.download_and_prepare()
+    return directory, images, request.param
+
+
+@pytest.mark.parametrize(("name", "label"), VTAB_CLASSES)
+def test_tasks_of_vtab_have_their_images_and_labels(name, label, vtab):
+    directory, images, file_format = vtab
+    height, width = VTAB_EXAMPLES[name][0][:2]
+    splits = ["data.train_split=train", "data.validation_fraction=0", "data.test_split=train"]
+    fields = [f"data.label={label}", "model.config.num_layers=1", f"model.input_shape={height},{width},3"]
+    recipe = tiny(directory, *splits, *fields, name=name)
+    dataset = load_dataset(recipe.data)
+    assert isinstance(dataset.splits["test"], IndexedSource if file_format == "array_record" else StreamedSource)
+    assert len(dataset.class_names) == VTAB_CLASSES[name, label]
+    found_images, found = evaluation_images(dataset, "test", image_decoder(build_model(recipe, 2)), recipe)
+    # TFDS has an order of its own.
+    shown = [np.broadcast_to(image, (height, width, 3)) * (255 if name == "dsprites" else 1) for image in images[name]]
+    order = [next(i for i, image in enumerate(shown) if np.array_equal(image, one)) for one in found_images]
+    assert sorted(order) == [0, 1]
+    expected = [VTAB_EXAMPLES[name][1][i][1][label] for i in order]
+    assert [dataset.class_names[one.argmax()] for one in found] == expected
+    assert found.sum() == 2
+
+
+def test_tasks_of_the_document_have_the_splits_of_task_adaptation(tmp_path):
+    rows = re.findall(r"^\|[^|]*\| `(data\.dataset=.* data\.label=.*)` \|$", DOCUMENT.read_text(), re.MULTILINE)
+    tasks = set()
+    with mocked_data_sets(tmp_path, VTAB_SIZES):
+        for row in rows:
+            data = override(recipes.load("finetune_vtab"), shlex.split(row)).data
+            tasks.add((data.dataset, data.label))
+            expected = {"train": 800, "validation": 200, "test": VTAB_TESTS[data.dataset]}
+            assert sizes(load_dataset(data)) == expected
+    assert tasks == set(VTAB_CLASSES)
+    assert len(rows) == len(tasks)
+
+
+@pytest.mark.parametrize(
+    ("name", "assignments", "expected"),
+    [
+        ("smallnorb", [], r"smallnorb has no label 'label'.* data\.label to one of: .*label_azimuth, label_lighting"),
+        ("clevr", ["data.label=cout"], r"clevr has no label 'cout'.* one of: count, closest_distance\."),
+        ("clevr", ["data.label=count"], r"test split 'test' of clevr has images without such a label.*validation \("),
+        (
+            "clevr",
+            ["data.label=count", "data.test_split=validation[:5]+test[:1]"],
+            r"test split 'validation\[:5\]\+test\[:1\]' of clevr has images without such a label",
+        ),
+        ("dsprites", ["data.label=value_scale"], r"one of: .*label_y_position, x_position, orientation"),
+        ("tiny_photographs", ["data.label=count"], r"tiny_photographs has no label 'count'.* one of: label\."),
+    ],
+)
+def test_labels_that_are_not_there_are_refused(tmp_path, name, assignments, expected):
+    sizes = VTAB_SIZES | {"tiny_photographs": {"train": 12}}
+    with mocked_data_sets(tmp_path, {name: sizes[name]}), pytest.raises(InputError, match=expected):
+        load_dataset(tiny(tmp_path, *assignments, name=name).data)
+
+
+@pytest.mark.parametrize("name", ["digits", "folder", "records"])
+def test_a_label_is_named_for_tfds_only(name):
+    with pytest.raises(InputError, match=r"data\.label is read for data sets of TFDS other than digits only"):
+        tiny("none", "data.label=label", name=name)

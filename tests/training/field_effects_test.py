@@ -100,6 +100,7 @@ EFFECTS = {
     "model.input_shape": ((), "model.input_shape=12,8,1", model),
     "model.freeze_up_to": ((), "model.freeze_up_to=encoder_block_0", model),
     "data.dataset": ((), "data.dataset=tiny_photographs", splits),
+    "data.label": "data_test.test_tasks_of_vtab_have_their_images_and_labels",
     "data.directory": (PHOTOGRAPHS, "data.directory=OTHERS", splits),
     "data.tfds_directory": "data_test.test_array_records_are_read_in_any_order",
     "data.train_split": (NAMED_SPLITS, "data.train_split=train[:90]", splits),

@@ -7,11 +7,11 @@ Hardware: about 0.4 exaFLOPs (6 x MACs x images), an estimate of one hour of one
 Expected: 72.72 % in the mean of the 19 tasks, the paper's of ViT-L/16 (Figure 2).
 Measured: nothing yet but that it runs.
 
-800 images are for training, 200 for validation; the figures of the paper are of models trained on all 1,000. Twelve of
-the 19 tasks are data sets with an image and a label. Not there yet are the seven whose label has another name or has to
-be derived: Clevr (2), KITTI, dSprites (2) and SmallNORB (2). The paper does not say which warm-up and crop it takes:
-here the warm-up is that of google-research/vision_transformer, and the whole image is taken, unflipped, as in
-task_adaptation. Not said exactly: the momentum is kept in bfloat16 there and in float32 here.
+800 images are for training, 200 for validation; the figures of the paper are of models trained on all 1,000. All 19
+tasks are there; data.label says what is learned in seven of them: Clevr (2), KITTI, dSprites (2) and SmallNORB (2). The
+paper does not say which warm-up and crop it takes: here the warm-up is that of google-research/vision_transformer, and
+the whole image is taken, unflipped, as in task_adaptation. Not said exactly: the momentum is kept in bfloat16 there and
+in float32 here.
 """
 
 from training.config import Data, Fit, Model, Optimizer, Recipe, Schedule

@@ -1,0 +1,102 @@
+"""What images are classified by, and those labels that a data set of TFDS does not store but that follow from what it
+stores.
+
+They are tasks of VTAB (Zhai et al., arXiv 1910.04867). Borders and bins are those of google-research/task_adaptation,
+task_adaptation/data/clevr.py, kitti.py and dsprites.py, with the tasks of its scripts/run_all_tasks.sh.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """What the images of a data set are classified by.
+
+    `features` are the parts of an example that it is read from, as `tfds.decode.PartialDecoding` takes them, and `read`
+    is the TensorFlow function from such an example to the index of the right class, an int64 scalar, or to the indices
+    of all right classes. The splits in `absent_from` have no such labels.
+    """
+
+    class_names: tuple[str, ...]
+    features: dict[str, Any]
+    read: Callable
+    absent_from: tuple[str, ...] = ()
+
+
+_CLEVR_COUNTS = range(3, 11)  # All that there are.
+_CLEVR_BORDERS = (8.0, 8.5, 9.0, 9.5, 10.0)  # In Clevr's own units of length.
+_KITTI_BORDERS = (8.0, 20.0)  # In metres.
+_KITTI_VEHICLES = 3  # The first types are car, van and truck.
+_DSPRITES_BINS = 16
+
+
+def _count(example):
+    return tf.size(example["objects"]["size"], out_type=tf.int64) - _CLEVR_COUNTS[0]
+
+
+def _closest_object(example):
+    return _interval(tf.reduce_min(example["objects"]["pixel_coords"][:, 2]), _CLEVR_BORDERS)
+
+
+def _closest_vehicle(example):
+    objects = example["objects"]
+    distances = tf.boolean_mask(objects["location"][:, 2], objects["type"] < _KITTI_VEHICLES)
+    no_vehicle = tf.constant(len(_KITTI_BORDERS) + 1, tf.int64)
+    return tf.where(tf.size(distances) == 0, no_vehicle, _interval(tf.reduce_min(distances), _KITTI_BORDERS))
+
+
+def _interval(value, borders):
+    """Number of the interval that a value is in. A border belongs to the interval below it; float32 has it exactly."""
+    return tf.reduce_sum(tf.cast(value > borders, tf.int64))
+
+
+def _interval_names(quantity, borders, unit=""):
+    first, *_, last = borders
+    between = (f"{quantity} {low:g} to {high:g}{unit}" for low, high in itertools.pairwise(borders))
+    return f"{quantity} up to {first:g}{unit}", *between, f"{quantity} over {last:g}{unit}"
+
+
+def _binned(quantity, feature, num_values):
+    """The values 0 to `num_values - 1` of a feature in bins of neighbours, as equal in size as can be."""
+    bins = [[value for value in range(num_values) if _bin(value, num_values) == i] for i in range(_DSPRITES_BINS)]
+    names = tuple(f"{quantity} {values[0]} to {values[-1]}" for values in bins)
+    return Label(names, {feature: True}, lambda example: _bin(example[feature], num_values))
+
+
+def _bin(value, num_values):
+    return value * _DSPRITES_BINS // num_values
+
+
+# Clevr has published no scenes of its test images: there TFDS has images without objects.
+_CLEVR_ABSENT = ("test",)
+
+DERIVED_LABELS = {
+    "clevr": {
+        "count": Label(
+            tuple(f"{count} objects" for count in _CLEVR_COUNTS), {"objects": {"size": True}}, _count, _CLEVR_ABSENT
+        ),
+        "closest_distance": Label(
+            _interval_names("distance", _CLEVR_BORDERS),
+            {"objects": {"pixel_coords": True}},
+            _closest_object,
+            _CLEVR_ABSENT,
+        ),
+    },
+    "kitti": {
+        "closest_vehicle": Label(
+            (*_interval_names("vehicle", _KITTI_BORDERS, " m"), "no vehicle"),
+            {"objects": {"type": True, "location": True}},
+            _closest_vehicle,
+        ),
+    },
+    "dsprites": {
+        "x_position": _binned("x position", "label_x_position", num_values=32),
+        "orientation": _binned("orientation", "label_orientation", num_values=40),
+    },
+}
+"""{data set: {name of the label: `Label`}}"""
