@@ -11,7 +11,9 @@ import sys
 import time
 
 import keras
+import numpy as np
 
+from training.averages import Averages
 from training.checkpoints import Checkpoint, write_text
 from training.errors import InputError
 
@@ -21,11 +23,13 @@ _SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Of the progress, on a termina
 
 @dataclasses.dataclass(frozen=True)
 class Intervals:
-    """Steps of the whole run, between rows of its history, and between further checkpoints, `None` without."""
+    """Steps of the whole run, between rows of its history, and between further checkpoints, `None` without; and images
+    in a step, in the mean of an epoch."""
 
     total: int
     report: int
     checkpoint: int | None
+    images: float
 
     def is_reported(self, step):
         return step % self.report == 0 or step == self.total
@@ -56,8 +60,21 @@ class StopRequest:
             restore()
 
 
+@contextlib.contextmanager
+def terminating_like_ctrl_c():
+    """Lets SIGTERM raise a KeyboardInterrupt: what is interrupted can be cleaned up and done again."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class Keeper(keras.callbacks.Callback):
     """Saves all that decides how the run goes on, and stops at a request or at a loss that is not a number.
+
+    A row of the history takes a validation, which may take long: what was learned is saved before it, with the metrics
+    of the training as `due`, and again with the row.
 
     Args:
         recipe: `training.config.Recipe`
@@ -73,9 +90,13 @@ class Keeper(keras.callbacks.Callback):
         super().__init__()
         self.recipe, self.kept, self.engine, self.checkpoints = recipe, kept, engine, checkpoints
         self.intervals, self.schedule, self.stop = intervals, schedule, stop
-        self.step, self.history, self.throughput, self.seconds = 0, [], [], 0.0
-        self.best_step, self._best_value = None, -math.inf
-        self._metrics, self._weights = None, None
+        self.step, self.history, self.throughput, self.seconds, self.due = 0, [], [], 0.0, None
+        self.best_step = None
+        self._metrics = None
+
+    def set_model(self, model):
+        super().set_model(model)
+        self.averages = Averages(model, self.engine)
 
     def restore(self, checkpoint):
         """Goes back to a checkpoint, to go on from there."""
@@ -83,7 +104,11 @@ class Keeper(keras.callbacks.Callback):
         self.step, self._metrics = checkpoint.step, checkpoint.state["metrics"]
         facts = checkpoint.facts
         self.history, self.throughput, self.seconds = facts["history"], facts["throughput"], facts["seconds"]
-        self.best_step, self._best_value = facts["best_step"], facts["best_value"]
+        self.best_step, self.due = facts["best_step"], facts["due"]
+        kept = self.checkpoints.steps()
+        if self.best_step not in kept:  # It was damaged.
+            rows = [row for row in self.history if row["step"] in kept]
+            self.best_step = max(rows, key=_value)["step"] if rows else None
 
     def restore_state(self, checkpoint):
         """Goes back to a checkpoint's weights, optimizer, random generators and metrics."""
@@ -93,10 +118,10 @@ class Keeper(keras.callbacks.Callback):
                 raise InputError(f"The checkpoint of step {checkpoint.step} is of another model: its {group} differ.")
             self.engine.assign(variables, arrays)
 
-    def use_averages(self):
-        """Puts the moving averages in the place of the weights, if there are any."""
-        if self.recipe.optimizer.ema:
-            self.model.optimizer.finalize_variable_values(self.model.trainable_variables)
+    @property
+    def has_row(self):
+        """Whether the history has a row of the step that was made last."""
+        return bool(self.history) and self.history[-1]["step"] == self.step
 
     def on_train_begin(self, logs=None):
         self._began = time.monotonic()
@@ -109,46 +134,63 @@ class Keeper(keras.callbacks.Callback):
         self.seconds, self._began = self.seconds + time.monotonic() - self._began, time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
-        self.step, self._stepped = self.step + 1, time.monotonic()
-        if not math.isfinite(logs["loss"]):
-            raise InputError(
-                f"The loss is {float(logs['loss'])} at step {self.step}, with a learning rate of "
-                f"{float(self.schedule(self.step - 1)):.3g}. Lower optimizer.learning_rate, or set optimizer.clip_norm "
-                f"or a longer schedule.warmup. {self._last_good()}"
-            )
-        if self.engine.num_processes == 1 or self.step % _STEPS_BETWEEN_AGREEMENTS == 0:
-            self.stop.accepted = self.engine.any_process(self.stop.requested)
-            self.model.stop_training = self.stop.accepted
-        is_due = self.intervals.checkpoint and self.step % self.intervals.checkpoint == 0
-        if (is_due or self.stop.accepted) and not self.intervals.is_reported(self.step):
+        self.step, self.stepped = self.step + 1, time.monotonic()
+        self._check_loss(logs["loss"])
+        self._listen(self.step)
+        if self.intervals.is_reported(self.step):
+            images = (self.step - self._first_step) * self.intervals.images
+            self.throughput.append(images / (self.stepped - self._epoch_began))
+            self.due = {name: float(value) for name, value in logs.items()}
+        elif self.stop.accepted or (self.intervals.checkpoint and self.step % self.intervals.checkpoint == 0):
             self._save()
 
     def on_test_begin(self, logs=None):
-        if not self.intervals.is_reported(self.step):
-            self.model.stop_evaluating = True  # Asked to stop: nobody waits for a validation.
-        if self.recipe.optimizer.ema:
-            self._weights = self.engine.to_host(self.model.trainable_variables)
-            self.use_averages()
+        if self.due:
+            self._save()
+        # Asked to stop: nobody waits for a validation.
+        self.model.stop_evaluating = self.stop.accepted
+        self.averages.use()
+
+    def on_test_batch_end(self, batch, logs=None):
+        self._listen(batch + 1)
+        self.model.stop_evaluating = self.stop.accepted
 
     def on_test_end(self, logs=None):
-        self._bring_back()
+        self.averages.put_back()
 
     def on_epoch_end(self, epoch, logs=None):
-        if not self.intervals.is_reported(self.step):
+        validation = {name: float(value) for name, value in logs.items() if name.startswith("val_")}
+        if self.due is None or (validation and self.stop.accepted):  # Stopped in the interval, or in its validation.
             return
-        images = (self.step - self._first_step) * self.recipe.fit.batch_size
-        self.throughput.append(images / (self._stepped - self._epoch_began))
         learning_rate = float(self.schedule(self.step - 1))
-        metrics = {name: float(value) for name, value in logs.items()}
-        self.history.append({"epoch": epoch + 1, "step": self.step, "learning_rate": learning_rate, **metrics})
-        value = metrics.get("val_accuracy", metrics["accuracy"])
-        if value > self._best_value:
-            self.best_step, self._best_value = self.step, value
+        row = {"epoch": epoch + 1, "step": self.step, "learning_rate": learning_rate, **self.due, **validation}
+        best = [row for row in self.history if row["step"] == self.best_step]
+        if not best or _value(row) > _value(best[0]):
+            self.best_step = self.step
+        self.history.append(row)
+        self.due = None
         self._save()
 
     def on_train_end(self, logs=None):
         self.seconds += time.monotonic() - self._began
-        self._bring_back()  # Keras has put the moving averages in their place, but the run may go on.
+
+    def _check_loss(self, loss):
+        if not math.isfinite(loss):
+            self._refuse(f"The loss is {float(loss)}")
+
+    def _refuse(self, problem):
+        last = max(self.checkpoints.steps() if self.checkpoints else [], default=None)
+        raise InputError(
+            f"{problem} at step {self.step}, with a learning rate of {float(self.schedule(self.step - 1)):.3g}. Lower "
+            f"optimizer.learning_rate, or set optimizer.clip_norm or a longer schedule.warmup. "
+            + ("There is no checkpoint yet." if last is None else f"The last good checkpoint is that of step {last}.")
+        )
+
+    def _listen(self, count):
+        """Whether any process was asked to stop, after so many steps; several agree on it now and then."""
+        if self.engine.num_processes == 1 or count % _STEPS_BETWEEN_AGREEMENTS == 0:
+            self.stop.accepted = self.engine.any_process(self.stop.requested)
+            self.model.stop_training = self.stop.accepted
 
     def _groups(self):
         return {
@@ -161,25 +203,22 @@ class Keeper(keras.callbacks.Callback):
         if keras.backend.backend() == "jax":
             self.model.jax_state_sync()
         state = {group: self.engine.to_host(variables) for group, variables in self._groups().items()}
-        if self.recipe.optimizer.ema:
-            self._weights = self.engine.to_host(self.model.trainable_variables)
+        if not all(np.isfinite(array).all() for array in state["weights"]):
+            self._refuse("The weights are not finite")
         facts = {
             "history": self.history,
             "throughput": self.throughput,
             "seconds": self.seconds + time.monotonic() - self._began,
             "best_step": self.best_step,
-            "best_value": self._best_value,
+            "due": self.due,
         }
         if self.checkpoints is not None and self.engine.is_chief:
             self.checkpoints.write(Checkpoint(self.step, state, facts))
 
-    def _bring_back(self):
-        if self._weights is not None:
-            self.engine.assign(self.model.trainable_variables, self._weights)
 
-    def _last_good(self):
-        last = max(self.checkpoints.steps() if self.checkpoints else [], default=None)
-        return "There is no checkpoint yet." if last is None else f"The last good checkpoint is that of step {last}."
+def _value(row):
+    """What the best row of a history is chosen by."""
+    return row.get("val_accuracy", row["accuracy"])
 
 
 class History(keras.callbacks.Callback):
@@ -191,6 +230,22 @@ class History(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         write_history(self.path, self.keeper.history)
+
+
+class TensorBoard(keras.callbacks.TensorBoard):
+    """Writes what becomes a row of the history, and nothing of a validation that was cut short."""
+
+    def __init__(self, path, keeper):
+        super().__init__(path)
+        self.keeper = keeper
+
+    def on_test_end(self, logs=None):
+        if not self.keeper.stop.accepted:
+            super().on_test_end(logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.keeper.has_row:
+            super().on_epoch_end(epoch, logs)
 
 
 def write_history(path, rows):
@@ -206,27 +261,27 @@ def write_history(path, rows):
 class Progress(keras.callbacks.Callback):
     """Prints how the run goes: a line that is kept up to date on a terminal, and one for each row of the history."""
 
-    def __init__(self, keeper, batch_size):
+    def __init__(self, keeper):
         super().__init__()
-        self.keeper, self.batch_size = keeper, batch_size
+        self.keeper = keeper
         self._printed, self._steps, self._timed = 0.0, 0, None
 
     def on_epoch_begin(self, epoch, logs=None):
         self._timed = None  # The first step compiles, or reads the first images; it tells nothing of the others.
 
     def on_train_batch_end(self, batch, logs=None):
-        now = time.monotonic()
+        now = self.keeper.stepped
         if self._timed is None:
             self._timed, self._steps = now, self.keeper.step
         if now - self._printed > _SECONDS_BETWEEN_LINES[sys.stdout.isatty()]:
             self._printed = now
-            self._print(self._line(logs, now), "\r" if sys.stdout.isatty() else "\n")
+            self._print(self._line(logs), "\r" if sys.stdout.isatty() else "\n")
 
     def on_epoch_end(self, epoch, logs=None):
-        if self.keeper.intervals.is_reported(self.keeper.step):
-            self._print(self._line(logs, time.monotonic()), "\n")
+        if self.keeper.has_row:
+            self._print(self._line(self.keeper.history[-1]), "\n")
 
-    def _line(self, logs, now):
+    def _line(self, logs):
         keeper = self.keeper
         parts = [f"step {keeper.step:,}/{keeper.intervals.total:,}", f"loss {float(logs['loss']):.4f}"]
         parts.append(f"accuracy {float(logs['accuracy']):.1%}")
@@ -234,10 +289,10 @@ class Progress(keras.callbacks.Callback):
             parts.append(f"validation {float(logs['val_loss']):.4f}, {float(logs['val_accuracy']):.1%}")
         parts.append(f"learning rate {float(keeper.schedule(keeper.step - 1)):.2e}")
         steps = keeper.step - self._steps
-        if steps:
-            seconds = (now - self._timed) / steps
+        if self._timed is not None and steps:
+            seconds = (keeper.stepped - self._timed) / steps
             left = datetime.timedelta(seconds=round((keeper.intervals.total - keeper.step) * seconds))
-            parts += [f"{self.batch_size / seconds:,.0f} images/s", f"{left} left"]
+            parts += [f"{keeper.intervals.images / seconds:,.0f} images/s", f"{left} left"]
         return "  ".join(parts)
 
     def _print(self, line, end):

@@ -64,7 +64,7 @@ class Checkpoints:
         """The checkpoint of a step.
 
         Raises:
-            One of `_DAMAGE`: If it is damaged or not there.
+            One of `_DAMAGE`: If it is damaged or not there. What `clean` has left is neither.
         """
         state = {}
         with open(self._path(step), "rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -81,16 +81,24 @@ class Checkpoints:
         return None if step is None else self.read(step)
 
     def clean(self):
-        """Removes what cannot be gone back to: files that were not finished, and the newest ones if damaged."""
+        """Removes what cannot be gone back to: files that were not finished, and the newest ones or its best if damaged."""
         for path in self.folder.glob(f"{_UNFINISHED}*"):
             path.unlink()
         for step in sorted(self.steps(), reverse=True):
-            try:
-                self.read(step)
+            newest = self._read_or_remove(step)
+            if newest is not None:
+                best = newest.facts.get("best_step")
+                if best in self.steps() and best != step:
+                    self._read_or_remove(best)
                 return
-            except _DAMAGE as error:
-                print(f"{self._path(step)} is damaged and removed: {error}")
-                self._path(step).unlink()
+
+    def _read_or_remove(self, step):
+        try:
+            return self.read(step)
+        except _DAMAGE as error:
+            print(f"{self._path(step)} is damaged and removed: {error}")
+            self._path(step).unlink()
+            return None
 
     def _remove_others(self, newest):
         steps = sorted(self.steps())

@@ -130,6 +130,14 @@ class _Update:
     def _all_reduce_sum_gradients(self, grads_and_vars):
         return grads_and_vars  # They are sums already.
 
+    @property
+    def averages(self):
+        """The moving averages of the weights, as Keras variables; none if none are kept."""
+        return self._model_variables_moving_average if self.use_ema else []
+
+    def finalize_variable_values(self, var_list):
+        """Nothing: Keras would put the averages in the weights' place at the end of `fit`, and the run may go on."""
+
     def get_config(self):
         return super().get_config() | {"layer_decay": self.layer_decay}
 
@@ -163,6 +171,11 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     def build(self, variables):
         if not self.built:  # Keras's other optimizers ask; this one would have all of its variables twice.
             super().build(variables)
+
+    @property
+    def averages(self):
+        """As of the optimizer inside."""
+        return self.inner_optimizer.averages
 
     def check_finite(self, grads):
         overflowed = ops.logical_not(super().check_finite(grads))

@@ -1,5 +1,6 @@
 """The folder that a run leaves, and what it says of itself."""
 
+import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
@@ -10,6 +11,8 @@ import platform
 import shlex
 import subprocess
 import sys
+
+import filelock
 
 from training.assignments import as_text, leaves
 from training.checkpoints import write_text
@@ -42,25 +45,26 @@ class Run:
     figures = property(lambda self: self.folder / "figures")
     samples = property(lambda self: self.folder / "samples")
     report = property(lambda self: self.folder / "report.html")
+    lock = property(lambda self: self.folder / ".lock")
     places = property(lambda self: (self.folder, self.checkpoints, self.figures, self.samples, self.tensorboard))
 
 
-def check_resumable(recipe, runs, folder):
-    """Refuses, before any work, what `open_run` could not do.
+def is_finished(recipe, runs, folder):
+    """Whether the run in a folder is finished. Refuses, before any work, what `open_run` could not do.
 
     Raises:
-        InputError: If the folder is another recipe's run (with the differences), or is finished, or no run's at all.
+        InputError: If the folder is another recipe's run (with the differences), or no run's at all.
     """
     if folder is None:
         _make_folder(pathlib.Path(runs))
-        return
+        return False
     run = Run(pathlib.Path(folder))
     if not run.recipe.is_file():
         strangers = [path.name for path in run.folder.iterdir()] if run.folder.is_dir() else []
-        strangers = sorted(set(strangers) - {path.name for path in run.places})
+        strangers = sorted(set(strangers) - {path.name for path in (*run.places, run.lock)})
         if strangers:
             raise InputError(f"run={folder} holds other things: {', '.join(strangers[:5])}. Name an empty folder.")
-        return
+        return False
     facts = json.loads(run.recipe.read_text())
     was, now = dict(leaves(facts["recipe"])), dict(leaves(to_dict(recipe)))
     differences = [
@@ -70,15 +74,17 @@ def check_resumable(recipe, runs, folder):
     ]
     if differences:
         raise InputError(f"run={folder} was begun with another recipe:{''.join(differences)}")
-    if "result" in facts:
-        raise InputError(f"run={folder} is finished: {run.report}. Name another folder, or none for a new one.")
+    return "result" in facts
 
 
-def open_run(recipe, class_names, runs, folder, engine):
+def open_run(recipe, dataset, runs, folder, engine):
     """The folder of a run: the one that is named, or a new `<runs>/<recipe>-<time>`.
 
     What is needed to repeat the run is in its `recipe.json`. Several processes need to be given a folder, which all of
     them see.
+
+    Raises:
+        InputError: If there are several processes and no folder, or the run was begun with other data.
     """
     if folder is None and engine.num_processes > 1:
         raise InputError("Several processes need the folder of their run: run=PATH, where all of them see it.")
@@ -86,19 +92,73 @@ def open_run(recipe, class_names, runs, folder, engine):
     if folder is None:
         folder = _new_folder(pathlib.Path(runs), f"{recipe.name}-{started:%Y%m%d-%H%M%S}")
     run = Run(pathlib.Path(folder))
+    if run.recipe.is_file():
+        _check_data(run, dataset)
     if engine.is_chief:
         for place in run.places:
             _make_folder(place)
         if not run.recipe.is_file():
-            write_text(run.recipe, json.dumps(_facts(recipe, class_names, started), indent=2) + "\n")
+            write_text(run.recipe, json.dumps(_facts(recipe, dataset, started), indent=2) + "\n")
     engine.barrier()
     return run
 
 
-def _facts(recipe, class_names, started):
+@contextlib.contextmanager
+def hold(run):
+    """Keeps other processes from working on a run. The system lets go of it when this process ends, however it does.
+
+    Raises:
+        InputError: If another process works on it.
+    """
+    lock = filelock.FileLock(run.lock, timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        raise InputError(f"run={run.folder} is being worked on by another process. Wait for it, or stop it.") from None
+    except NotImplementedError:
+        pass  # There are file systems without locks.
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _check_data(run, dataset):
+    """Refuses data that changed since the run began: its labels and batches would mean something else from here on."""
+    facts, names, sizes = json.loads(run.recipe.read_text()), list(dataset.class_names), _sizes(dataset)
+    # Runs begun before sizes were written have none to compare.
+    begun_names, begun_sizes = facts["class_names"], facts.get("num_images", sizes)
+    differences = [
+        f"{split} images: were {begun_sizes.get(split, 0):,}, are {sizes.get(split, 0):,}"
+        for split in sorted(begun_sizes.keys() | sizes.keys())
+        if begun_sizes.get(split) != sizes.get(split)
+    ]
+    if begun_names != names:
+        changes = {"gone": set(begun_names) - set(names), "new": set(names) - set(begun_names)}
+        found = [f"{what}: {shortened(sorted(which))}" for what, which in changes.items() if which]
+        differences.append(f"classes, {'; '.join(found) or 'in another order'}")
+    if differences:
+        lines = "".join(f"\n  {difference}" for difference in differences)
+        raise InputError(
+            f"run={run.folder} was begun with other data:{lines}\nTo go on, put the data back as they were. For a new "
+            f"run name another folder, or none."
+        )
+
+
+def _sizes(dataset):
+    return {name: source.size for name, source in dataset.splits.items()}
+
+
+def shortened(names, limit=10):
+    """The first of some names, and how many there are."""
+    return ", ".join(names[:limit]) + (f", … ({len(names):,} in all)" if len(names) > limit else "")
+
+
+def _facts(recipe, dataset, started):
     return {
         "recipe": to_dict(recipe),
-        "class_names": class_names,
+        "class_names": dataset.class_names,
+        "num_images": _sizes(dataset),
         "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
         "started": started.isoformat(timespec="seconds"),
         "git": _git_state(),

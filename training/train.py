@@ -1,6 +1,8 @@
 """One run, from a recipe to a folder with a trained model, its export and its report."""
 
+import contextlib
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -12,7 +14,16 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.decoding import image_decoder
 from training import distribution
-from training.callbacks import History, Intervals, Keeper, Progress, StopRequest, write_history
+from training.callbacks import (
+    History,
+    Intervals,
+    Keeper,
+    Progress,
+    StopRequest,
+    TensorBoard,
+    terminating_like_ctrl_c,
+    write_history,
+)
 from training.checkpoints import Checkpoints
 from training.data import load_dataset
 from training.errors import InputError
@@ -22,7 +33,7 @@ from training.models import build_model, load_teacher
 from training.optimizers import build_optimizer
 from training.pipeline import evaluation_batches, num_steps_per_epoch, training_batches
 from training.report import write_report
-from training.runs import add_result, check_resumable, open_run, resume_command
+from training.runs import Run, add_result, hold, is_finished, open_run, resume_command
 from training.schedules import build_schedule, num_steps, training_steps
 from training.sources import Part
 from training.step import TrainedModel
@@ -44,7 +55,10 @@ def train(recipe, runs="runs", folder=None):
         The `training.runs.Run` and its `training.evaluate.Evaluation` on the test images; `None` for the evaluation if
         the run was asked to stop, and in all processes but the first.
     """
-    check_resumable(recipe, runs, folder)
+    if is_finished(recipe, runs, folder):
+        run = Run(pathlib.Path(folder))
+        print(f"run={folder} is finished: {run.report}. Name another folder, or none for a new run.")
+        return run, None
     seed(recipe)
     engine = distribution.start(recipe)
     dataset = load_dataset(recipe.data)
@@ -52,21 +66,29 @@ def train(recipe, runs="runs", folder=None):
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
         print(f"{sizes} in {len(dataset.class_names)} classes")
-    run = open_run(recipe, dataset.class_names, runs, folder, engine)
-    fitted = Fitting(recipe, dataset, engine, run)
+    run = open_run(recipe, dataset, runs, folder, engine)
     try:
-        is_complete = fitted.run()
-    except InputError as error:
+        with hold(run) if engine.is_chief else contextlib.nullcontext(), terminating_like_ctrl_c():
+            return run, _train(recipe, dataset, engine, run)
+    except KeyboardInterrupt:
+        print(f"Stopped. To go on: {resume_command(run)}")
+        return run, None
+    except (InputError, OSError) as error:
         raise InputError(f"{error} To go on from there: {resume_command(run)}") from None
-    if not is_complete:
+
+
+def _train(recipe, dataset, engine, run):
+    """Fits and finishes; returns the evaluation, or `None` where there is none."""
+    fitted = Fitting(recipe, dataset, engine, run)
+    if not fitted.run():
         if engine.is_chief:
             print(f"Stopped after step {fitted.keeper.step}, which is saved. To go on: {resume_command(run)}")
-        return run, None
+        return None
     weights = fitted.final_weights()
     engine.leave()
     evaluation = finish(recipe, dataset, run, weights, fitted.keeper) if engine.is_chief else None
     engine.end()
-    return run, evaluation
+    return evaluation
 
 
 def seed(recipe):
@@ -92,10 +114,10 @@ class Fitting:
         total = training_steps(recipe, steps_per_epoch)
         durations = recipe.fit.report_every, recipe.fit.checkpoint_every
         report, checkpoint = (text and max(num_steps(text, steps_per_epoch, total), 1) for text in durations)
-        self.intervals = Intervals(total, report, checkpoint)
+        self.intervals = Intervals(total, report, checkpoint, dataset.splits["train"].size / steps_per_epoch)
         with engine.scope():
             # The loss reads logits: where a softmax saturates it has no gradient.
-            model = build_model(recipe, len(dataset.class_names), classifier_activation=None)
+            model = build_model(recipe, len(dataset.class_names), with_logits=True)
             teacher = load_teacher(recipe, model, dataset.class_names)
             self.trained = TrainedModel(
                 model.inputs[0], model.outputs[0], Objective(recipe), recipe.fit.accumulation_steps, teacher
@@ -114,9 +136,11 @@ class Fitting:
         validation = self._validation()
         callbacks = [self.keeper, *self._chief_callbacks()] if self.engine.is_chief else [self.keeper]
         with self.stop.listening():
+            if self.keeper.due:
+                self._finish_row(validation, callbacks)
             while self.keeper.step < self.intervals.total and not self.stop.accepted:
                 self._fit_segment(validation, callbacks)
-        return self.keeper.step == self.intervals.total
+        return self.keeper.step == self.intervals.total and not self.stop.accepted
 
     def _validation(self):
         """The arguments of `fit` for the validation, if there is one."""
@@ -128,6 +152,21 @@ class Fitting:
         batches = self.engine.distribute(lambda *share: make(*share).repeat(), batch_size)
         steps = Part(batch_size).num_batches(self.dataset.splits["validation"].size)
         return {"validation_data": batches, "validation_steps": steps}
+
+    def _finish_row(self, validation, callbacks):
+        """The validation that a run was interrupted in, and the row of the history that it was for."""
+        callbacks = keras.callbacks.CallbackList(callbacks, model=self.trained)
+        callbacks.on_train_begin()
+        logs = self.trained.evaluate(
+            validation["validation_data"],
+            steps=validation["validation_steps"],
+            callbacks=callbacks,
+            verbose=0,
+            return_dict=True,
+        )
+        logs = self.keeper.due | {f"val_{name}": value for name, value in logs.items()}
+        callbacks.on_epoch_end((self.keeper.step - 1) // self.intervals.report, logs)
+        callbacks.on_train_end()
 
     def _fit_segment(self, validation, callbacks):
         """One call of Keras's `fit`: whole intervals, the rest of an interrupted one, or the short last one."""
@@ -153,7 +192,7 @@ class Fitting:
         """The weights that are kept, as arrays: the last or the best, or their moving averages."""
         if self.recipe.fit.final_weights == "best" and self.keeper.best_step != self.keeper.step:
             self.keeper.restore_state(self.checkpoints.read(self.keeper.best_step))
-        self.keeper.use_averages()
+        self.keeper.averages.use()
         return self.engine.to_host(self.model.variables)
 
     def _resume(self):
@@ -171,10 +210,10 @@ class Fitting:
                 print(f"Going on from step {checkpoint.step}.")
 
     def _chief_callbacks(self):
-        yield Progress(self.keeper, self.recipe.fit.batch_size)
+        yield Progress(self.keeper)
         if self.run_folder is not None:
             yield History(self.run_folder.history, self.keeper)
-            yield keras.callbacks.TensorBoard(self.run_folder.tensorboard)
+            yield TensorBoard(self.run_folder.tensorboard, self.keeper)
 
 
 def finish(recipe, dataset, run, weights, keeper):

@@ -159,11 +159,13 @@ def test_the_moving_average_equals_its_closed_form():
     for step in gradients:
         apply(optimizer, step, model)
         visited.append(model.get_weights())
-    optimizer.finalize_variable_values(model.trainable_variables)
+    optimizer.finalize_variable_values(model.trainable_variables)  # As Keras does at the end of `fit`.
+    for weight, last in zip(model.get_weights(), visited[-1], strict=True):
+        np.testing.assert_array_equal(weight, last)
     # It begins with the weights after the first step.
     shares = [0.8**3, 0.2 * 0.8**2, 0.2 * 0.8, 0.2]
-    for i, weight in enumerate(model.get_weights()):
-        assert_close(weight, sum(share * weights[i] for share, weights in zip(shares, visited, strict=True)))
+    for i, average in enumerate(optimizer.averages):
+        assert_close(average, sum(share * weights[i] for share, weights in zip(shares, visited, strict=True)))
 
 
 BOTTOM = (

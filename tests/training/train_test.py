@@ -186,7 +186,7 @@ def test_runs_that_cannot_be_kept_are_refused_before_any_work(brief_recipe, tmp_
             train(recipe=brief_recipe, runs=tmp_path / runs)
 
 
-def test_folders_that_are_no_runs_or_another_recipes_are_refused(brief_recipe, tmp_path):
+def test_folders_that_are_no_runs_or_another_recipes_are_refused(brief_recipe, tmp_path, capsys):
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(InputError, match=r"holds other things: thesis\.tex"):
         train(brief_recipe, folder=tmp_path)
@@ -200,8 +200,9 @@ def test_folders_that_are_no_runs_or_another_recipes_are_refused(brief_recipe, t
     with pytest.raises(InputError, match=differences):
         train(other, folder=begun)
     Run(begun).recipe.write_text(json.dumps(facts | {"result": {}}))
-    with pytest.raises(InputError, match="is finished"):
-        train(brief_recipe, folder=begun)
+    run, evaluation = train(brief_recipe, folder=begun)
+    assert (run, evaluation) == (Run(begun), None)
+    assert f"run={begun} is finished" in capsys.readouterr().out
 
 
 def test_samples_have_names_of_their_own(brief_recipe, tmp_path):

@@ -64,13 +64,12 @@ def run(strategy, make_optimizer, factors=(1.0, 1.0)):
     for number in range(NUM_STEPS):
         images, targets = batch(number)
         strategy.run(step, (per_replica(images), per_replica(targets), per_replica(factors)))
-    weights = model.get_weights()
-    optimizer.finalize_variable_values(model.trainable_variables)
-    return weights, model.get_weights(), optimizer
+    averages = [average.numpy() for average in getattr(optimizer, "averages", [])]
+    return model.get_weights(), averages, optimizer
 
 
 def difference(first, second):
-    return max(float(np.abs(a - b).max()) for a, b in zip(first, second, strict=True))
+    return max((float(np.abs(a - b).max()) for a, b in zip(first, second, strict=True)), default=0.0)
 
 
 def compare(strategy, make_optimizer):
