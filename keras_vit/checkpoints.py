@@ -26,7 +26,9 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=No
         num_heads: Attention heads, for files that do not say.
         grid_size: (rows, columns) of patches of the file's position table, for files that do not say.
         head: `"keep"`: the file's classifier is loaded. `"reset"`: a fresh classifier that starts at zero takes the
-            place of the file's whole head. By default it is kept unless `classes` differs from the file's.
+            place of the file's whole head, and with `norm_placement="after_pooling"` a fresh LayerNorm that of the
+            file's final norm, if this stands before the pooling. By default the head is kept unless `classes` differs
+            from the file's.
         **arguments: Any argument of `keras_vit.ViT` but `variant` and `weights`; it wins over the file.
 
     Returns:

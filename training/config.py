@@ -54,6 +54,11 @@ class Model:
     input_shape: tuple[PositiveInt, PositiveInt, Literal[1, 3]] | None = Field(
         None, description="height, width, and 3 channels or 1 for gray; none: 224,224,3, or what the weights have"
     )
+    resize: PositiveInt | None = Field(
+        None,
+        description="from scratch: images that are not cropped at random are resized to this short side in pixels, and "
+        "the centre is cut out; none: the whole image is resized to input_shape",
+    )
     freeze_up_to: str | None = Field(
         None, description="layers up to this one, such as encoder_block_5, are not trained; none: all are"
     )
@@ -65,6 +70,7 @@ class Model:
             _refuse_unread(self, ["changes"], "with model.weights")
             self._check_config()
         else:
+            _refuse_unread(self, ["resize"], "with model.config")
             ViTConfig(patch_size=1, hidden_dim=1, num_layers=1, num_heads=1, mlp_dim=1).replace(
                 **{name: value for name, value in self.changes.items() if name not in _SIZES}
             )
@@ -72,10 +78,15 @@ class Model:
     def _check_config(self):
         if self.config.pooling is None:
             raise ValueError("model.config.pooling must not be none: a classifier needs one vector an image")
+        shape = self.input_shape or (224, 224, 3)
         if self.config.stem is None:
             patches = PatchEmbedding(self.config.hidden_dim, self.config.patch_size, self.config.crop_to_patches)
-            # Refuses a size that does not divide into patches.
-            patches.compute_output_shape((None, *(self.input_shape or (224, 224, 3))))
+            patches.compute_output_shape((None, *shape))  # Refuses a size that does not divide into patches.
+        if self.resize is not None and self.resize < max(shape[:2]):
+            raise ValueError(
+                f"model.resize must not be smaller than a side of model.input_shape, {shape[0]} x {shape[1]} pixels. "
+                f"Received: {self.resize}"
+            )
 
 
 _SIZES = ("patch_size", "hidden_dim", "num_layers", "num_heads", "mlp_dim")
@@ -110,7 +121,9 @@ class Data:
         True, description="keep in memory what is the same in every epoch: resized pixels, or files with crop=inception"
     )
     shuffle_buffer: PositiveInt = Field(
-        10_000, description="images that are shuffled at a time, where they are read as a stream: large TFDS, records"
+        10_000,
+        description="with cache=false: images that are shuffled at a time, where they are read as a stream: TFRecord "
+        "files of TFDS, records",
     )
 
     def __post_init__(self):
@@ -125,6 +138,8 @@ class Data:
             _refuse_unread(self, names, "for data sets of TFDS")
         if self.dataset in ("digits", "folder", "records"):
             _refuse_unread(self, ["label"], "for data sets of TFDS other than digits")
+        if self.cache or self.dataset == "folder":
+            _refuse_unread(self, ["shuffle_buffer"], "with data.cache=false, for records and data sets of TFDS")
         if (self.train_split or self.validation_split) and self.validation_fraction:
             raise ValueError("data.validation_fraction must be 0 where data.train_split or validation_split is given")
 
@@ -230,7 +245,7 @@ class Fit:
         1, description="parts that a batch is computed in, one after the other, to save memory; the result is the same"
     )
     loss: Literal["softmax", "sigmoid"] = Field(
-        "softmax", description="cross-entropy of a softmax, or of a sigmoid a class"
+        "softmax", description="cross-entropy of a softmax, or of a sigmoid a class; the trained model ends in the same"
     )
     label_smoothing: Fraction = Field(0.0, description="probability spread evenly over all classes")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(

@@ -11,9 +11,9 @@ from training.assignments import override
 from training.config import Data
 from training.data import load_dataset
 from training.errors import InputError
-from training.metrics import calibration, class_scores, top_k_is_right, wilson_interval
+from training.metrics import binary_cross_entropy, calibration, class_scores, top_k_is_right, wilson_interval
 from training.pipeline import evaluation_batches
-from training.runs import Run, load_model, read_class_names
+from training.runs import Run, load_model, read_class_names, shortened
 
 NUM_MISTAKES = 15
 NUM_EXAMPLES = 6
@@ -30,7 +30,8 @@ class Evaluation:
     `labels` bool (N, C), true for each right class, of which every image has at least one; `probabilities` (N, C);
     `class_names` C strings. Of the images themselves, each {index: pixels from 0 to 255 (H, W, channels)}, only the
     most confident `mistakes`, most confident first, and some `examples`, spread over the split, are kept.
-    `num_unlabelled` images of the split have no right class and are left out.
+    `num_unlabelled` images of the split have no right class and are left out. With `has_sigmoids` each class has a
+    probability of its own; otherwise those of an image add up to 1.
     """
 
     labels: np.ndarray
@@ -39,6 +40,7 @@ class Evaluation:
     mistakes: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
     examples: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
     num_unlabelled: int = 0
+    has_sigmoids: bool = False
 
     @functools.cached_property
     def predictions(self):
@@ -69,7 +71,12 @@ class Evaluation:
 
     @functools.cached_property
     def loss(self):
-        """Mean cross-entropy in nats: minus the logarithm of the right class's probability, or the right classes'."""
+        """Mean cross-entropy in nats: minus the logarithm of the right class's probability, or the right classes'.
+
+        Of sigmoids it is the sum over all classes of each one's own, as in training (without smoothing).
+        """
+        if self.has_sigmoids:
+            return float(binary_cross_entropy(self.labels, self.probabilities).mean())
         right = np.einsum("nc,nc->n", self.labels, self.probabilities)
         return float(-np.log(np.maximum(right, 1e-30)).mean())
 
@@ -141,6 +148,7 @@ def evaluate(model, dataset, split, recipe):
         {index: image for index, (_, image) in gathered.mistakes.items()},
         gathered.examples,
         gathered.num_unlabelled,
+        has_sigmoids=recipe.fit.loss == "sigmoid",
     )
 
 
@@ -218,7 +226,7 @@ def evaluate_run(folder, assignments=(), split="test"):
     class_names = read_class_names(run)
     if list(dataset.class_names) != class_names:
         raise InputError(
-            f"The model knows the classes {_some(class_names)}; the data set has {_some(dataset.class_names)}."
+            f"The model knows the classes {shortened(class_names)}; the data set has {shortened(dataset.class_names)}."
         )
     if split not in dataset.splits:
         raise InputError(f"The data set has no {split} split. It has: {', '.join(dataset.splits)}")
@@ -239,17 +247,14 @@ def _with_other_data(recipe, assignments):
     return override(recipe, assignments)
 
 
-def _some(names, limit=10):
-    return ", ".join(names[:limit]) + (f", … ({len(names):,} in all)" if len(names) > limit else "")
-
-
 def describe(evaluation):
     """An evaluation as lines of text, with the classes that are recognised worst."""
     total = len(evaluation.labels)
     lines = [_accuracy_line("top-1 accuracy", evaluation.accuracy, total)]
     if evaluation.top5_accuracy is not None:
         lines.append(_accuracy_line("top-5 accuracy", evaluation.top5_accuracy, total))
-    lines.append(f"cross-entropy      {evaluation.loss:z.4f} nats")
+    of_what = ", the sum over a sigmoid for each class" if evaluation.has_sigmoids else ""
+    lines.append(f"cross-entropy      {evaluation.loss:z.4f} nats{of_what}")
     lines.append(
         f"calibration error  {evaluation.calibration.expected_error:.2%} (expected, "
         f"{len(evaluation.calibration.counts)} bins; mean confidence {evaluation.mean_confidence:.2%})"

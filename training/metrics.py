@@ -28,6 +28,20 @@ def top_k_is_right(labels, probabilities, k):
     return np.take_along_axis(labels, top, axis=1).any(axis=1)
 
 
+def binary_cross_entropy(labels, probabilities):
+    """Cross-entropy of a probability for each class on its own, summed over the classes, in nats: (N,).
+
+    A probability in float32 that should be 0 and is 1 counts as the largest below 1, for 16.6 nats.
+
+    Args:
+        labels: bool (N, C), true for each right class.
+        probabilities: (N, C)
+    """
+    right = np.log(np.maximum(probabilities, 1e-30))
+    wrong = np.log1p(-np.minimum(probabilities, 1 - 2**-24))
+    return -np.where(labels, right, wrong).sum(axis=1)
+
+
 @dataclasses.dataclass(frozen=True)
 class Calibration:
     """How often predictions are right that are so confident: Guo et al., arXiv 1706.04599.

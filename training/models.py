@@ -7,14 +7,17 @@ import keras
 
 import keras_vit
 from keras_vit.config import VARIANTS
+from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.catalogue import get_entry
 from keras_vit.weights.opening import open_checkpoint
 from training.errors import InputError
 from training.runs import Run, load_model, read_class_names
 
 
-def build_model(recipe, classes, classifier_activation="softmax"):
-    """The model of a recipe: pixels from 0 to 255 in, probabilities out, or logits if the activation is `None`.
+def build_model(recipe, classes, with_logits=False):
+    """The model of a recipe: pixels from 0 to 255 in, probabilities or logits out.
+
+    The probabilities are those of the loss that they are learned with: of one softmax, or of a sigmoid for each class.
 
     Raises:
         InputError: If the weights that it starts from cannot be had or do not fit; the message says why.
@@ -23,13 +26,15 @@ def build_model(recipe, classes, classifier_activation="softmax"):
     arguments = {
         "input_shape": options.input_shape,
         "classes": classes,
-        "classifier_activation": classifier_activation,
+        "classifier_activation": None if with_logits else recipe.fit.loss,
         "include_preprocessing": True,
         "name": recipe.name,
     }
     try:
         if options.weights is None:
             model = keras_vit.ViT(options.config, **arguments)
+            if options.resize is not None:
+                _cut_centre(model, options.resize)
         else:
             # Whatever the weights' own classes are: a new task takes the place of the whole head.
             model = keras_vit.from_pretrained(options.weights, head="reset", **options.changes, **arguments)
@@ -40,6 +45,13 @@ def build_model(recipe, classes, classifier_activation="softmax"):
     if recipe.fit.rematerialize:
         keras_vit.rematerialize(model)
     return model
+
+
+def _cut_centre(model, short_side):
+    """Has images resized to a short side and their centre cut out, wherever the model goes."""
+    layer = preprocessing_layer(model)
+    _, height, width, _ = model.input_shape
+    layer.set_protocol(layer.mean, layer.std, short_side, (height, width), layer.interpolation, layer.label_space)
 
 
 def without_weights(recipe):
@@ -82,7 +94,7 @@ def load_teacher(recipe, student, class_names):
     """The teacher of a recipe, a model from the student's images to logits, or `None`.
 
     Raises:
-        InputError: If it cannot be had, or knows other classes or images.
+        InputError: If it cannot be had, knows other classes or images, or has no logits of a softmax.
     """
     source = recipe.distillation.teacher
     if source is None:
@@ -107,7 +119,7 @@ def load_teacher(recipe, student, class_names):
             f"distillation.teacher={source} expects normalised pixels, the student those from 0 to 255. Build it with "
             f"include_preprocessing=True."
         )
-    return _with_logits(model)
+    return _with_logits(model, source)
 
 
 def _saved(source):
@@ -127,9 +139,15 @@ def _published(source, student):
         raise InputError(f"distillation.teacher={source}: {error}") from error
 
 
-def _with_logits(model):
+def _with_logits(model, source):
     """A classifier without the softmax at its end."""
     last = model.layers[-1]
-    if getattr(last, "activation", None) is keras.activations.softmax:
-        last.activation = keras.activations.linear
+    activation = getattr(last, "activation", None)
+    if activation not in (keras.activations.softmax, keras.activations.linear):
+        raise InputError(
+            f"distillation.teacher={source} ends in {getattr(activation, '__name__', f'the layer {last.name}')}. What "
+            f"is learned from are the logits of a softmax over all classes: give a model that ends in a softmax or in "
+            f"logits, built with classifier_activation='softmax' or None."
+        )
+    last.activation = keras.activations.linear
     return model

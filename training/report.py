@@ -103,6 +103,7 @@ def _numbers(evaluation, neighbour, model, keeper):
     right, total = _counts(evaluation)
     low, high = wilson_interval(right, total)
     cost = keras_vit.profile(model)
+    of_what = ", summed over a sigmoid for each class" if evaluation.has_sigmoids else ""
     numbers = [
         (
             "Test accuracy",
@@ -115,7 +116,7 @@ def _numbers(evaluation, neighbour, model, keeper):
     if evaluation.top5_accuracy is not None:
         numbers.append(("Top-5 accuracy", f"{evaluation.top5_accuracy:.2%}", "the right class is among the first five"))
     numbers += [
-        ("Cross-entropy", f"{evaluation.loss:z.4f}", "nats, on the test images, without smoothing"),
+        ("Cross-entropy", f"{evaluation.loss:z.4f}", f"nats{of_what}, on the test images, without smoothing"),
         (
             "Calibration error",
             f"{evaluation.calibration.expected_error:.2%}",

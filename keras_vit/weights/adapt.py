@@ -80,13 +80,16 @@ def adapt(weights, checkpoint, target, head):
         weights: {canonical path: array}, as `checkpoint.read()` returns them.
         checkpoint: `Checkpoint`
         target: `Target`
-        head: `"keep"`: the classifier is the file's. `"reset"`: it starts at zero.
+        head: `"keep"`: the classifier is the file's. `"reset"`: it starts at zero, and a norm behind the pooling afresh
+            if the file has one before it instead.
 
     Returns:
         An `Adaptation`. What does not fit after all is left for the caller to find.
     """
     adaptation = Adaptation(dict(weights))
     _adapt_head(adaptation, target, head)
+    if head == "reset":
+        _adapt_norm(adaptation, target)
     _adapt_pooling(adaptation, checkpoint.config, target)
     _adapt_positions(adaptation, checkpoint, target)
     _adapt_patches(adaptation, target)
@@ -109,6 +112,17 @@ def _adapt_head(adaptation, target, head):
                 value = 0.0 if path.endswith("kernel") else target.config.head_bias
                 adaptation.weights[path] = np.full(shape, value, "float32")
                 adaptation.initialized.append(path)
+
+
+def _adapt_norm(adaptation, target):
+    """A fresh norm behind the pooling in place of the file's before it, as MAE is fine-tuned (arXiv 2111.06377)."""
+    fresh = {path: shape for path, shape in target.shapes.items() if path.startswith("pooled_norm/")}
+    if not fresh or not adaptation.weights.keys().isdisjoint(fresh):
+        return
+    if adaptation.skip(("encoder_norm/",), "a fresh norm stands behind the pooling instead"):
+        for path, shape in fresh.items():
+            adaptation.weights[path] = np.full(shape, path.endswith("gamma"), "float32")
+            adaptation.initialized.append(path)
 
 
 def _adapt_pooling(adaptation, config, target):

@@ -53,7 +53,8 @@ def load_weights(model, source, head="keep", grid_size=None):
             `"gs://bucket/path"` or `"https://…"`. Formats: Google's and big_vision's `.npz`, timm's and Hugging Face's
             `.safetensors`, KerasHub presets, the original `.pth` of DeiT, DINO, DINOv2 and MAE.
         head: `"keep"`: the file's classifier is loaded and must have as many classes as the model. `"reset"`: the
-            model's classifier starts at zero.
+            model's classifier starts at zero, and a LayerNorm behind the pooling afresh if the file has one before it
+            instead.
         grid_size: (rows, columns) of patches of the file's position table, for files that do not say.
 
     Returns:

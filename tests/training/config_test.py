@@ -75,6 +75,7 @@ def test_number_stays_text_where_text_is_meant():
         ("model.config=B/61", "'B/16'"),
         ("model.config.hidden_dim=65", "multiple of num_heads"),
         ("model.input_shape=30,32,1", "30 x 32 pixels does not divide into patches"),
+        ("model.resize=31", "must not be smaller than a side of model.input_shape, 32 x 32 pixels. Received: 31"),
         ("model.config.pooling=max", "'token', 'avg', 'map', None"),
         ("model.config.pooling=none", "a classifier needs one vector an image"),
         ("model.config.hidden_dim=true", "valid integer"),
@@ -89,6 +90,13 @@ def test_wrong_assignments_are_refused_with_what_is_right(assignment, expected):
     with pytest.raises(InputError, match=r"(?s).*") as error:
         override(DIGITS, [assignment])
     assert expected in str(error.value)
+
+
+def test_published_weights_say_themselves_how_images_are_resized():
+    weights = ["model.config=none", "model.weights=B/16@i21k"]
+    assert override(DIGITS, weights).model.resize is None
+    with pytest.raises(InputError, match=r"model\.resize is read with model\.config only\. Received: 40"):
+        override(DIGITS, [*weights, "model.resize=40"])
 
 
 def test_every_wrong_value_is_named_at_once():

@@ -12,12 +12,17 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import keras_vit
+from keras_vit.decoding import image_decoder
+from tests.training.fitting import evaluation_images
 from training.__main__ import main
 from training.assignments import override
-from training.data import Dataset
+from training.data import Dataset, load_dataset
 from training.distribution import Engine
 from training.errors import InputError
 from training.evaluate import NUM_MISTAKES, Evaluation, describe, evaluate, evaluate_run, nearest_neighbour_accuracy
+from training.losses import build_loss
+from training.metrics import calibration
+from training.models import build_model
 from training.runs import open_run
 from training.sources import IndexedSource
 
@@ -111,6 +116,35 @@ def test_one_of_several_right_classes_is_enough():
         _ = found.confusion
 
 
+def test_of_sigmoids_the_cross_entropies_of_all_classes_are_added_up():
+    rng = np.random.default_rng(0)
+    labels, probabilities = rng.uniform(size=(60, 7)) < 0.3, rng.uniform(size=(60, 7)).astype("float32")
+    labels[:, 0] |= ~labels.any(axis=1)
+    found = Evaluation(labels, probabilities, NAMES, has_sigmoids=True)
+    of_classes = [sklearn.metrics.log_loss(labels[:, c], probabilities[:, c].astype(float)) for c in range(7)]
+    assert found.loss == pytest.approx(sum(of_classes), rel=1e-5)
+    scores = probabilities.max(axis=1)
+    assert found.calibration.expected_error == pytest.approx(calibration(scores, found.is_right).expected_error)
+    saturated = Evaluation(np.eye(3, dtype=bool)[:1], np.array([[1, 1, 0]], "float32"), NAMES[:3], has_sigmoids=True)
+    assert saturated.loss == pytest.approx(24 * np.log(2), rel=1e-5)  # The next number below 1 is 1 - 2**-24.
+    assert lines_of(found)[2].endswith(" nats, the sum over a sigmoid for each class")
+
+
+@pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
+def test_cross_entropy_is_the_loss_of_training(brief_recipe, loss):
+    recipe = override(brief_recipe, [f"fit.loss={loss}"])
+    model, with_logits = build_model(recipe, 10), build_model(recipe, 10, with_logits=True)
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.normal(0, 0.5, weight.shape) for weight in model.weights])
+    with_logits.set_weights(model.get_weights())
+    dataset = load_dataset(recipe.data)
+    images, labels = evaluation_images(dataset, "test", image_decoder(model), recipe)
+    found = evaluate(model, dataset, "test", recipe)
+    expected = build_loss(recipe)(labels, with_logits.predict(images, verbose=0))
+    assert found.loss == pytest.approx(keras.ops.convert_to_numpy(expected).mean(), rel=1e-5)
+    assert np.allclose(found.probabilities.sum(axis=1), 1, atol=1e-5) == (loss == "softmax")
+
+
 def test_nearest_neighbour_equals_numpy(model, brief_recipe):
     images, labels = random_images(60), np.random.default_rng(3).integers(0, 7, 60)
     images[labels > 3, :4] //= 2
@@ -201,7 +235,8 @@ class TinyReal(Tiny):
 def run(model, brief_recipe, tmp_path_factory):
     """A run on a data set that is not `tiny`, but has its classes."""
     changes = ["data.train_split=train[:90%]", "data.validation_fraction=0", "data.test_split=train[90%:]"]
-    run = open_run(override(brief_recipe, changes), NAMES, tmp_path_factory.mktemp("runs"), None, Engine(None))
+    runs = tmp_path_factory.mktemp("runs")
+    run = open_run(override(brief_recipe, changes), Dataset(NAMES, {}), runs, None, Engine(None))
     model.save(run.model)
     return run
 

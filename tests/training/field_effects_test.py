@@ -51,9 +51,7 @@ def weights(recipe):
     optimizer = build_optimizer(recipe, model, STEPS_PER_EPOCH)
     for step in range(1, 4):
         optimizer.apply([keras.ops.full(v.shape, 0.1 * step) for v in model.trainable_variables])
-    if recipe.optimizer.ema:
-        optimizer.finalize_variable_values(model.trainable_variables)
-    return [np.array(v).tobytes() for v in model.trainable_variables]
+    return [np.array(v).tobytes() for v in optimizer.averages or model.trainable_variables]
 
 
 def rates(recipe):
@@ -98,6 +96,7 @@ EFFECTS = {
     "model.weights": "train_test.test_fine_tuning_begins_with_the_weights_and_a_new_head",
     "model.changes": (FROM_WEIGHTS, "model.changes.drop_path_rate=0.3", model),
     "model.input_shape": ((), "model.input_shape=12,8,1", model),
+    "model.resize": ((), "model.resize=12", batches),
     "model.freeze_up_to": ((), "model.freeze_up_to=encoder_block_0", model),
     "data.dataset": ((), "data.dataset=tiny_photographs", splits),
     "data.label": "data_test.test_tasks_of_vtab_have_their_images_and_labels",
@@ -108,8 +107,8 @@ EFFECTS = {
     "data.test_split": ((), "data.test_split=test[:7]", splits),
     "data.validation_fraction": ((), "data.validation_fraction=0.2", splits),
     "data.test_fraction": (PHOTOGRAPHS, "data.test_fraction=0.5", splits),
-    "data.cache": "pipeline_test.test_too_many_pixels_for_the_memory_are_refused",
-    "data.shuffle_buffer": "pipeline_test.test_a_stream_is_shuffled_as_far_as_its_buffer_goes",
+    "data.cache": "pipeline_test.test_too_many_images_for_the_memory_are_refused",
+    "data.shuffle_buffer": (("data.cache=false",), "data.shuffle_buffer=7", batches),
     "augment.library": (("augment.cutmix=1",), "augment.library=keras_cv", batches),
     "augment.crop": ((), "augment.crop=inception", batches),
     "augment.crop_from": (("augment.crop=random", "augment.crop_from=10"), "augment.crop_from=12", batches),
@@ -154,10 +153,10 @@ EFFECTS = {
     "distillation.teacher": "train_test.test_a_teacher_is_learned_from",
     "distillation.weight": (TEACHER, "distillation.weight=0.5", loss),
     "distillation.temperature": (TEACHER, "distillation.temperature=3", loss),
-    "distribution.kind": "distribution_test",
-    "distribution.devices": "distribution_test",
-    "distribution.model_devices": "distribution_test",
-    "distribution.shard_weights": "distribution_test",
+    "distribution.kind": "distribution_test.test_weights_and_slots_lie_as_laid_out",
+    "distribution.devices": "distribution_test.test_the_same_curve_on_any_devices",
+    "distribution.model_devices": "distribution_test.test_weights_and_slots_lie_as_laid_out",
+    "distribution.shard_weights": "distribution_test.test_weights_and_slots_lie_as_laid_out",
 }
 
 
@@ -217,5 +216,4 @@ def test_a_field_has_an_effect(field, brief_recipe, places):
 @pytest.mark.parametrize("place", sorted({effect for effect in EFFECTS.values() if isinstance(effect, str)}))
 def test_the_tests_that_are_named_exist(place):
     module, _, name = place.partition(".")
-    found = importlib.import_module(f"tests.training.{module}")
-    assert not name or callable(getattr(found, name))
+    assert callable(getattr(importlib.import_module(f"tests.training.{module}"), name))

@@ -18,6 +18,7 @@ import keras_vit
 from training import recipes, report
 from training.assignments import leaves, override
 from training.config import to_dict
+from training.data import Dataset
 from training.distribution import Engine
 from training.evaluate import Evaluation
 from training.figures import overlay
@@ -43,7 +44,7 @@ def written(model, tmp_path):
 
     def write(evaluation, history=HISTORY, neighbour=0.5, changes=(), facts=(), model=model):
         recipe = override(recipes.load("digits"), changes)
-        run = open_run(recipe, evaluation.class_names, tmp_path, None, Engine(None))
+        run = open_run(recipe, Dataset(evaluation.class_names, {}), tmp_path, None, Engine(None))
         run.recipe.write_text(json.dumps(json.loads(run.recipe.read_text()) | dict(facts)))
         keeper = types.SimpleNamespace(history=history, throughput=[50.0, 1234.4, 1250.0], seconds=3725.4)
         keeper.throughput = keeper.throughput[: len(history)]
@@ -209,6 +210,13 @@ def test_least_loss_is_that_of_a_model_that_predicts_the_smoothed_labels(page, l
     logits = np.log(smoothed) if loss == "softmax" else np.log(smoothed / (1 - smoothed))
     [least] = keras.ops.convert_to_numpy(build_loss(override(recipes.load("digits"), changes))(np.eye(5)[:1], logits))
     assert f"Label smoothing keeps this loss above {least:.3f} nats." in page(random_evaluation(), changes=changes).text
+
+
+def test_a_cross_entropy_of_sigmoids_is_named(page):
+    evaluation = random_evaluation()
+    says = "nats, summed over a sigmoid for each class, on the test images"
+    assert says in page(dataclasses.replace(evaluation, has_sigmoids=True)).text
+    assert says not in page(evaluation).text
 
 
 @pytest.mark.parametrize("changes", [[], ["fit.label_smoothing=0.2", "distillation.teacher=teacher.keras"]])

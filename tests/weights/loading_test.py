@@ -94,6 +94,34 @@ def test_pre_logits(file_has, model_has, tmp_path):
         assert report.skipped.get(name) == ("the head is reset" if file_has else None)
 
 
+def test_a_norm_behind_the_pooling_starts_afresh_with_a_new_head(tmp_path):
+    """As MAE is fine-tuned: main_finetune.py of facebookresearch/mae drops the published final norm."""
+    weights, path = _file(tmp_path, "timm", EXACT)
+    model = make(EXACT, pooling="avg", class_token=True, norm_placement="after_pooling", seed=5)
+    assert_refused(lambda: keras_vit.load_weights(model, path), model, r"missing: pooled_norm/gamma \(12,\)")
+    report = keras_vit.load_weights(model, path, head="reset")
+    fresh = {HEAD[0]: np.zeros((12, 5)), HEAD[1]: np.zeros(5)}
+    fresh |= {"pooled_norm/gamma": np.ones(12), "pooled_norm/beta": np.zeros(12)}
+    dropped = ["encoder_norm/gamma", "encoder_norm/beta"]
+    kept = {name: array for name, array in weights.items() if name not in dropped}
+    assert_same_weights(model, {**kept, **fresh})
+    assert sorted(report.initialized) == sorted(fresh)
+    reasons = dict.fromkeys(dropped, "a fresh norm stands behind the pooling instead")
+    assert report.skipped == {**reasons, **dict.fromkeys(HEAD, "the head is reset")}
+    assert (
+        report.adapted["norm_placement"] == "the weights were made for 'before_pooling', the model has 'after_pooling'"
+    )
+
+
+def test_a_norm_behind_the_pooling_is_kept_if_the_file_has_it(tmp_path):
+    behind = {"pooling": "avg", "norm_placement": "after_pooling"}
+    weights, path = _file(tmp_path, "timm", EXACT, **behind)
+    model = make(EXACT, **behind, seed=5)
+    report = keras_vit.load_weights(model, path, head="reset")
+    assert_same_weights(model, {**weights, HEAD[0]: np.zeros((12, 5)), HEAD[1]: np.zeros(5)})
+    assert sorted(report.initialized) == sorted(HEAD)
+
+
 def test_a_model_without_a_head_leaves_the_files_out(tmp_path):
     weights, path = _file(tmp_path, representation_dim=7)
     model = make(include_top=False, seed=5)

@@ -7,10 +7,10 @@ Hardware: 7 hours and 11 minutes of 32 V100 GPUs, the authors'.
 Expected: 83.66 % top-1, the authors' (the mean of their four runs is 83.57 %).
 Measured: nothing yet but that it runs.
 
-The weights are for non-commercial use (CC BY-NC 4.0). Not said exactly: the LayerNorm stands before the pooling here,
-with the published values, and there a fresh one behind it; the strength of RandAugment varies there (standard deviation
-0.5) and its list of operations is timm's; the head starts at zero here and with a standard deviation of 2e-5 there; all
-training images are trained on there, and 1 % is held out here (data.validation_fraction=0 gives it back).
+The weights are for non-commercial use (CC BY-NC 4.0). Not said exactly: the strength of RandAugment varies there
+(standard deviation 0.5) and its list of operations is timm's; the head starts at zero here and with a standard
+deviation of 2e-5 there; all training images are trained on there, and 1 % is held out here (data.validation_fraction=0
+gives it back).
 """
 
 from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
@@ -19,7 +19,7 @@ RECIPE = Recipe(
     name="finetune_mae_b16",
     model=Model(
         weights="B/16@mae",
-        changes={"pooling": "avg", "class_token": True, "drop_path_rate": 0.1},
+        changes={"pooling": "avg", "class_token": True, "norm_placement": "after_pooling", "drop_path_rate": 0.1},
     ),
     data=Data(dataset="imagenet2012", validation_fraction=0.01, cache=False),
     augment=Augment(

@@ -9,9 +9,8 @@ was trained with medium1 instead (augment.randaugment_magnitude=15).
 Measured: nothing yet but that it runs.
 
 The 14 million images of 21,843 classes are not in TFDS: make shards of them (docs/recipes.md). Weight decay is 1e-4 in
-that code, which does not multiply it by the learning rate: 1e-4 / 1e-3 here. Not said
-exactly: Adam's momentum is kept in bfloat16 there and in float32 here; for evaluation, the short side is resized to 256
-and the centre cut out there, and here the whole image is resized to 224 x 224.
+that code, which does not multiply it by the learning rate: 1e-4 / 1e-3 here. Not said exactly: Adam's momentum is kept
+in bfloat16 there and in float32 here.
 """
 
 from keras_vit.config import VARIANTS
@@ -19,7 +18,7 @@ from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedu
 
 RECIPE = Recipe(
     name="pretrain_imagenet21k_b16_augreg",
-    model=Model(config=VARIANTS["B/16"].replace(pooling="avg", head_bias=-10.0)),
+    model=Model(config=VARIANTS["B/16"].replace(pooling="avg", head_bias=-10.0), resize=256),
     data=Data(dataset="records", cache=False),
     augment=Augment(crop="inception", flip=True, randaugment_ops=2, randaugment_magnitude=10, mixup=0.2),
     optimizer=Optimizer(learning_rate=1e-3, weight_decay=0.1),

@@ -9,8 +9,7 @@ Expected: 79.15 % top-1 at 224 pixels, timm's measurement of the authors' best s
 Measured: nothing yet but that it runs.
 
 Weight decay is 1e-4 in that code, which does not multiply it by the learning rate: 1e-4 / 1e-3 here. Not said exactly:
-Adam's momentum is kept in bfloat16 there and in float32 here; for evaluation, the short side is resized to 256 and the
-centre cut out there, and here the whole image is resized to 224 x 224.
+Adam's momentum is kept in bfloat16 there and in float32 here.
 """
 
 from keras_vit.config import VARIANTS
@@ -18,7 +17,7 @@ from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedu
 
 RECIPE = Recipe(
     name="pretrain_imagenet_b16_augreg",
-    model=Model(config=VARIANTS["B/16"].replace(representation_dim=768, head_bias=-6.9)),
+    model=Model(config=VARIANTS["B/16"].replace(representation_dim=768, head_bias=-6.9), resize=256),
     data=Data(dataset="imagenet2012", validation_fraction=0.01, cache=False),
     augment=Augment(crop="inception", flip=True, randaugment_ops=2, randaugment_magnitude=15, mixup=0.5),
     optimizer=Optimizer(learning_rate=1e-3, weight_decay=0.1),

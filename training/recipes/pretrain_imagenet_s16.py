@@ -8,8 +8,7 @@ Expected: 76.5 % top-1, the authors'. For their longer run: fit.epochs=300.
 Measured: nothing yet but that it runs.
 
 Weight decay is 1e-4 in that code, which does not multiply it by the learning rate: 1e-4 / 1e-3 here. Not said exactly:
-Adam's momentum is kept in bfloat16 there and in float32 here; for evaluation, the short side is resized to 256 and the
-centre cut out there, and here the whole image is resized to 224 x 224.
+Adam's momentum is kept in bfloat16 there and in float32 here.
 """
 
 from keras_vit.config import VARIANTS
@@ -17,7 +16,10 @@ from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedu
 
 RECIPE = Recipe(
     name="pretrain_imagenet_s16",
-    model=Model(config=VARIANTS["S/16"].replace(pooling="avg", position_embedding="sincos_2d", representation_dim=384)),
+    model=Model(
+        config=VARIANTS["S/16"].replace(pooling="avg", position_embedding="sincos_2d", representation_dim=384),
+        resize=256,
+    ),
     data=Data(dataset="imagenet2012", validation_fraction=0.01, cache=False),
     augment=Augment(crop="inception", flip=True, randaugment_ops=2, randaugment_magnitude=10, mixup=0.2),
     optimizer=Optimizer(learning_rate=1e-3, weight_decay=0.1),

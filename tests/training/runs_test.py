@@ -1,0 +1,80 @@
+"""The folder of a run: whether it goes on is decided by what it was begun with."""
+
+import json
+
+import PIL.Image
+import pytest
+
+from training import recipes
+from training.assignments import override
+from training.data import load_dataset
+from training.distribution import Engine
+from training.errors import InputError
+from training.runs import Run, open_run
+
+
+def write_images(folder, first, end):
+    folder.mkdir(exist_ok=True, parents=True)
+    for i in range(first, end):
+        PIL.Image.new("RGB", (9, 8), (10 * i, 0, 0)).save(folder / f"{i}.png")
+
+
+def rename(photographs):
+    (photographs / "bee").rename(photographs / "wasp")
+
+
+def add(photographs):
+    write_images(photographs / "ant", 7, 12)
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Begins a run on photographs, or goes on with it, as they are now; returns its `Run`."""
+    for name in ("ant", "bee"):
+        write_images(tmp_path / "photographs" / name, 0, 7)
+    recipe = override(recipes.load("folder"), [f"data.directory={tmp_path / 'photographs'}"])
+    return lambda: open_run(recipe, load_dataset(recipe.data), tmp_path, tmp_path / "run", Engine(None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ([rename], ["classes, gone: bee; new: wasp"]),
+        ([add], ["test images: were 2, are 3", "train images: were 10, are 14"]),
+        (
+            [rename, add],
+            ["test images: were 2, are 3", "train images: were 10, are 14", "classes, gone: bee; new: wasp"],
+        ),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_data(begin, tmp_path, changes, says):
+    run = begin()
+    before = {path: path.is_file() and path.read_bytes() for path in run.folder.rglob("*")}
+    assert begin() == run  # With the same.
+    for change in changes:
+        change(tmp_path / "photographs")
+    lines = "".join(f"\n  {line}" for line in says)
+    with pytest.raises(InputError) as error:
+        begin()
+    assert str(error.value) == (
+        f"run={run.folder} was begun with other data:{lines}\nTo go on, put the data back as they were. For a new run "
+        f"name another folder, or none."
+    )
+    assert {path: path.is_file() and path.read_bytes() for path in run.folder.rglob("*")} == before
+
+
+def test_classes_in_another_order_are_others(begin):
+    run = begin()
+    facts = json.loads(run.recipe.read_text())
+    run.recipe.write_text(json.dumps(facts | {"class_names": ["bee", "ant"]}))
+    with pytest.raises(InputError, match="other data:\n  classes, in another order\n"):
+        begin()
+
+
+def test_a_run_that_wrote_no_sizes_goes_on(begin):
+    run = begin()
+    facts = json.loads(run.recipe.read_text())
+    assert facts["num_images"] == {"train": 10, "validation": 2, "test": 2}
+    facts.pop("num_images")
+    run.recipe.write_text(json.dumps(facts))
+    assert begin() == Run(run.folder)
