@@ -1,6 +1,7 @@
 """The data sets: their classes, and where the images of each split come from."""
 
 import dataclasses
+import logging
 import operator
 
 import tensorflow as tf
@@ -15,6 +16,8 @@ from training.errors import InputError
 from training.sources import IndexedSource, StreamedSource
 
 _DOWNLOAD_RETRIES = 3
+# TFDS warns of its own use of an attribute that it has deprecated, whenever some features of several are read.
+logging.getLogger("absl").addFilter(lambda record: "`FeatureConnector.dtype` is deprecated" not in record.getMessage())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -112,7 +112,7 @@ class Engine:
         """What is built from now on is on one device of this process alone."""
 
     def end(self):
-        """Comes last in each process: TensorFlow ends those whose peers are gone, whatever they are doing."""
+        """Comes last in each process, and waits for the others: they are ended when a peer is gone."""
 
     def to_host(self, variables):
         """The whole values of Keras variables, as NumPy arrays. All processes call it, with the same variables."""
@@ -227,6 +227,10 @@ class _JaxEngine(Engine):
 
     def leave(self):
         keras.distribution.set_distribution(None)
+
+    def end(self):
+        if self.num_processes > 1:  # JAX would wait for the others itself, but for five minutes only.
+            self.barrier()
 
     def to_host(self, variables):
         values = [variable.value for variable in variables]

@@ -2,16 +2,19 @@
 number of devices, so that a run that was interrupted goes on as if nothing had been. H W C image, B batch.
 """
 
+import gc
 import os
+import pathlib
 
-import numpy as np
 import tensorflow as tf
 
 from training.augment import build_augmentation
 from training.errors import InputError
 from training.sources import PADDING, IndexedSource, Part
 
-_MEMORY_SHARE = 0.8  # Of the machine's memory may be taken by cached images.
+_MEMORY_SHARE = 0.8  # Of the memory that is available may be taken by cached images.
+_SAMPLE = 1000  # Encoded images, from whose sizes that of all is estimated.
+_ROWS = 64  # Images that are put into memory at a time.
 
 
 def num_steps_per_epoch(dataset, recipe):
@@ -96,7 +99,11 @@ def evaluation_batches(dataset, split, decode, recipe):
 
         keys = source.epoch(tf.constant(0, tf.int64), part, tf.constant(0, tf.int64))
         batches = keys.map(read, tf.data.AUTOTUNE).batch(part.share, drop_remainder=True)
-        return _elements(batches.cache() if recipe.data.cache else batches, part, size)
+        if recipe.data.cache:
+            num_images = part.num_batches(source.size) * part.share
+            _check_memory(num_images, sum(map(_num_bytes, batches.element_spec)) / part.share)
+            batches = batches.cache()
+        return _elements(batches, part, size)
 
     return make
 
@@ -120,24 +127,50 @@ def _elements(batches, part, size):
 
 def _in_memory(source, prepare):
     """The source with what `prepare` makes of its images in memory."""
+    gc.collect()  # Data sets are parts of cycles: those of earlier steps would keep their images beside these.
     examples = source.in_order().map(lambda example: (prepare(example["image"]), example["label"]), tf.data.AUTOTUNE)
-    _check_memory(source.size, examples.element_spec[0])
-    images, labels = map(_as_one, zip(*examples.as_numpy_iterator(), strict=True))
-    return IndexedSource(len(labels), lambda index: {"image": images[index], "label": labels[index]})
+    image = examples.element_spec[0]
+    _check_memory(source.size, _mean_length(examples) if image.dtype == tf.string else _num_bytes(image))
+    # Variables are filled in place and read by reference. A constant would be copied into the data set's graph.
+    with tf.device("CPU"):
+        images, labels = (
+            tf.Variable(tf.zeros([source.size, *spec.shape], spec.dtype), trainable=False)
+            for spec in examples.element_spec
+        )
+        for rows, (new_images, new_labels) in examples.enumerate().batch(_ROWS):
+            images.scatter_update(tf.IndexedSlices(new_images, rows))
+            labels.scatter_update(tf.IndexedSlices(new_labels, rows))
+    return IndexedSource(
+        source.size, lambda index: {"image": tf.gather(images, index), "label": tf.gather(labels, index)}
+    )
 
 
-def _as_one(values):
-    # NumPy would cut off zero bytes at the end of an encoded image.
-    return tf.constant(values if isinstance(values[0], bytes) else np.stack(values))
+def _num_bytes(spec):
+    return spec.shape.num_elements() * spec.dtype.size
 
 
-def _check_memory(count, spec):
-    if spec.dtype == tf.string:
-        return
-    needed = count * spec.shape.num_elements() * spec.dtype.size
-    available = _MEMORY_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def _mean_length(examples):
+    """Bytes of an encoded image, estimated from the first ones."""
+    lengths = examples.take(_SAMPLE).map(lambda image, _: tf.strings.length(image)).batch(_SAMPLE).get_single_element()
+    return float(tf.reduce_mean(tf.cast(lengths, tf.float32)))
+
+
+def _check_memory(count, size):
+    """Refuses `count` images of `size` bytes if they are too many."""
+    needed, available = count * size, _MEMORY_SHARE * _available_memory()
     if needed > available:
         raise InputError(
-            f"data.cache=true would keep {count:,} images of {'x'.join(map(str, spec.shape))} in memory: "
-            f"{needed / 1e9:.1f} GB, of which this machine may give {available / 1e9:.1f}. Set data.cache=false."
+            f"data.cache=true would keep {count:,} images of {size / 1e3:,.1f} kB in memory: {needed / 1e9:.1f} GB. "
+            f"This machine can spare {available / 1e9:.1f} GB. Set data.cache=false."
         )
+
+
+def _available_memory():
+    """Bytes that this process can have: those that no process has, and its own, where earlier images were kept."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    try:
+        machine = dict(line.split(":") for line in pathlib.Path("/proc/meminfo").read_text().splitlines())
+        resident = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+        return int(machine["MemAvailable"].split()[0]) * 1024 + resident * page
+    except OSError:  # Only Linux tells.
+        return os.sysconf("SC_PHYS_PAGES") * page

@@ -38,3 +38,15 @@ def test_rates_and_ratios(steps):
     assert input_pipeline.table(results).splitlines()[2] == (
         "| flip | 200 (100-300) | 20 (10-50) | 100 (100-100) | 5.0 (4.0-30.0) | 2.0 (1.0-3.0) |"
     )
+
+
+@pytest.mark.parametrize(("ours", "status"), [([90.0, 50.0, 10.0], 0), ([90.0, 49.0, 10.0], 1)])
+def test_it_fails_below_five_times_the_rate_of_keras(ours, status, monkeypatch, capsys):
+    """In the median round of all together."""
+    rates = {"ours": ours, "Keras": [10.0] * 3, "KerasCV": [1.0] * 3}
+    monkeypatch.setattr(input_pipeline, "pipelines", lambda files: {"flip": {}, "all": rates})
+    monkeypatch.setattr(
+        input_pipeline, "measure", lambda datasets, rounds, seconds: datasets or rates | {"ours": [1.0] * 3}
+    )
+    assert input_pipeline.main([]) == status
+    assert f"{ours[1] / 10:.1f} times the rate of Keras; at least 5" in capsys.readouterr().out

@@ -9,6 +9,7 @@ import PIL.Image
 import pytest
 import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
+from tensorflow_datasets.core.features import feature
 
 from keras_vit.decoding import image_decoder
 from tests.training.fitting import evaluation_images, keys_of
@@ -88,6 +89,15 @@ class ReassessedPhotographs(TinyPhotographs):
 def tiny(tfds_directory, *assignments, name="tiny_photographs"):
     fields = [f"data.dataset={name}", f"data.tfds_directory={tfds_directory}", *assignments]
     return override(recipes.load("cifar10"), fields)
+
+
+def test_tfds_does_not_warn_of_itself(digits, monkeypatch, caplog):
+    # Or it might have warned ten times before, and be silent therefore.
+    monkeypatch.setattr(feature.logging, "log_first_n", lambda level, message, n: feature.logging.log(level, message))
+    next(iter(digits.splits["train"].in_order()))
+    assert not caplog.messages
+    feature.log_tf_warning("TensorInfo")
+    assert len(caplog.messages) == 1
 
 
 def test_without_a_test_split_the_validation_split_is_the_test(tfds_directory):

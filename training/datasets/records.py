@@ -12,14 +12,14 @@ import posixpath
 import tensorflow as tf
 
 from training.errors import InputError
-from training.sources import StreamedSource
+from training.sources import Part, StreamedSource
 
 _INDEX = "records.json"
 _FEATURES = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
 
 
 def write_records(dataset, directory, images_per_shard=1000):
-    """Writes a data set as shards.
+    """Writes a data set as shards, its images in a random order that is always the same.
 
     Args:
         dataset: `training.data.Dataset`
@@ -51,7 +51,7 @@ def write_records(dataset, directory, images_per_shard=1000):
 def _write_split(source, directory, name, images_per_shard):
     """Yields (file name, number of images) of the shards it has written."""
     count = -(-source.size // images_per_shard)
-    examples = source.in_order().as_numpy_iterator()
+    examples = _shuffled(source).as_numpy_iterator()
     for number in range(count):
         file_name = f"{name}-{number:05d}-of-{count:05d}.tfrecord"
         records = [_serialize(**example) for example in itertools.islice(examples, images_per_shard)]
@@ -59,6 +59,12 @@ def _write_split(source, directory, name, images_per_shard):
             for record in records:
                 writer.write(record)
         yield file_name, len(records)
+
+
+def _shuffled(source):
+    """All examples once. A folder has them class by class, and who reads shards shuffles a part of them at a time."""
+    keys = source.epoch(tf.constant(0, tf.int64), Part(batch_size=1), tf.constant(0, tf.int64), seed=0)
+    return keys.map(lambda _, key: source.read(key), tf.data.AUTOTUNE)
 
 
 def _serialize(image, label):
