@@ -5,7 +5,8 @@ class Averages:
     """Puts the moving averages that the optimizer keeps in the weights' place, and the weights back.
 
     Args:
-        model: Compiled `keras.Model`, whose optimizer is one of `training.optimizers`. Without averages nothing is done.
+        model: Compiled `keras.Model`, whose optimizer is one of `training.optimizers`. If it keeps no averages, nothing
+            is done.
         engine: `training.distribution.Engine`
     """
 

@@ -81,7 +81,7 @@ class Checkpoints:
         return None if step is None else self.read(step)
 
     def clean(self):
-        """Removes what cannot be gone back to: files that were not finished, and the newest ones or its best if damaged."""
+        """Removes what cannot be gone back to: unfinished files, and damaged ones among the newest and the best."""
         for path in self.folder.glob(f"{_UNFINISHED}*"):
             path.unlink()
         for step in sorted(self.steps(), reverse=True):

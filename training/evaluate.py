@@ -20,7 +20,7 @@ NUM_EXAMPLES = 6
 _MIN_CLASSES_FOR_TOP_5 = 6
 _NUM_WORST_CLASSES = 20
 # Not the parts of the splits: images that were trained on would come into the test.
-_FREE = ("data.dataset", "data.directory", "data.tfds_directory", "data.cache", "fit.batch_size")
+_FREE = ("data.dataset", "data.directory", "data.tfds_directory", "fit.batch_size")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +240,7 @@ def _with_other_data(recipe, assignments):
     if name != recipe.data.dataset:
         free += ("data.label", "data.test_split", "data.test_fraction")
         # What is said of one data set's directory and splits means nothing for another.
-        data = Data(dataset=name, tfds_directory=recipe.data.tfds_directory, cache=recipe.data.cache)
+        data = Data(dataset=name, tfds_directory=recipe.data.tfds_directory)
         recipe = dataclasses.replace(recipe, data=data)
     for field in changed.keys() - set(free):
         raise InputError(f"{field} cannot be changed for a trained model. What can: {', '.join(free)}")

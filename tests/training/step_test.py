@@ -149,6 +149,11 @@ def test_random_state_goes_on_with_every_part(accumulation_steps):
     assert int(keras.ops.convert_to_numpy(state)[1]) == 2 * accumulation_steps
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of Keras on TensorFlow")
+def test_keras_has_the_private_method_that_is_replaced():
+    assert hasattr(keras.Model, "_maybe_symbolic_build"), "Look for what took its place, and try two workers."
+
+
 @pytest.mark.skipif(IS_JAX, reason="of Keras's trainer for TensorFlow")
 def test_keras_still_takes_the_mean_of_scalars_over_an_axis(monkeypatch):
     """When this fails, keras-team/keras issue 20585 has been worked on: try to do without what `step.py` says of it."""
