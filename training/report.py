@@ -16,6 +16,7 @@ import numpy as np
 
 import keras_vit
 from training.assignments import as_text, leaves
+from training.checkpoints import write_text
 from training.config import to_dict
 from training.figures import (
     FEW_CLASSES,
@@ -69,7 +70,7 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
         command=escape(facts["command"]),
         provenance=_rows(_provenance(facts)),
     )
-    run.report.write_text(page, encoding="utf-8")
+    write_text(run.report, page)
 
 
 def judge(evaluation, neighbour):

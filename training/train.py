@@ -67,9 +67,10 @@ def train(recipe, runs="runs", folder=None):
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
         print(f"{sizes} in {len(dataset.class_names)} classes")
     run = open_run(recipe, dataset, runs, folder, engine)
+    fitting = Fitting(recipe, dataset, engine, run)
     try:
         with hold(run) if engine.is_chief else contextlib.nullcontext(), terminating_like_ctrl_c():
-            return run, _train(recipe, dataset, engine, run)
+            return run, _fit_and_finish(fitting)
     except KeyboardInterrupt:
         print(f"Stopped. To go on: {resume_command(run)}")
         return run, None
@@ -77,16 +78,16 @@ def train(recipe, runs="runs", folder=None):
         raise InputError(f"{error} To go on from there: {resume_command(run)}") from None
 
 
-def _train(recipe, dataset, engine, run):
-    """Fits and finishes; returns the evaluation, or `None` where there is none."""
-    fitted = Fitting(recipe, dataset, engine, run)
-    if not fitted.run():
+def _fit_and_finish(fitting):
+    """The evaluation, or `None` where there is none."""
+    engine, run, keeper = fitting.engine, fitting.run_folder, fitting.keeper
+    if not fitting.run():
         if engine.is_chief:
-            print(f"Stopped after step {fitted.keeper.step}, which is saved. To go on: {resume_command(run)}")
+            print(f"Stopped after step {keeper.step}, which is saved. To go on: {resume_command(run)}")
         return None
-    weights = fitted.final_weights()
+    weights = fitting.final_weights()
     engine.leave()
-    evaluation = finish(recipe, dataset, run, weights, fitted.keeper) if engine.is_chief else None
+    evaluation = finish(fitting.recipe, fitting.dataset, run, weights, keeper) if engine.is_chief else None
     engine.end()
     return evaluation
 
