@@ -92,7 +92,7 @@ class Keeper(keras.callbacks.Callback):
         self.intervals, self.schedule, self.stop = intervals, schedule, stop
         self.step, self.history, self.throughput, self.seconds, self.due = 0, [], [], 0.0, None
         self.best_step = None
-        self._metrics = None
+        self._metrics, self._saved = None, None
 
     def set_model(self, model):
         super().set_model(model)
@@ -101,10 +101,10 @@ class Keeper(keras.callbacks.Callback):
     def restore(self, checkpoint):
         """Goes back to a checkpoint, to go on from there."""
         self.restore_state(checkpoint)
-        self.step, self._metrics = checkpoint.step, checkpoint.state["metrics"]
+        self.step, self._saved, self._metrics = checkpoint.step, checkpoint.step, checkpoint.state["metrics"]
         facts = checkpoint.facts
         self.history, self.throughput, self.seconds = facts["history"], facts["throughput"], facts["seconds"]
-        self.best_step, self.due = facts["best_step"], facts["due"]
+        self.best_step, self.due = facts["best_step"], facts.get("due")
         kept = self.checkpoints.steps()
         if self.best_step not in kept:  # It was damaged.
             rows = [row for row in self.history if row["step"] in kept]
@@ -145,7 +145,7 @@ class Keeper(keras.callbacks.Callback):
             self._save()
 
     def on_test_begin(self, logs=None):
-        if self.due:
+        if self.due and self._saved != self.step:
             self._save()
         # Asked to stop: nobody waits for a validation.
         self.model.stop_evaluating = self.stop.accepted
@@ -214,6 +214,7 @@ class Keeper(keras.callbacks.Callback):
         }
         if self.checkpoints is not None and self.engine.is_chief:
             self.checkpoints.write(Checkpoint(self.step, state, facts))
+        self._saved = self.step
 
 
 def _value(row):

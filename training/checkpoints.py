@@ -7,6 +7,7 @@ the history, and which checkpoint is the best. The place in the data follows fro
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import zipfile
@@ -96,6 +97,8 @@ class Checkpoints:
         try:
             return self.read(step)
         except _DAMAGE as error:
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # It may be there tomorrow.
+                raise InputError(f"{self._path(step)} cannot be read: {error.strerror}.") from None
             print(f"{self._path(step)} is damaged and removed: {error}")
             self._path(step).unlink()
             return None

@@ -70,13 +70,15 @@ def check_divisible(config, device_mesh, shard_weights):
     shared = {"num_heads": config.num_heads, "mlp_dim": config.mlp_dim}
     _check_shared(shared, model_devices, "distribution.model_devices")
     if shard_weights:
-        width = {} if config.stem is None else {"stem.width": config.stem.width}
-        _check_shared({"hidden_dim": config.hidden_dim} | width, batch_devices, "distribution.shard_weights")
+        widths = {"hidden_dim": config.hidden_dim, "representation_dim": config.representation_dim}
+        if config.stem is not None:
+            widths["stem.width"] = config.stem.width
+        _check_shared(widths, batch_devices, "distribution.shard_weights")
 
 
 def _check_shared(sizes, devices, field):
     for name, size in sizes.items():
-        if size % devices:
+        if size is not None and size % devices:
             raise InputError(
                 f"The model's {name} must be a multiple of the {devices} devices that share it. Received: {size}. "
                 f"Change {field}, or take another model."

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import fcntl
 import importlib.metadata
 import itertools
 import json
@@ -11,8 +12,6 @@ import platform
 import shlex
 import subprocess
 import sys
-
-import filelock
 
 from training.assignments import as_text, leaves
 from training.checkpoints import write_text
@@ -45,7 +44,6 @@ class Run:
     figures = property(lambda self: self.folder / "figures")
     samples = property(lambda self: self.folder / "samples")
     report = property(lambda self: self.folder / "report.html")
-    lock = property(lambda self: self.folder / ".lock")
     places = property(lambda self: (self.folder, self.checkpoints, self.figures, self.samples, self.tensorboard))
 
 
@@ -61,7 +59,7 @@ def is_finished(recipe, runs, folder):
     run = Run(pathlib.Path(folder))
     if not run.recipe.is_file():
         strangers = [path.name for path in run.folder.iterdir()] if run.folder.is_dir() else []
-        strangers = sorted(set(strangers) - {path.name for path in (*run.places, run.lock)})
+        strangers = sorted(set(strangers) - {path.name for path in run.places})
         if strangers:
             raise InputError(f"run={folder} holds other things: {', '.join(strangers[:5])}. Name an empty folder.")
         return False
@@ -110,17 +108,17 @@ def hold(run):
     Raises:
         InputError: If another process works on it.
     """
-    lock = filelock.FileLock(run.lock, timeout=0)
-    try:
-        lock.acquire()
-    except filelock.Timeout:
-        raise InputError(f"run={run.folder} is being worked on by another process. Wait for it, or stop it.") from None
-    except NotImplementedError:
-        pass  # There are file systems without locks.
-    try:
+    with open(run.recipe, "r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise InputError(
+                f"run={run.folder} is being worked on by another process. Wait for it, or stop it."
+            ) from None
+        except OSError as error:
+            # There are file systems without locks.
+            print(f"{run.folder} cannot be locked: {error.strerror}. See that no other process works on it.")
         yield
-    finally:
-        lock.release()
 
 
 def _check_data(run, dataset):

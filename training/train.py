@@ -67,29 +67,29 @@ def train(recipe, runs="runs", folder=None):
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
         print(f"{sizes} in {len(dataset.class_names)} classes")
     run = open_run(recipe, dataset, runs, folder, engine)
-    fitting = Fitting(recipe, dataset, engine, run)
     try:
         with hold(run) if engine.is_chief else contextlib.nullcontext(), terminating_like_ctrl_c():
-            return run, _fit_and_finish(fitting)
+            return run, _fit_and_finish(Fitting(recipe, dataset, engine, run))
     except KeyboardInterrupt:
         print(f"Stopped. To go on: {resume_command(run)}")
         return run, None
-    except (InputError, OSError) as error:
-        raise InputError(f"{error} To go on from there: {resume_command(run)}") from None
 
 
 def _fit_and_finish(fitting):
     """The evaluation, or `None` where there is none."""
     engine, run, keeper = fitting.engine, fitting.run_folder, fitting.keeper
-    if not fitting.run():
-        if engine.is_chief:
-            print(f"Stopped after step {keeper.step}, which is saved. To go on: {resume_command(run)}")
-        return None
-    weights = fitting.final_weights()
-    engine.leave()
-    evaluation = finish(fitting.recipe, fitting.dataset, run, weights, keeper) if engine.is_chief else None
-    engine.end()
-    return evaluation
+    try:
+        if not fitting.run():
+            if engine.is_chief:
+                print(f"Stopped after step {keeper.step}, which is saved. To go on: {resume_command(run)}")
+            return None
+        weights = fitting.final_weights()
+        engine.leave()
+        evaluation = finish(fitting.recipe, fitting.dataset, run, weights, keeper) if engine.is_chief else None
+        engine.end()
+        return evaluation
+    except (InputError, OSError) as error:
+        raise InputError(f"{error} To go on from there: {resume_command(run)}") from None
 
 
 def seed(recipe):
@@ -141,6 +141,7 @@ class Fitting:
                 self._finish_row(validation, callbacks)
             while self.keeper.step < self.intervals.total and not self.stop.accepted:
                 self._fit_segment(validation, callbacks)
+            self.stop.accepted = self.engine.any_process(self.stop.requested)  # Since they last agreed.
         return self.keeper.step == self.intervals.total and not self.stop.accepted
 
     def _validation(self):

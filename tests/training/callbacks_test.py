@@ -1,6 +1,7 @@
 """What happens between the steps of a run: it is stopped at the worst of moments, and goes on as if it had not been."""
 
 import errno
+import fcntl
 import os
 import signal
 
@@ -127,23 +128,20 @@ def test_a_signal_while_the_result_is_written(recipe, undisturbed, tmp_path, mon
 
 
 def test_a_damaged_best_checkpoint_gives_way_to_the_next(recipe, tmp_path, monkeypatch, capsys):
-    """The weights of the best validation are asked for, and of the two checkpoints there are the best is damaged."""
-    recipe = override(recipe, ["fit.final_weights=best", "fit.epochs=3"])
+    """The weights of the best validation are asked for: of the first epoch, before the learning rate spoils them."""
+    spoiled = ["optimizer.learning_rate=3", "optimizer.ema=0", "schedule.warmup=20 steps", "fit.final_weights=best"]
+    recipe = override(recipe, [*spoiled, "fit.epochs=3"])
     monkeypatch.setattr(module, "finish", terminated := _Terminated())
     train(recipe, folder=tmp_path)
     rows = {row["step"]: row["val_accuracy"] for row in terminated.keeper.history}
-    best = terminated.keeper.best_step
-    assert rows[best] == max(rows.values())
-    path = Run(tmp_path).checkpoints / f"step-{best:09d}.npz"
+    first, second = sorted(rows, key=rows.get, reverse=True)[:2]
+    assert terminated.keeper.best_step == first == 7
+    path = Run(tmp_path).checkpoints / f"step-{first:09d}.npz"
     path.write_bytes(path.read_bytes()[:-100])
     capsys.readouterr()
     train(recipe, folder=tmp_path)
     assert f"{path.name} is damaged and removed" in capsys.readouterr().out
-    if best == 21:  # It was the newest too, so the run went on from the one before, to the same end.
-        assert terminated.keeper.best_step == best
-    else:
-        assert terminated.keeper.best_step != best
-    assert f"step-{terminated.keeper.best_step:09d}.npz" in [p.name for p in Run(tmp_path).checkpoints.iterdir()]
+    assert terminated.keeper.best_step == second
 
 
 class _Terminated:
@@ -166,10 +164,39 @@ def test_weights_that_are_not_finite_are_not_saved(recipe, tmp_path):
 
 
 def test_one_process_at_a_time(recipe, tmp_path):
-    with hold(Run(tmp_path)), pytest.raises(InputError, match="is being worked on by another process"):
+    dataset, engine = module.load_dataset(recipe.data), module.distribution.Engine(recipe.distribution)
+    run = module.open_run(recipe, dataset, None, tmp_path, engine)
+    with hold(run), pytest.raises(InputError, match="is being worked on by another process"):
         train(recipe, folder=tmp_path)
-    with hold(Run(tmp_path)):
+    with hold(run):
         pass
+
+
+def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, capsys):
+    def refuse(file, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    Run(tmp_path).recipe.write_text("{}")
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with hold(Run(tmp_path)):
+        assert "cannot be locked: No locks available" in capsys.readouterr().out
+
+
+def test_a_signal_that_nobody_heard_in_time_stops_the_run(recipe, undisturbed, tmp_path, monkeypatch, capsys):
+    """One that comes while the last checkpoint is written."""
+    usual = Fitting._fit_segment
+
+    def fit_segment(fitting, *arguments):
+        usual(fitting, *arguments)
+        fitting.stop.requested = True
+
+    monkeypatch.setattr(Fitting, "_fit_segment", fit_segment)
+    _, evaluation = train(recipe, folder=tmp_path)
+    assert evaluation is None
+    assert "Stopped after step 14, which is saved" in capsys.readouterr().out
+    monkeypatch.undo()
+    _, evaluation = train(recipe, folder=tmp_path)
+    assert evaluation.loss == undisturbed[1].loss
 
 
 def test_images_are_counted_without_padding(recipe):

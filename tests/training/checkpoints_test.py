@@ -1,5 +1,6 @@
 """Checkpoints are complete or not there, whatever happens while they are written."""
 
+import errno
 import os
 import pathlib
 import random
@@ -65,6 +66,19 @@ def test_a_damaged_checkpoint_is_left_out(tmp_path, damage, capsys):
     checkpoints.clean()
     assert "step-000000002.npz is damaged" in capsys.readouterr().out
     assert_equal(checkpoints.newest(), checkpoint(1))
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_removed(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.write(checkpoint(1))
+
+    def fail(step):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(checkpoints, "read", fail)
+    with pytest.raises(InputError, match=r"step-000000001\.npz cannot be read: Stale file handle"):
+        checkpoints.clean()
+    assert checkpoints.steps() == [1]
 
 
 def test_a_full_disk_loses_nothing(tmp_path):
