@@ -150,7 +150,7 @@ def test_matrices_are_cut_into_as_many_parts_as_there_are_devices():
         ({}, (7, 1), True, "hidden_dim must be a multiple of the 7 devices.*distribution.shard_weights"),
         ({"hidden_dim": 9, "num_heads": 1}, (2, 1), True, "hidden_dim must be a multiple of the 2.*shard_weights"),
         ({"stem": STEM}, (3, 1), True, r"stem.width must be a multiple of the 3 devices.*Received: 64"),
-        ({"representation_dim": 6}, (4, 1), True, r"representation_dim must be a multiple of the 4 devices.*Received: 6"),
+        ({"representation_dim": 6}, (4, 1), True, r"representation_dim must be a multiple of the 4.*Received: 6"),
         ({}, (7, 1), False, None),
         ({}, (4, 1), True, None),
         ({"num_heads": 4}, (2, 2), True, None),

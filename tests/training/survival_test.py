@@ -90,20 +90,29 @@ def of_two_workers(index, ports):
 
 
 def test_a_killed_worker_of_two_ends_the_other_and_both_go_on(tfds_directory, tmp_path):
+    """And they stop together where one is asked to."""
     exact = ["model.config.dropout_rate=0", "optimizer.epsilon=0.001", "fit.batch_size=100"]
     assignments = ["digits", *BRIEF, *exact, "fit.epochs=8", f"data.tfds_directory={tfds_directory}"]
     assert run_program(tmp_path / "one", *assignments).returncode == 0
     several = [*assignments, "distribution.kind=multi_worker"]
-    ports = free_ports(2)
-    workers = [Program(tmp_path / "two", *several, **of_two_workers(i, ports)) for i in range(2)]
+
+    def start():
+        ports = free_ports(2)
+        return [Program(tmp_path / "two", *several, **of_two_workers(i, ports)) for i in range(2)]
+
+    workers = start()
     workers[0].wait_for_step(26)
     workers[1].process.kill()
     begun = time.monotonic()
     assert workers[0].end() != 0
     assert time.monotonic() - begun < 100
     workers[1].end()
-    ports = free_ports(2)
-    workers = [Program(tmp_path / "two", *several, **of_two_workers(i, ports)) for i in range(2)]
+    workers = start()
+    workers[0].wait_for_step(52)
+    workers[1].process.send_signal(signal.SIGTERM)
+    assert [worker.end(300) for worker in workers] == [0, 0], workers[0].output
+    assert re.search(r"Stopped after step \d+, which is saved", workers[0].output)
+    workers = start()
     assert [worker.end(300) for worker in workers] == [0, 0], workers[0].output
     assert re.search(r"Going on from step \d+", workers[0].output)
     histories = [
