@@ -1,6 +1,7 @@
 """The command line: `python -m training train | plan | evaluate | predict | export`."""
 
 import argparse
+import importlib.util
 import os
 import pathlib
 import shlex
@@ -121,6 +122,7 @@ def _train(options):
     if options.show:
         print(describe(recipe))
         return
+    from training.runs import program_path
     from training.train import train
 
     run, evaluation = train(recipe, options.runs, folder)
@@ -129,9 +131,9 @@ def _train(options):
     print(f"\nTest {evaluation}")
     print(f"Run folder: {run.folder} (open its report.html)")
     print("Try next:")
-    print(f"  {_python()} -m training predict {shlex.quote(str(run.folder))} {shlex.quote(str(run.samples))}/*")
-    print(f"  {_python()} -m training train folder data.directory=path/to/your/photographs")
-    print(f"  {_python('tensorboard')} --logdir {shlex.quote(options.runs)}")
+    print(f"  {program_path()} -m training predict {shlex.quote(str(run.folder))} {shlex.quote(str(run.samples))}/*")
+    print(f"  {program_path()} -m training train folder data.directory=path/to/your/photographs")
+    print(f"  {program_path('tensorboard')} --logdir {shlex.quote(options.runs)}")
 
 
 def _take(name, assignments):
@@ -192,6 +194,11 @@ def _import_tensorflow():
     backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     if backend not in ("tensorflow", "jax"):
         raise InputError(f"These programs run Keras on TensorFlow or JAX. Received: KERAS_BACKEND={backend}")
+    if importlib.util.find_spec(backend) is None:
+        raise InputError(
+            f"KERAS_BACKEND={backend}: {backend} is not installed. Install it with: "
+            f"{sys.executable} -m pip install {backend}"
+        )
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     stderr = os.dup(2)
@@ -202,13 +209,6 @@ def _import_tensorflow():
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)
-
-
-def _python(program="python"):
-    """The command that runs a program of this environment, as short as it can be."""
-    path = pathlib.Path(sys.executable).with_name(program)
-    here = pathlib.Path.cwd()
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 if __name__ == "__main__":

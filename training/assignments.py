@@ -140,6 +140,8 @@ def _unknown(path, fields):
 def _explain(error):
     path = ".".join(map(str, error["loc"]))
     message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "string_pattern_mismatch" and error["loc"][-1] != "name":
+        message = "Durations are such as 5%, 10000 steps or 2.5 epochs"
     return f"{path}: {message}" + ("" if isinstance(error["input"], dict) else f". Received: {error['input']!r}")
 
 

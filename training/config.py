@@ -35,7 +35,8 @@ def _refuse_unread(section, unread, when):
         default = field.default.default
         if field.name in unread and value != default:
             name = f"{type(section).__name__.lower()}.{field.name}"
-            raise ValueError(f"{name} is read {when} only. Received: {value!r}; leave it at {default!r}")
+            left = "none" if default is None else repr(default)
+            raise ValueError(f"{name} is read {when} only. Received: {value!r}; leave it at {left}")
 
 
 @_section

@@ -292,7 +292,8 @@ def _check_backend(kind):
         kinds = [name for name, backends in _BACKENDS.items() if backend in backends]
         raise InputError(
             f"distribution.kind={kind} is of the backend {' or '.join(_BACKENDS[kind])}. Received: {backend}"
-            f"{', which has ' + ', '.join(kinds) if kinds else ''}. Set the environment variable KERAS_BACKEND."
+            f"{', which has ' + ', '.join(kinds) if kinds else ''}. Set the environment variable "
+            f"KERAS_BACKEND={_BACKENDS[kind][0]}."
         )
 
 

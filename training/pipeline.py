@@ -2,10 +2,10 @@
 number of devices, so that a run that was interrupted goes on as if nothing had been. H W C image, B batch.
 """
 
-import gc
 import os
 import pathlib
 
+import numpy as np
 import tensorflow as tf
 
 from training.augment import build_augmentation
@@ -22,60 +22,69 @@ def num_steps_per_epoch(dataset, recipe):
     return Part(recipe.fit.batch_size).num_batches(dataset.splits["train"].size)
 
 
-def training_batches(dataset, model, recipe, steps):
-    """Makes what a distribution engine needs to read its part of the training batches.
+def training_batches(dataset, model, recipe):
+    """Prepares the training images, and makes what a distribution engine needs to read its part of their batches.
 
     Args:
         dataset: `training.data.Dataset`
         model: The model that is trained; its `preprocessing` layer says how images are read.
         recipe: `training.config.Recipe`
-        steps: `range` of the steps whose batches are needed.
 
     Returns:
-        Function `(index, count, size)` to a `tf.data.Dataset`, as `training.distribution.Engine.distribute` takes it:
-        share `index` of `count` of every batch, in elements of `size` images. An element is images (B, H, W, C) with
-        pixels from 0 to 255, labels (B, classes), and weights (B,): 1, or 0 for padding.
+        Function from the `range` of the steps whose batches are needed to a function `(index, count, size)` to a
+        `tf.data.Dataset`, as `training.distribution.Engine.distribute` takes it: share `index` of `count` of every
+        batch, in elements of `size` images. An element is images (B, H, W, C) with pixels from 0 to 255, labels (B,
+        classes), and weights (B,): 1, or 0 for padding.
     """
     num_classes = len(dataset.class_names)
     augmentation = build_augmentation(model, recipe.augment)
-    source = dataset.splits["train"]
-    decode = augmentation.decode
+    source, decode = dataset.splits["train"], augmentation.decode
     if recipe.data.cache:
-        source, decode = _in_memory(source, decode), lambda image: image
+        source, decode = _in_memory(source, decode), tf.identity
 
-    def make(index, count, size):
-        part = Part(recipe.fit.batch_size, index, count)
-        steps_per_epoch = part.num_batches(source.size)
-        first_epoch, skipped = divmod(steps.start, steps_per_epoch)
+    def read(epoch, position, key):
+        example = source.read(key)
+        seed = tf.stack([tf.constant(recipe.seed, tf.int64), epoch * source.size + position])
+        image = augmentation.change(decode(example["image"]), seed)
+        return image, label_vector(example["label"], num_classes), _weight(position)
 
-        @tf.autograph.experimental.do_not_convert  # It would warn of functions of TFDS that it does not understand.
-        def keys_of(epoch):
-            # Of this function alone: with a global seed of 0, shuffle takes no tensor for a seed.
-            tf.random.set_seed(1)
-            skip = tf.where(epoch == first_epoch, skipped * part.share, 0)
-            keys = source.epoch(epoch, part, tf.cast(skip, tf.int64), recipe.seed)
-            return keys.map(lambda position, key: (epoch, position, key))
+    def mix(step, batch):
+        seed = tf.stack([tf.constant(recipe.seed, tf.int64) + 1, step])
+        images, labels, weights = batch
+        num_real = tf.cast(tf.reduce_sum(weights), tf.int32)  # Padding stands at the end.
+        return *augmentation.mix(images, labels, seed, num_real), weights
 
-        def read(epoch, position, key):
-            example = source.read(key)
-            seed = tf.stack([tf.constant(recipe.seed, tf.int64), epoch * source.size + position])
-            image = augmentation.change(decode(example["image"]), seed)
-            return image, label_vector(example["label"], num_classes), _weight(position)
+    def of_steps(steps):
+        def make(index, count, size):
+            part = Part(recipe.fit.batch_size, index, count)
+            return _training_share(source, part, size, steps, recipe.seed, read, mix)
 
-        def mix(step, batch):
-            seed = tf.stack([tf.constant(recipe.seed, tf.int64) + 1, step])
-            images, labels, weights = batch
-            num_real = tf.cast(tf.reduce_sum(weights), tf.int32)  # Padding stands at the end.
-            return *augmentation.mix(images, labels, seed, num_real), weights
+        return make
 
-        epochs = tf.data.Dataset.range(first_epoch, -(-steps.stop // steps_per_epoch))
-        images = epochs.flat_map(keys_of).map(read, tf.data.AUTOTUNE)
-        batches = tf.data.Dataset.zip(
-            tf.data.Dataset.range(steps.start, steps.stop), images.batch(part.share, drop_remainder=True)
-        )
+    return of_steps
+
+
+def _training_share(source, part, size, steps, seed, read, mix):
+    """What `make` of `training_batches` returns: of each key what `read` makes of it, of each batch what `mix` does."""
+    steps_per_epoch = part.num_batches(source.size)
+    first_epoch, skipped = divmod(steps.start, steps_per_epoch)
+
+    # With determinism TensorFlow takes all parallelism out of a pipeline that goes through a function that shuffles, as
+    # this one does, but not out of what that function makes. So it makes batches, and not keys to be read after it.
+    @tf.autograph.experimental.do_not_convert  # It would warn of functions of TFDS that it does not understand.
+    def batches_of(epoch):
+        # Of this function alone: with a global seed of 0, shuffle takes no tensor for a seed.
+        tf.random.set_seed(1)
+        first, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch
+        numbers = tf.data.Dataset.range(tf.maximum(first, steps.start), tf.minimum(end, steps.stop))
+        skip = tf.where(epoch == first_epoch, skipped * part.share, 0)
+        keys = source.epoch(epoch, part, tf.cast(skip, tf.int64), seed)
+        images = keys.map(lambda position, key: read(epoch, position, key), tf.data.AUTOTUNE)
+        batches = tf.data.Dataset.zip(numbers, images.batch(part.share, drop_remainder=True))
         return _elements(batches.map(mix, tf.data.AUTOTUNE), part, size)
 
-    return make
+    epochs = tf.data.Dataset.range(first_epoch, -(-steps.stop // steps_per_epoch))
+    return epochs.flat_map(batches_of).prefetch(tf.data.AUTOTUNE)
 
 
 def evaluation_batches(dataset, split, decode, recipe):
@@ -125,24 +134,30 @@ def _elements(batches, part, size):
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def _in_memory(source, prepare):
-    """The source with what `prepare` makes of its images in memory."""
-    gc.collect()  # Data sets are parts of cycles: those of earlier steps would keep their images beside these.
-    examples = source.in_order().map(lambda example: (prepare(example["image"]), example["label"]), tf.data.AUTOTUNE)
+def _in_memory(source, decode):
+    """The source with what `decode` makes of its images in memory, for as long as there is this process."""
+    examples = source.in_order().map(lambda example: (decode(example["image"]), example["label"]), tf.data.AUTOTUNE)
     image = examples.element_spec[0]
     _check_memory(source.size, _mean_length(examples) if image.dtype == tf.string else _num_bytes(image))
-    # Variables are filled in place and read by reference. A constant would be copied into the data set's graph.
-    with tf.device("CPU"):
-        images, labels = (
-            tf.Variable(tf.zeros([source.size, *spec.shape], spec.dtype), trainable=False)
-            for spec in examples.element_spec
+    # Filled in place. Encoded images are Python's bytes, in an array of objects.
+    images, labels = (np.empty([source.size, *spec.shape], spec.dtype.as_numpy_dtype) for spec in examples.element_spec)
+    count = 0
+    for new_images, new_labels in examples.batch(_ROWS).as_numpy_iterator():
+        rows = slice(count, count := count + len(new_labels))
+        images[rows], labels[rows] = new_images, new_labels
+
+    def read(index):
+        # Not variables: a function that reads one is stateful, which with determinism ends all parallelism.
+        image, label = tf.numpy_function(
+            lambda index: (images[index], labels[index]), [index], [image_type, labels.dtype], stateful=False
         )
-        for rows, (new_images, new_labels) in examples.enumerate().batch(_ROWS):
-            images.scatter_update(tf.IndexedSlices(new_images, rows))
-            labels.scatter_update(tf.IndexedSlices(new_labels, rows))
-    return IndexedSource(
-        source.size, lambda index: {"image": tf.gather(images, index), "label": tf.gather(labels, index)}
-    )
+        return {
+            "image": tf.ensure_shape(image, images.shape[1:]),
+            "label": tf.ensure_shape(label, labels.shape[1:]),
+        }
+
+    image_type = image.dtype
+    return IndexedSource(count, read)
 
 
 def _num_bytes(spec):
@@ -166,11 +181,9 @@ def _check_memory(count, size):
 
 
 def _available_memory():
-    """Bytes that this process can have: those that no process has, and its own, where earlier images were kept."""
-    page = os.sysconf("SC_PAGE_SIZE")
+    """Bytes that no process has."""
     try:
         machine = dict(line.split(":") for line in pathlib.Path("/proc/meminfo").read_text().splitlines())
-        resident = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-        return int(machine["MemAvailable"].split()[0]) * 1024 + resident * page
+        return int(machine["MemAvailable"].split()[0]) * 1024
     except OSError:  # Only Linux tells.
-        return os.sysconf("SC_PHYS_PAGES") * page
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -50,5 +50,7 @@ def find_saved_model(source):
         for candidate in [folder, *sorted(versions, key=lambda path: int(path.name), reverse=True)]:
             if (candidate / "saved_model.pb").is_file():
                 return candidate
+    if (source / "recipe.json").is_file():
+        raise InputError(f"The run in {source} is not finished. To go on: python -m training train run={source}")
     hint = " A .keras file is made one by: python -m training export FILE" if source.suffix == ".keras" else ""
     raise InputError(f"{source} is neither a run's folder nor a SavedModel.{hint}")

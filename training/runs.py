@@ -168,7 +168,14 @@ def _facts(recipe, dataset, started):
 
 def resume_command(run):
     """What goes on with a run."""
-    return f"python -m training train run={shlex.quote(str(run.folder))}"
+    return f"{program_path()} -m training train run={shlex.quote(str(run.folder))}"
+
+
+def program_path(program="python"):
+    """What runs a program of this environment from here, as short as it can be."""
+    path = pathlib.Path(sys.executable).with_name(program)
+    here = pathlib.Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def _make_folder(folder):

@@ -139,8 +139,9 @@ class Fitting:
         with self.stop.listening():
             if self.keeper.due:
                 self._finish_row(validation, callbacks)
+            batches = training_batches(self.dataset, self.model, self.recipe)
             while self.keeper.step < self.intervals.total and not self.stop.accepted:
-                self._fit_segment(validation, callbacks)
+                self._fit_segment(batches, validation, callbacks)
             self.stop.accepted = self.engine.any_process(self.stop.requested)  # Since they last agreed.
         return self.keeper.step == self.intervals.total and not self.stop.accepted
 
@@ -170,7 +171,7 @@ class Fitting:
         callbacks.on_epoch_end((self.keeper.step - 1) // self.intervals.report, logs)
         callbacks.on_train_end()
 
-    def _fit_segment(self, validation, callbacks):
+    def _fit_segment(self, batches, validation, callbacks):
         """One call of Keras's `fit`: whole intervals, the rest of an interrupted one, or the short last one."""
         first, interval, total = self.keeper.step, self.intervals.report, self.intervals.total
         epoch, done = divmod(first, interval)
@@ -178,9 +179,8 @@ class Fitting:
         steps = interval if num_epochs else min(interval - done, total - first)
         num_epochs = max(num_epochs, 1)
         steps_needed = range(first, first + num_epochs * steps)
-        make = training_batches(self.dataset, self.model, self.recipe, steps_needed)
         self.trained.fit(
-            self.engine.distribute(make, self.recipe.fit.batch_size),
+            self.engine.distribute(batches(steps_needed), self.recipe.fit.batch_size),
             initial_epoch=epoch,
             epochs=epoch + num_epochs,
             steps_per_epoch=steps,
@@ -231,6 +231,7 @@ def finish(recipe, dataset, run, weights, keeper):
     Returns:
         The `training.evaluate.Evaluation` on the test images.
     """
+    print(f"Evaluating {dataset.splits['test'].size:,} test images, exporting, writing the report …", flush=True)
     model = build_model(recipe, len(dataset.class_names))
     for variable, array in zip(model.variables, weights, strict=True):
         variable.assign(array)

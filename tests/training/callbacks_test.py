@@ -13,7 +13,7 @@ import tensorflow as tf
 from training import train as module
 from training.assignments import override
 from training.errors import InputError
-from training.runs import Run, hold
+from training.runs import Run, hold, program_path
 from training.train import Fitting, train
 
 # Seven steps and three batches of validation in an epoch, and everything that has a state.
@@ -107,7 +107,7 @@ def test_a_full_disk_loses_one_interval(recipe, undisturbed, tmp_path, monkeypat
     message = str(error.value)
     assert "The checkpoint of step 14 cannot be written" in message
     assert "No space left on device. The last good one is that of step 7." in message
-    assert f"To go on from there: python -m training train run={tmp_path}" in message
+    assert f"To go on from there: {program_path()} -m training train run={tmp_path}" in message
     monkeypatch.setattr(np, "savez", usual)
     train(recipe, folder=tmp_path)
     assert Run(tmp_path).history.read_bytes() == undisturbed[0].history.read_bytes()
@@ -120,7 +120,7 @@ def test_a_signal_while_the_result_is_written(recipe, undisturbed, tmp_path, mon
     monkeypatch.setattr(module, "write_report", terminated)
     _, evaluation = train(recipe, folder=tmp_path)
     assert evaluation is None
-    assert f"Stopped. To go on: python -m training train run={tmp_path}" in capsys.readouterr().out
+    assert f"Stopped. To go on: {program_path()} -m training train run={tmp_path}" in capsys.readouterr().out
     monkeypatch.undo()
     _, evaluation = train(recipe, folder=tmp_path)
     assert evaluation.loss == undisturbed[1].loss

@@ -35,7 +35,7 @@ def splits(recipe):
 
 def batches(recipe):
     dataset = load_dataset(recipe.data)
-    make = training_batches(dataset, build_model(recipe, len(dataset.class_names)), recipe, range(2))
+    make = training_batches(dataset, build_model(recipe, len(dataset.class_names)), recipe)(range(2))
     return _digest(make(0, 1, recipe.fit.batch_size))
 
 

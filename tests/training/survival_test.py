@@ -60,7 +60,7 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on(backend, tfds_directory, t
     assert program.end() == 0
     assert "Traceback" not in program.output
     [step] = re.findall(r"Stopped after step (\d+), which is saved", program.output)
-    assert f"To go on: python -m training train run='{stopped}'" in program.output
+    assert f" -m training train run='{stopped}'" in program.output
     newest = stopped / "checkpoints" / f"step-{int(step):09d}.npz"
     newest.write_bytes(newest.read_bytes()[:-100])  # And the file system loses the end of the newest checkpoint.
     resumed = run_program(stopped)

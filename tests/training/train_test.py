@@ -16,7 +16,7 @@ from training.data import Dataset, load_dataset
 from training.errors import InputError
 from training.evaluate import evaluate
 from training.models import build_model
-from training.runs import Run
+from training.runs import Run, program_path
 from training.sources import IndexedSource
 from training.train import train, write_samples
 
@@ -174,7 +174,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run(brief_recipe, tmp_path):
     assert " at step 2, with a learning rate of " in message
     assert "The last good checkpoint is that of step 1." in message
     [folder] = tmp_path.iterdir()
-    assert f"To go on from there: python -m training train run={folder}" in message
+    assert f"To go on from there: {program_path()} -m training train run={folder}" in message
     assert not (folder / "export").exists()
 
 
