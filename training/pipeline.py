@@ -2,6 +2,7 @@
 number of devices, so that a run that was interrupted goes on as if nothing had been. H W C image, B batch.
 """
 
+import contextlib
 import os
 import pathlib
 
@@ -73,18 +74,26 @@ def _training_share(source, part, size, steps, seed, read, mix):
     # this one does, but not out of what that function makes. So it makes batches, and not keys to be read after it.
     @tf.autograph.experimental.do_not_convert  # It would warn of functions of TFDS that it does not understand.
     def batches_of(epoch):
-        # Of this function alone: with a global seed of 0, shuffle takes no tensor for a seed.
-        tf.random.set_seed(1)
         first, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch
         numbers = tf.data.Dataset.range(tf.maximum(first, steps.start), tf.minimum(end, steps.stop))
         skip = tf.where(epoch == first_epoch, skipped * part.share, 0)
-        keys = source.epoch(epoch, part, tf.cast(skip, tf.int64), seed)
+        with _graph_seed(1):  # With a global seed of 0, shuffle takes no tensor for a seed.
+            keys = source.epoch(epoch, part, tf.cast(skip, tf.int64), seed)
         images = keys.map(lambda position, key: read(epoch, position, key), tf.data.AUTOTUNE)
         batches = tf.data.Dataset.zip(numbers, images.batch(part.share, drop_remainder=True))
         return _elements(batches.map(mix, tf.data.AUTOTUNE), part, size)
 
     epochs = tf.data.Dataset.range(first_epoch, -(-steps.stop // steps_per_epoch))
     return epochs.flat_map(batches_of).prefetch(tf.data.AUTOTUNE)
+
+
+@contextlib.contextmanager
+def _graph_seed(seed):
+    """Another global seed for the operations of the function that is traced, for a while."""
+    before = tf.compat.v1.get_default_graph().seed
+    tf.random.set_seed(seed)
+    yield
+    tf.random.set_seed(before)
 
 
 def evaluation_batches(dataset, split, decode, recipe):
