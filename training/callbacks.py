@@ -135,7 +135,8 @@ class Keeper(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.step, self.stepped = self.step + 1, time.monotonic()
-        self._check_loss(logs["loss"])
+        if not math.isfinite(logs["loss"]):
+            self._refuse(f"The loss is {float(logs['loss'])}")
         self._listen(self.step)
         if self.intervals.is_reported(self.step):
             images = (self.step - self._first_step) * self.intervals.images
@@ -174,10 +175,6 @@ class Keeper(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         self.seconds += time.monotonic() - self._began
 
-    def _check_loss(self, loss):
-        if not math.isfinite(loss):
-            self._refuse(f"The loss is {float(loss)}")
-
     def _refuse(self, problem):
         last = max(self.checkpoints.steps() if self.checkpoints else [], default=None)
         raise InputError(
@@ -187,7 +184,7 @@ class Keeper(keras.callbacks.Callback):
         )
 
     def _listen(self, count):
-        """Whether any process was asked to stop, after so many steps; several agree on it now and then."""
+        """Accepts what any process was asked for, after so many steps; several processes agree on it now and then."""
         if self.engine.num_processes == 1 or count % _STEPS_BETWEEN_AGREEMENTS == 0:
             self.stop.accepted = self.engine.any_process(self.stop.requested)
             self.model.stop_training = self.stop.accepted

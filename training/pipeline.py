@@ -97,13 +97,16 @@ def _graph_seed(seed):
 
 
 def evaluation_batches(dataset, split, decode, recipe):
-    """As `training_batches`, for one pass over a split in its order and without changes.
+    """Makes what a distribution engine needs to read its part of a split: once, in its order and without changes.
 
     Args:
         dataset: `training.data.Dataset`
         split: Name of the split.
         decode: Function from encoded bytes to uint8 (H, W, C), as `keras_vit.decoding.image_decoder` makes it.
         recipe: `training.config.Recipe`
+
+    Returns:
+        Function `(index, count, size)` to a `tf.data.Dataset`, as that of `training_batches` for some steps.
     """
     num_classes = len(dataset.class_names)
     source = dataset.splits[split]
@@ -146,10 +149,11 @@ def _elements(batches, part, size):
 def _in_memory(source, decode):
     """The source with what `decode` makes of its images in memory, for as long as there is this process."""
     examples = source.in_order().map(lambda example: (decode(example["image"]), example["label"]), tf.data.AUTOTUNE)
-    image = examples.element_spec[0]
+    specs = examples.element_spec
+    image, _ = specs
     _check_memory(source.size, _mean_length(examples) if image.dtype == tf.string else _num_bytes(image))
     # Filled in place. Encoded images are Python's bytes, in an array of objects.
-    images, labels = (np.empty([source.size, *spec.shape], spec.dtype.as_numpy_dtype) for spec in examples.element_spec)
+    images, labels = (np.empty([source.size, *spec.shape], spec.dtype.as_numpy_dtype) for spec in specs)
     count = 0
     for new_images, new_labels in examples.batch(_ROWS).as_numpy_iterator():
         rows = slice(count, count := count + len(new_labels))
@@ -157,15 +161,12 @@ def _in_memory(source, decode):
 
     def read(index):
         # Not variables: a function that reads one is stateful, which with determinism ends all parallelism.
-        image, label = tf.numpy_function(
-            lambda index: (images[index], labels[index]), [index], [image_type, labels.dtype], stateful=False
+        kept = tf.numpy_function(
+            lambda index: (images[index], labels[index]), [index], [spec.dtype for spec in specs], stateful=False
         )
-        return {
-            "image": tf.ensure_shape(image, images.shape[1:]),
-            "label": tf.ensure_shape(label, labels.shape[1:]),
-        }
+        image, label = (tf.ensure_shape(value, spec.shape) for value, spec in zip(kept, specs, strict=True))
+        return {"image": image, "label": label}
 
-    image_type = image.dtype
     return IndexedSource(count, read)
 
 
