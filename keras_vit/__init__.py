@@ -6,7 +6,8 @@ from keras_vit.analysis.features import features
 from keras_vit.checkpoints import describe, from_pretrained
 from keras_vit.config import VARIANTS, StemConfig, ViTConfig
 from keras_vit.cost import profile
-from keras_vit.export import export_saved_model
+from keras_vit.export.runtimes import export_model
+from keras_vit.export.saved_model import export_saved_model
 from keras_vit.label_spaces import decode_predictions
 from keras_vit.models import *  # noqa: F403
 from keras_vit.models import __all__ as _model_names
@@ -28,6 +29,7 @@ __all__ = [
     "attention_rollout",
     "decode_predictions",
     "describe",
+    "export_model",
     "export_saved_model",
     "features",
     "freeze",

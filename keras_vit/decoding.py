@@ -1,31 +1,206 @@
 """Encoded images to pixels, as a model expects them: the one place for training, evaluation and serving.
 
-TensorFlow is imported inside the functions only. H W C image.
+TensorFlow is imported inside the functions only. B batch, H W C image.
 """
 
-from keras_vit.preprocessing import preprocessing_layer
+import functools
+
+from keras_vit.config import check_positive_integer
+from keras_vit.image_headers import bmp_palette, encoded_size, exif_orientation, first_frame, read_header
+from keras_vit.preprocessing import Preprocessing, preprocessing_layer
 
 
-def image_decoder(model):
+def image_decoder(model, size=None):
     """Makes the function that reads an encoded image as a model expects it.
 
+    Files are read as Pillow reads them, to the last digit, but for the rounding of the resize and of CMYK, by one level
+    each:
+
+    * JPEG: gray, color, CMYK, progressive; the EXIF orientation is applied.
+    * PNG: gray, color, palette, interlaced; of 16 bits the upper 8 are taken; of an animation its still image.
+    * GIF: the first frame; black where it does not cover the picture.
+    * BMP: 8, 24 and 32 bits, with and without palette, not compressed.
+    * WebP: lossy and lossless; of an animation the first frame.
+
+    Transparency is dropped: what color a pixel has counts, however little of it would show.
+
     Args:
-        model: A model of this package with a fixed input size (H, W, C), where C is 1 or 3.
+        model: A model of this package for images of C channels, 1 or 3.
+        size: (height, width) that images are brought to, for a model of variable input size. By default what its
+            `preprocessing` layer says. If that leads to another size than `size`, all of it is scaled in proportion: a
+            resize to 248 and crop to 224 becomes, for a size of 320, a resize to 354 and crop to 320.
 
     Returns:
-        A TensorFlow function from a scalar string, the contents of a JPEG, PNG, GIF, BMP or WebP file, to uint8
-        (H, W, C). The EXIF orientation of JPEG files is applied, transparency dropped (a WebP file must have none), the
-        first frame of an animation taken, and the result resized and cropped as the model's `preprocessing` layer says.
+        A TensorFlow function from a scalar string, the contents of a file, to uint8 (H, W, C): resized and cropped as
+        the model's `preprocessing` layer says.
 
     Raises:
-        ValueError: If the model's input size is not fixed, is not what its protocol leads to, or C is neither 1 nor 3.
+        ValueError: If no size is known, the model takes no images of `size`, its preprocessing leads to another size,
+            or C is neither 1 nor 3.
+    """
+    decode = _row_decoder(*input_protocol(model, size))
+    return lambda image_bytes: decode(image_bytes, exif_orientation(image_bytes))
+
+
+def batch_decoder(model, size=None, max_pixels=89_478_485):
+    """Makes the function that reads a batch of encoded images of which any may be damaged, or an attack.
+
+    Args:
+        model: As of `image_decoder`.
+        size: As of `image_decoder`.
+        max_pixels: An image is not decoded if it has more pixels by its header, or would have while it is resized,
+            which a very long one can. The default is the limit from which Pillow warns of a decompression bomb. Reading
+            an image takes up to 24 bytes of memory for each, and several images are read at a time.
+
+    Returns:
+        A TensorFlow function from strings (B,) to pixels, uint8 (B, H, W, C), and whether each image could be read,
+        bool (B,). Those that could are as `image_decoder` gives them, whatever the others are; the rest are zeros.
+        It raises for no content.
+
+    Raises:
+        ValueError: As `image_decoder`.
     """
     import tensorflow as tf
 
-    protocol, size, channels = input_protocol(model)
+    protocol, size, channels = input_protocol(model, size)
+    max_pixels = check_positive_integer("max_pixels", max_pixels)
+    decode = _row_decoder(protocol, size, channels)
 
-    def decode(image_bytes):
-        image = decode_upright(image_bytes, channels)
+    def decode_batch(image_bytes):
+        sizes, orientations = read_header(image_bytes)
+        most = _most_pixels(sizes, protocol.resize)
+        rows = tf.where((most > 0) & (most <= max_pixels))
+        chosen = tf.gather_nd(image_bytes, rows), tf.gather_nd(orientations, rows)
+        pixels, valid = _decode_rows(decode, chosen, [*size, channels])
+        batch = tf.shape(image_bytes, tf.int64)
+        return (
+            tf.scatter_nd(rows, pixels, tf.concat([batch, [*size, channels]], axis=0)),
+            tf.scatter_nd(rows, valid, batch),
+        )
+
+    return decode_batch
+
+
+def _most_pixels(sizes, resized):
+    """How many pixels the largest image has that is made of one of `sizes` (..., 2) on its way: float64 (...)."""
+    import tensorflow as tf
+
+    sides = tf.cast(sizes, tf.float64)
+    pixels, long, short = sides[..., 0] * sides[..., 1], tf.reduce_max(sides, -1), tf.reduce_min(sides, -1)
+    # First the columns are resized, then the rows.
+    height, width = resized if isinstance(resized, list) else (resized, resized * long / tf.maximum(short, 1))
+    return tf.where(pixels > 0, tf.reduce_max([pixels, height * long, height * width * tf.ones_like(long)], axis=0), 0)
+
+
+def _decode_rows(decode, rows, shape):
+    """`decode` for each of the rows: uint8 (B, *shape), and whether it went well, (B,)."""
+    import tensorflow as tf
+
+    def decode_all(*rows):
+        pixels = tf.map_fn(lambda row: decode(*row), rows, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
+        return pixels, tf.ones(tf.shape(pixels)[:1], tf.bool)
+
+    def decode_each():
+        def decode_one(*row):
+            return decode(*row), tf.constant(True)
+
+        nothing = tf.zeros(shape, tf.uint8), tf.constant(False)
+        signature = tf.TensorSpec(shape, tf.uint8), tf.TensorSpec([], tf.bool)
+        return tf.map_fn(lambda row: _or_else(decode_one, row, nothing), rows, fn_output_signature=signature)
+
+    # All at once costs next to nothing, each on its own a tenth more; and what has no good header does not come here.
+    nothing = tf.zeros([0, *shape], tf.uint8), tf.zeros([0], tf.bool)
+    pixels, valid = _or_else(decode_all, rows, nothing)
+    return tf.cond(tf.size(valid) == tf.size(rows[0]), lambda: (pixels, valid), decode_each)
+
+
+def _or_else(function, arguments, default):
+    """`function(*arguments)`, or `default` if an operation in it fails: what only a data set can do inside a graph."""
+    import tensorflow as tf
+
+    data = tf.data.Dataset.from_tensors(arguments).map(function).ignore_errors()
+    data = data.concatenate(tf.data.Dataset.from_tensors(default)).take(1)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    return data.with_options(options).get_single_element()
+
+
+def input_protocol(model, size=None):
+    """How a model wants its images.
+
+    Args:
+        model: As of `image_decoder`.
+        size: As of `image_decoder`.
+
+    Returns:
+        The model's `preprocessing` layer, or a copy that leads to `size`; the input size [height, width] in pixels; and
+        the number of channels.
+
+    Raises:
+        ValueError: As `image_decoder`.
+    """
+    protocol = preprocessing_layer(model)
+    *own_size, channels = model.input_shape[1:]
+    if channels not in (1, 3):
+        raise ValueError(f"Encoded images have 1 or 3 channels here. Received: a model for {channels}.")
+    named = protocol.crop or protocol.resize
+    if size is not None:
+        size = [check_positive_integer("size", side) for side in size]
+    elif None not in own_size:
+        size = own_size
+    elif isinstance(named, list):
+        size = named
+    else:
+        raise ValueError(
+            f"The model takes images of any size, and its preprocessing layer names none: resize={protocol.resize}, "
+            f"crop={protocol.crop}. Give image_size=(height, width)."
+        )
+    if len(size) != 2 or any(own not in (None, side) for own, side in zip(own_size, size, strict=False)):
+        raise ValueError(f"The model takes images of {_sides(own_size)} pixels. Received: size={tuple(size)}")
+    if None in own_size and size != named:
+        protocol = _scaled(protocol, size)
+    _check_leads_to(protocol, size)
+    return protocol, size, channels
+
+
+def _sides(size):
+    return " x ".join("any" if side is None else str(side) for side in size)
+
+
+def _scaled(protocol, size):
+    """A copy of a `preprocessing` layer that leads to another size: its resize and crop in proportion."""
+    resized, crop = protocol.resize, protocol.crop
+    if crop is not None:
+        factors = [side / cut for side, cut in zip(size, crop, strict=True)]
+        if isinstance(resized, int):
+            resized = round(resized * max(factors))
+        elif resized is not None:
+            resized = [round(side * factor) for side, factor in zip(resized, factors, strict=True)]
+        crop = size
+    elif isinstance(resized, int):
+        resized, crop = max(size), size
+    else:
+        resized = size
+    return Preprocessing.from_config(protocol.get_config() | {"resize": resized, "crop": crop})
+
+
+def _check_leads_to(protocol, size):
+    resized = [protocol.resize] * 2 if isinstance(protocol.resize, int) else protocol.resize
+    is_cut = resized is not None and all(side >= cut for side, cut in zip(resized, size, strict=True))
+    if (protocol.crop or protocol.resize) != size or not is_cut:
+        raise ValueError(
+            f"The model takes images of {_sides(size)} pixels, but its preprocessing layer does not lead to "
+            f"that size: resize={protocol.resize}, crop={protocol.crop}."
+        )
+
+
+def _row_decoder(protocol, size, channels):
+    """The function from an encoded image and its EXIF orientation to pixels (H, W, C)."""
+    import tensorflow as tf
+
+    def decode(image_bytes, orientation):
+        image = decode_upright(image_bytes, channels, orientation)
         resized = protocol.resize
         if isinstance(resized, int):
             sides = tf.cast(tf.shape(image)[:2], tf.float32)
@@ -37,47 +212,65 @@ def image_decoder(model):
     return decode
 
 
-def input_protocol(model):
-    """How a model wants its images.
+def decode_upright(image_bytes, channels, orientation=None):
+    """All pixels of an encoded image, as it is to be looked at: uint8 (height, width, channels).
 
-    Returns:
-        The model's `preprocessing` layer, the input size [height, width] in pixels, and the number of channels.
-
-    Raises:
-        ValueError: As `image_decoder`.
+    Args:
+        image_bytes: Scalar string, the contents of a file.
+        channels: 1 or 3.
+        orientation: Its EXIF orientation, if that is known already.
     """
-    protocol = preprocessing_layer(model)
-    _, *size, channels = model.input_shape
-    if None in size:
-        raise ValueError(
-            f"Reading encoded images needs a model of fixed size. Received: a model for images of shape "
-            f"{tuple(model.input_shape[1:])}. Build it with an input_shape such as (224, 224, 3) and copy the "
-            f"weights."
-        )
-    if channels not in (1, 3):
-        raise ValueError(f"Encoded images have 1 or 3 channels here. Received: a model for {channels}.")
-    result = protocol.crop or protocol.resize
-    resized = [protocol.resize] * 2 if isinstance(protocol.resize, int) else protocol.resize
-    if result != size or resized is None or any(side < cut for side, cut in zip(resized, size, strict=True)):
-        raise ValueError(
-            f"The model takes images of {size[0]} x {size[1]} pixels, but its preprocessing layer does not lead to "
-            f"that size: resize={protocol.resize}, crop={protocol.crop}."
-        )
-    return protocol, size, channels
-
-
-def decode_upright(image_bytes, channels):
-    """All pixels of an encoded image, as it is to be looked at: uint8 (height, width, channels), channels 1 or 3."""
     import tensorflow as tf
 
-    image = tf.cond(
-        tf.io.is_jpeg(image_bytes),
-        # As Pillow decodes it. TensorFlow's default is off by some grey levels.
-        lambda: tf.io.decode_jpeg(image_bytes, channels=3, dct_method="INTEGER_ACCURATE"),
-        lambda: tf.io.decode_image(image_bytes, channels=3, expand_animations=False),
-    )
-    image = upright(image, exif_orientation(image_bytes))
+    image = tf.cond(tf.io.is_jpeg(image_bytes), lambda: _decode_jpeg(image_bytes), lambda: _decode_other()(image_bytes))
+    image = upright(image, exif_orientation(image_bytes) if orientation is None else orientation)
     return luma(image) if channels == 1 else image
+
+
+def _decode_jpeg(image_bytes):
+    import tensorflow as tf
+
+    # As Pillow decodes it. TensorFlow's default is off by some grey levels.
+    return tf.io.decode_jpeg(image_bytes, channels=3, dct_method="INTEGER_ACCURATE")
+
+
+@functools.cache
+def _decode_other():
+    """The function for all that is not JPEG, as a single operation: it costs nothing where it is not called."""
+    import tensorflow as tf
+
+    def decode(image_bytes, channels=3):
+        return tf.io.decode_image(image_bytes, channels, expand_animations=False)
+
+    def decode_gif(image_bytes):
+        frame, corner, size = first_frame(image_bytes)
+        image = decode(frame)
+        behind = size - corner - tf.shape(image, tf.int64)[:2]
+        return tf.pad(image, tf.pad(tf.stack([corner, behind], axis=1), [[0, 1], [0, 0]]))
+
+    def decode_bmp(image_bytes):
+        image, palette = decode(image_bytes), bmp_palette(image_bytes)
+        return tf.cond(
+            tf.size(palette) > 0, lambda: tf.gather(palette, tf.cast(image[..., 0], tf.int32)), lambda: image
+        )
+
+    def decode_webp(image_bytes):
+        # Asked for three channels, TensorFlow refuses files with transparency, and animations. Asked for all there are,
+        # it decodes an animation into too little memory (2.21), which may end the process or worse.
+        is_picture = encoded_size(image_bytes)[0] > 0
+        image = tf.cond(is_picture, lambda: decode(image_bytes, channels=0), lambda: decode(image_bytes))
+        return image[..., :3]
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.string)], experimental_attributes={"_noinline": True})
+    def decode_other(image_bytes):
+        start = tf.strings.substr(image_bytes, 0, 4)
+        is_bmp = tf.strings.substr(image_bytes, 0, 2) == b"BM"
+        kinds = [(start == b"GIF8", decode_gif), (start == b"RIFF", decode_webp), (is_bmp, decode_bmp)]
+        branches = [(is_kind, functools.partial(decoder, image_bytes)) for is_kind, decoder in kinds]
+        image = tf.case(branches, functools.partial(decode, image_bytes))
+        return tf.ensure_shape(image, [None, None, 3])
+
+    return decode_other
 
 
 def resize(image, size, interpolation):
@@ -107,60 +300,3 @@ def upright(image, orientation):
     image = where([5, 6, 7, 8], tf.image.transpose, image)
     image = where([2, 3, 6, 7], tf.image.flip_left_right, image)
     return where([3, 4, 7, 8], tf.image.flip_up_down, image)
-
-
-def exif_orientation(image_bytes):
-    """The EXIF orientation of an encoded image, from 1 to 8; 1 (upright) if it is no JPEG or says nothing."""
-    import tensorflow as tf
-
-    is_jpeg = tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"
-    return tf.cond(is_jpeg, lambda: _jpeg_orientation(image_bytes), lambda: 1)
-
-
-def _jpeg_orientation(image_bytes):
-    import tensorflow as tf
-
-    size = tf.strings.length(image_bytes)
-
-    def header(segment):
-        """Marker, length and the first two words of what follows."""
-        head = tf.strings.substr(image_bytes, tf.minimum(segment, size), 8)
-        return tf.cast(tf.io.decode_raw(head, tf.uint16, little_endian=False, fixed_length=8), tf.int32)
-
-    def is_exif(header):
-        return tf.reduce_all(tf.gather(header, [0, 2, 3]) == [0xFFE1, 0x4578, 0x6966])  # APP1, "Exif"
-
-    def is_other(segment, header):
-        return (segment + 5 < size) & (header[0] >= 0xFF00) & (header[0] != 0xFFDA) & ~is_exif(header)
-
-    def following(segment, current):
-        segment += 2 + current[1]
-        return segment, header(segment)
-
-    segment, found = tf.while_loop(is_other, following, [2, header(2)])
-    tiff = tf.strings.substr(image_bytes, tf.minimum(segment + 10, size), 2**16)
-    return tf.cond(is_exif(found), lambda: _tiff_orientation(tiff), lambda: 1)
-
-
-def _tiff_orientation(tiff_bytes):
-    """The orientation that a TIFF directory names, or 1 if it does not."""
-    import tensorflow as tf
-
-    # A damaged file may point anywhere: zeros answer for all that is not there.
-    content = tf.concat([tf.io.decode_raw(tiff_bytes, tf.uint8), tf.zeros([1], tf.uint8)], axis=0)
-    end = tf.size(content, tf.int64) - 1
-
-    def number(position, num_bytes, little_endian):
-        powers = [256**i for i in range(num_bytes)]
-        weights = tf.where(little_endian, tf.constant(powers, tf.int64), tf.constant(powers[::-1], tf.int64))
-        positions = position[..., None] + tf.range(num_bytes, dtype=tf.int64)
-        return tf.reduce_sum(tf.cast(tf.gather(content, tf.minimum(positions, end)), tf.int64) * weights, axis=-1)
-
-    start = tf.constant(0, tf.int64)
-    little_endian = number(start, 2, False) == 0x4949  # "II"; otherwise "MM"
-    directory = number(start + 4, 4, little_endian)
-    entries = directory + 2 + 12 * tf.range(tf.minimum(number(directory, 2, little_endian), 1000))
-    is_orientation = number(entries, 2, little_endian) == 0x0112
-    found = tf.boolean_mask(number(entries + 8, 2, little_endian), is_orientation)
-    found = tf.concat([found, [1]], axis=0)[0]
-    return tf.cast(tf.where((found >= 1) & (found <= 8), found, 1), tf.int32)

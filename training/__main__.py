@@ -81,15 +81,35 @@ def _parser():
     )
     predict.set_defaults(command=_predict)
 
-    export = commands.add_parser("export", help="write a SavedModel for TensorFlow Serving")
-    export.add_argument("source", type=pathlib.Path, metavar="RUN_OR_MODEL", help="a run's folder, or a .keras file")
-    export.add_argument(
-        "--path", type=pathlib.Path, metavar="FOLDER", help="of the versions (default: export, beside it)"
-    )
-    export.add_argument("--version", type=int, metavar="N", help="number of the version (default: the next)")
-    export.add_argument("--labels", type=pathlib.Path, metavar="FILE", help="text file with a class name a line")
-    export.set_defaults(command=_export)
+    _add_export(commands)
     return parser
+
+
+def _add_export(commands):
+    export = commands.add_parser(
+        "export",
+        help="write a SavedModel for TensorFlow Serving, or a file for another runtime",
+        epilog="What was written is loaded and compared with the model before it appears. docs/serving.md goes on.",
+    )
+    add = export.add_argument
+    add("source", type=pathlib.Path, metavar="RUN_OR_MODEL", help="a run's folder, or a .keras file")
+    add("--format", default="saved_model", choices=("saved_model", "onnx", "litert", "openvino"))
+    add("--path", type=pathlib.Path, metavar="FOLDER", help="where to (default: export, beside the model)")
+    add("--name", help="what clients call it (default: the recipe's name)")
+    add("--overwrite", action="store_true", help="replace what is there")
+    add("--precision", default="float32", help="of the weights: float32, bfloat16, float16 or int8 (default: float32)")
+    add("--min-agreement", type=float, metavar="PART", help="of the images, with smaller weights (default: 0.95)")
+    add("--images", type=pathlib.Path, nargs="+", metavar="FILE", help="to compare on (default: the run's samples)")
+    only = export.add_argument_group("of a SavedModel")
+    add = only.add_argument
+    add("--version", type=int, metavar="N", help="number of the version (default: the next)")
+    add("--labels", type=pathlib.Path, metavar="FILE", help="text file with a class name a line")
+    add("--top-k", type=_positive, metavar="N", help="classes that are named (default: 5)")
+    add("--jit-compile", action="store_const", const=True, help="compile the model with XLA where it is served")
+    add("--batch-sizes", type=_positive, nargs="+", metavar="N", help="expected (default: 1 8 32)")
+    add("--image-size", type=_positive, nargs=2, metavar=("H", "W"), help="for a model of variable input size")
+    add("--max-image-pixels", type=_positive, metavar="N", help="larger images are not decoded (default: 89478485)")
+    export.set_defaults(command=_export)
 
 
 def _add_plan(commands):
@@ -179,7 +199,12 @@ def _predict(options):
 def _export(options):
     from training.export import export
 
-    print(export(options.source, options.path, options.version, options.labels))
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    for name in ("command", "environment"):
+        given.pop(name, None)
+    path, sentence = export(given.pop("source"), **given)
+    print(sentence)
+    print(path)
 
 
 def _positive(text):

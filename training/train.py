@@ -1,10 +1,8 @@
 """One run, from a recipe to a folder with a trained model, its export and its report."""
 
 import contextlib
-import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
@@ -238,8 +236,10 @@ def finish(recipe, dataset, run, weights, keeper):
     model.save(run.model)
     evaluation = evaluate(model, dataset, "test", recipe)
     neighbour = nearest_neighbour_accuracy(model, dataset, recipe)
-    export(run, model, dataset.class_names)
     samples = write_samples(dataset, run)
+    keras_vit.export_saved_model(
+        model, run.export, labels=dataset.class_names, overwrite=True, images=samples, name=recipe.name
+    )
     result = {
         "test_accuracy": evaluation.accuracy,
         "test_loss": evaluation.loss,
@@ -251,17 +251,6 @@ def finish(recipe, dataset, run, weights, keeper):
     add_result(run, **result)  # Last: with it the run is finished.
     predict_elsewhere(run, samples)
     return evaluation
-
-
-def export(run, model, class_names):
-    """Exports a run's model as the first version of a SavedModel, which TensorFlow writes."""
-    if keras.backend.backend() == "tensorflow":
-        keras_vit.export_saved_model(model, run.export, labels=class_names, overwrite=True)
-        return
-    shutil.rmtree(run.export, ignore_errors=True)  # Of a start before this one, which was interrupted here.
-    command = [sys.executable, "-m", "training", "export", str(run.folder)]
-    environment = os.environ | {"KERAS_BACKEND": "tensorflow"}
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
 
 
 def write_samples(dataset, run):

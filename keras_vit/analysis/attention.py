@@ -1,6 +1,7 @@
 """What a model attends to. B batch, L blocks, K heads, T tokens, h w grid of patches."""
 
 import numpy as np
+from keras import ops
 
 from keras_vit.analysis import graph
 from keras_vit.config import ViTConfig
@@ -74,36 +75,40 @@ def attention_rollout(model, images):
     >>> keras_vit.attention_rollout(model, np.zeros((1, 64, 96, 3))).shape
     (1, 4, 6)
     """
+    return graph.to_array(rollout(model, images))
+
+
+def rollout(model, images):
+    """`attention_rollout` as a tensor (B, h, w) of the backend, also where its functions are traced."""
     found = graph.collect(model, images, _look_for_rollout)
     grid, pooling = found.pop("patch_embedding", None), found.pop("pooling", None)
     blocks = _check_any(list(found.values()), model)
     num_patches = grid[0] * grid[1]
-    row = _read_by_the_head(pooling, model, blocks[0].shape[:2], num_patches)
+    row = _read_by_the_head(pooling, model, ops.ones_like(blocks[0][:, 0]), num_patches)
     for weights in reversed(blocks):  # A row times a matrix: the product of all matrices is never needed.
-        row = ((row[:, None] @ weights)[:, 0] + row) / 2
-    patches = row[:, -num_patches:].reshape(-1, *grid)
-    largest = patches.max((1, 2), keepdims=True)
-    return np.divide(patches, largest, out=np.zeros_like(patches), where=largest > 0)
+        row = (ops.squeeze(row[:, None] @ weights, axis=1) + row) / 2
+    patches = ops.reshape(row[:, -num_patches:], (-1, *grid))
+    largest = ops.max(patches, axis=(1, 2), keepdims=True)
+    return patches / ops.where(largest > 0, largest, 1.0)
 
 
 def _look_for_rollout(layer, tokens, output):
     if isinstance(layer, PatchEmbedding):
-        return tuple(output.shape[1:3])
+        return tuple(ops.shape(output)[1:3])
     if isinstance(layer, EncoderBlock | AttentionPooling):
-        return graph.to_array(layer.attention_weights(tokens)).mean(1)  # (B, T, T); of the probe (B, 1, T)
+        # (B, T, T); of the probe (B, 1, T)
+        return ops.stop_gradient(ops.mean(layer.attention_weights(tokens), axis=1))
     return "mean" if isinstance(layer, AverageTokenPooling) else None
 
 
-def _read_by_the_head(pooling, model, shape, num_patches):
+def _read_by_the_head(pooling, model, ones, num_patches):
     """(B, T): how much of each token the head reads. `pooling` is what was seen of that layer, if anything."""
-    if isinstance(pooling, np.ndarray):
+    if pooling is not None and not isinstance(pooling, str):
         return pooling[:, 0]
-    row = np.zeros(shape, "float32")
+    positions, num_tokens = ops.arange(ops.shape(ones)[1]), ops.shape(ones)[1]
     if pooling is None and ViTConfig.from_dict(preprocessing_layer(model).architecture).has_class_token:
-        row[:, 0] = 1
-    else:
-        row[:, -num_patches:] = 1 / num_patches
-    return row
+        return ones * ops.cast(positions == 0, "float32")
+    return ones * ops.cast(positions >= num_tokens - num_patches, "float32") / ops.cast(num_patches, "float32")
 
 
 def _check_any(blocks, model):

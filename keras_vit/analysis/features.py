@@ -2,8 +2,12 @@
 
 import math
 
+import keras
+from keras import ops
+
 from keras_vit.analysis import graph
 from keras_vit.config import ViTConfig, did_you_mean
+from keras_vit.layers import EncoderBlock, PatchEmbedding
 from keras_vit.preprocessing import preprocessing_layer
 
 
@@ -96,3 +100,39 @@ def _tokens_in_front(output, num_patches, prefix):
     complete = [name for name, count in prefix.items() for _ in range(count)]
     ends = [complete[first:] for first in range(len(complete) + 1)]
     return next((end for end in ends if len(end) == num_front), None)
+
+
+def patch_tokens(model, images):
+    """What the encoder makes of each patch, as a tensor (B, h, w, D) of the backend, also where it is traced.
+
+    Normalised, unless the model puts its LayerNorm behind the pooling. Arguments and errors as `features`.
+    """
+
+    def look(layer, _, output):
+        if isinstance(layer, PatchEmbedding):
+            return tuple(ops.shape(output)[1:3])
+        return output if isinstance(layer, EncoderBlock) or layer.name == "encoder_norm" else None
+
+    found = graph.collect(model, images, look)
+    if len(found) < 2:
+        raise ValueError(f"{model.name!r} runs no encoder block that can be seen. Pass the model inside it.")
+    config = ViTConfig.from_dict(preprocessing_layer(model).architecture)
+    tokens = list(found.values())[-1][:, config.num_prefix_tokens :]
+    return ops.reshape(tokens, (-1, *found["patch_embedding"], config.hidden_dim))
+
+
+def representation(model, images):
+    """What the classifier reads, as a tensor (B, D) of the backend, also where it is traced.
+
+    That is the input of the last layer with weights; of a model with a classifier for the class token and another for
+    the distillation token (DeiT, arXiv 2012.12877) the mean of what they read. Arguments and errors as `features`.
+    """
+
+    def look(layer, first_input, _):
+        return first_input if layer.weights and not isinstance(layer, keras.Model) else None
+
+    found = graph.collect(model, images, look)
+    last = list(found)[-1]
+    if last == "distillation_predictions":
+        return (found["predictions"] + found[last]) / 2
+    return found[last]

@@ -69,10 +69,12 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         if num_tokens is not None and num_tokens == rows.shape[0]:
             return tokens + rows
         num_patches = grid[0] * grid[1]
-        prefix, front = tokens[:, : self.num_prefix_rows], self.num_prefix_rows
+        front = self.num_prefix_rows
         between = tokens[:, front : ops.shape(tokens)[1] - num_patches]
         last = tokens[:, ops.shape(tokens)[1] - num_patches :]
-        return ops.concatenate([prefix + rows[:front], between, last + rows[front:]], axis=1)
+        # LiteRT does not add tensors without elements.
+        prefix = [tokens[:, :front] + rows[:front]] if front else []
+        return ops.concatenate([*prefix, between, last + rows[front:]], axis=1)
 
     def _rows(self, grid):
         rows = ops.convert_to_tensor(self.embedding)

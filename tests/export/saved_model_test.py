@@ -10,25 +10,20 @@ import pytest
 
 import keras_vit
 from keras_vit.decoding import image_decoder
+from keras_vit.export import saved_model, signatures
 from keras_vit.label_spaces import imagenet1k_classes
 from tests.pictures import encoded, exif_segment, picture
 from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy
 
-tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="a SavedModel is written by TensorFlow")
+tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
 CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
 LABELS = ["ant", "bee", "cat", "dog"]
+OUTPUTS = {"probabilities", "classes", "labels", "scores"}
 
 
 def _model(**changes):
     arguments = {"input_shape": (8, 12, 3), "classes": 4} | changes
     return randomize(keras_vit.ViT(CONFIG, **arguments), scale=0.5)
-
-
-@pytest.mark.skipif(TENSORFLOW, reason="only where Keras runs on another backend")
-def test_refused_without_tensorflow(tmp_path):
-    with pytest.raises(RuntimeError, match=r"Keras runs on '(jax|torch)'.*KERAS_BACKEND=tensorflow"):
-        keras_vit.export_saved_model(_model(), tmp_path / "exported")
-    assert not (tmp_path / "exported").exists()
 
 
 @pytest.fixture(scope="module")
@@ -46,23 +41,47 @@ def exported():
 def test_folder(exported):
     _, _, path = exported
     assert (path.parent.name, path.name) == ("pets", "3")
-    assert [child.name for child in path.parent.iterdir()] == ["3"]
-    assert (path / "saved_model.pb").is_file()
+    assert {child.name for child in path.parent.iterdir() if child.is_dir()} == {"3"}
+    files = {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
+    assert files >= {"saved_model.pb", "keras_vit.json", "assets/labels.txt"}
+    assert "assets.extra/tf_serving_warmup_requests" in files
+    assert (path / "assets" / "labels.txt").read_text().splitlines() == LABELS
     assert path.stat().st_mode & 0o777 == path.parent.stat().st_mode & 0o777  # The server may be another user.
 
 
 @tensorflow_only
 def test_signatures(exported):
     _, loaded, _ = exported
-    assert set(loaded.signatures) >= {"serving_default", "predict_pixels"}
-    for name, argument, dtype, shape in (
-        ("serving_default", "image_bytes", "string", [None]),
-        ("predict_pixels", "images", "uint8", [None, 8, 12, 3]),
-    ):
-        [(found, specification)] = loaded.signatures[name].structured_input_signature[1].items()
+    encoded_images, pixels = ("image_bytes", [None]), ("images", [None, 8, 12, 3])
+    expected = {
+        "serving_default": (*encoded_images, "string", OUTPUTS | {"valid"}),
+        "predict_pixels": (*pixels, "uint8", OUTPUTS),
+        "predict_pixels_float": (*pixels, "float32", OUTPUTS),
+        "embed": (*encoded_images, "string", {"embedding", "valid"}),
+        "tokens": (*encoded_images, "string", {"tokens", "valid"}),
+        "explain": (*encoded_images, "string", {"rollout", "valid"}),
+    }
+    assert set(loaded.signatures) == set(expected)
+    for name, (argument, shape, dtype, outputs) in expected.items():
+        signature = loaded.signatures[name]
+        [(found, specification)] = signature.structured_input_signature[1].items()
         assert (found, specification.dtype.name, specification.shape.as_list()) == (argument, dtype, shape)
-        outputs = loaded.signatures[name].structured_outputs
-        assert set(outputs) == {"probabilities", "classes", "labels", "scores"}
+        assert set(signature.structured_outputs) == outputs
+
+
+@tensorflow_only
+def test_what_is_known_of_the_model(exported):
+    model, loaded, path = exported
+    facts = json.loads((path / "keras_vit.json").read_text())
+    assert (facts["name"], facts["version"], facts["classes"], facts["input_shape"]) == ("pets", 3, 4, [8, 12, 3])
+    assert facts["signatures"] == sorted(loaded.signatures)
+    assert keras_vit.ViTConfig.from_dict(facts["config"]) == keras_vit.describe(model).config
+    assert facts["preprocessing"]["resize"] == [8, 12]
+    assert facts["weights"] == {"source": None, "adaptations": {}}
+    assert facts["versions"]["keras"] == keras.version()
+    assert set(facts["parity"]["max_difference"]) == set(facts["signatures"])
+    assert 0 <= max(facts["parity"]["max_difference"].values()) <= 1e-5
+    assert facts["bytes"]["weights_in_float32"] == 4 * model.count_params()
 
 
 @tensorflow_only
@@ -103,11 +122,85 @@ def test_serving_default_reads_a_batch_of_different_files(exported):
         encoded(picture(40, 20, "L"), "JPEG"),
     ]
     outputs = loaded.signatures["serving_default"](image_bytes=tf.constant(files))
-    decode = image_decoder(model)
-    pixels = np.stack([decode(file).numpy() for file in files])
+    pixels = _decoded(model, files)
     expected = model.predict(pixels, verbose=0)
     assert np.ptp(expected, axis=0).max() > 0.01  # The pictures differ.
     _assert_outputs(outputs, expected, LABELS, top_k=2)
+    assert outputs["valid"].numpy().all()
+
+
+def _decoded(model, files):
+    decode = image_decoder(model)
+    return np.stack([decode(file).numpy() for file in files])
+
+
+@tensorflow_only
+def test_what_the_model_sees_is_what_the_analyses_say(exported):
+    import tensorflow as tf
+
+    model, loaded, _ = exported
+    files = [encoded(picture(30 + 5 * index, 40), "JPEG") for index in range(3)]
+    pixels = _decoded(model, files)
+    known = keras_vit.features(model, pixels, ["pooling", "encoder_norm"])
+    expected = {
+        "embed": ("embedding", known["pooling"]),
+        "tokens": ("tokens", known["encoder_norm"]),
+        "explain": ("rollout", keras_vit.attention_rollout(model, pixels)),
+    }
+    for name, (output, array) in expected.items():
+        outputs = loaded.signatures[name](image_bytes=tf.constant(files))
+        assert np.ptp(array, axis=0).max() > 0.001
+        assert_close(outputs[output], array)
+        assert outputs["valid"].numpy().tolist() == [True] * 3
+
+
+@tensorflow_only
+def test_a_bad_image_does_not_harm_its_neighbours(exported):
+    import tensorflow as tf
+
+    _, loaded, _ = exported
+    good = [encoded(picture(30, 40), "JPEG"), encoded(picture(20, 20), "PNG")]
+    rows = [good[0], b"no image", b"", good[1], good[0][:200]]
+    for name in ("serving_default", "embed", "tokens", "explain"):
+        serve = loaded.signatures[name]
+        outputs = {key: value.numpy() for key, value in serve(image_bytes=tf.constant(rows)).items()}
+        alone = serve(image_bytes=tf.constant([good[0], good[1], good[0], good[1], good[1]]))
+        assert outputs["valid"].tolist() == [True, False, False, True, False]
+        for key, value in outputs.items():
+            np.testing.assert_array_equal(value[[0, 3]], alone[key].numpy()[[0, 3]])
+            nothing = {"classes": -1, "labels": b"", "valid": False}.get(key, 0)
+            assert (value[[1, 2, 4]] == nothing).all()
+
+
+@tensorflow_only
+def test_batches_of_none_and_of_many(exported):
+    import tensorflow as tf
+
+    _, loaded, _ = exported
+    file = encoded(picture(9, 9), "PNG")
+    pixels = np.random.default_rng(0).integers(0, 256, (70, 8, 12, 3))  # Two parts of 32, and six.
+    for name, signature in loaded.signatures.items():
+        [spec] = signature.structured_input_signature[1].values()
+        many = tf.constant([file] * 70) if spec.dtype == tf.string else tf.cast(pixels, spec.dtype)
+        outputs = signature(**{spec.name: many})
+        alone = signature(**{spec.name: many[37:38]})
+        none = signature(**{spec.name: many[:0]})
+        for key, value in outputs.items():
+            assert value.shape[0] == 70
+            assert none[key].shape == (0, *value.shape[1:]), name
+            if value.dtype == tf.float32:
+                assert_close(value[37:38], alone[key])
+
+
+@tensorflow_only
+def test_pixels_of_either_type(exported):
+    import tensorflow as tf
+
+    _, loaded, _ = exported
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 12, 3))
+    of_bytes = loaded.signatures["predict_pixels"](images=tf.cast(pixels, tf.uint8))
+    of_floats = loaded.signatures["predict_pixels_float"](images=tf.cast(pixels, tf.float32))
+    np.testing.assert_array_equal(of_bytes["probabilities"], of_floats["probabilities"])
 
 
 @tensorflow_only
@@ -150,55 +243,50 @@ def test_nested_model_with_logits_of_gray_images(tmp_path):
 
 
 class _NothingWritten:
-    """Stands for Keras's archive, for the tests of what is done around it."""
+    """Stands for the writing, for the tests of what is done around it."""
 
-    labels = None
+    options = None
+    fails = False
 
-    def track(self, model):
-        pass
-
-    def add_endpoint(self, name, function, input_signature):
-        import tensorflow as tf
-
-        if name == "predict_pixels":
-            pixels = tf.zeros([1, *input_signature[0].shape[1:]], tf.uint8)
-            type(self).labels = [label.decode() for label in function(pixels)["labels"].numpy()[0]]
-
-    def write_out(self, path, verbose=True):
-        (pathlib.Path(path) / "saved_model.pb").write_text("model")
+    def __call__(self, function, model, folder, answers, **options):
+        self.options = options
+        (pathlib.Path(folder) / "saved_model.pb").write_text("model")
+        if self.fails:
+            raise OSError("disk full")
+        pixels = np.zeros((1, *model.input_shape[1:]), "uint8")
+        probabilities = signatures.probabilities(model, keras_vit.preprocess_input(pixels, model))
+        np.savez(answers, pixels=pixels, serving_default=to_numpy(probabilities))
 
 
 @pytest.fixture
 def nothing_written(monkeypatch):
-    monkeypatch.setattr(keras.export, "ExportArchive", _NothingWritten)
-    return _NothingWritten
+    stand_in = _NothingWritten()
+    monkeypatch.setattr(saved_model, "with_tensorflow", stand_in)
+    return stand_in
 
 
-@tensorflow_only
+def _versions(path):
+    return {child.name for child in path.iterdir() if child.is_dir()}
+
+
 def test_default_labels(tmp_path, nothing_written):
-    layer = keras_vit.Preprocessing(resize=(8, 12), label_space="imagenet1k")
+    layer = keras_vit.Preprocessing(resize=(8, 12), label_space="imagenet1k", architecture=CONFIG.to_dict())
     layers = [layer, keras.layers.Flatten(), keras.layers.Dense(1000, activation="softmax", kernel_initializer="zeros")]
     keras_vit.export_saved_model(keras.Sequential([keras.Input((8, 12, 3)), *layers]), tmp_path)
-    assert nothing_written.labels == [name for _, name in imagenet1k_classes()[:5]]
+    assert nothing_written.options["labels"] == [name for _, name in imagenet1k_classes()]
 
 
-@tensorflow_only
-def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch, nothing_written):
-    def fail(self, path, verbose=True):
-        (pathlib.Path(path) / "half").write_text("half a model")
-        raise OSError("disk full")
-
+def test_a_failure_leaves_nothing_behind(tmp_path, nothing_written):
     model = _model()
     keras_vit.export_saved_model(model, tmp_path, version=1)
-    monkeypatch.setattr(_NothingWritten, "write_out", fail)
+    nothing_written.fails = True
     for version, overwrite in ((2, False), (1, True)):
         with pytest.raises(OSError, match="disk full"):
             keras_vit.export_saved_model(model, tmp_path, version=version, overwrite=overwrite)
-        assert [child.name for child in tmp_path.iterdir()] == ["1"]
-        assert [child.name for child in (tmp_path / "1").iterdir()] == ["saved_model.pb"]
+        assert _versions(tmp_path) == {"1"}
+        assert {child.name for child in (tmp_path / "1").iterdir()} == {"saved_model.pb", "keras_vit.json"}
 
 
-@tensorflow_only
 def test_an_existing_version_is_refused_unless_it_may_be_replaced(tmp_path, nothing_written):
     model = _model()
     folder = keras_vit.export_saved_model(model, tmp_path, version=2)
@@ -207,12 +295,11 @@ def test_an_existing_version_is_refused_unless_it_may_be_replaced(tmp_path, noth
         keras_vit.export_saved_model(model, tmp_path, version=2)
     assert (folder / "mine").exists()
     assert keras_vit.export_saved_model(model, tmp_path, version=2, overwrite=True) == folder
-    assert [child.name for child in folder.iterdir()] == ["saved_model.pb"]
+    assert {child.name for child in folder.iterdir()} == {"saved_model.pb", "keras_vit.json"}
     keras_vit.export_saved_model(model, tmp_path, version=10)
-    assert {child.name for child in tmp_path.iterdir()} == {"2", "10"}
+    assert _versions(tmp_path) == {"2", "10"}
 
 
-@tensorflow_only
 def test_refused_arguments(tmp_path):
     model = _model()
     for arguments, message in (
@@ -222,14 +309,22 @@ def test_refused_arguments(tmp_path):
         ({"labels": ["a", "b"]}, r"labels must be a list of names for the model's 4 classes. Received: \['a', 'b'\]"),
         ({"labels": "abcd"}, "labels must be a list of names"),
         ({"top_k": 0}, "top_k must be a positive integer. Received: 0"),
-        ({"precision": "int8"}, "precision='int8' is not available. Available: 'float32'"),
+        ({"precision": "int4"}, "precision must be one of 'float32', 'bfloat16', 'int8'. Received: 'int4'"),
+        ({"labels": ["a", "b", "c", "d\ne"]}, r"labels must be of one line each.*Received: 'd\\ne'"),
+        ({"batch_sizes": (1, 0)}, "batch_sizes must be a positive integer. Received: 0"),
+        ({"batch_sizes": ()}, "batch_sizes must name at least one"),
+        ({"name": "my pets"}, "name must be made of letters.*Received: 'my pets'"),
+        ({"max_image_pixels": 0}, "max_image_pixels must be a positive integer. Received: 0"),
+        ({"min_agreement": 95}, r"min_agreement must be in \[0, 1\]. Received: 95"),
+        ({"images": ["nowhere.jpg"]}, "images must be paths of files. Received: nowhere.jpg"),
+        ({"images": []}, "images must be paths of files. Received: none"),
     ):
         with pytest.raises(ValueError, match=message):
             keras_vit.export_saved_model(model, tmp_path, **arguments)
     for other, message in (
         (_model(include_top=False), "Only classifiers are exported.*layer 'pooling'"),
         (_model(include_top=False, pooling=None), "Only classifiers are exported.*layer 'encoder_norm'"),
-        (_model(input_shape=(None, None, 3)), "needs a model of fixed size"),
+        (_model(input_shape=(None, None, 3)), "takes images of any size.*Give image_size=.height, width."),
         (keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)]), "has one Preprocessing layer"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -259,7 +354,6 @@ def test_probabilities_are_the_models_however_it_ends(ending, tmp_path):
     assert_close(_served(model, tmp_path, pixels, jit_compile=ending == "jit_compile"), expected)
 
 
-@tensorflow_only
 def test_what_would_be_guessed_is_refused(tmp_path):
     inner = _model(include_top=False)
     rescaled = keras.Sequential(

@@ -1,0 +1,158 @@
+"""What whoever runs the server needs beside the versions of a model: the server's configurations."""
+
+import logging
+import re
+
+logger = logging.getLogger(__name__)
+
+_MODELS = """\
+# Which versions are served, and what clients call them. The server reads this file every minute. It moves a label only
+# to a version that it serves already: add the number to the versions, wait, then give it to the label.
+# To promote the canary: give its number to "stable", and name the other version "previous" instead of "canary". To roll
+# back: undo that. The next export keeps the versions that have a label.
+model_config_list {{
+  config {{
+    name: "{name}"
+    base_path: "/models/{name}"
+    model_platform: "tensorflow"
+    model_version_policy {{
+      specific {{
+{versions}
+      }}
+    }}
+{labels}
+  }}
+}}
+"""
+_BATCHING = """\
+# Requests that wait are run as one batch. A request of more images is refused. Do not lower this: the server warms the
+# model up with as many images, and does not load it if that is refused. Export with other batch_sizes instead.
+max_batch_size {{ value: {max_batch_size} }}
+# How long the first request waits for others: more for throughput, 0 for the lowest latency.
+batch_timeout_micros {{ value: 2000 }}
+# Beyond that many the server answers "unavailable", and a client tries again later or elsewhere.
+max_enqueued_batches {{ value: 100 }}
+"""
+_MONITORING = """\
+# For Prometheus: port 8501, /monitoring/prometheus/metrics
+prometheus_config { enable: true, path: "/monitoring/prometheus/metrics" }
+"""
+_COMPOSE = """\
+# docker compose up: gRPC on port 8500, REST on port 8501.
+services:
+  serving:
+    image: tensorflow/serving:latest # With a GPU: latest-gpu, and the lines at the end.
+    command:
+      - --model_config_file=/models/{name}/models.config
+      - --model_config_file_poll_wait_seconds=60
+      - --allow_version_labels_for_unavailable_models=true
+      - --enable_batching=true
+      - --batching_parameters_file=/models/{name}/batching.config
+      - --monitoring_config_file=/models/{name}/monitoring.config{xla}
+    ports: ["8500:8500", "8501:8501"]
+    volumes: [".:/models/{name}:ro"]
+    healthcheck: # The image has bash, and neither curl nor wget.
+      test:
+        - CMD
+        - bash
+        - -c
+        - >-
+          exec 3<>/dev/tcp/localhost/8501 && printf 'GET /v1/models/{name} HTTP/1.0\\r\\n\\r\\n' >&3
+          && grep -q '"AVAILABLE"' <&3
+      start_period: 120s
+    restart: unless-stopped
+    # deploy: {{resources: {{reservations: {{devices: [{{driver: nvidia, count: 1, capabilities: [gpu]}}]}}}}}}
+"""
+_XLA = """
+      # Otherwise the server refuses to compile, and so to load, what was exported with jit_compile=True.
+      - --xla_cpu_compilation_enabled=true"""
+
+
+def check_name(name):
+    """A model's name, as it stands in addresses and configurations."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII):
+        raise ValueError(
+            f"name must be made of letters, digits, '_', '-' and '.', as it is part of the server's addresses. "
+            f"Received: {name!r}"
+        )
+    return name
+
+
+def default_name(path):
+    """The name of the folder of the versions, with `_` for what no model's name may have."""
+    return re.sub(r"[^\w.-]+", "_", path.resolve().name, flags=re.ASCII).strip("_.-") or "model"
+
+
+def write_operator_files(path, name, version, batch_sizes, jit_compile):
+    """Writes the configurations of a server for the versions of a model.
+
+    `models.config` serves every version that has a label, and the one exported last. The first one exported is called
+    "stable", the next one "canary". Labels that exist stay with their versions: which version clients get is for an
+    operator to decide, and a running server moves a label only to a version that it serves already. What an operator
+    has edited beyond labels and numbers stays as it is, and the log says so.
+
+    Args:
+        path: Folder of all versions, a `pathlib.Path`.
+        name: What clients call the model.
+        version: The version that was exported.
+        batch_sizes: Numbers of images that are expected in one batch.
+        jit_compile: Whether the model is compiled with XLA.
+    """
+    contents = {
+        "batching.config": _BATCHING.format(max_batch_size=max(batch_sizes)),
+        "monitoring.config": _MONITORING,
+        "compose.yaml": _COMPOSE.format(name=name, xla=_XLA if jit_compile else ""),
+    }
+    for file, content in contents.items():
+        _write(path / file, content, may_replace=False)
+    models = path / "models.config"
+    text = models.read_text() if models.exists() else ""
+    versions, labels = _read_models(text)
+    may_replace = text == _models(name, versions, labels)
+    labels = _labels(path, labels, version)
+    _write(models, _models(name, sorted({version, *labels.values()}), labels), may_replace)
+
+
+def _labels(path, labels, version):
+    """{label: version} after an export."""
+    kept = {label: number for label, number in labels.items() if (path / str(number)).is_dir()}
+    for label in labels.keys() - kept.keys():
+        logger.warning("The folder of version %d, %r in %s, is gone.", labels[label], label, path / "models.config")
+    if "stable" not in kept:
+        kept = {"stable": version} | kept
+    if version not in kept.values() and "canary" in kept:
+        logger.warning(
+            '"canary" is still version %d: when the server has loaded version %d, give the label that number in %s.',
+            kept["canary"],
+            version,
+            path / "models.config",
+        )
+    elif version not in kept.values():
+        kept["canary"] = version
+    return kept
+
+
+def _models(name, versions, labels):
+    return _MODELS.format(
+        name=name,
+        versions="\n".join(f"        versions: {version}" for version in versions),
+        labels="\n".join(f'    version_labels {{ key: "{key}" value: {value} }}' for key, value in labels.items()),
+    )
+
+
+def _read_models(text):
+    """The numbers of the versions and {label: version} of a `models.config`."""
+    versions = re.findall(r"^ *versions: (\d+)$", text, re.MULTILINE)
+    labels = re.findall(r'key: "(\w+)" value: (\d+)', text)
+    return [int(number) for number in versions], {key: int(value) for key, value in labels}
+
+
+def _write(path, content, may_replace):
+    if not path.exists() or (may_replace and path.read_text() != content):
+        unfinished = path.with_name(f"unfinished-{path.name}")  # The server may read the file at any moment.
+        unfinished.write_text(content)
+        unfinished.replace(path)
+    elif path.read_text() != content:
+        logger.warning(
+            "%s was edited, or is of an earlier export; it is left as it is. New would be:\n%s", path, content
+        )

@@ -1,0 +1,207 @@
+"""SavedModels that TensorFlow Serving runs: encoded images in, probabilities and labels out.
+
+B batch, H W C image, h w grid of patches, D hidden, k classes returned.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import pathlib
+import platform
+import tempfile
+from importlib import metadata
+
+import keras
+import numpy as np
+
+from keras_vit.checkpoints import describe
+from keras_vit.config import check_positive_integer
+from keras_vit.decoding import input_protocol
+from keras_vit.export.elsewhere import with_tensorflow
+from keras_vit.export.folders import appears_complete, new_version
+from keras_vit.export.operator_files import check_name, default_name, write_operator_files
+from keras_vit.export.parity import compare, computes_in_float32
+from keras_vit.export.precision import PRECISIONS
+from keras_vit.export.signatures import check_classifier
+from keras_vit.export.writing import write_saved_model
+from keras_vit.label_spaces import imagenet1k_classes
+from keras_vit.preprocessing import preprocessing_layer
+
+
+def export_saved_model(
+    model,
+    path,
+    labels=None,
+    version=1,
+    overwrite=False,
+    top_k=5,
+    jit_compile=False,
+    precision="float32",
+    min_agreement=0.95,
+    images=None,
+    image_size=None,
+    batch_sizes=(1, 8, 32),
+    max_image_pixels=89_478_485,
+    name=None,
+):
+    """Writes a model as a SavedModel, in the folder layout of TensorFlow Serving.
+
+    `path/<version>/` has these signatures, each for batches of any size, also of none:
+
+    | signature | takes | returns |
+    |---|---|---|
+    | `serving_default` | `image_bytes` (B,) | `probabilities`, `classes`, `labels`, `scores`, `valid` |
+    | `predict_pixels` | `images` (B, H, W, C) uint8 | `probabilities`, `classes`, `labels`, `scores` |
+    | `predict_pixels_float` | the same in float32, [0, 255] | the same |
+    | `embed` | `image_bytes` (B,) | `embedding` (B, D), what the classifier reads; `valid` |
+    | `tokens` | `image_bytes` (B,) | `tokens` (B, h, w, D), what the encoder makes of each patch; `valid` |
+    | `explain` | `image_bytes` (B,) | `rollout` (B, h, w), as `keras_vit.attention_rollout`; `valid` |
+
+    `image_bytes` are the contents of JPEG, PNG, GIF, BMP or WebP files. Decoding, the EXIF orientation of JPEG files,
+    resizing and normalising happen inside, as the model's `preprocessing` layer says. `probabilities` is (B, classes);
+    of the `top_k` most probable classes, the best first, `classes` (B, k) are the indices, `labels` (B, k) the names
+    and `scores` (B, k) the probabilities. A model that ends with logits is exported with a softmax.
+
+    An image that cannot be decoded does not harm its neighbours: its row of `valid` (B,) is `False`, its numbers are
+    zero, its `classes` -1 and its `labels` empty.
+
+    In the folder are also `assets/labels.txt`, requests that a server warms the model up with, and `keras_vit.json`
+    with all that is known of the model. Beside it are configurations of a server, see docs/serving.md.
+
+    Before it appears under its name, what was written is loaded and compared with the model on photographs: every
+    signature to 1e-5, relative to the largest value where outputs are no probabilities. A model with smaller weights,
+    or one that computes in less than float32, must name the same class for most of the images. If it does not, nothing
+    is left behind.
+
+    Args:
+        model: A classifier of this package, also nested in another model. Where Keras does not run on TensorFlow, the
+            SavedModel is written by another process.
+        path: Folder of all versions of the model.
+        labels: List of the classes' names. By default the ImageNet-1k names if the model's label space is
+            `"imagenet1k"`, otherwise the indices.
+        version: Number of this version.
+        overwrite: Whether an existing version may be replaced.
+        top_k: How many classes are named, at most.
+        jit_compile: Whether the model is compiled with XLA where it is served, for each batch size that comes; decoding
+            never is.
+        precision: Of the weights: `"float32"`; `"bfloat16"`, half the size, computing in bfloat16; or `"int8"`, a
+            quarter of the size, Keras's dynamic quantisation of the dense layers.
+        min_agreement: The part of the images, in [0, 1], for which a model with smaller weights must name the class
+            that `model` names.
+        images: Paths of image files to compare with. By default four photographs of this package; give some hundred of
+            your own to judge smaller weights.
+        image_size: (height, width) that encoded images are brought to, for a model that takes images of any size. The
+            signatures of pixels take any size then.
+        batch_sizes: Numbers of images that are expected in one batch: the server is warmed up with each. The largest
+            passes through the model at once; larger batches do in parts.
+        max_image_pixels: Height times width of the largest image that is decoded. The default, that of Pillow, keeps
+            a decoded image below 270 MB. Larger ones are not valid.
+        name: What clients call the model; by default the name of the folder `path`.
+
+    Returns:
+        The path of the version's folder, as a `pathlib.Path`.
+
+    Raises:
+        FileExistsError: If the version exists and `overwrite` is `False`.
+        RuntimeError: If TensorFlow is in another process, and that fails.
+        ValueError: If the model is not a classifier, it changes pixels before its `preprocessing` layer sees them, an
+            argument is impossible, or what was written answers otherwise than the model.
+
+    Example:
+
+    >>> import keras_vit
+    >>> model = keras_vit.ViTTi16(weights="pets.weights.h5", classes=3)  # doctest: +SKIP
+    >>> keras_vit.export_saved_model(model, "models/pets", labels=["ant", "bee", "cat"])  # doctest: +SKIP
+    PosixPath('models/pets/1')
+    """
+    path = pathlib.Path(path)
+    folder = new_version(path, version, overwrite)
+    check_classifier(model)
+    input_protocol(model, image_size)
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}. Received: {precision!r}")
+    if not 0 <= min_agreement <= 1:
+        raise ValueError(f"min_agreement must be in [0, 1]. Received: {min_agreement!r}")
+    options = {
+        "labels": _labels(model, labels),
+        "top_k": check_positive_integer("top_k", top_k),
+        "jit_compile": bool(jit_compile),
+        "precision": precision,
+        "images": None if images is None else _image_paths(images),
+        "image_size": image_size,
+        "max_image_pixels": check_positive_integer("max_image_pixels", max_image_pixels),
+        "batch_sizes": _batch_sizes(batch_sizes),
+        "model_name": default_name(path) if name is None else check_name(name),
+    }
+    with appears_complete(folder) as unfinished, tempfile.TemporaryDirectory() as elsewhere:
+        answers = pathlib.Path(elsewhere) / "answers.npz"
+        with_tensorflow(write_saved_model, model, folder=str(unfinished), answers=str(answers), **options)
+        with np.load(answers) as arrays:
+            arrays = dict(arrays)
+        parity = compare(model, arrays.pop("pixels"), arrays)
+        parity.check(precision == "float32" and computes_in_float32(model), min_agreement)
+        facts = _facts(model, version, options, sorted(arrays), parity, unfinished)
+        (unfinished / "keras_vit.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+    write_operator_files(path, options["model_name"], version, options["batch_sizes"], jit_compile)
+    return folder
+
+
+def _image_paths(images):
+    missing = [image for image in images if not pathlib.Path(image).is_file()]
+    if missing or not images:
+        raise ValueError(f"images must be paths of files. Received: {', '.join(map(str, missing)) or 'none'}")
+    return [str(pathlib.Path(image).resolve()) for image in images]
+
+
+def _batch_sizes(sizes):
+    if not sizes:
+        raise ValueError(f"batch_sizes must name at least one number of images. Received: {sizes!r}")
+    return sorted({check_positive_integer("batch_sizes", size) for size in sizes})
+
+
+def _labels(model, labels):
+    classes = model.output_shape[-1]
+    if labels is None and preprocessing_layer(model).label_space == "imagenet1k":
+        labels = [name for _, name in imagenet1k_classes()]
+    if labels is None:
+        labels = [str(index) for index in range(classes)]
+    if not isinstance(labels, (list, tuple)) or len(labels) != classes:
+        raise ValueError(f"labels must be a list of names for the model's {classes} classes. Received: {labels!r}")
+    labels = [str(label) for label in labels]
+    broken = [label for label in labels if len(label.splitlines()) > 1]
+    if broken:
+        raise ValueError(f"labels must be of one line each, as in assets/labels.txt. Received: {broken[0]!r}")
+    return labels
+
+
+def _facts(model, version, options, signatures, parity, folder):
+    """What `keras_vit.json` says of a SavedModel."""
+    description = describe(model)
+    kept = ("top_k", "jit_compile", "precision", "image_size", "max_image_pixels", "batch_sizes")
+    return {
+        "name": options["model_name"],
+        "version": version,
+        "exported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "signatures": signatures,
+        "input_shape": model.input_shape[1:],
+        "classes": model.output_shape[-1],
+        "config": description.config.to_dict(),
+        "weights": {"source": description.source, "adaptations": description.adaptations},
+        "preprocessing": description.pixels | {"label_space": description.label_space},
+        "options": {name: options[name] for name in kept},
+        "parity": dataclasses.asdict(parity),
+        "bytes": {
+            "saved_model": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+            "weights_in_float32": 4 * model.count_params(),
+        },
+        "versions": _versions() | {"keras_backend": keras.backend.backend()},
+    }
+
+
+def _versions():
+    found = {"python": platform.python_version()}
+    for package in ("keras-vit-applications", "keras", "tensorflow", "jax", "torch"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found

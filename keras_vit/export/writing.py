@@ -1,0 +1,98 @@
+"""A SavedModel on the disk, and what it answers when it is loaded from there. Keras runs on TensorFlow here.
+
+TensorFlow is imported inside the functions only. N images, H W C image.
+"""
+
+import pathlib
+
+import numpy as np
+
+from keras_vit.decoding import decode_upright, image_decoder, input_protocol
+from keras_vit.export.parity import read_images
+from keras_vit.export.precision import with_precision
+from keras_vit.export.signatures import OUTPUTS, build_signatures
+from keras_vit.export.warmup import write_warmup
+
+_NUM_LOOKED_INTO = 8
+"""Images of which more than the probabilities is compared: tokens are large."""
+
+
+def write_saved_model(model, folder, answers, labels, precision, images, model_name, batch_sizes, **options):
+    """Writes a SavedModel with its labels and warm-up requests, loads it again and asks it about images.
+
+    Args:
+        model: A classifier, in Keras on TensorFlow.
+        folder: To write to.
+        answers: Path of the `.npz` file that gets what the loaded model answers, and `pixels`, the images as they come
+            into the model's preprocessing.
+        labels: List of the classes' names.
+        precision: One of `precision.PRECISIONS`.
+        images: Paths of the images that it is asked about. `None`: photographs of this package; where classes are
+            counted, since `precision` changes the answers, also parts of them.
+        model_name: What clients call the model.
+        batch_sizes: Numbers of images that it is warmed up with; the largest passes through the model at once.
+        **options: Of `signatures.build_signatures`.
+    """
+    import tensorflow as tf
+
+    folder = pathlib.Path(folder)
+    smaller = with_precision(model, precision)
+    served = build_signatures(smaller, labels=labels, max_batch_size=max(batch_sizes), **options)
+    root = tf.Module()
+    root.weights = [variable.value for variable in smaller.variables]
+    concrete = {name: function.get_concrete_function() for name, function in served.items()}
+    # Not Keras's ExportArchive, which traces every function again, and keeps a second copy of each.
+    tf.saved_model.save(root, str(folder), signatures=concrete)
+    (folder / "assets" / "labels.txt").write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
+    _, size, channels = input_protocol(model, options["image_size"])
+    specs = {name: function.input_signature[0] for name, function in served.items()}
+    specs = {
+        name: spec if spec.dtype == tf.string else tf.TensorSpec([None, *size, channels], spec.dtype, spec.name)
+        for name, spec in specs.items()
+    }
+    write_warmup(folder, model_name, specs, read_images(None), batch_sizes)
+    files = read_images(images)
+    if images is None and precision != "float32":
+        files = [view for file in files for view in _views(file)]
+    decode = image_decoder(model, options["image_size"])
+    pixels = np.stack([_decoded(decode, file, index, images) for index, file in enumerate(files)])
+    np.savez(answers, pixels=pixels, **_ask(folder, files, pixels, max(batch_sizes)))
+
+
+def _decoded(decode, file, index, paths):
+    import tensorflow as tf
+
+    try:
+        return decode(file)
+    except tf.errors.InvalidArgumentError:
+        raise ValueError(f"images must be JPEG, PNG, GIF, BMP or WebP files. {paths[index]} cannot be read.") from None
+
+
+def _ask(folder, files, pixels, batch_size):
+    """{signature: its main output} of a SavedModel on the disk."""
+    import tensorflow as tf
+
+    signatures = tf.saved_model.load(str(folder)).signatures
+    answers = {}
+    for name in OUTPUTS.keys() & signatures.keys():
+        output, _ = OUTPUTS[name]
+        [spec] = signatures[name].structured_input_signature[1].values()
+        rows = files if spec.dtype == tf.string else pixels
+        rows = rows if output == "probabilities" else rows[:_NUM_LOOKED_INTO]
+        parts = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+        found = [signatures[name](**{spec.name: tf.constant(part, spec.dtype)}) for part in parts]
+        answers[name] = np.concatenate([outputs[output] for outputs in found])
+    return answers
+
+
+def _views(file):
+    """An encoded image and parts of it, as encoded images: more to count classes on."""
+    import tensorflow as tf
+
+    image = decode_upright(file, 3)
+    height, width, _ = image.shape
+    views = [image, image[:, ::-1]]
+    for top in (0, height // 3):
+        for left in (0, width // 4, width // 3):
+            views.append(image[top : top + 2 * height // 3, left : left + 2 * width // 3])
+    return [tf.io.encode_jpeg(view, quality=95).numpy() for view in views]

@@ -1,0 +1,350 @@
+"""What encoded images say of themselves before they are decoded: their size, their orientation, a GIF's first frame.
+
+In TensorFlow's own operations, so that all of it can be part of a SavedModel. A file may say anything: nothing here
+raises, and the work is bounded. TensorFlow is imported inside the functions only.
+"""
+
+import numpy as np
+
+# How many segments of a JPEG file, or blocks of a GIF file, are looked at: real files have tens.
+_MAX_STEPS = 2000
+# Of a GIF file's blocks, as many of one length are one step.
+_MAX_RUN = 1024
+# How many entries of an EXIF directory are looked at: real ones have tens.
+_MAX_ENTRIES = 1000
+# The longest EXIF block: what a segment can hold.
+_EXIF_BYTES = 2**16
+# JPEG's markers (ITU-T T.81, table B.1): headers of frames; what has a length, and may stand before a frame: DHT, DAC,
+# DQT, DNL, DRI, of applications, comments; what has none: TEM, RSTn.
+_FRAME_MARKERS = [*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)]
+_SEGMENT_MARKERS = [0xC4, 0xCC, *range(0xDB, 0xDE), *range(0xE0, 0xF0), 0xFE]
+_LONE_MARKERS = [0x01, *range(0xD0, 0xD8)]
+
+
+def encoded_size(image_bytes):
+    """The size of encoded images, from their headers alone.
+
+    It is the size that `decoding.decode_upright` decodes a file to, if it can, but for the EXIF orientation.
+
+    Args:
+        image_bytes: String tensor of any shape, the contents of files.
+
+    Returns:
+        int64, of the shape of `image_bytes` and then 2: height and width in pixels. Both are 0 where a file is not
+        JPEG, PNG, GIF, BMP or WebP, where its header is damaged or incomplete, and where TensorFlow would not decode
+        it rightly: BMP files that are compressed, have 16 or less than 8 bits a pixel, or a header of OS/2. A JPEG
+        file's frame must be among its first 2000 segments, and a GIF file's first among its first 2000 blocks.
+    """
+    return read_header(image_bytes)[0]
+
+
+def exif_orientation(image_bytes):
+    """The EXIF orientation of encoded images, from 1 to 8; 1 (upright) where one is no JPEG or says nothing.
+
+    Args:
+        image_bytes: String tensor of any shape, the contents of files.
+
+    Returns:
+        int32 of the same shape.
+    """
+    return read_header(image_bytes)[1]
+
+
+def read_header(image_bytes):
+    """`encoded_size` and `exif_orientation`, from one look at the files."""
+    import tensorflow as tf
+
+    length = tf.strings.length(image_bytes)
+    head = _bytes_at(image_bytes, tf.zeros_like(length), 66)
+    is_jpeg = _starts_with(head, b"\xff\xd8\xff")
+    frame, exif = _walk_jpeg(image_bytes, is_jpeg)
+
+    def size_of_others():
+        is_gif, (_, _, canvas) = _starts_with(head, b"GIF8"), _gif_layout(image_bytes, head)
+        return _png_size(head, length) + _bmp_size(head, length) + _webp_size(head, length) + _where(is_gif, canvas)
+
+    # Mostly all files are JPEG.
+    none = tf.zeros_like(head[..., :2])
+    size = _jpeg_size(image_bytes, frame) + tf.cond(tf.reduce_all(is_jpeg), lambda: none, size_of_others)
+    is_possible = tf.reduce_all((size > 0) & (size < 2**31), axis=-1)
+    orientation = tf.cond(
+        tf.reduce_any(exif > 0), lambda: _tiff_orientation(image_bytes, exif), lambda: tf.ones_like(exif)
+    )
+    return _where(is_possible, size), orientation
+
+
+def first_frame(gif_bytes):
+    """What is to be decoded of a GIF file. TensorFlow decodes all its frames, even if one is asked for.
+
+    Args:
+        gif_bytes: Scalar string.
+
+    Returns:
+        A GIF file of the first frame alone, empty if that is damaged or incomplete; and two int64 tensors (2,): the
+        place (top, left) of the frame's corner in the whole picture, and the size (height, width) of that.
+    """
+    import tensorflow as tf
+
+    length = tf.strings.length(gif_bytes)
+    head = _bytes_at(gif_bytes, 0, 13)
+    position, descriptor, canvas = _gif_layout(gif_bytes, head)
+    data = position + 11 + _color_table_bytes(descriptor[9])
+    end = _end_of_blocks(tf.io.decode_raw(gif_bytes, tf.uint8), data)
+
+    def part(start, end):
+        start = tf.minimum(start, length)
+        return tf.strings.substr(gif_bytes, start, tf.maximum(end - start, 0))
+
+    colors = part(0, 13 + _color_table_bytes(head[10]))
+    frame = tf.strings.join([colors, b",\0\0\0\0", part(position + 5, end), b";"])
+    corner = tf.stack([_little_endian(descriptor[3:5]), _little_endian(descriptor[1:3])])
+    return tf.where(end > 0, frame, b""), corner, canvas
+
+
+def bmp_palette(image_bytes):
+    """The colors that the pixels of a BMP file mean.
+
+    Args:
+        image_bytes: Scalar string, the contents of a file of which `encoded_size` knows the size.
+
+    Returns:
+        uint8 (256, 3), those that the file does not have in black; (0, 3) for a file whose pixels are colors.
+    """
+    import tensorflow as tf
+
+    head = _bytes_at(image_bytes, 0, 30)
+    length = tf.strings.length(image_bytes)
+    start, end = (
+        tf.cast(tf.minimum(position, tf.cast(length, tf.int64)), tf.int32)
+        for position in (14 + _little_endian(head[14:18]), _little_endian(head[10:14]))
+    )
+    table = tf.strings.substr(image_bytes, start, tf.maximum(end - start, 0))
+    colors = tf.reshape(tf.io.decode_raw(table, tf.uint8, fixed_length=1024), [256, 4])[:, 2::-1]
+    return colors[: tf.where(_little_endian(head[28:30]) == 8, 256, 0)]
+
+
+def _bytes_at(image_bytes, position, count):
+    """`count` bytes from a position on, zeros for those that are not there: int64, one more axis at the end."""
+    import tensorflow as tf
+
+    length = tf.strings.length(image_bytes)
+    found = tf.strings.substr(image_bytes, tf.minimum(position, length), tf.fill(tf.shape(length), count))
+    return tf.cast(tf.io.decode_raw(found, tf.uint8, fixed_length=count), tf.int64)
+
+
+def _starts_with(head, prefix):
+    import tensorflow as tf
+
+    return tf.reduce_all(head[..., : len(prefix)] == list(prefix), axis=-1)
+
+
+def _big_endian(digits):
+    import tensorflow as tf
+
+    return tf.reduce_sum(digits * [256**i for i in reversed(range(digits.shape[-1]))], axis=-1)
+
+
+def _little_endian(digits):
+    return _big_endian(digits[..., ::-1])
+
+
+def _where(condition, size):
+    """A size (height, width) where a condition holds; zeros elsewhere."""
+    import tensorflow as tf
+
+    return tf.where(condition[..., None], size, 0)
+
+
+def _walk_jpeg(image_bytes, is_jpeg):
+    """Goes from segment to segment as libjpeg does, so that libjpeg cannot find another frame than this.
+
+    Returns:
+        int32: the position where the walk ended, at a frame's marker if the file is good; and that of the first EXIF
+        segment before it, 0 if there is none.
+    """
+    import tensorflow as tf
+
+    # By marker, and at last for a byte that is none, which is passed over: how far it is to the next one.
+    steps = np.zeros(257, "int32")
+    steps[[0x00, *_LONE_MARKERS, *_SEGMENT_MARKERS]] = 2
+    steps[[0xFF, 256]] = 1
+    has_length = np.zeros(257, bool)
+    has_length[_SEGMENT_MARKERS] = True
+    size = tf.strings.length(image_bytes)
+
+    def walk(position, exif, _):
+        words = _words_at(image_bytes, position)
+        marker = tf.where(words[..., 0] >= 0xFF00, words[..., 0] - 0xFF00, 256)
+        length = tf.where(tf.gather(has_length, marker), words[..., 1], 0)
+        is_exif = tf.reduce_all(tf.gather(words, [0, 2, 3], axis=-1) == [0xFFE1, 0x4578, 0x6966], axis=-1)
+        exif = tf.where(is_exif & (exif == 0), position, exif)
+        step = tf.gather(steps, marker) + length
+        goes_on = (step > 0) & (position < size)
+        return tf.where(goes_on, position + step, position), exif, goes_on
+
+    none = tf.zeros(tf.shape(image_bytes), tf.int32)
+    start = tf.where(is_jpeg, 2, size)
+    position, exif, _ = tf.while_loop(
+        lambda *state: tf.reduce_any(state[-1]), walk, (start, none, is_jpeg), maximum_iterations=_MAX_STEPS
+    )
+    return position, exif
+
+
+def _words_at(image_bytes, position):
+    """Four big-endian words from a position on: int32 (..., 4)."""
+    import tensorflow as tf
+
+    length = tf.strings.length(image_bytes)
+    found = tf.strings.substr(image_bytes, tf.minimum(position, length), tf.fill(tf.shape(length), 8))
+    return tf.cast(tf.io.decode_raw(found, tf.uint16, little_endian=False, fixed_length=8), tf.int32)
+
+
+def _jpeg_size(image_bytes, position):
+    import tensorflow as tf
+
+    header = _bytes_at(image_bytes, position, 9)
+    is_frame = (header[..., 0] == 0xFF) & tf.reduce_any(header[..., 1, None] == _FRAME_MARKERS, axis=-1)
+    is_complete = position + 9 <= tf.strings.length(image_bytes)
+    return _where(is_frame & is_complete, tf.stack([_big_endian(header[..., 5:7]), _big_endian(header[..., 7:9])], -1))
+
+
+def _png_size(head, length):
+    """PNG specification, section 11.2.1: the header is the first chunk."""
+    import tensorflow as tf
+
+    is_png = _starts_with(head, b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR") & (length >= 24)
+    return _where(is_png, tf.stack([_big_endian(head[..., 20:24]), _big_endian(head[..., 16:20])], axis=-1))
+
+
+def _bmp_size(head, length):
+    """The headers of Windows, of 40 bytes and more. A negative height says that the first row is the top one."""
+    import tensorflow as tf
+
+    header_size, width, height, compression = (_little_endian(head[..., i : i + 4]) for i in (14, 18, 22, 30))
+    bits = _little_endian(head[..., 28:30])
+    # Bit fields that say where the colors lie anyway.
+    is_usual = (bits == 32) & _starts_with(head[..., 54:], b"\0\0\xff\0\0\xff\0\0\xff\0\0\0") & (length >= 66)
+    is_plain = (compression == 0) | ((compression == 3) & is_usual)
+    is_bmp = _starts_with(head, b"BM") & (header_size >= 40) & is_plain & (length >= 54)
+    is_bmp &= tf.reduce_any(bits[..., None] == [8, 24, 32], axis=-1)
+    return _where(is_bmp, tf.stack([tf.where(height < 2**31, height, 2**32 - height), width], axis=-1))
+
+
+def _webp_size(head, length):
+    """That of the first chunk, which is lossy, lossless or extended (RFC 9649)."""
+    import tensorflow as tf
+
+    is_webp = _starts_with(head, b"RIFF") & _starts_with(head[..., 8:], b"WEBP")
+    is_lossy = _starts_with(head[..., 12:], b"VP8 ") & _starts_with(head[..., 23:], b"\x9d\x01\x2a") & (length >= 30)
+    is_lossless = _starts_with(head[..., 12:], b"VP8L") & (head[..., 20] == 0x2F) & (length >= 25)
+    # TensorFlow does not decode animations: those have the second bit set.
+    is_extended = _starts_with(head[..., 12:], b"VP8X") & (head[..., 20] // 2 % 2 == 0) & (length >= 30)
+    lossy = [_little_endian(head[..., i : i + 2]) % 2**14 for i in (28, 26)]
+    bits = _little_endian(head[..., 21:25])
+    lossless = [bits // 2**14 % 2**14 + 1, bits % 2**14 + 1]
+    extended = [_little_endian(head[..., i : i + 3]) + 1 for i in (27, 24)]
+    kinds = [(is_lossy, lossy), (is_lossless, lossless), (is_extended, extended)]
+    return tf.add_n([_where(is_webp & is_kind, tf.stack(size, axis=-1)) for is_kind, size in kinds])
+
+
+def _gif_layout(image_bytes, head):
+    """What the headers of a GIF file say (GIF89a, sections 18 and 20).
+
+    Returns:
+        The position of the first frame's descriptor, int32; its 10 bytes; and the size (height, width) of the picture,
+        which is as large as the frame needs it, or zeros if no frame was found.
+    """
+    import tensorflow as tf
+
+    size = tf.strings.length(image_bytes)
+
+    def walk(position, is_inside, _):
+        byte = tf.cast(_bytes_at(image_bytes, position, 1)[..., 0], tf.int32)
+        # An extension is its mark, its label, and blocks of which the last is empty.
+        goes_on = (position < size) & (is_inside | (byte == 0x21))
+        step = tf.where(is_inside, 1 + byte, 2)
+        return tf.where(goes_on, position + step, position), tf.where(is_inside, byte > 0, goes_on), goes_on
+
+    start = 13 + _color_table_bytes(head[..., 10])
+    is_gif = _starts_with(head, b"GIF8")
+    position, _, _ = tf.while_loop(
+        lambda *state: tf.reduce_any(state[-1]),
+        walk,
+        (tf.where(is_gif, start, size), tf.zeros_like(is_gif), is_gif),
+        maximum_iterations=_MAX_STEPS,
+    )
+    descriptor = _bytes_at(image_bytes, position, 10)
+    is_frame = (descriptor[..., 0] == 0x2C) & (position + 10 <= size)
+    left, top, width, height = (_little_endian(descriptor[..., i : i + 2]) for i in (1, 3, 5, 7))
+    is_frame &= (width > 0) & (height > 0)
+    canvas_width, canvas_height = (_little_endian(head[..., i : i + 2]) for i in (6, 8))
+    canvas = tf.stack([tf.maximum(canvas_height, top + height), tf.maximum(canvas_width, left + width)], axis=-1)
+    return position, descriptor, _where(is_frame, canvas)
+
+
+def _color_table_bytes(flags):
+    """How long the color table is that a GIF file's flags announce: int32."""
+    import tensorflow as tf
+
+    flags = tf.cast(flags, tf.int32)
+    return tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags % 8), 0)
+
+
+def _end_of_blocks(content, start):
+    """The end of a GIF file's blocks that begin at a position, or 0 if the file ends before.
+
+    Args:
+        content: (n,) uint8, the file.
+        start: int32, scalar.
+    """
+    import tensorflow as tf
+
+    size = tf.size(content)
+    # What is not there is an empty block.
+    content = tf.concat([content, [0]], axis=0)
+
+    def skip(position):
+        step = tf.cast(content[position], tf.int32) + 1
+        lengths = content[position : position + _MAX_RUN * step : step]
+        is_same = tf.concat([lengths == lengths[0], [False]], axis=0)
+        return [tf.minimum(position + step * tf.argmin(tf.cast(is_same, tf.int32), output_type=tf.int32), size)]
+
+    [end] = tf.while_loop(
+        lambda position: content[position] > 0, skip, [tf.minimum(start, size)], maximum_iterations=_MAX_STEPS
+    )
+    return tf.where((content[end] == 0) & (end < size), end + 1, 0)
+
+
+def _tiff_orientation(image_bytes, segment):
+    """What the TIFF directory in an EXIF segment says (Exif 2.32, section 4.6.4): 1 if there is none, or it does not.
+
+    Args:
+        image_bytes: String tensor of any shape.
+        segment: Positions of the segments, 0 for none.
+    """
+    import tensorflow as tf
+
+    length = tf.strings.length(image_bytes)
+    start = tf.minimum(tf.where(segment > 0, segment + 10, length), length)
+    content = tf.strings.substr(image_bytes, start, tf.fill(tf.shape(length), _EXIF_BYTES - 1))
+    # A damaged directory may point anywhere: zeros answer for all that is not there.
+    content = tf.io.decode_raw(content, tf.uint8, fixed_length=_EXIF_BYTES)
+
+    def numbers(positions, num_bytes):
+        positions = positions[..., None] + tf.range(num_bytes, dtype=tf.int64)
+        digits = tf.gather(content, tf.minimum(positions, _EXIF_BYTES - 1), batch_dims=length.shape.rank)
+        digits = tf.cast(digits, tf.int64)
+        return tf.where(is_little_endian, _little_endian(digits), _big_endian(digits))
+
+    is_little_endian = (content[..., 0] == ord("I"))[..., None]  # "II"; otherwise "MM"
+    directory = numbers(tf.fill(tf.shape(length), tf.constant(4, tf.int64))[..., None], 4)
+    num_entries = tf.minimum(numbers(directory, 2), _MAX_ENTRIES)
+    indices = tf.range(tf.reduce_max(num_entries))
+    entries = directory + 2 + 12 * indices
+    # The first one; behind all entries there is one that says "upright".
+    upright = tf.ones_like(directory)
+    is_orientation = tf.concat([(numbers(entries, 2) == 0x0112) & (indices < num_entries), upright == 1], axis=-1)
+    values = tf.concat([numbers(entries + 8, 2), upright], axis=-1)
+    first = tf.argmax(tf.cast(is_orientation, tf.int32), axis=-1)[..., None]
+    found = tf.gather(values, first, batch_dims=length.shape.rank)[..., 0]
+    return tf.cast(tf.where((found >= 1) & (found <= 8), found, 1), tf.int32)

@@ -1,0 +1,63 @@
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.export.parity import Parity, compare, computes_in_float32, read_images
+from tests.models.tiny import tiny_model
+from tests.test_case import randomize, to_numpy
+
+
+def test_photographs_are_images():
+    files = read_images(None)
+    assert len(files) == 4
+    assert all(file.startswith(b"\xff\xd8") for file in files)
+
+
+@pytest.mark.parametrize("activation", ["softmax", None])
+def test_the_difference_of_each_signature(activation):
+    model = randomize(tiny_model(classifier_activation=activation), scale=0.5)
+    pixels = np.random.default_rng(0).integers(0, 256, (5, *model.input_shape[1:])).astype("uint8")
+    images = keras_vit.preprocess_input(pixels, model)
+    outputs = model.predict(images, verbose=0)
+    probabilities = outputs if activation else to_numpy(keras.ops.softmax(outputs))
+    known = keras_vit.features(model, images, ["pooling", "encoder_norm"])
+    answers = {
+        "serving_default": probabilities,
+        "predict_pixels": probabilities[:3] + np.array([0, 0.125, 0, 0, 0]),
+        "embed": known["pooling"][:2] * 1.5,
+        "tokens": known["encoder_norm"],
+        "explain": keras_vit.attention_rollout(model, images),
+    }
+    parity = compare(model, pixels, answers)
+    assert parity.images == 5
+    expected = {"serving_default": 0, "predict_pixels": 0.125, "embed": 0.5, "tokens": 0, "explain": 0}
+    assert parity.max_difference == pytest.approx(expected, abs=1e-5)
+    assert parity.top_1_agreement == 1
+    other = np.roll(probabilities, 1, axis=1)
+    half = np.concatenate([probabilities[:3], other[3:]])
+    assert compare(model, pixels, {"serving_default": half}).top_1_agreement == pytest.approx(0.6)
+
+
+def test_check():
+    same = Parity(8, {"serving_default": 1e-6, "embed": 1e-5}, 1.0)
+    same.check(exact=True, min_agreement=1.0)
+    with pytest.raises(ValueError, match=r"otherwise than the model: 'embed' by 2.0e-05 on 8 images, 1e-05 is allowed"):
+        Parity(8, {"serving_default": 1e-6, "embed": 2e-5}, 1.0).check(exact=True, min_agreement=0.0)
+    with pytest.raises(ValueError, match="otherwise than the model: 'embed' by nan"):
+        Parity(8, {"serving_default": 1e-6, "embed": float("nan")}, 1.0).check(exact=True, min_agreement=0.0)
+    smaller = Parity(8, {"serving_default": 0.1}, 0.875)
+    smaller.check(exact=False, min_agreement=0.875)
+    with pytest.raises(ValueError, match=r"87.5% of 8 images, min_agreement=0.9 asks for 90.0%"):
+        smaller.check(exact=False, min_agreement=0.9)
+
+
+def test_computes_in_float32():
+    assert computes_in_float32(tiny_model())
+    try:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        mixed = tiny_model()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert not computes_in_float32(mixed)
+    assert not computes_in_float32(keras.Sequential([keras.Input(mixed.input_shape[1:]), mixed]))

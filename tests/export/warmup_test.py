@@ -1,0 +1,80 @@
+"""The requests are read with the messages of TensorFlow Serving's own package."""
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+from keras_vit.export import warmup
+from keras_vit.export.warmup import write_warmup
+
+PHOTOGRAPHS = [b"first photograph", b"second", b"third \xff\x00"]
+SPECS = {
+    "serving_default": tf.TensorSpec([None], tf.string, "image_bytes"),
+    "predict_pixels": tf.TensorSpec([None, 5, 7, 3], tf.uint8, "images"),
+    "predict_pixels_float": tf.TensorSpec([None, 5, 7, 3], tf.float32, "images"),
+    "embed": tf.TensorSpec([None], tf.string, "image_bytes"),
+}
+BATCH_SIZES = [1, 4, 300]
+
+
+def _records(folder, specs=SPECS, batch_sizes=BATCH_SIZES, photographs=PHOTOGRAPHS):
+    write_warmup(folder, "pets-1.0", specs, photographs, batch_sizes)
+    [path] = (folder / "assets.extra").iterdir()
+    assert path.name == "tf_serving_warmup_requests"
+    return [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+
+
+def _message(signature, batch_size, photographs=PHOTOGRAPHS):
+    spec = SPECS[signature]
+    shape = tf.TensorShape([batch_size, *spec.shape[1:]]).as_proto()
+    tensor = tensor_pb2.TensorProto(dtype=spec.dtype.as_datatype_enum, tensor_shape=shape)
+    if spec.dtype == tf.string:
+        tensor.string_val.extend((photographs * batch_size)[:batch_size])
+    elif spec.dtype == tf.uint8:
+        tensor.int_val.append(128)
+    else:
+        tensor.float_val.append(128.0)
+    request = predict_pb2.PredictRequest(inputs={spec.name: tensor})
+    request.model_spec.name = "pets-1.0"
+    request.model_spec.signature_name = signature
+    return prediction_log_pb2.PredictionLog(predict_log=prediction_log_pb2.PredictLog(request=request))
+
+
+def test_records_are_the_messages_byte_for_byte(tmp_path):
+    expected = [_message(signature, size) for signature in SPECS for size in BATCH_SIZES]
+    assert _records(tmp_path) == [message.SerializeToString(deterministic=True) for message in expected]
+
+
+def test_tensors_are_what_the_signatures_take(tmp_path):
+    found = {}
+    for record in _records(tmp_path):
+        request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+        [(name, tensor)] = request.inputs.items()
+        spec, array = SPECS[request.model_spec.signature_name], tf.make_ndarray(tensor)
+        assert (name, tf.as_dtype(tensor.dtype)) == (spec.name, spec.dtype)
+        assert spec.shape.is_compatible_with(array.shape)
+        assert set(array.ravel().tolist()) <= ({*PHOTOGRAPHS} if spec.dtype == tf.string else {128})
+        found.setdefault(request.model_spec.signature_name, []).append(len(array))
+    assert found == dict.fromkeys(SPECS, BATCH_SIZES)
+
+
+def test_lengths_of_every_size():
+    # The length of a field takes another byte from 128 and from 16,384 on; four fields are in one another.
+    for length in (0, 1, *range(60, 132), *range(16_290, 16_390), 2_100_000):
+        photographs = [bytes(length)]
+        tensor = warmup._tensor(SPECS["embed"], 1, photographs)
+        record = warmup._prediction_log("pets-1.0", "embed", "image_bytes", tensor)
+        assert record == _message("embed", 1, photographs).SerializeToString(deterministic=True), length
+
+
+def test_pixels_need_no_space(tmp_path):
+    specs = {"predict_pixels_float": tf.TensorSpec([None, 384, 384, 3], tf.float32, "images")}
+    [record] = _records(tmp_path, specs, [256])
+    assert len(record) < 200
+
+
+def test_as_many_requests_as_the_server_accepts(tmp_path):
+    assert len(_records(tmp_path, batch_sizes=[1] * 250)) == 1000
+    with pytest.raises(ValueError, match=r"batch_sizes may be 250 numbers.* Received: 251 numbers"):
+        write_warmup(tmp_path, "pets", SPECS, PHOTOGRAPHS, [1] * 251)

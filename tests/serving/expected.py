@@ -1,0 +1,44 @@
+"""What a server must answer, computed by Keras in this process."""
+
+import functools
+
+import numpy as np
+
+import keras_vit
+from keras_vit.decoding import image_decoder
+
+
+def expected_outputs(model, labels, top_k, log):
+    """The outputs for a recorded request, a `PredictionLog`, all of whose images can be decoded."""
+    import tensorflow as tf
+
+    request = log.predict_log.request
+    [(name, proto)] = request.inputs.items()
+    rows = tf.make_ndarray(proto)
+    of_files = name == "image_bytes"
+    pixels = np.stack([_decoded(model, row) for row in rows]) if of_files else rows
+    outputs = _outputs(model, labels, top_k, request.model_spec.signature_name, pixels.astype("float32"))
+    return outputs | ({"valid": np.ones(len(rows), bool)} if of_files else {})
+
+
+@functools.cache
+def _decoded(model, content):
+    return image_decoder(model)(content).numpy()
+
+
+def _outputs(model, labels, top_k, signature, pixels):
+    if signature == "embed":
+        return {"embedding": keras_vit.features(model, pixels, ["pooling"])["pooling"]}
+    if signature == "tokens":
+        return {"tokens": keras_vit.features(model, pixels, ["encoder_norm"])["encoder_norm"]}
+    if signature == "explain":
+        return {"rollout": keras_vit.attention_rollout(model, pixels)}
+    assert signature in ("serving_default", "predict_pixels", "predict_pixels_float")
+    probabilities = model.predict(pixels, verbose=0)
+    classes = np.argsort(-probabilities, axis=1)[:, :top_k]
+    return {
+        "probabilities": probabilities,
+        "classes": classes,
+        "labels": np.array(labels)[classes],
+        "scores": np.take_along_axis(probabilities, classes, axis=1),
+    }
