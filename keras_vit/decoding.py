@@ -6,7 +6,14 @@ TensorFlow is imported inside the functions only. B batch, H W C image.
 import functools
 
 from keras_vit.config import check_positive_integer
-from keras_vit.image_headers import bmp_palette, encoded_size, exif_orientation, first_frame, read_header
+from keras_vit.image_headers import (
+    bmp_palette,
+    encoded_size,
+    exif_orientation,
+    first_frame,
+    has_many_scans,
+    read_header,
+)
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer
 
 
@@ -48,9 +55,10 @@ def batch_decoder(model, size=None, max_pixels=89_478_485):
     Args:
         model: As of `image_decoder`.
         size: As of `image_decoder`.
-        max_pixels: An image is not decoded if it has more pixels by its header, or would have while it is resized,
-            which a very long one can. The default is the limit from which Pillow warns of a decompression bomb. Reading
-            an image takes up to 24 bytes of memory for each, and several images are read at a time.
+        max_pixels: An image is not decoded if it has more pixels by its header, or would have while it is resized, as
+            very long ones have. The default is the limit above which Pillow warns of a decompression bomb. Reading an
+            image takes up to 12 bytes of memory a pixel, and as many images are read at a time as there are CPU cores.
+            Nor is a JPEG file decoded that has some hundred scans, each of which costs as much as a file of one.
 
     Returns:
         A TensorFlow function from strings (B,) to pixels, uint8 (B, H, W, C), and whether each image could be read,
@@ -69,7 +77,7 @@ def batch_decoder(model, size=None, max_pixels=89_478_485):
     def decode_batch(image_bytes):
         sizes, orientations = read_header(image_bytes)
         most = _most_pixels(sizes, protocol.resize)
-        rows = tf.where((most > 0) & (most <= max_pixels))
+        rows = tf.where((most > 0) & (most <= max_pixels) & ~has_many_scans(image_bytes))
         chosen = tf.gather_nd(image_bytes, rows), tf.gather_nd(orientations, rows)
         pixels, valid = _decode_rows(decode, chosen, [*size, channels])
         batch = tf.shape(image_bytes, tf.int64)
@@ -205,9 +213,7 @@ def _row_decoder(protocol, size, channels):
         if isinstance(resized, int):
             sides = tf.cast(tf.shape(image)[:2], tf.float32)
             resized = tf.cast(tf.round(sides * (resized / tf.reduce_min(sides))), tf.int32)
-        image = resize(image, resized, protocol.interpolation)
-        top_left = (tf.shape(image)[:2] - size) // 2
-        return tf.slice(image, [top_left[0], top_left[1], 0], [*size, channels])
+        return resize(image, resized, protocol.interpolation, crop=size)
 
     return decode
 
@@ -273,11 +279,14 @@ def _decode_other():
     return decode_other
 
 
-def resize(image, size, interpolation):
-    """An image of `size` (height, width), antialiased and rounded as image libraries do: uint8."""
+def resize(image, size, interpolation, crop=None):
+    """An image of `size` (height, width), antialiased and rounded as image libraries do, or the centre of it: uint8."""
     import tensorflow as tf
 
     image = tf.image.resize(image, size, interpolation, antialias=True)
+    if crop is not None:
+        top, left = tf.unstack((tf.shape(image)[:2] - crop) // 2)
+        image = tf.slice(image, [top, left, 0], [*crop, image.shape[-1]])
     return tf.cast(tf.clip_by_value(tf.round(image), 0, 255), tf.uint8)
 
 

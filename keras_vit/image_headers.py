@@ -8,6 +8,8 @@ import numpy as np
 
 # How many segments of a JPEG file, or blocks of a GIF file, are looked at: real files have tens.
 _MAX_STEPS = 2000
+# Of a JPEG file: real ones have up to about a dozen.
+_MAX_SCANS = 100
 # Of a GIF file's blocks, as many of one length are one step.
 _MAX_RUN = 1024
 # How many entries of an EXIF directory are looked at: real ones have tens.
@@ -71,6 +73,25 @@ def read_header(image_bytes):
         tf.reduce_any(exif > 0), lambda: _tiff_orientation(image_bytes, exif), lambda: tf.ones_like(exif)
     )
     return _where(is_possible, size), orientation
+
+
+def has_many_scans(image_bytes):
+    """Which JPEG files have so many scans that they are made to keep a decoder busy: a scan can be 10 bytes long.
+
+    Args:
+        image_bytes: (B,) strings.
+
+    Returns:
+        bool (B,)
+    """
+    import tensorflow as tf
+
+    is_jpeg = tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"
+    # Inside of compressed pixels the marker cannot be. Behind the image anything may follow, a film for example, and by
+    # chance the marker is in every 64 KB of it.
+    parts = tf.strings.split(tf.where(is_jpeg, image_bytes, ""), b"\xff\xda", maxsplit=_MAX_STEPS)
+    by_chance = tf.strings.length(image_bytes) // 2**15
+    return parts.row_lengths() > tf.cast(tf.minimum(_MAX_SCANS + by_chance, _MAX_STEPS), tf.int64)
 
 
 def first_frame(gif_bytes):

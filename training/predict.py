@@ -32,7 +32,8 @@ def predict(source, paths, top=5):
         except OSError as error:
             unreadable += 1
             print(f"{path}: cannot be read: {error.strerror}")
-        except tf.errors.InvalidArgumentError:
+            continue
+        if not outputs["valid"].numpy()[0]:
             unreadable += 1
             print(f"{path}: is not an image that can be decoded (JPEG, PNG, GIF, BMP or WebP)")
         else:

@@ -25,14 +25,17 @@ model_config_list {{
 }}
 """
 _BATCHING = """\
-# Requests that wait are run as one batch. A request of more images is refused. Do not lower this: the server warms the
-# model up with as many images, and does not load it if that is refused. Export with other batch_sizes instead.
-max_batch_size {{ value: {max_batch_size} }}
+# The most images of one request. It is split into batches, if need be.
+max_batch_size {{ value: {max_request} }}
+enable_large_batch_splitting {{ value: true }}
+# The most images of a batch, which is made of requests that wait at the same time.
+max_execution_batch_size {{ value: {max_batch_size} }}
 # How long the first request waits for others: more for throughput, 0 for the lowest latency.
 batch_timeout_micros {{ value: 2000 }}
 # Beyond that many the server answers "unavailable", and a client tries again later or elsewhere.
-max_enqueued_batches {{ value: 100 }}
+max_enqueued_batches {{ value: 1000 }}
 """
+_MAX_REQUEST = 10_000
 _MONITORING = """\
 # For Prometheus: port 8501, /monitoring/prometheus/metrics
 prometheus_config { enable: true, path: "/monitoring/prometheus/metrics" }
@@ -99,7 +102,9 @@ def write_operator_files(path, name, version, batch_sizes, jit_compile):
         jit_compile: Whether the model is compiled with XLA.
     """
     contents = {
-        "batching.config": _BATCHING.format(max_batch_size=max(batch_sizes)),
+        "batching.config": _BATCHING.format(
+            max_request=max(_MAX_REQUEST, *batch_sizes), max_batch_size=max(batch_sizes)
+        ),
         "monitoring.config": _MONITORING,
         "compose.yaml": _COMPOSE.format(name=name, xla=_XLA if jit_compile else ""),
     }

@@ -83,8 +83,8 @@ def export_saved_model(
         version: Number of this version.
         overwrite: Whether an existing version may be replaced.
         top_k: How many classes are named, at most.
-        jit_compile: Whether the model is compiled with XLA where it is served, for each batch size that comes; decoding
-            never is.
+        jit_compile: Whether the model is compiled with XLA where it is served, for each of `batch_sizes`, to which
+            others are filled up; decoding never is.
         precision: Of the weights: `"float32"`; `"bfloat16"`, half the size, computing in bfloat16; or `"int8"`, a
             quarter of the size, Keras's dynamic quantisation of the dense layers.
         min_agreement: The part of the images, in [0, 1], for which a model with smaller weights must name the class
@@ -93,10 +93,10 @@ def export_saved_model(
             your own to judge smaller weights.
         image_size: (height, width) that encoded images are brought to, for a model that takes images of any size. The
             signatures of pixels take any size then.
-        batch_sizes: Numbers of images that are expected in one batch: the server is warmed up with each. The largest
-            passes through the model at once; larger batches do in parts.
-        max_image_pixels: Height times width of the largest image that is decoded. The default, that of Pillow, keeps
-            a decoded image below 270 MB. Larger ones are not valid.
+        batch_sizes: Numbers of images that are expected in one batch, at most 100: the server is warmed up with each.
+            The largest passes through the model at once; larger batches do in parts.
+        max_image_pixels: Height times width of the largest image that is decoded; larger ones are not valid. Reading an
+            image takes up to 24 bytes for each pixel. The default is the limit of Pillow.
         name: What clients call the model; by default the name of the folder `path`.
 
     Returns:
@@ -157,7 +157,10 @@ def _image_paths(images):
 def _batch_sizes(sizes):
     if not sizes:
         raise ValueError(f"batch_sizes must name at least one number of images. Received: {sizes!r}")
-    return sorted({check_positive_integer("batch_sizes", size) for size in sizes})
+    sizes = sorted({check_positive_integer("batch_sizes", size) for size in sizes})
+    if len(sizes) > 100:  # A server takes 1000 requests for its warm-up.
+        raise ValueError(f"batch_sizes must be at most 100 numbers. Received: {len(sizes)}")
+    return sizes
 
 
 def _labels(model, labels):

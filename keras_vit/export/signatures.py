@@ -13,7 +13,7 @@ from keras_vit.layers import EncoderBlock
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer, vision_model
 
 
-def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pixels, max_batch_size):
+def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pixels, batch_sizes):
     """The functions that a model is served with; `keras_vit.export_saved_model` says what each returns.
 
     Args:
@@ -23,7 +23,7 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
         jit_compile: Whether the model is compiled with XLA.
         image_size: (height, width) that encoded images are brought to, for a model of variable input size.
         max_image_pixels: An encoded image of more is not decoded.
-        max_batch_size: How many images pass through the model at once.
+        batch_sizes: Increasing numbers of images; the largest passes through the model at once. XLA compiles for each.
 
     Returns:
         {name of the signature: `tf.function` of one argument}
@@ -39,7 +39,8 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
         def compute(pixels):
             return tf.cast(look(model, preprocess_input(pixels, model)), tf.float32)
 
-        return tf.function(compute, jit_compile=jit_compile, autograph=False)
+        compute = tf.function(compute, jit_compile=jit_compile, autograph=False)
+        return _filled_up(compute, batch_sizes) if jit_compile else compute
 
     def of_images(signature):
         name, look = OUTPUTS[signature]
@@ -52,7 +53,7 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
             return {name: tf.where(rows, outputs, 0.0), "valid": valid}
 
         def serve(image_bytes):
-            return with_names(_in_parts(part, image_bytes, max_batch_size))
+            return with_names(_in_parts(part, image_bytes, batch_sizes[-1]))
 
         return _traced(serve, encoded)
 
@@ -62,7 +63,7 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
         def serve(images):
             # A server does not check shapes: as many pixels in another order would be taken.
             images = tf.ensure_shape(images, spec.shape)
-            return with_names(_in_parts(lambda part: {"probabilities": classify(part)}, images, max_batch_size))
+            return with_names(_in_parts(lambda part: {"probabilities": classify(part)}, images, batch_sizes[-1]))
 
         return _traced(serve, spec)
 
@@ -152,6 +153,18 @@ def _traced(function, spec):
     import tensorflow as tf
 
     return tf.function(function, input_signature=[spec], autograph=False)
+
+
+def _filled_up(compute, batch_sizes):
+    """`compute(rows)`, called with one of the batch sizes: for any other XLA would compile while a client waits."""
+    import tensorflow as tf
+
+    def compute_filled_up(rows):
+        num_rows = tf.shape(rows)[0]
+        size = tf.reduce_min(tf.boolean_mask(batch_sizes, tf.constant(batch_sizes) >= num_rows))
+        return compute(tf.pad(rows, [[0, size - num_rows], *[[0, 0]] * (rows.shape.rank - 1)]))[:num_rows]
+
+    return compute_filled_up
 
 
 def _in_parts(compute, rows, part_size):

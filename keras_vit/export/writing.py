@@ -37,7 +37,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
 
     folder = pathlib.Path(folder)
     smaller = with_precision(model, precision)
-    served = build_signatures(smaller, labels=labels, max_batch_size=max(batch_sizes), **options)
+    served = build_signatures(smaller, labels=labels, batch_sizes=batch_sizes, **options)
     root = tf.Module()
     root.weights = [variable.value for variable in smaller.variables]
     concrete = {name: function.get_concrete_function() for name, function in served.items()}

@@ -4,6 +4,7 @@ import http.server
 import json
 import logging
 import pathlib
+import re
 import socket
 import subprocess
 import threading
@@ -356,3 +357,29 @@ def test_names():
         ("a.b-c", "a.b-c"),
     ):
         assert check_name(default_name(pathlib.Path("/models") / folder)) == name
+
+
+MANUAL = (pathlib.Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+
+
+def _blocks_with(text):
+    return [block for block in re.findall(r"^```\n(.*?)^```$", MANUAL, re.DOTALL | re.MULTILINE) if text in block]
+
+
+def test_promotion_in_the_manual(tmp_path):
+    _export(tmp_path, 1)
+    _export(tmp_path, 2)
+    before, after = _blocks_with("version_labels")
+    _edit(tmp_path, (before, after))
+    assert _served(tmp_path) == ([1, 2], {"stable": 2, "previous": 1})
+
+
+def test_splitting_in_the_manual(tmp_path):
+    _export(tmp_path, 1)
+    written = text_format.Parse((tmp_path / "batching.config").read_text(), BATCHING())
+    [block] = _blocks_with("max_batch_size")
+    batching = text_format.Parse(block, BATCHING())
+    assert batching.enable_large_batch_splitting.value
+    # What is split has to fit into the queue.
+    room = written.max_enqueued_batches.value * batching.max_execution_batch_size.value
+    assert batching.max_execution_batch_size.value < batching.max_batch_size.value <= room

@@ -190,8 +190,10 @@ def test_export_writes_the_next_version(brief_run, tmp_path, capsys):
     assert not main(["export", str(run.folder), "--path", str(tmp_path / "served")])
     assert not main(["export", str(run.model), "--path", str(tmp_path / "served")])
     assert (tmp_path / "served" / "2" / "saved_model.pb").is_file()
+    assert "Compared with the model on 8 images: largest difference of a probability" in capsys.readouterr().out
+    assert json.loads((tmp_path / "served" / "1" / "keras_vit.json").read_text())["name"] == "digits"
     assert main(["export", str(run.folder), "--path", str(tmp_path / "served"), "--version", "2"]) == 2
-    assert "exists" in capsys.readouterr().err
+    assert "exists. Add --overwrite to replace it" in capsys.readouterr().err
     names = tmp_path / "names.txt"
     names.write_text("one\ntwo\n")
     assert main(["export", str(run.folder), "--path", str(tmp_path / "named"), "--labels", str(names)]) == 2
@@ -201,6 +203,20 @@ def test_export_writes_the_next_version(brief_run, tmp_path, capsys):
     capsys.readouterr()
     main(["predict", str(tmp_path / "named"), str(next(run.samples.iterdir())), "--top", "1"])
     assert ": digit " in capsys.readouterr().out
+
+
+def test_export_for_other_runtimes(brief_run, tmp_path, capsys):
+    run, _, _ = brief_run
+    export = ["export", str(run.folder), "--path", str(tmp_path), "--format", "litert"]
+    assert not main(export)
+    assert "Compared with the model on 8 images" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["digits.tflite"]
+    assert main([*export, "--name", "small", "--precision", "int8", "--version", "3"]) == 2
+    assert "--version goes with --format=saved_model. Received: --format=litert" in capsys.readouterr().err
+    assert main([*export, "--name", "small", "--precision", "bfloat16"]) == 2
+    assert "precision of the format 'litert' must be one of" in capsys.readouterr().err
+    assert main([*export, "--name", "small", "--image-size", "8", "8"]) == 2
+    assert "--image-size goes with --format=saved_model" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["train", "plan", "records", "evaluate", "predict", "export"])

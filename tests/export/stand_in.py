@@ -1,0 +1,205 @@
+"""A server with TensorFlow Serving's interfaces, for tests of clients: it answers with a SavedModel.
+
+What it accepts and returns is that of TensorFlow Serving's api_rest.md, util/json_tensor.cc and
+servables/tensorflow/predict_util.cc.
+"""
+
+import base64
+import concurrent.futures
+import contextlib
+import http.server
+import json
+import re
+import threading
+
+import grpc
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+_FIELDS = {
+    tf.float32: "float_val",
+    tf.int32: "int_val",
+    tf.uint8: "int_val",
+    tf.string: "string_val",
+    tf.bool: "bool_val",
+}
+_NUMBERS = {tf.uint8: (int,), tf.float32: (int, float)}
+_HTTP = {grpc.StatusCode.INVALID_ARGUMENT: 400, grpc.StatusCode.NOT_FOUND: 404}
+
+
+class RefusedError(Exception):
+    """A request that TensorFlow Serving refuses: its status, and why."""
+
+
+def _refuse(why, status=grpc.StatusCode.INVALID_ARGUMENT):
+    raise RefusedError(status, why)
+
+
+@contextlib.contextmanager
+def serve(path):
+    """Serves version 1 of "pets", labelled "stable", from the folder of a SavedModel: ports of REST and of gRPC."""
+    served = _Served(path)
+    rest = http.server.ThreadingHTTPServer(("localhost", 0), type("Rest", (_Rest,), {"served": served}))
+    threading.Thread(target=rest.serve_forever).start()
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(2), options=options)
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(_Service(served), server)
+    port = server.add_insecure_port("localhost:0")
+    server.start()
+    try:
+        yield rest.server_port, port
+    finally:
+        server.stop(None).wait()
+        rest.shutdown()
+        rest.server_close()
+
+
+class _Served:
+    """The model, by messages of either interface."""
+
+    def __init__(self, path):
+        self._signatures = tf.saved_model.load(str(path)).signatures
+
+    def input(self, signature):
+        """The one input of a signature, a `tf.TensorSpec`."""
+        signature = signature or "serving_default"
+        if signature not in self._signatures:
+            _refuse(f"Serving signature name: {signature!r} not found")
+        [spec] = self._signatures[signature].structured_input_signature[1].values()
+        return spec
+
+    def predict(self, request):
+        """A `PredictResponse` to a `PredictRequest`."""
+        model = request.model_spec
+        version = model.version.value if model.HasField("version") else 1
+        if (model.name, version) != ("pets", 1):
+            _refuse(f"Servable not found: {model}", grpc.StatusCode.NOT_FOUND)
+        if model.version_label not in ("", "stable"):
+            _refuse(f"Unrecognized servable version label: {model.version_label}")
+        spec = self.input(model.signature_name)
+        if list(request.inputs) != [spec.name]:
+            _refuse(f"Expected {spec.name!r}, received {list(request.inputs)}")
+        tensor = request.inputs[spec.name]
+        array = tf.make_ndarray(tensor)
+        if tensor.dtype != spec.dtype.as_datatype_enum or not spec.shape.is_compatible_with(array.shape):
+            _refuse(f"Expected {spec}, received type {tensor.dtype} of shape {array.shape}")
+        outputs = self._signatures[model.signature_name or "serving_default"](
+            **{spec.name: tf.constant(array, spec.dtype)}
+        )
+        response = predict_pb2.PredictResponse()
+        for name, output in outputs.items():
+            response.outputs[name].CopyFrom(_tensor(output.dtype, output.shape, output.numpy().ravel().tolist()))
+        return response
+
+
+class _Service(prediction_service_pb2_grpc.PredictionServiceServicer):
+    """The gRPC interface."""
+
+    def __init__(self, served):
+        self._served = served
+
+    def Predict(self, request, context):
+        try:
+            return self._served.predict(request)
+        except RefusedError as refused:
+            context.abort(*refused.args)
+
+
+class _Rest(http.server.BaseHTTPRequestHandler):
+    """The REST interface."""
+
+    served = None
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        try:
+            self._answer(200, self._predict(body))
+        except RefusedError as refused:
+            status, why = refused.args
+            self._answer(_HTTP[status], {"error": why})
+
+    def _answer(self, status, answer):
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def _predict(self, body):
+        path = re.fullmatch(r"/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?:predict", self.path)
+        if not path:
+            _refuse(f"Malformed request: {self.path}")
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name, version, label = path.groups()
+        if version:
+            request.model_spec.version.value = int(version)
+        if label:
+            request.model_spec.version_label = label
+        by_row = self._read_body(body, request)
+        outputs = {name: _plain(name, tensor) for name, tensor in self.served.predict(request).outputs.items()}
+        if not by_row:
+            return {"outputs": outputs}
+        return {"predictions": [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]}
+
+    def _read_body(self, body, request):
+        """Puts a body into a request; returns whether it is in the format of rows."""
+        try:
+            body = json.loads(body)
+            request.model_spec.signature_name = body.pop("signature_name", "")
+            spec = self.served.input(request.model_spec.signature_name)
+            [(key, value)] = body.items()
+            by_row = {"instances": True, "inputs": False}[key]
+            if by_row and not isinstance(value, list):
+                _refuse("Expecting 'instances' to be a list")
+            value = [_unnamed(row, spec.name) for row in value] if by_row else _unnamed(value, spec.name)
+            shape = [len(value), *_shape(value[0])] if by_row else _shape(value)
+            request.inputs[spec.name].CopyFrom(_tensor(spec.dtype, shape, _leaves(value, shape, spec.dtype)))
+            return by_row
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, repr(error)) from error
+
+    def log_message(self, *arguments):
+        pass
+
+
+def _unnamed(value, name):
+    """The value itself, or the one in {name: value}."""
+    if not isinstance(value, dict) or value.keys() == {"b64"}:
+        return value
+    if value.keys() != {name}:
+        _refuse(f"keys must be equal to: {name}")
+    return value[name]
+
+
+def _shape(value):
+    return [len(value), *(_shape(value[0]) if value else [])] if isinstance(value, list) else []
+
+
+def _leaves(value, shape, dtype):
+    """The values in nested lists, which must be of one shape."""
+    if shape:
+        if not isinstance(value, list) or len(value) != shape[0]:
+            _refuse(f"Expected a list of {shape[0]}")
+        return [leaf for part in value for leaf in _leaves(part, shape[1:], dtype)]
+    if dtype == tf.string:
+        return [base64.b64decode(value["b64"], validate=True) if isinstance(value, dict) else value.encode()]
+    if type(value) not in _NUMBERS[dtype]:
+        _refuse(f"JSON Value: {value!r} is not of expected type: {dtype.name}")
+    return [value]
+
+
+def _tensor(dtype, shape, values):
+    """A message with the values in the field of their type, as the server makes them."""
+    tensor = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum, tensor_shape=tf.TensorShape(shape).as_proto())
+    getattr(tensor, _FIELDS[dtype]).extend(values)
+    return tensor
+
+
+def _plain(name, tensor):
+    """Nested lists of what JSON can hold."""
+    array = tf.make_ndarray(tensor)
+    if array.dtype != object:
+        return array.tolist()
+    assert not name.endswith("_bytes")  # The server would return those in base64.
+    return np.vectorize(bytes.decode, otypes=[object])(array).tolist()

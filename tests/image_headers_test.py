@@ -1,0 +1,244 @@
+"""Sizes, orientations and frames read from headers, against Pillow and against what the decoder then yields."""
+
+import io
+import struct
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from keras_vit.decoding import decode_upright
+from keras_vit.image_headers import encoded_size, exif_orientation, first_frame, has_many_scans
+from tests.pictures import encoded, exif_segment, noise, picture
+from tests.test_case import TENSORFLOW
+
+pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="encoded images are read by TensorFlow")
+
+JPEG = encoded(noise(23, 37), "JPEG")
+THUMBNAIL = encoded(noise(9, 7), "JPEG")
+
+
+def _segment(marker, content):
+    return bytes([0xFF, marker]) + struct.pack(">H", len(content) + 2) + content
+
+
+def _with(*parts):
+    """The JPEG file with something behind its first marker."""
+    return JPEG[:2] + b"".join(parts) + JPEG[2:]
+
+
+def _top_down(bmp):
+    [height] = struct.unpack("<i", bmp[22:26])
+    return bmp[:22] + struct.pack("<i", -height) + bmp[26:]
+
+
+def _gif(screen, *frames, extension=b""):
+    """A GIF file of pictures at (left, top), each with a table of colors of its own."""
+    parts = []
+    for left, top, image in frames:
+        file = encoded(image, "GIF", optimize=False)
+        size, flags = file[6:10], file[10]
+        colors = file[13 : 13 + 3 * 2 ** (flags % 8 + 1)]
+        pixels = file[file.index(b",\0\0\0\0" + size) + 10 : -1]
+        parts.append(b"," + struct.pack("<HH", left, top) + size + bytes([0x80 + flags % 8]) + colors + pixels)
+    return b"GIF89a" + struct.pack("<HH", *screen) + b"\0\0\0" + extension + b"".join(parts) + b";"
+
+
+def _palette(height, width):
+    return noise(height, width).quantize(256)
+
+
+def _files():
+    """{name: contents} of files that Pillow and TensorFlow can read."""
+    rgb, rgba, gray = noise(23, 37), picture(24, 33, "RGBA"), picture(61, 1, "L")
+    comment = b"!\xfe" + b"\5hello" * 300 + b"\0"
+    files = {
+        f"{kind} {image.mode} {image.size}": encoded(image, kind)
+        for kind in ("PNG", "BMP", "WEBP")
+        for image in (rgb, rgba, gray, picture(1, 1))
+    }
+    return files | {
+        "PNG palette": encoded(_palette(23, 37), "PNG", transparency=3),
+        "BMP palette": encoded(_palette(23, 37), "BMP"),
+        "BMP top down": _top_down(encoded(rgb, "BMP")),
+        "WebP lossless": encoded(rgb, "WEBP", lossless=True),
+        "WebP lossless, alpha": encoded(rgba, "WEBP", lossless=True),
+        "WebP extended": encoded(rgb, "WEBP", exif=exif_segment(6, "<")),
+        "GIF": encoded(_palette(23, 37), "GIF"),
+        "GIF gray": encoded(gray, "GIF"),
+        "GIF interlaced": encoded(_palette(23, 37), "GIF", interlace=1),
+        "GIF animation": encoded(_palette(23, 37), "GIF", save_all=True, append_images=[_palette(23, 37).rotate(180)]),
+        "GIF comment": _gif((37, 23), (0, 0, _palette(23, 37)), extension=comment),
+        "GIF small frame": _gif((50, 40), (5, 3, _palette(23, 37))),
+        "GIF large frame": _gif((10, 10), (5, 3, _palette(23, 37))),
+        "GIF growing": _gif((37, 23), (0, 0, _palette(23, 37)), (0, 0, _palette(50, 60))),
+        "GIF without screen": _gif((0, 0), (0, 0, _palette(23, 37))),
+        "JPEG": JPEG,
+        "JPEG gray": encoded(gray, "JPEG"),
+        "JPEG pixel": encoded(picture(1, 1), "JPEG"),
+        "JPEG CMYK": encoded(rgb.convert("CMYK"), "JPEG"),
+        "JPEG progressive": encoded(rgb, "JPEG", progressive=True),
+        "JPEG restarts": encoded(rgb, "JPEG", restart_marker_blocks=1),
+        "JPEG thumbnail": encoded(rgb, "JPEG", exif=exif_segment(6, "<") + THUMBNAIL),
+        "JPEG JFIF thumbnail": _with(_segment(0xE0, b"JFXX\0\x10" + THUMBNAIL)),
+        "JPEG fill bytes": _with(b"\xff\xff\xff", _segment(0xFE, b"comment")),
+        "JPEG bytes between": _with(_segment(0xFE, b"comment"), b"\0\1\2\xff\0\3"),
+        "JPEG lone markers": _with(b"\xff\x01\xff\xd0"),
+        "JPEG large segments": _with(*[_segment(0xE2, bytes(65533))] * 20),
+        "JPEG many segments": _with(*[_segment(0xFE, b"")] * 1900),
+    }  # fmt: skip
+
+
+def test_sizes_are_those_of_pillow():
+    files = _files()
+    sizes = encoded_size(list(files.values())).numpy()
+    expected = [PIL.Image.open(io.BytesIO(file)).size[::-1] for file in files.values()]
+    assert dict(zip(files, map(tuple, sizes), strict=True)) == dict(zip(files, expected, strict=True))
+
+
+def test_any_shape():
+    files = [JPEG, encoded(noise(8, 12), "PNG")]
+    assert encoded_size(JPEG).numpy().tolist() == [23, 37]
+    assert encoded_size([files, files[::-1], [b"", JPEG]]).numpy().tolist() == [
+        [[23, 37], [8, 12]],
+        [[8, 12], [23, 37]],
+        [[0, 0], [23, 37]],
+    ]
+    assert encoded_size(np.zeros((0, 2), "S")).shape == (0, 2, 2)
+
+
+PNG = encoded(noise(8, 12), "PNG")
+BMP = encoded(noise(8, 12), "BMP")
+GIF = encoded(_palette(8, 12), "GIF")
+REFUSED = {
+    "empty": b"",
+    "text": b"<svg xmlns='http://www.w3.org/2000/svg'/>" * 3,
+    "TIFF": encoded(noise(8, 12), "TIFF"),
+    "JPEG XL": b"\xff\x0a" + bytes(100),
+    "JPEG without a frame": JPEG[:2] + b"\xff\xd9",
+    "JPEG pixels before the frame": _with(b"\xff\xda\0\2"),
+    "JPEG second start": _with(b"\xff\xd8"),
+    "JPEG unknown marker": _with(_segment(0xF0, b"")),
+    "JPEG too many segments": _with(*[_segment(0xFE, b"")] * 2001),
+    "JPEG segment beyond the end": _with(_segment(0xE2, bytes(65533))[:100]),
+    "PNG other chunk first": PNG[:8] + b"\0\0\0\0tEXt\0\0\0\0" + PNG[8:],
+    "PNG no width": PNG[:16] + bytes(4) + PNG[20:],
+    "PNG negative height": PNG[:20] + b"\xff" + PNG[21:],
+    "BMP of 1 bit": encoded(picture(8, 12, "L").convert("1"), "BMP"),
+    "BMP of 16 bits": BMP[:28] + b"\x10" + BMP[29:],
+    "BMP compressed": BMP[:30] + b"\1" + BMP[31:],
+    "BMP of OS/2": BMP[:14] + b"\x0c" + BMP[15:],
+    "GIF without a frame": _gif((12, 8)),
+    "GIF empty frame": GIF[: GIF.index(b",\0\0\0\0") + 5] + bytes(4) + GIF[GIF.index(b",\0\0\0\0") + 9 :],
+    "GIF unknown block": _gif((12, 8), (0, 0, _palette(8, 12)), extension=b"?"),
+    "GIF too many blocks": _gif((12, 8), (0, 0, _palette(8, 12)), extension=b"!\xfe\0" * 1001),
+    "WebP animation": encoded(noise(8, 12), "WEBP", save_all=True, append_images=[picture(8, 12)]),
+    "WebP unknown chunk": encoded(noise(8, 12), "WEBP").replace(b"VP8 ", b"VP9 "),
+}
+
+
+def test_what_is_refused():
+    sizes = encoded_size(list(REFUSED.values())).numpy()
+    assert {name: size.tolist() for name, size in zip(REFUSED, sizes, strict=True) if size.any()} == {}
+
+
+def test_incomplete_headers():
+    for name, file in _files().items():
+        if len(file) < 5000:
+            sizes = encoded_size([file[:end] for end in range(len(file) + 1)]).numpy()
+            known = sizes.all(axis=1)
+            # Once enough is there, that is the answer.
+            assert (np.diff(known.astype(int)) >= 0).all(), name
+            assert 14 <= known.argmax() < len(file), name
+            assert (sizes[known] == sizes[-1]).all(), name
+            assert not sizes[~known].any(), name
+
+
+def _damaged(file, rng):
+    """The file cut short, or with some bytes changed, mostly near its beginning, or some inserted."""
+    if rng.random() < 0.2:
+        return file[: rng.integers(len(file))]
+    damaged = bytearray(file)
+    for place in rng.integers(0, min(len(file), rng.choice([64, 700, len(file)])), rng.integers(1, 4)):
+        damaged[place] = rng.integers(256)
+    if rng.random() < 0.1:
+        damaged[place:place] = rng.bytes(3)
+    return bytes(damaged)
+
+
+def test_damaged_files_have_the_size_that_they_are_decoded_to():
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    files = [file for file in _files().values() if len(file) < 5000]
+    damaged = [_damaged(files[i % len(files)], rng) for i in range(800)]
+    decode = tf.function(lambda file: tf.shape(decode_upright(file, 3, orientation=1)))
+    decode = decode.get_concrete_function(tf.TensorSpec([], tf.string))
+    decoded = 0
+    for file, size in zip(damaged, encoded_size(damaged).numpy(), strict=True):
+        if 0 < size.prod() < 10**6:
+            try:
+                shape = decode(tf.constant(file)).numpy()
+            except tf.errors.InvalidArgumentError:
+                continue
+            assert shape[:2].tolist() == size.tolist()
+            decoded += 1
+    assert 100 < decoded < 600
+
+
+def test_orientations():
+    plain = [JPEG, PNG, b"", JPEG[:50], encoded(noise(8, 12), "PNG", exif=exif_segment(6, "<"))]
+    turned = [encoded(noise(8, 12), "JPEG", exif=exif_segment(i, order)) for i in range(1, 9) for order in "<>"]
+    behind = _with(_segment(0xFE, bytes(300)), b"\xff", _segment(0xE1, exif_segment(6, ">", [(0x0100, 8)] * 900)))
+    first = _with(_segment(0xE1, exif_segment(3, ">")), _segment(0xE1, exif_segment(5, ">")))
+    files = [*plain, *turned, behind, first]
+    expected = [1] * len(plain) + [i for i in range(1, 9) for _ in "<>"] + [6, 3]
+    assert exif_orientation(files).numpy().tolist() == expected
+    assert exif_orientation(behind).numpy() == 6
+
+
+@pytest.mark.parametrize(
+    ("screen", "corner", "size"),
+    [((37, 23), (0, 0), (23, 37)), ((50, 40), (3, 5), (40, 50)), ((10, 10), (3, 5), (26, 42))],
+)
+def test_first_frame(screen, corner, size):
+    image = _palette(23, 37)
+    later = [(0, 0, _palette(90, 80))] * 3
+    file = _gif(screen, (*corner[::-1], image), *later, extension=b"!\xfe\5hello\0")
+    frame, found_corner, found_size = first_frame(file)
+    assert (tuple(found_corner.numpy()), tuple(found_size.numpy())) == (corner, size)
+    with PIL.Image.open(io.BytesIO(frame.numpy())) as alone:
+        assert alone.n_frames == 1
+        np.testing.assert_array_equal(alone.convert("RGB"), image.convert("RGB"))
+    # Every frame but the first may be missing, but of that nothing.
+    end = len(file) - len(_gif(screen, *later)) + 13
+    assert first_frame(file[:end])[0].numpy() == frame.numpy()
+    for cut in (0, 5, 13, 30, end // 2, end - 1):
+        assert first_frame(file[:cut])[0].numpy() == b""
+
+
+def test_frame_in_blocks_of_any_length():
+    file = _gif((37, 23), (0, 0, _palette(23, 37)))
+    start = 13 + 10 + 768 + 1
+    data, position = b"", start
+    while file[position]:
+        data += file[position + 1 : position + 1 + file[position]]
+        position += 1 + file[position]
+    frames = set()
+    for lengths in ([255], [1], [7, 200, 3]):
+        blocks, rest, i = b"", data, 0
+        while rest:
+            block, rest = rest[: lengths[i % len(lengths)]], rest[lengths[i % len(lengths)] :]
+            blocks, i = blocks + bytes([len(block)]) + block, i + 1
+        again = file[:start] + blocks + b"\0;"
+        frames.add(first_frame(again)[0].numpy() == again)
+    assert frames == {True}
+
+
+def test_many_scans():
+    file = encoded(noise(23, 37), "JPEG", progressive=True)
+    scan = file[file.rindex(b"\xff\xda") : -2]
+    many = file[:-2] + 100 * scan + file[-2:]
+    film = np.random.default_rng(0).bytes(30 * 2**15) + 100 * b"\xff\xda"
+    files = [JPEG, file, file[:-2] + 80 * scan + file[-2:], many, b"", encoded(noise(8, 12), "PNG") + many, JPEG + film]
+    assert has_many_scans(files).numpy().tolist() == [False, False, False, True, False, False, False]
