@@ -74,6 +74,8 @@ def batch_decoder(model, size=None, max_pixels=89_478_485):
     max_pixels = check_positive_integer("max_pixels", max_pixels)
     decode = _row_decoder(protocol, size, channels)
 
+    # Faster to trace.
+    @tf.autograph.experimental.do_not_convert
     def decode_batch(image_bytes):
         sizes, orientations = read_header(image_bytes)
         most = _most_pixels(sizes, protocol.resize)
@@ -267,7 +269,9 @@ def _decode_other():
         image = tf.cond(is_picture, lambda: decode(image_bytes, channels=0), lambda: decode(image_bytes))
         return image[..., :3]
 
-    @tf.function(input_signature=[tf.TensorSpec([], tf.string)], experimental_attributes={"_noinline": True})
+    @tf.function(
+        input_signature=[tf.TensorSpec([], tf.string)], autograph=False, experimental_attributes={"_noinline": True}
+    )
     def decode_other(image_bytes):
         start = tf.strings.substr(image_bytes, 0, 4)
         is_bmp = tf.strings.substr(image_bytes, 0, 2) == b"BM"

@@ -1,5 +1,6 @@
 """Encoded images, read as a model expects them."""
 
+import concurrent.futures
 import io
 import struct
 
@@ -10,7 +11,7 @@ import PIL.ImageOps
 import pytest
 
 import keras_vit
-from keras_vit.decoding import image_decoder
+from keras_vit.decoding import batch_decoder, decode_upright, image_decoder, input_protocol
 from tests.pictures import encoded, exif_segment, noise, picture
 from tests.test_case import TENSORFLOW
 
@@ -27,23 +28,79 @@ def _decode(image_bytes, size, **protocol):
     return _decoder(size, **protocol)(image_bytes).numpy()
 
 
-@pytest.mark.parametrize(
-    ("file_format", "mode"),
-    [("PNG", "RGB"), ("PNG", "RGBA"), ("PNG", "L"), ("BMP", "RGB"), ("WEBP", "RGB"), ("JPEG", "RGB"), ("JPEG", "L")],
-)
-def test_decodes_as_pillow_does(file_format, mode):
-    image = picture(24, 33, mode)
-    file = encoded(image, file_format)
-    expected = np.atleast_3d(np.asarray(PIL.Image.open(io.BytesIO(file))))[..., :3]
-    decoded = _decode(file, (24, 33))
+def _kinds():
+    """{name: (contents, largest difference from Pillow)}"""
+    rgb, rgba, gray = noise(23, 37), picture(24, 33, "RGBA"), picture(24, 33, "L")
+    palette = rgb.quantize(200)
+    turned = rgb.rotate(180)
+    bit_fields = encoded(rgba, "BMP")
+    bit_fields = b"".join(
+        [bit_fields[:10], struct.pack("<I", 66), bit_fields[14:30], b"\3\0\0\0", bit_fields[34:54]]
+        + [b"\0\0\xff\0\0\xff\0\0\xff\0\0\0", bit_fields[-24 * 33 * 4 :]]
+    )
+    exact = {
+        "JPEG": encoded(rgb, "JPEG"),
+        "JPEG gray": encoded(gray, "JPEG"),
+        "JPEG progressive": encoded(rgb, "JPEG", progressive=True),
+        "JPEG without subsampling": encoded(rgb, "JPEG", subsampling=0),
+        "PNG": encoded(rgb, "PNG"),
+        "PNG alpha": encoded(rgba, "PNG"),
+        "PNG gray": encoded(gray, "PNG"),
+        "PNG gray and alpha": encoded(PIL.Image.merge("LA", [gray, gray.rotate(180)]), "PNG"),
+        "PNG palette": encoded(palette, "PNG"),
+        "PNG transparent palette": encoded(palette, "PNG", transparency=3),
+        "PNG 1 bit": encoded(gray.convert("1"), "PNG"),
+        "PNG animation": encoded(rgb, "PNG", save_all=True, append_images=[turned]),
+        "BMP": encoded(rgb, "BMP"),
+        "BMP gray": encoded(gray, "BMP"),
+        "BMP palette": encoded(palette, "BMP"),
+        "BMP 32 bits": encoded(rgba, "BMP"),
+        "BMP bit fields": bit_fields,
+        "GIF": encoded(palette, "GIF"),
+        "GIF transparent": encoded(palette, "GIF", transparency=3),
+        "GIF animation": encoded(palette, "GIF", save_all=True, append_images=[turned.quantize(64)]),
+        "WebP": encoded(rgb, "WEBP"),
+        "WebP alpha": encoded(rgba, "WEBP"),
+        "WebP lossless": encoded(rgb, "WEBP", lossless=True),
+        "WebP lossless, alpha": encoded(rgba, "WEBP", lossless=True),
+    }
+    # Pillow rounds the products of the inks in another way.
+    return {name: (file, 0) for name, file in exact.items()} | {"JPEG CMYK": (encoded(rgb.convert("CMYK"), "JPEG"), 1)}
+
+
+@pytest.mark.parametrize(("file", "tolerance"), _kinds().values(), ids=_kinds())
+def test_decodes_as_pillow_does(file, tolerance):
+    image = PIL.Image.open(io.BytesIO(file))
+    if image.mode not in ("RGBA", "LA"):
+        image = image.convert("RGB")
+    elif image.mode == "LA":
+        image = image.getchannel("L").convert("RGB")
+    expected = np.asarray(image)[..., :3].astype(int)
+    decoded = _decode(file, expected.shape[:2])
     assert decoded.dtype == "uint8"
-    np.testing.assert_array_equal(decoded, np.broadcast_to(expected, (24, 33, 3)))
+    assert np.abs(decoded - expected).max() <= tolerance
+
+
+def test_takes_the_upper_8_of_16_bits():
+    levels = np.random.default_rng(0).integers(0, 2**16, (8, 12)).astype("uint16")
+    decoded = _decode(encoded(PIL.Image.fromarray(levels), "PNG"), (8, 12))
+    np.testing.assert_array_equal(decoded, np.repeat(levels[..., None] // 256, 3, axis=-1))
 
 
 def test_decodes_the_first_frame_of_an_animation():
     frames = [picture(24, 33).quantize(64), PIL.Image.new("P", (33, 24))]
     gif = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
     np.testing.assert_array_equal(_decode(gif, (24, 33)), np.asarray(frames[0].convert("RGB")))
+
+
+def test_frame_that_does_not_cover_the_picture():
+    image = noise(23, 37).quantize(256)
+    file = encoded(image, "GIF")
+    place = file.index(b",\0\0\0\0")
+    file = file[:6] + struct.pack("<HH", 50, 40) + file[10 : place + 1] + struct.pack("<HH", 5, 3) + file[place + 5 :]
+    expected = np.zeros((40, 50, 3), "uint8")
+    expected[3:26, 5:42] = image.convert("RGB")
+    np.testing.assert_array_equal(decode_upright(file, 3), expected)
 
 
 def test_decodes_to_gray():
@@ -114,16 +171,176 @@ def test_damaged_exif_is_ignored(exif):
     np.testing.assert_array_equal(_decode(plain[:2] + segment + plain[2:], (24, 33)), _decode(plain, (24, 33)))
 
 
-def test_decoder_needs_a_fixed_size_and_one_or_three_channels():
-    for shape, protocol, message in (
-        ((None, None, 3), {}, "needs a model of fixed size"),
-        ((8, 12, 4), {}, "have 1 or 3 channels here. Received: a model for 4"),
-        ((8, 12, 3), {"resize": None}, "does not lead to that size: resize=None, crop=None"),
+def _model(shape, **protocol):
+    return keras.Sequential([keras.Input(shape), keras_vit.Preprocessing(**protocol)])
+
+
+@pytest.mark.parametrize(
+    ("shape", "protocol", "message"),
+    [
+        ((8, 12, 4), {"resize": (8, 12)}, "have 1 or 3 channels here. Received: a model for 4"),
+        ((8, 12, 3), {}, "does not lead to that size: resize=None, crop=None"),
         ((8, 12, 3), {"resize": 8}, "does not lead to that size: resize=8, crop=None"),
         ((8, 12, 3), {"resize": 8, "crop": (8, 12)}, r"does not lead to that size: resize=8, crop=\[8, 12\]"),
         ((8, 12, 3), {"resize": (12, 8)}, r"8 x 12 pixels.*resize=\[12, 8\]"),
         ((8, 12, 3), {"resize": (8, 12), "crop": (4, 4)}, r"crop=\[4, 4\]"),
-    ):
-        layer = keras_vit.Preprocessing(**({"resize": (8, 12)} | protocol))
-        with pytest.raises(ValueError, match=message):
-            image_decoder(keras.Sequential([keras.Input(shape), layer]))
+        ((None, None, 3), {}, r"resize=None, crop=None. Give image_size=\(height, width\)"),
+        ((None, None, 3), {"resize": 8}, r"resize=8, crop=None. Give image_size=\(height, width\)"),
+        ((None, 12, 3), {"resize": (8, 8)}, r"images of any x 12 pixels. Received: size=\(8, 8\)"),
+        ((None, None, 3), {"crop": (8, 12)}, "does not lead to that size: resize=None"),
+    ],
+)
+def test_decoder_needs_a_size_and_one_or_three_channels(shape, protocol, message):
+    with pytest.raises(ValueError, match=message):
+        image_decoder(_model(shape, **protocol))
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ((12, 8), r"images of 8 x 12 pixels. Received: size=\(12, 8\)"),
+        ((8, 12, 3), r"images of 8 x 12 pixels. Received: size=\(8, 12, 3\)"),
+        ((8, 0), "size must be a positive integer. Received: 0"),
+    ],
+)
+def test_a_model_of_fixed_size_refuses_another(size, message):
+    model = _model((8, 12, 3), resize=(8, 12))
+    assert input_protocol(model, (8, 12))[0] is model.layers[0]
+    with pytest.raises(ValueError, match=message):
+        batch_decoder(model, size)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "size", "resized", "crop"),
+    [
+        ({"resize": 248, "crop": (224, 224)}, None, 248, [224, 224]),
+        ({"resize": 248, "crop": (224, 224)}, (320, 320), 354, [320, 320]),
+        ({"resize": 40, "crop": (20, 32)}, (30, 40), 60, [30, 40]),
+        ({"resize": (24, 40), "crop": (20, 32)}, (30, 40), [36, 50], [30, 40]),
+        ({"resize": (8, 12)}, None, [8, 12], None),
+        ({"resize": (8, 12)}, (9, 11), [9, 11], None),
+        ({"resize": 8}, (9, 11), 11, [9, 11]),
+        ({}, (9, 11), [9, 11], None),
+    ],
+)
+def test_a_model_of_any_size_is_scaled(protocol, size, resized, crop):
+    model = _model((None, None, 3), interpolation="bicubic", **protocol)
+    found, found_size, channels = input_protocol(model, size)
+    assert (found.resize, found.crop, found_size, channels) == (resized, crop, crop or resized, 3)
+    assert found.interpolation == "bicubic"
+    file = encoded(noise(61, 97), "PNG")
+    alike = image_decoder(_model((*found_size, 3), interpolation="bicubic", resize=resized, crop=crop))
+    np.testing.assert_array_equal(image_decoder(model, size)(file), alike(file))
+
+
+MODEL = {"shape": (22, 30, 3), "resize": 32, "crop": (22, 30), "interpolation": "bicubic"}
+GOOD = {
+    "PNG": encoded(noise(61, 97), "PNG"),
+    "turned JPEG": encoded(noise(40, 61), "JPEG", exif=exif_segment(6, "<")),
+    "JPEG": encoded(noise(61, 40), "JPEG"),
+    "GIF": encoded(noise(61, 97).quantize(64), "GIF"),
+    "WebP": encoded(picture(61, 97, "RGBA"), "WEBP"),
+    "BMP": encoded(noise(61, 97), "BMP"),
+}
+JPEG = GOOD["JPEG"]
+BAD = {
+    "empty": b"",
+    "text": b"Not an image.",
+    "SVG": b"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>",
+    "zeros": bytes(1000),
+    "cut JPEG": JPEG[: len(JPEG) // 2],
+    "JPEG without its last bytes": JPEG[:-40],
+    "JPEG's header": JPEG[:300],
+    "cut PNG": GOOD["PNG"][:900],
+    "changed PNG": GOOD["PNG"][:500] + b"?" + GOOD["PNG"][501:],
+    "cut GIF": GOOD["GIF"][:-100],
+    "cut BMP": GOOD["BMP"][:-1],
+    "cut WebP": GOOD["WebP"][:-200],
+    "animated WebP": encoded(noise(61, 97), "WEBP", save_all=True, append_images=[noise(61, 97).rotate(180)]),
+    # 30,000 x 30,000 pixels, and a screen of 60,000 x 60,000.
+    "PNG bomb": GOOD["PNG"][:16] + struct.pack(">II", 30_000, 30_000) + GOOD["PNG"][24:],
+    "GIF bomb": GOOD["GIF"][:6] + struct.pack("<HH", 60_000, 60_000) + GOOD["GIF"][10:],
+    "many scans": encoded(noise(61, 40), "JPEG", progressive=True)[:-2] + 101 * b"\xff\xda\0\x08\1\1\0\0\x3f\0",
+}
+
+
+def _compiled(decode_batch):
+    import tensorflow as tf
+
+    return tf.function(decode_batch, input_signature=[tf.TensorSpec([None], tf.string, "image_bytes")])
+
+
+@pytest.fixture(scope="module")
+def decode_batch():
+    return _compiled(batch_decoder(_model(**MODEL)))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [list(GOOD), ["JPEG"], [], ["text", "JPEG", "empty", "PNG"], [*GOOD, *BAD], list(BAD), ["cut JPEG"], ["empty"]],
+    ids=len,
+)
+def test_one_bad_image_does_not_fail_its_neighbours(decode_batch, names):
+    decode = image_decoder(_model(**MODEL))
+    pixels, valid = decode_batch(np.array([(GOOD | BAD)[name] for name in names], object))
+    assert pixels.shape == (len(names), 22, 30, 3)
+    assert (pixels.dtype, valid.dtype) == ("uint8", "bool")
+    assert [name for name, good in zip(names, valid.numpy(), strict=True) if good] == [n for n in names if n in GOOD]
+    for name, image in zip(names, pixels.numpy(), strict=True):
+        expected = decode(GOOD[name]) if name in GOOD else np.zeros((22, 30, 3))
+        np.testing.assert_array_equal(image, expected, err_msg=name)
+
+
+def test_an_image_of_too_many_pixels_is_not_decoded():
+    files = [encoded(noise(*size), "PNG") for size in ((60, 50), (50, 61), (20, 35))]
+    decode = _compiled(batch_decoder(_model(**MODEL), max_pixels=3000))
+    # The last one would be resized to 32 x 56 pixels, by way of 32 x 35.
+    assert decode(files)[1].numpy().tolist() == [True, False, True]
+    assert _compiled(batch_decoder(_model(**MODEL), max_pixels=32 * 56))(files)[1].numpy().tolist() == [False] * 2 + [
+        True
+    ]
+    assert not _compiled(batch_decoder(_model(**MODEL), max_pixels=32 * 56 - 1))(files)[1].numpy().any()
+    with pytest.raises(ValueError, match="max_pixels must be a positive integer. Received: 0"):
+        batch_decoder(_model(**MODEL), max_pixels=0)
+
+
+@pytest.mark.parametrize("resized", [{"resize": 32}, {"resize": (32, 40)}])
+def test_a_long_image_is_not_decoded_if_it_grows_too_large(resized):
+    # 60,000 pixels; 32 rows and 1,920,000 columns on the way, or 32 rows of 60,000.
+    files = [encoded(PIL.Image.new("RGB", size), "PNG") for size in ((1, 60_000), (60_000, 1))]
+    limit = 32 * 1_920_000 if resized["resize"] == 32 else 32 * 60_000
+    for max_pixels in (limit - 1, limit):
+        decode = _compiled(batch_decoder(_model(**(MODEL | resized)), max_pixels=max_pixels))
+        assert decode([b"", files[max_pixels % 2]])[1].numpy().tolist() == [False, max_pixels == limit]
+
+
+def test_gray_batches():
+    model = _model((22, 30, 1), resize=(22, 30))
+    files = [GOOD["PNG"], b"", GOOD["turned JPEG"]]
+    pixels, valid = _compiled(batch_decoder(model))(files)
+    assert valid.numpy().tolist() == [True, False, True]
+    np.testing.assert_array_equal(pixels[2], image_decoder(model)(files[2]))
+
+
+def test_saved_and_loaded(decode_batch, tmp_path):
+    import tensorflow as tf
+
+    module = tf.Module()
+    module.decode = decode_batch
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path)).decode
+    for names in ([*GOOD, *BAD], list(GOOD), []):
+        files = np.array([(GOOD | BAD)[name] for name in names], object)
+        for found, expected in zip(loaded(files), decode_batch(files), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_many_threads(decode_batch):
+    batches = [[GOOD["JPEG"], b"", GOOD["PNG"]], [BAD["cut JPEG"], GOOD["GIF"]], [GOOD["WebP"]]]
+    expected = [decode_batch(files)[0].numpy() for files in batches]
+
+    def differs(i):
+        return not np.array_equal(decode_batch(batches[i % 3])[0], expected[i % 3])
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert not any(pool.map(differs, range(120)))

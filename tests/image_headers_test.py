@@ -1,5 +1,6 @@
 """Sizes, orientations and frames read from headers, against Pillow and against what the decoder then yields."""
 
+import functools
 import io
 import struct
 
@@ -16,6 +17,17 @@ pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="encoded images are read 
 
 JPEG = encoded(noise(23, 37), "JPEG")
 THUMBNAIL = encoded(noise(9, 7), "JPEG")
+
+
+@functools.cache
+def _compiled(rank):
+    import tensorflow as tf
+
+    return tf.function(encoded_size, input_signature=[tf.TensorSpec([None] * rank, tf.string)])
+
+
+def _size(files):
+    return _compiled(np.ndim(files))(files).numpy()
 
 
 def _segment(marker, content):
@@ -39,8 +51,9 @@ def _gif(screen, *frames, extension=b""):
         file = encoded(image, "GIF", optimize=False)
         size, flags = file[6:10], file[10]
         colors = file[13 : 13 + 3 * 2 ** (flags % 8 + 1)]
-        pixels = file[file.index(b",\0\0\0\0" + size) + 10 : -1]
-        parts.append(b"," + struct.pack("<HH", left, top) + size + bytes([0x80 + flags % 8]) + colors + pixels)
+        start = file.index(b",\0\0\0\0" + size)
+        flags = 0x80 | flags % 8 | file[start + 9]
+        parts.append(b"," + struct.pack("<HH", left, top) + size + bytes([flags]) + colors + file[start + 10 : -1])
     return b"GIF89a" + struct.pack("<HH", *screen) + b"\0\0\0" + extension + b"".join(parts) + b";"
 
 
@@ -83,7 +96,6 @@ def _files():
         "JPEG JFIF thumbnail": _with(_segment(0xE0, b"JFXX\0\x10" + THUMBNAIL)),
         "JPEG fill bytes": _with(b"\xff\xff\xff", _segment(0xFE, b"comment")),
         "JPEG bytes between": _with(_segment(0xFE, b"comment"), b"\0\1\2\xff\0\3"),
-        "JPEG lone markers": _with(b"\xff\x01\xff\xd0"),
         "JPEG large segments": _with(*[_segment(0xE2, bytes(65533))] * 20),
         "JPEG many segments": _with(*[_segment(0xFE, b"")] * 1900),
     }  # fmt: skip
@@ -91,20 +103,27 @@ def _files():
 
 def test_sizes_are_those_of_pillow():
     files = _files()
-    sizes = encoded_size(list(files.values())).numpy()
+    sizes = _size(list(files.values()))
     expected = [PIL.Image.open(io.BytesIO(file)).size[::-1] for file in files.values()]
     assert dict(zip(files, map(tuple, sizes), strict=True)) == dict(zip(files, expected, strict=True))
 
 
+def test_markers_without_length():
+    # Pillow stops at them, TensorFlow's decoder does not.
+    file = _with(b"\xff\x01\xff\xd0\xff\xd7")
+    assert _size(file).tolist() == [23, 37]
+    np.testing.assert_array_equal(decode_upright(file, 3), PIL.Image.open(io.BytesIO(JPEG)))
+
+
 def test_any_shape():
     files = [JPEG, encoded(noise(8, 12), "PNG")]
-    assert encoded_size(JPEG).numpy().tolist() == [23, 37]
-    assert encoded_size([files, files[::-1], [b"", JPEG]]).numpy().tolist() == [
+    assert _size(JPEG).tolist() == [23, 37]
+    assert _size([files, files[::-1], [b"", JPEG]]).tolist() == [
         [[23, 37], [8, 12]],
         [[8, 12], [23, 37]],
         [[0, 0], [23, 37]],
     ]
-    assert encoded_size(np.zeros((0, 2), "S")).shape == (0, 2, 2)
+    assert _size(np.zeros((0, 2), "S")).shape == (0, 2, 2)
 
 
 PNG = encoded(noise(8, 12), "PNG")
@@ -138,14 +157,14 @@ REFUSED = {
 
 
 def test_what_is_refused():
-    sizes = encoded_size(list(REFUSED.values())).numpy()
+    sizes = _size(list(REFUSED.values()))
     assert {name: size.tolist() for name, size in zip(REFUSED, sizes, strict=True) if size.any()} == {}
 
 
 def test_incomplete_headers():
     for name, file in _files().items():
         if len(file) < 5000:
-            sizes = encoded_size([file[:end] for end in range(len(file) + 1)]).numpy()
+            sizes = _size([file[:end] for end in range(len(file) + 1)])
             known = sizes.all(axis=1)
             # Once enough is there, that is the answer.
             assert (np.diff(known.astype(int)) >= 0).all(), name
@@ -175,7 +194,7 @@ def test_damaged_files_have_the_size_that_they_are_decoded_to():
     decode = tf.function(lambda file: tf.shape(decode_upright(file, 3, orientation=1)))
     decode = decode.get_concrete_function(tf.TensorSpec([], tf.string))
     decoded = 0
-    for file, size in zip(damaged, encoded_size(damaged).numpy(), strict=True):
+    for file, size in zip(damaged, _size(damaged), strict=True):
         if 0 < size.prod() < 10**6:
             try:
                 shape = decode(tf.constant(file)).numpy()
@@ -209,7 +228,7 @@ def test_first_frame(screen, corner, size):
     assert (tuple(found_corner.numpy()), tuple(found_size.numpy())) == (corner, size)
     with PIL.Image.open(io.BytesIO(frame.numpy())) as alone:
         assert alone.n_frames == 1
-        np.testing.assert_array_equal(alone.convert("RGB"), image.convert("RGB"))
+        np.testing.assert_array_equal(alone.convert("RGB").crop((0, 0, 37, 23)), image.convert("RGB"))
     # Every frame but the first may be missing, but of that nothing.
     end = len(file) - len(_gif(screen, *later)) + 13
     assert first_frame(file[:end])[0].numpy() == frame.numpy()

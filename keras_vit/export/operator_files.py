@@ -33,9 +33,9 @@ max_execution_batch_size {{ value: {max_batch_size} }}
 # How long the first request waits for others: more for throughput, 0 for the lowest latency.
 batch_timeout_micros {{ value: 2000 }}
 # Beyond that many the server answers "unavailable", and a client tries again later or elsewhere.
-max_enqueued_batches {{ value: 1000 }}
+max_enqueued_batches {{ value: {enqueued_batches} }}
 """
-_MAX_REQUEST = 10_000
+_ENQUEUED_BATCHES = 1000
 _MONITORING = """\
 # For Prometheus: port 8501, /monitoring/prometheus/metrics
 prometheus_config { enable: true, path: "/monitoring/prometheus/metrics" }
@@ -103,7 +103,9 @@ def write_operator_files(path, name, version, batch_sizes, jit_compile):
     """
     contents = {
         "batching.config": _BATCHING.format(
-            max_request=max(_MAX_REQUEST, *batch_sizes), max_batch_size=max(batch_sizes)
+            max_request=min(10_000, _ENQUEUED_BATCHES // 2 * max(batch_sizes)),
+            max_batch_size=max(batch_sizes),
+            enqueued_batches=_ENQUEUED_BATCHES,
         ),
         "monitoring.config": _MONITORING,
         "compose.yaml": _COMPOSE.format(name=name, xla=_XLA if jit_compile else ""),

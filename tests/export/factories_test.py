@@ -54,7 +54,14 @@ def _assert_served(model, path):
     expected = model.predict(keras_vit.preprocess_input(pixels, model), verbose=0)
     assert np.ptp(expected, axis=0).max() > 1e-4  # The photographs differ.
     signatures = tf.saved_model.load(str(folder)).signatures
-    assert set(signatures) == {"serving_default", "predict_pixels", "predict_pixels_float", "embed", "tokens", "explain"}
+    assert set(signatures) == {
+        "serving_default",
+        "predict_pixels",
+        "predict_pixels_float",
+        "embed",
+        "tokens",
+        "explain",
+    }
     outputs = signatures["serving_default"](image_bytes=tf.constant(files))
     assert outputs["valid"].numpy().all()
     assert_close(outputs["probabilities"], expected)

@@ -72,10 +72,10 @@ BATCHING = _message(
 MONITORING = _message("MonitoringConfig", prometheus_config=(1, {"enable": (1, "bool"), "path": (2, "string")}))
 
 
-def _export(path, version, name="pets", jit_compile=False):
+def _export(path, version, name="pets", jit_compile=False, batch_sizes=(1, 8, 24)):
     """What is left of an export when the SavedModel is written."""
     (path / str(version)).mkdir(exist_ok=True)
-    write_operator_files(path, name, version, [1, 8, 24], jit_compile)
+    write_operator_files(path, name, version, batch_sizes, jit_compile)
     assert {child.name for child in path.iterdir() if child.is_file()} == FILES
 
 
@@ -106,15 +106,21 @@ def test_models_config(tmp_path):
     assert served == ([1], {"stable": 1})
 
 
-def test_batching_config(tmp_path):
-    _export(tmp_path, 1)
+@pytest.mark.parametrize("largest", [1, 24, 1024])
+def test_batching_config(tmp_path, largest):
+    _export(tmp_path, 1, batch_sizes=(1, largest))
     batching = text_format.Parse((tmp_path / "batching.config").read_text(), BATCHING())
-    assert batching.max_batch_size.value == 24
+    assert batching.enable_large_batch_splitting.value
+    assert batching.max_execution_batch_size.value == largest
+    assert batching.max_batch_size.value == (500 if largest == 1 else 10_000)
+    # What is split has to fit into the queue.
+    assert batching.max_batch_size.value <= batching.max_enqueued_batches.value * largest
     assert batching.batch_timeout_micros.value == 2000
-    assert batching.max_enqueued_batches.value == 100
     # By default as many threads as there are cores; and with sizes to fill up to, an empty request ends the server.
     assert {field.name for field, _ in batching.ListFields()} == {
         "max_batch_size",
+        "enable_large_batch_splitting",
+        "max_execution_batch_size",
         "batch_timeout_micros",
         "max_enqueued_batches",
     }
@@ -372,14 +378,3 @@ def test_promotion_in_the_manual(tmp_path):
     before, after = _blocks_with("version_labels")
     _edit(tmp_path, (before, after))
     assert _served(tmp_path) == ([1, 2], {"stable": 2, "previous": 1})
-
-
-def test_splitting_in_the_manual(tmp_path):
-    _export(tmp_path, 1)
-    written = text_format.Parse((tmp_path / "batching.config").read_text(), BATCHING())
-    [block] = _blocks_with("max_batch_size")
-    batching = text_format.Parse(block, BATCHING())
-    assert batching.enable_large_batch_splitting.value
-    # What is split has to fit into the queue.
-    room = written.max_enqueued_batches.value * batching.max_execution_batch_size.value
-    assert batching.max_execution_batch_size.value < batching.max_batch_size.value <= room
