@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the test suite.
 
-.PHONY: train test lint test-peers test-lowest accuracy survival models weights bench-input clean
+.PHONY: train test lint test-peers test-lowest accuracy survival models weights bench-input bench-latency clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -56,6 +56,10 @@ survival: .venv/training.installed
 # Images a second of the input pipeline, by stage, against layers of Keras and keras-cv.
 bench-input: .venv/training.installed
 	.venv/bin/python -m benchmarks.input_pipeline
+
+# Cold load and latency of ViT-B/16 against KerasHub's SavedModel, ONNX Runtime and OpenVINO: ten minutes on two cores.
+bench-latency: .venv-peers/installed
+	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.latency
 
 # The README's table of models.
 models: .venv/training.installed

@@ -45,7 +45,7 @@ def image_decoder(model, size=None):
         ValueError: If no size is known, the model takes no images of `size`, its preprocessing leads to another size,
             or C is neither 1 nor 3.
     """
-    decode = _row_decoder(*input_protocol(model, size))
+    decode = _row_decoder(_decode_any, *input_protocol(model, size))
     return lambda image_bytes: decode(image_bytes, exif_orientation(image_bytes))
 
 
@@ -61,8 +61,8 @@ def batch_decoder(model, size=None, max_pixels=89_478_485):
             Nor is a JPEG file decoded that has some hundred scans, each of which costs as much as a file of one.
 
     Returns:
-        A TensorFlow function from strings (B,) to pixels, uint8 (B, H, W, C), and whether each image could be read,
-        bool (B,). Those that could are as `image_decoder` gives them, whatever the others are; the rest are zeros.
+        A `tf.function` from strings (B,) to pixels, uint8 (B, H, W, C), and whether each image could be read, bool
+        (B,). Those that could are as `image_decoder` gives them, whatever the others are; the rest are zeros.
         It raises for no content.
 
     Raises:
@@ -72,23 +72,40 @@ def batch_decoder(model, size=None, max_pixels=89_478_485):
 
     protocol, size, channels = input_protocol(model, size)
     max_pixels = check_positive_integer("max_pixels", max_pixels)
-    decode = _row_decoder(protocol, size, channels)
+    shape = [*size, channels]
 
-    # Faster to trace.
-    @tf.autograph.experimental.do_not_convert
+    def decode_some(read, are_chosen, image_bytes, orientations):
+        rows = tf.where(are_chosen)
+        chosen = tf.gather_nd(image_bytes, rows), tf.gather_nd(orientations, rows)
+        return rows, *_decode_rows(_row_decoder(read, protocol, size, channels), chosen, shape)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def decode_batch(image_bytes):
         sizes, orientations = read_header(image_bytes)
         most = _most_pixels(sizes, protocol.resize)
-        rows = tf.where((most > 0) & (most <= max_pixels) & ~has_many_scans(image_bytes))
-        chosen = tf.gather_nd(image_bytes, rows), tf.gather_nd(orientations, rows)
-        pixels, valid = _decode_rows(decode, chosen, [*size, channels])
-        batch = tf.shape(image_bytes, tf.int64)
-        return (
-            tf.scatter_nd(rows, pixels, tf.concat([batch, [*size, channels]], axis=0)),
-            tf.scatter_nd(rows, valid, batch),
-        )
+        are_safe = (most > 0) & (most <= max_pixels) & ~has_many_scans(image_bytes)
+        are_common = _starts_with(image_bytes, b"\xff\xd8\xff") | _starts_with(image_bytes, b"\x89PNG")
+        common = decode_some(_decode_common, are_safe & are_common, image_bytes, orientations)
+        are_other = are_safe & ~are_common
+
+        def with_others():
+            others = decode_some(_decode_any, are_other, image_bytes, orientations)
+            return tuple(tf.concat(parts, axis=0) for parts in zip(common, others, strict=True))
+
+        # A data set is set up for each call, which takes the longer the more operations it consists of.
+        rows, pixels, valid = tf.cond(tf.reduce_any(are_other), with_others, lambda: common)
+        # A row of zeros for those that were left out. Scattering the pixels themselves takes ten times as long.
+        places = tf.scatter_nd(rows, 1 + tf.range(tf.size(valid)), tf.shape(image_bytes, tf.int64))
+        pixels = tf.concat([tf.zeros([1, *shape], tf.uint8), pixels], axis=0)
+        return tf.gather(pixels, places), tf.gather(tf.concat([[False], valid], axis=0), places)
 
     return decode_batch
+
+
+def _starts_with(image_bytes, prefix):
+    import tensorflow as tf
+
+    return tf.strings.substr(image_bytes, 0, len(prefix)) == prefix
 
 
 def _most_pixels(sizes, resized):
@@ -205,12 +222,12 @@ def _check_leads_to(protocol, size):
         )
 
 
-def _row_decoder(protocol, size, channels):
+def _row_decoder(read, protocol, size, channels):
     """The function from an encoded image and its EXIF orientation to pixels (H, W, C)."""
     import tensorflow as tf
 
     def decode(image_bytes, orientation):
-        image = decode_upright(image_bytes, channels, orientation)
+        image = _as_seen(read(image_bytes), orientation, channels)
         resized = protocol.resize
         if isinstance(resized, int):
             sides = tf.cast(tf.shape(image)[:2], tf.float32)
@@ -220,19 +237,28 @@ def _row_decoder(protocol, size, channels):
     return decode
 
 
-def decode_upright(image_bytes, channels, orientation=None):
-    """All pixels of an encoded image, as it is to be looked at: uint8 (height, width, channels).
+def decode_upright(image_bytes, channels):
+    """All pixels of an encoded image, as it is to be looked at: uint8 (height, width, channels), channels 1 or 3."""
+    return _as_seen(_decode_any(image_bytes), exif_orientation(image_bytes), channels)
 
-    Args:
-        image_bytes: Scalar string, the contents of a file.
-        channels: 1 or 3.
-        orientation: Its EXIF orientation, if that is known already.
-    """
+
+def _as_seen(image, orientation, channels):
+    image = upright(image, orientation)
+    return luma(image) if channels == 1 else image
+
+
+def _decode_any(image_bytes):
+    """All pixels of an encoded image as they are stored: uint8 (height, width, 3)."""
     import tensorflow as tf
 
-    image = tf.cond(tf.io.is_jpeg(image_bytes), lambda: _decode_jpeg(image_bytes), lambda: _decode_other()(image_bytes))
-    image = upright(image, exif_orientation(image_bytes) if orientation is None else orientation)
-    return luma(image) if channels == 1 else image
+    return tf.cond(tf.io.is_jpeg(image_bytes), lambda: _decode_jpeg(image_bytes), lambda: _decode_other()(image_bytes))
+
+
+def _decode_common(image_bytes):
+    """The same, of a JPEG or PNG file."""
+    import tensorflow as tf
+
+    return tf.cond(tf.io.is_jpeg(image_bytes), lambda: _decode_jpeg(image_bytes), lambda: _decode_image(image_bytes))
 
 
 def _decode_jpeg(image_bytes):
@@ -242,22 +268,25 @@ def _decode_jpeg(image_bytes):
     return tf.io.decode_jpeg(image_bytes, channels=3, dct_method="INTEGER_ACCURATE")
 
 
+def _decode_image(image_bytes, channels=3):
+    import tensorflow as tf
+
+    return tf.io.decode_image(image_bytes, channels, expand_animations=False)
+
+
 @functools.cache
 def _decode_other():
     """The function for all that is not JPEG, as a single operation: it costs nothing where it is not called."""
     import tensorflow as tf
 
-    def decode(image_bytes, channels=3):
-        return tf.io.decode_image(image_bytes, channels, expand_animations=False)
-
     def decode_gif(image_bytes):
         frame, corner, size = first_frame(image_bytes)
-        image = decode(frame)
+        image = _decode_image(frame)
         behind = size - corner - tf.shape(image, tf.int64)[:2]
         return tf.pad(image, tf.pad(tf.stack([corner, behind], axis=1), [[0, 1], [0, 0]]))
 
     def decode_bmp(image_bytes):
-        image, palette = decode(image_bytes), bmp_palette(image_bytes)
+        image, palette = _decode_image(image_bytes), bmp_palette(image_bytes)
         return tf.cond(
             tf.size(palette) > 0, lambda: tf.gather(palette, tf.cast(image[..., 0], tf.int32)), lambda: image
         )
@@ -266,18 +295,16 @@ def _decode_other():
         # Asked for three channels, TensorFlow refuses files with transparency, and animations. Asked for all there are,
         # it decodes an animation into too little memory (2.21), which may end the process or worse.
         is_picture = encoded_size(image_bytes)[0] > 0
-        image = tf.cond(is_picture, lambda: decode(image_bytes, channels=0), lambda: decode(image_bytes))
+        image = tf.cond(is_picture, lambda: _decode_image(image_bytes, channels=0), lambda: _decode_image(image_bytes))
         return image[..., :3]
 
     @tf.function(
         input_signature=[tf.TensorSpec([], tf.string)], autograph=False, experimental_attributes={"_noinline": True}
     )
     def decode_other(image_bytes):
-        start = tf.strings.substr(image_bytes, 0, 4)
-        is_bmp = tf.strings.substr(image_bytes, 0, 2) == b"BM"
-        kinds = [(start == b"GIF8", decode_gif), (start == b"RIFF", decode_webp), (is_bmp, decode_bmp)]
-        branches = [(is_kind, functools.partial(decoder, image_bytes)) for is_kind, decoder in kinds]
-        image = tf.case(branches, functools.partial(decode, image_bytes))
+        kinds = [(b"GIF8", decode_gif), (b"RIFF", decode_webp), (b"BM", decode_bmp)]
+        branches = [(_starts_with(image_bytes, prefix), functools.partial(f, image_bytes)) for prefix, f in kinds]
+        image = tf.case(branches, functools.partial(_decode_image, image_bytes))
         return tf.ensure_shape(image, [None, None, 3])
 
     return decode_other

@@ -1,6 +1,7 @@
 """Encoded images, read as a model expects them."""
 
 import concurrent.futures
+import functools
 import io
 import struct
 
@@ -33,11 +34,9 @@ def _kinds():
     rgb, rgba, gray = noise(23, 37), picture(24, 33, "RGBA"), picture(24, 33, "L")
     palette = rgb.quantize(200)
     turned = rgb.rotate(180)
-    bit_fields = encoded(rgba, "BMP")
-    bit_fields = b"".join(
-        [bit_fields[:10], struct.pack("<I", 66), bit_fields[14:30], b"\3\0\0\0", bit_fields[34:54]]
-        + [b"\0\0\xff\0\0\xff\0\0\xff\0\0\0", bit_fields[-24 * 33 * 4 :]]
-    )
+    bmp = encoded(rgba, "BMP")
+    masks = b"\0\0\xff\0\0\xff\0\0\xff\0\0\0"
+    bit_fields = bmp[:10] + struct.pack("<I", 66) + bmp[14:30] + b"\3\0\0\0" + bmp[34:54] + masks + bmp[54:]
     exact = {
         "JPEG": encoded(rgb, "JPEG"),
         "JPEG gray": encoded(gray, "JPEG"),
@@ -54,7 +53,7 @@ def _kinds():
         "BMP": encoded(rgb, "BMP"),
         "BMP gray": encoded(gray, "BMP"),
         "BMP palette": encoded(palette, "BMP"),
-        "BMP 32 bits": encoded(rgba, "BMP"),
+        "BMP 32 bits": bmp,
         "BMP bit fields": bit_fields,
         "GIF": encoded(palette, "GIF"),
         "GIF transparent": encoded(palette, "GIF", transparency=3),
@@ -68,6 +67,13 @@ def _kinds():
     return {name: (file, 0) for name, file in exact.items()} | {"JPEG CMYK": (encoded(rgb.convert("CMYK"), "JPEG"), 1)}
 
 
+@functools.cache
+def _upright():
+    import tensorflow as tf
+
+    return tf.function(lambda file: decode_upright(file, 3), input_signature=[tf.TensorSpec([], tf.string)])
+
+
 @pytest.mark.parametrize(("file", "tolerance"), _kinds().values(), ids=_kinds())
 def test_decodes_as_pillow_does(file, tolerance):
     image = PIL.Image.open(io.BytesIO(file))
@@ -76,8 +82,9 @@ def test_decodes_as_pillow_does(file, tolerance):
     elif image.mode == "LA":
         image = image.getchannel("L").convert("RGB")
     expected = np.asarray(image)[..., :3].astype(int)
-    decoded = _decode(file, expected.shape[:2])
+    decoded = _upright()(file).numpy()
     assert decoded.dtype == "uint8"
+    assert decoded.shape == expected.shape
     assert np.abs(decoded - expected).max() <= tolerance
 
 
@@ -264,15 +271,16 @@ BAD = {
 }
 
 
-def _compiled(decode_batch):
-    import tensorflow as tf
-
-    return tf.function(decode_batch, input_signature=[tf.TensorSpec([None], tf.string, "image_bytes")])
+@pytest.fixture(scope="module")
+def decode_batch():
+    return batch_decoder(_model(**MODEL))
 
 
 @pytest.fixture(scope="module")
-def decode_batch():
-    return _compiled(batch_decoder(_model(**MODEL)))
+def alone():
+    """{name: what an image is if it is read by itself}"""
+    decode = image_decoder(_model(**MODEL))
+    return {name: decode(file).numpy() for name, file in GOOD.items()}
 
 
 @pytest.mark.parametrize(
@@ -280,44 +288,41 @@ def decode_batch():
     [list(GOOD), ["JPEG"], [], ["text", "JPEG", "empty", "PNG"], [*GOOD, *BAD], list(BAD), ["cut JPEG"], ["empty"]],
     ids=len,
 )
-def test_one_bad_image_does_not_fail_its_neighbours(decode_batch, names):
-    decode = image_decoder(_model(**MODEL))
+def test_one_bad_image_does_not_fail_its_neighbours(decode_batch, alone, names):
     pixels, valid = decode_batch(np.array([(GOOD | BAD)[name] for name in names], object))
     assert pixels.shape == (len(names), 22, 30, 3)
     assert (pixels.dtype, valid.dtype) == ("uint8", "bool")
     assert [name for name, good in zip(names, valid.numpy(), strict=True) if good] == [n for n in names if n in GOOD]
     for name, image in zip(names, pixels.numpy(), strict=True):
-        expected = decode(GOOD[name]) if name in GOOD else np.zeros((22, 30, 3))
-        np.testing.assert_array_equal(image, expected, err_msg=name)
+        np.testing.assert_array_equal(image, alone.get(name, np.zeros((22, 30, 3))), err_msg=name)
 
 
-def test_an_image_of_too_many_pixels_is_not_decoded():
-    files = [encoded(noise(*size), "PNG") for size in ((60, 50), (50, 61), (20, 35))]
-    decode = _compiled(batch_decoder(_model(**MODEL), max_pixels=3000))
-    # The last one would be resized to 32 x 56 pixels, by way of 32 x 35.
-    assert decode(files)[1].numpy().tolist() == [True, False, True]
-    assert _compiled(batch_decoder(_model(**MODEL), max_pixels=32 * 56))(files)[1].numpy().tolist() == [False] * 2 + [
-        True
-    ]
-    assert not _compiled(batch_decoder(_model(**MODEL), max_pixels=32 * 56 - 1))(files)[1].numpy().any()
-    with pytest.raises(ValueError, match="max_pixels must be a positive integer. Received: 0"):
+@pytest.mark.parametrize(
+    ("resized", "sizes"),
+    [
+        # The last two become 32 x 93 and 32 x 96 pixels.
+        (32, {(60, 50): True, (50, 60): True, (61, 50): False, (50, 61): False, (20, 58): True, (20, 60): False}),
+        # 32 rows of 93 and 94 columns on the way.
+        ((32, 40), {(60, 50): True, (50, 61): False, (1, 93): True, (93, 1): True, (1, 94): False, (94, 1): False}),
+        # 32 x 1,920,000.
+        (32, {(1, 60_000): False, (60_000, 1): False}),
+    ],
+)
+def test_an_image_of_too_many_pixels_is_not_decoded(resized, sizes):
+    files = [encoded(PIL.Image.new("RGB", size[::-1]), "PNG") for size in sizes]
+    _, valid = batch_decoder(_model(**(MODEL | {"resize": resized})), max_pixels=3000)(files)
+    assert dict(zip(sizes, valid.numpy().tolist(), strict=True)) == sizes
+
+
+def test_max_pixels_is_checked():
+    with pytest.raises(ValueError, match=r"max_pixels must be a positive integer\. Received: 0"):
         batch_decoder(_model(**MODEL), max_pixels=0)
-
-
-@pytest.mark.parametrize("resized", [{"resize": 32}, {"resize": (32, 40)}])
-def test_a_long_image_is_not_decoded_if_it_grows_too_large(resized):
-    # 60,000 pixels; 32 rows and 1,920,000 columns on the way, or 32 rows of 60,000.
-    files = [encoded(PIL.Image.new("RGB", size), "PNG") for size in ((1, 60_000), (60_000, 1))]
-    limit = 32 * 1_920_000 if resized["resize"] == 32 else 32 * 60_000
-    for max_pixels in (limit - 1, limit):
-        decode = _compiled(batch_decoder(_model(**(MODEL | resized)), max_pixels=max_pixels))
-        assert decode([b"", files[max_pixels % 2]])[1].numpy().tolist() == [False, max_pixels == limit]
 
 
 def test_gray_batches():
     model = _model((22, 30, 1), resize=(22, 30))
     files = [GOOD["PNG"], b"", GOOD["turned JPEG"]]
-    pixels, valid = _compiled(batch_decoder(model))(files)
+    pixels, valid = batch_decoder(model)(files)
     assert valid.numpy().tolist() == [True, False, True]
     np.testing.assert_array_equal(pixels[2], image_decoder(model)(files[2]))
 

@@ -191,7 +191,7 @@ def test_damaged_files_have_the_size_that_they_are_decoded_to():
     rng = np.random.default_rng(0)
     files = [file for file in _files().values() if len(file) < 5000]
     damaged = [_damaged(files[i % len(files)], rng) for i in range(800)]
-    decode = tf.function(lambda file: tf.shape(decode_upright(file, 3, orientation=1)))
+    decode = tf.function(lambda file: tf.shape(decode_upright(file, 3)))
     decode = decode.get_concrete_function(tf.TensorSpec([], tf.string))
     decoded = 0
     for file, size in zip(damaged, _size(damaged), strict=True):
@@ -200,7 +200,8 @@ def test_damaged_files_have_the_size_that_they_are_decoded_to():
                 shape = decode(tf.constant(file)).numpy()
             except tf.errors.InvalidArgumentError:
                 continue
-            assert shape[:2].tolist() == size.tolist()
+            # Not in this order if it is turned.
+            assert sorted(shape[:2]) == sorted(size)
             decoded += 1
     assert 100 < decoded < 600
 

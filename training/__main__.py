@@ -98,6 +98,7 @@ def _add_export(commands):
     add("--name", help="what clients call it (default: the recipe's name)")
     add("--overwrite", action="store_true", help="replace what is there")
     add("--precision", default="float32", help="of the weights: float32, bfloat16, float16 or int8 (default: float32)")
+    add("--tolerance", type=float, metavar="X", help="largest difference of float32 probabilities (default: 1e-5)")
     add("--min-agreement", type=float, metavar="PART", help="of the images, with smaller weights (default: 0.95)")
     add("--images", type=pathlib.Path, nargs="+", metavar="FILE", help="to compare on (default: the run's samples)")
     only = export.add_argument_group("of a SavedModel")

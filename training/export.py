@@ -11,7 +11,7 @@ from training.errors import InputError
 from training.runs import Run, load_model, read_class_names
 
 _SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}
-_OF_EVERY_FORMAT = {"precision", "min_agreement", "overwrite"}
+_OF_EVERY_FORMAT = {"precision", "tolerance", "min_agreement", "overwrite"}
 
 
 def export(source, path=None, format="saved_model", name=None, images=None, **options):
@@ -66,7 +66,7 @@ def _export_saved_model(model, path, run, labels=None, version=None, **options):
     facts = json.loads((folder / "keras_vit.json").read_text())
     parity = facts["parity"]
     difference = parity["max_difference"]["serving_default"]
-    return folder, _sentence(facts["bytes"]["saved_model"], parity["images"], difference, parity["top_1_agreement"])
+    return folder, _sentence(facts["bytes"]["weights"], parity["images"], difference, parity["top_1_agreement"])
 
 
 def _recipe_name(run):

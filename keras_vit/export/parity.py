@@ -10,9 +10,10 @@ import numpy as np
 from keras_vit.export.signatures import OUTPUTS, probabilities
 from keras_vit.preprocessing import preprocess_input
 
-TOLERANCE = 1e-5
-"""Of float32: of probabilities, and of other outputs relative to their largest value."""
 _BATCH_SIZE = 16
+_DEPTH = 10
+"""How much more than of probabilities, in [0, 1], is allowed of what comes out of the encoder: differences in the last
+digit grow from layer to layer. XLA's tokens of a Ti/16 differ from TensorFlow's by 1.4e-5."""
 _PHOTOGRAPHS = pathlib.Path(__file__).parent / "photographs"
 
 
@@ -22,7 +23,8 @@ class Parity:
 
     Args:
         images: Number of images compared.
-        max_difference: {signature: largest difference}; of probabilities, otherwise relative to the largest value.
+        max_difference: {signature: largest difference}; of a probability; of other outputs, whose values have no common
+            scale, of all that an image gives, in the Euclidean norm and relative to it.
         top_1_agreement: Part of the images of which the most probable class is the same, in [0, 1].
     """
 
@@ -30,19 +32,23 @@ class Parity:
     max_difference: dict
     top_1_agreement: float
 
-    def check(self, exact, min_agreement):
+    def check(self, exact, tolerance, min_agreement):
         """Raises a `ValueError` if the export is not good enough to be served.
 
         Args:
-            exact: Whether every difference must be within `TOLERANCE`.
-            min_agreement: Otherwise the lowest `top_1_agreement`.
+            exact: Whether every difference must be within `tolerance`.
+            tolerance: The largest difference of a probability; of other outputs it is ten times as much.
+            min_agreement: Where `exact` is not asked for, the lowest `top_1_agreement`.
         """
-        # What is not a number is larger than all.
-        signature, difference = max(self.max_difference.items(), key=lambda item: np.nan_to_num(item[1], nan=np.inf))
-        if exact and not difference <= TOLERANCE:
+        allowed = {name: tolerance * (1 if _is_of_probabilities(name) else _DEPTH) for name in self.max_difference}
+        wrong = [name for name, difference in self.max_difference.items() if not difference <= allowed[name]]
+        if exact and wrong:
+            signature, difference = wrong[0], self.max_difference[wrong[0]]
             raise ValueError(
                 f"What was written answers otherwise than the model: {signature!r} by {difference:.1e} on "
-                f"{self.images} images, {TOLERANCE:.0e} is allowed. Nothing was exported."
+                f"{self.images} images, {allowed[signature]:.0e} is allowed. Nothing was exported. (Another compiler "
+                f"may add up float32 in another order, which makes some 1e-5 of a large model: if it is that, give a "
+                f"larger tolerance than {tolerance:.0e}.)"
             )
         if not exact and not self.top_1_agreement >= min_agreement:
             raise ValueError(
@@ -74,14 +80,23 @@ def compare(model, pixels, answers):
     expected = {look: None for _, look in OUTPUTS.values()}
     differences = {}
     for name, answer in answers.items():
-        output, look = OUTPUTS[name]
+        _, look = OUTPUTS[name]
         if expected[look] is None or len(expected[look]) < len(answer):
             expected[look] = _computed(look, model, images[: len(answer)])
         known = expected[look][: len(answer)]
-        scale = 1.0 if output == "probabilities" else max(np.abs(known).max(), 1e-30)
-        differences[name] = float(np.abs(answer - known).max() / scale)
+        difference = np.abs(answer - known) if _is_of_probabilities(name) else _norms(answer - known) / _norms(known)
+        differences[name] = float(np.max(difference))
     best = [array.argmax(axis=1) for array in (answers["serving_default"], expected[probabilities])]
     return Parity(len(images), differences, float((best[0] == best[1]).mean()))
+
+
+def _is_of_probabilities(signature):
+    return OUTPUTS[signature][0] == "probabilities"
+
+
+def _norms(array):
+    """The Euclidean norm of all that each image gives, (N,)."""
+    return np.maximum(np.linalg.norm(array.reshape(len(array), -1), axis=1), np.finfo("float32").tiny)
 
 
 def computes_in_float32(model):
@@ -89,11 +104,21 @@ def computes_in_float32(model):
     return all(layer.compute_dtype == "float32" for layer in model._flatten_layers(include_self=False))
 
 
+class _Looking(keras.Model):
+    """What is looked at in a model, as a model: compiled as a model's own predictions are."""
+
+    def __init__(self, model, look):
+        super().__init__(name="looking")
+        self.model, self.look = model, look
+        self.built = True
+
+    def call(self, images):
+        return keras.ops.cast(self.look(self.model, images), "float32")
+
+
 def _computed(look, model, images):
-    starts = range(0, len(images), _BATCH_SIZE)
     with _full_precision():
-        batches = [look(model, images[start : start + _BATCH_SIZE]) for start in starts]
-        return np.concatenate([keras.ops.convert_to_numpy(keras.ops.cast(batch, "float32")) for batch in batches])
+        return _Looking(model, look).predict(images, batch_size=_BATCH_SIZE, verbose=0)
 
 
 def _full_precision():

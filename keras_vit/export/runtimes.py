@@ -46,7 +46,9 @@ class RuntimeFile:
     top_1_agreement: float
 
 
-def export_model(model, path, format, images=None, precision="float32", min_agreement=0.95, overwrite=False):
+def export_model(
+    model, path, format, images=None, precision="float32", tolerance=1e-5, min_agreement=0.95, overwrite=False
+):
     """Writes a model as a file for a runtime other than TensorFlow, through `model.export`.
 
     The file has one function, from `images`, (N, H, W, C) float32 in [0, 255], to `probabilities`, (N, classes)
@@ -55,8 +57,8 @@ def export_model(model, path, format, images=None, precision="float32", min_agre
     formats cannot decode images: that, labels and the other signatures are what `keras_vit.export_saved_model` is for.
 
     Before it appears under its name, the file is loaded by its runtime and compared with the model, image by image and
-    in batches of three: to 1e-5, or where the weights are stored in less than float32 by the most probable class. If it
-    is not good enough, nothing is left behind.
+    in batches of three: to `tolerance`, or where the weights are stored in less than float32 by the most probable
+    class. If it is not good enough, nothing is left behind.
 
     Args:
         model: A classifier of this package, also nested in another model, that computes in float32. Where Keras does
@@ -71,6 +73,7 @@ def export_model(model, path, format, images=None, precision="float32", min_agre
             weights.
         precision: Of the stored weights: `"float32"`; for LiteRT and OpenVINO also `"float16"`, half the size; for
             LiteRT also `"int8"`, a quarter of the size, with activations brought to 8 bits as they come.
+        tolerance: The largest difference of a float32 probability.
         min_agreement: The part of the images, in [0, 1], for which a model with smaller weights must name the class
             that `model` names.
         overwrite: Whether existing files may be replaced.
@@ -109,9 +112,9 @@ def export_model(model, path, format, images=None, precision="float32", min_agre
             with np.load(photographs) as arrays:
                 batches = list(arrays.values())
         parity = _compare(model, format, file, batches)
-        parity.check(exact=precision == "float32", min_agreement=min_agreement)
+        parity.check(precision == "float32", tolerance, min_agreement)
     num_bytes = sum(target.stat().st_size for target in targets)
-    difference = parity.max_difference["probabilities"]
+    difference = parity.max_difference["serving_default"]
     return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, difference, parity.top_1_agreement)
 
 
@@ -240,7 +243,7 @@ def _compare(model, format, file, batches):
     differences = [parity.max_difference["serving_default"] for parity in found]
     agreement = np.average([parity.top_1_agreement for parity in found], weights=counts)
     # `np.max` and not `max`: it passes on what is not a number.
-    difference = {"probabilities": float(np.max(differences))}
+    difference = {"serving_default": float(np.max(differences))}
     return Parity(sum(counts) // len(_BATCH_SIZES), difference, float(agreement))
 
 

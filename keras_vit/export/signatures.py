@@ -3,6 +3,8 @@
 TensorFlow is imported inside the functions only. B batch, H W C image, h w grid of patches, D hidden, k classes named.
 """
 
+import functools
+
 import keras
 from keras import ops
 
@@ -35,6 +37,7 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
     decode = _traced(batch_decoder(model, image_size, max_image_pixels), encoded)
     with_names = _class_namer(labels, top_k)
 
+    @functools.cache
     def compiled(look):
         def compute(pixels):
             return tf.cast(look(model, preprocess_input(pixels, model)), tf.float32)
@@ -60,6 +63,8 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
     def of_pixels(dtype):
         spec = tf.TensorSpec([None, *model.input_shape[1:3], channels], dtype, "images")
 
+        classify = compiled(probabilities)
+
         def serve(images):
             # A server does not check shapes: as many pixels in another order would be taken.
             images = tf.ensure_shape(images, spec.shape)
@@ -67,7 +72,6 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
 
         return _traced(serve, spec)
 
-    classify = compiled(probabilities)
     served = {name: of_images(name) for name in ("serving_default", "embed")}
     served |= {"predict_pixels": of_pixels(tf.uint8), "predict_pixels_float": of_pixels(tf.float32)}
     if any(isinstance(layer, EncoderBlock) for layer in vision_model(model).layers):

@@ -8,7 +8,7 @@ MAX_RECORDS = 1000
 _GRAY = 128
 
 
-def write_warmup(folder, model_name, specs, photographs, batch_sizes):
+def write_warmup(folder, model_name, specs, photograph, batch_sizes):
     """Writes `assets.extra/tf_serving_warmup_requests`: a request for each signature and each batch size.
 
     The file is a TFRecord of `tensorflow.serving.PredictionLog` messages. Those have few fields, which are written here
@@ -19,7 +19,7 @@ def write_warmup(folder, model_name, specs, photographs, batch_sizes):
         model_name: What clients call the model.
         specs: {name of the signature: `tf.TensorSpec` of its one input}, with the size of an image in every dimension
             but the first.
-        photographs: List of encoded images; signatures of encoded images get them in turn.
+        photograph: What the signatures of encoded images get.
         batch_sizes: Numbers of images.
 
     Raises:
@@ -37,17 +37,15 @@ def write_warmup(folder, model_name, specs, photographs, batch_sizes):
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature, spec in specs.items():
             for batch_size in batch_sizes:
-                tensor = _tensor(spec, batch_size, photographs)
+                tensor = _tensor(spec, batch_size, photograph)
                 writer.write(_prediction_log(model_name, signature, spec.name, tensor))
 
 
-def _tensor(spec, batch_size, photographs):
+def _tensor(spec, batch_size, photograph):
     import tensorflow as tf
 
-    if spec.dtype == tf.string:
-        return tf.make_tensor_proto([photographs[index % len(photographs)] for index in range(batch_size)])
-    # One value stands for all of them (tensor.proto, "the last value is repeated"): a few bytes instead of megabytes.
-    tensor = tf.make_tensor_proto(_GRAY, spec.dtype, shape=[])
+    # One value stands for all of them (tensor.proto, "the last value is repeated"): kilobytes instead of megabytes.
+    tensor = tf.make_tensor_proto(photograph if spec.dtype == tf.string else _GRAY, spec.dtype, shape=[])
     tensor.tensor_shape.CopyFrom(tf.TensorShape([batch_size, *spec.shape[1:]]).as_proto())
     return tensor
 

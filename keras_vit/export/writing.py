@@ -14,7 +14,7 @@ from keras_vit.export.signatures import OUTPUTS, build_signatures
 from keras_vit.export.warmup import write_warmup
 
 _NUM_LOOKED_INTO = 8
-"""Images of which more than the probabilities is compared: tokens are large."""
+"""Images that the signatures are asked about; of all images only the classes count."""
 
 
 def write_saved_model(model, folder, answers, labels, precision, images, model_name, batch_sizes, **options):
@@ -50,7 +50,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
         name: spec if spec.dtype == tf.string else tf.TensorSpec([None, *size, channels], spec.dtype, spec.name)
         for name, spec in specs.items()
     }
-    write_warmup(folder, model_name, specs, read_images(None), batch_sizes)
+    write_warmup(folder, model_name, specs, read_images(None)[0], batch_sizes)
     files = read_images(images)
     if images is None and precision != "float32":
         files = [view for file in files for view in _views(file)]
@@ -76,9 +76,9 @@ def _ask(folder, files, pixels, batch_size):
     answers = {}
     for name in OUTPUTS.keys() & signatures.keys():
         output, _ = OUTPUTS[name]
+        last = None if name == "serving_default" else _NUM_LOOKED_INTO
         [spec] = signatures[name].structured_input_signature[1].values()
-        rows = files if spec.dtype == tf.string else pixels
-        rows = rows if output == "probabilities" else rows[:_NUM_LOOKED_INTO]
+        rows = (files if spec.dtype == tf.string else pixels)[:last]
         parts = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
         found = [signatures[name](**{spec.name: tf.constant(part, spec.dtype)}) for part in parts]
         answers[name] = np.concatenate([outputs[output] for outputs in found])

@@ -56,6 +56,8 @@ def test_what_fails_there_is_told_here(model, tmp_path):
     text = tmp_path / "text.jpg"
     text.write_text("no image")
     path = tmp_path / "exported"
-    with pytest.raises(RuntimeError, match=r"KERAS_BACKEND=tensorflow.*: images must be JPEG.*text\.jpg cannot be read"):
+    with pytest.raises(
+        RuntimeError, match=r"KERAS_BACKEND=tensorflow.*: images must be JPEG.*text\.jpg cannot be read"
+    ):
         keras_vit.export_saved_model(model, path, images=[text])
     assert os.listdir(path) == []

@@ -40,16 +40,22 @@ def test_the_difference_of_each_signature(activation):
 
 
 def test_check():
-    same = Parity(8, {"serving_default": 1e-6, "embed": 1e-5}, 1.0)
-    same.check(exact=True, min_agreement=1.0)
-    with pytest.raises(ValueError, match=r"otherwise than the model: 'embed' by 2.0e-05 on 8 images, 1e-05 is allowed"):
-        Parity(8, {"serving_default": 1e-6, "embed": 2e-5}, 1.0).check(exact=True, min_agreement=0.0)
-    with pytest.raises(ValueError, match="otherwise than the model: 'embed' by nan"):
-        Parity(8, {"serving_default": 1e-6, "embed": float("nan")}, 1.0).check(exact=True, min_agreement=0.0)
+    def check(**differences):
+        Parity(8, differences, 1.0).check(exact=True, tolerance=1e-5, min_agreement=0.0)
+
+    check(serving_default=1e-5, embed=1e-4)
+    for differences, message in (
+        ({"serving_default": 2e-5}, "'serving_default' by 2.0e-05 on 8 images, 1e-05 is allowed"),
+        ({"predict_pixels": 2e-5, "embed": 0.0}, "'predict_pixels' by 2.0e-05"),
+        ({"serving_default": 0.0, "embed": 2e-4}, "'embed' by 2.0e-04 on 8 images, 1e-04 is allowed"),
+        ({"serving_default": 0.0, "tokens": float("nan")}, "'tokens' by nan"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check(**differences)
     smaller = Parity(8, {"serving_default": 0.1}, 0.875)
-    smaller.check(exact=False, min_agreement=0.875)
+    smaller.check(exact=False, tolerance=0.0, min_agreement=0.875)
     with pytest.raises(ValueError, match=r"87.5% of 8 images, min_agreement=0.9 asks for 90.0%"):
-        smaller.check(exact=False, min_agreement=0.9)
+        smaller.check(exact=False, tolerance=0.0, min_agreement=0.9)
 
 
 def test_computes_in_float32():

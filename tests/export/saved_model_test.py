@@ -315,6 +315,7 @@ def test_refused_arguments(tmp_path):
         ({"batch_sizes": ()}, "batch_sizes must name at least one"),
         ({"name": "my pets"}, "name must be made of letters.*Received: 'my pets'"),
         ({"max_image_pixels": 0}, "max_image_pixels must be a positive integer. Received: 0"),
+        ({"tolerance": float("nan")}, "tolerance must be a number from 0. Received: nan"),
         ({"min_agreement": 95}, r"min_agreement must be in \[0, 1\]. Received: 95"),
         ({"images": ["nowhere.jpg"]}, "images must be paths of files. Received: nowhere.jpg"),
         ({"images": []}, "images must be paths of files. Received: none"),

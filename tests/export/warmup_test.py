@@ -8,7 +8,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 from keras_vit.export import warmup
 from keras_vit.export.warmup import write_warmup
 
-PHOTOGRAPHS = [b"first photograph", b"second", b"third \xff\x00"]
+PHOTOGRAPH = b"photograph \xff\x00"
 SPECS = {
     "serving_default": tf.TensorSpec([None], tf.string, "image_bytes"),
     "predict_pixels": tf.TensorSpec([None, 5, 7, 3], tf.uint8, "images"),
@@ -18,19 +18,19 @@ SPECS = {
 BATCH_SIZES = [1, 4, 300]
 
 
-def _records(folder, specs=SPECS, batch_sizes=BATCH_SIZES, photographs=PHOTOGRAPHS):
-    write_warmup(folder, "pets-1.0", specs, photographs, batch_sizes)
+def _records(folder, specs=SPECS, batch_sizes=BATCH_SIZES, photograph=PHOTOGRAPH):
+    write_warmup(folder, "pets-1.0", specs, photograph, batch_sizes)
     [path] = (folder / "assets.extra").iterdir()
     assert path.name == "tf_serving_warmup_requests"
     return [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
 
 
-def _message(signature, batch_size, photographs=PHOTOGRAPHS):
+def _message(signature, batch_size, photograph=PHOTOGRAPH):
     spec = SPECS[signature]
     shape = tf.TensorShape([batch_size, *spec.shape[1:]]).as_proto()
     tensor = tensor_pb2.TensorProto(dtype=spec.dtype.as_datatype_enum, tensor_shape=shape)
     if spec.dtype == tf.string:
-        tensor.string_val.extend((photographs * batch_size)[:batch_size])
+        tensor.string_val.append(photograph)
     elif spec.dtype == tf.uint8:
         tensor.int_val.append(128)
     else:
@@ -54,7 +54,7 @@ def test_tensors_are_what_the_signatures_take(tmp_path):
         spec, array = SPECS[request.model_spec.signature_name], tf.make_ndarray(tensor)
         assert (name, tf.as_dtype(tensor.dtype)) == (spec.name, spec.dtype)
         assert spec.shape.is_compatible_with(array.shape)
-        assert set(array.ravel().tolist()) <= ({*PHOTOGRAPHS} if spec.dtype == tf.string else {128})
+        assert set(array.ravel().tolist()) <= ({PHOTOGRAPH} if spec.dtype == tf.string else {128})
         found.setdefault(request.model_spec.signature_name, []).append(len(array))
     assert found == dict.fromkeys(SPECS, BATCH_SIZES)
 
@@ -62,19 +62,18 @@ def test_tensors_are_what_the_signatures_take(tmp_path):
 def test_lengths_of_every_size():
     # The length of a field takes another byte from 128 and from 16,384 on; four fields are in one another.
     for length in (0, 1, *range(60, 132), *range(16_290, 16_390), 2_100_000):
-        photographs = [bytes(length)]
-        tensor = warmup._tensor(SPECS["embed"], 1, photographs)
+        photograph = bytes(length)
+        tensor = warmup._tensor(SPECS["embed"], 1, photograph)
         record = warmup._prediction_log("pets-1.0", "embed", "image_bytes", tensor)
-        assert record == _message("embed", 1, photographs).SerializeToString(deterministic=True), length
+        assert record == _message("embed", 1, photograph).SerializeToString(deterministic=True), length
 
 
-def test_pixels_need_no_space(tmp_path):
-    specs = {"predict_pixels_float": tf.TensorSpec([None, 384, 384, 3], tf.float32, "images")}
-    [record] = _records(tmp_path, specs, [256])
-    assert len(record) < 200
+def test_many_images_need_no_space(tmp_path):
+    specs = {**SPECS, "predict_pixels_float": tf.TensorSpec([None, 384, 384, 3], tf.float32, "images")}
+    assert all(len(record) < 200 for record in _records(tmp_path, specs, [256]))
 
 
 def test_as_many_requests_as_the_server_accepts(tmp_path):
     assert len(_records(tmp_path, batch_sizes=[1] * 250)) == 1000
     with pytest.raises(ValueError, match=r"batch_sizes may be 250 numbers.* Received: 251 numbers"):
-        write_warmup(tmp_path, "pets", SPECS, PHOTOGRAPHS, [1] * 251)
+        write_warmup(tmp_path, "pets", SPECS, PHOTOGRAPH, [1] * 251)

@@ -1,0 +1,122 @@
+"""The benchmark compares what it says, and refuses to time what answers otherwise."""
+
+import dataclasses
+import pickle
+import shutil
+import types
+
+import numpy as np
+import pytest
+
+import keras_vit
+from benchmarks import latency
+from benchmarks.latency import OURS, ROWS, Start
+
+TINY = keras_vit.ViTConfig(patch_size=8, hidden_dim=24, num_layers=1, num_heads=3, mlp_dim=36)
+RUNTIME = "openvino"  # Starts in a second.
+
+
+def build():
+    return latency.build(TINY, size=32, classes=7)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    latency.prepare(build(), folder, [OURS, RUNTIME], batch_sizes=[1, 5])
+    return folder
+
+
+def test_answers_depend_on_the_image(folder):
+    """And on more than the tolerance, so that comparing them says something."""
+    answers = latency.read_inputs(folder, "probabilities")
+    assert answers.shape == (5, 7)
+    np.testing.assert_allclose(answers[4], answers[0], atol=1e-6)  # There are four photographs.
+    for index in range(3):
+        assert np.abs(answers[index] - answers[index + 1 : 4]).max(axis=1).min() > 50 * latency.TOLERANCE
+
+
+def test_latencies(folder):
+    """Of each batch size and row as many as rounds; all answers are those of the Keras model."""
+    found = latency.latencies([OURS, RUNTIME], folder, threads=1, batch_sizes=[1, 3], rounds=12)
+    for batch_size, rounds in ((1, 12), (3, 4)):
+        seconds = found.pop(batch_size)
+        assert set(seconds) == {OURS, RUNTIME}
+        assert all(len(values) == rounds and min(values) > 0 for values in seconds.values())
+    assert not found
+
+
+def test_other_weights_are_refused(folder, tmp_path):
+    """A runtime with weights that are not the Keras model's."""
+    other = build()
+    kernel = other.layers[-1].kernel
+    kernel.assign(kernel * 1.01)
+    shutil.copytree(folder, tmp_path / "files")
+    answers = other.predict(latency.read_inputs(folder, "normalised"), verbose=0)
+    (tmp_path / "files" / "probabilities.pickle").write_bytes(pickle.dumps(answers))
+    with pytest.raises(
+        ValueError, match=r"^OpenVINO answers otherwise than the Keras model: .* at batch size 1, 1e-04"
+    ):
+        latency.Process(ROWS[RUNTIME], tmp_path / "files", 1)
+
+
+def test_a_process_that_dies_is_an_error(folder):
+    row = dataclasses.replace(ROWS[RUNTIME], title="OpenVINO", file="missing.xml")
+    with pytest.raises(RuntimeError, match="OpenVINO: the process died"):
+        latency.Process(row, folder, 1)
+
+
+def test_program(folder, monkeypatch, capsys):
+    """A line for each row, a hint for each that is missing."""
+    monkeypatch.setitem(ROWS, OURS, dataclasses.replace(ROWS[RUNTIME], title=ROWS[OURS].title))
+    monkeypatch.setitem(ROWS, "onnx", dataclasses.replace(ROWS["onnx"], packages={"no_such_package": "runtimes"}))
+    monkeypatch.setattr(latency, "build", lambda variant: variant)
+    written = types.SimpleNamespace()
+
+    def copy(model, target, names, batch_sizes):
+        written.model, written.names, written.batch_sizes = model, names, batch_sizes
+        shutil.copytree(folder, target, dirs_exist_ok=True)
+
+    monkeypatch.setattr(latency, "prepare", copy)
+    arguments = ["--rows", "onnx", RUNTIME, "--batches", "2", "5", "--rounds", "1", "--cold-rounds", "1"]
+    assert latency.main([*arguments, "--variant", "Ti/16"]) == 0
+    assert vars(written) == {"model": "Ti/16", "names": [OURS, RUNTIME], "batch_sizes": [2, 5]}
+    lines = capsys.readouterr().out.splitlines()
+    assert "ONNX Runtime is missing. Install it with: pip install '.[runtimes]'" in lines
+    cells = [line.split(" | ")[:3] for line in lines if line.startswith("| ")]
+    rows = [cell[0].removeprefix("| ") for cell in cells]
+    assert rows == ["cold load", "our SavedModel", "OpenVINO", "latency", *["our SavedModel", "OpenVINO"] * 2]
+    assert [cell[1:] for cell in cells[4:]] == [["2", "3"], ["2", "3"], ["5", "3"], ["5", "3"]]
+
+
+@pytest.mark.parametrize(
+    ("values", "percent", "expected"),
+    [
+        ([3.0, 1.0, 2.0], 50, 2.0),
+        ([4.0, 1.0, 3.0, 2.0], 50, 2.0),
+        ([3.0, 1.0, 2.0], 99, 3.0),
+        (list(range(100, 0, -1)), 99, 99),
+        (list(range(1, 201)), 99, 198),
+        ([7.0], 50, 7.0),
+    ],
+)
+def test_percentile(values, percent, expected):
+    assert latency.percentile(values, percent) == expected
+    assert expected == np.percentile(values, percent, method="inverted_cdf")
+
+
+def test_tables():
+    """Ratios are of the same round, ours being 1."""
+    starts = {
+        OURS: [Start(3.0, 2.0, 1000.0), Start(1.0, 4.0, 2000.0), Start(2.0, 1.0, 4000.0)],
+        "onnx": [Start(0.1, 1.0, 100.0), Start(0.3, 1.0, 100.0), Start(0.2, 2.0, 100.0)],
+    }
+    assert latency.cold_table(starts).splitlines()[2:] == [
+        "| our SavedModel | 2.00 | 1 | 2,000 | 1 | 2.00 |",
+        "| ONNX Runtime | 1.00 | 0.50 (0.25-2.00) | 100 | 0.05 (0.03-0.10) | 0.20 |",
+    ]
+    results = {8: {OURS: [2.0, 4.0, 5.0], "onnx": [1.0, 8.0, 5.0]}}
+    assert latency.latency_table(results).splitlines()[2:] == [
+        "| our SavedModel | 8 | 3 | 4,000.0 | 1 | 5,000.0 | 1.00 |",
+        "| ONNX Runtime | 8 | 3 | 5,000.0 | 1.00 (0.50-2.00) | 8,000.0 | 1.60 |",
+    ]
