@@ -27,9 +27,9 @@ def image_decoder(model, size=None):
     * PNG: gray, color, palette, interlaced; of 16 bits the upper 8 are taken; of an animation its still image.
     * GIF: the first frame; black where it does not cover the picture.
     * BMP: 8, 24 and 32 bits, with and without palette, not compressed.
-    * WebP: lossy and lossless; of an animation the first frame.
+    * WebP: lossy and lossless, no animations.
 
-    Transparency is dropped: what color a pixel has counts, however little of it would show.
+    Transparency is dropped: the color of a pixel counts, however little of it would show.
 
     Args:
         model: A model of this package for images of C channels, 1 or 3.
@@ -73,11 +73,13 @@ def batch_decoder(model, size=None, max_pixels=89_478_485):
     protocol, size, channels = input_protocol(model, size)
     max_pixels = check_positive_integer("max_pixels", max_pixels)
     shape = [*size, channels]
+    signature = [tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int32)]
 
     def decode_some(read, are_chosen, image_bytes, orientations):
+        decode = tf.function(_row_decoder(read, protocol, size, channels), signature, autograph=False)
         rows = tf.where(are_chosen)
         chosen = tf.gather_nd(image_bytes, rows), tf.gather_nd(orientations, rows)
-        return rows, *_decode_rows(_row_decoder(read, protocol, size, channels), chosen, shape)
+        return rows, *_decode_rows(decode, chosen, shape)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def decode_batch(image_bytes):

@@ -300,12 +300,14 @@ def test_one_bad_image_does_not_fail_its_neighbours(decode_batch, alone, names):
 @pytest.mark.parametrize(
     ("resized", "sizes"),
     [
-        # The last two become 32 x 93 and 32 x 96 pixels.
-        (32, {(60, 50): True, (50, 60): True, (61, 50): False, (50, 61): False, (20, 58): True, (20, 60): False}),
+        # 20 x 58 become 32 x 93 pixels, 20 x 60 become 32 x 96, and 1 x 60,000 become 32 x 1,920,000.
+        (
+            32,
+            {(60, 50): True, (61, 50): False, (50, 61): False, (20, 58): True, (20, 60): False}
+            | {(1, 60_000): False, (60_000, 1): False},
+        ),
         # 32 rows of 93 and 94 columns on the way.
         ((32, 40), {(60, 50): True, (50, 61): False, (1, 93): True, (93, 1): True, (1, 94): False, (94, 1): False}),
-        # 32 x 1,920,000.
-        (32, {(1, 60_000): False, (60_000, 1): False}),
     ],
 )
 def test_an_image_of_too_many_pixels_is_not_decoded(resized, sizes):
