@@ -57,7 +57,7 @@ survival: .venv/training.installed
 bench-input: .venv/training.installed
 	.venv/bin/python -m benchmarks.input_pipeline
 
-# Cold load and latency of ViT-B/16 against KerasHub's SavedModel, ONNX Runtime and OpenVINO: ten minutes on two cores.
+# Cold load and latency of ViT-B/16 against KerasHub's SavedModel, ONNX Runtime and OpenVINO. It wants a quiet machine.
 bench-latency: .venv-peers/installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.latency
 

@@ -122,37 +122,23 @@ def _most_pixels(sizes, resized):
 
 
 def _decode_rows(decode, rows, shape):
-    """`decode` for each of the rows: uint8 (B, *shape), and whether it went well, (B,)."""
+    """`decode` for each of the rows: uint8 (B, *shape), zeros where it failed, and whether it went well, (B,)."""
     import tensorflow as tf
 
-    def decode_all(*rows):
-        pixels = tf.map_fn(lambda row: decode(*row), rows, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
-        return pixels, tf.ones(tf.shape(pixels)[:1], tf.bool)
-
-    def decode_each():
-        def decode_one(*row):
-            return decode(*row), tf.constant(True)
-
-        nothing = tf.zeros(shape, tf.uint8), tf.constant(False)
-        signature = tf.TensorSpec(shape, tf.uint8), tf.TensorSpec([], tf.bool)
-        return tf.map_fn(lambda row: _or_else(decode_one, row, nothing), rows, fn_output_signature=signature)
-
-    # All at once costs next to nothing, each on its own a tenth more; and what has no good header does not come here.
-    nothing = tf.zeros([0, *shape], tf.uint8), tf.zeros([0], tf.bool)
-    pixels, valid = _or_else(decode_all, rows, nothing)
-    return tf.cond(tf.size(valid) == tf.size(rows[0]), lambda: (pixels, valid), decode_each)
-
-
-def _or_else(function, arguments, default):
-    """`function(*arguments)`, or `default` if an operation in it fails: what only a data set can do inside a graph."""
-    import tensorflow as tf
-
-    data = tf.data.Dataset.from_tensors(arguments).map(function).ignore_errors()
-    data = data.concatenate(tf.data.Dataset.from_tensors(default)).take(1)
+    num_rows = tf.size(rows[0], tf.int64)
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
-    return data.with_options(options).get_single_element()
+    # Only a data set can go on, inside a graph, when an operation fails. It leaves out the row.
+    data = tf.data.Dataset.range(num_rows)
+    data = tf.data.Dataset.zip(data, tf.data.Dataset.from_tensor_slices(rows))
+    data = data.map(lambda index, row: (index, decode(*row)), tf.data.AUTOTUNE, deterministic=False).ignore_errors()
+    # At least one row, of zeros, which stands for all that were left out.
+    data = data.concatenate(tf.data.Dataset.from_tensors((num_rows, tf.zeros(shape, tf.uint8))))
+    indices, pixels = data.batch(num_rows + 1).with_options(options).get_single_element()
+    found = tf.size(indices) - 1
+    places = tf.tensor_scatter_nd_update(tf.fill([num_rows + 1], found), indices[:, None], tf.range(found + 1))[:-1]
+    return tf.gather(pixels, places), places < found
 
 
 def input_protocol(model, size=None):

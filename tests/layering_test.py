@@ -33,7 +33,7 @@ RANKS = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 # functions, so that nobody needs it who does not call them.
 IN_FUNCTIONS = {
     "keras_vit.decoding": {"tensorflow"},
-    "keras_vit.export.parity": {"jax"},
+    "keras_vit.export.parity": {"jax", "tensorflow"},
     "keras_vit.export.runtimes": {"ai_edge_litert", "onnxruntime", "openvino", "tensorflow"},
     "keras_vit.export.signatures": {"tensorflow"},
     "keras_vit.export.warmup": {"tensorflow"},

@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import numpy as np
+import tensorflow as tf
 
 import keras_vit
 from keras_vit.decoding import image_decoder
@@ -39,19 +40,22 @@ def export(source, path=None, format="saved_model", name=None, images=None, **op
     model = load_model(run.model if source.is_dir() else source)
     path = path or run.export
     name = name or _recipe_name(run) or source.stem
-    images = images or sorted(run.samples.glob("*")) or None
+    if images is None and run.recipe.is_file():
+        images = sorted(run.samples.glob("*")) or None
+    if path.is_file():
+        raise InputError(f"--path={path} is a file. It must be the folder to write to; --name names the file in it.")
     try:
         if format == "saved_model":
             return _export_saved_model(model, path, run, name=name, images=images, **options)
         for option in options.keys() - _OF_EVERY_FORMAT:
             flag = f"--{option.replace('_', '-')}"
             raise InputError(f"{flag} goes with --format=saved_model. Received: --format={format}")
-        pixels = images and [np.stack([image_decoder(model)(image.read_bytes()) for image in images])]
+        pixels = images and np.stack([_decoded(model, image) for image in images])
         path = path / f"{name}{_SUFFIXES[format]}"
         written = keras_vit.export_model(model, path, format, images=pixels, **options)
         return path, _sentence(written.num_bytes, written.images, written.max_difference, written.top_1_agreement)
     except FileExistsError as error:
-        raise InputError(f"{str(error).partition(' exists')[0]} exists. Add --overwrite to replace it.") from None
+        raise InputError(f"{error} (--overwrite does.)") from None
     except (ImportError, RuntimeError, ValueError) as error:
         raise InputError(str(error)) from None
 
@@ -67,6 +71,13 @@ def _export_saved_model(model, path, run, labels=None, version=None, **options):
     parity = facts["parity"]
     difference = parity["max_difference"]["serving_default"]
     return folder, _sentence(facts["bytes"]["weights"], parity["images"], difference, parity["top_1_agreement"])
+
+
+def _decoded(model, image):
+    try:
+        return image_decoder(model)(image.read_bytes())
+    except (OSError, tf.errors.InvalidArgumentError):
+        raise InputError(f"--images: {image} cannot be read as a JPEG, PNG, GIF, BMP or WebP file.") from None
 
 
 def _recipe_name(run):

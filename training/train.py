@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
@@ -31,7 +32,7 @@ from training.models import build_model, load_teacher
 from training.optimizers import build_optimizer
 from training.pipeline import evaluation_batches, num_steps_per_epoch, training_batches
 from training.report import write_report
-from training.runs import Run, add_result, hold, is_finished, open_run, resume_command
+from training.runs import Run, add_result, hold, is_finished, open_run, program_path, resume_command
 from training.schedules import build_schedule, num_steps, training_steps
 from training.sources import Part
 from training.step import TrainedModel
@@ -237,9 +238,7 @@ def finish(recipe, dataset, run, weights, keeper):
     evaluation = evaluate(model, dataset, "test", recipe)
     neighbour = nearest_neighbour_accuracy(model, dataset, recipe)
     samples = write_samples(dataset, run)
-    keras_vit.export_saved_model(
-        model, run.export, labels=dataset.class_names, overwrite=True, images=samples, name=recipe.name
-    )
+    is_exported = export(recipe, run, model, dataset.class_names, samples)
     result = {
         "test_accuracy": evaluation.accuracy,
         "test_loss": evaluation.loss,
@@ -249,8 +248,25 @@ def finish(recipe, dataset, run, weights, keeper):
     }
     write_report(run, recipe, keeper, evaluation, neighbour, model)
     add_result(run, **result)  # Last: with it the run is finished.
-    predict_elsewhere(run, samples)
+    if is_exported:
+        predict_elsewhere(run, samples)
     return evaluation
+
+
+def export(recipe, run, model, class_names, samples):
+    """Exports a run's model as the first version of a SavedModel; returns whether it answers as the model does.
+
+    If it does not, the run is not lost: it says how to export the model in another way.
+    """
+    try:
+        keras_vit.export_saved_model(
+            model, run.export, labels=class_names, overwrite=True, images=samples, name=recipe.name
+        )
+    except (RuntimeError, ValueError) as error:
+        print(f"The model is not exported: {error}")
+        print(f"To export it: {program_path()} -m training export {shlex.quote(str(run.folder))} --help")
+        return False
+    return True
 
 
 def write_samples(dataset, run):

@@ -36,6 +36,8 @@ def with_tensorflow(function, model, **arguments):
         result = subprocess.run(command, env=_environment(), capture_output=True, text=True)
     if result.returncode:
         *_, error = result.stderr.strip().splitlines() or [f"exit status {result.returncode}"]
+        if result.returncode < 0:
+            error = f"it was ended by signal {-result.returncode} (is there memory for the model twice?)."
         raise RuntimeError(
             f"The model was given to a process with KERAS_BACKEND=tensorflow, which TensorFlow needs to write it, and "
             f"that failed: {error} If layers of your own are missing there: save the model with "

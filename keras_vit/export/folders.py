@@ -18,7 +18,7 @@ def new_version(path, version, overwrite):
 
 
 @contextlib.contextmanager
-def appears_complete(target):
+def appears_complete(target, overwrite):
     """Gives a folder beside `target` to write to, and renames it when all went well; else nothing is left of it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     # TensorFlow Serving looks at folders with a number for a name only.
@@ -26,15 +26,25 @@ def appears_complete(target):
     try:
         yield unfinished
         unfinished.chmod(0o777 & ~_umask())
+        if target.exists() and not overwrite:
+            raise FileExistsError(f"{target} exists: another export made it meanwhile. Give another version.")
         if target.exists():
-            replaced = unfinished.with_name(f"replaced-{unfinished.name}")
-            target.rename(replaced)
-            unfinished.rename(target)
-            shutil.rmtree(replaced)
+            _replace(target, unfinished)
         else:
             unfinished.rename(target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _replace(target, complete):
+    replaced = complete.with_name(f"replaced-{complete.name}")
+    target.rename(replaced)
+    try:
+        complete.rename(target)
+    except OSError:
+        replaced.rename(target)
+        raise
+    shutil.rmtree(replaced)
 
 
 def _umask():

@@ -41,12 +41,13 @@ class Parity:
             min_agreement: Where `exact` is not asked for, the lowest `top_1_agreement`.
         """
         allowed = {name: tolerance * (1 if _is_of_probabilities(name) else _DEPTH) for name in self.max_difference}
-        wrong = [name for name, difference in self.max_difference.items() if not difference <= allowed[name]]
-        if exact and wrong:
+        limits = allowed if exact else dict.fromkeys(allowed, np.finfo("float32").max)
+        wrong = [name for name, difference in self.max_difference.items() if not difference <= limits[name]]
+        if wrong:
             signature, difference = wrong[0], self.max_difference[wrong[0]]
             raise ValueError(
                 f"What was written answers otherwise than the model: {signature!r} by {difference:.1e} on "
-                f"{self.images} images, {allowed[signature]:.0e} is allowed. Nothing was exported. (Another compiler "
+                f"{self.images} images, {limits[signature]:.0e} is allowed. Nothing was exported. (Another compiler "
                 f"may add up float32 in another order, which makes some 1e-5 of a large model: if it is that, give a "
                 f"larger tolerance than {tolerance:.0e}.)"
             )
@@ -57,6 +58,14 @@ class Parity:
                 f"exported. Give images of the kind that will be served (images=...), another precision, or a lower "
                 f"min_agreement."
             )
+
+
+def check_limits(tolerance, min_agreement):
+    """Refuses limits that are none, before any work."""
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance must be a number from 0. Received: {tolerance!r}")
+    if not 0 <= min_agreement <= 1:
+        raise ValueError(f"min_agreement must be in [0, 1]. Received: {min_agreement!r}")
 
 
 def read_images(paths):
@@ -117,14 +126,26 @@ class _Looking(keras.Model):
 
 
 def _computed(look, model, images):
-    with _full_precision():
+    with full_precision():
         return _Looking(model, look).predict(images, batch_size=_BATCH_SIZE, verbose=0)
 
 
-def _full_precision():
-    """JAX multiplies float32 in fewer bits on GPUs and TPUs, unless told otherwise."""
-    if keras.backend.backend() != "jax":
-        return contextlib.nullcontext()
-    import jax
+@contextlib.contextmanager
+def full_precision():
+    """On GPUs and TPUs, TensorFlow and JAX multiply float32 in fewer bits, unless told otherwise."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
 
-    return jax.default_matmul_precision("highest")
+        was_enabled = tf.config.experimental.tensor_float_32_execution_enabled()
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+        try:
+            yield
+        finally:
+            tf.config.experimental.enable_tensor_float_32_execution(was_enabled)
+    elif keras.backend.backend() == "jax":
+        import jax
+
+        with jax.default_matmul_precision("highest"):
+            yield
+    else:
+        yield

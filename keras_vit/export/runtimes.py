@@ -17,7 +17,7 @@ import numpy as np
 from keras_vit.config import ViTConfig
 from keras_vit.decoding import decode_upright, resize
 from keras_vit.export.elsewhere import with_tensorflow
-from keras_vit.export.parity import Parity, compare, computes_in_float32, read_images
+from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images
 from keras_vit.export.signatures import check_classifier, probabilities
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer
 
@@ -96,7 +96,8 @@ def export_model(
     5.9e-08
     """
     path = pathlib.Path(path)
-    _check_arguments(path, format, precision, min_agreement)
+    _check_arguments(path, format, precision)
+    check_limits(tolerance, min_agreement)
     _check_model(model, format)
     batches = None if images is None else _checked_images(model, images)
     sizes = _photograph_sizes(model) if images is None else []
@@ -262,7 +263,7 @@ def _answers(format, file, images):
         ) from error
 
 
-def _check_arguments(path, format, precision, min_agreement):
+def _check_arguments(path, format, precision):
     if format not in _FORMATS:
         raise ValueError(
             f"format must be one of {', '.join(map(repr, _FORMATS))}. Received: {format!r}. For TensorFlow and "
@@ -277,8 +278,6 @@ def _check_arguments(path, format, precision, min_agreement):
             f"precision of the format {format!r} must be one of {', '.join(map(repr, precisions))}. Received: "
             f"{precision!r}"
         )
-    if not 0 <= min_agreement <= 1:
-        raise ValueError(f"min_agreement must be in [0, 1]. Received: {min_agreement!r}")
     missing = [package for package in _FORMATS[format].packages if importlib.util.find_spec(package) is None]
     if missing:
         raise ImportError(

@@ -21,7 +21,7 @@ from keras_vit.decoding import input_protocol
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.folders import appears_complete, new_version
 from keras_vit.export.operator_files import check_name, default_name, write_operator_files
-from keras_vit.export.parity import compare, computes_in_float32
+from keras_vit.export.parity import check_limits, compare, computes_in_float32
 from keras_vit.export.precision import PRECISIONS
 from keras_vit.export.signatures import check_classifier
 from keras_vit.export.writing import write_saved_model
@@ -99,7 +99,8 @@ def export_saved_model(
         batch_sizes: Numbers of images that are expected in one batch: the server is warmed up with each. The largest
             passes through the model at once; larger batches do in parts.
         max_image_pixels: Height times width of the largest image that is decoded; larger ones are not valid. Reading an
-            image takes up to 12 bytes for each pixel. The default is the limit of Pillow.
+            image takes up to 12 bytes for each pixel, and a batch reads as many at a time as there are cores. The
+            default is the limit of Pillow.
         name: What clients call the model; by default the name of the folder `path`.
 
     Returns:
@@ -110,6 +111,7 @@ def export_saved_model(
         RuntimeError: If TensorFlow is in another process, and that fails.
         ValueError: If the model is not a classifier, it changes pixels before its `preprocessing` layer sees them, an
             argument is impossible, or what was written answers otherwise than the model.
+        OSError: If something cannot be written. The version is there already if it is one of the files beside it.
 
     Example:
 
@@ -124,30 +126,27 @@ def export_saved_model(
     input_protocol(model, image_size)
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}. Received: {precision!r}")
-    if not tolerance >= 0:
-        raise ValueError(f"tolerance must be a number from 0. Received: {tolerance!r}")
-    if not 0 <= min_agreement <= 1:
-        raise ValueError(f"min_agreement must be in [0, 1]. Received: {min_agreement!r}")
+    check_limits(tolerance, min_agreement)
     options = {
         "labels": _labels(model, labels),
         "top_k": check_positive_integer("top_k", top_k),
         "jit_compile": bool(jit_compile),
         "precision": precision,
         "images": None if images is None else _image_paths(images),
-        "image_size": image_size,
+        "image_size": None if image_size is None else [int(side) for side in image_size],
         "max_image_pixels": check_positive_integer("max_image_pixels", max_image_pixels),
         "batch_sizes": _batch_sizes(batch_sizes),
         "model_name": default_name(path) if name is None else check_name(name),
     }
-    with appears_complete(folder) as unfinished, tempfile.TemporaryDirectory() as elsewhere:
+    with appears_complete(folder, overwrite) as unfinished, tempfile.TemporaryDirectory() as elsewhere:
         answers = pathlib.Path(elsewhere) / "answers.npz"
         with_tensorflow(write_saved_model, model, folder=str(unfinished), answers=str(answers), **options)
         with np.load(answers) as arrays:
             arrays = dict(arrays)
         parity = compare(model, arrays.pop("pixels"), arrays)
         parity.check(precision == "float32" and computes_in_float32(model), tolerance, min_agreement)
-        facts = _facts(model, version, options, sorted(arrays), parity, unfinished)
-        (unfinished / "keras_vit.json").write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+        facts = _facts(model, int(version), options, sorted(arrays), parity, unfinished)
+        (unfinished / "keras_vit.json").write_text(json.dumps(facts, indent=2) + "\n")
     write_operator_files(path, options["model_name"], version, options["batch_sizes"], jit_compile)
     return folder
 
@@ -174,7 +173,7 @@ def _labels(model, labels):
     if not isinstance(labels, (list, tuple)) or len(labels) != classes:
         raise ValueError(f"labels must be a list of names for the model's {classes} classes. Received: {labels!r}")
     labels = [str(label) for label in labels]
-    broken = [label for label in labels if len(label.splitlines()) > 1]
+    broken = [label for label in labels if label.splitlines() not in ([], [label])]
     if broken:
         raise ValueError(f"labels must be of one line each, as in assets/labels.txt. Received: {broken[0]!r}")
     return labels

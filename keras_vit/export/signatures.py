@@ -43,7 +43,8 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
             return tf.cast(look(model, preprocess_input(pixels, model)), tf.float32)
 
         compute = tf.function(compute, jit_compile=jit_compile, autograph=False)
-        return _filled_up(compute, batch_sizes) if jit_compile else compute
+        compute = _filled_up(compute, batch_sizes) if jit_compile else compute
+        return lambda pixels: compute(tf.cast(pixels, tf.float32))  # Of one type, so that signatures share one graph.
 
     def of_images(signature):
         name, look = OUTPUTS[signature]

@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 
 from keras_vit.decoding import decode_upright, image_decoder, input_protocol
-from keras_vit.export.parity import read_images
+from keras_vit.export.parity import computes_in_float32, full_precision, read_images
 from keras_vit.export.precision import with_precision
 from keras_vit.export.signatures import OUTPUTS, build_signatures
 from keras_vit.export.warmup import write_warmup
@@ -28,7 +28,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
         labels: List of the classes' names.
         precision: One of `precision.PRECISIONS`.
         images: Paths of the images that it is asked about. `None`: photographs of this package; where classes are
-            counted, since `precision` changes the answers, also parts of them.
+            counted, since not all is computed in float32, also parts of them.
         model_name: What clients call the model.
         batch_sizes: Numbers of images that it is warmed up with; the largest passes through the model at once.
         **options: Of `signatures.build_signatures`.
@@ -52,11 +52,12 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     }
     write_warmup(folder, model_name, specs, read_images(None)[0], batch_sizes)
     files = read_images(images)
-    if images is None and precision != "float32":
+    if images is None and (precision != "float32" or not computes_in_float32(model)):
         files = [view for file in files for view in _views(file)]
     decode = image_decoder(model, options["image_size"])
     pixels = np.stack([_decoded(decode, file, index, images) for index, file in enumerate(files)])
-    np.savez(answers, pixels=pixels, **_ask(folder, files, pixels, max(batch_sizes)))
+    with full_precision():
+        np.savez(answers, pixels=pixels, **_ask(folder, files, pixels, max(batch_sizes)))
 
 
 def _decoded(decode, file, index, paths):
@@ -81,6 +82,11 @@ def _ask(folder, files, pixels, batch_size):
         rows = (files if spec.dtype == tf.string else pixels)[:last]
         parts = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
         found = [signatures[name](**{spec.name: tf.constant(part, spec.dtype)}) for part in parts]
+        if not all(np.all(outputs.get("valid", True)) for outputs in found):
+            raise ValueError(
+                "What was written reads not all of the images that it is compared on: are they larger than "
+                "max_image_pixels? (The photographs of this package have up to 98,560 pixels.) Give smaller images."
+            )
         answers[name] = np.concatenate([outputs[output] for outputs in found])
     return answers
 

@@ -52,6 +52,8 @@ def test_check():
     ):
         with pytest.raises(ValueError, match=message):
             check(**differences)
+    with pytest.raises(ValueError, match="'embed' by nan"):
+        Parity(8, {"serving_default": 0.0, "embed": float("nan")}, 1.0).check(False, 0.0, 0.0)
     smaller = Parity(8, {"serving_default": 0.1}, 0.875)
     smaller.check(exact=False, tolerance=0.0, min_agreement=0.875)
     with pytest.raises(ValueError, match=r"87.5% of 8 images, min_agreement=0.9 asks for 90.0%"):

@@ -287,6 +287,19 @@ def test_a_failure_leaves_nothing_behind(tmp_path, nothing_written):
         assert {child.name for child in (tmp_path / "1").iterdir()} == {"saved_model.pb", "keras_vit.json"}
 
 
+def test_of_two_exports_at_once_the_second_replaces_nothing(tmp_path, nothing_written, monkeypatch):
+    def meanwhile(*arguments, **options):
+        (tmp_path / "1").mkdir()
+        (tmp_path / "1" / "theirs").write_text("theirs")
+        nothing_written(*arguments, **options)
+
+    monkeypatch.setattr(saved_model, "with_tensorflow", meanwhile)
+    with pytest.raises(FileExistsError, match="another export made it meanwhile"):
+        keras_vit.export_saved_model(_model(), tmp_path)
+    assert [child.name for child in (tmp_path / "1").iterdir()] == ["theirs"]
+    assert _versions(tmp_path) == {"1"}
+
+
 def test_an_existing_version_is_refused_unless_it_may_be_replaced(tmp_path, nothing_written):
     model = _model()
     folder = keras_vit.export_saved_model(model, tmp_path, version=2)
@@ -311,6 +324,7 @@ def test_refused_arguments(tmp_path):
         ({"top_k": 0}, "top_k must be a positive integer. Received: 0"),
         ({"precision": "int4"}, "precision must be one of 'float32', 'bfloat16', 'int8'. Received: 'int4'"),
         ({"labels": ["a", "b", "c", "d\ne"]}, r"labels must be of one line each.*Received: 'd\\ne'"),
+        ({"labels": ["a", "b", "c", "d\n"]}, "labels must be of one line each"),
         ({"batch_sizes": (1, 0)}, "batch_sizes must be a positive integer. Received: 0"),
         ({"batch_sizes": ()}, "batch_sizes must name at least one"),
         ({"name": "my pets"}, "name must be made of letters.*Received: 'my pets'"),
@@ -333,6 +347,19 @@ def test_refused_arguments(tmp_path):
     with pytest.raises(ValueError, match="must return probabilities, or logits"):
         keras_vit.export_saved_model(_model(classifier_activation="relu"), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@tensorflow_only
+def test_images_that_a_server_would_not_read_are_refused(tmp_path):
+    text = tmp_path / "text.jpg"
+    text.write_text("no image")
+    for arguments, message in (
+        ({"images": [text]}, r"images must be JPEG.* files\. .*text\.jpg cannot be read"),
+        ({"max_image_pixels": 5000}, "reads not all of the images that it is compared on"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            keras_vit.export_saved_model(_model(), tmp_path / "exported", **arguments)
+    assert not list((tmp_path / "exported").iterdir())
 
 
 def _served(model, path, pixels, **arguments):
