@@ -18,7 +18,7 @@ from training.evaluate import evaluate
 from training.models import build_model
 from training.runs import Run, program_path
 from training.sources import IndexedSource
-from training.train import train, write_samples
+from training.train import export, train, write_samples
 
 
 def test_shuffled_labels_stay_at_chance(brief_recipe):
@@ -214,3 +214,14 @@ def test_samples_have_names_of_their_own(brief_recipe, tmp_path):
     assert len({path.name for path in paths}) == 8
     assert sorted(path.name for path in run.samples.iterdir()) == sorted(path.name for path in paths)
     assert all(path.suffix == ".png" for path in paths)
+
+
+def test_a_run_outlives_an_export_that_is_refused(brief_recipe, tmp_path, monkeypatch, capsys):
+    def refuse(*arguments, **options):
+        raise ValueError("What was written answers otherwise than the model.")
+
+    monkeypatch.setattr(keras_vit, "export_saved_model", refuse)
+    assert not export(brief_recipe, Run(tmp_path / "my run"), None, ["a", "b"], [])
+    printed = capsys.readouterr().out
+    assert "The model is not exported: What was written answers otherwise" in printed
+    assert f"{program_path()} -m training export '{tmp_path / 'my run'}' --help" in printed
