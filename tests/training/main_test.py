@@ -193,7 +193,7 @@ def test_export_writes_the_next_version(brief_run, tmp_path, capsys):
     assert "Compared with the model on 8 images: largest difference of a probability" in capsys.readouterr().out
     assert json.loads((tmp_path / "served" / "1" / "keras_vit.json").read_text())["name"] == "digits"
     assert main(["export", str(run.folder), "--path", str(tmp_path / "served"), "--version", "2"]) == 2
-    assert "exists. Add --overwrite to replace it" in capsys.readouterr().err
+    assert "exists. Give another version, or --overwrite to replace it" in capsys.readouterr().err
     names = tmp_path / "names.txt"
     names.write_text("one\ntwo\n")
     assert main(["export", str(run.folder), "--path", str(tmp_path / "named"), "--labels", str(names)]) == 2
