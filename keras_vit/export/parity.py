@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 import pathlib
 
 import keras
@@ -126,8 +127,14 @@ class _Looking(keras.Model):
 
 
 def _computed(look, model, images):
-    with full_precision():
-        return _Looking(model, look).predict(images, batch_size=_BATCH_SIZE, verbose=0)
+    tensorflow = logging.getLogger("tensorflow")
+    level = tensorflow.level
+    tensorflow.setLevel(logging.ERROR)  # It warns that one function is traced for each look: they are not the same.
+    try:
+        with full_precision():
+            return _Looking(model, look).predict(images, batch_size=_BATCH_SIZE, verbose=0)
+    finally:
+        tensorflow.setLevel(level)
 
 
 @contextlib.contextmanager
