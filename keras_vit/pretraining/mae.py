@@ -1,0 +1,313 @@
+"""Masked autoencoders. B batch, N = h w patches of P x Q pixels, V of them visible, p prefix tokens, D hidden."""
+
+import math
+import typing
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit import graph, layers
+from keras_vit.config import check_positive_integer
+from keras_vit.pretraining import masking
+from keras_vit.pretraining.pretrainer import Pretrainer
+
+_MLP_RATIO = 4
+
+
+class Reconstruction(typing.NamedTuple):
+    """What `MaskedAutoencoder.reconstruct` returns: pictures (B, H, W, C) in [0, 1], NumPy arrays."""
+
+    masked: np.ndarray
+    """The images with their hidden patches in grey."""
+    reconstructed: np.ndarray
+    """The images with their hidden patches as they are predicted."""
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MaskedAutoencoder(Pretrainer):
+    """Pre-trains a model to see what three quarters of an image show from the other quarter.
+
+    "Masked Autoencoders Are Scalable Vision Learners" (MAE, arXiv 2111.06377). The encoder runs on the visible patches
+    alone, with the positions that they have in the image, which makes it several times as fast. A small decoder,
+    which is thrown away afterwards, gets its tokens back in their places, a learned mask token in all others, and
+    fixed sines and cosines as positions; it predicts the pixels. The loss is the squared error of the hidden patches.
+
+    The model is trained in place: afterwards it is the pre-trained encoder, to be saved with `keras_vit.save_weights`
+    and fine-tuned. `fit`, `evaluate` and `predict` take images as the model takes them, also with labels, which are not
+    read. Each call hides other patches. In a `.keras` file are the model, the decoder and the optimizer.
+
+    Args:
+        model: A model of `keras_vit.ViT`, with or without head, of any input size, without stem; its positions are
+            added once, before the first block, or there are none.
+        mask_ratio: Share of the patches of each image that are hidden, between 0 and 1.
+        decoder_layers: Number of the decoder's blocks.
+        decoder_dim: Width of its tokens: a multiple of 4 and of `decoder_heads`. Its MLP is four times as wide; what
+            kind of MLP and the epsilon of its LayerNorms are those of the encoder.
+        decoder_heads: Number of its attention heads.
+        normalize_targets: Whether the pixels of each patch are predicted with their mean subtracted and divided by
+            their standard deviation, which gives better representations.
+        seed: Integer from which the masks follow, or `None`.
+
+    Call arguments:
+        images: (B, H, W, C), as the model takes them.
+        noise: (B, N), those with the lowest values are visible; `None`: drawn anew.
+        training: Whether dropout and drop path act.
+
+    Returns:
+        A dictionary: `"predictions"` and `"targets"`, (B, N, P Q C), pixels as the model normalises them; `"mask"`,
+        (B, N), 1 for the patches that are hidden.
+
+    Raises:
+        TypeError: If `model` is not a Keras model.
+        ValueError: If `model` is not a Vision Transformer of this package, it cannot run on some patches alone, or a
+            value is impossible.
+
+    Example:
+
+    >>> import keras, keras_vit, numpy as np
+    >>> model = keras_vit.ViT("Ti/16", input_shape=(64, 96, 3), num_layers=1, include_preprocessing=True)
+    >>> pretraining = keras_vit.pretraining.MaskedAutoencoder(model, decoder_layers=1, decoder_dim=32, decoder_heads=2)
+    >>> pretraining.compile(keras.optimizers.AdamW(1.5e-4, beta_2=0.95, weight_decay=0.05))
+    >>> images = np.random.default_rng(0).integers(0, 256, size=(2, 64, 96, 3))
+    >>> history = pretraining.fit(images, verbose=0)
+    >>> pretraining.reconstruct(images).reconstructed.shape
+    (2, 64, 96, 3)
+    """
+
+    def __init__(
+        self,
+        model,
+        mask_ratio=0.75,
+        decoder_layers=8,
+        decoder_dim=512,
+        decoder_heads=16,
+        normalize_targets=True,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(model, **kwargs)
+        config = self.architecture
+        _check_architecture(config)
+        num_values = math.prod(config.total_stride) * self.channels
+        _check_sizes(num_values, normalize_targets, decoder_layers, decoder_dim, decoder_heads)
+        self.mask_ratio = masking.check_share("mask_ratio", mask_ratio)
+        self.decoder_layers = decoder_layers
+        self.decoder_dim = decoder_dim
+        self.decoder_heads = decoder_heads
+        self.normalize_targets = normalize_targets
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.decoder = Decoder(
+            decoder_layers,
+            decoder_dim,
+            decoder_heads,
+            num_values,
+            num_prefix_tokens=config.num_prefix_tokens,
+            mlp=config.mlp,
+            epsilon=config.layer_norm_epsilon,
+            name="decoder",
+        )
+        self.decoder.build((None, None, config.hidden_dim))
+        self.loss_function = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+        self.built = True
+
+    def call(self, images, noise=None, training=None):
+        return self._predict_patches(images, noise)[0]
+
+    def _predict_patches(self, images, noise):
+        """What `call` returns, and the images normalised, (B, H, W, C)."""
+        num_prefix_tokens, found = self.architecture.num_prefix_tokens, []
+
+        def hide(tokens):
+            batch_size, num_tokens, _ = ops.shape(tokens)
+            num_patches = num_tokens - num_prefix_tokens
+            num_visible = self._num_visible(num_patches)
+            if noise is None:
+                values = masking.draw(batch_size, num_patches, self.seed_generator)
+            else:
+                values = _check_noise(noise, (batch_size, num_patches))
+            ranks = masking.ranks(values)
+            found.extend([ranks, ops.cast(ranks >= num_visible, "float32")])
+            return masking.keep(tokens, ranks, num_visible, num_prefix_tokens)
+
+        tokens, images, patches = self.encode(images, {"position_dropout": hide})
+        ranks, mask = found
+        targets = self._flat_patches(images)
+        if self.normalize_targets:
+            mean, deviation = _statistics(targets)
+            targets = (targets - mean) / deviation
+        return {"predictions": self.decoder(tokens, ranks, patches), "targets": targets, "mask": mask}, images
+
+    def _num_visible(self, num_patches):
+        num_visible = masking.count(num_patches, 1 - self.mask_ratio)
+        if isinstance(num_patches, int) and not 0 < num_visible < num_patches:
+            raise ValueError(
+                f"mask_ratio={self.mask_ratio} of {num_patches} patches leaves {num_visible} of them visible; at least "
+                f"one must be, and at least one hidden. Take larger images or smaller patches, or another ratio."
+            )
+        return num_visible
+
+    def _flat_patches(self, images):
+        """Images (B, H, W, C) cut into patches: (B, N, P Q C)."""
+        patches = self.patches_of(images)
+        return ops.reshape(patches, (-1, ops.shape(patches)[1], math.prod(patches.shape[2:])))
+
+    def reconstruct(self, images, noise=None):
+        """Pictures of what the model sees, and of what it makes of it.
+
+        With `normalize_targets` the predicted patches have no mean and contrast of their own: they are given those of
+        the patches that they stand for.
+
+        Args:
+            images: (B, H, W, C), as the model takes them.
+            noise: (B, N), those with the lowest values are visible; `None`: drawn anew.
+
+        Returns:
+            A `Reconstruction`: `masked` and `reconstructed`, (B, H, W, C) from 0 to 1. Rows and columns that fill no
+            patch are cut off.
+        """
+        outputs, images = self._predict_patches(images, noise)
+        patches, predictions = self._flat_patches(images), outputs["predictions"]
+        if self.normalize_targets:
+            mean, deviation = _statistics(patches)
+            predictions = predictions * deviation + mean
+        original, predicted = (self.to_pixels(self._image(values, images)) for values in (patches, predictions))
+        is_hidden = self._image(ops.broadcast_to(outputs["mask"][:, :, None], patches.shape), images) > 0
+        pictures = ops.where(is_hidden, _GREY, original), ops.where(is_hidden, predicted, original)
+        return Reconstruction(*(graph.to_array(ops.clip(picture, 0, 1)) for picture in pictures))
+
+    def _image(self, patches, images):
+        """Patches (B, N, P Q C) back in their places of images (B, H, W, C)."""
+        height, width = self.architecture.total_stride
+        rows, columns, channels = images.shape[1] // height, images.shape[2] // width, images.shape[3]
+        cut = ops.reshape(patches, (-1, rows, columns, height, width, channels))
+        return ops.reshape(ops.transpose(cut, (0, 1, 3, 2, 4, 5)), (-1, rows * height, columns * width, channels))
+
+    def get_config(self):
+        names = ("mask_ratio", "decoder_layers", "decoder_dim", "decoder_heads", "normalize_targets", "seed")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Decoder(keras.layers.Layer):
+    """The decoder of a masked autoencoder (MAE, arXiv 2111.06377, section 3): from some tokens to all pixels.
+
+    Args:
+        num_layers: Number of blocks.
+        hidden_dim: Width of the tokens.
+        num_heads: Number of attention heads.
+        num_values: Number P Q C of values of a patch.
+        num_prefix_tokens: Number p of tokens before those of the patches.
+        mlp: Kind of MLP, as of `keras_vit.layers.EncoderBlock`.
+        epsilon: Of the LayerNorms.
+
+    Call arguments:
+        tokens: (B, p + V, D), the visible patches in the order of their ranks.
+        patch_ranks: (B, N), the rank of each patch; the V lowest are visible.
+        patches: (B, h, w, D), the map of the patches; only its size is read.
+
+    Returns:
+        (B, N, P Q C), float32.
+    """
+
+    def __init__(self, num_layers, hidden_dim, num_heads, num_values, num_prefix_tokens, mlp, epsilon, **kwargs):
+        super().__init__(**kwargs)
+        self.num_layers = num_layers
+        self.hidden_dim = hidden_dim
+        self.num_heads = num_heads
+        self.num_values = num_values
+        self.num_prefix_tokens = num_prefix_tokens
+        self.mlp = mlp
+        self.epsilon = epsilon
+        self.projection = keras.layers.Dense(hidden_dim, name="projection")
+        # The authors' frequencies are `10000 ** (-i / n)`, for i from 0 to n - 1; the layer's are spread to the end.
+        num_frequencies = hidden_dim // 4
+        self.position_embedding = layers.SincosPositionEmbedding(
+            10_000.0 ** ((num_frequencies - 1) / num_frequencies), name="position_embedding"
+        )
+        self.blocks = [
+            layers.EncoderBlock(num_heads, _MLP_RATIO * hidden_dim, mlp, epsilon, name=f"block_{i}")
+            for i in range(num_layers)
+        ]
+        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, name="norm")
+        self.predictions = keras.layers.Dense(num_values, dtype="float32", name="predictions")
+
+    def build(self, tokens_shape):
+        self.mask_token = self.add_weight(
+            name="mask_token", shape=(1, 1, self.hidden_dim), initializer=keras.initializers.RandomNormal(stddev=0.02)
+        )
+        self.projection.build(tokens_shape)
+        shape = (None, None, self.hidden_dim)
+        for layer in (*self.blocks, self.norm, self.predictions):
+            layer.build(shape)
+        self.position_embedding.build(shape, (None, None, None, self.hidden_dim))
+
+    def call(self, tokens, patch_ranks, patches):
+        tokens = self.projection(tokens)
+        front, visible = tokens[:, : self.num_prefix_tokens], tokens[:, self.num_prefix_tokens :]
+        batch_size, num_patches = ops.shape(patch_ranks)
+        shape = (batch_size, num_patches - ops.shape(visible)[1], self.hidden_dim)
+        hidden = ops.broadcast_to(ops.cast(self.mask_token, tokens.dtype), shape)
+        by_rank = ops.concatenate([visible, hidden], axis=1)
+        in_place = ops.take_along_axis(by_rank, patch_ranks[:, :, None], axis=1)
+        tokens = self.position_embedding(ops.concatenate([front, in_place], axis=1), patches)
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.predictions(self.norm(tokens[:, self.num_prefix_tokens :]))
+
+    def get_config(self):
+        names = ("num_layers", "hidden_dim", "num_heads", "num_values", "num_prefix_tokens", "mlp", "epsilon")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+_GREY = 0.5
+
+
+def _statistics(patches):
+    """Mean and standard deviation of each patch (B, N, P Q C), as the authors' code takes them, (B, N, 1)."""
+    mean = ops.mean(patches, axis=-1, keepdims=True)
+    variance = ops.sum(ops.square(patches - mean), axis=-1, keepdims=True) / (patches.shape[-1] - 1)
+    return mean, ops.sqrt(variance + 1e-6)
+
+
+def _check_noise(noise, shape):
+    """Refuses noise of another shape (B, N), as far as it is known; returns it as a tensor."""
+    noise = ops.convert_to_tensor(noise, "float32")
+    sizes = list(zip(noise.shape, shape, strict=False))
+    if len(noise.shape) != 2 or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
+        raise ValueError(f"noise must be of shape (B, N) = {shape}. Received: shape {tuple(noise.shape)}")
+    return noise
+
+
+def _check_architecture(config):
+    reasons = {
+        "a stem": (config.stem is not None, "its convolutions see the hidden patches; use stem=None"),
+        "relative positions": (
+            config.position_embedding == "relative",
+            "they count the tokens, of which some are missing; use position_embedding='learned_1d'",
+        ),
+        "positions in every layer": (
+            config.position_placement != "stem",
+            "they need all patches in every block; use position_placement='stem'",
+        ),
+        "axial attention": (config.axial, "it needs whole rows and columns of patches; use axial=False"),
+    }
+    for what, (has_it, why) in reasons.items():
+        if has_it:
+            raise ValueError(
+                f"The encoder of a masked autoencoder runs on the visible patches alone, which a model with {what} "
+                f"cannot: {why}, or pre-train with MaskedPatchPrediction."
+            )
+
+
+def _check_sizes(num_values, normalize_targets, decoder_layers, decoder_dim, decoder_heads):
+    for name, size in (("decoder_layers", decoder_layers), ("decoder_heads", decoder_heads)):
+        check_positive_integer(name, size)
+    if check_positive_integer("decoder_dim", decoder_dim) % 4 or decoder_dim < 8 or decoder_dim % decoder_heads:
+        raise ValueError(
+            f"decoder_dim must be a multiple of 4, at least 8, and a multiple of decoder_heads. Received: "
+            f"decoder_dim={decoder_dim}, decoder_heads={decoder_heads}"
+        )
+    if normalize_targets and num_values == 1:
+        raise ValueError("normalize_targets=True needs patches of more than one value. Set it to False.")

@@ -1,0 +1,142 @@
+"""Masked patch prediction. B batch, N patches, C channels, k predictions a patch."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.pretraining.masking import PatchCorruption, check_share
+from keras_vit.pretraining.pretrainer import Pretrainer
+
+TARGETS = ("mean_color", "small_patch", "pixels")
+_LEVELS = 8  # 3 bits.
+_SMALL = 4  # Rows and columns of the small patch.
+_MAX_CHANNELS = 4
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MaskedPatchPrediction(Pretrainer):
+    """Pre-trains a model to predict patches that it does not see, from those that it does.
+
+    ViT (arXiv 2010.11929), appendix B.1.2. Half of the patches are corrupted, before their positions are added: most
+    become a learned `[mask]` embedding (see `PatchCorruption`). A linear head predicts from the encoder's output at
+    each of them what was there. The head starts at zero.
+
+    The model is trained in place: afterwards it is the pre-trained encoder, to be saved with `keras_vit.save_weights`
+    and fine-tuned. `fit`, `evaluate` and `predict` take images as the model takes them, also with labels, which are not
+    read. Each call hides other patches. In a `.keras` file are the model, the `[mask]` embedding, the head and the
+    optimizer.
+
+    Args:
+        model: A model of `keras_vit.ViT`, with or without head, of any input size, stem and position embedding.
+        corruption_rate: Share of the patches of each image that are corrupted, between 0 and 1.
+        target: What is predicted of a patch. `"mean_color"`: the mean of each channel in 3 bits, one of 8^C classes
+            (512 of RGB); `"small_patch"`: the same for each of 4 x 4 parts of the patch; `"pixels"`: all its pixels in
+            [0, 1], with the squared error. Colours are those that the model is given, after any augmentation.
+        seed: Integer from which the corruption follows, or `None`.
+
+    Call arguments:
+        images: (B, H, W, C), as the model takes them.
+        training: Whether dropout and drop path act.
+
+    Returns:
+        A dictionary: `"predictions"`, logits (B, N, k, classes) or pixels (B, N, P Q C); `"targets"`, classes (B, N, k)
+        or pixels (B, N, P Q C); `"mask"`, (B, N), 1 for the patches that are corrupted.
+
+    Raises:
+        TypeError: If `model` is not a Keras model.
+        ValueError: If `model` is not a Vision Transformer of this package, or a value is impossible.
+
+    Example:
+
+    >>> import keras, keras_vit, numpy as np
+    >>> model = keras_vit.ViT("Ti/16", input_shape=(64, 96, 3), num_layers=1)
+    >>> pretraining = keras_vit.pretraining.MaskedPatchPrediction(model, seed=0)
+    >>> pretraining.compile(keras.optimizers.Adam(2e-4))
+    >>> history = pretraining.fit(np.zeros((2, 64, 96, 3)), verbose=0)
+    >>> print(f"{history.history['loss'][0]:.2f}")
+    6.24
+    """
+
+    def __init__(self, model, corruption_rate=0.5, target="mean_color", seed=None, **kwargs):
+        super().__init__(model, **kwargs)
+        self.corruption_rate = check_share("corruption_rate", corruption_rate)
+        self.target = target
+        self.seed = seed
+        stride, channels = self.architecture.total_stride, self.channels
+        _check_target(target, stride, channels)
+        self.has_classes = target != "pixels"
+        self.outputs_per_patch = _SMALL**2 if target == "small_patch" else 1
+        size = self.outputs_per_patch * _LEVELS**channels if self.has_classes else math.prod(stride) * channels
+        self.corruption = PatchCorruption(corruption_rate, seed, name="corruption")
+        self.head = keras.layers.Dense(size, kernel_initializer="zeros", dtype="float32", name="head")
+        self.corruption.build((None, None, None, self.architecture.hidden_dim))
+        self.head.build((None, None, self.architecture.hidden_dim))
+        self.loss_function = _loss(self.has_classes)
+        if self.has_classes:
+            self.accuracy_metric = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+        self.built = True
+
+    def call(self, images, training=None):
+        masks = []
+
+        def corrupt(patches):
+            patches, is_corrupted = self.corruption(patches)
+            masks.append(is_corrupted)
+            return patches
+
+        tokens, images, _ = self.encode(images, {"patch_embedding": corrupt})
+        predictions = self.head(tokens[:, self.architecture.num_prefix_tokens :])
+        targets = self._targets(self.patches_of(self.to_pixels(images)))
+        if self.has_classes:
+            shape = (-1, ops.shape(predictions)[1], self.outputs_per_patch, _LEVELS ** images.shape[-1])
+            predictions = ops.reshape(predictions, shape)
+        return {"predictions": predictions, "targets": targets, "mask": masks[0]}
+
+    def weights_of(self, outputs, sample_weight=None):
+        weights = super().weights_of(outputs, sample_weight)
+        return ops.repeat(weights[:, :, None], self.outputs_per_patch, axis=2) if self.has_classes else weights
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        if self.has_classes:
+            weights = self.weights_of(y_pred, sample_weight)
+            self.accuracy_metric.update_state(y_pred["targets"], y_pred["predictions"], sample_weight=weights)
+        return self.get_metrics_result()
+
+    def _targets(self, pixels):
+        """What is to be predicted of patches (B, N, P, Q, C) in [0, 1]: classes (B, N, k), or pixels (B, N, P Q C)."""
+        _, num_patches, height, width, channels = ops.shape(pixels)
+        if not self.has_classes:
+            return ops.reshape(pixels, (-1, num_patches, height * width * channels))
+        side = math.isqrt(self.outputs_per_patch)
+        parts = ops.reshape(pixels, (-1, num_patches, side, height // side, side, width // side, channels))
+        colors = ops.reshape(ops.mean(parts, axis=(3, 5)), (-1, num_patches, side * side, channels))
+        levels = ops.cast(ops.clip(ops.floor(colors * _LEVELS), 0, _LEVELS - 1), "int32")
+        place_values = ops.convert_to_tensor([_LEVELS**c for c in reversed(range(channels))], "int32")
+        return ops.sum(levels * place_values, axis=-1)
+
+    def get_config(self):
+        own = {"corruption_rate": self.corruption_rate, "target": self.target, "seed": self.seed}
+        return {**super().get_config(), **own}
+
+
+def _loss(has_classes):
+    reduction = "mean_with_sample_weight"
+    if has_classes:
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
+    return keras.losses.MeanSquaredError(reduction=reduction)
+
+
+def _check_target(target, stride, channels):
+    if target not in TARGETS:
+        raise ValueError(f"target must be one of {', '.join(map(repr, TARGETS))}. Received: {target!r}")
+    if target == "small_patch" and any(side % _SMALL for side in stride):
+        raise ValueError(
+            f"target='small_patch' divides each patch into {_SMALL} x {_SMALL} parts; its sides must be multiples of "
+            f"{_SMALL} pixels. Received: patches of {stride[0]} x {stride[1]}. Use 'mean_color' or 'pixels'."
+        )
+    if target != "pixels" and channels > _MAX_CHANNELS:
+        raise ValueError(
+            f"target={target!r} has {_LEVELS}^C classes, so images have at most {_MAX_CHANNELS} channels. Received: "
+            f"{channels} channels. Use target='pixels'."
+        )

@@ -1,0 +1,131 @@
+"""Which patches are hidden, and how. B batch, N = h w patches, p prefix tokens, T = p + N tokens, D hidden."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.drawn_seed import DrawnSeed
+
+
+def draw(batch_size, num_patches, generator):
+    """A number in [0, 1) for each patch, (B, N), on each replica of a strategy others."""
+    return keras.random.uniform((batch_size, num_patches), dtype="float32", seed=DrawnSeed(generator))
+
+
+def ranks(noise):
+    """The place of each patch in the order of its noise, (B, N), from 0."""
+    return ops.argsort(ops.argsort(noise, axis=1), axis=1)
+
+
+def count(num_patches, share):
+    """How many patches a share is, rounded down. A tensor where the number of patches is one."""
+    # 10 * (1 - 0.9) is a little less than 1.
+    if isinstance(num_patches, int):
+        return int(num_patches * share + 1e-4)
+    return ops.cast(ops.floor(ops.cast(num_patches, "float32") * share + 1e-4), "int32")
+
+
+def check_share(name, value):
+    """Refuses what is not a number between 0 and 1; returns it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
+        raise ValueError(f"{name} must be between 0 and 1, both excluded. Received: {value!r}")
+    return value
+
+
+def keep(tokens, patch_ranks, num_visible, num_prefix_tokens):
+    """The prefix tokens, and of the patches those of the lowest ranks, in the order of their ranks.
+
+    Args:
+        tokens: (B, p + N, D)
+        patch_ranks: (B, N)
+        num_visible: Number V of patches that are kept.
+        num_prefix_tokens: p
+
+    Returns:
+        (B, p + V, D)
+    """
+    visible = ops.argsort(patch_ranks, axis=1)[:, :num_visible, None]
+    visible = ops.take_along_axis(tokens[:, num_prefix_tokens:], visible, axis=1)
+    return ops.concatenate([tokens[:, :num_prefix_tokens], visible], axis=1)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PatchCorruption(keras.layers.Layer):
+    """Hides some patches behind others, as masked patch prediction does.
+
+    Of every image the same share of its patches is corrupted. A corrupted patch becomes, whatever becomes of the
+    others, with probability 0.8 the learned `[mask]` embedding; with 0.1 the embedding of another patch, any of the
+    same image; with 0.1 it stays (ViT, arXiv 2010.11929, appendix B.1.2, as BERT, arXiv 1810.04805, does with words).
+
+    Args:
+        rate: Share of the patches that are corrupted, between 0 and 1; their number is rounded down.
+        seed: Integer from which the choices follow, or `None`.
+
+    Call arguments:
+        patches: (B, h, w, D), of at least two patches.
+
+    Returns:
+        (B, h, w, D), and which patches are corrupted, (B, N) of 0 and 1 in float32.
+
+    Example:
+
+    >>> import keras
+    >>> from keras_vit.pretraining.masking import PatchCorruption
+    >>> patches, is_corrupted = PatchCorruption(rate=0.5, seed=0)(keras.ops.ones((5, 2, 3, 8)))
+    >>> tuple(patches.shape), [int(count) for count in keras.ops.sum(is_corrupted, axis=1)]
+    ((5, 2, 3, 8), [3, 3, 3, 3, 3])
+    """
+
+    def __init__(self, rate=0.5, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        self.rate = check_share("rate", rate)
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def build(self, patches_shape):
+        self.mask_embedding = self.add_weight(
+            name="mask_embedding",
+            shape=(patches_shape[-1],),
+            initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+        )
+
+    def call(self, patches):
+        batch_size, height, width, hidden_dim = ops.shape(patches)
+        num_patches = height * width
+        self._check(num_patches)
+        tokens = ops.reshape(patches, (batch_size, num_patches, hidden_dim))
+        order, fate, where = (draw(batch_size, num_patches, self.seed_generator) for _ in range(3))
+        is_corrupted = ranks(order) < count(num_patches, self.rate)  # (B, N)
+        corrupted = ops.where(fate[:, :, None] < _MASKED, ops.cast(self.mask_embedding, tokens.dtype), tokens)
+        is_other = ops.logical_and(fate >= _MASKED, fate < _MASKED + _OTHER)
+        corrupted = ops.where(is_other[:, :, None], _others(tokens, where), corrupted)
+        tokens = ops.where(is_corrupted[:, :, None], corrupted, tokens)
+        return ops.reshape(tokens, ops.shape(patches)), ops.cast(is_corrupted, "float32")
+
+    def _check(self, num_patches):
+        if isinstance(num_patches, int) and (num_patches < 2 or not count(num_patches, self.rate)):
+            raise ValueError(
+                f"rate={self.rate} of {num_patches} patches corrupts none, or there is no other patch. Take larger "
+                f"images or smaller patches, or a higher rate."
+            )
+
+    def compute_output_shape(self, patches_shape):
+        batch_size, height, width, _ = patches_shape
+        return tuple(patches_shape), (batch_size, height and width and height * width)
+
+    def compute_output_spec(self, patches):
+        shape, corrupted_shape = self.compute_output_shape(patches.shape)
+        return keras.KerasTensor(shape, patches.dtype), keras.KerasTensor(corrupted_shape, "float32")
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
+
+
+_MASKED, _OTHER = 0.8, 0.1
+
+
+def _others(tokens, noise):
+    """For each token another one of its image, (B, N, D)."""
+    num_tokens = ops.shape(tokens)[1]
+    steps = 1 + ops.cast(ops.floor(noise * ops.cast(num_tokens - 1, "float32")), "int32")  # From 1 to N - 1.
+    indices = (ops.arange(num_tokens, dtype="int32") + steps) % num_tokens
+    return ops.take_along_axis(tokens, indices[:, :, None], axis=1)

@@ -1,0 +1,161 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_vit
+from keras_vit.pretraining import MaskedAutoencoder, masking
+from keras_vit.pretraining.mae import Decoder
+from tests.models.tiny import CONFIG, SHAPE, STEM, tiny_model
+from tests.reference import masked as reference
+from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, to_numpy
+
+SMALL = {"decoder_layers": 2, "decoder_dim": 16, "decoder_heads": 2}
+
+
+def noise_of(batch, num_patches, seed=4):
+    return np.random.default_rng(seed).random((batch, num_patches)).astype("float32")
+
+
+def decoder_weights(pretraining):
+    weights = canonical_weights(pretraining.decoder)
+    return {path.split("decoder/")[-1]: value for path, value in weights.items()}
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(
+    ("changes", "arguments"),
+    [
+        ({}, {}),
+        ({"pooling": "avg", "position_embedding": "sincos_2d"}, {"position_embedding": "sincos_2d"}),
+        ({"num_register_tokens": 2, "distillation_token": True}, {}),
+    ],
+)
+def test_equals_the_equations(changes, arguments, normalize):
+    model = randomize(tiny_model(**changes))
+    pretraining = MaskedAutoencoder(model, mask_ratio=0.6, normalize_targets=normalize, **SMALL)
+    randomize(pretraining.decoder)
+    [images] = random_inputs(SHAPE)
+    noise = noise_of(2, 6)
+    outputs = {name: to_numpy(values) for name, values in pretraining(images, noise=noise).items()}
+    weights = canonical_weights(model)
+    expected = reference.mae(
+        images.astype("float64"), weights, decoder_weights(pretraining), noise, 2, normalize, **arguments
+    )
+    for name, array in zip(("predictions", "targets", "mask"), expected, strict=True):
+        assert_close(outputs[name], array)
+    predictions, targets, mask = expected
+    loss = (((predictions - targets) ** 2).mean(-1) * mask).sum() / mask.sum()
+    assert_close(pretraining.compute_loss(images, y_pred=outputs), loss)
+    for where in (outputs["mask"] == 0, outputs["mask"] == 1):
+        changed = outputs | {"targets": np.where(where[:, :, None], 9.0, outputs["targets"])}
+        assert np.isclose(to_numpy(pretraining.compute_loss(images, y_pred=changed)), loss) == (~where[mask == 1]).all()
+
+
+def test_the_encoder_runs_on_the_visible_patches():
+    seen = []
+
+    model = keras_vit.ViT(CONFIG, input_shape=(16, 24, 3))
+    norm = model.get_layer("encoder_norm")
+    pretraining = MaskedAutoencoder(model, **SMALL)
+    call = norm.call
+    norm.call = lambda tokens, **options: seen.append(tuple(tokens.shape)) or call(tokens, **options)
+    pretraining(np.zeros((5, 16, 24, 3), "float32"))
+    assert seen == [(5, 1 + 32 // 4, 12)]
+
+
+@pytest.mark.parametrize(("ratio", "hidden"), [(0.75, 24), (0.6, 20), (0.01, 1), (0.95, 31)])
+def test_the_share_of_hidden_patches(ratio, hidden):
+    """What is visible is rounded down, as in the authors' code."""
+    pretraining = MaskedAutoencoder(keras_vit.ViT(CONFIG, input_shape=(16, 24, 3)), mask_ratio=ratio, seed=0, **SMALL)
+    masks = to_numpy(pretraining(np.zeros((6, 16, 24, 3), "float32"))["mask"])
+    assert (masks.sum(axis=1) == hidden).all()
+    assert len(np.unique(masks, axis=0)) > 1
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_reconstruct(normalize):
+    """Visible patches stay, hidden ones are grey or predicted; a predictor that is always right gives the image."""
+    model = keras_vit.ViT(CONFIG, input_shape=(11, 9, 3), crop_to_patches=True, include_preprocessing=True)
+    model.get_layer("preprocessing").set_protocol(mean=[0.4, 0.5, 0.6], std=[0.2, 0.25, 0.3])
+    pretraining = MaskedAutoencoder(model, mask_ratio=0.5, normalize_targets=normalize, **SMALL)
+    images = np.random.default_rng(0).integers(0, 256, (2, 11, 9, 3)).astype("uint8")
+    noise = noise_of(2, 6)
+    targets = pretraining(images, noise=noise)["targets"]
+    pretraining.decoder.call = lambda *arguments, **options: targets
+    found = pretraining.reconstruct(images, noise=noise)
+    hidden = np.argsort(np.argsort(noise)) >= 3
+    hidden = np.kron(hidden.reshape(2, 2, 3), np.ones((4, 3)))[..., None] == 1
+    expected = images[:, :8] / 255
+    assert_close(found.reconstructed, expected, 1e-4)  # Divided by the deviation of a patch, and multiplied again.
+    assert_close(found.masked, np.where(hidden, 0.5, expected))
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_channels(channels):
+    shape = (8, 9, channels)
+    pretraining = MaskedAutoencoder(keras_vit.ViT(CONFIG, input_shape=shape), mask_ratio=0.5, **SMALL)
+    found = pretraining.reconstruct(random_inputs(shape)[0])
+    assert found.masked.shape == found.reconstructed.shape == (2, *shape)
+    assert found.reconstructed.min() >= 0
+    assert found.reconstructed.max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"stem": STEM, "patch_size": 1}, r"a model with a stem cannot: its convolutions see .* MaskedPatchPrediction"),
+        ({"position_embedding": "relative"}, r"a model with relative positions cannot.*learned_1d"),
+        ({"position_placement": "every_layer"}, r"positions in every layer cannot.*position_placement='stem'"),
+        ({"position_placement": "every_layer_shared"}, r"positions in every layer cannot"),
+        ({"axial": True, "pooling": "avg"}, r"a model with axial attention cannot.*axial=False"),
+    ],
+)
+def test_models_that_need_all_patches(changes, message):
+    model = keras_vit.ViT(CONFIG.replace(**changes), input_shape=(24, 24, 3))
+    with pytest.raises(ValueError, match=message):
+        MaskedAutoencoder(model)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mask_ratio": 1}, r"mask_ratio must be between 0 and 1, both excluded. Received: 1"),
+        ({"decoder_dim": 18, "decoder_heads": 2}, r"multiple of 4, at least 8, and a multiple of decoder_heads"),
+        ({"decoder_dim": 16, "decoder_heads": 3}, r"Received: decoder_dim=16, decoder_heads=3"),
+        ({"decoder_layers": 0}, r"decoder_layers must be a positive integer. Received: 0"),
+    ],
+)
+def test_impossible_values(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MaskedAutoencoder(tiny_model(), **arguments)
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (2, 7), (1, 6), (2, 6, 1), (12,)])
+def test_noise_of_another_shape_is_refused(shape):
+    pretraining = MaskedAutoencoder(tiny_model(), mask_ratio=0.5, **SMALL)
+    for call in (pretraining, pretraining.reconstruct):
+        with pytest.raises(ValueError, match=r"noise must be of shape \(B, N\) = \(2, 6\). Received: shape"):
+            call(random_inputs(SHAPE)[0], noise=np.zeros(shape, "float32"))
+
+
+def test_the_config_of_a_decoder():
+    decoder = Decoder(2, 16, 2, num_values=36, num_prefix_tokens=3, mlp="swiglu", epsilon=1e-3)
+    [tokens] = random_inputs((5, 12))
+    inputs = tokens, masking.ranks(ops.convert_to_tensor(noise_of(2, 6))), np.zeros((2, 2, 3, 12), "float32")
+    decoder(*inputs)
+    expected = to_numpy(randomize(decoder)(*inputs))
+    copy = keras.saving.deserialize_keras_object(json.loads(json.dumps(keras.saving.serialize_keras_object(decoder))))
+    assert copy.get_config() == decoder.get_config()
+    copy(*inputs)
+    assert_close(randomize(copy)(*inputs), expected)
+
+
+def test_nothing_to_see():
+    with pytest.raises(ValueError, match=r"mask_ratio=0.9 of 6 patches leaves 0 of them visible"):
+        MaskedAutoencoder(tiny_model(), mask_ratio=0.9, **SMALL)(random_inputs(SHAPE)[0])
+    single = keras_vit.ViT(CONFIG.replace(patch_size=1), input_shape=(2, 3, 1))
+    with pytest.raises(ValueError, match=r"normalize_targets=True needs patches of more than one value"):
+        MaskedAutoencoder(single)

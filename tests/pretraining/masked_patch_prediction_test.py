@@ -1,0 +1,175 @@
+import math
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.pretraining import MaskedPatchPrediction
+from keras_vit.pretraining.masking import PatchCorruption
+from tests.models.tiny import CONFIG, SHAPE, STEM, tiny_model
+from tests.reference import masked as reference
+from tests.reference import vit
+from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, to_numpy
+
+COLORED = keras_vit.ViTConfig(patch_size=(4, 8), hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
+
+
+def pixels(shape, batch=2, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (batch, *shape)).astype("uint8")
+
+
+def in_numpy(outputs):
+    return {name: to_numpy(values) for name, values in outputs.items()}
+
+
+def test_equals_the_equations():
+    """With the corruption of a layer with the same seed, put where the paper has the patch embeddings."""
+    model = randomize(tiny_model(num_register_tokens=2))
+    pretraining = MaskedPatchPrediction(model, seed=5)
+    randomize(pretraining.corruption), randomize(pretraining.head)
+    [images] = random_inputs(SHAPE)
+    outputs = in_numpy(pretraining(images))
+    weights = canonical_weights(model)
+    same = PatchCorruption(0.5, seed=5)
+    same.build((None, 2, 3, 12))
+    same.mask_embedding.assign(pretraining.corruption.mask_embedding)
+    kernel = weights["patch_embedding/kernel"]
+    patches = vit.patchify(images.astype("float64"), 4, 3) @ kernel.reshape(-1, 12) + weights["patch_embedding/bias"]
+    patches, mask = same(patches.reshape(2, 2, 3, 12).astype("float32"))
+    prefix, _ = vit.prefix_tokens(weights)
+    tokens = [np.repeat(prefix, 2, axis=0), to_numpy(patches).reshape(2, 6, 12)]
+    tokens = np.concatenate(tokens, axis=1)
+    table = weights["position_embedding/embedding"]
+    tokens[:, :1] += table[:1]
+    tokens[:, 3:] += table[1:]
+    expected = reference.encoder(tokens, weights)[:, 3:]
+    head = {path.split("/")[-1]: value for path, value in canonical_weights(pretraining.head).items()}
+    expected = (expected @ head["kernel"] + head["bias"]).reshape(2, 6, 1, 512)
+    np.testing.assert_array_equal(outputs["mask"], to_numpy(mask))
+    assert_close(outputs["predictions"], expected, 2e-5)  # Two passes of the float32 patches add up.
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(
+    ("target", "channels", "parts"),
+    [("mean_color", 3, 1), ("mean_color", 1, 1), ("mean_color", 4, 1), ("small_patch", 3, 4), ("small_patch", 1, 4)],
+)
+def test_classes(target, channels, parts, normalize):
+    shape = (11, 16, channels)  # Three rows do not fill a patch.
+    model = keras_vit.ViT(COLORED, input_shape=shape, include_preprocessing=normalize, crop_to_patches=True)
+    mean, std = list(np.linspace(0.3, 0.6, channels)), list(np.linspace(0.2, 0.3, channels))
+    model.get_layer("preprocessing").set_protocol(mean=mean, std=std)
+    images = pixels(shape)
+    given = images if normalize else keras_vit.preprocess_input(images, model)
+    outputs = MaskedPatchPrediction(model, target=target)(given)
+    expected = np.array([reference.color_classes(image / 255, 4, 8, parts) for image in images])
+    assert outputs["predictions"].shape == (2, 4, parts**2, 8**channels)
+    np.testing.assert_array_equal(to_numpy(outputs["targets"]), expected)
+
+
+def test_pixels():
+    model = tiny_model(include_preprocessing=True)
+    images = pixels(SHAPE)
+    outputs = MaskedPatchPrediction(model, target="pixels")(images)
+    assert outputs["predictions"].shape == (2, 6, 36)
+    assert_close(outputs["targets"], vit.patchify(images / 255, 4, 3))
+
+
+@pytest.mark.parametrize(
+    ("color", "number"),
+    [
+        ((0, 0, 0), 0),
+        ((255, 255, 255), 511),
+        ((255, 0, 0), 7 * 64),
+        ((0, 255, 0), 7 * 8),
+        ((31, 32, 127), 0 * 64 + 1 * 8 + 3),
+        ((128, 223, 224), 4 * 64 + 6 * 8 + 7),
+    ],
+)
+def test_constant_colors(color, number):
+    """The edges between the eight levels are at multiples of 255 / 8 = 31.875."""
+    model = keras_vit.ViT(COLORED, input_shape=(8, 16, 3))
+    images = keras_vit.preprocess_input(np.tile(np.array(color, "uint8"), (1, 8, 16, 1)), model)
+    for target in ("mean_color", "small_patch"):
+        assert (to_numpy(MaskedPatchPrediction(model, target=target)(images)["targets"]) == number).all()
+
+
+@pytest.mark.parametrize(
+    ("target", "channels", "loss"),
+    [("mean_color", 3, math.log(512)), ("small_patch", 3, math.log(512)), ("mean_color", 1, math.log(8))],
+)
+def test_the_loss_starts_at_that_of_equal_probabilities(target, channels, loss):
+    model = keras_vit.ViT(COLORED, input_shape=(8, 16, channels), include_preprocessing=True)
+    pretraining = MaskedPatchPrediction(model, target=target)
+    images = pixels((8, 16, channels))
+    assert_close(pretraining.compute_loss(images, y_pred=pretraining(images)), loss)
+
+
+@pytest.mark.parametrize("target", ["mean_color", "small_patch", "pixels"])
+def test_the_loss_is_that_of_the_corrupted_patches(target):
+    """Against NumPy; what is predicted or wanted of another patch makes no difference at all."""
+    model = keras_vit.ViT(COLORED, input_shape=(8, 16, 3), include_preprocessing=True)
+    pretraining = MaskedPatchPrediction(model, target=target, corruption_rate=0.3, seed=0)
+    randomize(pretraining.head)
+    images = pixels((8, 16, 3), batch=3)
+    outputs = in_numpy(pretraining(images))
+    is_corrupted = outputs["mask"] == 1
+    assert is_corrupted.sum() == 3
+    logits, targets = outputs["predictions"][is_corrupted], outputs["targets"][is_corrupted]
+    if target == "pixels":
+        losses = ((logits - targets) ** 2).mean(axis=-1)
+    else:
+        chosen = np.take_along_axis(logits, targets[..., None].astype(int), axis=-1)[..., 0]
+        losses = (np.log(np.exp(logits).sum(axis=-1)) - chosen).mean(axis=-1)
+    assert_close(pretraining.compute_loss(images, y_pred=outputs), losses.mean())
+    weights = np.array([2.0, 0.0, 1.0], "float32")
+    weighted = pretraining.compute_loss(images, y_pred=outputs, sample_weight=weights)
+    assert_close(weighted, (weights * losses).sum() / 3)
+    for name in ("targets", "predictions"):
+        for where, expected_to_change in ((~is_corrupted, False), (is_corrupted, True)):
+            changed = outputs | {name: outputs[name].copy()}
+            changed[name][where] = (changed[name][where] + np.arange(changed[name].shape[-1]) + 1) % 512
+            loss = float(to_numpy(pretraining.compute_loss(images, y_pred=changed)))
+            assert (loss != float(to_numpy(pretraining.compute_loss(images, y_pred=outputs)))) == expected_to_change
+
+
+def test_accuracy_counts_the_corrupted_patches():
+    pretraining = MaskedPatchPrediction(tiny_model(include_preprocessing=True), corruption_rate=0.34, seed=0)
+    images = pixels(SHAPE, batch=4)
+    outputs = in_numpy(pretraining(images))
+    right = np.array([True, False] * 2)[:, None] & (outputs["mask"] == 1)  # Of every other image.
+    outputs["predictions"] = np.eye(512)[np.where(right, outputs["targets"][..., 0].astype(int), 511)][:, :, None]
+    metrics = pretraining.compute_metrics(images, None, outputs)
+    assert_close(metrics["accuracy"], 0.5)
+
+
+def test_overfits_one_batch():
+    keras.utils.set_random_seed(0)
+    model = keras_vit.ViT(CONFIG.replace(hidden_dim=48, num_layers=1, mlp_dim=96), include_top=False, input_shape=SHAPE)
+    pretraining = MaskedPatchPrediction(model, seed=0)
+    pretraining.compile(keras.optimizers.Adam(5e-3))
+    images = np.repeat(random_inputs(SHAPE, batch=4)[0], 20, axis=0)  # Each many times, with other patches corrupted.
+    history = pretraining.fit(images, batch_size=80, epochs=120, verbose=0, shuffle=False).history
+    assert history["loss"][-1] < 0.1
+    assert history["accuracy"][-1] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "message"),
+    [
+        ({}, {"target": "color"}, r"target must be one of 'mean_color', 'small_patch', 'pixels'. Received: 'color'"),
+        ({}, {"corruption_rate": 1.0}, r"corruption_rate must be between 0 and 1"),
+        ({}, {"target": "small_patch"}, r"multiples of 4 pixels. Received: patches of 4 x 3"),
+        ({"input_shape": (8, 9, 5)}, {}, r"at most 4 channels. Received: 5 channels. Use target='pixels'"),
+    ],
+)
+def test_refusals(changes, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MaskedPatchPrediction(tiny_model(**changes), **arguments)
+
+
+def test_a_stem_must_not_pad():
+    model = keras_vit.ViT(CONFIG.replace(stem=STEM, patch_size=1), input_shape=(24, 20, 3), include_top=False)
+    with pytest.raises(ValueError, match=r"multiples of 8 x 8 pixels here.*images of 24 x 20"):
+        MaskedPatchPrediction(model)(random_inputs((24, 20, 3))[0])

@@ -1,0 +1,234 @@
+"""What holds for every model that pre-trains an encoder."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.pretraining import MaskedAutoencoder, MaskedPatchPrediction
+from tests.models.tiny import CONFIG, SHAPE, STEM, tiny_model
+from tests.test_case import MIXED_POLICIES, assert_close, random_inputs, randomize, to_numpy
+
+PRETRAININGS = {
+    "masked_patches": MaskedPatchPrediction,
+    "mae": lambda model, **options: MaskedAutoencoder(model, 0.5, 1, 8, 2, **options),
+}
+both = pytest.mark.parametrize("build", PRETRAININGS.values(), ids=list(PRETRAININGS))
+
+
+def step(pretraining, images):
+    """The loss of one step; not compiled, which would take longer than the step."""
+    pretraining.compile(keras.optimizers.AdamW(1e-2), run_eagerly=True)
+    return pretraining.fit(images, verbose=0).history["loss"][0]
+
+
+def values(variables):
+    return {variable.path: np.array(to_numpy(variable)) for variable in variables}
+
+
+def changed(before, variables):
+    """Names of the layers of which a weight is another one now."""
+    after = values(variables)
+    return {path.split("/")[0] for path in before if (before[path] != after[path]).any()}
+
+
+# What runs on some patches alone, and what does not.
+ENCODERS = [
+    {"pooling": "map", "num_register_tokens": 2, "layer_scale": 0.1, "qk_norm": True},
+    {"distillation_token": True, "mlp": "swiglu", "dropout_rate": 0.1, "drop_path_rate": 0.2},
+    {"pooling": "avg", "norm_placement": "after_pooling", "position_embedding": "sincos_2d", "pre_norm": True},
+    {"position_embedding": "learned_2d", "representation_dim": 7},
+    {"position_embedding": "none", "class_token": False, "pooling": None},
+]
+WHOLE_ENCODERS = [
+    {"stem": STEM, "patch_size": 1},
+    {"position_placement": "every_layer"},
+    {"position_embedding": "relative"},
+    {"axial": True, "pooling": "avg"},
+]
+
+
+@pytest.mark.parametrize(
+    ("build", "changes"),
+    [(build, changes) for build in PRETRAININGS.values() for changes in ENCODERS]
+    + [(MaskedPatchPrediction, changes) for changes in WHOLE_ENCODERS],
+)
+def test_trains_the_encoder_of_every_model_and_nothing_behind_it(build, changes):
+    config = CONFIG.replace(**changes)
+    shape = (16, 24, 3) if config.stem else SHAPE
+    model = randomize(keras_vit.ViT(config, input_shape=shape, classes=5, include_top=config.pooling is not None))
+    before = values(model.variables)
+    assert np.isfinite(step(build(model, seed=0), random_inputs(shape)[0]))
+    behind = {"pooling", "pooled_norm", "pre_logits", "predictions", "distillation_predictions"}
+    with_weights = {layer.name for layer in model.layers if layer.trainable_variables}
+    assert changed(before, model.variables) - {"seed_generator"} == with_weights - behind
+
+
+@both
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_mixed_precision(build, policy):
+    previous = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        pretraining = build(tiny_model(include_preprocessing=True))
+        images = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
+        loss = step(pretraining, images)
+        outputs = pretraining(images)
+    finally:
+        keras.config.set_dtype_policy(previous)
+    assert np.isfinite(loss)
+    assert {keras.backend.standardize_dtype(outputs[name].dtype) for name in ("predictions", "mask")} == {"float32"}
+    # The colours are those of float32 pixels.
+    assert_close(outputs["targets"], to_numpy(build(tiny_model(include_preprocessing=True))(images)["targets"]))
+
+
+@both
+def test_images_of_any_size(build):
+    pretraining = build(tiny_model(input_shape=(None, 9, 3), include_top=False), seed=0)
+    pretraining.compile("adam")
+    for height in (8, 12):
+        assert np.isfinite(pretraining.evaluate(random_inputs((height, 9, 3))[0], verbose=0, return_dict=True)["loss"])
+        assert pretraining(random_inputs((height, 9, 3))[0])["mask"].shape == (2, 3 * height // 4)
+
+
+@both
+def test_a_seed_decides_and_each_call_hides_other_patches(build):
+    images = random_inputs(SHAPE, batch=9)[0]
+    masks = []
+    for seed in (0, 0, 1):
+        pretraining = build(tiny_model(), seed=seed)
+        masks.append([to_numpy(pretraining(images)["mask"]) for _ in range(2)])
+    np.testing.assert_array_equal(masks[0], masks[1])
+    assert (masks[0][0] != masks[0][1]).any()
+    assert (masks[0][0] != masks[2][0]).any()
+
+
+@both
+def test_layers_in_front_may_change_the_channels(build):
+    inputs = keras.Input((8, 9, 1))
+    model = keras_vit.ViT(CONFIG, input_tensor=keras.layers.Concatenate()([inputs] * 3), classes=5)
+    pretraining = build(model, seed=0)
+    images = random_inputs((8, 9, 1))[0]
+    assert np.isfinite(step(pretraining, images))
+    assert pretraining(images)["targets"].shape[:2] == (2, 6)
+
+
+@both
+def test_what_layers_add_to_the_loss(build):
+    pretraining = build(tiny_model(), seed=0)
+    [images] = random_inputs(SHAPE)
+    outputs = pretraining(images)
+    plain = to_numpy(pretraining.compute_loss(images, y_pred=outputs))
+    [kernel] = [variable for variable in pretraining.trainable_variables if variable.path == "patch_embedding/kernel"]
+    kernel.regularizer = keras.regularizers.L2(0.1)
+    expected = plain + 0.1 * np.square(to_numpy(kernel)).sum()
+    assert_close(pretraining.compute_loss(images, y_pred=outputs), expected)
+
+
+@both
+def test_labels_are_not_read_and_weights_are(build):
+    import tensorflow as tf
+
+    images, labels = random_inputs(SHAPE, batch=6)[0], np.arange(6) % 5
+    losses = []
+    for data in (images, (images, labels), (images, labels, np.ones(6))):
+        keras.utils.set_random_seed(3)
+        pretraining = build(tiny_model(), seed=0)
+        pretraining.compile("adam", run_eagerly=True)
+        losses.append(pretraining.evaluate(tf.data.Dataset.from_tensor_slices(data).batch(4), verbose=0))
+    assert losses[0] == losses[1] == losses[2]
+    outputs = pretraining(images)
+    weights = np.array([1, 0, 0, 2, 0, 0], "float32")
+    kept = {name: to_numpy(array)[[0, 3, 3]] for name, array in outputs.items()}
+    assert_close(
+        pretraining.compute_loss(images, y_pred=outputs, sample_weight=weights),
+        to_numpy(pretraining.compute_loss(images[[0, 3, 3]], y_pred=kept)),
+    )
+
+
+@both
+def test_reload(build, tmp_path):
+    """The model, what is its own, and the optimizer; it goes on as the one that was saved."""
+    images = random_inputs(SHAPE)[0]
+    pretraining = build(tiny_model(num_register_tokens=2), seed=4, name="mine")
+    step(pretraining, images)
+    pretraining.save(tmp_path / "mine.keras")
+    again = keras.saving.load_model(tmp_path / "mine.keras")
+    configs = [{**one.get_config(), "model": one.model.name} for one in (again, pretraining)]
+    assert configs[0] == configs[1]
+    for mine, theirs in ((pretraining, again), (pretraining.optimizer, again.optimizer)):
+        weights = [variable for variable in mine.variables if "seed" not in variable.path]
+        reloaded = [variable for variable in theirs.variables if "seed" not in variable.path]
+        assert len(weights) > 50 / 2
+        for variable, copy in zip(weights, reloaded, strict=True):
+            np.testing.assert_array_equal(to_numpy(variable), to_numpy(copy), err_msg=variable.path)
+    seeds, others = (
+        [variable for variable in one.variables if "seed" in variable.path] for one in (pretraining, again)
+    )
+    for seed, other in zip(seeds, others, strict=True):  # Which a file does not keep.
+        other.assign(seed)
+    losses = [one.fit(images, epochs=3, shuffle=False, verbose=0).history["loss"] for one in (pretraining, again)]
+    np.testing.assert_allclose(*losses, rtol=1e-6)
+
+
+@both
+@pytest.mark.parametrize(
+    ("format", "name"), [("google", "encoder.npz"), ("timm", "encoder"), ("huggingface", "encoder")]
+)
+def test_the_model_is_the_encoder(build, format, name, tmp_path):
+    """Without a head it is what `from_pretrained` gives a new one; with one, it is weights for the same model."""
+    shape, classes = (12, 8, 3), 10
+    config = CONFIG.replace(patch_size=4, hidden_dim=24, mlp_dim=96)
+    model = keras_vit.ViT(config, input_shape=shape, classes=classes, include_top=format != "google")
+    images = random_inputs(shape)[0]
+    step(build(model), images)
+    keras_vit.save_weights(model, tmp_path / name, format)
+    found = [keras_vit.from_pretrained(tmp_path / name, num_heads=3, input_shape=shape, classes=classes)]
+    top = {"include_top": False} if format == "google" else {"classes": classes}
+    found.append(keras_vit.ViT(config, weights=tmp_path / name, input_shape=shape, **top))
+    assert found[0].output_shape == (None, classes)
+    expected = keras_vit.features(model, images, ["encoder_norm"])["encoder_norm"]
+    for encoder in found:
+        tokens = keras_vit.features(encoder, images, ["encoder_norm"])["encoder_norm"]
+        np.testing.assert_array_equal(tokens, expected)
+
+
+@both
+def test_frozen_and_rematerialised(build):
+    model = tiny_model()
+    keras_vit.freeze(model, up_to="encoder_block_0")
+    keras_vit.rematerialize(model)
+    before = values(model.variables)
+    step(build(model), random_inputs(SHAPE)[0])
+    assert changed(before, model.variables) == {"encoder_block_1", "encoder_norm"}
+
+
+@both
+def test_evaluate_and_predict(build):
+    images = random_inputs(SHAPE, batch=5)[0]
+    pretraining = build(tiny_model(), seed=0)
+    pretraining.compile("adam")
+    before = values(pretraining.trainable_variables)
+    assert np.isfinite(pretraining.evaluate(images, verbose=0, return_dict=True)["loss"])
+    assert pretraining.predict(images, verbose=0, batch_size=2)["mask"].shape == (5, 6)
+    assert not changed(before, pretraining.trainable_variables)
+
+
+@both
+def test_refusals(build):
+    model = tiny_model()
+    with pytest.raises(TypeError, match=r"model must be a model of keras_vit. Received: 'B/16'"):
+        build("B/16")
+    around = keras.Sequential([keras.Input(SHAPE), model])
+    with pytest.raises(ValueError, match=rf"a model around one of keras_vit: pass '{model.name}', which is inside"):
+        build(around)
+    with pytest.raises(ValueError, match=r"A model of keras_vit has one Preprocessing layer"):
+        build(keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten()]))
+    front = keras.Model(model.inputs[0], model.get_layer("preprocessing").output)
+    with pytest.raises(ValueError, match=r"has no layer 'patch_embedding'. Build the model with keras_vit.ViT"):
+        build(front)
+    pretraining = build(model)
+    with pytest.raises(ValueError, match=r"has a loss and metrics of its own. Received: loss, metrics. Leave out"):
+        pretraining.compile("adam", loss="mse", metrics=["mse"])
+    with pytest.raises(ValueError, match=r"takes images of shape .*8, 9, 3"):
+        pretraining(np.zeros((2, 9, 8, 3), "float32"))
