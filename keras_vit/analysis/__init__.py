@@ -1,1 +1,1 @@
-"""What a model computes on the way: features, attention. Arrays in, NumPy arrays out."""
+"""What a model computes on the way, and what it has learned. Arrays in, NumPy arrays out; `plots` draws them."""

@@ -3,13 +3,12 @@
 import numpy as np
 from keras import ops
 
-from keras_vit.analysis import graph
-from keras_vit.config import ViTConfig
-from keras_vit.layers import AttentionPooling, AverageTokenPooling, EncoderBlock, PatchEmbedding
-from keras_vit.preprocessing import preprocessing_layer
+from keras_vit import graph
+from keras_vit.analysis.architecture import model_config
+from keras_vit.layers import AttentionPooling, AverageTokenPooling, AxialEncoderBlock, EncoderBlock, PatchEmbedding
 
 
-def attention_maps(model, images):
+def attention_maps(model, images, queries=None):
     """The attention weights of every head of every encoder block.
 
     `A[b, l, k, t]` is how much token t of image b receives from each token, in head k of block l: the softmax of ViT
@@ -17,18 +16,22 @@ def attention_maps(model, images):
     order class token, distillation token, registers, as far as there are any, then the patches row by row.
 
     All images pass at once and every weight is kept: 22 MB an image for B/16 at 224 pixels. For many images, call it
-    batch by batch.
+    batch by batch, or keep the rows of some tokens only.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
         images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`.
+        queries: Indices of the t tokens whose rows are wanted, such as `[0]`, what the class token receives. `None`:
+            those of all tokens.
 
     Returns:
-        (B, L, K, T, T), a float32 NumPy array.
+        (B, L, K, T, T), or (B, L, K, t, T) with `queries`, a float32 NumPy array. An axial block
+        counts as two: its attention along rows, then that along columns, with zeros outside of the line.
 
     Raises:
         TypeError: If `model` is not functional.
         ValueError: If `model` is not of this package or has no encoder block, or the images do not fit.
+        IndexError: If there is no such token.
 
     Example:
 
@@ -38,10 +41,13 @@ def attention_maps(model, images):
     (1, 2, 3, 25, 25)
     """
 
-    def look(layer, tokens, _):
-        return graph.to_array(layer.attention_weights(tokens)) if isinstance(layer, EncoderBlock) else None
+    def look(layer, arguments, _):
+        if not isinstance(layer, BLOCKS):
+            return None
+        weights = graph.to_array(block_weights(layer, arguments))
+        return weights if queries is None else weights[..., queries, :]
 
-    return np.stack(_check_any(list(graph.collect(model, images, look).values()), model), axis=1)
+    return np.concatenate(check_any(list(graph.collect(model, images, look).values()), model), axis=1)
 
 
 def attention_rollout(model, images):
@@ -82,22 +88,24 @@ def rollout(model, images):
     """`attention_rollout` as a tensor (B, h, w) of the backend, also where its functions are traced."""
     found = graph.collect(model, images, _look_for_rollout)
     grid, pooling = found.pop("patch_embedding", None), found.pop("pooling", None)
-    blocks = _check_any(list(found.values()), model)
+    blocks = check_any(list(found.values()), model)
     num_patches = grid[0] * grid[1]
-    row = _read_by_the_head(pooling, model, ops.ones_like(blocks[0][:, 0]), num_patches)
-    for weights in reversed(blocks):  # A row times a matrix: the product of all matrices is never needed.
+    row = _read_by_the_head(pooling, model, ops.ones_like(blocks[0][:, 0, 0]), num_patches)
+    passes = [block[:, i] for block in blocks for i in range(block.shape[1])]
+    for weights in reversed(passes):  # A row times a matrix: the product of all matrices is never needed.
         row = (ops.squeeze(row[:, None] @ weights, axis=1) + row) / 2
     patches = ops.reshape(row[:, -num_patches:], (-1, *grid))
     largest = ops.max(patches, axis=(1, 2), keepdims=True)
     return patches / ops.where(largest > 0, largest, 1.0)
 
 
-def _look_for_rollout(layer, tokens, output):
+def _look_for_rollout(layer, arguments, output):
     if isinstance(layer, PatchEmbedding):
         return tuple(ops.shape(output)[1:3])
-    if isinstance(layer, EncoderBlock | AttentionPooling):
-        # (B, T, T); of the probe (B, 1, T)
-        return ops.stop_gradient(ops.mean(layer.attention_weights(tokens), axis=1))
+    if isinstance(layer, BLOCKS):
+        return ops.stop_gradient(ops.mean(block_weights(layer, arguments), axis=2))  # (B, passes, T, T)
+    if isinstance(layer, AttentionPooling):
+        return ops.stop_gradient(ops.mean(layer.attention_weights(*arguments), axis=1))  # Of the probe: (B, 1, T)
     return "mean" if isinstance(layer, AverageTokenPooling) else None
 
 
@@ -106,12 +114,26 @@ def _read_by_the_head(pooling, model, ones, num_patches):
     if pooling is not None and not isinstance(pooling, str):
         return pooling[:, 0]
     positions, num_tokens = ops.arange(ops.shape(ones)[1]), ops.shape(ones)[1]
-    if pooling is None and ViTConfig.from_dict(preprocessing_layer(model).architecture).has_class_token:
+    if pooling is None and model_config(model).has_class_token:
         return ones * ops.cast(positions == 0, "float32")
     return ones * ops.cast(positions >= num_tokens - num_patches, "float32") / ops.cast(num_patches, "float32")
 
 
-def _check_any(blocks, model):
+BLOCKS = (EncoderBlock, AxialEncoderBlock)
+"""The layers whose attention is looked at."""
+
+
+def block_weights(layer, arguments):
+    """The attention weights of a block that is called with `arguments`: (B, passes, K, T, T), as a tensor.
+
+    An axial block makes two passes, along rows and along columns; any other makes one.
+    """
+    weights = layer.attention_weights(*arguments)
+    return weights if isinstance(layer, AxialEncoderBlock) else weights[:, None]
+
+
+def check_any(blocks, model):
+    """Refuses a model of which no block was seen; returns `blocks`."""
     if not blocks:
         raise ValueError(
             f"Attention is looked at in encoder blocks, and {model.name!r} runs none that can be seen. Pass the model "

@@ -5,10 +5,11 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.analysis import graph
-from keras_vit.config import ViTConfig, did_you_mean
-from keras_vit.layers import EncoderBlock, PatchEmbedding
-from keras_vit.preprocessing import preprocessing_layer
+from keras_vit import graph
+from keras_vit.analysis.architecture import is_vision_transformer, model_config
+from keras_vit.analysis.attention import BLOCKS
+from keras_vit.config import did_you_mean
+from keras_vit.layers import PatchEmbedding
 
 
 def features(model, images, layers):
@@ -43,19 +44,22 @@ def features(model, images, layers):
     >>> {name: array.shape for name, array in found.items()}
     {'encoder_block_0': (1, 4, 6, 192), 'encoder_norm/class_token': (1, 192)}
     """
-    config = ViTConfig.from_dict(preprocessing_layer(model).architecture)
-    prefix = _prefix_tokens(config)
+    prefix = _prefix_tokens(model_config(model))
     _check_names(layers, graph.layer_names(model), prefix)
     wanted = {"patch_embedding", *(name.partition("/")[0] for name in layers)}
     outputs = graph.collect(
         model, images, lambda layer, _, output: graph.to_array(output) if layer.name in wanted else None
     )
-    grid = outputs["patch_embedding"].shape[1:3]
-    return {name: _feature(name, outputs[name.partition("/")[0]], grid, prefix) for name in layers}
+    patches = outputs.get("patch_embedding")
+    if patches is None:  # A model without tokens.
+        return {name: outputs[name] for name in layers}
+    return {name: _feature(name, outputs[name.partition("/")[0]], patches.shape[1:3], prefix) for name in layers}
 
 
 def _prefix_tokens(config):
     """{name of the layer: how many tokens it puts before the patches}, in the order in which the tokens stand."""
+    if not is_vision_transformer(config):
+        return {}
     counts = {
         "class_token": int(config.has_class_token),
         "distillation_token": int(config.distillation_token),
@@ -111,12 +115,12 @@ def patch_tokens(model, images):
     def look(layer, _, output):
         if isinstance(layer, PatchEmbedding):
             return tuple(ops.shape(output)[1:3])
-        return output if isinstance(layer, EncoderBlock) or layer.name == "encoder_norm" else None
+        return output if isinstance(layer, BLOCKS) or layer.name == "encoder_norm" else None
 
     found = graph.collect(model, images, look)
     if len(found) < 2:
         raise ValueError(f"{model.name!r} runs no encoder block that can be seen. Pass the model inside it.")
-    config = ViTConfig.from_dict(preprocessing_layer(model).architecture)
+    config = model_config(model)
     tokens = list(found.values())[-1][:, config.num_prefix_tokens :]
     return ops.reshape(tokens, (-1, *found["patch_embedding"], config.hidden_dim))
 
@@ -124,15 +128,30 @@ def patch_tokens(model, images):
 def representation(model, images):
     """What the classifier reads, as a tensor (B, D) of the backend, also where it is traced.
 
-    That is the input of the last layer with weights; of a model with a classifier for the class token and another for
-    the distillation token (DeiT, arXiv 2012.12877) the mean of what they read. Arguments and errors as `features`.
+    That is the input of the last layer with weights, if it is a Dense layer behind the model's representation; of a
+    model with a classifier for the class token and another for the distillation token (DeiT, arXiv 2012.12877) the
+    mean of what they read. A model without classifier puts it out. Arguments and errors as `features`, and a
+    ValueError where it is no vector.
     """
+    read, outputs = {}, [None]
 
-    def look(layer, first_input, _):
-        return first_input if layer.weights and not isinstance(layer, keras.Model) else None
+    def look(layer, arguments, output):
+        outputs[0] = output
+        if not layer.weights or isinstance(layer, keras.Model):
+            return
+        if isinstance(layer, keras.layers.Dense) and layer.name != "pre_logits":
+            read[layer.name] = arguments[0]
+        else:
+            read.clear()  # No classifier has been run yet.
 
-    found = graph.collect(model, images, look)
-    last = list(found)[-1]
-    if last == "distillation_predictions":
-        return (found["predictions"] + found[last]) / 2
-    return found[last]
+    graph.collect(model, images, look)
+    names = list(read)
+    if names[-1:] == ["distillation_predictions"]:
+        return (read["predictions"] + read["distillation_predictions"]) / 2
+    vectors = read[names[-1]] if names else outputs[0]
+    if len(vectors.shape) != 2:
+        raise ValueError(
+            f"{model.name!r} gives no vector for an image, but an array of shape {tuple(vectors.shape)}. Build it with "
+            f"a pooling."
+        )
+    return vectors

@@ -85,6 +85,7 @@ def test_equal_the_equations(changes):
     [images] = random_inputs(shape)
     maps, tokens = _expected(model, images, changes)
     assert_close(keras_vit.attention_maps(model, images), maps)
+    assert_close(keras_vit.attention_maps(model, images, queries=[2, 0]), maps[..., [2, 0], :])
     grid = model.get_layer("patch_embedding").output.shape[1:3]
     rollout = keras_vit.attention_rollout(model, images)
     assert rollout.shape == (2, *grid)
@@ -168,5 +169,5 @@ def test_refusals(analysis):
     with pytest.raises(ValueError, match="'headless' runs none"):
         analysis(headless, images)
     twice = keras.Model(model.input, model(model(model.input)[:, None, None, :3] + model.input))
-    with pytest.raises(ValueError, match="runs more than once"):
+    with pytest.raises(ValueError, match=r"runs more than once.* or ask for another layer"):
         analysis(twice, images)

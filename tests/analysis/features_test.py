@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.analysis.features import representation
 from tests.analysis.nested import NESTED
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.reference import vit as reference
@@ -93,6 +94,43 @@ def test_nested_equals_plain(nest):
         np.testing.assert_allclose(nested[name], plain[name], rtol=1e-5, atol=1e-6)
     if nest is not NESTED["twice nested"]:
         assert_close(nested[head], to_numpy(outer(images)))
+
+
+def _headless(**changes):
+    return tiny_model(include_top=False, **changes)
+
+
+HEADLESS = {
+    "token": _headless,
+    "avg": lambda **arguments: _headless(pooling="avg", **arguments),
+    "map": lambda **arguments: _headless(pooling="map", **arguments),
+    "after_pooling": lambda **arguments: _headless(pooling="avg", norm_placement="after_pooling", **arguments),
+    "pre_logits": lambda **arguments: _headless(representation_dim=7, **arguments),
+    "BiT": lambda **arguments: keras_vit.BiTResNet((1,), 32, include_top=False, input_shape=SHAPE, **arguments),
+}
+
+
+@pytest.mark.parametrize("build", HEADLESS.values(), ids=HEADLESS)
+def test_a_model_without_classifier_puts_its_representation_out(build):
+    model = randomize(build())
+    [images] = random_inputs(SHAPE)
+    expected = to_numpy(model(images))
+    assert_close(representation(model, images), expected)
+    inputs = keras.Input(SHAPE)
+    for around in (
+        keras.Sequential([keras.Input(SHAPE), model]),
+        keras.Sequential([keras.Input(SHAPE), model, keras.layers.Dense(4), keras.layers.Softmax()]),
+        keras.Model(inputs, keras.layers.Dense(4)(keras.layers.Dropout(0.5)(model(inputs)))),
+        keras.Model(model.input, keras.layers.Dense(4)(model.output)),
+    ):
+        assert_close(representation(around, images), expected)
+
+
+def test_tokens_and_maps_are_no_representation():
+    [images] = random_inputs(SHAPE)
+    for build, shape in ((HEADLESS["token"], "2, 7, 12"), (HEADLESS["BiT"], "2, 2, 3, 128")):
+        with pytest.raises(ValueError, match=rf"no vector for an image, but .* \({shape}\). Build it with a pooling"):
+            representation(build(pooling=None), images)
 
 
 def test_float32_whatever_the_policy():

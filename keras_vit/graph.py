@@ -1,4 +1,4 @@
-"""A look at every layer while a model runs. B batch, H W C image."""
+"""A look at every layer while a model runs, and a hand in what it puts out. B batch, H W C image."""
 
 import keras
 from keras import ops
@@ -21,23 +21,46 @@ def collect(model, images, look):
     Args:
         model: A functional `keras.Model`, also with others nested in it.
         images: (B, H, W, C), as the model takes them.
-        look: Called as `look(layer, first input, output)` with each layer, in the order in which they run.
+        look: Called as `look(layer, arguments, output)` with each layer, in the order in which they run; of its
+            arguments, those that are given by position.
 
     Returns:
         {layer name: what `look` returned}, without `None`; nothing else is kept.
     """
     found = {}
 
-    def visit(layer, first_input, output):
-        seen = look(layer, first_input, output)
+    def visit(layer, arguments, output):
+        # Else PyTorch would keep every activation, for gradients that nobody asks for.
+        output = keras.tree.map_structure(ops.stop_gradient, output)
+        seen = look(layer, arguments, output)
         if seen is not None and layer.name in found:
-            raise ValueError(f"{layer.name!r} runs more than once in {model.name!r}. Pass the model inside it.")
+            raise ValueError(
+                f"{layer.name!r} runs more than once in {model.name!r}. Pass the model inside it, or ask for another "
+                f"layer."
+            )
         if seen is not None:
             found[layer.name] = seen
+        return output
 
-    function = _functional(model)
-    _run(function, _check_images(function, images), visit)
+    run(model, images, visit)
     return found
+
+
+def run(model, images, change):
+    """Passes images through a model layer by layer, each output going on as `change` returns it.
+
+    Inside a Keras model the layers train or not as it does; called by itself, they run as at inference.
+
+    Args:
+        model: A functional `keras.Model`, also with others nested in it.
+        images: (B, H, W, C), as the model takes them.
+        change: Called as `look` of `collect`; what it returns goes on in place of the output.
+
+    Returns:
+        The model's output.
+    """
+    function = _functional(model)
+    return _run(function, _check_images(function, images), change)
 
 
 def to_array(tensor):
@@ -45,24 +68,21 @@ def to_array(tensor):
     return ops.convert_to_numpy(ops.cast(tensor, "float32"))
 
 
-def _run(function, inputs, visit):
-    def visited(operation):
+def _run(function, inputs, change):
+    def changed(operation):
         def call(*arguments, **options):
             if _is_functional(operation):
                 # Its own options, such as training=False, say nothing here.
-                output = _run(_functional(operation), arguments[0], visit)
+                output = _run(_functional(operation), arguments[0], change)
             else:
                 output = operation(*arguments, **options)
-            # Else PyTorch would keep every activation, for gradients that nobody asks for.
-            output = keras.tree.map_structure(ops.stop_gradient, output)
-            visit(operation, arguments[0], output)
-            return output
+            return change(operation, arguments, output)
 
         return call
 
     # What Keras's own `Functional.call` does, with an eye on every call. Models made of `layer.output` would not do:
     # a nested model's layers belong to another graph, and so do those that are called more than once.
-    outputs = function._run_through_graph(inputs, operation_fn=visited)
+    outputs = function._run_through_graph(inputs, operation_fn=changed)
     return outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
 
 
@@ -90,7 +110,9 @@ def _check_images(function, images):
     [expected] = function.inputs
     images = ops.convert_to_tensor(images, expected.dtype)
     sizes = zip(images.shape, expected.shape, strict=False)
-    if len(images.shape) != len(expected.shape) or any(size not in (None, actual) for actual, size in sizes):
+    if len(images.shape) != len(expected.shape) or any(
+        None not in (actual, size) and actual != size for actual, size in sizes
+    ):
         raise ValueError(
             f"The model takes images of shape {tuple(expected.shape)}, where None is any size. Received: images of "
             f"shape {tuple(images.shape)}"

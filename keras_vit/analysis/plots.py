@@ -1,0 +1,265 @@
+"""Pictures of what the other modules here compute. Arrays in, figures of matplotlib out, which is imported when needed.
+
+N images, H W C image, h w grid of patches, P Q patch, L layers, K heads. Save a figure with
+`figure.savefig(path, dpi=150)`.
+"""
+
+import math
+
+import numpy as np
+
+from keras_vit.resampling import grid_matrices
+
+INK, MUTED, FAINT, ACCENT = "#1f2733", "#5f6b7a", "#d5dae1", "#1d5fa6"
+PANEL = (4.2, 2.9)  # Inches: two side by side fill a page, and one fits a phone.
+_SMALL_IMAGE = 64  # Pixels. Smoothing would blur what is below it.
+
+
+def style(axes):
+    """Gives axes the look of all figures of this package."""
+    axes.spines[:].set_visible(False)
+    axes.tick_params(which="both", length=0, colors=MUTED)
+    axes.xaxis.label.set_color(INK)
+    axes.yaxis.label.set_color(INK)
+    axes.title.set_color(INK)
+    axes.set_axisbelow(True)
+
+
+def panels(size=PANEL, rows=1, columns=1, **options):
+    """A figure with axes of `size` (width, height) in inches each, as an array (rows, columns).
+
+    Its options are those of `matplotlib.figure.Figure.subplots`.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
+    for one in axes.flat:
+        style(one)
+    return figure, axes
+
+
+def plot_filters(filters, columns=7):
+    """The filters that a model reads pixels with, in the order of their strength (ViT, figure 7, left).
+
+    Args:
+        filters: (n, P, Q, C) in [0, 1], as from `keras_vit.embedding_filters`.
+        columns: How many stand side by side.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+    """
+    columns = min(columns, len(filters))
+    figure, axes = panels((0.85, 0.85 * filters.shape[1] / filters.shape[2]), -(-len(filters) // columns), columns)
+    for one in axes.flat:
+        one.axis("off")
+    for one, values in zip(axes.flat, filters, strict=False):
+        _show(one, 255 * values)
+    return figure
+
+
+def plot_position_similarity(similarities, size=5.0):
+    """How alike the positions of patches are: for each patch a tile, the map of its similarity to all (ViT, figure 10).
+
+    Args:
+        similarities: {name of a model: (h, w, h, w)}, as from `keras_vit.position_similarity`; side by side.
+        size: Width of each in inches.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+    """
+    tallest = max(array.shape[0] / array.shape[1] for array in similarities.values())
+    tiles = size - 0.6 - 0.9 / len(similarities)  # Without labels and the scale of colours.
+    figure, axes = panels((size, tiles * tallest + 0.7 + 0.35 * (len(similarities) > 1)), columns=len(similarities))
+    for one, (name, array) in zip(axes[0], similarities.items(), strict=True):
+        height, width = array.shape[:2]
+        picture = one.imshow(_tiles(array), cmap="viridis", vmin=-1, vmax=1, interpolation="nearest")
+        for axis, count in ((one.xaxis, width), (one.yaxis, height)):
+            step = -(-count // 16)  # So many numbers can be read.
+            numbers = range(0, count, step)
+            axis.set_ticks([number * _pitch(count) + (count - 1) / 2 for number in numbers], [n + 1 for n in numbers])
+        one.set_xlabel("patch column")
+        one.set_ylabel("patch row")
+        _name(one, name, similarities)
+    bar = figure.colorbar(picture, ax=list(axes[0]), shrink=0.8, aspect=30, ticks=[-1, -0.5, 0, 0.5, 1])
+    bar.set_label("cosine similarity", color=INK)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, colors=MUTED)
+    return figure
+
+
+def _pitch(count):
+    """Cells from a tile of `count` cells to the next: a gap of one, more between large ones, so that it shows."""
+    return count + max(1, count // 10)
+
+
+def _tiles(similarity):
+    """(h, w, h, w) as one picture, with gaps of NaN between the tiles."""
+    height, width = similarity.shape[:2]
+    gaps = [(0, 0), (0, 0), (0, _pitch(height) - height), (0, _pitch(width) - width)]
+    padded = np.pad(similarity.astype("float32"), gaps, constant_values=np.nan)
+    picture = padded.transpose(0, 2, 1, 3).reshape(height * _pitch(height), width * _pitch(width))
+    return picture[: height - _pitch(height) or None, : width - _pitch(width) or None]
+
+
+def plot_attention_distance(distances):
+    """How far each head looks, by depth (ViT, figures 7, right, and 11): a dot for a head, a line for their mean.
+
+    Args:
+        distances: {name of a model: (L, K) in pixels}, as from `keras_vit.mean_attention_distance`; side by side.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+    """
+    figure, axes = _plot_heads(distances, "mean attention distance (pixels)")
+    _legend(figure, axes[0])
+    return figure
+
+
+def plot_attention_entropy(entropies, num_tokens=None):
+    """How widely each head spreads its attention, by depth: a dot for a head, a line for their mean.
+
+    Args:
+        entropies: {name of a model: (L, K) in nats}, as from `keras_vit.attention_entropy`; side by side.
+        num_tokens: {name of a model: tokens}, of which attention to all alike is drawn as a line; `None`: no line.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+    """
+    figure, axes = _plot_heads(entropies, "attention entropy (nats)")
+    for one, name in zip(axes, entropies if num_tokens else (), strict=False):
+        one.axhline(math.log(num_tokens[name]), color=MUTED, lw=1, ls=(0, (4, 3)), label="all tokens alike")
+    _legend(figure, axes[0])
+    return figure
+
+
+def _plot_heads(values, label):
+    figure, axes = panels(columns=len(values), sharey=True)
+    for one, (name, array) in zip(axes[0], values.items(), strict=True):
+        depth = np.arange(1, len(array) + 1)
+        mean = [row[~np.isnan(row)].mean() if not np.isnan(row).all() else np.nan for row in array]
+        one.plot(depth, mean, color=ACCENT, lw=2, label="mean of the heads")
+        one.plot(
+            np.repeat(depth, array.shape[1]), array.ravel(), "o", color=ACCENT, ms=5, mew=0, alpha=0.45, label="a head"
+        )
+        one.set_xlabel("depth (layer)")
+        one.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1, nbins=8)
+        one.set_xlim(0.5, len(array) + 0.5)
+        one.grid(axis="y", color=FAINT, lw=0.6)
+        _name(one, name, values)
+    axes[0, 0].set_ylabel(label)
+    return figure, axes[0]
+
+
+def _legend(figure, axes):
+    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # Last: it ends the scaling to what is drawn.
+    handles = axes.get_legend_handles_labels()
+    columns = 3 if len(figure.axes) > 1 else 2  # As many as are not cut off.
+    figure.legend(*handles, loc="outside upper left", ncols=columns, frameon=False, labelcolor=INK, columnspacing=1.2)
+
+
+def plot_rollout(images, rollouts, columns=4):
+    """Images, each beside itself multiplied with its attention rollout (ViT, figures 6 and 14).
+
+    Args:
+        images: N images (H, W, C), pixels from 0 to 255.
+        rollouts: (N, h, w) from 0 to 1, as from `keras_vit.attention_rollout`; enlarged bilinearly.
+        columns: How many pairs stand side by side.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+    """
+    columns = min(columns, len(images))
+    height, width = images[0].shape[:2]
+    figure, axes = panels((1.5, 1.5 * height / width + 0.05), -(-len(images) // columns), 2 * columns)
+    for one in axes.flat:
+        one.axis("off")
+    for pair, image, rollout in zip(axes.reshape(-1, 2), images, rollouts, strict=False):
+        _show(pair[0], image)
+        _show(pair[1], image * enlarge(rollout, image.shape[:2])[..., None], smooth=True)
+    for pair in axes[0].reshape(-1, 2):
+        for one, title in zip(pair, ("input", "attention"), strict=True):
+            one.set_title(title, size=10)
+    return figure
+
+
+def plot_token_maps(images, maps, num_tokens=8):
+    """Images, each in a row with what its visual tokens stand for (Visual Transformers, arXiv 2006.03677, figure 6).
+
+    Args:
+        images: N images (H, W, C), pixels from 0 to 255.
+        maps: (N, L, h, w), as a tokenizer's of `keras_vit.token_maps`, or a module's of `keras_vit.token_lineage`; each
+            is shown relative to its largest value, enlarged bilinearly.
+        num_tokens: How many tokens are shown at most.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+    """
+    height, width = images[0].shape[:2]
+    shown = maps[:, :num_tokens]
+    figure, axes = panels((1.3, 1.3 * height / width + 0.05), len(images), 1 + shown.shape[1])
+    for one in axes.flat:
+        one.axis("off")
+    for row, image, of_image in zip(axes, images, shown, strict=True):
+        _show(row[0], image)
+        for one, values in zip(row[1:], of_image, strict=True):
+            _show(one, image * enlarge(values / values.max(), image.shape[:2])[..., None], smooth=True)
+    for number, one in enumerate(axes[0]):
+        one.set_title(f"token {number}" if number else "input", size=10)
+    return figure
+
+
+def enlarge(rollout, size):
+    """A map (h, w) brought to `size` (height, width) bilinearly."""
+    rows, columns = grid_matrices(rollout.shape, size, "bilinear")
+    return rows @ rollout @ columns.T
+
+
+def plot_neighbours(images, neighbours, similarities, captions=None):
+    """Images, each in a row with those that a model finds most like it.
+
+    Args:
+        images: N images (H, W, C), pixels from 0 to 255.
+        neighbours: For each of them its k neighbours, images of any size.
+        similarities: (N, k), as from `keras_vit.nearest_neighbours`.
+        captions: For each image a name, and a list of those of its neighbours: N pairs. `None`: no names.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+    """
+    figure, axes = panels((1.3, 1.65), len(images), 1 + len(neighbours[0]))
+    for row, (image, found) in enumerate(zip(images, neighbours, strict=True)):
+        name, names = captions[row] if captions else ("", [""] * len(found))
+        for one, picture in zip(axes[row], [image, *found], strict=True):
+            one.axis("off")
+            _show(one, picture)
+        titles = [_shortened(name), *map(_neighbour_title, names, similarities[row])]
+        for one, title in zip(axes[row], titles, strict=True):
+            one.set_title(title, size=9, parse_math=False)
+        axes[row, 0].title.set_weight("bold")
+    figure.suptitle(
+        "Each image, then those most like it (and their cosine similarity)", x=0.01, ha="left", size=10, color=MUTED
+    )
+    return figure
+
+
+def _neighbour_title(name, similarity):
+    return f"{_shortened(name, 13)} ({similarity:.2f})" if name else f"{similarity:.2f}"
+
+
+def _show(axes, image, smooth=False):
+    """Draws pixels from 0 to 255, in gray where they are not of three channels."""
+    pixels = np.clip(np.rint(image), 0, 255).astype("uint8")
+    if pixels.shape[-1] != 3:
+        pixels = np.rint(image.mean(axis=-1)).clip(0, 255).astype("uint8")
+    is_small = max(pixels.shape[:2]) < _SMALL_IMAGE and not smooth
+    axes.imshow(pixels, cmap="gray", vmin=0, vmax=255, interpolation="nearest" if is_small else "antialiased")
+
+
+def _name(axes, name, names):
+    if len(names) > 1:
+        axes.set_title(name, size=11, parse_math=False)
+
+
+def _shortened(name, length=20):
+    return name if len(name) <= length else f"{name[: length - 1]}…"

@@ -1,0 +1,185 @@
+"""Distances and entropies of attention: closed forms, and loops over the weights that `attention_maps` gives."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_vit
+from tests.analysis.nested import NESTED
+from tests.models.tiny import SHAPE, STEM, tiny_model
+from tests.test_case import assert_close, random_inputs, randomize
+
+ANALYSES = [keras_vit.mean_attention_distance, keras_vit.attention_entropy, keras_vit.local_attention_ratio]
+
+
+def _distances(maps, grid, patch):
+    """(L, K), patch by patch."""
+    places = [(row * patch[0], column * patch[1]) for row in range(grid[0]) for column in range(grid[1])]
+    front = maps.shape[-1] - len(places)
+    found = np.zeros((*maps.shape[:3], len(places)))
+    for q, place in enumerate(places):
+        weights = maps[..., front + q, front:].astype("float64")
+        found[..., q] = sum(weights[..., s] * math.dist(place, other) for s, other in enumerate(places))
+        found[..., q] /= weights.sum(-1)
+    return found.mean((0, 3))
+
+
+def _entropies(maps):
+    logarithms = np.log(np.where(maps > 0, maps, 1), dtype="float64")
+    return -(maps * logarithms).sum(-1).mean((0, 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "patch"),
+    [
+        ({}, (4, 3)),
+        ({"distillation_token": True, "num_register_tokens": 2}, (4, 3)),
+        ({"pooling": "avg", "position_embedding": "relative"}, (4, 3)),
+        ({"pooling": "avg", "axial": True}, (4, 3)),
+        # A stem that steps over 8 pixels, then patches of 1 x 2.
+        ({"stem": STEM, "patch_size": (1, 2), "input_shape": (32, 64, 3)}, (8, 16)),
+        ({"crop_to_patches": True, "input_shape": (11, 14, 3)}, (4, 3)),
+    ],
+)
+def test_equal_loops_over_the_weights(changes, patch):
+    shape = changes.get("input_shape", SHAPE)
+    model = randomize(tiny_model(**changes))
+    [images] = random_inputs(shape)
+    maps = keras_vit.attention_maps(model, images)
+    grid = model.get_layer("patch_embedding").output.shape[1:3]
+    assert_close(keras_vit.mean_attention_distance(model, images), _distances(maps, grid, patch))
+    assert_close(keras_vit.attention_entropy(model, images), _entropies(maps))
+
+
+def _planted(monkeypatch, weights):
+    """A model of 4 x 4 patches of 16 pixels, and an image, whose attention weights (T, T) are planted."""
+
+    def attention_weights(_, tokens):
+        return ops.broadcast_to(ops.convert_to_tensor(weights, "float32"), (tokens.shape[0], 3, *weights.shape))
+
+    monkeypatch.setattr(keras_vit.layers.EncoderBlock, "attention_weights", attention_weights)
+    has_class_token = len(weights) == 17
+    return tiny_model((64, 64, 3), patch_size=16, pooling="token" if has_class_token else "avg"), np.zeros(
+        (1, 64, 64, 3)
+    )
+
+
+def test_local_ratio_is_what_the_neighbours_have():
+    model = randomize(tiny_model())
+    [images] = random_inputs(SHAPE)
+    rows, columns = model.get_layer("patch_embedding").output.shape[1:3]
+    maps = keras_vit.attention_maps(model, images)[..., 1:, 1:].astype("float64")
+    shares = []
+    for q in range(rows * columns):
+        near = [
+            row * columns + column
+            for row in range(rows)
+            for column in range(columns)
+            if abs(row - q // columns) <= 1 and abs(column - q % columns) <= 1
+        ]
+        shares.append(maps[..., q, near].sum(-1) / maps[..., q, :].sum(-1))
+    assert_close(keras_vit.local_attention_ratio(model, images), np.mean(shares, axis=0).mean(0))
+
+
+def _of_the_left_neighbour():
+    weights = np.zeros((16, 16))
+    for patch in range(16):
+        weights[patch, patch - 1 if patch % 4 else patch + 1] = 1
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("weights", "distance"),
+    [
+        (np.eye(16), 0.0),
+        (np.full((16, 16), 1 / 16), 32.128239),
+        (_of_the_left_neighbour(), 16.0),
+        # The class token takes nine tenths of each row, which is divided by what remains.
+        (np.concatenate([np.full((17, 1), 0.9), np.full((17, 16), 0.1 / 16)], axis=1), 32.128239),
+    ],
+)
+def test_distances_in_closed_form(monkeypatch, weights, distance):
+    model, images = _planted(monkeypatch, weights)
+    found = keras_vit.mean_attention_distance(model, images)
+    assert found.shape == (2, 3)
+    np.testing.assert_allclose(found, distance, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("weights", "ratio"),
+    # Of 4 x 4 patches 4 have 4 neighbours, themselves included, 8 have 6 and 4 have 9.
+    [(np.eye(16), 1), (_of_the_left_neighbour(), 1), (np.full((16, 16), 1 / 16), (4 * 4 + 8 * 6 + 4 * 9) / 16**2)],
+)
+def test_local_ratios_in_closed_form(monkeypatch, weights, ratio):
+    model, images = _planted(monkeypatch, weights)
+    np.testing.assert_allclose(keras_vit.local_attention_ratio(model, images), ratio, rtol=1e-6)
+
+
+def test_patches_that_look_at_no_patch_are_not_counted(monkeypatch):
+    to_the_class_token = np.eye(17)[np.zeros(17, int)]
+    model, images = _planted(monkeypatch, to_the_class_token)
+    assert np.isnan(keras_vit.mean_attention_distance(model, images)).all()
+    to_the_class_token[1] = np.eye(17)[2]  # All but the first patch, which looks at the second.
+    model, images = _planted(monkeypatch, to_the_class_token)
+    np.testing.assert_allclose(keras_vit.mean_attention_distance(model, images), 16)
+
+
+@pytest.mark.parametrize(
+    ("weights", "entropy"),
+    [(np.eye(17), 0), (np.full((17, 17), 1 / 17), math.log(17)), (np.eye(17) / 2 + np.eye(17)[::-1] / 2, None)],
+)
+def test_entropies_in_closed_form(monkeypatch, weights, entropy):
+    model, images = _planted(monkeypatch, weights)
+    expected = 16 / 17 * math.log(2) if entropy is None else entropy  # The middle row has its two halves in one place.
+    np.testing.assert_allclose(keras_vit.attention_entropy(model, images), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("analysis", ANALYSES)
+def test_images_may_come_in_batches(analysis):
+    model = randomize(tiny_model())
+    [images] = random_inputs(SHAPE, batch=5)
+    at_once = analysis(model, images, batch_size=5)
+    np.testing.assert_allclose(analysis(model, images, batch_size=1), at_once, rtol=1e-6)
+    np.testing.assert_allclose(analysis(model, iter([images[:4], images[4:]])), at_once, rtol=1e-6)
+
+
+@pytest.mark.parametrize("analysis", ANALYSES)
+@pytest.mark.parametrize("nest", NESTED.values(), ids=NESTED)
+def test_nested_equals_plain(nest, analysis):
+    inner = randomize(tiny_model(include_top=False, name="inner"))
+    outer, prepared = nest(inner)
+    [images] = random_inputs(SHAPE)
+    np.testing.assert_allclose(analysis(outer, images), analysis(inner, prepared(images)), rtol=1e-5)
+
+
+def test_reloaded_of_variable_size_and_in_mixed_precision(tmp_path):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = randomize(tiny_model(input_shape=(None, None, 1), include_preprocessing=True))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model.save(tmp_path / "model.keras")
+    reloaded = keras.saving.load_model(tmp_path / "model.keras")
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 12, 9, 1), "uint8")
+    for analysis in ANALYSES:
+        found = analysis(model, pixels)
+        assert found.dtype == "float32"
+        np.testing.assert_array_equal(analysis(reloaded, pixels), found)
+
+
+@pytest.mark.parametrize("analysis", ANALYSES)
+def test_refusals(analysis):
+    model = tiny_model(name="model")
+    [images] = random_inputs(SHAPE)
+    headless = keras.Model(model.input, model.get_layer("position_embedding").output, name="headless")
+    for arguments, message in (
+        ((headless, images), "'headless' runs none that can be seen"),
+        ((model, images[:0]), "There is no image. Give at least one"),
+        ((model, images[:, :4]), r"images of shape \(None, 8, 9, 3\).*of shape \(2, 4, 9, 3\)"),
+        ((model, images, 0), "batch_size must be a positive integer"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            analysis(*arguments)

@@ -1,0 +1,149 @@
+"""Filters and positions against what was planted into the weights."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.analysis.nested import NESTED
+from tests.models.tiny import SHAPE, STEM, tiny_model
+from tests.test_case import assert_close, canonical_weights, randomize
+
+
+def _plant(model, kernel):
+    model.get_layer("patch_embedding").kernel.assign(kernel)
+    return model
+
+
+def _scaled(pictures):
+    low, high = (pick(pictures, axis=(1, 2, 3), keepdims=True) for pick in (np.min, np.max))
+    return (pictures - low) / (high - low)
+
+
+def test_a_planted_kernel_is_recovered():
+    """Filters that are mixtures of three pictures, with the mean of each mixture zero: these are the components."""
+    rng = np.random.default_rng(0)
+    pictures = np.linalg.qr(rng.normal(size=(36, 3)))[0].T
+    mixtures = rng.normal(size=(12, 3))
+    mixtures = np.linalg.qr(mixtures - mixtures.mean(0))[0] * [3.0, 2.0, 1.0]
+    model = _plant(tiny_model(), (mixtures @ pictures).T.reshape(4, 3, 3, 12) + 0.7)
+    found = keras_vit.embedding_filters(model, n=5)
+    assert found.shape == (5, 4, 3, 3)
+    assert found.dtype == "float32"
+    signs = np.sign(np.take_along_axis(pictures, np.abs(pictures).argmax(1)[:, None], axis=1))
+    np.testing.assert_allclose(found[:3], _scaled((signs * pictures).reshape(3, 4, 3, 3)), atol=1e-5)
+    np.testing.assert_array_equal(found[3:], 0.5)  # There is no fourth direction, and rounding errors are no picture.
+
+
+def test_28_filters_in_the_order_of_their_strength():
+    model = randomize(tiny_model((24, 30, 1), patch_size=(6, 5), hidden_dim=48))
+    found = keras_vit.embedding_filters(model)
+    assert found.shape == (28, 6, 5, 1)
+    np.testing.assert_array_equal([found.min((1, 2, 3)), found.max((1, 2, 3))], [[0] * 28, [1] * 28])
+    flat = canonical_weights(model)["patch_embedding/kernel"].reshape(30, 48)
+    _, directions = np.linalg.eigh(np.cov(flat))  # The strongest last.
+    for picture, direction in zip(found, directions.T[::-1], strict=False):
+        assert abs(np.corrcoef(picture.ravel(), direction)[0, 1]) == pytest.approx(1, abs=1e-4)
+
+
+def test_of_a_stem_the_first_convolution():
+    model = randomize(tiny_model(stem=STEM, patch_size=(1, 2), input_shape=(32, 64, 3)))
+    assert keras_vit.embedding_filters(model, n=7).shape == (7, 7, 7, 3)
+
+
+def test_no_more_filters_than_there_are():
+    with pytest.raises(ValueError, match=r"12 filters of 36 values have at most 12 .*Received: n=28"):
+        keras_vit.embedding_filters(tiny_model())
+    with pytest.raises(ValueError, match="n must be a positive integer"):
+        keras_vit.embedding_filters(tiny_model(), n=0)
+
+
+def _cosines(rows, grid):
+    """(h, w, h, w), pair by pair."""
+    found = [[a @ b / np.sqrt((a @ a) * (b @ b)) for b in rows] for a in rows]
+    return np.reshape(found, (*grid, *grid))
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_register_tokens": 2}, {"pooling": "avg"}, {"distillation_token": True}])
+def test_similarities_of_a_table(changes):
+    model = randomize(tiny_model(**changes))
+    rows = canonical_weights(model)["position_embedding/embedding"][-6:]
+    found = keras_vit.position_similarity(model)
+    assert_close(found, _cosines(rows, (2, 3)))
+    np.testing.assert_allclose(found.reshape(6, 6).diagonal(), 1, rtol=1e-6)
+    np.testing.assert_allclose(found, found.transpose(2, 3, 0, 1), atol=1e-6)
+
+
+def test_sines_of_rows_and_columns_give_bands():
+    """Similarity splits into a part of the distance in rows and one of that in columns, each largest at itself."""
+    model = tiny_model((20, 21, 3), position_embedding="sincos_2d", hidden_dim=24)
+    found = keras_vit.position_similarity(model)  # 5 x 7
+    for i in range(5):
+        np.testing.assert_allclose(found[i, 3] - found[i, 3].mean(1, keepdims=True), _bands(found, 3), atol=1e-5)
+        assert (found[i, :, i].argmax(-1) == np.arange(7)).all()
+    # A column's similarity to the others is the same in all rows.
+    np.testing.assert_allclose(found[0, 2, 0], found[4, 2, 4], atol=1e-6)
+
+
+def _bands(similarity, column):
+    """(5, 7): along the columns as in the first row, whatever the row."""
+    line = similarity[0, column, 0] - similarity[0, column, 0].mean()
+    return np.broadcast_to(line, similarity.shape[:2])
+
+
+def test_two_tables_share_a_half():
+    model = randomize(tiny_model(position_embedding="learned_2d"))
+    weights = {path: value for path, value in canonical_weights(model).items() if path.startswith("position_embedding")}
+    [columns] = [table for table in weights.values() if table.shape == (3, 6)]
+    [rows] = [table for table in weights.values() if table.shape == (2, 6)]
+    table = [np.concatenate([columns[x], rows[y]]) for y in range(2) for x in range(3)]
+    assert_close(keras_vit.position_similarity(model), _cosines(table, (2, 3)))
+
+
+def test_each_block_has_a_table_of_its_own():
+    model = randomize(tiny_model(position_placement="every_layer"))
+    for block in range(2):
+        rows = canonical_weights(model)[f"position_embedding_{block}/embedding"][-6:]
+        assert_close(keras_vit.position_similarity(model, block), _cosines(rows, (2, 3)))
+    with pytest.raises(ValueError, match=r"block must be from 0 to 1 in .* Received: block=2"):
+        keras_vit.position_similarity(model, block=2)
+    shared = randomize(tiny_model(position_placement="every_layer_shared"))
+    rows = canonical_weights(shared)["position_embedding/embedding"][-6:]
+    assert_close(keras_vit.position_similarity(shared), _cosines(rows, (2, 3)))
+
+
+@pytest.mark.parametrize("positions", ["learned_1d", "sincos_2d"])
+def test_of_variable_size_the_grid_of_the_table(positions):
+    model = randomize(tiny_model((None, None, 3), position_embedding=positions, patch_size=(32, 56)))
+    found = keras_vit.position_similarity(model)
+    assert found.shape == (7, 4, 7, 4)
+    np.testing.assert_allclose(found.reshape(28, 28).diagonal(), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("nest", NESTED.values(), ids=NESTED)
+def test_nested_equals_plain(nest):
+    inner = randomize(tiny_model(include_top=False, name="inner"))
+    outer, _ = nest(inner)
+    np.testing.assert_array_equal(keras_vit.position_similarity(outer), keras_vit.position_similarity(inner))
+    np.testing.assert_array_equal(keras_vit.embedding_filters(outer, 3), keras_vit.embedding_filters(inner, 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"position_embedding": "none"}, "'model' has no positions to compare: it has no position embedding"),
+        ({"position_embedding": "relative"}, "its positions are of the distances between tokens"),
+    ],
+)
+def test_models_without_places(changes, message):
+    with pytest.raises(ValueError, match=message):
+        keras_vit.position_similarity(tiny_model(name="model", **changes))
+    with pytest.raises(ValueError, match=r"block must be 0: there is one embedding in .* Received: block=1"):
+        keras_vit.position_similarity(tiny_model(), block=1)
+
+
+def test_a_stranger_is_refused():
+    model = keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten()])
+    for analysis in (keras_vit.position_similarity, keras_vit.embedding_filters):
+        with pytest.raises(ValueError, match="has one Preprocessing layer"):
+            analysis(model)

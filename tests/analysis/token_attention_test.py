@@ -1,0 +1,113 @@
+"""Visual tokens: what they gather and stand for, against closed forms."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.reference.vit import softmax
+from tests.test_case import assert_close, random_inputs, randomize, to_numpy
+
+SHAPE = (32, 48, 3)
+CHANGES = {"width": 6, "filters": 16, "token_dim": 16, "num_heads": 2, "num_tokens": 4, "group_width": 8}
+NUM_PIXELS = 2 * 3
+
+
+def tiny(size="VT-R18", **changes):
+    return randomize(keras_vit.VTResNet(size, input_shape=SHAPE, classes=5, **CHANGES | changes))
+
+
+def test_maps_are_the_filters_softmax():
+    model = tiny()
+    [images] = random_inputs(SHAPE)
+    pixels = keras_vit.features(model, images, ["stage_2_unit_1"])["stage_2_unit_1"].astype("float64")
+    tokenizer = model.get_layer("tokenizer_0").filter
+    norm = {name: to_numpy(getattr(tokenizer.norm, name)) for name in ("gamma", "beta", "moving_mean")}
+    logits = pixels.reshape(2, NUM_PIXELS, -1) @ to_numpy(tokenizer.kernel) - norm["moving_mean"]
+    logits = logits / np.sqrt(to_numpy(tokenizer.norm.moving_variance) + 1e-5) * norm["gamma"] + norm["beta"]
+    expected = softmax(np.swapaxes(logits / math.sqrt(pixels.shape[-1]), 1, 2)).reshape(2, 4, 2, 3)
+    assert_close(keras_vit.token_maps(model, images)["tokenizer_0"], expected)
+
+
+@pytest.mark.parametrize("changes", [{}, {"split_tokens": False}, {"is_recurrent": False}, {"tokenizer": "clustering"}])
+def test_maps_sum_to_one(changes):
+    [images] = random_inputs(SHAPE)
+    maps = keras_vit.token_maps(tiny(**changes), images)
+    num_new = 2 if changes.get("split_tokens", True) and changes.get("is_recurrent", True) else 4
+    assert {name: array.shape for name, array in maps.items()} == {
+        "tokenizer_0": (2, 4, 2, 3),
+        "tokenizer_1": (2, num_new, 2, 3),
+    }
+    for array in maps.values():
+        assert_close(array.sum((2, 3)), np.ones(array.shape[:2]))
+
+
+def attend_to_all_alike(layer):
+    """Makes a transformer give the same weight to all tokens."""
+    layer.key.norm.gamma.assign(0 * layer.key.norm.gamma)
+    layer.key.norm.beta.assign(0 * layer.key.norm.beta)
+
+
+def test_lineage_follows_what_is_carried_over_and_mixed():
+    [images] = random_inputs(SHAPE)
+    model = tiny("VT-R34", relation_modules=(2,))  # Nothing is mixed in the first two modules.
+    attend_to_all_alike(model.get_layer("token_relation_2"))
+    first, second, third = keras_vit.token_maps(model, images).values()
+    after_two = np.concatenate([first[:, 2:], second], axis=1)
+    before_mixing = np.concatenate([second, third], axis=1)
+    expected = [first, after_two, np.repeat(before_mixing.mean(1, keepdims=True), 4, axis=1)]
+    assert_close(keras_vit.token_lineage(model, images), np.stack(expected, axis=1))
+
+
+def test_lineage_without_carrying_over():
+    [images] = random_inputs(SHAPE)
+    model = tiny(split_tokens=False, relation="none")
+    assert_close(
+        keras_vit.token_lineage(model, images), np.stack([*keras_vit.token_maps(model, images).values()], axis=1)
+    )
+
+
+def test_entropy_of_a_map_that_is_alike_everywhere():
+    uniform = keras_vit.token_entropy(tiny(), np.zeros((3, *SHAPE)), batch_size=2)["tokenizer_0"]
+    [images] = random_inputs(SHAPE, batch=3)
+    model = tiny()
+    maps = keras_vit.token_maps(model, images)
+    for name, entropies in keras_vit.token_entropy(model, images, batch_size=2).items():
+        assert_close(entropies, -(maps[name] * np.log(maps[name])).sum((2, 3)).mean(0))
+    assert uniform.shape == (4,)
+    # What the paper says of a convolution at 473 x 473 pixels.
+    assert math.log(473**2) == pytest.approx(12.318, abs=5e-4)
+
+
+def test_equal_pixels_have_the_largest_entropy():
+    inputs = keras.Input((6, 7, 8))
+    model = keras.Model(inputs, keras_vit.layers.FilterTokenizer(4, name="tokenizer")(inputs))
+    assert_close(keras_vit.token_entropy(model, np.ones((2, 6, 7, 8)))["tokenizer"], np.full(4, math.log(42)))
+
+
+def test_foreground_share():
+    maps = np.array([[[[0.5, 0.25, 0.0], [0.0, 0.25, 0.0]], [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]])
+    mask = np.zeros((1, 4, 6), bool)
+    mask[0, :2, :3] = True  # All of the first place, half of the second.
+    assert_close(keras_vit.foreground_share(maps, mask), [[0.625, 0.0]])
+    assert_close(keras_vit.foreground_share(np.full((1, 5, 2, 3), 1 / 6), mask), np.full((1, 5), mask.mean()))
+    with pytest.raises(ValueError, match=r"masks must be \(B, H, W\).*Received: masks of shape \(1, 5, 6\)"):
+        keras_vit.foreground_share(maps, np.ones((1, 5, 6)))
+
+
+def test_nested():
+    [images] = random_inputs(SHAPE)
+    inner = tiny()
+    inputs = keras.Input(SHAPE)
+    outer = keras.Model(inputs, inner(inputs))
+    for name, maps in keras_vit.token_maps(outer, images).items():
+        assert_close(maps, keras_vit.token_maps(inner, images)[name])
+
+
+@pytest.mark.parametrize("look", [keras_vit.token_maps, keras_vit.token_lineage, keras_vit.token_entropy])
+def test_a_model_without_tokens_is_refused(look):
+    [images] = random_inputs(SHAPE)
+    with pytest.raises(ValueError, match="Visual tokens are looked at in tokenizers"):
+        look(keras_vit.ResNet("R18", width=4, input_shape=SHAPE), images)
