@@ -1,8 +1,16 @@
 """keras_vit: Vision Transformers for Keras 3, in the manner of `keras.applications`."""
 
-from keras_vit import layers
+from keras_vit import layers, pretraining
 from keras_vit.analysis.attention import attention_maps, attention_rollout
+from keras_vit.analysis.attention_statistics import (
+    attention_entropy,
+    local_attention_ratio,
+    mean_attention_distance,
+)
+from keras_vit.analysis.embeddings import embedding_filters, position_similarity
 from keras_vit.analysis.features import features
+from keras_vit.analysis.neighbours import nearest_neighbours
+from keras_vit.analysis.token_attention import foreground_share, token_entropy, token_lineage, token_maps
 from keras_vit.checkpoints import describe, from_pretrained
 from keras_vit.config import VARIANTS, StemConfig, ViTConfig
 from keras_vit.cost import profile
@@ -25,21 +33,32 @@ __all__ = [
     "Preprocessing",
     "StemConfig",
     "ViTConfig",
+    "attention_entropy",
     "attention_maps",
     "attention_rollout",
     "decode_predictions",
     "describe",
+    "embedding_filters",
     "export_model",
     "export_saved_model",
     "features",
+    "foreground_share",
     "freeze",
     "from_pretrained",
     "layers",
     "list_weights",
     "load_weights",
+    "local_attention_ratio",
+    "mean_attention_distance",
+    "nearest_neighbours",
+    "position_similarity",
     "preprocess_input",
+    "pretraining",
     "profile",
     "rematerialize",
     "save_weights",
+    "token_entropy",
+    "token_lineage",
+    "token_maps",
     *_model_names,
 ]

@@ -4,8 +4,11 @@ import dataclasses
 import functools
 import inspect
 
+from keras_vit.architectures import AxialResNetConfig, BiTResNetConfig, ResNetConfig, read_architecture
 from keras_vit.config import ViTConfig, did_you_mean
-from keras_vit.models.vit import build_model, check_pixels, image_size
+from keras_vit.models import bit_resnet, resnet
+from keras_vit.models.building import build_convolutional, image_size
+from keras_vit.models.vit import build_model, check_pixels
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.loading import build_with_weights, check_head
 from keras_vit.weights.opening import open_checkpoint
@@ -29,11 +32,13 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=No
             place of the file's whole head, and with `norm_placement="after_pooling"` a fresh LayerNorm that of the
             file's final norm, if this stands before the pooling. By default the head is kept unless `classes` differs
             from the file's.
-        **arguments: Any argument of `keras_vit.ViT` but `variant` and `weights`; it wins over the file.
+        **arguments: Any argument of `keras_vit.ViT` but `variant` and `weights`; it wins over the file. For a file of a
+            BiT-ResNet or a ResNet, any of `keras_vit.BiTResNet` or `keras_vit.ResNet` but sizes and `weights`.
 
     Returns:
-        A `keras.Model`, as `keras_vit.ViT` builds it. Its image size is the file's unless `input_shape` is given; it
-        ends with the file's classifier if there is one, followed by softmax.
+        A `keras.Model`, as `keras_vit.ViT`, `keras_vit.BiTResNet` or `keras_vit.ResNet` builds it. Its image
+        size is the file's unless `input_shape` is given; it ends with the file's classifier if there is one, followed
+        by softmax.
 
     Raises:
         TypeError: If an argument is unknown; the message names the nearest.
@@ -57,7 +62,9 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=No
     classes = given.get("classes", checkpoint.classes)
     head = head or ("keep" if classes == checkpoint.classes else "reset")
     check_head(head)
-    if head == "reset":  # A new task takes the place of the whole head (ViT, arXiv 2010.11929, section 3.2).
+    is_vision_transformer = isinstance(checkpoint.config, ViTConfig)
+    if head == "reset" and is_vision_transformer:
+        # A new task takes the place of the whole head (ViT, arXiv 2010.11929, section 3.2).
         changes = {"representation_dim": None, **changes}
     defaults = {
         "include_top": classes is not None,
@@ -65,17 +72,38 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=No
         "input_shape": None if "input_tensor" in given else (*checkpoint.image_size, checkpoint.channels),
         "classifier_activation": "softmax" if checkpoint.has_activation or head == "reset" else None,
     }
-    config = checkpoint.config.replace(**changes)
-    build = functools.partial(build_model, config, grid_size=checkpoint.grid_size, **{**defaults, **given})
+    arguments = {**defaults, **given}
+    if is_vision_transformer:
+        config = checkpoint.config.replace(**changes)
+        build = functools.partial(build_model, config, grid_size=checkpoint.grid_size, **arguments)
+    else:
+        build = functools.partial(_build_resnet, checkpoint, changes, arguments)
     return build_with_weights(build, checkpoint, head)
 
+
+def _build_resnet(checkpoint, changes, arguments):
+    config, changes = checkpoint.config, dict(changes)
+    pooling = {"pooling": changes.pop("pooling")} if "pooling" in changes else {}
+    if others := sorted(changes.keys() - _field_names(type(config))):
+        raise TypeError(f"{checkpoint.source} holds weights of a {config.title}, which has no {', '.join(others)}.")
+    config = dataclasses.replace(config, **changes)
+    return build_convolutional(config, _TRUNKS[type(config)], **pooling, **arguments)
+
+
+def _field_names(config_class):
+    return {field.name for field in dataclasses.fields(config_class)}
+
+
+_TRUNKS = {BiTResNetConfig: bit_resnet.trunk, ResNetConfig: resnet.trunk}
 
 _INPUTS = ("input_shape", "input_tensor")  # None is the same as nothing, as in keras.applications.
 _ARGUMENTS = set(inspect.signature(build_model).parameters) - {"config", "grid_size"}
 
 
 def _check_names(arguments):
-    known = ["family", "head", *sorted(_ARGUMENTS), *(field.name for field in dataclasses.fields(ViTConfig))]
+    fields = [field.name for field in dataclasses.fields(ViTConfig)]
+    others = set.union(*map(_field_names, _TRUNKS)) - set(fields)
+    known = ["family", "head", *sorted(_ARGUMENTS), *fields, *sorted(others)]
     for name in arguments:
         if name not in known:
             hint = did_you_mean(name, known)
@@ -87,7 +115,7 @@ class Description:
     """What a model knows of itself.
 
     Args:
-        config: Its `ViTConfig`.
+        config: Its `ViTConfig`; of another kind of model one of `keras_vit.architectures`, which has fewer fields.
         source: Where its weights come from; `None`: they were not loaded.
         adaptations: {what: how} the loaded weights were changed to fit the model, or differ from it.
         pixels: How its images are prepared: mean, std, resize, crop, interpolation, as in `keras_vit.Preprocessing`,
@@ -95,7 +123,7 @@ class Description:
         label_space: What its classes are, such as `"imagenet1k"`; `None`: not known.
     """
 
-    config: ViTConfig
+    config: ViTConfig | BiTResNetConfig | AxialResNetConfig | ResNetConfig
     source: str | None
     adaptations: dict
     pixels: dict
@@ -124,7 +152,7 @@ def describe(model):
     layer = preprocessing_layer(model)
     pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation", "normalize")}
     return Description(
-        config=ViTConfig.from_dict(layer.architecture),
+        config=read_architecture(layer.architecture),
         source=layer.source,
         adaptations=layer.adaptations,
         pixels=pixels,

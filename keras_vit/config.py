@@ -20,13 +20,14 @@ CHOICES = {
     "class_token": (None, True, False),
     "distillation_token": (False, True),
     "norm_placement": ("before_pooling", "after_pooling"),
-    "position_embedding": ("learned_1d", "sincos_2d", "none"),
-    "position_placement": ("stem",),
+    "position_embedding": ("learned_1d", "learned_2d", "relative", "sincos_2d", "none"),
+    "position_placement": ("stem", "every_layer", "every_layer_shared"),
     "position_interpolation": METHODS,
     "qk_norm": (False, True),
     "pre_norm": (False, True),
     "crop_to_patches": (False, True),
     "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
+    "axial": (False, True),
 }
 _SIZES = ("hidden_dim", "num_layers", "num_heads", "mlp_dim")
 _RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate")
@@ -97,9 +98,12 @@ class ViTConfig:
             2309.16588).
         norm_placement: `"before_pooling"`: the final LayerNorm stands before the pooling, as in Google's models.
             `"after_pooling"`: behind it (`fc_norm` of timm and MAE).
-        position_embedding: `"learned_1d"`, one learned row for each token (ViT eq. 1); `"sincos_2d"`, fixed sines and
-            cosines of both coordinates (arXiv 2205.01580); `"none"`.
-        position_placement: `"stem"`: positions are added once, before the first block.
+        position_embedding: `"learned_1d"`, one learned row for each token (ViT eq. 1); `"learned_2d"`, one for each row
+            and column of the grid; `"relative"`, one for each distance between two tokens, inside the attention of
+            every block, at a fixed image size (both ViT, appendix D.4); `"sincos_2d"`, fixed sines and cosines of both
+            coordinates (arXiv 2205.01580); `"none"`.
+        position_placement: `"stem"`: positions are added once, before the first block; `"every_layer"`: before each
+            block its own; `"every_layer_shared"`: before each block the same (ViT, appendix D.4).
         position_interpolation: How learned positions are fitted to another grid; a method of `keras_vit.resampling`.
         num_position_prefix_rows: Rows of the learned table that belong to the class and distillation tokens. `None`:
             one for each. 0: the table covers the patches only.
@@ -119,6 +123,8 @@ class ViTConfig:
         attention_dropout_rate: Dropout of the attention weights. In [0, 1).
         drop_path_rate: Stochastic depth (arXiv 1603.09382) of the last block; it grows linearly from 0 at the first.
             In [0, 1).
+        axial: `True`: each block attends along the rows of the grid, then along its columns, with an MLP after each
+            (ViT, appendix D.6). For models without class token and registers.
 
     Raises:
         ValueError: If a value is impossible or has no part here; the message says what is accepted.
@@ -157,6 +163,7 @@ class ViTConfig:
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
     drop_path_rate: float = 0.0
+    axial: bool = False
 
     def __post_init__(self):
         for field, choices in CHOICES.items():
@@ -186,11 +193,7 @@ class ViTConfig:
                 f"hidden_dim must be a multiple of num_heads, so that every head is equally wide. Received: "
                 f"hidden_dim={self.hidden_dim}, num_heads={self.num_heads}"
             )
-        if self.position_embedding == "sincos_2d" and (self.hidden_dim % 4 or self.hidden_dim < 8):
-            raise ValueError(
-                f"position_embedding='sincos_2d' needs a hidden_dim that is a multiple of 4 and at least 8 (a sine and "
-                f"a cosine of each coordinate). Received: hidden_dim={self.hidden_dim}"
-            )
+        self._check_positions()
         if self.pooling == "token" and self.class_token is False:
             raise ValueError(
                 "pooling='token' reads the class token, which class_token=False removes. Use pooling='avg'."
@@ -220,6 +223,33 @@ class ViTConfig:
                 f"distillation_token=True needs representation_dim=None and norm_placement='before_pooling'. Received: "
                 f"representation_dim={self.representation_dim!r}, norm_placement={self.norm_placement!r}"
             )
+
+    def _check_positions(self):
+        kind, placement, width = self.position_embedding, self.position_placement, self.hidden_dim
+        if kind == "sincos_2d" and (width % 4 or width < 8):
+            raise ValueError(
+                f"position_embedding='sincos_2d' needs a hidden_dim that is a multiple of 4 and at least 8 (a sine and "
+                f"a cosine of each coordinate). Received: hidden_dim={width}"
+            )
+        if kind == "learned_2d" and width % 2:
+            raise ValueError(
+                f"position_embedding='learned_2d' needs an even hidden_dim, half of it for each coordinate. Received: "
+                f"hidden_dim={width}"
+            )
+        if kind in ("none", "relative") and placement != "stem":
+            reason = "there is nothing to place" if kind == "none" else "it acts in the attention of every block anyway"
+            raise ValueError(
+                f"position_embedding={kind!r} goes with position_placement='stem' only: {reason}. Received: "
+                f"position_placement={placement!r}"
+            )
+        if self.axial and self.num_prefix_tokens:
+            raise ValueError(
+                f"axial=True takes tokens in rows and columns, so those of the patches alone: with pooling='avg', say, "
+                f"class_token=None and num_register_tokens=0. Received: pooling={self.pooling!r}, class_token="
+                f"{self.class_token!r}, num_register_tokens={self.num_register_tokens}"
+            )
+        if self.axial and kind == "relative":
+            raise ValueError("axial=True does not go with position_embedding='relative': there is no one sequence.")
 
     @property
     def patch_shape(self):

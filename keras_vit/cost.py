@@ -1,6 +1,7 @@
 """What a model costs: parameters and multiply-accumulates, layer by layer."""
 
 import dataclasses
+import inspect
 import math
 
 import keras
@@ -125,24 +126,25 @@ def _layer_costs(model, input_shape, counted):
 def _layer_cost(layer, inputs, outputs, counted):
     weights = [] if id(layer) in counted else layer.weights
     counted.add(id(layer))
-    input_shape = tuple(keras.tree.flatten(inputs)[0].shape)
+    input_shapes = [tuple(tensor.shape) for tensor in keras.tree.flatten(inputs) if hasattr(tensor, "shape")]
     output_shape = tuple(keras.tree.flatten(outputs)[0].shape)
     return LayerCost(
         name=layer.name,
         output_shape=(None, *output_shape[1:]),
         parameters=sum(math.prod(weight.shape) for weight in weights),
-        macs=_macs(layer, input_shape, output_shape),
+        macs=_macs(layer, input_shapes, output_shape),
     )
 
 
-def _macs(layer, input_shape, output_shape):
+def _macs(layer, input_shapes, output_shape):
     if hasattr(layer, "macs"):
-        return layer.macs(input_shape)
+        # Of as many inputs as it asks for: where there are several, the first is most often all that counts.
+        return layer.macs(*input_shapes[: len(inspect.signature(layer.macs).parameters)])
     if isinstance(layer, _KERNEL_LAYERS):
         return math.prod(output_shape[1:-1]) * math.prod(layer.kernel.shape)
     if layer.weights and not isinstance(layer, _UNCOUNTED_LAYERS):
         raise TypeError(
             f"The MACs of layer {layer.name!r} ({type(layer).__name__}) are not known. Give the layer a method "
-            f"macs(input_shape) that returns them for one image."
+            f"macs(input_shape) that returns them for one image; of several inputs it may ask for several shapes."
         )
     return 0

@@ -75,11 +75,21 @@ def batch_decoder(model, size=None, max_pixels=89_478_485):
     shape = [*size, channels]
     signature = [tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int32)]
 
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+
     def decode_some(read, are_chosen, image_bytes, orientations):
+        """Places in the batch and pixels of those that can be decoded; at last a place behind the batch, and zeros."""
         decode = tf.function(_row_decoder(read, protocol, size, channels), signature, autograph=False)
-        rows = tf.where(are_chosen)
-        chosen = tf.gather_nd(image_bytes, rows), tf.gather_nd(orientations, rows)
-        return rows, *_decode_rows(decode, chosen, shape)
+        chosen = tf.where(are_chosen)[:, 0]
+        images = tf.gather(image_bytes, chosen), tf.gather(orientations, chosen)
+        # Only a data set can go on, inside a graph, when an operation fails. It leaves out the image.
+        data = tf.data.Dataset.from_tensor_slices((chosen, *images))
+        data = data.map(lambda place, *image: (place, decode(*image)), tf.data.AUTOTUNE, deterministic=False)
+        behind = tf.size(image_bytes, tf.int64)
+        data = data.ignore_errors().concatenate(tf.data.Dataset.from_tensors((behind, tf.zeros(shape, tf.uint8))))
+        return data.batch(behind + 1).with_options(options).get_single_element()
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def decode_batch(image_bytes):
@@ -95,11 +105,12 @@ def batch_decoder(model, size=None, max_pixels=89_478_485):
             return tuple(tf.concat(parts, axis=0) for parts in zip(common, others, strict=True))
 
         # A data set is set up for each call, which takes the longer the more operations it consists of.
-        rows, pixels, valid = tf.cond(tf.reduce_any(are_other), with_others, lambda: common)
-        # A row of zeros for those that were left out. Scattering the pixels themselves takes ten times as long.
-        places = tf.scatter_nd(rows, 1 + tf.range(tf.size(valid)), tf.shape(image_bytes, tf.int64))
-        pixels = tf.concat([tf.zeros([1, *shape], tf.uint8), pixels], axis=0)
-        return tf.gather(pixels, places), tf.gather(tf.concat([[False], valid], axis=0), places)
+        places, pixels = tf.cond(tf.reduce_any(are_other), with_others, lambda: common)
+        # The zeros stand for all that were left out. Scattering the pixels themselves takes ten times as long.
+        zeros = tf.size(places) - 1
+        rows = tf.fill(tf.shape(image_bytes) + 1, zeros)
+        rows = tf.tensor_scatter_nd_update(rows, places[:, None], tf.range(zeros + 1))[:-1]
+        return tf.gather(pixels, rows), rows < zeros
 
     return decode_batch
 
@@ -119,26 +130,6 @@ def _most_pixels(sizes, resized):
     # First the columns are resized, then the rows.
     height, width = resized if isinstance(resized, list) else (resized, resized * long / tf.maximum(short, 1))
     return tf.where(pixels > 0, tf.reduce_max([pixels, height * long, height * width * tf.ones_like(long)], axis=0), 0)
-
-
-def _decode_rows(decode, rows, shape):
-    """`decode` for each of the rows: uint8 (B, *shape), zeros where it failed, and whether it went well, (B,)."""
-    import tensorflow as tf
-
-    num_rows = tf.size(rows[0], tf.int64)
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    options.experimental_optimization.apply_default_optimizations = False
-    # Only a data set can go on, inside a graph, when an operation fails. It leaves out the row.
-    data = tf.data.Dataset.range(num_rows)
-    data = tf.data.Dataset.zip(data, tf.data.Dataset.from_tensor_slices(rows))
-    data = data.map(lambda index, row: (index, decode(*row)), tf.data.AUTOTUNE, deterministic=False).ignore_errors()
-    # At least one row, of zeros, which stands for all that were left out.
-    data = data.concatenate(tf.data.Dataset.from_tensors((num_rows, tf.zeros(shape, tf.uint8))))
-    indices, pixels = data.batch(num_rows + 1).with_options(options).get_single_element()
-    found = tf.size(indices) - 1
-    places = tf.tensor_scatter_nd_update(tf.fill([num_rows + 1], found), indices[:, None], tf.range(found + 1))[:-1]
-    return tf.gather(pixels, places), places < found
 
 
 def input_protocol(model, size=None):

@@ -1,5 +1,7 @@
 """The composition that every model shares: patches, prefix tokens, positions, blocks, norm."""
 
+import functools
+
 import keras
 
 from keras_vit import layers
@@ -18,7 +20,15 @@ def encode(images, config, grid_size=None):
     Returns:
         Keras tensor (B, T, D): class token, distillation token and registers, as far as there are any, then the patches
         row by row. Not normalised where the config puts the LayerNorm behind the pooling.
+
+    Raises:
+        ValueError: If images of variable size are to have relative positions.
     """
+    if config.position_embedding == "relative" and None in images.shape[1:3]:
+        raise ValueError(
+            f"position_embedding='relative' has a row for each offset of two tokens, so it needs one image size, such "
+            f"as input_shape=(224, 224, 3). Received: images of shape {tuple(images.shape[1:])}"
+        )
     if config.stem is not None:
         images = bit_resnet(images, config.stem)
     patches = layers.PatchEmbedding(
@@ -26,23 +36,17 @@ def encode(images, config, grid_size=None):
     )(images)  # (B, h, w, D)
     tokens = keras.layers.Reshape((-1, config.hidden_dim), name="patch_tokens")(patches)  # (B, N, D)
     tokens = add_prefix_tokens(tokens, config)  # (B, T, D)
-    tokens = add_positions(tokens, patches, config, grid_size)
+    first_positions, *later_positions = position_layers(patches.shape, config, grid_size)
+    if first_positions is not None:
+        tokens = first_positions(tokens, patches)
     tokens = keras.layers.Dropout(config.dropout_rate, name="position_dropout")(tokens)
     if config.pre_norm:
         tokens = keras.layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pre_norm")(tokens)
-    for i in range(config.num_layers):
-        tokens = layers.EncoderBlock(
-            num_heads=config.num_heads,
-            mlp_dim=config.mlp_dim,
-            mlp=config.mlp,
-            layer_norm_epsilon=config.layer_norm_epsilon,
-            dropout_rate=config.dropout_rate,
-            attention_dropout_rate=config.attention_dropout_rate,
-            drop_path_rate=config.drop_path_rate * i / max(config.num_layers - 1, 1),
-            layer_scale=config.layer_scale,
-            qk_norm=config.qk_norm,
-            name=f"encoder_block_{i}",
-        )(tokens)
+    for i, positions in enumerate([None, *later_positions]):
+        if positions is not None:
+            tokens = positions(tokens, patches)
+        block = encoder_block(config, i)
+        tokens = block(tokens, patches) if config.axial else block(tokens)
     if config.norm_placement == "after_pooling":
         return tokens
     return keras.layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="encoder_norm")(tokens)
@@ -59,19 +63,44 @@ def add_prefix_tokens(tokens, config):
     return tokens
 
 
-def add_positions(tokens, patches, config, grid_size=None):
-    """Tokens (B, T, D) with the positions of `patches` (B, h, w, D) added, as the config says."""
-    if config.position_embedding == "none":
-        return tokens
+def position_layers(patches_shape, config, grid_size=None):
+    """The layers that add the positions of a map of shape (B, h, w, D), one for each block; `None` where none does."""
+    if config.position_embedding in ("none", "relative"):
+        return [None] * config.num_layers
     if config.position_embedding == "sincos_2d":
-        layer = layers.SincosPositionEmbedding(name="position_embedding")
+        build = layers.SincosPositionEmbedding
     else:
         default = grid_size or [DEFAULT_IMAGE_SIZE // stride for stride in config.total_stride]
-        grid = (size or other for size, other in zip(patches.shape[1:3], default, strict=True))
-        layer = layers.LearnedPositionEmbedding(
-            grid, config.position_prefix_rows, config.position_interpolation, name="position_embedding"
-        )
-    return layer(tokens, patches)
+        grid = [size or other for size, other in zip(patches_shape[1:3], default, strict=True)]
+        table = _TABLES[config.position_embedding]
+        build = functools.partial(table, grid, config.position_prefix_rows, config.position_interpolation)
+    if config.position_placement == "every_layer":
+        return [build(name=f"position_embedding_{i}") for i in range(config.num_layers)]
+    layer = build(name="position_embedding")
+    later = layer if config.position_placement == "every_layer_shared" else None
+    return [layer, *[later] * (config.num_layers - 1)]
+
+
+_TABLES = {"learned_1d": layers.LearnedPositionEmbedding, "learned_2d": layers.Learned2DPositionEmbedding}
+
+
+def encoder_block(config, i):
+    """Block i, from 0."""
+    arguments = {
+        "num_heads": config.num_heads,
+        "mlp_dim": config.mlp_dim,
+        "mlp": config.mlp,
+        "layer_norm_epsilon": config.layer_norm_epsilon,
+        "dropout_rate": config.dropout_rate,
+        "attention_dropout_rate": config.attention_dropout_rate,
+        "drop_path_rate": config.drop_path_rate * i / max(config.num_layers - 1, 1),
+        "layer_scale": config.layer_scale,
+        "qk_norm": config.qk_norm,
+        "name": f"encoder_block_{i}",
+    }
+    if config.axial:
+        return layers.AxialEncoderBlock(**arguments)
+    return layers.EncoderBlock(relative_positions=config.position_embedding == "relative", **arguments)
 
 
 DEFAULT_IMAGE_SIZE = 224

@@ -36,7 +36,7 @@ def represent(pooled, config):
 
 def classify(representation, classes, activation, config):
     """The classifier: a dense layer that starts at zero, in float32 under any precision policy. (B, classes)"""
-    return _classifier("predictions", classes, activation, config)(representation)
+    return classifier("predictions", classes, activation, config.head_bias)(representation)
 
 
 def classify_distilled(pooled, tokens, classes, activation, config):
@@ -48,19 +48,20 @@ def classify_distilled(pooled, tokens, classes, activation, config):
     """
     distilled = layers.TokenPooling(1, name="distillation_pooling")(tokens)
     logits = [
-        _classifier("predictions", classes, None, config)(pooled),
-        _classifier("distillation_predictions", classes, None, config)(distilled),
+        classifier("predictions", classes, None, config.head_bias)(pooled),
+        classifier("distillation_predictions", classes, None, config.head_bias)(distilled),
     ]
     logits = keras.layers.Average(dtype="float32", name="mean_logits")(logits)
     return keras.layers.Activation(activation, dtype="float32", name="probabilities")(logits)
 
 
-def _classifier(name, classes, activation, config):
+def classifier(name, classes, activation, head_bias=0.0):
+    """The dense layer that every classifier is: its kernel starts at zero, its bias at `head_bias`."""
     return keras.layers.Dense(
         classes,
         activation=activation,
         kernel_initializer="zeros",
-        bias_initializer=keras.initializers.Constant(config.head_bias),
+        bias_initializer=keras.initializers.Constant(head_bias),
         dtype="float32",
         name=name,
     )

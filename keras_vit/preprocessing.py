@@ -25,7 +25,7 @@ class Preprocessing(keras.layers.Layer):
         interpolation: `"bilinear"` or `"bicubic"`, antialiased.
         label_space: What the classes are, such as `"imagenet1k"`, or `None` if nothing is known.
         source: Where the weights come from, or `None` for weights that were not loaded.
-        architecture: The model's `ViTConfig` as `to_dict` gives it.
+        architecture: The model's `ViTConfig`, or that of `keras_vit.architectures`, as its `to_dict` gives it.
         adaptations: {what: how} the loaded weights were changed to fit the model.
         normalize: Whether the layer normalises.
 
@@ -164,7 +164,7 @@ def _find(model):
     if len(found) != 1:
         raise ValueError(
             f"A model of keras_vit has one Preprocessing layer; {model.name!r} has {len(found)}. Build the model with "
-            f"keras_vit.ViT, or load one that was."
+            f"keras_vit.ViT or another of its functions, or load one that was."
         )
     return found[0]
 

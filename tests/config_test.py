@@ -16,13 +16,14 @@ NOT_AVAILABLE = {
     "class_token": 1,
     "distillation_token": 1,
     "norm_placement": "nowhere",
-    "position_embedding": "relative",
-    "position_placement": "every_layer",
+    "position_embedding": "rotary",
+    "position_placement": "every_other_layer",
     "position_interpolation": "nearest",
     "qk_norm": 0,
     "pre_norm": None,
     "crop_to_patches": 1,
     "mlp": "relu",
+    "axial": 1,
 }
 
 
@@ -159,6 +160,38 @@ def test_what_a_distillation_token_does_not_go_with(changes, message):
     ViTConfig(**TINY, **changes)
     with pytest.raises(ValueError, match=f"distillation_token=True .*{message}"):
         ViTConfig(**TINY, **changes, distillation_token=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"position_embedding": "learned_2d", "hidden_dim": 15}, "needs an even hidden_dim.*Received: hidden_dim=15"),
+        (
+            {"position_embedding": "none", "position_placement": "every_layer"},
+            "'none' goes with position_placement='stem' only: there is nothing to place. .*'every_layer'",
+        ),
+        (
+            {"position_embedding": "relative", "position_placement": "every_layer_shared"},
+            "'relative' goes with position_placement='stem' only: it acts in the attention .*'every_layer_shared'",
+        ),
+    ],
+)
+def test_positions_that_do_not_exist(changes, message):
+    with pytest.raises(ValueError, match=message):
+        ViTConfig(**{**TINY, **changes})
+
+
+def test_what_axial_attention_does_not_go_with():
+    for changes in ({"pooling": "avg"}, {"pooling": "map"}, {"pooling": None, "class_token": False}):
+        assert ViTConfig(**TINY, **changes, axial=True).num_prefix_tokens == 0
+    for changes, message in (
+        ({}, "patches alone.*pooling='token', class_token=None, num_register_tokens=0"),
+        ({"pooling": "avg", "class_token": True}, "patches alone.*pooling='avg', class_token=True"),
+        ({"pooling": "avg", "num_register_tokens": 2}, "patches alone.*num_register_tokens=2"),
+        ({"pooling": "avg", "position_embedding": "relative"}, "does not go with position_embedding='relative'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ViTConfig(**TINY, **changes, axial=True)
 
 
 def test_a_norm_after_pooling_needs_a_pooling():

@@ -62,6 +62,31 @@ def test_tokens_norms_and_factors_cost_nothing_themselves():
     assert by_name["register_tokens"] == by_name["distillation_token"] == by_name["mean_logits"] == 0
 
 
+def test_positions():
+    shape = (8, 12, 3)  # 7 tokens.
+    plain = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=shape, classes=5))
+    for changes, more_macs in (
+        ({"position_embedding": "learned_2d"}, 0),
+        ({"position_placement": "every_layer"}, 0),
+        ({"position_embedding": "relative"}, 2 * 7**2 * 12),  # Each query with the row of its distance to each key.
+    ):
+        model = keras_vit.ViT(CONFIG, input_shape=shape, classes=5, **changes)
+        cost = keras_vit.profile(model)
+        assert cost.macs == plain.macs + more_macs
+        assert cost.parameters == model.count_params()
+    shared = keras_vit.ViT(CONFIG, input_shape=shape, classes=5, position_placement="every_layer_shared")
+    cost = keras_vit.profile(shared)
+    assert cost.parameters == plain.parameters
+    assert [layer.parameters for layer in cost.layers if layer.name == "position_embedding"] == [7 * 12, 0]
+
+
+def test_a_layer_that_asks_for_the_shapes_of_all_its_inputs():
+    model = keras_vit.ViT(CONFIG, input_shape=(None, None, 3), classes=5, pooling="avg", axial=True)
+    by_name = {layer.name: layer.macs for layer in keras_vit.profile(model, input_shape=(8, 12, 3)).layers}
+    rest = 2 * 6 * (4 * 12**2 + 2 * 12 * 20)
+    assert by_name["encoder_block_1"] == rest + 2 * (2 * 3**2 + 3 * 2**2) * 12  # 2 rows of 3, 3 columns of 2.
+
+
 def test_attention_pooling():
     cost = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), classes=5, pooling="map"))
     without = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), classes=5, pooling="avg"))

@@ -16,12 +16,13 @@ ROOT = pathlib.Path(__file__).parent.parent
 ROOMS = (
     ("keras_vit.resampling",),
     ("keras_vit.config",),
-    ("keras_vit.layers", "keras_vit.preprocessing"),
+    ("keras_vit.architectures",),
+    ("keras_vit.graph", "keras_vit.layers", "keras_vit.preprocessing"),
     ("keras_vit.image_headers", "keras_vit.stems", "keras_vit.weights"),
     ("keras_vit.decoding",),
     ("keras_vit.encoder", "keras_vit.heads", "keras_vit.label_spaces"),
     ("keras_vit.models",),
-    ("keras_vit.analysis", "keras_vit.checkpoints", "keras_vit.cost"),
+    ("keras_vit.analysis", "keras_vit.checkpoints", "keras_vit.cost", "keras_vit.pretraining"),
     ("keras_vit.export",),
     ("keras_vit",),
     ("training",),
@@ -32,6 +33,7 @@ RANKS = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 # What a module of the library may import besides NumPy, Keras (above the config) and the standard library: inside its
 # functions, so that nobody needs it who does not call them.
 IN_FUNCTIONS = {
+    "keras_vit.analysis.plots": {"matplotlib"},
     "keras_vit.decoding": {"tensorflow"},
     "keras_vit.export.parity": {"jax", "tensorflow"},
     "keras_vit.export.runtimes": {"ai_edge_litert", "onnxruntime", "openvino", "tensorflow"},
@@ -48,9 +50,9 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50
 MAX_FACTORY_LINES = 120
 MAX_ARGUMENTS = 7
-# The one carries a model's whole protocol through files, like a config; the arguments of the other are those fields of
+# The one carries a model's whole protocol through files, like a config; the arguments of the others are those fields of
 # `ViTConfig` that make a block.
-MANY_ARGUMENTS = {"Preprocessing", "EncoderBlock"}
+MANY_ARGUMENTS = {"Preprocessing", "EncoderBlock", "AxialEncoderBlock"}
 
 
 @functools.cache

@@ -9,18 +9,19 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from benchmarks.models import table
+from benchmarks.models import table, vt_table
 from keras_vit.weights.catalogue import get_entry
 from tests.test_case import randomize
-from training import recipes
+from training import recipes, studies
 from training.__main__ import main
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-def test_table_of_models_is_what_its_command_prints():
-    assert table() in README
+@pytest.mark.parametrize("printed", [table, vt_table])
+def test_tables_of_models_are_what_their_command_prints(printed):
+    assert printed() in README
 
 
 @pytest.fixture
@@ -37,11 +38,17 @@ def published(tmp_path, monkeypatch):
 def test_python_examples_run(published, capsys):
     library, _ = README.split("\n## Serving\n")  # What follows needs a server: export/clients_test.py.
     examples = re.findall(r"```python\n(.*?)```", library, re.DOTALL)
-    assert len(examples) == 4
-    photographs = tf.data.Dataset.from_tensors((np.zeros((2, 224, 224, 3), "float32"), np.array([3, 7])))
+    assert len(examples) == 6
+    pixels = np.random.default_rng(1).integers(0, 256, (2, 224, 224, 3)).astype("float32")
+    given = {
+        "photographs": tf.data.Dataset.from_tensors((pixels, np.array([3, 7]))),
+        "class_names": list("abcdefghij"),
+        "unlabelled": pixels,
+        "pixels": pixels,
+    }
     for code in examples:
         assert len(code.splitlines()) <= 10
-        exec(compile(code, "README.md", "exec"), {"photographs": photographs, "class_names": list("abcdefghij")})
+        exec(compile(code, "README.md", "exec"), dict(given))
     printed = capsys.readouterr().out
     assert re.search(r"^[\w ]+: \d+\.\d%$", printed, re.MULTILINE)
     assert "14 x 14 positions resampled to 20 x 16 (align_corners)" in printed
@@ -57,10 +64,15 @@ def test_commands_are_accepted_as_they_stand(capsys):
         assert not main(["train", *arguments, *([] if "--show" in arguments else ["--show"])])
 
 
+def test_all_studies_are_named():
+    [line] = re.findall(r"^python -m training study (.*)$", README, re.MULTILINE)
+    assert sorted(re.sub(" *# or", ",", line).split(", ")) == sorted(studies.NAMES)
+
+
 def test_files_that_are_linked_or_drawn_exist():
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
     assert links
-    assert all((ROOT / link).exists() for link in links)
+    assert all((ROOT / link.partition("#")[0]).exists() for link in links)
     [tree] = re.findall(r"```\n(keras_vit/ .*?)```", README, re.DOTALL)
     folder = pathlib.Path()
     for line in tree.splitlines():

@@ -40,6 +40,11 @@ def random_inputs(*shapes, batch=2, seed=0):
     return [rng.normal(size=(batch, *shape)).astype("float32") for shape in shapes]
 
 
+def norm_shapes(name, channels):
+    """{path within the layer: shape} of a batch norm that is part of it."""
+    return {f"{name}/{part}": (channels,) for part in ("gamma", "beta", "moving_mean", "moving_variance")}
+
+
 def built(layer, shape=(7, 12)):
     """The layer, with weights for inputs of this shape (without the batch)."""
     layer.build((None, *shape))
@@ -50,7 +55,8 @@ def randomize(layer, seed=1, scale=0.3):
     """Random values for all weights, also for those that start at zero or one; returns the layer."""
     rng = np.random.default_rng(seed)
     for weight in layer.weights:
-        weight.assign(rng.normal(scale=scale, size=weight.shape))
+        values = rng.normal(scale=scale, size=weight.shape)
+        weight.assign(1 + np.abs(values) if weight.name == "moving_variance" else values)
     return layer
 
 
@@ -101,27 +107,33 @@ def _torch_gradients(layer, arguments, loss):
 _GRADIENTS = {"tensorflow": _tensorflow_gradients, "jax": _jax_gradients, "torch": _torch_gradients}
 
 
-def check_gradients(layer, inputs):
-    """Connected and finite for every weight, and not zero, but for what the softmax of an attention cancels."""
+def check_gradients(layer, inputs, cancelled=()):
+    """Connected and finite for every weight, and not zero, but for what the softmax of an attention cancels.
+
+    Args:
+        layer: A layer or model.
+        inputs: Arrays.
+        cancelled: Ends of the paths of weights that it does, besides the usual ones.
+    """
     found = gradients(layer, inputs)
     for path, gradient in found.items():
         assert gradient is not None, f"{path} is not connected"
         assert np.isfinite(gradient).all(), path
         largest = np.abs(gradient).max()
-        if _is_cancelled(path, found):
+        if _is_cancelled(path, found) or path.endswith(tuple(cancelled)):
             assert largest < 1e-6, path
         else:
             assert largest > 1e-5, f"the gradient of {path} is zero"
 
 
 def _is_cancelled(path, paths):
-    """Whether a weight is added to all keys alike: their bias, or where they are normalised that of the norm."""
-    return path.endswith("key_norm/beta") or (
+    """Whether a weight is added to all keys alike: their bias or that of positions or logits, or of a norm of them."""
+    return path.endswith(("key_norm/beta", "logit_norm/beta", "logit/bias", "position/bias")) or (
         path.endswith("key/bias") and path.removesuffix("key/bias") + "key_norm/beta" not in paths
     )
 
 
-def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_shapes, folder):
+def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_shapes, folder, scale=0.3, cancelled=()):
     """Everything that holds for every layer.
 
     Args:
@@ -131,18 +143,20 @@ def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_sh
         output_shape: Shape of its output, without the batch.
         weight_shapes: {path within the layer: shape}, all of them.
         folder: Where files may be written.
+        scale: Of the random weights. Where many are multiplied, small ones leave no gradient to be seen.
+        cancelled: As of `check_gradients`.
     """
     inputs = random_inputs(*input_shapes)
     layer = layer_class(**arguments, name="tested")
     output = layer(*inputs)
     assert {path: array.shape for path, array in canonical_weights(layer).items()} == weight_shapes
     assert layer.count_params() == sum(map(math.prod, weight_shapes.values()))
-    randomize(layer)
+    randomize(layer, scale=scale)
     output = to_numpy(layer(*inputs))
     _check_config(layer, arguments, inputs, output)
     _check_shapes(layer_class, arguments, input_shapes, output_shape)
     if weight_shapes:
-        check_gradients(layer, inputs)
+        check_gradients(layer, inputs, cancelled)
     _check_reload(layer, inputs, output, folder)
     for policy in ("mixed_bfloat16", "mixed_float16") if TENSORFLOW else ("mixed_bfloat16",):
         _check_mixed_precision(layer_class(**arguments, dtype=policy, name="tested"), inputs)

@@ -12,6 +12,8 @@ from keras_vit.export.signatures import OUTPUTS, probabilities
 from keras_vit.preprocessing import preprocess_input
 
 _BATCH_SIZE = 16
+_MASK_BATCH_SIZE = 2
+"""Of images each pixel of which has probabilities: of two of 1,024 x 2,048 pixels, for 64 classes, they take 1 GB."""
 _DEPTH = 10
 """How much more than of probabilities, in [0, 1], is allowed of what comes out of the encoder: differences in the last
 digit grow from layer to layer. XLA's tokens of a Ti/16 differ from TensorFlow's by 1.4e-5."""
@@ -24,9 +26,11 @@ class Parity:
 
     Args:
         images: Number of images compared.
-        max_difference: {signature: largest difference}; of a probability; of other outputs, whose values have no common
+        max_difference: {signature: largest difference}; of a probability; of masks, of a score, or of how much less
+            probable for the model a named class is than the best one; of other outputs, whose values have no common
             scale, of all that an image gives, in the Euclidean norm and relative to it.
-        top_1_agreement: Part of the images of which the most probable class is the same, in [0, 1].
+        top_1_agreement: Part of the images, of masks of the pixels, of which the most probable class is the same, in
+            [0, 1].
     """
 
     images: int
@@ -41,8 +45,8 @@ class Parity:
             tolerance: The largest difference of a probability; of other outputs it is ten times as much.
             min_agreement: Where `exact` is not asked for, the lowest `top_1_agreement`.
         """
-        allowed = {name: tolerance * (1 if _is_of_probabilities(name) else _DEPTH) for name in self.max_difference}
-        limits = allowed if exact else dict.fromkeys(allowed, np.finfo("float32").max)
+        limit = tolerance if exact else np.finfo("float32").max / _DEPTH
+        limits = {name: limit * (1 if _is_of_probabilities(name) else _DEPTH) for name in self.max_difference}
         wrong = [name for name, difference in self.max_difference.items() if not difference <= limits[name]]
         if wrong:
             signature, difference = wrong[0], self.max_difference[wrong[0]]
@@ -87,17 +91,43 @@ def compare(model, pixels, answers):
         A `Parity`.
     """
     images = preprocess_input(pixels, model)
-    expected = {look: None for _, look in OUTPUTS.values()}
+    expected = {probabilities: _computed(probabilities, model, images)}
     differences = {}
     for name, answer in answers.items():
         _, look = OUTPUTS[name]
-        if expected[look] is None or len(expected[look]) < len(answer):
+        if look not in expected:
             expected[look] = _computed(look, model, images[: len(answer)])
         known = expected[look][: len(answer)]
         difference = np.abs(answer - known) if _is_of_probabilities(name) else _norms(answer - known) / _norms(known)
         differences[name] = float(np.max(difference))
-    best = [array.argmax(axis=1) for array in (answers["serving_default"], expected[probabilities])]
+    best = [array.argmax(axis=-1) for array in (answers["serving_default"], expected[probabilities])]
     return Parity(len(images), differences, float((best[0] == best[1]).mean()))
+
+
+def compare_masks(model, pixels, answers):
+    """The same for a segmentation model.
+
+    Args:
+        model: As of `compare`.
+        pixels: As of `compare`.
+        answers: {signature: (N, H, W, 2), which class of each pixel, and its score}, of as many images as there.
+
+    Returns:
+        A `Parity`.
+    """
+    differences, num_equal = dict.fromkeys(answers, 0.0), 0
+    for start in range(0, len(pixels), _MASK_BATCH_SIZE):
+        part = slice(start, start + _MASK_BATCH_SIZE)
+        known = _computed(probabilities, model, preprocess_input(pixels[part], model))
+        for name, answer in answers.items():
+            masks, scores = np.moveaxis(answer[part], -1, 0)
+            of_these = known[: len(masks)]
+            named = np.take_along_axis(of_these, masks[..., None].astype(int), axis=-1)[..., 0]
+            found = [np.abs(scores - named), of_these.max(axis=-1) - named]
+            differences[name] = float(np.max([differences[name], *(np.max(each, initial=0) for each in found)]))
+        num_equal += np.sum(answers["serving_default"][part][..., 0] == known.argmax(axis=-1))
+    num_pixels = answers["serving_default"][..., 0].size
+    return Parity(len(pixels), differences, float(num_equal / num_pixels))
 
 
 def _is_of_probabilities(signature):

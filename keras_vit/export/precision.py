@@ -21,6 +21,9 @@ def with_precision(model, precision):
 
     Returns:
         A `keras.Model`.
+
+    Raises:
+        ValueError: If the precision would change nothing.
     """
     if precision == "float32":
         return model
@@ -30,6 +33,11 @@ def with_precision(model, precision):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
             smaller.quantize("int8")
+        if not any(weight.dtype == "int8" for weight in smaller.weights):
+            raise ValueError(
+                f"precision='int8' stores dense layers in 8 bits, and {model.name!r} has none: its size would stay as "
+                f"it is. Use precision='bfloat16'."
+            )
         return smaller
     kept = _kept_layers(model)
 

@@ -14,11 +14,11 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from keras_vit.config import ViTConfig
+from keras_vit.architectures import read_architecture
 from keras_vit.decoding import decode_upright, resize
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images
-from keras_vit.export.signatures import check_classifier, probabilities
+from keras_vit.export.signatures import check_output, probabilities
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer
 
 _BATCH_SIZES = (1, 3)
@@ -35,7 +35,8 @@ class RuntimeFile:
         images: Number of images compared.
         batch_sizes: How many of them the runtime was given at once.
         max_difference: The largest difference of a probability.
-        top_1_agreement: Part of the images of which the most probable class is the same, in [0, 1].
+        top_1_agreement: Part of the images, or of their pixels, of which the most probable class is the same, in
+            [0, 1].
     """
 
     path: pathlib.Path
@@ -52,17 +53,18 @@ def export_model(
     """Writes a model as a file for a runtime other than TensorFlow, through `model.export`.
 
     The file has one function, from `images`, (N, H, W, C) float32 in [0, 255], to `probabilities`, (N, classes)
-    float32, for any N. Images come in the model's input size; a model that takes any size does so here too. Normalising
-    happens inside, as the model's `preprocessing` layer says, and a model that ends with logits gets a softmax. These
-    formats cannot decode images: that, labels and the other signatures are what `keras_vit.export_saved_model` is for.
+    float32, of a segmentation model (N, H, W, classes), for any N. Images come in the model's input size; a model that
+    takes any size does so here too. Normalising happens inside, as the model's `preprocessing` layer says, and a model
+    that ends with logits gets a softmax. These formats cannot decode images: that, labels and the other signatures are
+    what `keras_vit.export_saved_model` is for.
 
     Before it appears under its name, the file is loaded by its runtime and compared with the model, image by image and
     in batches of three: to `tolerance`, or where the weights are stored in less than float32 by the most probable
     class. If it is not good enough, nothing is left behind.
 
     Args:
-        model: A classifier of this package, also nested in another model, that computes in float32. Where Keras does
-            not run on TensorFlow, the file is written by another process.
+        model: A classifier or segmentation model of this package, also nested in another model, that computes in
+            float32. Where Keras does not run on TensorFlow, the file is written by another process.
         path: The file to write.
         format: `"onnx"`: ONNX Runtime; a file `.onnx`, opset 15. `"litert"`: LiteRT, formerly TensorFlow Lite; a file
             `.tflite`. `"openvino"`: a file `.xml`, and beside it the weights in a file `.bin`. OpenVINO computes in
@@ -120,7 +122,7 @@ def export_model(
 
 
 class _FromPixels(keras.Model):
-    """{"probabilities": (N, classes)} of a model, from pixels in [0, 255]."""
+    """{"probabilities": (N, classes) or (N, H, W, classes)} of a model, from pixels in [0, 255]."""
 
     # Not a functional model: constants in its operations would be further inputs of an ONNX file.
 
@@ -137,7 +139,7 @@ def write_file(model, file, format, precision, photographs, sizes):
     """Writes a file, and reads the photographs to compare on. Keras runs on TensorFlow here.
 
     Args:
-        model: A classifier.
+        model: A classifier or segmentation model.
         file: Path of the file.
         format: A key of `_FORMATS`.
         precision: One of the format's.
@@ -287,7 +289,7 @@ def _check_arguments(path, format, precision):
 
 
 def _check_model(model, format):
-    check_classifier(model)
+    check_output(model)
     if not computes_in_float32(model):
         raise ValueError(
             f"The format {format!r} is written from models that compute in float32; {model.name!r} has layers of "
@@ -332,7 +334,7 @@ def _photograph_sizes(model):
         )
     if None not in (height, width):
         return [[height, width]]
-    stride = ViTConfig.from_dict(architecture).total_stride
+    stride = read_architecture(architecture).total_stride
     return [[height or rows * stride[0], width or columns * stride[1]] for rows, columns in ((14, 14), (10, 13))]
 
 

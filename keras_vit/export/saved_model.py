@@ -1,4 +1,4 @@
-"""SavedModels that TensorFlow Serving runs: encoded images in, probabilities and labels out.
+"""SavedModels that TensorFlow Serving runs: encoded images in, probabilities and labels, or masks, out.
 
 B batch, H W C image, h w grid of patches, D hidden, k classes returned.
 """
@@ -21,9 +21,9 @@ from keras_vit.decoding import input_protocol
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.folders import appears_complete, new_version
 from keras_vit.export.operator_files import check_name, default_name, write_operator_files
-from keras_vit.export.parity import check_limits, compare, computes_in_float32
+from keras_vit.export.parity import check_limits, compare, compare_masks, computes_in_float32
 from keras_vit.export.precision import PRECISIONS
-from keras_vit.export.signatures import check_classifier
+from keras_vit.export.signatures import check_output, is_segmenter
 from keras_vit.export.writing import write_saved_model
 from keras_vit.label_spaces import imagenet1k_classes
 from keras_vit.preprocessing import preprocessing_layer
@@ -42,7 +42,7 @@ def export_saved_model(
     min_agreement=0.95,
     images=None,
     image_size=None,
-    batch_sizes=(1, 8, 32),
+    batch_sizes=None,
     max_image_pixels=89_478_485,
     name=None,
 ):
@@ -59,6 +59,12 @@ def export_saved_model(
     | `tokens` | `image_bytes` (B,) | `tokens` (B, h, w, D), what the encoder makes of each patch; `valid` |
     | `explain` | `image_bytes` (B,) | `rollout` (B, h, w), as `keras_vit.attention_rollout`; `valid` |
 
+    A model without encoder blocks, such as a BiT-ResNet, has no `tokens` and no `explain`. A segmentation model has the
+    first three only, which return masks at the model's input size in place of `probabilities` and names: `mask`
+    (B, H, W), the index of the most probable class of each pixel, and `score` (B, H, W), its probability. `mask` is
+    uint8, and 255 where an image is not valid; of more than 255 classes it is int32, and -1. Names are in
+    `assets/labels.txt` and `keras_vit.json`.
+
     `image_bytes` are the contents of JPEG, PNG, GIF, BMP or WebP files. Decoding, the EXIF orientation of JPEG files,
     resizing and normalising happen inside, as the model's `preprocessing` layer says. `probabilities` is (B, classes);
     of the `top_k` most probable classes, the best first, `classes` (B, k) are the indices, `labels` (B, k) the names
@@ -71,19 +77,20 @@ def export_saved_model(
     with all that is known of the model. Beside it are configurations of a server, see docs/serving.md.
 
     Before it appears under its name, what was written is loaded and compared with the model on photographs: every
-    probability to 1e-5, and what the other signatures give for an image to 1e-4 of its Euclidean norm. A model with
-    smaller weights, or one that computes in less than float32, must name the same class for most of the images. If it
-    does not, nothing is left behind.
+    probability to 1e-5, and what the other signatures give for an image to 1e-4 of its Euclidean norm; of masks every
+    score, and that the model gives the named class as much, and no class more, to 1e-5. A model with smaller weights,
+    or one that computes in less than float32, must name the same class for most of the images, or of their pixels. If
+    it does not, nothing is left behind.
 
     Args:
-        model: A classifier of this package, also nested in another model. Where Keras does not run on TensorFlow, the
-            SavedModel is written by another process.
+        model: A classifier or segmentation model of this package, also nested in another model. Where Keras does not
+            run on TensorFlow, the SavedModel is written by another process.
         path: Folder of all versions of the model.
         labels: List of the classes' names. By default the ImageNet-1k names if the model's label space is
             `"imagenet1k"`, otherwise the indices.
         version: Number of this version.
         overwrite: Whether an existing version may be replaced.
-        top_k: How many classes are named, at most.
+        top_k: How many classes are named, at most. Masks name one.
         jit_compile: Whether the model is compiled with XLA where it is served, for each of `batch_sizes`, to which
             others are filled up; decoding never is.
         precision: Of the weights: `"float32"`; `"bfloat16"`, half the size, computing in bfloat16; or `"int8"`, a
@@ -91,13 +98,14 @@ def export_saved_model(
         tolerance: The largest difference of a float32 probability; of other outputs ten times as much. A large model
             may need more where another compiler adds up in another order: with JAX, torch or `jit_compile`.
         min_agreement: The part of the images, in [0, 1], for which a model with smaller weights must name the class
-            that `model` names.
+            that `model` names; of a segmentation model the part of the pixels.
         images: Paths of image files to compare with. By default four photographs of this package; give some hundred of
             your own to judge smaller weights.
         image_size: (height, width) that encoded images are brought to, for a model that takes images of any size. The
             signatures of pixels take any size then.
         batch_sizes: Numbers of images that are expected in one batch: the server is warmed up with each. The largest
-            passes through the model at once; larger batches do in parts.
+            passes through the model at once; larger batches do in parts. By default 1, 8 and 32; of a segmentation
+            model, which computes a probability for each class at each pixel, 1 and 4.
         max_image_pixels: Height times width of the largest image that is decoded; larger ones are not valid. Reading an
             image takes up to 12 bytes for each pixel, and a batch reads as many at a time as there are cores. The
             default is the limit of Pillow.
@@ -109,8 +117,9 @@ def export_saved_model(
     Raises:
         FileExistsError: If the version exists and `overwrite` is `False`.
         RuntimeError: If TensorFlow is in another process, and that fails.
-        ValueError: If the model is not a classifier, it changes pixels before its `preprocessing` layer sees them, an
-            argument is impossible, or what was written answers otherwise than the model.
+        ValueError: If the model is neither a classifier nor a segmentation model, it changes pixels before its
+            `preprocessing` layer sees them, an argument is impossible, or what was written answers otherwise than the
+            model.
         OSError: If something cannot be written. The version is there already if it is one of the files beside it.
 
     Example:
@@ -122,7 +131,7 @@ def export_saved_model(
     """
     path = pathlib.Path(path)
     folder = new_version(path, version, overwrite)
-    check_classifier(model)
+    check_output(model)
     input_protocol(model, image_size)
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}. Received: {precision!r}")
@@ -135,7 +144,7 @@ def export_saved_model(
         "images": None if images is None else _image_paths(images),
         "image_size": None if image_size is None else [int(side) for side in image_size],
         "max_image_pixels": check_positive_integer("max_image_pixels", max_image_pixels),
-        "batch_sizes": _batch_sizes(batch_sizes),
+        "batch_sizes": _batch_sizes(_default_batch_sizes(model) if batch_sizes is None else batch_sizes),
         "model_name": default_name(path) if name is None else check_name(name),
     }
     with appears_complete(folder, overwrite) as unfinished, tempfile.TemporaryDirectory() as elsewhere:
@@ -143,7 +152,8 @@ def export_saved_model(
         with_tensorflow(write_saved_model, model, folder=str(unfinished), answers=str(answers), **options)
         with np.load(answers) as arrays:
             arrays = dict(arrays)
-        parity = compare(model, arrays.pop("pixels"), arrays)
+        compare_answers = compare_masks if is_segmenter(model) else compare
+        parity = compare_answers(model, arrays.pop("pixels"), arrays)
         parity.check(precision == "float32" and computes_in_float32(model), tolerance, min_agreement)
         facts = _facts(model, int(version), options, sorted(arrays), parity, unfinished)
         (unfinished / "keras_vit.json").write_text(json.dumps(facts, indent=2) + "\n")
@@ -156,6 +166,10 @@ def _image_paths(images):
     if missing or not images:
         raise ValueError(f"images must be paths of files. Received: {', '.join(map(str, missing)) or 'none'}")
     return [str(pathlib.Path(image).resolve()) for image in images]
+
+
+def _default_batch_sizes(model):
+    return (1, 4) if is_segmenter(model) else (1, 8, 32)
 
 
 def _batch_sizes(sizes):
@@ -187,9 +201,12 @@ def _facts(model, version, options, signatures, parity, folder):
         "name": options["model_name"],
         "version": version,
         "exported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "task": "segmentation" if is_segmenter(model) else "classification",
         "signatures": signatures,
         "input_shape": model.input_shape[1:],
         "classes": model.output_shape[-1],
+        # A mask has indices only; what they mean must come along.
+        **({"labels": options["labels"]} if is_segmenter(model) else {}),
         "config": description.config.to_dict(),
         "weights": {"source": description.source, "adaptations": description.adaptations},
         "preprocessing": description.pixels | {"label_space": description.label_space},

@@ -8,10 +8,10 @@ import functools
 import keras
 from keras import ops
 
-from keras_vit.analysis.attention import rollout
+from keras_vit.analysis.attention import BLOCKS, rollout
 from keras_vit.analysis.features import patch_tokens, representation
 from keras_vit.decoding import batch_decoder, input_protocol
-from keras_vit.layers import EncoderBlock
+from keras_vit.layers import UpsampleLike
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer, vision_model
 
 
@@ -19,7 +19,7 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
     """The functions that a model is served with; `keras_vit.export_saved_model` says what each returns.
 
     Args:
-        model: A classifier that `check_classifier` accepts.
+        model: A classifier or segmentation model that `check_output` accepts.
         labels: List of the classes' names.
         top_k: How many classes are named, at most.
         jit_compile: Whether the model is compiled with XLA.
@@ -34,8 +34,54 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
 
     _, size, channels = input_protocol(model, image_size)
     encoded = tf.TensorSpec([None], tf.string, "image_bytes")
-    decode = _traced(batch_decoder(model, image_size, max_image_pixels), encoded)
+    decode = batch_decoder(model, image_size, max_image_pixels)
     with_names = _class_namer(labels, top_k)
+    # Part by part: the probabilities of all classes at all pixels are larger than what is made of them.
+    reduced = _mask_maker(len(labels)) if is_segmenter(model) else dict
+
+    compiled = _compiler(model, jit_compile, batch_sizes)
+
+    def of_images(signature):
+        name, look = OUTPUTS[signature]
+        compute = compiled(look)
+
+        def part(image_bytes):
+            pixels, valid = decode(image_bytes)
+            outputs = compute(tf.ensure_shape(pixels, [None, *size, channels]))
+            rows = tf.reshape(valid, [-1] + [1] * (outputs.shape.rank - 1))
+            return reduced({name: tf.where(rows, outputs, 0.0), "valid": valid})
+
+        def serve(image_bytes):
+            return with_names(_in_parts(part, image_bytes, batch_sizes[-1]))
+
+        return _traced(serve, encoded)
+
+    def of_pixels(dtype):
+        spec = tf.TensorSpec([None, *model.input_shape[1:3], channels], dtype, "images")
+        classify = compiled(probabilities)
+
+        def part(images):
+            return reduced({"probabilities": classify(images)})
+
+        def serve(images):
+            # A server does not check shapes: as many pixels in another order would be taken.
+            images = tf.ensure_shape(images, spec.shape)
+            return with_names(_in_parts(part, images, batch_sizes[-1]))
+
+        return _traced(serve, spec)
+
+    served = {"serving_default": of_images("serving_default")}
+    served |= {"predict_pixels": of_pixels(tf.uint8), "predict_pixels_float": of_pixels(tf.float32)}
+    if not is_segmenter(model):
+        served["embed"] = of_images("embed")
+    if any(isinstance(layer, BLOCKS) for layer in vision_model(model).layers):
+        served |= {name: of_images(name) for name in ("tokens", "explain")}
+    return served
+
+
+def _compiler(model, jit_compile, batch_sizes):
+    """A function that makes of a function of the model and prepared images one of pixels."""
+    import tensorflow as tf
 
     @functools.cache
     def compiled(look):
@@ -46,42 +92,11 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
         compute = _filled_up(compute, batch_sizes) if jit_compile else compute
         return lambda pixels: compute(tf.cast(pixels, tf.float32))  # Of one type, so that signatures share one graph.
 
-    def of_images(signature):
-        name, look = OUTPUTS[signature]
-        compute = compiled(look)
-
-        def part(image_bytes):
-            pixels, valid = decode(image_bytes)
-            outputs = compute(tf.ensure_shape(pixels, [None, *size, channels]))
-            rows = tf.reshape(valid, [-1] + [1] * (outputs.shape.rank - 1))
-            return {name: tf.where(rows, outputs, 0.0), "valid": valid}
-
-        def serve(image_bytes):
-            return with_names(_in_parts(part, image_bytes, batch_sizes[-1]))
-
-        return _traced(serve, encoded)
-
-    def of_pixels(dtype):
-        spec = tf.TensorSpec([None, *model.input_shape[1:3], channels], dtype, "images")
-
-        classify = compiled(probabilities)
-
-        def serve(images):
-            # A server does not check shapes: as many pixels in another order would be taken.
-            images = tf.ensure_shape(images, spec.shape)
-            return with_names(_in_parts(lambda part: {"probabilities": classify(part)}, images, batch_sizes[-1]))
-
-        return _traced(serve, spec)
-
-    served = {name: of_images(name) for name in ("serving_default", "embed")}
-    served |= {"predict_pixels": of_pixels(tf.uint8), "predict_pixels_float": of_pixels(tf.float32)}
-    if any(isinstance(layer, EncoderBlock) for layer in vision_model(model).layers):
-        served |= {name: of_images(name) for name in ("tokens", "explain")}
-    return served
+    return compiled
 
 
 def probabilities(model, images):
-    """What a classifier makes of prepared images, (B, classes), also if it ends with logits."""
+    """What a model makes of prepared images, also if it ends with logits: (B, classes) or (B, H, W, classes)."""
     outputs = ops.cast(model(images, training=False), "float32")
     return ops.softmax(outputs) if _last_activation(model) is keras.activations.linear else outputs
 
@@ -97,15 +112,23 @@ OUTPUTS = {
 """{signature: (name of its main output, the function of a model and its prepared images that computes it)}"""
 
 
-def check_classifier(model):
+def is_segmenter(model):
+    """Whether a model says something of each pixel of its images, (B, H, W, classes), and not of the image."""
+    return len(model.output_shape) == 4 and model.output_shape[1:3] == model.input_shape[1:3]
+
+
+def check_output(model):
     """Refuses a model of which it is not known what goes in and what comes out."""
     protocol = preprocessing_layer(model)
-    activation = _last_activation(model) if len(model.output_shape) == 2 else None
+    is_known = len(model.output_shape) == 2 or is_segmenter(model)
+    activation = _last_activation(model) if is_known else None
     known = activation in (keras.activations.softmax, keras.activations.sigmoid, keras.activations.linear)
-    if not known or (activation is keras.activations.linear and model.output_shape[-1] < 2):
+    needs_two = activation is keras.activations.linear or is_segmenter(model)
+    if not known or (needs_two and model.output_shape[-1] < 2):
         raise ValueError(
-            f"Only classifiers are exported: the last layer must return probabilities, or logits of at least two "
-            f"classes, of shape (B, classes). Received: a model that returns shape {model.output_shape} from layer "
+            f"Only classifiers and segmentation models are exported: the last layer must return probabilities, or "
+            f"logits of at least two classes, of shape (B, classes); or those of at least two classes for each pixel "
+            f"of the images, (B, H, W, classes). Received: a model that returns shape {model.output_shape} from layer "
             f"{model.layers[-1].name!r}."
         )
     if not protocol.normalize and not _starts_with(model, protocol):
@@ -129,7 +152,7 @@ def _last_activation(model):
         if isinstance(layer, keras.layers.Softmax):
             return keras.activations.softmax
         is_cast = isinstance(layer, keras.layers.Activation) and layer.activation is keras.activations.linear
-        if not is_cast:
+        if not is_cast and not isinstance(layer, UpsampleLike):
             return getattr(layer, "activation", None)
     return None
 
@@ -151,6 +174,23 @@ def _class_namer(labels, top_k):
         return outputs | {"classes": classes, "labels": names, "scores": scores}
 
     return with_names
+
+
+def _mask_maker(num_classes):
+    """A function that makes of outputs with `probabilities` the most probable class of each pixel."""
+    import tensorflow as tf
+
+    dtype = tf.uint8 if num_classes < 2**8 else tf.int32
+
+    def as_mask(outputs):
+        values = outputs["probabilities"]
+        mask = tf.argmax(values, axis=-1, output_type=tf.int32)
+        if "valid" in outputs:
+            mask = tf.where(outputs["valid"][:, None, None], mask, 255 if dtype == tf.uint8 else -1)
+        others = {name: output for name, output in outputs.items() if name != "probabilities"}
+        return others | {"mask": tf.cast(mask, dtype), "score": tf.reduce_max(values, axis=-1)}
+
+    return as_mask
 
 
 def _traced(function, spec):

@@ -21,7 +21,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     """Writes a SavedModel with its labels and warm-up requests, loads it again and asks it about images.
 
     Args:
-        model: A classifier, in Keras on TensorFlow.
+        model: A classifier or segmentation model, in Keras on TensorFlow.
         folder: To write to.
         answers: Path of the `.npz` file that gets what the loaded model answers, and `pixels`, the images as they come
             into the model's preprocessing.
@@ -70,12 +70,12 @@ def _decoded(decode, file, index, paths):
 
 
 def _ask(folder, files, pixels, batch_size):
-    """{signature: its main output} of a SavedModel on the disk."""
+    """{signature: its main output} of a SavedModel on the disk; of masks (N, H, W, 2), which class, and its score."""
     import tensorflow as tf
 
     signatures = tf.saved_model.load(str(folder)).signatures
     answers = {}
-    for name in OUTPUTS.keys() & signatures.keys():
+    for name in [name for name in OUTPUTS if name in signatures]:
         output, _ = OUTPUTS[name]
         last = None if name == "serving_default" else _NUM_LOOKED_INTO
         [spec] = signatures[name].structured_input_signature[1].values()
@@ -87,8 +87,12 @@ def _ask(folder, files, pixels, batch_size):
                 "What was written reads not all of the images that it is compared on: are they larger than "
                 "max_image_pixels? (The photographs of this package have up to 98,560 pixels.) Give smaller images."
             )
-        answers[name] = np.concatenate([outputs[output] for outputs in found])
+        answers[name] = np.concatenate([_main(outputs, output) for outputs in found])
     return answers
+
+
+def _main(outputs, name):
+    return np.stack([outputs["mask"], outputs["score"]], axis=-1) if "mask" in outputs else outputs[name]
 
 
 def _views(file):

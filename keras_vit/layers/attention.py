@@ -1,4 +1,7 @@
-"""Multi-head self-attention. B batch, T tokens (t asks, s answers), D hidden, K heads, Dh = D / K."""
+"""Multi-head self-attention.
+
+B batch, n lines of tokens that attend each by itself, T tokens (t asks, s answers), D hidden, K heads, Dh = D / K.
+"""
 
 import math
 
@@ -7,6 +10,7 @@ from keras import ops
 
 from keras_vit.config import check_positive_integer
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.relative_position_embedding import RelativePositionEmbedding
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -24,18 +28,21 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         qk_norm: Whether a LayerNorm over each head's Dh channels normalises queries and keys (ViT-22B, arXiv
             2302.05442, section 2).
         layer_norm_epsilon: Added to the variance in these LayerNorms.
+        relative_positions: Whether a `RelativePositionEmbedding` adds to the logits what the distances of the tokens
+            say. The number of tokens is then fixed, and there are no other `queries`.
 
     Call arguments:
-        tokens: (B, T, D)
+        tokens: (B, T, D), or (B, n, T, D) for n lines, each of which attends to itself.
         queries: (B, t, D), what asks; `None`: the tokens themselves.
         seed: What `draw_seed` returned; `None`: drawn in this call.
         training: Whether dropout acts.
 
     Returns:
-        (B, T, D), or (B, t, D) with `queries`.
+        (B, T, D) or (B, n, T, D), as `tokens`; (B, t, D) with `queries`.
 
     Raises:
-        ValueError: If D is not a multiple of `num_heads`.
+        ValueError: If D is not a multiple of `num_heads`, or relative positions are asked for with `queries` or for an
+            unknown number of tokens.
 
     Example:
 
@@ -44,12 +51,21 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     (2, 7, 12)
     """
 
-    def __init__(self, num_heads, dropout_rate=0.0, qk_norm=False, layer_norm_epsilon=1e-6, **kwargs):
+    def __init__(
+        self,
+        num_heads,
+        dropout_rate=0.0,
+        qk_norm=False,
+        layer_norm_epsilon=1e-6,
+        relative_positions=False,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.dropout_rate = dropout_rate
         self.qk_norm = qk_norm
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.relative_positions = relative_positions
 
     def build(self, tokens_shape, queries_shape=None):
         hidden_dim = tokens_shape[-1]
@@ -58,6 +74,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
                 f"The tokens' width must be a multiple of num_heads. Received: tokens of shape {tuple(tokens_shape)}, "
                 f"num_heads={self.num_heads}"
             )
+        self._lines = "bn"[: len(tokens_shape) - 2]
         heads_shape = (*tokens_shape[:-1], self.num_heads, hidden_dim // self.num_heads)
         self.query = self._project_in("query", tokens_shape, heads_shape)
         self.key = self._project_in("key", tokens_shape, heads_shape)
@@ -65,9 +82,16 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         if self.qk_norm:
             self.query_norm = self._normalize("query_norm", heads_shape)
             self.key_norm = self._normalize("key_norm", heads_shape)
+        if self.relative_positions:
+            if queries_shape is not None:
+                raise ValueError("Relative positions are of tokens to each other: there can be no other queries.")
+            self.relative_position = RelativePositionEmbedding(
+                dtype=self.dtype_policy, trainable=self.trainable, name="relative_position"
+            )
+            self.relative_position.build(heads_shape)
         self.output_projection = keras.layers.EinsumDense(
-            "btkh,khd->btd",
-            output_shape=(None, hidden_dim),
+            f"{self._lines}tkh,khd->{self._lines}td",
+            output_shape=(*self._unknown_sizes, hidden_dim),
             bias_axes="d",
             kernel_initializer=_xavier_uniform(hidden_dim),
             dtype=self.dtype_policy,
@@ -78,10 +102,15 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.dropout.build(heads_shape)
 
+    @property
+    def _unknown_sizes(self):
+        """Of lines and tokens: there may be as many as there are in a call."""
+        return (None,) * len(self._lines)
+
     def _project_in(self, name, input_shape, heads_shape):
         layer = keras.layers.EinsumDense(
-            "btd,dkh->btkh",
-            output_shape=(None, *heads_shape[-2:]),
+            f"{self._lines}td,dkh->{self._lines}tkh",
+            output_shape=(*self._unknown_sizes, *heads_shape[-2:]),
             bias_axes="kh",
             kernel_initializer=_xavier_uniform(input_shape[-1]),
             dtype=self.dtype_policy,
@@ -102,18 +131,20 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         """How much each token receives from every other, before dropout.
 
         Args:
-            tokens: (B, T, D)
+            tokens: (B, T, D) or (B, n, T, D)
             queries: (B, t, D), what asks; `None`: the tokens themselves.
 
         Returns:
-            (B, K, T, T), or (B, K, t, T) with `queries`. float32; each row sums to one.
+            (B, K, T, T) or (B, n, K, T, T); (B, K, t, T) with `queries`. float32; each row sums to one.
         """
         query = self.query(tokens if queries is None else queries)  # (B, t, K, Dh)
         key = self.key(tokens)
         if self.qk_norm:
             query, key = self.query_norm(query), self.key_norm(key)
         query = query * (1.0 / math.sqrt(query.shape[-1]))
-        logits = ops.einsum("btkh,bskh->bkts", query, key)
+        logits = ops.einsum(f"{self._lines}tkh,{self._lines}skh->{self._lines}kts", query, key)
+        if self.relative_positions:
+            logits = logits + self.relative_position(query)
         return ops.softmax(ops.cast(logits, "float32"), axis=-1)
 
     def draw_seed(self):
@@ -124,15 +155,17 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         value = self.value(tokens)
         weights = ops.cast(self.attention_weights(tokens, queries), value.dtype)
         weights = self.dropout(weights, seed=seed, training=training)
-        return self.output_projection(ops.einsum("bkts,bskh->btkh", weights, value))
+        heads = ops.einsum(f"{self._lines}kts,{self._lines}skh->{self._lines}tkh", weights, value)
+        return self.output_projection(heads)
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):
         return tokens_shape if queries_shape is None else queries_shape
 
     def macs(self, input_shape):
-        """Multiply-accumulates for one image of a batch of shape (B, T, D)."""
-        _, num_tokens, hidden_dim = input_shape
-        return num_tokens * 4 * hidden_dim**2 + 2 * num_tokens**2 * hidden_dim
+        """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""
+        *lines, num_tokens, hidden_dim = input_shape[1:]
+        products = 3 if self.relative_positions else 2
+        return math.prod(lines) * (num_tokens * 4 * hidden_dim**2 + products * num_tokens**2 * hidden_dim)
 
     def get_config(self):
         return {
@@ -141,6 +174,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             "dropout_rate": self.dropout_rate,
             "qk_norm": self.qk_norm,
             "layer_norm_epsilon": self.layer_norm_epsilon,
+            "relative_positions": self.relative_positions,
         }
 
 

@@ -1,5 +1,6 @@
-"""One block of the Transformer encoder. B batch, T tokens, D hidden, K heads."""
+"""One block of the Transformer encoder. B batch, n lines of tokens, T tokens, D hidden, K heads."""
 
+import math
 import typing
 
 import keras
@@ -41,13 +42,14 @@ class EncoderBlock(keras.layers.Layer):
         drop_path_rate: Probability of dropping a residual branch, for each image and branch. In [0, 1).
         layer_scale: Initial value of the `LayerScale` of each branch, or `None` for none.
         qk_norm: Whether queries and keys are normalised, as in `MultiHeadSelfAttention`.
+        relative_positions: Whether the attention has relative positions, as in `MultiHeadSelfAttention`.
 
     Call arguments:
-        tokens: (B, T, D)
+        tokens: (B, T, D), or (B, n, T, D) for n lines, each of which attends to itself.
         training: Whether dropout and drop path act.
 
     Returns:
-        (B, T, D)
+        (B, T, D) or (B, n, T, D), as `tokens`.
 
     Example:
 
@@ -67,6 +69,7 @@ class EncoderBlock(keras.layers.Layer):
         drop_path_rate=0.0,
         layer_scale=None,
         qk_norm=False,
+        relative_positions=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -79,6 +82,7 @@ class EncoderBlock(keras.layers.Layer):
         self.drop_path_rate = drop_path_rate
         self.layer_scale = layer_scale
         self.qk_norm = qk_norm
+        self.relative_positions = relative_positions
         self.use_rematerialization = False
 
         policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
@@ -86,7 +90,13 @@ class EncoderBlock(keras.layers.Layer):
             epsilon=layer_norm_epsilon, name="attention_norm", **policy
         )
         self.attention = MultiHeadSelfAttention(
-            num_heads, attention_dropout_rate, qk_norm, layer_norm_epsilon, name="attention", **policy
+            num_heads,
+            attention_dropout_rate,
+            qk_norm,
+            layer_norm_epsilon,
+            relative_positions,
+            name="attention",
+            **policy,
         )
         self.dropout = Dropout(dropout_rate, name="dropout", **policy)
         self.mlp_norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="mlp_norm", **policy)
@@ -132,10 +142,10 @@ class EncoderBlock(keras.layers.Layer):
         """How much each token receives from every other in this block.
 
         Args:
-            tokens: (B, T, D), what goes into the block.
+            tokens: (B, T, D) or (B, n, T, D), what goes into the block.
 
         Returns:
-            (B, K, T, T), as from `MultiHeadSelfAttention.attention_weights`.
+            (B, K, T, T) or (B, n, K, T, T), as from `MultiHeadSelfAttention.attention_weights`.
         """
         return self.attention.attention_weights(self.attention_norm(tokens))
 
@@ -143,8 +153,9 @@ class EncoderBlock(keras.layers.Layer):
         return input_shape
 
     def macs(self, input_shape):
-        """Multiply-accumulates for one image of a batch of shape (B, T, D)."""
-        return self.attention.macs(input_shape) + self.mlp_block.macs(input_shape)
+        """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""
+        num_tokens = math.prod(input_shape[1:-1])  # To the MLP it is all the same in which line they stand.
+        return self.attention.macs(input_shape) + self.mlp_block.macs((None, num_tokens, input_shape[-1]))
 
     def get_config(self):
         return {
@@ -158,4 +169,5 @@ class EncoderBlock(keras.layers.Layer):
             "drop_path_rate": self.drop_path_rate,
             "layer_scale": self.layer_scale,
             "qk_norm": self.qk_norm,
+            "relative_positions": self.relative_positions,
         }

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.config import check_positive_integer
+from keras_vit.layers.padded_conv2d import every
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -11,16 +12,19 @@ class StdConv2D(keras.layers.Layer):
     """Convolution whose kernel is standardised whenever it is used, without a bias.
 
     `w' = (w - mean(w)) / (std(w) + epsilon)` for each filter, over height, width and input channels, with the standard
-    deviation of all values, not of a sample (weight standardization, arXiv 1903.10520; BiT, arXiv 1912.11370). This is
-    `StdConv` in the `models_resnet.py` of google-research/vision_transformer; timm divides by
-    `sqrt(var(w) + epsilon)`. The kernel is standardised in float32 under any precision policy and starts LeCun normal,
-    as Flax initialises a convolution. The padding is TensorFlow's "same": zeros, an odd one at the bottom and right.
+    deviation of all values, not of a sample (weight standardization, arXiv 1903.10520). This is `StdConv` in the
+    `models_resnet.py` of google-research/vision_transformer. BiT (arXiv 1912.11370) divides by `sqrt(var(w) + epsilon)`
+    and pads alike on both sides. The kernel is standardised in float32 under any precision policy and starts LeCun
+    normal, as Flax initialises a convolution.
 
     Args:
         filters: Number F of filters.
         kernel_size: Side k of the square kernel in pixels.
         strides: Step in pixels, the same for both axes.
-        epsilon: Added to the standard deviation.
+        epsilon: Added to the standard deviation, or to the variance.
+        epsilon_placement: `"std"` or `"variance"`: what `epsilon` is added to.
+        padding: Of zeros. `"same"`: as TensorFlow does, an odd one at the bottom and right. `"symmetric"`: half of the
+            kernel on every side, which must be odd then; another alignment where `strides` are more than 1.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
@@ -29,7 +33,7 @@ class StdConv2D(keras.layers.Layer):
         (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
-        ValueError: If a size is not a positive integer.
+        ValueError: If a size is not a positive integer, or a choice is not available.
 
     Example:
 
@@ -39,12 +43,22 @@ class StdConv2D(keras.layers.Layer):
     (2, 3, 4, 8)
     """
 
-    def __init__(self, filters, kernel_size, strides=1, epsilon=1e-5, **kwargs):
+    def __init__(
+        self, filters, kernel_size, strides=1, epsilon=1e-5, epsilon_placement="std", padding="same", **kwargs
+    ):
         super().__init__(**kwargs)
         self.filters = check_positive_integer("filters", filters)
         self.kernel_size = check_positive_integer("kernel_size", kernel_size)
         self.strides = check_positive_integer("strides", strides)
         self.epsilon = epsilon
+        if epsilon_placement not in ("std", "variance"):
+            raise ValueError(f"epsilon_placement must be 'std' or 'variance'. Received: {epsilon_placement!r}")
+        self.epsilon_placement = epsilon_placement
+        if padding not in ("same", "symmetric"):
+            raise ValueError(f"padding must be 'same' or 'symmetric'. Received: {padding!r}")
+        self.padding = padding
+        if padding == "symmetric" and kernel_size % 2 == 0:
+            raise ValueError(f"padding='symmetric' needs an odd kernel_size. Received: kernel_size={kernel_size}")
 
     def build(self, input_shape):
         self.kernel = self.add_weight(
@@ -54,12 +68,23 @@ class StdConv2D(keras.layers.Layer):
             autocast=False,
         )
 
-    def call(self, maps):
+    def standardized_kernel(self):
+        """The kernel that the maps are convolved with, (k, k, C, F), in float32."""
         kernel = ops.cast(self.kernel, "float32")
-        mean = ops.mean(kernel, axis=(0, 1, 2))
-        kernel = (kernel - mean) / (ops.std(kernel, axis=(0, 1, 2)) + self.epsilon)
-        kernel = ops.cast(kernel, self.compute_dtype)
-        return ops.conv(maps, kernel, strides=self.strides, padding="same", data_format="channels_last")
+        kernel = kernel - ops.mean(kernel, axis=(0, 1, 2))
+        if self.epsilon_placement == "variance":
+            return kernel / ops.sqrt(ops.var(kernel, axis=(0, 1, 2)) + self.epsilon)
+        return kernel / (ops.std(kernel, axis=(0, 1, 2)) + self.epsilon)
+
+    def call(self, maps):
+        kernel = ops.cast(self.standardized_kernel(), self.compute_dtype)
+        strides, padding = self.strides, "same"
+        if self.kernel_size == 1:
+            maps, strides = every(maps, strides), 1
+        elif self.padding == "symmetric":
+            margin = (self.kernel_size // 2, self.kernel_size // 2)
+            maps, padding = ops.pad(maps, ((0, 0), margin, margin, (0, 0))), "valid"
+        return ops.conv(maps, kernel, strides=strides, padding=padding, data_format="channels_last")
 
     def compute_output_shape(self, input_shape):
         size = (length and -(-length // self.strides) for length in input_shape[1:3])
@@ -77,4 +102,6 @@ class StdConv2D(keras.layers.Layer):
             "kernel_size": self.kernel_size,
             "strides": self.strides,
             "epsilon": self.epsilon,
+            "epsilon_placement": self.epsilon_placement,
+            "padding": self.padding,
         }

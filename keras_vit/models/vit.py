@@ -1,16 +1,22 @@
 """`ViT`, the factory of Vision Transformers, and one function for each published variant."""
 
 import functools
-import os
-
-import keras
 
 from keras_vit.config import VARIANTS, ViTConfig, check_positive_integer, get_variant
-from keras_vit.encoder import DEFAULT_IMAGE_SIZE, encode
+from keras_vit.encoder import encode
 from keras_vit.heads import classify, classify_distilled, pool, represent
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.models.building import (
+    functional_model,
+    image_inputs,
+    image_size,
+    is_own_file,
+    keras_application,
+    load_own_weights,
+    prepare,
+)
 from keras_vit.weights.catalogue import FAMILIES
-from keras_vit.weights.loading import build_with_weights
+from keras_vit.weights.checkpoint import check_published
+from keras_vit.weights.loading import build_with_weights, check_kind
 from keras_vit.weights.opening import open_checkpoint
 
 
@@ -77,15 +83,17 @@ def ViT(
         "classes": classes,
         "classifier_activation": classifier_activation,
         "include_preprocessing": include_preprocessing,
-        "name": name or _model_name(variant),
+        "name": name or _model_name(variant, requested),
     }
-    if weights is None or str(weights).endswith(".weights.h5"):
+    if weights is None or is_own_file(weights):
         model = build_model(requested, **arguments)
         if weights is not None:
-            _load(model, weights)
+            load_own_weights(model, weights)
         return model
+    check_published(requested)
     size = input_shape if input_tensor is None else input_tensor.shape[1:]
     checkpoint = open_checkpoint(weights, None if variant is config else variant, model_image_size=image_size(size))
+    check_kind(checkpoint, ViTConfig)
     check_pixels(checkpoint)
     if variant is not config:
         requested = _config_of_weights(config, checkpoint, config_changes)
@@ -110,30 +118,15 @@ def build_model(
     if include_top:
         _check_head(config)
         classes = check_positive_integer("classes", classes)
-    inputs = _inputs(input_tensor, input_shape)
-    _, height, width, _ = inputs.shape
-    images = Preprocessing(
-        resize=None if height is None or width is None else (height, width),
-        architecture=config.to_dict(),
-        normalize=include_preprocessing,
-        name="preprocessing",
-    )(inputs)
+    inputs = image_inputs(input_tensor, input_shape)
+    images = prepare(inputs, config, include_preprocessing)
     tokens = encode(images, config, grid_size)
     x = pool(tokens, config)
     if include_top and config.distillation_token:
         x = classify_distilled(x, tokens, classes, classifier_activation, config)
     elif include_top:
         x = classify(represent(x, config), classes, classifier_activation, config)
-    if input_tensor is not None:
-        sources = keras.utils.get_source_inputs(inputs)
-        inputs = sources[0] if len(sources) == 1 else sources  # A list of one would ask for a list of one at each call.
-    return keras.Model(inputs, x, name=name)
-
-
-def image_size(input_shape):
-    """(height, width) of an input shape, or `None` where it says none."""
-    is_known = isinstance(input_shape, (tuple, list)) and len(input_shape) == 3 and None not in input_shape
-    return tuple(input_shape[:2]) if is_known else None
+    return functional_model(inputs, x, name)
 
 
 def check_pixels(checkpoint):
@@ -162,31 +155,6 @@ def _config_of_weights(config, checkpoint, changes):
     return theirs.replace(**{"patch_size": config.patch_size, **changes})
 
 
-def _inputs(input_tensor, input_shape):
-    if input_tensor is None:
-        default = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE, 3)
-        return keras.Input(default if input_shape is None else _check_shape(input_shape), name="images")
-    if not isinstance(input_tensor, keras.KerasTensor):
-        raise ValueError(f"input_tensor must be a Keras tensor, as keras.Input returns. Received: {input_tensor!r}")
-    if len(input_tensor.shape) != 4:
-        raise ValueError(f"input_tensor must be of shape (B, H, W, C). Received: shape {input_tensor.shape}")
-    if input_shape is not None and tuple(input_shape) != tuple(input_tensor.shape[1:]):
-        raise ValueError(
-            f"input_shape and input_tensor disagree; give one of them. Received: input_shape={tuple(input_shape)}, "
-            f"input_tensor of shape {input_tensor.shape}"
-        )
-    return input_tensor
-
-
-def _check_shape(input_shape):
-    if not isinstance(input_shape, (tuple, list)) or len(input_shape) != 3 or input_shape[-1] is None:
-        raise ValueError(
-            f"input_shape must be (height, width, channels), where height and width may be None. Received: "
-            f"{input_shape!r}"
-        )
-    return tuple(size if size is None else check_positive_integer("input_shape", size) for size in input_shape)
-
-
 def _check_head(config):
     if config.pooling is None:
         raise ValueError(
@@ -194,56 +162,32 @@ def _check_head(config):
         )
 
 
-def _load(model, weights):
-    path = os.path.expanduser(weights)
-    if not os.path.isfile(path):
-        raise ValueError(f"weights={os.fspath(weights)!r}: there is no such file.")
-    model.load_weights(path)
-
-
-def _model_name(variant):
+def _model_name(variant, config):
+    kind = "axial_vit" if config.axial else "vit"
     if isinstance(variant, ViTConfig):
-        return "vit"
-    return f"vit_{variant.replace('/', '').replace('-', '_').replace('+', '_')}"
+        return kind
+    return f"{kind}_{variant.replace('/', '').replace('-', '_').replace('+', '_')}"
 
 
-def published(function_name, variant):
-    """The function of a published variant, with the arguments of `keras.applications`."""
+def published(function_name, variant, **changes):
+    """The function of a published variant, with changes, and with the arguments of `keras.applications`."""
+    default_pooling = VARIANTS[variant].replace(**changes).pooling
+    described = "".join(f", {name}={value!r}" for name, value in changes.items())
+    kind = "Axial-ViT" if changes.get("axial") else "ViT"
+    about_pooling = "" if changes else "\n    The default `pooling` gives way to that of published weights."
 
-    def build(
-        include_top=True,
-        weights=None,
-        input_tensor=None,
-        input_shape=None,
-        pooling=VARIANTS[variant].pooling,
-        classes=1000,
-        classifier_activation="softmax",
-        include_preprocessing=False,
-        name=None,
-    ):
-        return ViT(
-            variant,
-            include_top=include_top,
-            weights=weights,
-            input_tensor=input_tensor,
-            input_shape=input_shape,
-            classes=classes,
-            classifier_activation=classifier_activation,
-            include_preprocessing=include_preprocessing,
-            name=name,
-            **({} if pooling == VARIANTS[variant].pooling else {"pooling": pooling}),
-        )
+    def build_vit(pooling, **options):
+        return ViT(variant, **options, **changes | ({} if pooling == default_pooling else {"pooling": pooling}))
 
-    build.__name__ = build.__qualname__ = function_name
-    build.__doc__ = f"""Builds ViT-{variant}, with the arguments of `keras.applications`.
+    doc = f"""Builds {kind}-{variant}, with the arguments of `keras.applications`.
 
-    The same as `keras_vit.ViT("{variant}", ...)`, which explains the arguments and can change any other part. The
-    default `pooling` gives way to that of published weights.
+    The same as `keras_vit.ViT("{variant}"{described}, ...)`, which explains the arguments and can change any other
+    part.{about_pooling}
 
     Returns:
         A `keras.Model`.
     """
-    return build
+    return keras_application(build_vit, function_name, doc, default_pooling)
 
 
 ViTTi16 = published("ViTTi16", "Ti/16")

@@ -25,13 +25,22 @@ def bit_resnet(images, stem):
     maps = keras.layers.GroupNormalization(NUM_GROUPS, epsilon=stem.group_norm_epsilon, name="stem_norm")(maps)
     maps = keras.layers.ReLU(name="stem_activation")(maps)
     maps = keras.layers.MaxPooling2D(3, 2, "same", data_format="channels_last", name="stem_pooling")(maps)
-    for stage, depth in enumerate(stem.stage_depths):
-        for unit in range(depth):
-            maps = layers.BottleneckUnit(
-                width=stem.width * 2**stage,
-                strides=2 if stage > 0 and unit == 0 else 1,
-                group_norm_epsilon=stem.group_norm_epsilon,
-                weight_standardization_epsilon=stem.weight_standardization_epsilon,
-                name=f"stem_stage_{stage}_unit_{unit}",
-            )(maps)
+    for name, width, strides in stage_units(stem.stage_depths, stem.width):
+        maps = layers.BottleneckUnit(
+            width=width,
+            strides=strides,
+            group_norm_epsilon=stem.group_norm_epsilon,
+            weight_standardization_epsilon=stem.weight_standardization_epsilon,
+            name=f"stem_{name}",
+        )(maps)
     return maps
+
+
+def stage_units(stage_depths, width):
+    """(name, width, strides) of every unit of a ResNet, from below.
+
+    The width doubles from stage to stage, and from the second stage on the first unit halves the map.
+    """
+    for stage, depth in enumerate(stage_depths):
+        for unit in range(depth):
+            yield f"stage_{stage}_unit_{unit}", width * 2**stage, 2 if stage > 0 and unit == 0 else 1

@@ -8,11 +8,13 @@ import math
 
 import numpy as np
 
+from keras_vit.architectures import BiTResNetConfig, ResNetConfig, VTResNetConfig
 from keras_vit.config import ViTConfig
 from keras_vit.resampling import resize_grid, resize_patches
 
 HEAD = ("predictions/", "distillation_predictions/")
 _POSITIONS = "position_embedding/embedding"
+_MODULES = ("tokenizer_", "token_relation_", "token_projector_")
 FIRST_KERNELS = ("stem_conv/kernel", "patch_embedding/kernel")
 
 
@@ -21,13 +23,13 @@ class Target:
     """The model that weights are fitted to.
 
     Args:
-        config: Its architecture.
+        config: Its architecture, of one of the kinds that published weights are taken by.
         shapes: {canonical path: shape} of its weights.
         grid_size: (rows, columns) of its position table, or `None`.
         has_variable_size: Whether it takes images of any size, whose positions it interpolates itself.
     """
 
-    config: ViTConfig
+    config: ViTConfig | BiTResNetConfig | ResNetConfig
     shapes: dict[str, tuple[int, ...]]
     grid_size: tuple[int, int] | None
     has_variable_size: bool = False
@@ -51,7 +53,7 @@ class Adaptation:
         weights: {canonical path: array}
         adapted: {canonical path or field: what was done}
         skipped: {name: why it was left out}
-        initialized: Canonical paths that keep the values of a fresh model.
+        initialized: Canonical paths, or names of whole layers, that keep the values of a fresh model.
     """
 
     weights: dict[str, np.ndarray]
@@ -88,13 +90,19 @@ def adapt(weights, checkpoint, target, head):
     """
     adaptation = Adaptation(dict(weights))
     _adapt_head(adaptation, target, head)
-    if head == "reset":
-        _adapt_norm(adaptation, target)
-    _adapt_pooling(adaptation, checkpoint.config, target)
-    _adapt_positions(adaptation, checkpoint, target)
-    _adapt_patches(adaptation, target)
+    if isinstance(target.config, ViTConfig):
+        if head == "reset":
+            _adapt_norm(adaptation, target)
+        _adapt_pooling(adaptation, checkpoint.config, target)
+        _adapt_positions(adaptation, checkpoint, target)
+        _adapt_patches(adaptation, target)
+        _compare_numerics(adaptation, checkpoint.config, target)
+    else:
+        if isinstance(target.config, VTResNetConfig):
+            _adapt_trunk(adaptation, checkpoint.config, target)
+        fields = [field for field in ("root_padding", "strides_first") if hasattr(target.config, field)]
+        _compare_fields(adaptation, fields, checkpoint.config, target.config)
     _adapt_channels(adaptation, checkpoint.pixels, target)
-    _compare_numerics(adaptation, checkpoint.config, target)
     if checkpoint.pixels is None:
         adaptation.adapted["pixels"] = "the file does not say how they are normalised; the model's normalisation stays"
     return adaptation
@@ -109,9 +117,19 @@ def _adapt_head(adaptation, target, head):
             adaptation.skip(("pre_logits/",), "the head is reset")
         for path, shape in target.shapes.items():
             if path.startswith(HEAD):
-                value = 0.0 if path.endswith("kernel") else target.config.head_bias
+                # Of a ResNet both start at zero.
+                value = 0.0 if path.endswith("kernel") else getattr(target.config, "head_bias", 0.0)
                 adaptation.weights[path] = np.full(shape, value, "float32")
                 adaptation.initialized.append(path)
+
+
+def _adapt_trunk(adaptation, config, target):
+    """All stages of a ResNet but the last; the modules of tokens in its place keep their fresh values."""
+    left_out = range(len(target.config.stage_depths), len(config.stage_depths))
+    prefixes = tuple(f"stage_{stage}_unit_" for stage in left_out)
+    adaptation.skip(prefixes, "the model has tokens in place of the last stage")
+    layers = [path.split("/")[0] for path in target.shapes if path.startswith(_MODULES)]
+    adaptation.initialized.extend(dict.fromkeys(layers))
 
 
 def _adapt_norm(adaptation, target):
@@ -246,11 +264,15 @@ def _compare_numerics(adaptation, config, target):
     fields = ["mlp", "layer_norm_epsilon", "pooling", "norm_placement", "qk_norm"]
     if target.has_variable_size:
         fields.append("position_interpolation")
-    pairs = [(field, getattr(config, field), getattr(target.config, field)) for field in fields]
+    _compare_fields(adaptation, fields, config, target.config)
     if config.stem is not None and target.config.stem is not None:
         fields = ("group_norm_epsilon", "weight_standardization_epsilon")
-        pairs += [(field, getattr(config.stem, field), getattr(target.config.stem, field)) for field in fields]
-    for field, theirs, ours in pairs:
+        _compare_fields(adaptation, fields, config.stem, target.config.stem)
+
+
+def _compare_fields(adaptation, fields, config, own_config):
+    for field in fields:
+        theirs, ours = getattr(config, field), getattr(own_config, field)
         if theirs != ours and ours is not None:  # pooling=None returns what the weights were made for, unpooled.
             adaptation.adapted[field] = f"the weights were made for {theirs!r}, the model has {ours!r}"
 

@@ -12,8 +12,10 @@ from keras import ops
 from keras_vit.preprocessing import vision_model
 
 _OWN_LAYERS = re.compile(
-    r"stem_.*|patch_embedding|class_token|distillation_token|register_tokens|position_embedding|pre_norm"
+    r"stem_.*|patch_embedding|class_token|distillation_token|register_tokens|position_embedding(?:_\d+)?"
+    r"|pre_norm"
     r"|encoder_block_\d+|encoder_norm|pooling|pooled_norm|pre_logits|predictions|distillation_predictions"
+    r"|stage_\d+_unit_\d+|final_norm|(?:tokenizer|token_relation|token_projector)_\d+"
 )
 
 

@@ -55,6 +55,8 @@ FAMILIES = types.MappingProxyType(
         "dinov2": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_offset"),
         "dinov2_registers": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
         "clip": Family(*_CLIP, 224, 224, "bicubic", "quick_gelu", "bicubic", 1e-5),
+        # The first weights of its references/classification; its Vision Transformers have other names.
+        "torchvision": Family(*_IMAGENET, 256, 224, "bilinear", "gelu_exact", "bicubic"),
         # Google's weights as transformers runs them.
         "huggingface_vit": Family(0.5, 0.5, None, None, "bilinear", "gelu_exact", "bicubic", 1e-12),
     }

@@ -6,8 +6,17 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from keras_vit.architectures import BiTResNetConfig, ResNetConfig, VTResNetConfig
 from keras_vit.config import VARIANTS, ViTConfig, check_positive_integer, did_you_mean
 from keras_vit.weights.catalogue import FAMILIES
+
+TAKEN_BY = {
+    ViTConfig: ViTConfig,
+    BiTResNetConfig: BiTResNetConfig,
+    ResNetConfig: ResNetConfig,
+    VTResNetConfig: ResNetConfig,  # Its trunk.
+}
+"""kind of model: kind of the published weights that it takes"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,8 +25,9 @@ class Checkpoint:
 
     Args:
         source: What was asked for.
-        format: Whose layout it is: `"google"`, `"timm"`, `"huggingface"` or `"keras_hub"`.
-        config: The architecture.
+        format: Whose layout it is: `"google"`, `"big_vision"` (BiT-ResNets), `"timm"`, `"torchvision"` (ResNets),
+            `"huggingface"` or `"keras_hub"`.
+        config: The architecture, of one of the kinds that `TAKEN_BY` names.
         grid_size: (rows, columns) of the position table, or `None` where there is no such table.
         classes: Classes of its head, or `None` if it has none.
         image_size: (height, width) in pixels that it was made for.
@@ -31,7 +41,7 @@ class Checkpoint:
 
     source: str
     format: str
-    config: ViTConfig
+    config: ViTConfig | BiTResNetConfig | ResNetConfig
     grid_size: tuple[int, int] | None
     classes: int | None
     image_size: tuple[int, int]
@@ -140,6 +150,22 @@ def count_blocks(names, pattern):
     if not numbers:
         raise ValueError("The file holds no encoder blocks; it is no Vision Transformer that this package knows.")
     return max(numbers) + 1
+
+
+def stage_depths_of(units, source, title):
+    """Units of each stage of a ResNet, of pairs (stage, unit) that count from 0.
+
+    Raises:
+        ValueError: If a stage has none; `source` and `title` say of what.
+    """
+    depths = dict(sorted((stage, 1 + unit) for stage, unit in units))  # Of each stage the last.
+    missing = sorted(set(range(max(depths, default=0) + 1)) - depths.keys())
+    if missing:
+        raise ValueError(
+            f"{source} holds the root of a {title}, but nothing of stage {', '.join(str(s + 1) for s in missing)}. The "
+            f"file may be cut off; fetch or write it again."
+        )
+    return tuple(depths.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,6 +358,28 @@ class Facts:
         """Mean or std as a list of one number for each channel."""
         value = self.pixels[name]
         return list(value) if isinstance(value, (list, tuple)) else [value] * self.channels
+
+
+def unpublished_parts(config):
+    """Pairs (what, whether a model has it) of what no format of published weights knows."""
+    kind, placement = config.position_embedding, config.position_placement
+    return [
+        ("two-dimensional learned positions, position_embedding='learned_2d'", kind == "learned_2d"),
+        ("relative positions, position_embedding='relative'", kind == "relative"),
+        (f"positions before every block, position_placement={placement!r}", placement != "stem"),
+        ("axial attention, axial=True", config.axial),
+    ]
+
+
+def check_published(config):
+    """Refuses a model that no published weights are made for."""
+    if not isinstance(config, ViTConfig):
+        return
+    if found := [what for what, present in unpublished_parts(config) if present]:
+        raise ValueError(
+            f"No format of published weights knows {', '.join(found)}. Build the model with weights=None or with a "
+            f".weights.h5 file of your own, or choose a model without."
+        )
 
 
 def refuse(owner, reasons):

@@ -3,10 +3,12 @@
 import dataclasses
 import logging
 
+from keras_vit.architectures import read_architecture
 from keras_vit.config import ViTConfig
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
 from keras_vit.weights.adapt import FIRST_KERNELS, Target, adapt, adapt_pixels
 from keras_vit.weights.assign import assign, canonical_variables, check, in_place_of_initial_values
+from keras_vit.weights.checkpoint import TAKEN_BY, check_published
 from keras_vit.weights.opening import open_checkpoint
 
 logger = logging.getLogger("keras_vit")
@@ -22,7 +24,7 @@ class LoadReport:
         loaded: Canonical paths of the weights that were written.
         adapted: {canonical path, or field of the config: what was changed, or what differs}
         skipped: {name in the file, or canonical path: why it was left out}
-        initialized: Canonical paths of weights that start afresh.
+        initialized: Canonical paths of weights, or names of whole layers, that start afresh.
     """
 
     source: str
@@ -51,10 +53,12 @@ def load_weights(model, source, head="keep", grid_size=None):
         model: A model of this package, also nested in another.
         source: Name in the catalogue (see `keras_vit.list_weights`), path of a file or folder, `"hf://owner/repo"`,
             `"gs://bucket/path"` or `"https://…"`. Formats: Google's and big_vision's `.npz`, timm's and Hugging Face's
-            `.safetensors`, KerasHub presets, the original `.pth` of DeiT, DINO, DINOv2 and MAE.
+            `.safetensors`, KerasHub presets, the original `.pth` of DeiT, DINO, DINOv2 and MAE; for a BiT-ResNet the
+            `.npz` of big_transfer and big_vision, and timm's files; for a ResNet those of torchvision and timm. A
+            VT-ResNet takes its trunk from those of a ResNet.
         head: `"keep"`: the file's classifier is loaded and must have as many classes as the model. `"reset"`: the
             model's classifier starts at zero, and a LayerNorm behind the pooling afresh if the file has one before it
-            instead.
+            instead. A VT-ResNet needs `"reset"`: its modules of tokens keep the weights they have.
         grid_size: (rows, columns) of patches of the file's position table, for files that do not say.
 
     Returns:
@@ -74,10 +78,12 @@ def load_weights(model, source, head="keep", grid_size=None):
     """
     check_head(head)
     target = target_of(model)
+    check_published(target.config)  # Before anything is fetched.
     checkpoint = open_checkpoint(
         source,
+        None if isinstance(target.config, ViTConfig) else target.config.title,  # Not in the catalogue.
         grid_size=grid_size,
-        model_num_heads=target.config.num_heads,
+        model_num_heads=getattr(target.config, "num_heads", None),
         model_image_size=target.image_size,
     )
     return _load(model, checkpoint, target, head, assign)
@@ -89,22 +95,40 @@ def check_head(head):
         raise ValueError(f"head must be 'keep' or 'reset'. Received: {head!r}")
 
 
+def check_kind(checkpoint, config_class, head="reset"):
+    """Refuses the weights of another kind of model, and a head of one whose head is no part of the model."""
+    theirs, ours = (getattr(kind, "title", "Vision Transformer") for kind in (checkpoint.config, config_class))
+    if type(checkpoint.config) is not TAKEN_BY[config_class]:
+        raise ValueError(f"{checkpoint.source} holds the weights of a {theirs}, and the model is a {ours}.")
+    if head == "keep" and type(checkpoint.config) is not config_class:
+        raise ValueError(
+            f"{checkpoint.source} holds the weights of a {theirs}, of which a {ours} has the stem and all stages but "
+            f"the last. To load those and begin afresh with the rest, pass head='reset' to keras_vit.load_weights."
+        )
+
+
 def build_with_weights(build, checkpoint, head="keep"):
     """The model that `build()` returns, with a checkpoint's weights in place of initial values."""
     with in_place_of_initial_values() as assign_later:
         model = build()
-        _load(model, checkpoint, target_of(model), head, assign_later)
+        target = target_of(model)
+        check_published(target.config)
+        _load(model, checkpoint, target, head, assign_later)
     return model
 
 
 def _load(model, checkpoint, target, head, assign):
     variables = canonical_variables(model)
+    check_kind(checkpoint, type(target.config), head)
     _check_classes(checkpoint, target, head)
     try:
         adaptation = adapt(checkpoint.read(), checkpoint, target, head)
+        if head == "reset":
+            missing = [path for path in variables if path not in adaptation.weights]
+            adaptation.initialized.extend(path for path in missing if path.startswith("pre_logits/"))
+        initialized = set(adaptation.initialized)
         for path in [path for path in variables if path not in adaptation.weights]:
-            if head == "reset" and path.startswith("pre_logits/"):
-                adaptation.initialized.append(path)
+            if not initialized.isdisjoint((path, path.split("/")[0])):
                 del variables[path]
         check(adaptation.weights, variables)
         protocol = _protocol(model, checkpoint, target, adaptation)
@@ -114,7 +138,7 @@ def _load(model, checkpoint, target, head, assign):
     report = LoadReport(
         source=checkpoint.source,
         format=checkpoint.format,
-        loaded=tuple(path for path in variables if path not in adaptation.initialized),
+        loaded=tuple(path for path in variables if path not in initialized),
         adapted=adaptation.adapted,
         skipped={**dict.fromkeys(checkpoint.skipped, "no part of the model"), **adaptation.skipped},
         initialized=tuple(adaptation.initialized),
@@ -125,15 +149,18 @@ def _load(model, checkpoint, target, head, assign):
 
 def target_of(model):
     """The `Target` that a model of this package is."""
-    architecture = preprocessing_layer(model).architecture
-    if architecture is None:
-        raise ValueError(f"The model {model.name!r} does not say what it is made of. Build it with keras_vit.ViT.")
+    config = read_architecture(preprocessing_layer(model).architecture)
+    if type(config) not in TAKEN_BY:
+        raise ValueError(
+            f"There are no published weights of {config.title}s as {model.name!r} is. Its own are kept by "
+            f"model.save_weights and load_weights, in .weights.h5 files."
+        )
     shapes = {path: tuple(variable.shape) for path, variable in canonical_variables(model).items()}
     grid_size = None
     if "position_embedding/embedding" in shapes:
         grid_size = vision_model(model).get_layer("position_embedding").grid_size
     has_variable_size = None in vision_model(model).input_shape[1:3]
-    return Target(ViTConfig.from_dict(architecture), shapes, grid_size, has_variable_size)
+    return Target(config, shapes, grid_size, has_variable_size)
 
 
 def _check_classes(checkpoint, target, head):

@@ -165,6 +165,12 @@ def _with_rank(array, rank):
     return array.reshape([1] * (rank - len(sizes)) + sizes)
 
 
+def _of_one_place(array):
+    if array.ndim != 4 or array.shape[:2] != (1, 1):
+        raise ValueError("more than one place")
+    return array[0, 0]
+
+
 LAYOUTS = {
     "same": (_decode_one(lambda array, num_heads: array), _encode_one(lambda array: array)),
     # (out, in) of PyTorch's Linear.
@@ -183,6 +189,15 @@ LAYOUTS = {
     "token": (_decode_one(lambda array, num_heads: _with_rank(array, 3)), _encode_one(lambda array: array[0, 0])),
     # A vector (C,), in old files (1, 1, 1, C).
     "channels": (_decode_one(lambda array, num_heads: _with_rank(array, 1)), _encode_one(lambda array: array)),
+    # A dense layer, (D, classes), as a convolution with one place: (1, 1, D, classes), of PyTorch (classes, D, 1, 1).
+    "pointwise": (
+        _decode_one(lambda array, num_heads: _of_one_place(array)),
+        _encode_one(lambda array: array[None, None]),
+    ),
+    "pointwise_convolution": (
+        _decode_one(lambda array, num_heads: _of_one_place(_transposed(array, 2, 3, 1, 0))),
+        _encode_one(lambda array: array.T[..., None, None]),
+    ),
     "heads": (_decode_one(_split_heads), _encode_one(_join_heads)),
     # The output projection: (D, K Dh) of PyTorch, (K, Dh, D) here.
     "merged_heads": (

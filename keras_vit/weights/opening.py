@@ -7,14 +7,14 @@ import json
 import os
 import pathlib
 
-from keras_vit.config import VARIANTS
-from keras_vit.weights import google, huggingface, keras_hub, timm
+from keras_vit.config import VARIANTS, ViTConfig
+from keras_vit.weights import bit, google, huggingface, keras_hub, timm, torchvision
 from keras_vit.weights.catalogue import get_entry, protocol
 from keras_vit.weights.checkpoint import Hints, Merged, pair
 from keras_vit.weights.fetch import fetch, locate
 from keras_vit.weights.files import open_arrays
 
-ADAPTERS = (google, keras_hub, huggingface, timm)
+ADAPTERS = (google, keras_hub, huggingface, timm, bit, torchvision)
 
 # What a folder's weights are called, the first that is there.
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.weights.h5")
@@ -69,10 +69,10 @@ def _looks_like_path(text):
 
 def _told(checkpoint, told):
     """The checkpoint with what the caller says, which wins over the file; refused where it cannot be."""
-    config = checkpoint.config
-    if told.get("num_heads", config.num_heads) != config.num_heads:
+    num_heads = getattr(checkpoint.config, "num_heads", None)  # A ResNet has none.
+    if told.get("num_heads", num_heads) != num_heads:
         raise ValueError(
-            f"{checkpoint.source} has {config.num_heads} attention heads. Received: num_heads={told['num_heads']}"
+            f"{checkpoint.source} has {num_heads or 'no'} attention heads. Received: num_heads={told['num_heads']}"
         )
     if "family" in told:
         label_space = (checkpoint.pixels or {}).get("label_space")
@@ -111,8 +111,9 @@ def _describe(path, hints):
         adapter = next((adapter for adapter in ADAPTERS if adapter.recognises(file)), None)
         if adapter is None:
             raise ValueError(
-                f"The arrays in {path} have names of no layout that is known (Google's, timm's, Hugging Face's, "
-                f"KerasHub's). The first are: {', '.join(list(file)[:5])}"
+                f"The arrays in {path} have names of no layout that is known (Google's, timm's, torchvision's, "
+                f"Hugging Face's, KerasHub's). The first are: {', '.join(list(file)[:5])}. What model.save_weights of "
+                f"Keras wrote is read by model.load_weights, into a model of the same shape."
             )
         try:
             checkpoint = adapter.describe(file, hints)
@@ -137,6 +138,8 @@ def _read(read, opened):
 def _normalized(checkpoint):
     """The checkpoint with its config as one would write it."""
     config = checkpoint.config
+    if not isinstance(config, ViTConfig):
+        return checkpoint
     changes = {}
     if config.class_token and config.pooling in ("token", None):  # With another pooling it would go.
         changes["class_token"] = None

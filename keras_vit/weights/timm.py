@@ -147,7 +147,7 @@ def describe(file, hints):
         classes=shapes["head.weight"][0] if "head.weight" in shapes else None,
         image_size=image_size,
         channels=shapes[_FIRST if config.stem is None else _ROOT][1],
-        pixels=_pixels(settings, image_size) or (protocol(family, image_size) if family else None),
+        pixels=protocol_of(settings, image_size) or (protocol(family, image_size) if family else None),
         read=lambda: NAMES.decode(file, config.num_heads),
         skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
     )
@@ -247,7 +247,7 @@ def _mlp(shapes, config, mlp_dim):
     return _MLP_BY_ACTIVATION.get(told) or next(mlp for name, mlp in _ACTIVATIONS if re.search(name, architecture))
 
 
-def _pixels(settings, image_size):
+def protocol_of(settings, image_size):
     """Arguments of `Preprocessing` from timm's `pretrained_cfg`."""
     if "mean" not in settings:
         return None

@@ -1,6 +1,7 @@
 """Every model of the package is exported and served in the same way."""
 
 import dataclasses
+import json
 import pathlib
 
 import keras
@@ -9,6 +10,7 @@ import pytest
 
 import keras_vit
 from keras_vit import models
+from keras_vit.architectures import read_architecture
 from keras_vit.config import VARIANTS
 from keras_vit.decoding import image_decoder
 from keras_vit.export.parity import read_images
@@ -24,13 +26,80 @@ def _small(config):
     return config.replace(hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20, stem=stem)
 
 
+VT = {"stage_depths": (1, 2), "width": 4, "filters": 12, "token_dim": 24, "num_heads": 3, "num_tokens": 6}
+
+
+def _small_resnet(**changes):
+    return keras_vit.ResNet("R50", stage_depths=(1, 2), width=16, input_shape=(33, 46, 3), classes=5, **changes)
+
+
+def _small_network(relation):
+    changes = {"stage_depths": (1, 1), "window_sizes": (3, 5), "width": 32, "relation": relation}
+    return keras_vit.SelfAttentionNetwork("SAN10", input_shape=(20, 30, 3), classes=5, **changes)
+
+
+VISION_TRANSFORMERS = [name for name in models.__all__ if name not in (*models.RESNETS, *models.SEGMENTERS)]
+# name: one of the same kind, and the names of those
+RESNETS = {
+    "BiTResNet": (
+        lambda: keras_vit.BiTResNet((1, 2), 32, input_shape=(33, 46, 3), classes=5),
+        [name for name in models.RESNETS if name.startswith("BiTResNet")],
+    ),
+    "AxialResNet": (
+        lambda: keras_vit.AxialResNet((1, 2), 12, 3, input_shape=(24, 32, 3), classes=5),
+        ["AxialResNet", "AxialResNet50"],
+    ),
+    "ResNet": (
+        lambda: keras_vit.ResNet("R50", stage_depths=(1, 2), width=4, input_shape=(33, 46, 3), classes=5),
+        models.resnet.__all__,
+    ),
+    "VTResNet": (
+        lambda: keras_vit.VTResNet("VT-R34", **VT, input_shape=(33, 46, 3), classes=5),
+        models.visual_transformer.__all__,
+    ),
+    "SEResNet": (
+        lambda: _small_resnet(attention="squeeze_excitation"),
+        [name for name in models.RESNETS if name.startswith("SEResNet")],
+    ),
+    "CBAMResNet": (
+        lambda: _small_resnet(attention="cbam"),
+        [name for name in models.RESNETS if name.startswith("CBAMResNet")],
+    ),
+    "AAResNet": (
+        lambda: _small_resnet(mixing="attention_augmented"),
+        [name for name in models.RESNETS if name.startswith("AAResNet")],
+    ),
+    "StandAloneResNet": (lambda: _small_resnet(mixing="stand_alone"), ["StandAloneResNet50"]),
+    "LRNet": (
+        lambda: _small_resnet(mixing="local_relation"),
+        [name for name in models.RESNETS if name.startswith("LRNet")],
+    ),
+    "GloReResNet": (
+        lambda: _small_resnet(global_unit="global_reasoning", num_global_units=(0, 1)),
+        [name for name in models.RESNETS if name.startswith("GloReResNet")],
+    ),
+    "A2ResNet": (
+        lambda: _small_resnet(global_unit="double_attention", num_global_units=(0, 1)),
+        ["A2ResNet50"],
+    ),
+    "SelfAttentionNetwork": (
+        lambda: _small_network("patchwise"),
+        ["SelfAttentionNetwork", "SAN19Patchwise"],
+    ),
+    "pairwise SelfAttentionNetwork": (lambda: _small_network("pairwise"), ["SAN19Pairwise"]),
+}
+
+
+FAINT = ("ResNet", "VTResNet", "SelfAttentionNetwork", "pairwise SelfAttentionNetwork")
+
+
 def _kinds():
     """{small config: names of the factories that make it}"""
     built = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models.vit, "build_model", lambda config, **arguments: built.append(config))
         found = {}
-        for name in models.__all__:
+        for name in VISION_TRANSFORMERS:
             getattr(models, name)()
             found.setdefault(_small(built[-1]), []).append(name)
     return found
@@ -40,8 +109,10 @@ KINDS = _kinds()
 
 
 def test_every_factory_is_here():
-    assert {name for names in KINDS.values() for name in names} == set(models.__all__)
-    assert len(KINDS) == 7  # Patches of 8, 14, 16 and 32 pixels; stems of three and of four stages, and of R+Ti/16.
+    assert {name for names in KINDS.values() for name in names} == set(VISION_TRANSFORMERS)
+    assert {name for _, names in RESNETS.values() for name in names} == set(models.RESNETS)
+    # Patches of 8, 14, 16 and 32 pixels; stems of three and of four stages, and of R+Ti/16; axial at 16 and 32.
+    assert len(KINDS) == 9
 
 
 def _assert_served(model, path):
@@ -54,14 +125,10 @@ def _assert_served(model, path):
     expected = model.predict(keras_vit.preprocess_input(pixels, model), verbose=0)
     assert np.ptp(expected, axis=0).max() > 1e-4  # The photographs differ.
     signatures = tf.saved_model.load(str(folder)).signatures
-    assert set(signatures) == {
-        "serving_default",
-        "predict_pixels",
-        "predict_pixels_float",
-        "embed",
-        "tokens",
-        "explain",
-    }
+    expected_signatures = {"serving_default", "predict_pixels", "predict_pixels_float", "embed"}
+    if isinstance(keras_vit.describe(model).config, keras_vit.ViTConfig):
+        expected_signatures |= {"tokens", "explain"}
+    assert set(signatures) == expected_signatures
     outputs = signatures["serving_default"](image_bytes=tf.constant(files))
     assert outputs["valid"].numpy().all()
     assert_close(outputs["probabilities"], expected)
@@ -75,6 +142,25 @@ def test_every_factory(config, tmp_path, monkeypatch):
     stride = config.total_stride
     model = getattr(models, name)(input_shape=(2 * stride[0], 3 * stride[1], 3), classes=5)
     _assert_served(randomize(model, scale=0.2), tmp_path)
+
+
+@pytest.mark.parametrize("name", RESNETS)
+def test_every_resnet(name, tmp_path):
+    build, _ = RESNETS[name]
+    # Of small weights nothing comes through the norms of some, of large ones everything is at its limits in others.
+    model = randomize(build(), scale=0.4 if name in FAINT else 0.2)
+    _assert_served(model, tmp_path)
+    facts = json.loads((tmp_path / "1" / "keras_vit.json").read_text())
+    assert read_architecture(facts["config"]) == keras_vit.describe(model).config
+
+
+@pytest.mark.parametrize(
+    ("size", "root_padding"), [((33, 46), "zeros"), ((None, None), "zeros"), ((34, 46), "ignored")]
+)
+def test_a_resnet_as_a_file_of_another_runtime(size, root_padding, tmp_path):
+    model = keras_vit.BiTResNet((1, 1), 32, root_padding, input_shape=(*size, 3), classes=5)
+    randomize(model, scale=0.2)
+    assert keras_vit.export_model(model, tmp_path / "tiny.onnx", "onnx").max_difference < 1e-5
 
 
 GRIDS = {"vit_token_prelogits": (4, 4), "hybrid_r2stage": (8, 8)}

@@ -23,7 +23,14 @@ PROJECTIONS = {
     **{"output/kernel": (3, 4, 12), "output/bias": (12,)},
 }
 NORMS = {f"{name}_norm/{part}": (4,) for name in ("query", "key") for part in ("gamma", "beta")}
-ARGUMENTS = {"num_heads": 3, "dropout_rate": 0.1, "qk_norm": True, "layer_norm_epsilon": 1e-3}
+RELATIVE = {"relative_position/embedding": (13, 4)}
+ARGUMENTS = {
+    "num_heads": 3,
+    "dropout_rate": 0.1,
+    "qk_norm": True,
+    "layer_norm_epsilon": 1e-3,
+    "relative_positions": False,
+}
 
 
 def test_layer(tmp_path):
@@ -35,15 +42,24 @@ def test_layer_without_norms(tmp_path):
     run_layer_test(MultiHeadSelfAttention, arguments, [(7, 12)], (7, 12), PROJECTIONS, tmp_path)
 
 
+def test_layer_of_lines_with_relative_positions(tmp_path):
+    arguments = {**ARGUMENTS, "relative_positions": True}
+    weights = PROJECTIONS | NORMS | RELATIVE
+    run_layer_test(MultiHeadSelfAttention, arguments, [(5, 7, 12)], (5, 7, 12), weights, tmp_path)
+
+
 def test_layer_with_queries(tmp_path):
     run_layer_test(MultiHeadSelfAttention, ARGUMENTS, [(7, 12), (2, 12)], (2, 12), PROJECTIONS | NORMS, tmp_path)
 
 
+@pytest.mark.parametrize("shape", [(7, 12), (5, 7, 12)])
+@pytest.mark.parametrize("relative_positions", [False, True])
 @pytest.mark.parametrize("qk_norm", [False, True])
-def test_equals_the_equations(qk_norm):
+def test_equals_the_equations(qk_norm, relative_positions, shape):
     # Scaled up, so that the softmax is far from uniform.
-    inputs = [3 * x for x in random_inputs((7, 12))]
-    run_parity_test(MultiHeadSelfAttention(3, qk_norm=qk_norm), reference.multi_head_self_attention, inputs)
+    inputs = [3 * x for x in random_inputs(shape)]
+    layer = MultiHeadSelfAttention(3, qk_norm=qk_norm, relative_positions=relative_positions)
+    run_parity_test(layer, reference.multi_head_self_attention, inputs)
 
 
 @pytest.mark.parametrize("qk_norm", [False, True])
@@ -147,17 +163,31 @@ def test_refuses_an_impossible_number_of_heads(num_heads):
         MultiHeadSelfAttention(num_heads)
 
 
+def test_refuses_relative_positions_of_other_queries():
+    layer = MultiHeadSelfAttention(3, relative_positions=True)
+    with pytest.raises(ValueError, match="there can be no other queries"):
+        layer(*random_inputs((7, 12), (2, 12)))
+    with pytest.raises(ValueError, match="the number of tokens must be known"):
+        MultiHeadSelfAttention(3, relative_positions=True).build((None, None, 12))
+
+
 def test_macs():
     # 7 tokens through four 12 x 12 matrices, and both products of the attention, each of 7 x 7 dot products for 12.
-    assert built(MultiHeadSelfAttention(3)).macs((None, 7, 12)) == 7 * 4 * 144 + 2 * 49 * 12
+    layer = built(MultiHeadSelfAttention(3))
+    assert layer.macs((None, 7, 12)) == 7 * 4 * 144 + 2 * 49 * 12
+    assert layer.macs((None, 5, 7, 12)) == 5 * layer.macs((None, 7, 12))
+    # One more such product, of each query with the row of its distance to each key.
+    relative = built(MultiHeadSelfAttention(3, relative_positions=True))
+    assert relative.macs((None, 7, 12)) == 7 * 4 * 144 + 3 * 49 * 12
 
 
 def test_attention_weights_are_those_that_call_uses():
     """Values and output projection that pass everything on: what comes out is the sum over the heads of weights x v."""
-    layer = randomize(built(MultiHeadSelfAttention(3, qk_norm=True)))
-    weights = canonical_weights(layer)
+    plain = built(MultiHeadSelfAttention(3, qk_norm=True))
+    relative = built(MultiHeadSelfAttention(3, relative_positions=True))
     [tokens, queries] = [3 * x for x in random_inputs((7, 12), (2, 12))]
-    for asking in (None, queries):
+    for layer, asking in ((plain, None), (plain, queries), (relative, None)):
+        weights = canonical_weights(randomize(layer))
         found = to_numpy(layer.attention_weights(tokens, asking))
         assert found.shape == (2, 3, 7 if asking is None else 2, 7)
         np.testing.assert_allclose(found.sum(-1), 1, atol=1e-6)

@@ -11,6 +11,7 @@ from tests.test_case import (
     assert_close,
     canonical_weights,
     random_inputs,
+    randomize,
     run_layer_test,
     run_parity_test,
     to_numpy,
@@ -45,6 +46,18 @@ def test_equals_the_reference(size, strides, channels, projects):
     unit = BottleneckUnit(32, strides)
     run_parity_test(unit, functools.partial(reference.bottleneck_unit, s=strides), random_inputs((*size, channels)))
     assert any("projection" in path for path in canonical_weights(unit)) == projects
+
+
+@pytest.mark.parametrize("strides", [1, 2])
+def test_a_map_does_not_depend_on_its_batch(strides):
+    [maps] = random_inputs((5, 7, 64), batch=3)
+    unit = BottleneckUnit(32, strides)
+    unit.build(maps.shape)
+    randomize(unit)
+    expected = to_numpy(unit(maps[1:2]))
+    assert_close(unit(maps)[1:2], expected)
+    maps[[0, 2]] *= 9
+    assert_close(unit(maps)[1:2], expected)
 
 
 def test_epsilons():

@@ -32,11 +32,13 @@ WEIGHT_SHAPES = {
 SCALES = {"attention_scale/gamma": (12,), "mlp_scale/gamma": (12,)}
 QUERY_KEY_NORMS = {f"attention/{name}_norm/{part}": (4,) for name in ("query", "key") for part in ("gamma", "beta")}
 
+RELATIVE = {"attention/relative_position/embedding": (13, 4)}
+
 
 @pytest.mark.parametrize(
-    ("layer_scale", "qk_norm", "more_shapes"), [(None, False, {}), (0.7, True, SCALES | QUERY_KEY_NORMS)]
+    ("layer_scale", "others", "more_shapes"), [(None, False, {}), (0.7, True, SCALES | QUERY_KEY_NORMS | RELATIVE)]
 )
-def test_layer(layer_scale, qk_norm, more_shapes, tmp_path):
+def test_layer(layer_scale, others, more_shapes, tmp_path):
     arguments = {
         "num_heads": 3,
         "mlp_dim": 20,
@@ -46,7 +48,8 @@ def test_layer(layer_scale, qk_norm, more_shapes, tmp_path):
         "attention_dropout_rate": 0.2,
         "drop_path_rate": 0.3,
         "layer_scale": layer_scale,
-        "qk_norm": qk_norm,
+        "qk_norm": others,
+        "relative_positions": others,
     }
     run_layer_test(EncoderBlock, arguments, [(7, 12)], (7, 12), WEIGHT_SHAPES | more_shapes, tmp_path)
 
@@ -58,12 +61,13 @@ def test_layer(layer_scale, qk_norm, more_shapes, tmp_path):
         ({"mlp": "gelu_exact"}, reference.gelu_exact),
         ({"mlp": "quick_gelu", "layer_scale": 0.1}, reference.quick_gelu),
         ({"mlp": "swiglu", "layer_scale": 0.1, "qk_norm": True}, reference.swiglu),
-        ({"qk_norm": True}, reference.gelu_tanh),
+        ({"qk_norm": True, "relative_positions": True}, reference.gelu_tanh),
     ],
 )
-def test_equals_the_equations(arguments, activation):
+@pytest.mark.parametrize("shape", [(7, 12), (5, 7, 12)])
+def test_equals_the_equations(arguments, activation, shape):
     equation = functools.partial(reference.encoder_block, activation=activation)
-    run_parity_test(EncoderBlock(3, 20, **arguments), equation, random_inputs((7, 12)))
+    run_parity_test(EncoderBlock(3, 20, **arguments), equation, random_inputs(shape))
 
 
 def test_layer_scale_starts_both_branches_at_its_value():
@@ -153,6 +157,7 @@ def test_macs():
     # Those of the attention and of the MLP; factors and norms are not counted.
     block = built(EncoderBlock(3, 20, mlp="swiglu", layer_scale=0.1, qk_norm=True))
     assert block.macs((None, 7, 12)) == (7 * 4 * 144 + 2 * 49 * 12) + 7 * (12 * 40 + 20 * 12)
+    assert block.macs((None, 5, 7, 12)) == 5 * block.macs((None, 7, 12))
 
 
 def test_attention_weights_are_of_the_normalised_tokens():

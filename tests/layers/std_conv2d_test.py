@@ -14,7 +14,14 @@ SIZES = [(8, 10), (7, 9), (9, 6), (2, 1)]
 def test_layer(tmp_path):
     run_layer_test(
         StdConv2D,
-        {"filters": 10, "kernel_size": 3, "strides": 2, "epsilon": 1e-3},
+        {
+            "filters": 10,
+            "kernel_size": 3,
+            "strides": 2,
+            "epsilon": 1e-3,
+            "epsilon_placement": "variance",
+            "padding": "symmetric",
+        },
         [(9, 6, 5)],
         (5, 3, 10),
         {"kernel": (3, 3, 5, 10)},
@@ -65,6 +72,30 @@ def test_epsilon_is_added_to_the_deviation():
     np.testing.assert_allclose(to_numpy(layer(maps)), reference.std_conv(maps, weights), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("strides", [1, 2, 3])
+@pytest.mark.parametrize("kernel_size", [1, 3, 7])
+def test_as_bit_has_it(kernel_size, strides, size):
+    layer = StdConv2D(6, kernel_size, strides, 0.25, epsilon_placement="variance", padding="symmetric")
+
+    def equation(x, weights):
+        return reference.std_conv_of_bit(x, weights["kernel"], strides, 0.25)
+
+    [maps] = random_inputs((*size, 3))
+    run_parity_test(layer, equation, [maps])
+    assert layer.compute_output_shape(maps.shape) == tuple(layer(maps).shape)
+
+
+@pytest.mark.parametrize("placement", ["std", "variance"])
+def test_standardized_kernel_has_mean_zero_and_variance_one(placement):
+    layer = StdConv2D(6, 5, epsilon=1e-10, epsilon_placement=placement)
+    layer.build((None, 8, 10, 3))
+    layer.set_weights([3 + 0.1 * np.random.default_rng(1).normal(size=(5, 5, 3, 6))])
+    kernel = to_numpy(layer.standardized_kernel()).astype("float64")
+    np.testing.assert_allclose(kernel.mean((0, 1, 2)), 0, atol=1e-5)
+    np.testing.assert_allclose(kernel.var((0, 1, 2)), 1, atol=1e-5)
+
+
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_kernel_is_standardised_in_float32(policy):
     # The kernel's deviation is lost when it is rounded to 16 bits.
@@ -103,6 +134,19 @@ def test_size_may_be_unknown():
 def test_refuses_impossible_sizes(name, size):
     with pytest.raises(ValueError, match=f"{name} must be a positive integer. Received: "):
         StdConv2D(**{"filters": 10, "kernel_size": 3, name: size})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"epsilon_placement": "var"}, "epsilon_placement must be 'std' or 'variance'. Received: 'var'"),
+        ({"padding": "valid"}, "padding must be 'same' or 'symmetric'. Received: 'valid'"),
+        ({"kernel_size": 2, "padding": "symmetric"}, "needs an odd kernel_size. Received: kernel_size=2"),
+    ],
+)
+def test_refuses_what_is_not_available(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        StdConv2D(**{"filters": 10, "kernel_size": 3, **arguments})
 
 
 def test_channels_are_last_whatever_the_global_setting():

@@ -4,6 +4,7 @@ import functools
 
 import pytest
 
+from keras_vit.config import CHOICES
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.reference import bit_resnet
 from tests.reference import vit as reference
@@ -112,3 +113,73 @@ def test_variable_size(changes):
         for weight, source in zip(fixed.weights, variable.weights, strict=True):
             weight.assign(rows if weight.path == "position_embedding/embedding" else source)
         assert_close(fixed(images), outputs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments"),
+    [
+        ({}, {}),
+        ({"num_register_tokens": 2, "num_position_prefix_rows": 0, "pre_norm": True}, {"prefix_rows": 0}),
+        ({"axial": True, "pooling": "avg"}, {"pooling": "avg"}),
+    ],
+)
+@pytest.mark.parametrize("placement", CHOICES["position_placement"])
+@pytest.mark.parametrize("kind", ["learned_1d", "learned_2d", "sincos_2d"])
+def test_positions_equal_the_equations(kind, placement, changes, arguments):
+    positions = {"position_embedding": kind, "position_placement": placement}
+    model = tiny_model(num_layers=3, **positions, **changes)
+    run_parity_test(model, functools.partial(reference.vit, **positions, **arguments), random_inputs(SHAPE))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"pooling": "avg"},
+        {"pooling": "map", "class_token": True, "layer_scale": 0.1},
+        {"distillation_token": True, "num_register_tokens": 2, "qk_norm": True},
+    ],
+)
+def test_relative_positions_equal_the_equations(changes):
+    model = tiny_model(position_embedding="relative", **changes)
+    arguments = {"position_embedding": "relative", "pooling": changes.get("pooling", "token")}
+    run_parity_test(model, functools.partial(reference.vit, **arguments), random_inputs(SHAPE))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"position_embedding": "none", "pooling": "map", "mlp": "swiglu", "layer_scale": 0.1, "qk_norm": True},
+        {"pooling": None, "class_token": False, "include_top": False},
+        {"pooling": "avg", "stem": STEM, "patch_size": 1, "input_shape": (21, 30, 3)},
+    ],
+)
+def test_axial_equals_the_equations(changes):
+    shape = changes.get("input_shape", SHAPE)
+    kind = changes.get("position_embedding", "learned_1d")
+    activation = reference.swiglu if "mlp" in changes else reference.gelu_tanh
+
+    def axial(images, weights):
+        maps = bit_resnet.bit_resnet(images, weights, STEM.stage_depths) if "stem" in changes else images
+        return reference.vit(maps, weights, activation, changes["pooling"], position_embedding=kind)
+
+    run_parity_test(tiny_model(axial=True, **changes), axial, random_inputs(shape))
+
+
+@pytest.mark.parametrize(
+    ("changes", "pooling"),
+    [
+        ({"position_embedding": "learned_2d", "num_register_tokens": 2}, "token"),
+        ({"position_embedding": "learned_2d", "position_placement": "every_layer", "axial": True}, "avg"),
+        ({"position_embedding": "learned_1d", "position_placement": "every_layer_shared", "axial": True}, "map"),
+    ],
+)
+def test_variable_size_of_positions(changes, pooling):
+    """Tables made for 224 pixels, interpolated wherever they are added."""
+    model = randomize(tiny_model(input_shape=(None, None, 3), pooling=pooling, **changes))
+    weights = canonical_weights(model)
+    positions = {name: value for name, value in changes.items() if name.startswith("position")}
+    for shape in (SHAPE, (16, 6, 3)):
+        [images] = random_inputs(shape)
+        expected = reference.vit(images.astype("float64"), weights | {"grid": (56, 74)}, pooling=pooling, **positions)
+        assert_close(model(images), expected)

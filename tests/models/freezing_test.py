@@ -48,6 +48,24 @@ def test_a_step_changes_what_comes_after_and_nothing_else(up_to, frozen):
     }
 
 
+@pytest.mark.parametrize(
+    ("changes", "frozen"),
+    [
+        (
+            {"position_placement": "every_layer"},
+            ["patch_embedding", "class_token", "position_embedding_0", "encoder_block_0"],
+        ),
+        ({"position_placement": "every_layer_shared"}, [*START, "encoder_block_0"]),
+        ({"axial": True, "pooling": "avg"}, ["patch_embedding", "position_embedding", "encoder_block_0"]),
+        ({"position_embedding": "relative"}, ["patch_embedding", "class_token", "encoder_block_0"]),
+    ],
+)
+def test_positions_and_axial_blocks(changes, frozen):
+    model = tiny_model(**changes)
+    assert keras_vit.freeze(model, "encoder_block_0") == frozen
+    assert {weight.path.split("/")[0] for weight in model.non_trainable_weights} == set(frozen)
+
+
 def test_of_a_hybrid_the_stem_comes_first():
     model = tiny_model(stem=STEM, patch_size=1, input_shape=(32, 32, 3))
     frozen = keras_vit.freeze(model, "patch_embedding")

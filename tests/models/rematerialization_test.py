@@ -10,7 +10,8 @@ from tests.test_case import canonical_weights, random_inputs, randomize, to_nump
 
 BACKEND = keras.backend.backend()
 RATES = {"dropout_rate": 0.2, "attention_dropout_rate": 0.3, "drop_path_rate": 0.4}
-PARTS = {"layer_scale": 0.1, "qk_norm": True, "num_register_tokens": 2}
+PARTS = {"layer_scale": 0.1, "qk_norm": True, "num_register_tokens": 2, "position_embedding": "relative"}
+AXIAL = {"axial": True, "pooling": "avg", "position_embedding": "learned_2d", "position_placement": "every_layer"}
 
 
 def _trained(enabled, policy="float32", nested=False, frozen=None, changes=RATES, **compilation):
@@ -38,6 +39,7 @@ def _trained(enabled, policy="float32", nested=False, frozen=None, changes=RATES
     "arguments",
     [
         {"changes": {**RATES, **PARTS}},
+        {"changes": {**RATES, **AXIAL}},
         {"changes": {}, "nested": True, "frozen": "encoder_block_0"},
         pytest.param(
             {"run_eagerly": True}, marks=pytest.mark.skipif(BACKEND == "jax", reason="slow, and traced as well")

@@ -7,6 +7,7 @@ import keras
 import pytest
 
 import keras_vit
+from keras_vit import models
 from keras_vit.models import vit
 from tests.reference.vit import num_macs, num_parameters
 
@@ -110,6 +111,8 @@ HYBRIDS = {
     ("R50+L/16", "R50ViTL16"): ("L/16", (3, 4, 9), 1, 316_483_624, 65.54),
     ("R50+L/32", "R50ViTL32"): ("L/32", (3, 4, 6, 3), 1, 328_994_856, 19.41),
 }
+# variant, function: parameters with average pooling and 1,000 classes, and GMACs, both at 224.
+AXIAL = {("B/16", "AxialViTB16"): (171_620_584, 33.51), ("B/32", "AxialViTB32"): (173_277_160, 8.45)}
 FUNCTIONS = [*VARIANTS, *HYBRIDS]
 SIGNATURE = (
     "include_top weights input_tensor input_shape pooling classes classifier_activation include_preprocessing name"
@@ -131,8 +134,9 @@ def _count(model):
 
 def test_table_is_complete():
     assert [variant for variant, _ in FUNCTIONS] == list(keras_vit.VARIANTS)
-    assert {"ViT"} | {function for _, function in FUNCTIONS} == set(keras_vit.models.__all__)
-    assert set(keras_vit.models.__all__) <= set(keras_vit.__all__)
+    functions = {"ViT", "AxialViT"} | {function for _, function in [*FUNCTIONS, *AXIAL]}
+    assert functions == set(models.__all__) - {*models.RESNETS, *models.SEGMENTERS}
+    assert set(models.__all__) <= set(keras_vit.__all__)
 
 
 @pytest.mark.parametrize(("variant", "size"), [(name[0], size) for name, row in VARIANTS.items() for size in row[1]])
@@ -167,6 +171,24 @@ def test_hybrids(variant, function):
     cost = keras_vit.profile(model)
     assert cost.parameters == parameters
     assert cost.macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
+
+
+@pytest.mark.parametrize(("variant", "function"), list(AXIAL))
+def test_axial(variant, function):
+    parameters, giga_macs = AXIAL[variant, function]
+    config = keras_vit.VARIANTS[variant]
+    side = 224 // config.patch_size
+    model = getattr(keras_vit, function)()
+    assert list(inspect.signature(getattr(keras_vit, function)).parameters) == SIGNATURE.split()
+    assert _count(model) == parameters
+    # Twice the blocks, without class token.
+    sizes = (config.hidden_dim, 2 * config.num_layers, config.mlp_dim, config.patch_size, side**2, 1000)
+    assert num_parameters(*sizes, class_token=False) == parameters
+    cost = keras_vit.profile(model)
+    assert cost.macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
+    # A patch attends to those of its row, or column, in place of all.
+    fewer = 2 * config.num_layers * 2 * config.hidden_dim * (side**4 - side**3)
+    assert cost.macs == num_macs(*sizes, class_token=False) - fewer
 
 
 @pytest.mark.parametrize(
@@ -233,6 +255,15 @@ def test_parameters_with_the_pre_training_head(variant, parameters):
         ({"include_top": False, "representation_dim": 768}, 85_798_656),
         ({"position_embedding": "none"}, 86_416_360),
         ({"position_embedding": "sincos_2d"}, 86_416_360),
+        # Those of the paper's ablation, table 8. A row for the class token and 14 halves for either coordinate.
+        ({"position_embedding": "learned_2d"}, 86_427_880),
+        ({"position_embedding": "learned_2d", "position_placement": "every_layer"}, 86_416_360 + 12 * 11_520),
+        # A table for each block; the same table before each.
+        ({"position_placement": "every_layer"}, 88_231_912),
+        ({"position_placement": "every_layer_shared"}, 86_567_656),
+        # A row for each of 2 * 197 - 1 offsets, as wide as a head, for each block.
+        ({"position_embedding": "relative"}, 86_718_184),
+        ({"position_embedding": "learned_2d", "input_shape": (384, 384, 3)}, 86_427_880 + 2 * 10 * 384),
         ({"num_position_prefix_rows": 0}, 86_567_656 - 768),
         ({"pooling": "avg", "class_token": True}, 86_567_656),
         ({"pooling": None, "include_top": False, "class_token": False}, 85_798_656 - 2 * 768),

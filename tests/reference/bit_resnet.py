@@ -1,7 +1,11 @@
 """The ResNet of ViT's hybrids in NumPy, float64, after `models_resnet.py` of google-research/vision_transformer.
 
+And that of BiT (arXiv 1912.11370), after the description in its section 3.1 and the settings of `bit_paper.py` of
+google-research/big_vision; around what is pooled stand zeros, as in big_transfer, which trained the models, or minus
+infinity, as in big_vision.
+
 Legend: x maps (B, H, W, C); w kernel (k, k, C, F), or the weights of a part by name; s stride; G groups; gamma, beta
-(C,). The padding is TensorFlow's "SAME".
+(C,). The padding is TensorFlow's "SAME", of BiT k // 2 on all sides.
 """
 
 import numpy as np
@@ -17,6 +21,17 @@ def windows(x, k, s, fill):
         padding.append((total // 2, total - total // 2))
     padded = np.pad(x, [*padding, (0, 0)], constant_values=fill)
     return np.lib.stride_tricks.sliding_window_view(padded, (k, k), axis=(1, 2))[:, ::s, ::s]
+
+
+def windows_of_bit(x, k, s, fill=0.0):
+    """The same with k // 2 places on all sides."""
+    padded = np.pad(x, [(0, 0), (k // 2, k // 2), (k // 2, k // 2), (0, 0)], constant_values=fill)
+    return np.lib.stride_tricks.sliding_window_view(padded, (k, k), axis=(1, 2))[:, ::s, ::s]
+
+
+def std_conv_of_bit(x, w, s=1, epsilon=1e-10):
+    w = (w - w.mean((0, 1, 2))) / np.sqrt(w.var((0, 1, 2)) + epsilon)
+    return np.einsum("bhwcij,ijcf->bhwf", windows_of_bit(x, len(w), s), w, optimize=True)
 
 
 def std_conv(x, w, s=1, epsilon=1e-5):
@@ -58,3 +73,29 @@ def bit_resnet(x, w, stage_depths, **epsilons):
             s = 2 if stage > 0 and unit == 0 else 1
             x = bottleneck_unit(x, part(w, f"stem_stage_{stage}_unit_{unit}"), s, **epsilons)
     return x
+
+
+def norm_relu(x, w, norm):
+    return relu(group_norm(x, w[f"{norm}/gamma"], w[f"{norm}/beta"], 1e-5))
+
+
+def pre_activation_unit(x, w, s=1):
+    a = norm_relu(x, w, "norm_1")
+    y = std_conv_of_bit(a, w["conv_1/kernel"])
+    y = std_conv_of_bit(norm_relu(y, w, "norm_2"), w["conv_2/kernel"], s)
+    y = std_conv_of_bit(norm_relu(y, w, "norm_3"), w["conv_3/kernel"])
+    if "projection_conv/kernel" in w:
+        x = std_conv_of_bit(a, w["projection_conv/kernel"], s)
+    return x + y
+
+
+def bit_resnet_logits(x, w, stage_depths, root_fill=0.0):
+    """Of images, by a whole BiT-ResNet; `root_fill` stands around what its root pools."""
+    x = std_conv_of_bit(x, w["stem_conv/kernel"], 2)
+    x = windows_of_bit(x, 3, 2, root_fill).max((-1, -2))
+    for stage, depth in enumerate(stage_depths):
+        for unit in range(depth):
+            s = 2 if stage > 0 and unit == 0 else 1
+            x = pre_activation_unit(x, part(w, f"stage_{stage}_unit_{unit}"), s)
+    x = norm_relu(x, w, "final_norm").mean((1, 2))
+    return x @ w["predictions/kernel"] + w["predictions/bias"]

@@ -1,6 +1,7 @@
 """Position embeddings in NumPy, float64.
 
-Legend: h, w rows and columns of patches; D width; omega frequencies; E_pos rows of the table, patches row by row.
+Legend: h, w rows and columns of patches; D width; omega frequencies; E_pos rows of the table, patches row by row; X, Y
+tables of the columns and the rows; T tokens; r rows of relative positions.
 """
 
 import numpy as np
@@ -16,6 +17,18 @@ def sincos_2d(h, w, D, temperature=10_000.0):
             for x in range(w)
         ]
     )
+
+
+def learned_2d(X, Y):
+    """(h w, D) of tables (w, D/2) and (h, D/2): "concatenate the X and Y embedding" (ViT, appendix D.4)."""
+    return np.array([[*X[x], *Y[y]] for y in range(len(Y)) for x in range(len(X))])
+
+
+def relative_logits(q, r):
+    """(..., t, s) of queries (..., T, D_h): q_t r_{t-s} (ViT, appendix D.4); the first row of r is that of 1 - T."""
+    T = q.shape[-2]
+    columns = [np.stack([q[..., t, :] @ r[t - s + T - 1] for t in range(T)], axis=-1) for s in range(T)]
+    return np.stack(columns, axis=-1)
 
 
 def interpolate(E_pos, grid, new_grid):

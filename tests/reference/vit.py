@@ -62,10 +62,12 @@ def softmax(x):
     return exponentials / exponentials.sum(-1, keepdims=True)
 
 
-def attention(q, k, v):
-    """Eqs. 6 and 7, one head: q (t, D_h), k and v (T, D_h)."""
-    A = softmax(q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1]))
-    return A @ v
+def attention(q, k, v, r=None):
+    """Eqs. 6 and 7, one head: q (t, D_h), k and v (T, D_h). With relative positions r as in appendix D.4."""
+    logits = q @ np.swapaxes(k, -1, -2)
+    if r is not None:
+        logits = logits + positions.relative_logits(q, r)
+    return softmax(logits / np.sqrt(q.shape[-1])) @ v
 
 
 def multi_head_self_attention(z, w, asking=None, epsilon=1e-6):
@@ -82,7 +84,7 @@ def multi_head_self_attention(z, w, asking=None, epsilon=1e-6):
         )
         if "query_norm/gamma" in w:
             q, k = norm(q, w, "query_norm", epsilon), norm(k, w, "key_norm", epsilon)
-        heads.append(attention(q, k, v))
+        heads.append(attention(q, k, v, w.get("relative_position/embedding")))
     U_msa = np.concatenate(list(w["output/kernel"]), axis=0)
     return np.concatenate(heads, axis=-1) @ U_msa + w["output/bias"]
 
@@ -102,6 +104,16 @@ def encoder_block(z, w, activation=gelu_tanh, epsilon=1e-6, scale_attention=1, s
     return z + scale_mlp * branch * w.get("mlp_scale/gamma", 1)
 
 
+def axial_encoder_block(z, w, grid, *arguments):
+    """Appendix D.6: a block within each row of the grid (h, w), then one within each column."""
+    grid_z = z.reshape(len(z), *grid, -1)
+    for row in range(grid[0]):
+        grid_z[:, row] = encoder_block(grid_z[:, row], part(w, "row"), *arguments)
+    for column in range(grid[1]):
+        grid_z[:, :, column] = encoder_block(grid_z[:, :, column], part(w, "column"), *arguments)
+    return grid_z.reshape(z.shape)
+
+
 def attention_pooling(z, w, activation=gelu_tanh, epsilon=1e-6):
     """The MAP head of arXiv 2106.04560, section 3.3, as in big_vision: a probe asks all tokens, then an MLP."""
     probe = np.broadcast_to(w["probe"], (len(z), *w["probe"].shape[1:]))
@@ -117,36 +129,73 @@ def prefix_tokens(w):
     return np.concatenate([none, *classes, *registers], axis=1), len(classes)
 
 
-def embed(x, w, position_embedding="learned_1d", prefix_rows=None):
-    """Eq. 1: (B, H, W, C) to z_0. The table of positions is interpolated where the image has another grid."""
+def grid_of(x, w):
+    """(h, w): patches of images (B, H, W, C)."""
+    P, Q, _, _ = w["patch_embedding/kernel"].shape
+    return x.shape[-3] // P, x.shape[-2] // Q
+
+
+def embed(x, w, position_embedding="learned_1d", prefix_rows=None, name="position_embedding"):
+    """Eq. 1: (B, H, W, C) to z_0."""
     kernel = w["patch_embedding/kernel"]
     P, Q, _, D = kernel.shape
-    grid = x.shape[-3] // P, x.shape[-2] // Q
     z = patchify(x, P, Q) @ kernel.reshape(-1, D) + w.get("patch_embedding/bias", 0)
-    prefix, num_classes = prefix_tokens(w)
-    front = prefix.shape[1]
+    prefix, _ = prefix_tokens(w)
     z = np.concatenate([np.broadcast_to(prefix, (len(x), *prefix.shape[1:])), z], axis=1)
+    return add_positions(z, w, grid_of(x, w), position_embedding, prefix_rows, name)
+
+
+def add_positions(z, w, grid, position_embedding, prefix_rows, name):
+    """Tokens with the positions of the grid. Tables are interpolated where they are of another, `w["grid"]`."""
+    prefix, num_classes = prefix_tokens(w)
+    front, old_grid = prefix.shape[1], w.get("grid", grid)
+    num_rows = num_classes if prefix_rows is None else prefix_rows
+    z = z.copy()
     if position_embedding == "sincos_2d":
-        z[:, front:] += positions.sincos_2d(*grid, D)
+        z[:, front:] += positions.sincos_2d(*grid, z.shape[-1])
     elif position_embedding == "learned_1d":
-        E_pos, old_grid = w["position_embedding/embedding"], w.get("grid", grid)
-        num_rows = num_classes if prefix_rows is None else prefix_rows
+        E_pos = w[f"{name}/embedding"]
         z[:, :num_rows] += E_pos[:num_rows]
         z[:, front:] += positions.interpolate(E_pos[num_rows:], old_grid, grid)
+    elif position_embedding == "learned_2d":
+        z[:, :num_rows] += w.get(f"{name}/prefix", 0)
+        X, Y = (
+            positions.interpolate(w[f"{name}/{side}"], (old_grid[axis], 1), (grid[axis], 1))
+            for side, axis in (("columns", 1), ("rows", 0))
+        )
+        z[:, front:] += positions.learned_2d(X, Y)
     return z
 
 
-def vit(x, w, activation=gelu_tanh, pooling="token", epsilon=1e-6, **embedding):
+def vit(
+    x,
+    w,
+    activation=gelu_tanh,
+    pooling="token",
+    epsilon=1e-6,
+    position_embedding="learned_1d",
+    position_placement="stem",
+    prefix_rows=None,
+):
     """Eqs. 1 to 4 and the head: images (B, H, W, C) to logits (B, classes), or tokens for `pooling=None`.
 
     What stands between is what `w` has weights of. Two classifiers give the mean of their logits (arXiv 2012.12877).
+    Positions stand before the first block, or before every block, each its own or the same (appendix D.4).
     """
-    z = embed(x, w, **embedding)
+    kind, name = (position_embedding, prefix_rows), "position_embedding"
+    z = embed(x, w, *kind, f"{name}_0" if position_placement == "every_layer" else name)
     if "pre_norm/gamma" in w:
         z = norm(z, w, "pre_norm", epsilon)
     num_blocks = 1 + max(int(name.split("/")[0].split("_")[-1]) for name in w if name.startswith("encoder_block_"))
     for i in range(num_blocks):
-        z = encoder_block(z, part(w, f"encoder_block_{i}"), activation, epsilon)
+        if i and position_placement != "stem":
+            own = f"{name}_{i}" if position_placement == "every_layer" else name
+            z = add_positions(z, w, grid_of(x, w), *kind, own)
+        block = part(w, f"encoder_block_{i}")
+        if any(path.startswith("row/") for path in block):
+            z = axial_encoder_block(z, block, grid_of(x, w), activation, epsilon)
+        else:
+            z = encoder_block(z, block, activation, epsilon)
     if "encoder_norm/gamma" in w:
         z = norm(z, w, "encoder_norm", epsilon)
     y = pool(z, w, pooling, activation, epsilon)

@@ -8,7 +8,16 @@ import pytest
 
 import keras_vit
 from tests.test_case import canonical_weights, random_inputs, to_numpy
-from tests.weights.converter_case import CONFIG, SHAPE, assert_same_weights, contents, make, run_converter_test, save
+from tests.weights.converter_case import (
+    CONFIG,
+    SHAPE,
+    assert_refused,
+    assert_same_weights,
+    contents,
+    make,
+    run_converter_test,
+    save,
+)
 
 HUB = CONFIG.replace(mlp="gelu_exact", layer_norm_epsilon=1e-12)
 FOLDERS = {"timm": HUB.replace(layer_norm_epsilon=1e-6), "huggingface": HUB, "keras_hub": HUB}
@@ -43,6 +52,35 @@ def test_refuses_what_keras_hub_cannot_express(arguments, reason, tmp_path):
     with pytest.raises(ValueError, match=f"KerasHub's ViT cannot express .*{reason}.* not saved"):
         keras_vit.save_weights(make(HUB, **arguments), tmp_path / "saved", "keras_hub")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"position_embedding": "learned_2d"}, "two-dimensional learned positions, position_embedding='learned_2d'"),
+        ({"position_embedding": "relative"}, "relative positions, position_embedding='relative'"),
+        ({"position_placement": "every_layer"}, "positions before every block, position_placement='every_layer'"),
+        (
+            {"position_embedding": "sincos_2d", "position_placement": "every_layer_shared"},
+            "positions before every block, position_placement='every_layer_shared'",
+        ),
+        ({"pooling": "avg", "axial": True}, "axial attention, axial=True"),
+    ],
+)
+def test_refuses_what_no_project_has(arguments, reason, tmp_path):
+    """Neither to save it nor to load into it, where a file's arrays may well have the names and shapes."""
+    path = save(make(), tmp_path / "plain", "google")
+    model = make(**arguments)
+    for format in FORMATS:
+        with pytest.raises(ValueError, match=f"The format '{format}' cannot express {reason}; the model was not saved"):
+            keras_vit.save_weights(model, tmp_path / "saved.npz", format)
+    message = f"No format of published weights knows {reason}. Build the model with weights=None"
+    assert_refused(lambda: keras_vit.load_weights(model, path, head="reset"), model, message)
+    assert_refused(lambda: keras_vit.load_weights(model, "hf://never/asked"), model, message)
+    for build in (keras_vit.from_pretrained, lambda path, **changes: make(weights=path, **changes)):
+        with pytest.raises(ValueError, match=message):
+            build(path, input_shape=SHAPE, **arguments)
+    assert [file.name for file in tmp_path.iterdir()] == ["plain"]
 
 
 def test_a_preset_needs_its_config(tmp_path):

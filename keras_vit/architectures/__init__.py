@@ -1,0 +1,35 @@
+"""What models other than plain Vision Transformers are made of, as `keras_vit.config` has it for these."""
+
+from keras_vit.architectures.published import (
+    PANOPTIC_FPNS,
+    RESNETS,
+    SELF_ATTENTION_NETWORKS,
+    VT_FPNS,
+    VT_RESNETS,
+    changed_config,
+)
+from keras_vit.architectures.reading import read_architecture
+from keras_vit.architectures.resnets import (
+    AxialResNetConfig,
+    BiTResNetConfig,
+    ResNetConfig,
+    SelfAttentionNetworkConfig,
+)
+from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
+
+__all__ = [
+    "PANOPTIC_FPNS",
+    "RESNETS",
+    "SELF_ATTENTION_NETWORKS",
+    "VT_FPNS",
+    "VT_RESNETS",
+    "AxialResNetConfig",
+    "BiTResNetConfig",
+    "PanopticFPNConfig",
+    "ResNetConfig",
+    "SelfAttentionNetworkConfig",
+    "VTFPNConfig",
+    "VTResNetConfig",
+    "changed_config",
+    "read_architecture",
+]

@@ -1,0 +1,68 @@
+"""The published sizes."""
+
+import dataclasses
+
+from keras_vit.architectures.resnets import ResNetConfig, SelfAttentionNetworkConfig
+from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
+from keras_vit.config import did_you_mean
+
+RESNETS = {
+    "R18": ResNetConfig((2, 2, 2, 2), expansion=1),
+    "R34": ResNetConfig((3, 4, 6, 3), expansion=1),
+    "R50": ResNetConfig((3, 4, 6, 3)),
+    "R101": ResNetConfig((3, 4, 23, 3)),
+}
+"""ResNets of arXiv 1512.03385, Table 1."""
+
+# One attention fewer than in the ablations fits the printed counts of VT-ResNet-34: see docs/paper_map.md.
+VT_RESNETS = {
+    "VT-R18": VTResNetConfig((2, 2, 2), expansion=1, num_modules=2, filters=512),
+    "VT-R34": VTResNetConfig((3, 4, 6), expansion=1, filters=512, relation_modules=(0, 2)),
+    "VT-R50": VTResNetConfig((3, 4, 6)),
+    "VT-R101": VTResNetConfig((3, 4, 23)),
+}
+"""VT-ResNets of arXiv 2006.03677, Table 8."""
+
+SELF_ATTENTION_NETWORKS = {
+    "SAN10": SelfAttentionNetworkConfig((2, 1, 2, 4, 1)),
+    "SAN15": SelfAttentionNetworkConfig((3, 2, 3, 5, 2)),
+    "SAN19": SelfAttentionNetworkConfig((3, 3, 4, 6, 3)),
+}
+"""SANs of arXiv 2004.13621, Table 1."""
+
+
+def _on_resnets(kind):
+    """{name of a backbone: the config of segmentation models on it}"""
+    return {name: kind(config.stage_depths, expansion=config.expansion) for name, config in RESNETS.items()}
+
+
+PANOPTIC_FPNS = _on_resnets(PanopticFPNConfig)
+"""Panoptic FPNs (arXiv 1901.02446), as arXiv 2006.03677, Tables 9 and 10, compares with them."""
+VT_FPNS = _on_resnets(VTFPNConfig)
+"""VT-FPNs of arXiv 2006.03677, Tables 9 and 10."""
+
+
+def changed_config(sizes, size, changes):
+    """The config of a published size, or one that is given, with some fields changed.
+
+    Args:
+        sizes: {name: config}
+        size: A name in it, or a config of the same class.
+        changes: {field: value}
+
+    Raises:
+        TypeError: If there is no such field; the message names the nearest.
+        ValueError: If there is no such size, or a value is impossible.
+    """
+    kind = type(next(iter(sizes.values())))
+    if not isinstance(size, (str, kind)) or (isinstance(size, str) and size not in sizes):
+        raise ValueError(
+            f"{size!r} is no {kind.title}.{did_you_mean(str(size), sizes)} Available: {', '.join(sizes)}; or give a "
+            f"keras_vit.architectures.{kind.__name__}."
+        )
+    fields = [field.name for field in dataclasses.fields(kind)]
+    for name in changes:
+        if name not in fields:
+            hint = did_you_mean(name, fields)
+            raise TypeError(f"{name!r} is not a field of {kind.__name__}.{hint} Fields: {', '.join(fields)}")
+    return dataclasses.replace(sizes[size] if isinstance(size, str) else size, **changes)

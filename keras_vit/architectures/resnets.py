@@ -1,0 +1,215 @@
+"""What ResNets are made of. Pure data."""
+
+import dataclasses
+from typing import ClassVar
+
+from keras_vit.config import check_positive_integer, check_rate
+
+
+@dataclasses.dataclass(frozen=True)
+class _ResNetConfig:
+    """What ResNets share. `kind` is what files call them, `title` what messages do."""
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+
+    stage_depths: tuple[int, ...]
+    width: int = 64
+
+    def __post_init__(self):
+        if not isinstance(self.stage_depths, (tuple, list)) or not self.stage_depths:
+            raise ValueError(f"stage_depths must be a tuple of at least one integer. Received: {self.stage_depths!r}")
+        depths = tuple(check_positive_integer("stage_depths", depth) for depth in self.stage_depths)
+        object.__setattr__(self, "stage_depths", depths)
+        object.__setattr__(self, "width", check_positive_integer("width", self.width))
+
+    @property
+    def total_stride(self):
+        """(height, width) in pixels of the image that becomes one place of the last map."""
+        stride = 4 * 2 ** (len(self.stage_depths) - 1)
+        return stride, stride
+
+    def to_dict(self):
+        """The kind and the fields as JSON keeps them."""
+        return {"kind": self.kind, **dataclasses.asdict(self), "stage_depths": list(self.stage_depths)}
+
+
+@dataclasses.dataclass(frozen=True)
+class BiTResNetConfig(_ResNetConfig):
+    """A BiT-ResNet (arXiv 1912.11370): a ResNet-V2 with GroupNorm and weight-standardised convolutions.
+
+    Args:
+        stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
+        width: Channels of the root, a multiple of 32; stage s puts out `4 * width * 2**s`.
+        root_padding: What stands around the map that the root pools: `"zeros"`, or `"ignored"`, as in big_vision.
+
+    Raises:
+        ValueError: If a value is impossible.
+    """
+
+    kind = "bit_resnet"
+    title = "BiT-ResNet"
+
+    root_padding: str = "zeros"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.root_padding not in ("zeros", "ignored"):
+            raise ValueError(f"root_padding must be 'zeros' or 'ignored'. Received: {self.root_padding!r}")
+        if self.width % 32:
+            raise ValueError(f"width must be a multiple of 32, the groups of GroupNorm. Received: {self.width}")
+
+
+@dataclasses.dataclass(frozen=True)
+class AxialResNetConfig(_ResNetConfig):
+    """An AxialResNet (arXiv 2003.07853): a ResNet with axial attention in place of its 3 x 3 convolutions.
+
+    Args:
+        stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
+        width: Channels of the root, a multiple of `num_heads`; stage s puts out `4 * width * 2**s`.
+        num_heads: Heads of every attention.
+
+    Raises:
+        ValueError: If a value is impossible.
+    """
+
+    kind = "axial_resnet"
+    title = "AxialResNet"
+
+    width: int = 32
+    num_heads: int = 8
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "num_heads", check_positive_integer("num_heads", self.num_heads))
+        if self.width % self.num_heads:
+            raise ValueError(
+                f"width must be a multiple of num_heads. Received: width={self.width}, num_heads={self.num_heads}"
+            )
+
+
+MIXINGS = ("convolution", "attention_augmented", "stand_alone", "local_relation")
+ATTENTIONS = (None, "squeeze_excitation", "cbam")
+GLOBAL_UNITS = (None, "global_reasoning", "double_attention")
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNetConfig(_ResNetConfig):
+    """A ResNet (arXiv 1512.03385) with batch norms, as torchvision has it.
+
+    Args:
+        stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
+        width: Channels of the stem; stage s puts out `expansion * width * 2**s`.
+        expansion: 4: bottleneck units, of convolutions of 1, 3 and 1 pixels, which put out four times as many channels
+            as they have inside. 1: basic units, of two convolutions of 3 pixels.
+        strides_first: Whether it is the first convolution of a bottleneck unit that has the strides, as in the paper,
+            and not the second, as in torchvision.
+        drop_path_rate: Stochastic depth (arXiv 1603.09382): the rate of the last unit, from which it falls to 0
+            linearly. In [0, 1).
+        dropout_rate: Dropout before the classifier. In [0, 1).
+        mixing: What stands in place of the 3 x 3 convolutions of the units: `"attention_augmented"`, from the second
+            stage on (arXiv 1904.09925), `"stand_alone"` (arXiv 1906.05909) or `"local_relation"` (arXiv 1904.11491).
+            `"convolution"`: themselves.
+        attention: What weighs the branch of each unit: `"squeeze_excitation"` (arXiv 1709.01507), `"cbam"` (arXiv
+            1807.06521), or `None`.
+        global_unit: What relates all places to each other between units: `"global_reasoning"` (GloRe, arXiv
+            1811.12814), `"double_attention"` (A2-Nets, arXiv 1810.11579), or `None`.
+        num_global_units: With a `global_unit`, how many of them each stage has, one number for each stage: n of them
+            stand behind every (depth / n)th unit, from the first on.
+
+    Raises:
+        ValueError: If a value is impossible.
+    """
+
+    kind = "resnet"
+    title = "ResNet"
+
+    expansion: int = 4
+    strides_first: bool = False
+    drop_path_rate: float = 0.0
+    dropout_rate: float = 0.0
+    mixing: str = "convolution"
+    attention: str | None = None
+    global_unit: str | None = None
+    num_global_units: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.expansion not in (1, 4):
+            raise ValueError(f"expansion must be 4 (bottleneck units) or 1 (basic units). Received: {self.expansion!r}")
+        check_rate("drop_path_rate", self.drop_path_rate)
+        check_rate("dropout_rate", self.dropout_rate)
+        for name, accepted in (("mixing", MIXINGS), ("attention", ATTENTIONS), ("global_unit", GLOBAL_UNITS)):
+            check_choice(name, getattr(self, name), accepted)
+        object.__setattr__(self, "num_global_units", tuple(self.num_global_units))
+        self._check_global_units()
+
+    def _check_global_units(self):
+        numbers = self.num_global_units
+        if self.global_unit is None:
+            if numbers:
+                raise ValueError(f"num_global_units needs a global_unit. Received: num_global_units={numbers}")
+            return
+        fits = len(numbers) == len(self.stage_depths) and all(
+            isinstance(number, int) and 0 <= number <= depth
+            for number, depth in zip(numbers, self.stage_depths, strict=True)
+        )
+        if not fits:
+            raise ValueError(
+                f"num_global_units must be as many numbers as there are stages, each from 0 to the stage's depth. "
+                f"Received: num_global_units={numbers}, stage_depths={self.stage_depths}"
+            )
+
+    def to_dict(self):
+        """The kind and the fields as JSON keeps them."""
+        return {**super().to_dict(), "num_global_units": list(self.num_global_units)}
+
+
+@dataclasses.dataclass(frozen=True)
+class SelfAttentionNetworkConfig(_ResNetConfig):
+    """A SAN (arXiv 2004.13621): residual units of attention in windows, with convolutions of one pixel only.
+
+    Args:
+        stage_depths: Number of units in each stage. Before each the map is halved.
+        width: Channels of the first stage, a multiple of 32; the second has four times as many, each later one twice
+            as many as that before.
+        relation: `"pairwise"`: attention compares two places at a time. `"patchwise"`: it looks at whole windows.
+        window_sizes: Side of the windows of each stage in pixels, odd.
+
+    Raises:
+        ValueError: If a value is impossible.
+    """
+
+    kind = "self_attention_network"
+    title = "SAN"
+
+    relation: str = "patchwise"
+    window_sizes: tuple[int, ...] = (3, 7, 7, 7, 7)
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("relation", self.relation, ("pairwise", "patchwise"))
+        if self.width % 32:
+            raise ValueError(f"width must be a multiple of 32. Received: {self.width}")
+        sizes = tuple(check_positive_integer("window_sizes", size) for size in self.window_sizes)
+        if len(sizes) != len(self.stage_depths) or not all(size % 2 for size in sizes):
+            raise ValueError(
+                f"window_sizes must be as many odd numbers as there are stages. Received: window_sizes={sizes}, "
+                f"stage_depths={self.stage_depths}"
+            )
+        object.__setattr__(self, "window_sizes", sizes)
+
+    @property
+    def total_stride(self):
+        """(height, width) in pixels of the image that becomes one place of the last map."""
+        return (2 ** len(self.stage_depths),) * 2
+
+    def to_dict(self):
+        """The kind and the fields as JSON keeps them."""
+        return {**super().to_dict(), "window_sizes": list(self.window_sizes)}
+
+
+def check_choice(name, value, accepted):
+    """Refuses a value that is none of those accepted."""
+    if value not in accepted:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, accepted))}. Received: {value!r}")

@@ -1,0 +1,39 @@
+"""`AxialViT`: Vision Transformers that attend along rows and columns, and one function for each size of the paper."""
+
+from keras_vit.models.vit import ViT, published
+
+
+def AxialViT(variant="B/32", *, pooling="avg", **arguments):
+    """Builds an Axial-ViT, whose blocks attend along the rows of the grid, then along its columns.
+
+    ViT (arXiv 2010.11929), appendix D.6: every block becomes two, one for each axis, each with its own LayerNorms,
+    residual connections and MLP. The result has about twice the parameters of `keras_vit.ViT`, and at 224 pixels twice
+    its work; with the number of patches N that grows as N^1.5 in place of N^2. The paper does not say where a class
+    token would stand: there is none, and the patches are averaged.
+
+    Args:
+        variant: As for `keras_vit.ViT`; the paper's are `"B/32"` and `"B/16"`.
+        pooling: `"avg"` or `"map"`; `None` for all tokens, with `include_top=False` and `class_token=False`.
+        **arguments: Any other argument of `keras_vit.ViT`. There are no published weights; `weights` takes
+            `.weights.h5` files.
+
+    Returns:
+        A `keras.Model`, as `keras_vit.ViT(variant, axial=True, pooling=pooling, ...)` builds it.
+
+    Raises:
+        TypeError: If an argument is unknown.
+        ValueError: If a value is impossible or does not go with axial attention, as class token, registers and relative
+            positions.
+
+    Example:
+
+    >>> import keras_vit
+    >>> model = keras_vit.AxialViT("Ti/16", classes=10, input_shape=(64, 96, 3), num_layers=2)
+    >>> model.get_layer("encoder_block_1").column.attention.num_heads
+    3
+    """
+    return ViT(variant, axial=True, pooling=pooling, **arguments)
+
+
+AxialViTB16 = published("AxialViTB16", "B/16", axial=True, pooling="avg")
+AxialViTB32 = published("AxialViTB32", "B/32", axial=True, pooling="avg")

@@ -1,0 +1,146 @@
+"""BiT-ResNets, the convolutional networks that ViT is compared with (arXiv 2010.11929, section 4.1).
+
+"Big Transfer (BiT)" (arXiv 1912.11370). Depths and widths: `get_block_desc` of google-research/big_vision.
+"""
+
+import keras
+
+from keras_vit import layers
+from keras_vit.architectures import BiTResNetConfig
+from keras_vit.layers.bottleneck_unit import NUM_GROUPS
+from keras_vit.layers.pre_activation_unit import GROUP_NORM_EPSILON, bit_conv
+from keras_vit.models.building import build_convolutional, keras_application
+from keras_vit.stems.bit_resnet import stage_units
+
+
+def BiTResNet(
+    stage_depths=(3, 4, 6, 3),
+    width=64,
+    root_padding=None,
+    include_top=True,
+    weights=None,
+    input_tensor=None,
+    input_shape=None,
+    pooling="avg",
+    classes=1000,
+    classifier_activation="softmax",
+    include_preprocessing=False,
+    name=None,
+):
+    """Builds a BiT-ResNet as a functional `keras.Model`.
+
+    "Big Transfer (BiT): General Visual Representation Learning" (arXiv 1912.11370), the baseline of ViT (arXiv
+    2010.11929): a ResNet-V2 whose batch norms are GroupNorms with 32 groups and whose convolutions are standardised.
+    What an image gives does not depend on the others in its batch. Numerics are those of the authors' code, padding
+    included: `keras_vit.layers.PreActivationUnit`; a root without norm; GroupNorm and ReLU before the pooling; a
+    classifier that starts at zero. The layers are named `preprocessing`, `stem_conv`, `stem_pooling`, `stage_0_unit_0`
+    and so on, `final_norm`, `final_activation`, `pooling`, `predictions`.
+
+    Args:
+        stage_depths: Number of units in each stage: `(3, 4, 6, 3)` for a depth of 50 layers, `(3, 4, 23, 3)` for 101,
+            `(3, 8, 36, 3)` for 152, `(3, 24, 36, 3)` for 200.
+        width: Channels of the root, a multiple of 32: 64 times the width factor of the model's name. Stage s puts out
+            `4 * width * 2**s`.
+        root_padding: What stands around the map that the root pools. `"zeros"`: as BiT was trained, and as in timm.
+            `"ignored"`: nothing that could be the largest, as in big_vision, whose files describe such models. `None`:
+            that of published weights, otherwise zeros.
+        include_top: Whether to end with the classifier. `False`: the model returns what `pooling` says.
+        weights: `None` for freshly initialised weights; a path or address of published weights, such as
+            `"hf://timm/resnetv2_50x1_bit.goog_in21k_ft_in1k"` or `"gs://bit_models/BiT-M-R50x1-ILSVRC2012.npz"`, of the
+            same size; or the path of a `.weights.h5` file that `model.save_weights` wrote for a model of the same
+            shape.
+        input_tensor: Keras tensor to use as the model's input.
+        input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size that published weights
+            name; channels last whatever the global setting. `None` for height and width makes a model for images of any
+            size.
+        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D), where h
+            and w are height and width divided by the stride, 32 with four stages, and rounded up.
+        classes: Number of classes.
+        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any of Keras's.
+        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them inside. `False`: it takes
+            what `keras_vit.preprocess_input` returns.
+        name: The model's name.
+
+    Returns:
+        A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
+
+    Raises:
+        ValueError: If a value is impossible or not available, or the weights do not fit; the message says what is
+            accepted.
+
+    Example:
+
+    >>> import keras_vit
+    >>> model = keras_vit.BiTResNet(stage_depths=(1, 1), width=32, classes=10, input_shape=(64, 96, 3))
+    >>> model.output_shape
+    (None, 10)
+    """
+    return build_convolutional(
+        BiTResNetConfig(stage_depths, width, "zeros" if root_padding is None else root_padding),
+        trunk,
+        include_top=include_top,
+        weights=weights,
+        input_tensor=input_tensor,
+        input_shape=input_shape,
+        pooling=pooling,
+        classes=classes,
+        classifier_activation=classifier_activation,
+        include_preprocessing=include_preprocessing,
+        name=name,
+        inherited=("root_padding",) if root_padding is None else (),
+    )
+
+
+def trunk(images, config):
+    """Normalised pixels (B, H, W, C) to a map (B, h, w, D)."""
+    maps = bit_conv(config.width, 7, 2, name="stem_conv")(images)
+    maps = layers.PaddedMaxPooling2D(config.root_padding, name="stem_pooling")(maps)
+    for name, width, strides in stage_units(config.stage_depths, config.width):
+        maps = layers.PreActivationUnit(width, strides, name=name)(maps)
+    maps = keras.layers.GroupNormalization(NUM_GROUPS, epsilon=GROUP_NORM_EPSILON, name="final_norm")(maps)
+    return keras.layers.ReLU(name="final_activation")(maps)
+
+
+_STAGE_DEPTHS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3), 200: (3, 24, 36, 3)}
+
+
+def _published(depth, width_factor):
+    """The function of a published size, with the arguments of `keras.applications`."""
+    arguments = _STAGE_DEPTHS[depth], 64 * width_factor
+    doc = f"""Builds a BiT-ResNet with {depth} layers, {width_factor} times as wide as a ResNet.
+
+    The same as `keras_vit.BiTResNet{arguments}`, which explains the arguments, those of `keras.applications`.
+
+    Returns:
+        A `keras.Model`.
+    """
+    return keras_application(
+        lambda **options: BiTResNet(*arguments, **options),
+        f"BiTResNet{depth}x{width_factor}",
+        doc,
+        model_name=f"bit_resnet_{depth}x{width_factor}",
+    )
+
+
+BiTResNet50x1 = _published(50, 1)
+BiTResNet50x2 = _published(50, 2)
+BiTResNet50x3 = _published(50, 3)
+BiTResNet101x1 = _published(101, 1)
+BiTResNet101x3 = _published(101, 3)
+BiTResNet152x1 = _published(152, 1)
+BiTResNet152x2 = _published(152, 2)
+BiTResNet152x4 = _published(152, 4)
+BiTResNet200x3 = _published(200, 3)
+
+__all__ = [
+    "BiTResNet",
+    "BiTResNet50x1",
+    "BiTResNet50x2",
+    "BiTResNet50x3",
+    "BiTResNet101x1",
+    "BiTResNet101x3",
+    "BiTResNet152x1",
+    "BiTResNet152x2",
+    "BiTResNet152x4",
+    "BiTResNet200x3",
+]

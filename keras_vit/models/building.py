@@ -1,0 +1,221 @@
+"""What the factories of all models share: the input, the `preprocessing` layer, the model around them."""
+
+import dataclasses
+import functools
+import os
+
+import keras
+
+from keras_vit.config import check_positive_integer
+from keras_vit.encoder import DEFAULT_IMAGE_SIZE
+from keras_vit.heads import classifier
+from keras_vit.layers import Dropout
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.checkpoint import TAKEN_BY
+from keras_vit.weights.loading import build_with_weights, check_kind
+from keras_vit.weights.opening import open_checkpoint
+
+
+def image_inputs(input_tensor, input_shape):
+    """The Keras tensor (B, H, W, C) of a model's images, by the arguments of `keras.applications`."""
+    if input_tensor is None:
+        default = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE, 3)
+        return keras.Input(default if input_shape is None else _check_shape(input_shape), name="images")
+    if not isinstance(input_tensor, keras.KerasTensor):
+        raise ValueError(f"input_tensor must be a Keras tensor, as keras.Input returns. Received: {input_tensor!r}")
+    if len(input_tensor.shape) != 4:
+        raise ValueError(f"input_tensor must be of shape (B, H, W, C). Received: shape {input_tensor.shape}")
+    if input_shape is not None and tuple(input_shape) != tuple(input_tensor.shape[1:]):
+        raise ValueError(
+            f"input_shape and input_tensor disagree; give one of them. Received: input_shape={tuple(input_shape)}, "
+            f"input_tensor of shape {input_tensor.shape}"
+        )
+    return input_tensor
+
+
+def _check_shape(input_shape):
+    if not isinstance(input_shape, (tuple, list)) or len(input_shape) != 3 or input_shape[-1] is None:
+        raise ValueError(
+            f"input_shape must be (height, width, channels), where height and width may be None. Received: "
+            f"{input_shape!r}"
+        )
+    return tuple(size if size is None else check_positive_integer("input_shape", size) for size in input_shape)
+
+
+def image_size(input_shape):
+    """(height, width) of an input shape, or `None` where it says none."""
+    is_known = isinstance(input_shape, (tuple, list)) and len(input_shape) == 3 and None not in input_shape
+    return tuple(input_shape[:2]) if is_known else None
+
+
+def prepare(inputs, config, include_preprocessing):
+    """Images behind the `preprocessing` layer, in whose config a model's architecture is kept."""
+    _, height, width, _ = inputs.shape
+    return Preprocessing(
+        resize=None if height is None or width is None else (height, width),
+        architecture=config.to_dict(),
+        normalize=include_preprocessing,
+        name="preprocessing",
+    )(inputs)
+
+
+def functional_model(inputs, outputs, name):
+    """The model from where `inputs` comes from to `outputs`."""
+    sources = keras.utils.get_source_inputs(inputs)
+    # A list of one would ask for a list of one at each call.
+    return keras.Model(sources[0] if len(sources) == 1 else sources, outputs, name=name)
+
+
+def is_own_file(weights):
+    """Whether weights are a file that Keras wrote for a model of the same shape."""
+    return str(weights).endswith(".weights.h5")
+
+
+def check_own_file(weights, config):
+    """Refuses weights of a kind of model that nobody publishes, before it is built."""
+    if weights is not None and not is_own_file(weights):
+        raise ValueError(
+            f"weights must be None or the path of a .weights.h5 file that save_weights wrote for a model of the same "
+            f"shape: there are no published weights of {config.title}s. Received: {weights!r}"
+        )
+
+
+def load_own_weights(model, weights):
+    """Loads a `.weights.h5` file into a model of the same shape."""
+    path = os.path.expanduser(weights)
+    if not os.path.isfile(path):
+        raise ValueError(f"weights={os.fspath(weights)!r}: there is no such file.")
+    model.load_weights(path)
+
+
+def keras_application(build_model, function_name, doc, pooling="avg", model_name=None):
+    """A function with the arguments of `keras.applications`, as a published size of model has.
+
+    Args:
+        build_model: What it calls, with all of them by name.
+        function_name: Its name.
+        doc: Its docstring.
+        pooling: The default of its `pooling`.
+        model_name: What its models are called by default.
+    """
+
+    def build(
+        include_top=True,
+        weights=None,
+        input_tensor=None,
+        input_shape=None,
+        pooling=pooling,
+        classes=1000,
+        classifier_activation="softmax",
+        include_preprocessing=False,
+        name=None,
+    ):
+        return build_model(
+            include_top=include_top,
+            weights=weights,
+            input_tensor=input_tensor,
+            input_shape=input_shape,
+            pooling=pooling,
+            classes=classes,
+            classifier_activation=classifier_activation,
+            include_preprocessing=include_preprocessing,
+            name=name or model_name,
+        )
+
+    build.__name__ = build.__qualname__ = function_name
+    build.__module__ = build_model.__module__  # Where it is found by its name.
+    build.__doc__ = doc
+    return build
+
+
+def build_convolutional(
+    config,
+    trunk,
+    include_top=True,
+    weights=None,
+    input_tensor=None,
+    input_shape=None,
+    pooling="avg",
+    classes=1000,
+    classifier_activation="softmax",
+    include_preprocessing=False,
+    name=None,
+    inherited=(),
+):
+    """A model whose trunk ends with a feature map, or with tokens.
+
+    Args:
+        config: Its architecture, of `keras_vit.architectures`.
+        trunk: Function from a Keras tensor (B, H, W, C) of normalised pixels and `config` to one (B, h, w, D)
+            or (B, L, D).
+        **arguments: Those of `keras_vit.BiTResNet`.
+        inherited: Names of the config's fields that are those of published weights, where there are any.
+    """
+    if pooling not in ("avg", None) or (include_top and pooling is None):
+        raise ValueError(
+            f"pooling must be 'avg', or None with include_top=False, which returns the map. Received: "
+            f"pooling={pooling!r}, include_top={include_top!r}"
+        )
+    arguments = {
+        "include_top": include_top,
+        "input_tensor": input_tensor,
+        "input_shape": input_shape,
+        "pooling": pooling,
+        "classes": classes,
+        "classifier_activation": classifier_activation,
+        "include_preprocessing": include_preprocessing,
+        "name": name,
+    }
+    if weights is None or is_own_file(weights):
+        model = _build(config, trunk, **arguments)
+        if weights is not None:
+            load_own_weights(model, weights)
+        return model
+    checkpoint = _open_published(config, weights, arguments)
+    config = dataclasses.replace(config, **{field: getattr(checkpoint.config, field) for field in inherited})
+    if input_shape is None and input_tensor is None:
+        arguments["input_shape"] = (*checkpoint.image_size, checkpoint.channels)
+    head = "keep" if type(checkpoint.config) is type(config) else "reset"
+    return build_with_weights(functools.partial(_build, config, trunk, **arguments), checkpoint, head)
+
+
+def _open_published(config, weights, arguments):
+    """The `Checkpoint` of published weights, if they are of a model's size."""
+    if type(config) not in TAKEN_BY:
+        check_own_file(weights, config)
+    tensor = arguments["input_tensor"]
+    size = arguments["input_shape"] if tensor is None else getattr(tensor, "shape", ())[1:]
+    checkpoint = open_checkpoint(weights, config.title, model_image_size=image_size(size))
+    check_kind(checkpoint, type(config))
+    theirs = checkpoint.config
+    num_stages = len(theirs.stage_depths if type(theirs) is type(config) else config.stage_depths)
+    sizes = theirs.stage_depths[:num_stages], theirs.width, getattr(theirs, "expansion", None)
+    if sizes != (config.stage_depths, config.width, getattr(config, "expansion", None)):
+        raise ValueError(f"{checkpoint.source} holds weights of {theirs}, and the model is {config}.")
+    return checkpoint
+
+
+def _build(
+    config,
+    trunk,
+    include_top,
+    input_tensor,
+    input_shape,
+    pooling,
+    classes,
+    classifier_activation,
+    include_preprocessing,
+    name,
+):
+    """The model of a config, freshly initialised; arguments as for `build_convolutional`."""
+    inputs = image_inputs(input_tensor, input_shape)
+    x = trunk(prepare(inputs, config, include_preprocessing), config)
+    if pooling == "avg":
+        average = keras.layers.GlobalAveragePooling2D if len(x.shape) == 4 else keras.layers.GlobalAveragePooling1D
+        x = average(data_format="channels_last", name="pooling")(x)
+    if include_top:
+        if getattr(config, "dropout_rate", 0) > 0:
+            x = Dropout(config.dropout_rate, name="dropout")(x)
+        classes = check_positive_integer("classes", classes)
+        x = classifier("predictions", classes, classifier_activation)(x)
+    return functional_model(inputs, x, name or config.kind)

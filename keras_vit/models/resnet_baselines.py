@@ -1,0 +1,119 @@
+"""ResNets that Visual Transformers are compared with (arXiv 2006.03677, Table 8): their units attend in some way."""
+
+from keras_vit.models.building import keras_application
+from keras_vit.models.resnet import ResNet
+
+
+def _baseline(function_name, model_name, text, size, **changes):
+    """A ResNet with changes, as a function with the arguments of `keras.applications`."""
+    described = "".join(f", {name}={value!r}" for name, value in changes.items()).replace("'", '"')
+    doc = f"""Builds {text}.
+
+    The same as `keras_vit.ResNet("{size}"{described})`, which explains the
+    arguments, those of `keras.applications`.
+
+    Returns:
+        A `keras.Model`.
+    """
+    return keras_application(
+        lambda **options: ResNet(size, **changes, **options), function_name, doc, model_name=model_name
+    )
+
+
+def _squeeze_excitation(depth):
+    return _baseline(
+        f"SEResNet{depth}",
+        f"se_resnet_{depth}",
+        f"a ResNet-{depth} with squeeze and excitation (arXiv 1709.01507)",
+        f"R{depth}",
+        attention="squeeze_excitation",
+    )
+
+
+def _cbam(depth):
+    return _baseline(
+        f"CBAMResNet{depth}",
+        f"cbam_resnet_{depth}",
+        f"a ResNet-{depth} with convolutional block attention modules (arXiv 1807.06521)",
+        f"R{depth}",
+        attention="cbam",
+    )
+
+
+def _attention_augmented(depth):
+    return _baseline(
+        f"AAResNet{depth}",
+        f"aa_resnet_{depth}",
+        f"an attention-augmented ResNet-{depth} (arXiv 1904.09925), for images of one size",
+        f"R{depth}",
+        mixing="attention_augmented",
+    )
+
+
+def _local_relation(depth, stage_depths):
+    return _baseline(
+        f"LRNet{depth}",
+        f"lr_net_{depth}",
+        f"an LR-Net-{depth} (arXiv 1904.11491), but for its stem, which is a ResNet's",
+        "R50",
+        stage_depths=stage_depths,
+        mixing="local_relation",
+    )
+
+
+def _global_reasoning(depth, stage_depths):
+    return _baseline(
+        f"GloReResNet{depth}",
+        f"glore_resnet_{depth}",
+        f"a ResNet-{depth} with three units of global reasoning in its third stage (GloRe, arXiv 1811.12814)",
+        "R50",
+        stage_depths=stage_depths,
+        global_unit="global_reasoning",
+        num_global_units=(0, 0, 3, 0),
+    )
+
+
+SEResNet18, SEResNet34, SEResNet50, SEResNet101 = map(_squeeze_excitation, (18, 34, 50, 101))
+CBAMResNet18, CBAMResNet34, CBAMResNet50, CBAMResNet101 = map(_cbam, (18, 34, 50, 101))
+AAResNet34, AAResNet50, AAResNet101 = map(_attention_augmented, (34, 50, 101))
+LRNet18 = _local_relation(18, (2, 2, 2, 2))
+LRNet50 = _local_relation(50, (3, 4, 6, 3))
+LRNet101 = _local_relation(101, (3, 4, 23, 3))
+GloReResNet50 = _global_reasoning(50, (3, 4, 6, 3))
+GloReResNet200 = _global_reasoning(200, (3, 24, 36, 3))
+A2ResNet50 = _baseline(
+    "A2ResNet50",
+    "a2_resnet_50",
+    "a ResNet-50 with five double attention blocks in its second and third stage (A2-Nets, arXiv 1810.11579)",
+    "R50",
+    global_unit="double_attention",
+    num_global_units=(0, 2, 3, 0),
+)
+StandAloneResNet50 = _baseline(
+    "StandAloneResNet50",
+    "stand_alone_resnet_50",
+    "a ResNet-50 with self-attention in windows in place of 3 x 3 convolutions (arXiv 1906.05909), but for its stem",
+    "R50",
+    mixing="stand_alone",
+)
+
+__all__ = [
+    "A2ResNet50",
+    "AAResNet34",
+    "AAResNet50",
+    "AAResNet101",
+    "CBAMResNet18",
+    "CBAMResNet34",
+    "CBAMResNet50",
+    "CBAMResNet101",
+    "GloReResNet50",
+    "GloReResNet200",
+    "LRNet18",
+    "LRNet50",
+    "LRNet101",
+    "SEResNet18",
+    "SEResNet34",
+    "SEResNet50",
+    "SEResNet101",
+    "StandAloneResNet50",
+]

@@ -1,0 +1,116 @@
+"""Published weights of BiT-ResNets (arXiv 1912.11370): read, in the layouts of three projects.
+
+google-research/big_transfer and google-research/big_vision as `.npz`, and timm.
+"""
+
+import re
+
+from keras_vit.architectures import BiTResNetConfig
+from keras_vit.weights.catalogue import protocol
+from keras_vit.weights.checkpoint import Checkpoint, Renamed, pair, stage_depths_of
+from keras_vit.weights.names import Names, Rule
+from keras_vit.weights.timm import protocol_of
+
+_UNIT = "stage_{s}_unit_{u}"
+_PARTS = (("a", "1"), ("b", "2"), ("c", "3"))
+
+
+def _norm(names, path):
+    return tuple(Rule(name, f"{path}/{part}", "channels") for name, part in zip(names, ("gamma", "beta"), strict=True))
+
+
+def _big_transfer():
+    yield Rule("resnet/root_block/standardized_conv2d/kernel", "stem_conv/kernel")
+    for part, number in _PARTS:
+        prefix = f"resnet/block{{s}}/unit{{u}}/{part}"
+        yield Rule(f"{prefix}/standardized_conv2d/kernel", f"{_UNIT}/conv_{number}/kernel")
+        yield from _norm((f"{prefix}/group_norm/gamma", f"{prefix}/group_norm/beta"), f"{_UNIT}/norm_{number}")
+    yield Rule("resnet/block{s}/unit{u}/a/proj/standardized_conv2d/kernel", f"{_UNIT}/projection_conv/kernel")
+    yield from _norm(("resnet/group_norm/gamma", "resnet/group_norm/beta"), "final_norm")
+    yield Rule("resnet/head/conv2d/kernel", "predictions/kernel", "pointwise")
+    yield Rule("resnet/head/conv2d/bias", "predictions/bias")
+
+
+def _big_vision():
+    yield Rule("root_block/conv_root/kernel", "stem_conv/kernel")
+    for _, number in _PARTS:
+        prefix = "block{s}/unit{u}"
+        yield Rule(f"{prefix}/conv{number}/kernel", f"{_UNIT}/conv_{number}/kernel")
+        yield from _norm((f"{prefix}/gn{number}/scale", f"{prefix}/gn{number}/bias"), f"{_UNIT}/norm_{number}")
+    yield Rule("block{s}/unit{u}/conv_proj/kernel", f"{_UNIT}/projection_conv/kernel")
+    yield from _norm(("norm-pre-head/scale", "norm-pre-head/bias"), "final_norm")
+    yield Rule("head/kernel", "predictions/kernel")
+    yield Rule("head/bias", "predictions/bias")
+
+
+def _timm():
+    yield Rule("stem.conv.weight", "stem_conv/kernel", "convolution")
+    for _, number in _PARTS:
+        prefix = "stages.{s}.blocks.{u}"
+        yield Rule(f"{prefix}.conv{number}.weight", f"{_UNIT}/conv_{number}/kernel", "convolution")
+        yield from _norm((f"{prefix}.norm{number}.weight", f"{prefix}.norm{number}.bias"), f"{_UNIT}/norm_{number}")
+    yield Rule("stages.{s}.blocks.{u}.downsample.conv.weight", f"{_UNIT}/projection_conv/kernel", "convolution")
+    yield from _norm(("norm.weight", "norm.bias"), "final_norm")
+    yield Rule("head.fc.weight", "predictions/kernel", "pointwise_convolution")
+    yield Rule("head.fc.bias", "predictions/bias")
+
+
+NAMES = {
+    name: Names(rules()) for name, rules in (("google", _big_transfer), ("big_vision", _big_vision), ("timm", _timm))
+}
+"""The table of each project, with stages and units counted from 0, as `_renamed` gives them."""
+
+# big_vision pools with Flax, which ignores what is padded; the two others pad with zeros before.
+_ROOT_PADDINGS = {"google": "zeros", "big_vision": "ignored", "timm": "zeros"}
+_ROOTS = {rule.name: name for name, names in NAMES.items() for rule in names.rules if rule.paths == "stem_conv/kernel"}
+# What a model is put into by a training's state.
+_PREFIX = re.compile(r"^(?:opt/target/|params/)")
+# Some files of big_transfer number the convolutions; and Google counts stages and units from 1.
+_COUNTED = re.compile(r"_conv2d_\d+(?=/)")
+_FROM_ONE = re.compile(r"\b(block|unit)(\d+)(?=/)")
+
+
+def recognises(file):
+    """Whether a file has the names of a BiT-ResNet."""
+    return _project(file) is not None
+
+
+def _project(file):
+    return next((_ROOTS[name] for name in map(_name, file) if name in _ROOTS), None)
+
+
+def _name(old):
+    name = _COUNTED.sub("_conv2d", _PREFIX.sub("", old))
+    return _FROM_ONE.sub(lambda match: f"{match[1]}{int(match[2]) - 1}", name)
+
+
+def describe(file, hints):
+    """The `Checkpoint` of a file.
+
+    Raises:
+        ValueError: If a stage is missing.
+    """
+    project = _project(file)
+    names = NAMES[project]
+    renamed = Renamed(file, {_name(old): old for old in file if not old.startswith("opt/state/")})
+    paths = {path: name for name in renamed for path in (names.find(name) or (None, ()))[1]}
+    units = [tuple(map(int, match.groups())) for path in paths if (match := re.match(r"stage_(\d+)_unit_(\d+)/", path))]
+    root = renamed.shapes[paths["stem_conv/kernel"]]  # timm: (D, C, 7, 7), Google: (7, 7, C, D)
+    width, channels = root[:2] if project == "timm" else root[:1:-1]
+    bias = paths.get("predictions/bias")
+    settings = hints.config.get("pretrained_cfg", {})
+    size = pair(settings.get("input_size", ())[1:] or hints.image_size or hints.model_image_size or 224)
+    return Checkpoint(
+        source=hints.source,
+        format=project,
+        config=BiTResNetConfig(
+            stage_depths_of(units, hints.source, BiTResNetConfig.title), width, _ROOT_PADDINGS[project]
+        ),
+        grid_size=None,
+        classes=None if bias is None else renamed.shapes[bias][0],
+        image_size=size,
+        channels=channels,
+        pixels=protocol_of(settings, size) or {**protocol("google", size), "label_space": None},
+        read=lambda: names.decode(renamed, None),
+        skipped=renamed.left_out(file),
+    )

@@ -1,0 +1,124 @@
+"""Published weights of ResNets (arXiv 1512.03385): read, in the layout of torchvision, which is timm's too."""
+
+import re
+
+from keras_vit.architectures import ResNetConfig
+from keras_vit.weights.catalogue import protocol
+from keras_vit.weights.checkpoint import Checkpoint, Renamed, pair, stage_depths_of
+from keras_vit.weights.names import Names, Rule, dense_rules, norm_rules
+from keras_vit.weights.timm import protocol_of
+
+_BLOCK = "layer{s}.{u}"
+_UNIT = "stage_{s}_unit_{u}"
+
+
+def _batch_norm(name, path):
+    yield from norm_rules(name, path)
+    yield Rule(f"{name}.running_mean", f"{path}/moving_mean")
+    yield Rule(f"{name}.running_var", f"{path}/moving_variance")
+
+
+def _rules():
+    yield Rule("conv1.weight", "stem_conv/kernel", "convolution")
+    yield from _batch_norm("bn1", "stem_norm")
+    for number in (1, 2, 3):
+        yield Rule(f"{_BLOCK}.conv{number}.weight", f"{_UNIT}/conv_{number}/kernel", "convolution")
+        yield from _batch_norm(f"{_BLOCK}.bn{number}", f"{_UNIT}/norm_{number}")
+    yield Rule(f"{_BLOCK}.downsample.0.weight", f"{_UNIT}/projection_conv/kernel", "convolution")
+    yield from _batch_norm(f"{_BLOCK}.downsample.1", f"{_UNIT}/projection_norm")
+    yield from dense_rules("fc", "predictions")
+
+
+NAMES = Names(_rules(), ignored=(r".*\.num_batches_tracked",))
+"""With stages counted from 0, as `_name` gives them."""
+
+# Where the model stands in a training's state.
+_PREFIX = re.compile(r"^(?:(?:model|state_dict)/)?(?:module\.)?")
+_FROM_ONE = re.compile(r"^layer(\d+)\.")
+# Of the first weights of a ResNet, and of one with three convolutions in its stem.
+_ROOTS = ("conv1.weight", "conv1.0.weight")
+# The short side that torchvision's files were evaluated at, by the first digits of their SHA-256, which are part of
+# their names: `ResNet50_Weights` and so on in torchvision/models/resnet.py.
+_RESIZES = {
+    "f37072fd": 256,  # ResNet-18
+    "b627a593": 256,  # ResNet-34
+    "0676ba61": 256,  # ResNet-50, IMAGENET1K_V1
+    "11ad3fa6": 232,  # ResNet-50, IMAGENET1K_V2
+    "63fe2227": 256,  # ResNet-101, IMAGENET1K_V1
+    "cd907fc2": 232,  # ResNet-101, IMAGENET1K_V2
+}
+
+
+def recognises(file):
+    """Whether a file has the names of a ResNet."""
+    names = {_PREFIX.sub("", name) for name in file}
+    return not names.isdisjoint(_ROOTS) and any(_FROM_ONE.match(name) for name in names)
+
+
+def _name(old):
+    return _FROM_ONE.sub(lambda match: f"layer{int(match[1]) - 1}.", _PREFIX.sub("", old))
+
+
+def describe(file, hints):
+    """The `Checkpoint` of a file.
+
+    Raises:
+        ValueError: If a stage is missing, or the file is of another kind of ResNet.
+    """
+    names = {_name(old): old for old in file}
+    renamed = Renamed(file, {name: old for name, old in names.items() if "/" not in name})
+    shapes = renamed.shapes
+    if _ROOTS[0] not in shapes:
+        _refuse("its stem is more than one convolution")
+    units = [tuple(map(int, match.groups())) for name in shapes if (match := re.match(r"layer(\d+)\.(\d+)\.", name))]
+    config = ResNetConfig(
+        stage_depths_of(units, hints.source, ResNetConfig.title),
+        width=shapes["conv1.weight"][0],
+        expansion=4 if "layer0.0.conv3.weight" in shapes else 1,
+    )
+    _check_units(renamed, names, config)
+    settings = hints.config.get("pretrained_cfg", {})
+    size = pair(settings.get("input_size", ())[1:] or 224)
+    return Checkpoint(
+        source=hints.source,
+        format="torchvision",
+        config=config,
+        grid_size=None,
+        classes=shapes["fc.weight"][0] if "fc.weight" in shapes else None,
+        image_size=size,
+        channels=shapes["conv1.weight"][1],
+        pixels=protocol_of(settings, size) or _protocol(hints.source, size),
+        read=lambda: NAMES.decode(renamed, None),
+        skipped=(*renamed.left_out(file), *(names[name] for name in renamed if NAMES.ignores(name))),
+    )
+
+
+def _protocol(source, size):
+    """How torchvision prepares images; other people's files, which do not say, as its first ones."""
+    digits = re.search(r"resnet\d+-([0-9a-f]{8})\.pth$", source)
+    pixels = {**protocol("torchvision", size), "label_space": None}
+    if digits and digits[1] in _RESIZES:
+        pixels |= {"resize": _RESIZES[digits[1]], "label_space": "imagenet1k"}
+    return pixels
+
+
+def _check_units(renamed, names, config):
+    """Refuses what has other names or shapes than a ResNet: other norms, gates, wide or grouped convolutions."""
+    unknown = [names[name] for name in renamed if NAMES.find(name) is None and not NAMES.ignores(name)]
+    if unknown:
+        _refuse(f"it has {', '.join(unknown[:3])}{' and others' if len(unknown) > 3 else ''}")
+    if "bn1.running_mean" not in renamed.shapes:
+        _refuse("its norms keep no means and variances")
+    for name, shape in renamed.shapes.items():
+        if match := re.fullmatch(r"layer(\d+)\.\d+\.conv([12])\.weight", name):
+            width = config.width * 2 ** int(match[1])
+            expected = (width,) if match[2] == "1" else (width, width)
+            if shape[: len(expected)] != expected:
+                _refuse(f"{names[name]} is of shape {shape}, and the units of this stage are {width} channels wide")
+
+
+def _refuse(reason):
+    raise ValueError(
+        f"The file is of another kind of ResNet than ResNet-18, 34, 50 and 101 (a wide one, ResNeXt, ResNet-D, or with "
+        f"attention): {reason}. No such weights are read."
+    )

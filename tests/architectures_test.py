@@ -1,0 +1,117 @@
+import json
+
+import keras
+import pytest
+
+import keras_vit
+from keras_vit.architectures import (
+    RESNETS,
+    VT_RESNETS,
+    AxialResNetConfig,
+    BiTResNetConfig,
+    PanopticFPNConfig,
+    ResNetConfig,
+    SelfAttentionNetworkConfig,
+    VTFPNConfig,
+    VTResNetConfig,
+    changed_config,
+    read_architecture,
+)
+
+STEM = keras_vit.StemConfig((1, 2), 32)
+CONFIGS = [
+    keras_vit.VARIANTS["B/16"],
+    keras_vit.VARIANTS["R50+B/16"].replace(patch_size=(2, 1), stem=STEM),
+    BiTResNetConfig((3, 4), 96),
+    BiTResNetConfig((3, 4), 96, "ignored"),
+    AxialResNetConfig([3, 4, 1], 12, 3),
+    ResNetConfig((3, 4), 12, 1, True, 0.1, 0.2),
+    VTResNetConfig([3, 4], 12, 1, filters=24, relation_modules=(0, 2), tokenizer="clustering", has_projector=False),
+    VTResNetConfig((3, 4)),
+    PanopticFPNConfig((1, 2), 8, expansion=1, neck_dim=12, head_dim=6),
+    VTFPNConfig((1, 2), 8, drop_path_rate=0.1, num_tokens=2, token_dim=24, num_heads=3, group_width=4),
+    ResNetConfig(
+        (3, 4),
+        mixing="local_relation",
+        attention="cbam",
+        global_unit="double_attention",
+        num_global_units=[0, 2],
+    ),
+    SelfAttentionNetworkConfig((3, 4), 96, "pairwise", [5, 3]),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_survives_json(config):
+    fields = json.loads(json.dumps(config.to_dict()))
+    again = read_architecture(fields)
+    assert again == config
+    assert type(again) is type(config)
+    assert json.loads(json.dumps(again.to_dict())) == fields
+
+
+def test_the_dictionary_of_a_vision_transformer_is_as_old_files_have_it():
+    assert "kind" not in CONFIGS[0].to_dict()
+    assert CONFIGS[2].to_dict() == {
+        "kind": "bit_resnet",
+        "stage_depths": [3, 4],
+        "width": 96,
+        "root_padding": "zeros",
+    }
+    assert read_architecture({"kind": "bit_resnet", "stage_depths": [3, 4], "width": 96}) == CONFIGS[2]
+
+
+def test_sizes_with_changes():
+    assert changed_config(RESNETS, "R34", {}) == ResNetConfig((3, 4, 6, 3), expansion=1)
+    config = changed_config(VT_RESNETS, VTResNetConfig((1, 2)), {"num_modules": 2})
+    assert config == VTResNetConfig((1, 2), num_modules=2)
+    assert config.related_modules == (0, 1)
+    assert changed_config(VT_RESNETS, "VT-R18", {"num_modules": 4}).related_modules == (0, 1, 2, 3)
+    with pytest.raises(ValueError, match=r"is no VT-ResNet.* give a keras_vit\.architectures\.VTResNetConfig"):
+        changed_config(VT_RESNETS, ResNetConfig((1, 2)), {})
+    with pytest.raises(TypeError, match=r"'widht' is not a field of ResNetConfig\. Did you mean 'width'\?"):
+        changed_config(RESNETS, "R18", {"widht": 3})
+
+
+def test_stride():
+    assert VTResNetConfig((3, 4, 6)).total_stride == (16, 16)
+    assert BiTResNetConfig((3, 4, 6, 3)).total_stride == (32, 32)
+    assert BiTResNetConfig((1,)).total_stride == (4, 4)
+
+
+def test_kinds_of_later_versions_are_refused():
+    with pytest.raises(
+        ValueError, match=r"kind 'perceiver' is not known here; those known are bit_resnet, .*vt_resnet"
+    ):
+        read_architecture({"kind": "perceiver"})
+
+
+def test_a_model_that_does_not_say_what_it_is_made_of_is_refused():
+    inputs = keras.Input((8, 9, 3))
+    model = keras.Model(inputs, keras_vit.Preprocessing()(inputs))
+    with pytest.raises(ValueError, match=r"does not say what it is made of\. Build it with keras_vit\.ViT"):
+        keras_vit.describe(model)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (ResNetConfig, {"mixing": "attention"}, "mixing must be one of convolution, attention_.*Received: 'attention'"),
+        (ResNetConfig, {"attention": "se"}, "attention must be one of None, squeeze_excitation, cbam. Received: 'se'"),
+        (ResNetConfig, {"global_unit": "glore"}, "global_unit must be one of None, global_.*Received: 'glore'"),
+        (ResNetConfig, {"num_global_units": (1, 0)}, "num_global_units needs a global_unit.*Received: .*\\(1, 0\\)"),
+        (ResNetConfig, {"global_unit": "global_reasoning"}, "as many numbers as there are stages.*Received: .*=\\(\\)"),
+        (
+            ResNetConfig,
+            {"global_unit": "global_reasoning", "num_global_units": (4, 0)},
+            "each from 0 to the stage's depth. Received: num_global_units=\\(4, 0\\), stage_depths=\\(3, 4\\)",
+        ),
+        (SelfAttentionNetworkConfig, {}, "as many odd numbers as there are stages. Received: window_sizes=.*7, 7, 7"),
+        (SelfAttentionNetworkConfig, {"window_sizes": (3, 4)}, "as many odd numbers.*Received: window_sizes=.*3, 4"),
+        (SelfAttentionNetworkConfig, {"relation": "both"}, "one of pairwise, patchwise. Received: 'both'"),
+        (SelfAttentionNetworkConfig, {"width": 48}, "width must be a multiple of 32. Received: 48"),
+    ],
+)
+def test_refuses_impossible_attention(config, changes, message):
+    with pytest.raises(ValueError, match=message):
+        config((3, 4), **changes)

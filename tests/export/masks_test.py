@@ -1,0 +1,230 @@
+"""Segmentation models are served as masks."""
+
+import json
+import pathlib
+import tempfile
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.decoding import image_decoder
+from keras_vit.export.parity import compare_masks
+from keras_vit.export.precision import with_precision
+from keras_vit.export.signatures import build_signatures
+from tests.models.segmenters import BACKBONE, lively, tiny_segmenter
+from tests.pictures import encoded, picture
+from tests.test_case import TENSORFLOW, assert_close, to_numpy
+
+tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
+SIZE = (26, 37)
+LABELS = ["ground", "road", "sky", "tree", "car"]
+
+
+def tiny(function="VTFPN", size=SIZE, channels=3, **arguments):
+    return lively(tiny_segmenter(function, (*size, channels), **{"stage_depths": (1, 1), **arguments}))
+
+
+@pytest.fixture(scope="module")
+def exported():
+    """(model, its export loaded again, folder)"""
+    import tensorflow as tf
+
+    model = tiny()
+    with tempfile.TemporaryDirectory() as folder:
+        path = keras_vit.export_saved_model(model, pathlib.Path(folder) / "streets", labels=LABELS)
+        yield model, tf.saved_model.load(str(path)), path
+
+
+def _assert_masks(outputs, probabilities):
+    mask, score = outputs["mask"].numpy(), to_numpy(outputs["score"])
+    best = probabilities.max(-1)
+    assert mask.shape == probabilities.shape[:-1]
+    assert_close(score, best)
+    # Where two classes are as probable, either may be named.
+    assert_close(np.take_along_axis(probabilities, mask[..., None].astype(int), -1)[..., 0], best)
+    assert (mask == probabilities.argmax(-1)).mean() > 0.99
+    assert len(np.unique(mask)) > 1
+
+
+@tensorflow_only
+def test_signatures(exported):
+    _, loaded, _ = exported
+    outputs = {"mask": "uint8", "score": "float32"}
+    expected = {
+        "serving_default": ("image_bytes", [None], "string", outputs | {"valid": "bool"}),
+        "predict_pixels": ("images", [None, *SIZE, 3], "uint8", outputs),
+        "predict_pixels_float": ("images", [None, *SIZE, 3], "float32", outputs),
+    }
+    assert set(loaded.signatures) == set(expected)
+    for name, (argument, shape, dtype, outputs) in expected.items():
+        signature = loaded.signatures[name]
+        [(found, spec)] = signature.structured_input_signature[1].items()
+        assert (found, spec.shape.as_list(), spec.dtype.name) == (argument, shape, dtype)
+        assert {key: value.dtype.name for key, value in signature.structured_outputs.items()} == outputs
+        assert signature.structured_outputs["mask"].shape.as_list() == [None, *SIZE]
+
+
+@tensorflow_only
+def test_what_is_known_of_the_model(exported):
+    model, loaded, path = exported
+    facts = json.loads((path / "keras_vit.json").read_text())
+    assert (facts["task"], facts["classes"], facts["labels"]) == ("segmentation", 5, LABELS)
+    assert facts["config"] == keras_vit.describe(model).config.to_dict()
+    assert facts["options"]["batch_sizes"] == [1, 4]
+    assert (path / "assets" / "labels.txt").read_text().splitlines() == LABELS
+    assert set(facts["parity"]["max_difference"]) == set(loaded.signatures) == set(facts["signatures"])
+    assert 0 <= max(facts["parity"]["max_difference"].values()) <= 1e-5
+    assert facts["parity"]["top_1_agreement"] > 0.999
+    import tensorflow as tf
+
+    # Each of the signatures with each of the batch sizes.
+    requests = tf.data.TFRecordDataset(str(path / "assets.extra" / "tf_serving_warmup_requests"))
+    assert len(list(requests)) == 6
+
+
+@tensorflow_only
+# None, and more than pass through the model at once.
+@pytest.mark.parametrize(("name", "batch"), [("predict_pixels", 0), ("predict_pixels", 6), ("predict_pixels_float", 1)])
+def test_of_pixels(exported, name, batch):
+    import tensorflow as tf
+
+    model, loaded, _ = exported
+    pixels = np.random.default_rng(0).integers(0, 256, (batch, *SIZE, 3))
+    images = tf.constant(pixels, tf.uint8 if name == "predict_pixels" else tf.float32)
+    outputs = loaded.signatures[name](images=images)
+    assert outputs["mask"].shape == outputs["score"].shape == (batch, *SIZE)
+    if batch:
+        _assert_masks(outputs, model.predict(keras_vit.preprocess_input(pixels, model), verbose=0))
+
+
+@tensorflow_only
+def test_of_files_one_of_which_is_damaged(exported):
+    import tensorflow as tf
+
+    model, loaded, _ = exported
+    files = [encoded(picture(*size), "PNG") for size in (SIZE, (61, 97), (50, 20))]
+    outputs = loaded.signatures["serving_default"](image_bytes=tf.constant([*files[:2], b"no image", files[2]]))
+    assert outputs["valid"].numpy().tolist() == [True, True, False, True]
+    assert (outputs["mask"].numpy()[2] == 255).all()
+    assert (to_numpy(outputs["score"])[2] == 0).all()
+    decode = image_decoder(model)
+    pixels = np.stack([decode(file).numpy() for file in files])
+    good = {name: tf.gather(outputs[name], [0, 1, 3]) for name in ("mask", "score")}
+    _assert_masks(good, model.predict(keras_vit.preprocess_input(pixels, model), verbose=0))
+
+
+def _signatures(model, labels=None, image_size=None, jit_compile=False):
+    labels = labels or [str(index) for index in range(model.output_shape[-1])]
+    return build_signatures(
+        model,
+        labels,
+        top_k=1,
+        jit_compile=jit_compile,
+        image_size=image_size,
+        max_image_pixels=10_000,
+        batch_sizes=(1, 2),
+    )
+
+
+@tensorflow_only
+@pytest.mark.parametrize(("classes", "dtype", "invalid"), [(255, "uint8", 255), (256, "int32", -1)])
+def test_many_classes(classes, dtype, invalid):
+    import tensorflow as tf
+
+    served = _signatures(tiny("PanopticFPN", classes=classes))
+    outputs = served["serving_default"](tf.constant([b"", encoded(picture(*SIZE), "PNG")]))
+    assert outputs["mask"].dtype.name == dtype
+    assert (outputs["mask"].numpy()[0] == invalid).all()
+    assert 0 <= outputs["mask"].numpy()[1].min() < outputs["mask"].numpy()[1].max() < classes
+
+
+@tensorflow_only
+def test_a_nested_model_of_any_size_that_ends_with_logits():
+    import tensorflow as tf
+
+    inner = tiny(size=(None, None), classifier_activation=None, include_preprocessing=True, channels=1)
+    inputs = keras.Input((None, None, 1))
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 21, 34, 1)).astype("uint8")
+    bias = inner.get_layer("predictions").bias  # So that no class is ahead everywhere.
+    bias.assign(bias - inner.predict(pixels, verbose=0).mean((0, 1, 2)))
+    served = _signatures(keras.Model(inputs, inner(inputs)), image_size=(32, 40))
+    expected = to_numpy(keras.ops.softmax(inner.predict(pixels, verbose=0)))
+    _assert_masks(served["predict_pixels"](tf.constant(pixels)), expected)
+    outputs = served["serving_default"](tf.constant([encoded(picture(50, 20), "PNG")]))
+    assert outputs["mask"].shape == (1, 32, 40)
+
+
+@tensorflow_only
+def test_compiled_with_xla():
+    import tensorflow as tf
+
+    model = tiny("PanopticFPN")
+    pixels = np.random.default_rng(0).integers(0, 256, (1, *SIZE, 3)).astype("uint8")
+    outputs = _signatures(model, jit_compile=True)["predict_pixels"](tf.constant(pixels))
+    _assert_masks(outputs, model.predict(keras_vit.preprocess_input(pixels, model), verbose=0))
+
+
+@tensorflow_only
+def test_smaller_weights(tmp_path):
+    import tensorflow as tf
+
+    model = tiny("PanopticFPN")
+    folder = keras_vit.export_saved_model(model, tmp_path, precision="bfloat16", min_agreement=0.8)
+    facts = json.loads((folder / "keras_vit.json").read_text())
+    assert 0.8 <= facts["parity"]["top_1_agreement"] <= 1
+    assert tf.saved_model.load(str(folder)).signatures["serving_default"].structured_outputs["mask"].dtype == tf.uint8
+    with pytest.raises(ValueError, match=r"'int8' stores dense layers.*'panoptic_fpn' has none.*'bfloat16'"):
+        with_precision(model, "int8")
+
+
+def test_the_difference_of_masks():
+    model = tiny()
+    pixels = np.random.default_rng(0).integers(0, 256, (3, *SIZE, 3)).astype("uint8")
+    known = model.predict(keras_vit.preprocess_input(pixels, model), verbose=0)
+    right = np.stack([known.argmax(-1), known.max(-1)], axis=-1)
+    second = np.argsort(known[0, 4, 5])[-2]
+    other_class, other_score = right.copy(), right[:2].copy()
+    other_class[0, 4, 5] = second, known[0, 4, 5, second]  # Its score is right, but it is not the best.
+    other_score[1, 2, 3, 1] += 0.125
+    answers = {"serving_default": other_class, "predict_pixels": right, "predict_pixels_float": other_score}
+    parity = compare_masks(model, pixels, answers)
+    assert parity.images == 3
+    assert parity.top_1_agreement == pytest.approx(1 - 1 / (3 * SIZE[0] * SIZE[1]))
+    margin = known[0, 4, 5].max() - known[0, 4, 5, second]
+    assert margin > 1e-4
+    expected = {"serving_default": margin, "predict_pixels": 0, "predict_pixels_float": 0.125}
+    assert parity.max_difference == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(ValueError, match="'serving_default' by"):
+        parity.check(exact=True, tolerance=1e-5, min_agreement=0.5)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: tiny(classes=1, classifier_activation="sigmoid"),
+        lambda: tiny(classifier_activation="relu"),
+        lambda: keras_vit.ResNet("R18", include_top=False, pooling=None, input_shape=(32, 32, 3), **BACKBONE),
+    ],
+    ids=["one class", "no probabilities", "a trunk"],
+)
+def test_refused_models(build, tmp_path):
+    with pytest.raises(ValueError, match="at least two classes for each pixel"):
+        keras_vit.export_saved_model(build(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+FORMATS = {"onnx": "model.onnx", "litert": "model.tflite", "openvino": "model.xml"}
+
+
+@tensorflow_only
+@pytest.mark.parametrize(
+    ("format", "function", "size"),
+    [("onnx", "VTFPN", (None, None)), ("litert", "VTFPN", SIZE), ("openvino", "PanopticFPN", (None, None))],
+)
+def test_files_of_other_runtimes(format, function, size, tmp_path):
+    model = tiny(function, size)
+    written = keras_vit.export_model(model, tmp_path / FORMATS[format], format)
+    assert written.max_difference <= 1e-5
+    assert written.top_1_agreement > 0.999

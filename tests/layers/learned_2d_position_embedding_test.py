@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+
+from keras_vit import resampling
+from keras_vit.layers import Learned2DPositionEmbedding
+from tests.reference import positions
+from tests.test_case import (
+    TENSORFLOW,
+    assert_close,
+    canonical_weights,
+    random_inputs,
+    randomize,
+    run_layer_test,
+    to_numpy,
+)
+
+GRIDS = [(4, 5), (3, 2), (1, 1), (2, 7), (5, 3), (1, 6)]
+
+
+def test_layer(tmp_path):
+    run_layer_test(
+        Learned2DPositionEmbedding,
+        {"grid_size": (2, 3), "num_prefix_rows": 1, "interpolation": "bicubic_antialias"},
+        [(22, 12), (4, 5, 5)],  # Another grid; one of the two tokens in front has no row.
+        (22, 12),
+        {"prefix": (1, 12), "columns": (3, 6), "rows": (2, 6)},
+        tmp_path,
+    )
+
+
+def _built(num_prefix_rows, interpolation="align_corners"):
+    layer = Learned2DPositionEmbedding((2, 3), num_prefix_rows, interpolation, name="tested")
+    layer.build((None, None, 12))
+    return randomize(layer)
+
+
+@pytest.mark.parametrize("num_prefix_rows", [0, 2])
+def test_adds_the_halves_of_column_and_row(num_prefix_rows):
+    layer = _built(num_prefix_rows)
+    weights = canonical_weights(layer)
+    grid = positions.learned_2d(weights["columns"], weights["rows"])
+    [tokens] = random_inputs((num_prefix_rows + 6, 12))
+    assert_close(layer(tokens), tokens + np.concatenate([*([weights["prefix"]] if num_prefix_rows else []), grid]))
+
+
+def test_patches_of_a_row_share_a_half_and_those_of_a_column_the_other():
+    added = to_numpy(_built(1)(np.zeros((1, 7, 12), "float32")))[0, 1:].reshape(2, 3, 12)
+    np.testing.assert_array_equal(np.ptp(added[..., 6:], axis=1), 0)
+    np.testing.assert_array_equal(np.ptp(added[..., :6], axis=0), 0)
+    assert np.ptp(added[..., 6:], axis=0).min() > 1e-3
+    assert np.ptp(added[..., :6], axis=1).min() > 1e-3
+
+
+@pytest.mark.parametrize("interpolation", resampling.METHODS)
+@pytest.mark.parametrize("grid", GRIDS)
+def test_each_table_is_interpolated_along_its_axis(grid, interpolation):
+    layer = _built(1, interpolation)
+    weights = canonical_weights(layer)
+    # As the same table of all patches is, which is made of these.
+    whole = positions.learned_2d(weights["columns"], weights["rows"])
+    rows = resampling.resize_grid(whole, (2, 3), grid, interpolation)
+    tokens, patches = random_inputs((1 + grid[0] * grid[1], 12), (*grid, 5))
+    assert_close(layer(tokens, patches), tokens + np.concatenate([weights["prefix"], rows]))
+
+
+def test_tokens_without_a_row_pass_unchanged():
+    layer = _built(1)
+    weights = canonical_weights(layer)
+    tokens, patches = random_inputs((9, 12), (2, 3, 5))  # Two tokens stand between the first and the patches.
+    expected = tokens.astype("float64")
+    expected[:, :1] += weights["prefix"]
+    expected[:, 3:] += positions.learned_2d(weights["columns"], weights["rows"])
+    assert_close(layer(tokens, patches), expected)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="a traced function of unknown image size exists in TensorFlow only")
+@pytest.mark.parametrize("num_prefix_rows", [0, 1])
+def test_grid_unknown_until_a_graph_runs(num_prefix_rows):
+    import tensorflow as tf
+
+    layer = _built(num_prefix_rows, "bicubic_offset")
+    signature = [tf.TensorSpec((None, None, 12)), tf.TensorSpec((None, None, None, 5))]
+    function = tf.function(lambda tokens, patches: layer(tokens, patches), input_signature=signature)
+    for grid in [(2, 3), *GRIDS]:
+        inputs = [tf.constant(x) for x in random_inputs((num_prefix_rows + grid[0] * grid[1], 12), (*grid, 5))]
+        assert_close(function(*inputs), layer(*inputs).numpy())
+
+
+def test_starts_normal():
+    layer = Learned2DPositionEmbedding((200, 300), 100, name="tested")
+    layer.build((None, None, 96))
+    for table in canonical_weights(layer).values():
+        assert table.std() == pytest.approx(0.02, rel=0.05)
+
+
+def test_interpolates_in_float32_under_mixed_precision():
+    # Exact in bfloat16; the interpolation is rounded once, and would be off by more if its weights were rounded too.
+    layer = Learned2DPositionEmbedding((16, 1), dtype="mixed_bfloat16")
+    layer.build((None, 15, 8))
+    table = 2.0 ** np.arange(16)[:, None] * np.ones(4)
+    layer.set_weights([np.zeros((1, 4)), table])
+    output = to_numpy(layer(np.zeros((1, 15, 8), "float32"), np.zeros((1, 15, 1, 8), "float32")))
+    expected = positions.interpolate(table, (16, 1), (15, 1))
+    np.testing.assert_allclose(output[0, :, 4:], expected, rtol=2.0**-8)
+
+
+def test_refuses_what_does_not_fit():
+    with pytest.raises(ValueError, match=r"width must be even.*\(2, 6, 5\)"):
+        Learned2DPositionEmbedding((2, 3))(np.zeros((2, 6, 5), "float32"))
+    with pytest.raises(ValueError, match=r"8 tokens do not fit 1 prefix rows and a grid of 2 x 3.*pass `patches`"):
+        _built(1)(np.zeros((1, 8, 12), "float32"))
+    with pytest.raises(ValueError, match="'nearest' is not a way to interpolate"):
+        Learned2DPositionEmbedding((2, 3), interpolation="nearest")

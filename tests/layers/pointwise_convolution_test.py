@@ -1,0 +1,87 @@
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import PointwiseConvolution
+from tests.reference import visual_transformer as reference
+from tests.test_case import (
+    MIXED_POLICIES,
+    assert_close,
+    canonical_weights,
+    random_inputs,
+    run_layer_test,
+    run_parity_test,
+)
+
+
+def norm_shapes(name, channels):
+    """Of the weights of a batch norm."""
+    return {f"{name}/{part}": (channels,) for part in ("gamma", "beta", "moving_mean", "moving_variance")}
+
+
+def projection_shapes(name, channels, filters, num_groups=1, has_norm=True):
+    """Of the weights of a projection inside a layer."""
+    kernel = {f"{name}/kernel": (channels // num_groups, filters)}
+    return kernel | (norm_shapes(f"{name}/norm", filters) if has_norm else {})
+
+
+def test_layer(tmp_path):
+    shapes = {"kernel": (3, 8)} | norm_shapes("norm", 8)
+    arguments = {"filters": 8, "num_groups": 2, "use_batch_norm": True}
+    run_layer_test(PointwiseConvolution, arguments, [(5, 6)], (5, 8), shapes, tmp_path)
+
+
+@pytest.mark.parametrize("use_batch_norm", [False, True])
+@pytest.mark.parametrize(("channels", "filters", "num_groups"), [(5, 7, 1), (6, 4, 2), (6, 9, 3), (4, 4, 4)])
+def test_equals_the_equation(channels, filters, num_groups, use_batch_norm):
+    def equation(x, w):
+        return reference.project(x, {f"tested/{path}": array for path, array in w.items()}, "tested")
+
+    layer = PointwiseConvolution(filters, num_groups, use_batch_norm)
+    run_parity_test(layer, equation, random_inputs((11, channels)))
+
+
+def test_a_group_sees_its_own_channels_only():
+    layer = PointwiseConvolution(4, 2)
+    values, changed = np.ones((1, 3, 6), "float32"), np.ones((1, 3, 6), "float32")
+    changed[..., 4] = 2
+    differs = keras.ops.convert_to_numpy(layer(changed) != layer(values)).all((0, 1))
+    assert differs.tolist() == [False, False, True, True]
+
+
+def test_in_training_statistics_are_those_of_the_batch():
+    [values] = random_inputs((7, 6), batch=5)
+    layer = PointwiseConvolution(8, use_batch_norm=True)
+    layer(3 * values + 1, training=True)
+    weights = canonical_weights(layer)
+    assert_close(weights["norm/moving_mean"], 0.1 * ((3 * values + 1) @ weights["kernel"]).mean((0, 1)))
+
+
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_parts_take_over_the_precision(policy):
+    layer = PointwiseConvolution(8, use_batch_norm=True, dtype=policy)
+    layer.build((None, 5, 6))
+    assert {part.dtype_policy.name for part in layer._flatten_layers()} == {policy}
+
+
+def test_macs():
+    assert PointwiseConvolution(8).macs((None, 5, 6)) == 5 * 6 * 8
+    assert PointwiseConvolution(8, 2).macs((None, 5, 6)) == 5 * 2 * 3 * 4
+
+
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [
+        (functools.partial(PointwiseConvolution, 0), "filters must be a positive integer. Received: 0"),
+        (functools.partial(PointwiseConvolution, 8, 3), "multiple of num_groups. Received: filters=8, num_groups=3"),
+        (
+            functools.partial(PointwiseConvolution(8, 4).build, (None, 5, 6)),
+            "splits channels into 4 groups.*Received: 6 channels",
+        ),
+    ],
+)
+def test_refuses_what_does_not_fit(attempt, message):
+    with pytest.raises(ValueError, match=message):
+        attempt()

@@ -1,0 +1,107 @@
+"""What may stand in a `ResidualUnit` in place of its 3 x 3 convolutions, and what may weigh its branch."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import layers
+from keras_vit.layers import ResidualUnit
+from keras_vit.layers.residual_unit import SPATIAL_MIXINGS
+from tests.reference import resnet_baselines as reference
+from tests.test_case import (
+    canonical_weights,
+    norm_shapes,
+    random_inputs,
+    run_layer_test,
+    run_parity_test,
+)
+
+WIDTH = 16
+# The sizes of the equations: 8 heads, windows of 7 pixels, at least 20 channels for the keys of a head.
+MIXINGS = {
+    "attention_augmented": functools.partial(reference.attention_augmented, key_dim=160, k=8, is_pooled=False),
+    "pooled_attention_augmented": functools.partial(reference.attention_augmented, key_dim=160, k=8, is_pooled=True),
+    "stand_alone": functools.partial(reference.local_self_attention, n=7, k=8),
+    "local_relation": functools.partial(reference.local_relation, n=7, shared=8),
+}
+GATES = {None: lambda x, w: x, "squeeze_excitation": reference.squeeze_excitation, "cbam": reference.cbam}
+
+
+def test_all_are_here():
+    assert set(MIXINGS) | {"convolution"} == set(SPATIAL_MIXINGS)
+
+
+@pytest.mark.parametrize(
+    ("mixing", "attention", "expansion"),
+    [
+        ("attention_augmented", None, 4),
+        ("pooled_attention_augmented", "cbam", 1),
+        ("stand_alone", "squeeze_excitation", 4),
+        ("stand_alone", None, 1),
+        ("local_relation", None, 4),
+        ("local_relation", "cbam", 1),
+        ("convolution", "squeeze_excitation", 1),
+    ],
+)
+def test_equals_the_equations(mixing, attention, expansion):
+    unit = ResidualUnit(WIDTH, 2, expansion, mixing=mixing, attention=attention)
+    equation = functools.partial(reference.residual_unit, s=2, mixing=MIXINGS.get(mixing), gate=GATES[attention])
+    run_parity_test(unit, equation, random_inputs((5, 6, 7)))
+
+
+def test_a_unit_with_both(tmp_path):
+    shapes = {"conv_1/kernel": (1, 1, 6, 25), "conv_3/kernel": (1, 1, 25, 64), "projection_conv/kernel": (1, 1, 6, 64)}
+    shapes |= norm_shapes("norm_1", 25) | norm_shapes("norm_2", 25) | norm_shapes("norm_3", 64)
+    shapes |= norm_shapes("projection_norm", 64) | norm_shapes("gate/norm", 1)
+    shapes |= {"gate/dense_1/kernel": (64, 4), "gate/dense_2/kernel": (4, 64), "gate/conv/kernel": (7, 7, 2, 1)}
+    relation = {"query/kernel": (25, 4), "key/kernel": (25, 4), "projection/kernel": (25, 25)}
+    relation |= {"geometry_1/kernel": (2, 4), "geometry_1/bias": (4,), "geometry_2/kernel": (4, 4)}
+    shapes |= {f"mixing_2/{path}": shape for path, shape in relation.items()}
+    arguments = {"width": 16, "strides": 2, "expansion": 4, "strides_first": True, "drop_path_rate": 0.3}
+    arguments |= {"mixing": "local_relation", "attention": "cbam"}
+    run_layer_test(ResidualUnit, arguments, [(10, 7, 6)], (5, 4, 64), shapes, tmp_path, scale=0.6)
+
+
+@pytest.mark.parametrize(
+    ("expansion", "width", "value_dim"), [(4, 128, 16), (4, 256, 24), (4, 512, 48), (1, 128, 32), (1, 16, 8)]
+)
+def test_channels_of_an_augmented_convolution(expansion, width, value_dim):
+    unit = ResidualUnit(width, expansion=expansion, mixing="attention_augmented")
+    unit.build((None, 3, 4, width))
+    [augmented] = [part for part in unit.convs if isinstance(part, layers.AttentionAugmentedConv2D)]
+    assert (augmented.filters, augmented.key_dim, augmented.value_dim) == (width, 160, value_dim)
+
+
+def test_macs_are_those_of_the_parts():
+    unit = ResidualUnit(16, 2, mixing="stand_alone", attention="squeeze_excitation")
+    unit.build((None, 5, 6, 7))
+    attention = layers.LocalSelfAttention(16).macs((None, 5, 6, 16))
+    convolutions = 30 * 7 * 16 + 9 * (16 * 64 + 7 * 64)
+    assert unit.macs((None, 5, 6, 7)) == convolutions + attention + 2 * 64 * 4
+
+
+def test_statistics_of_the_gate_move_in_training():
+    [maps] = random_inputs((5, 6, 7))
+    unit = ResidualUnit(8, attention="cbam")
+    unit.build(maps.shape)
+    unit.norms[-1].gamma.assign(np.ones(32))  # Where it is zero, so is all that the gate sees.
+    before = canonical_weights(unit)["gate/norm/moving_variance"]
+    unit(maps)
+    np.testing.assert_array_equal(canonical_weights(unit)["gate/norm/moving_variance"], before)
+    unit(maps, training=True)
+    assert canonical_weights(unit)["gate/norm/moving_variance"] != before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mixing": "attention"}, "mixing must be one of 'convolution', 'attention_augmented'.*Received: 'attention'"),
+        ({"attention": "se"}, "attention must be one of None, 'squeeze_excitation', 'cbam'. Received: 'se'"),
+        ({"mixing": "stand_alone", "width": 12}, "filters must be a multiple of 2 [*] num_heads"),
+    ],
+)
+def test_refuses_impossible_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ResidualUnit(**{"width": 16, **arguments})

@@ -1,0 +1,93 @@
+"""Axial-ViT as users build, nest and keep it. equations_test.py has its equations, variants_test.py its counts."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.fresh_process import reload_and_run
+from tests.models.tiny import CONFIG, SHAPE
+from tests.test_case import assert_close, random_inputs, randomize, to_numpy
+
+
+def _tiny(**arguments):
+    return keras_vit.AxialViT(CONFIG, **{"input_shape": SHAPE, "classes": 5, **arguments})
+
+
+def test_is_a_vision_transformer_with_axial_blocks():
+    arguments = {"input_shape": (64, 96, 1), "classes": 7, "classifier_activation": None, "num_layers": 1}
+    model = keras_vit.AxialViT("Ti/16", position_embedding="learned_2d", **arguments)
+    same = keras_vit.ViT("Ti/16", axial=True, pooling="avg", position_embedding="learned_2d", **arguments)
+    assert model.get_config() == same.get_config()
+    assert keras_vit.describe(model).config == keras_vit.VARIANTS["Ti/16"].replace(
+        axial=True, pooling="avg", position_embedding="learned_2d", num_layers=1
+    )
+    assert (model.name, _tiny().name, _tiny(name="named").name) == ("axial_vit_Ti16", "axial_vit", "named")
+    names = [layer.name for layer in _tiny().layers]
+    assert names == [layer.name for layer in keras_vit.ViT(CONFIG, input_shape=SHAPE, pooling="avg").layers]
+
+
+def test_functions_of_the_paper(monkeypatch):
+    seen = []
+    monkeypatch.setattr(keras_vit.models.vit, "build_model", lambda config, **arguments: seen.append(config))
+    for build in (keras_vit.AxialViTB16, keras_vit.AxialViTB32):
+        build()
+        build(pooling="map", classes=3)
+    keras_vit.AxialViT()
+    expected = [
+        keras_vit.VARIANTS[variant].replace(axial=True, pooling=pooling)
+        for variant in ("B/16", "B/32")
+        for pooling in ("avg", "map")
+    ]
+    assert seen == [*expected, expected[2]]
+    assert "`keras_vit.ViT(\"B/16\", axial=True, pooling='avg', ...)`" in keras_vit.AxialViTB16.__doc__
+    assert "published weights" not in keras_vit.AxialViTB16.__doc__
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_outputs(channels):
+    shape = (12, 6, channels)  # 3 x 2 patches.
+    [images] = random_inputs(shape)
+    for pooling, expected in (("avg", (12,)), ("map", (12,)), (None, (6, 12))):
+        token = {"class_token": False} if pooling is None else {}
+        model = _tiny(include_top=False, input_shape=shape, pooling=pooling, **token)
+        assert model.output_shape == (None, *expected)
+        assert tuple(model(images).shape) == (2, *expected)
+    with pytest.raises(ValueError, match="those of the patches alone"):
+        _tiny(pooling="token")
+
+
+def test_nested_in_another_model_and_kept_in_a_file(tmp_path):
+    changes = {"position_embedding": "learned_2d", "position_placement": "every_layer_shared", "drop_path_rate": 0.2}
+    inner = _tiny(include_top=False, input_shape=(None, None, 3), name="inner", **changes)
+    inputs = keras.Input(SHAPE)
+    outer = randomize(keras.Model(inputs, keras.layers.Dense(4, name="after")(inner(inputs))))
+    [images] = random_inputs(SHAPE)
+    np.testing.assert_array_equal(reload_and_run(outer, [images], tmp_path), to_numpy(outer(images)))
+    assert keras_vit.describe(outer).config == keras_vit.describe(inner).config
+    keras_vit.rematerialize(outer)
+    assert all(inner.get_layer(f"encoder_block_{i}").use_rematerialization for i in range(2))
+    assert [cost.macs for cost in keras_vit.profile(outer).layers if cost.name == "encoder_block_1"] == [
+        2 * (6 * 4 * 144 + 6 * 2 * 12 * 20) + 2 * 12 * (2 * 3**2 + 3 * 2**2)
+    ]
+
+
+def test_own_weights_file(tmp_path):
+    model = randomize(_tiny())
+    model.save_weights(tmp_path / "mine.weights.h5")
+    again = _tiny(weights=tmp_path / "mine.weights.h5")
+    [images] = random_inputs(SHAPE)
+    assert_close(again(images), to_numpy(model(images)), 1e-6)
+
+
+def test_mixed_precision():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = randomize(_tiny(position_placement="every_layer", classifier_activation=None))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    exact = randomize(_tiny(position_placement="every_layer", classifier_activation=None))
+    assert model.get_layer("encoder_block_0").row.attention.compute_dtype == "bfloat16"
+    [images] = random_inputs(SHAPE)
+    outputs, expected = to_numpy(model(images)), to_numpy(exact(images))
+    assert np.abs(outputs - expected).max() < 0.05 * np.abs(expected).max()  # bfloat16 rounds to 2^-9, some 30 times.

@@ -1,0 +1,226 @@
+"""BiT-ResNets: against NumPy and exact counts; and everything that a model of the package can do."""
+
+import functools
+import inspect
+import math
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.architectures import BiTResNetConfig
+from keras_vit.models import bit_resnet
+from tests.fresh_process import reload_and_run
+from tests.reference import bit_resnet as reference
+from tests.test_case import (
+    MIXED_POLICIES,
+    assert_close,
+    check_gradients,
+    random_inputs,
+    randomize,
+    run_parity_test,
+    to_numpy,
+)
+
+# function: depths of the stages, width factor, parameters with 1,000 classes, GMACs at 224. timm counts as many
+# parameters, see tests/peers/bit_resnet_test.py.
+PUBLISHED = {
+    "BiTResNet50x1": ((3, 4, 6, 3), 1, 25_549_352, 4.09),
+    "BiTResNet50x2": ((3, 4, 6, 3), 2, 97_988_712, 16.12),
+    "BiTResNet50x3": ((3, 4, 6, 3), 3, 217_319_080, 36.08),
+    "BiTResNet101x1": ((3, 4, 23, 3), 1, 44_541_480, 7.80),
+    "BiTResNet101x3": ((3, 4, 23, 3), 3, 387_934_888, 69.49),
+    "BiTResNet152x1": ((3, 8, 36, 3), 1, 60_185_128, 11.51),
+    "BiTResNet152x2": ((3, 8, 36, 3), 2, 236_335_208, 45.81),
+    "BiTResNet152x4": ((3, 8, 36, 3), 4, 936_533_224, 182.78),
+    "BiTResNet200x3": ((3, 24, 36, 3), 3, 568_633_000, 134.35),
+}
+SHAPE = (33, 46, 3)
+
+
+def tiny(stage_depths=(1, 2), input_shape=SHAPE, classes=5, classifier_activation=None, **arguments):
+    arguments |= {"input_shape": input_shape, "classes": classes, "classifier_activation": classifier_activation}
+    return keras_vit.BiTResNet(stage_depths, 32, **arguments)
+
+
+@pytest.mark.parametrize("stage_depths", [(1,), (2, 1), (1, 1, 2)])
+@pytest.mark.parametrize("size", [(32, 48), (45, 33)])
+@pytest.mark.parametrize(("root_padding", "root_fill"), [(None, 0.0), ("ignored", -np.inf)])
+def test_equals_the_reference(size, stage_depths, root_padding, root_fill):
+    equation = functools.partial(reference.bit_resnet_logits, stage_depths=stage_depths, root_fill=root_fill)
+    run_parity_test(tiny(stage_depths, (*size, 3), root_padding=root_padding), equation, random_inputs((*size, 3)))
+
+
+@pytest.mark.parametrize("function", PUBLISHED)
+def test_published_sizes(function):
+    stage_depths, factor, parameters, giga_macs = PUBLISHED[function]
+    with keras.StatelessScope(initialize_variables=False):
+        model = getattr(keras_vit, function)()
+        cost = keras_vit.profile(model)
+        keras.utils.clear_session()
+    assert sum(math.prod(weight.shape) for weight in model.weights) == cost.parameters == parameters
+    assert cost.macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
+    assert keras_vit.describe(model).config == BiTResNetConfig(stage_depths, 64 * factor)
+    assert model.name == f"bit_resnet_{function.removeprefix('BiTResNet')}"
+
+
+def test_every_published_size_is_here():
+    assert set(bit_resnet.__all__) == {"BiTResNet", *PUBLISHED}
+
+
+@pytest.mark.parametrize("function", PUBLISHED)
+def test_function_passes_its_arguments_on(function, monkeypatch):
+    build = getattr(keras_vit, function)
+    generic = dict(inspect.signature(keras_vit.BiTResNet).parameters)
+    assert build.__name__ == build.__qualname__ == function
+    assert list(inspect.signature(build).parameters) == list(generic)[3:]
+    assert all(parameter == generic[name] for name, parameter in inspect.signature(build).parameters.items())
+    stage_depths, factor, *_ = PUBLISHED[function]
+    arguments = {name: object() for name in list(generic)[3:]}
+    monkeypatch.setattr(bit_resnet, "BiTResNet", lambda *positional, **named: (positional, named))
+    assert build(**arguments) == ((stage_depths, 64 * factor), arguments)
+
+
+def test_names():
+    assert [layer.name for layer in tiny((1, 2)).layers] == [
+        "images",
+        "preprocessing",
+        "stem_conv",
+        "stem_pooling",
+        "stage_0_unit_0",
+        "stage_1_unit_0",
+        "stage_1_unit_1",
+        "final_norm",
+        "final_activation",
+        "pooling",
+        "predictions",
+    ]
+
+
+def test_outputs():
+    [images] = random_inputs(SHAPE)
+    assert_close(tiny(classifier_activation="softmax")(images), np.full((2, 5), 0.2))  # The head starts at zero.
+    assert keras_vit.BiTResNet((1,), 32).output_shape == (None, 1000)
+    pooled = randomize(tiny(include_top=False))
+    assert pooled.output_shape == (None, 256)
+    maps = randomize(tiny(include_top=False, pooling=None))
+    assert maps.output_shape == (None, 5, 6, 256)
+    assert_close(pooled(images), to_numpy(maps(images)).mean((1, 2)))
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_variable_size(channels):
+    model = randomize(tiny(input_shape=(None, None, channels)))
+    for size in ((32, 64), (33, 31)):
+        [images] = random_inputs((*size, channels))
+        fixed = randomize(tiny(input_shape=(*size, channels)))
+        assert_close(model(images), to_numpy(fixed(images)))
+
+
+def test_input_tensor():
+    [images] = random_inputs(SHAPE)
+    inputs = keras.Input(SHAPE)
+    behind = randomize(keras_vit.BiTResNet((1, 2), 32, input_tensor=keras.layers.Rescaling(2.0)(inputs), classes=5))
+    assert behind.inputs[0] is inputs
+    assert_close(behind(images), to_numpy(randomize(tiny(classifier_activation="softmax"))(2 * images)))
+
+
+def test_preprocessing_inside():
+    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
+    inside, plain = randomize(tiny(include_preprocessing=True)), randomize(tiny())
+    assert_close(inside(pixels), to_numpy(plain(keras_vit.preprocess_input(pixels, plain))))
+
+
+def test_gradients():
+    check_gradients(randomize(tiny()), random_inputs(SHAPE))
+
+
+def test_an_image_does_not_depend_on_its_batch():
+    [images] = random_inputs(SHAPE, batch=3)
+    model = randomize(tiny())
+    assert_close(model(images, training=True)[1:2], to_numpy(model(images[1:2], training=True)))
+
+
+def test_files(tmp_path):
+    [images] = random_inputs(SHAPE)
+    model = randomize(tiny())
+    expected = to_numpy(model(images))
+    model.save_weights(tmp_path / "mine.weights.h5")
+    np.testing.assert_array_equal(to_numpy(tiny(weights=tmp_path / "mine.weights.h5")(images)), expected)
+    description = keras_vit.describe(model)
+    np.testing.assert_array_equal(reload_and_run(model, [images], tmp_path), expected)
+    model.save(tmp_path / "model.keras")
+    assert keras_vit.describe(keras.models.load_model(tmp_path / "model.keras")) == description
+    assert (description.config, description.pixels["mean"]) == (BiTResNetConfig((1, 2), 32), 0.5)
+
+
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_mixed_precision(policy):
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = randomize(tiny())
+    finally:
+        keras.config.set_dtype_policy("float32")
+    [images] = random_inputs(SHAPE)
+    assert keras.backend.standardize_dtype(model(images).dtype) == "float32"
+    assert all(weight.dtype == "float32" for weight in model.weights)
+    assert_close(model(images), to_numpy(randomize(tiny())(images)), 0.1)
+
+
+def test_freezing():
+    model = randomize(tiny())
+    assert keras_vit.freeze(model, "stage_1_unit_0") == ["stem_conv", "stage_0_unit_0", "stage_1_unit_0"]
+    assert {path.split("/")[0] for path in (weight.path for weight in model.trainable_weights)} == {
+        "stage_1_unit_1",
+        "final_norm",
+        "predictions",
+    }
+    with pytest.raises(ValueError, match=r"no layer 'encoder_block_5'.*Layers: images, .*stage_1_unit_1"):
+        keras_vit.freeze(model)
+
+
+def test_features_of_a_nested_model():
+    inner = randomize(tiny(include_top=False, name="inner"))
+    inputs = keras.Input(SHAPE)
+    outer = keras.Model(inputs, keras.layers.Dense(3, name="after")(inner(inputs)))
+    [images] = random_inputs(SHAPE)
+    found = keras_vit.features(outer, images, ["stem_pooling", "stage_1_unit_1", "pooling"])
+    assert {name: array.shape for name, array in found.items()} == {
+        "stem_pooling": (2, 9, 12, 32),
+        "stage_1_unit_1": (2, 5, 6, 256),
+        "pooling": (2, 256),
+    }
+    assert_close(found["pooling"], to_numpy(inner(images)))
+    assert keras_vit.describe(outer).config == BiTResNetConfig((1, 2), 32)
+
+
+def test_what_needs_a_vision_transformer_is_refused():
+    model = tiny()
+    [images] = random_inputs(SHAPE)
+    for function in (keras_vit.attention_maps, keras_vit.attention_rollout):
+        with pytest.raises(ValueError, match="encoder block"):
+            function(model, images)
+    with pytest.raises(ValueError, match=r"Encoder blocks are what is rematerialised, and 'bit_resnet' has none"):
+        keras_vit.rematerialize(model)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"stage_depths": ()}, r"stage_depths must be a tuple of at least one integer. Received: \(\)"),
+        ({"stage_depths": 50}, "stage_depths must be a tuple of at least one integer. Received: 50"),
+        ({"stage_depths": (3, 0)}, "stage_depths must be a positive integer. Received: 0"),
+        ({"width": 48}, "width must be a multiple of 32, the groups of GroupNorm. Received: 48"),
+        ({"root_padding": "same"}, "root_padding must be 'zeros' or 'ignored'. Received: 'same'"),
+        ({"pooling": "max"}, "pooling must be 'avg', or None with include_top=False.*Received: pooling='max'"),
+        ({"pooling": None}, "pooling must be 'avg', or None with include_top=False.*pooling=None, include_top=True"),
+        ({"classes": 0}, "classes must be a positive integer. Received: 0"),
+        ({"weights": "imagenet"}, "'BiT-ResNet@imagenet' is not the name of published weights"),
+        ({"weights": "missing.weights.h5"}, "weights='missing.weights.h5': there is no such file"),
+        ({"input_shape": (32, 32)}, r"input_shape must be \(height, width, channels\)"),
+    ],
+)
+def test_refuses_impossible_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        keras_vit.BiTResNet(**{"stage_depths": (1,), "width": 32, **arguments})

@@ -1,0 +1,287 @@
+"""ResNets: against NumPy and exact counts; and everything that a model of the package can do."""
+
+import functools
+import inspect
+import math
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.architectures import ResNetConfig
+from keras_vit.models import resnet
+from tests.fresh_process import reload_and_run
+from tests.reference import visual_transformer as reference
+from tests.test_case import (
+    MIXED_POLICIES,
+    assert_close,
+    canonical_weights,
+    check_gradients,
+    random_inputs,
+    randomize,
+    run_parity_test,
+    to_numpy,
+)
+
+# function: config, parameters with 1,000 classes (without the statistics of batch norms), MACs at 224. torchvision
+# counts as many parameters, see tests/peers/torchvision_resnet_test.py.
+PUBLISHED = {
+    "ResNet18": (ResNetConfig((2, 2, 2, 2), expansion=1), 11_689_512, 1_814_073_344),
+    "ResNet34": (ResNetConfig((3, 4, 6, 3), expansion=1), 21_797_672, 3_663_761_408),
+    "ResNet50": (ResNetConfig((3, 4, 6, 3)), 25_557_032, 4_089_184_256),
+    "ResNet101": (ResNetConfig((3, 4, 23, 3)), 44_549_160, 7_801_405_440),
+}
+SHAPE = (33, 46, 3)
+
+
+def tiny(size="R50", input_shape=SHAPE, classes=5, classifier_activation=None, **arguments):
+    arguments |= {"input_shape": input_shape, "classes": classes, "classifier_activation": classifier_activation}
+    return keras_vit.ResNet(size, **{"stage_depths": (1, 2), "width": 4, **arguments})
+
+
+def shapes_only(build):
+    """A model without values, and its cost."""
+    with keras.StatelessScope(initialize_variables=False):
+        model = build()
+        cost = keras_vit.profile(model)
+        keras.utils.clear_session()
+    return model, cost
+
+
+def count_trained(model):
+    return sum(math.prod(weight.shape) for weight in model.trainable_weights)
+
+
+@pytest.mark.parametrize("size", ["R18", "R50"])
+@pytest.mark.parametrize("stage_depths", [(1,), (1, 2), (1, 1, 1)])
+@pytest.mark.parametrize("pixels", [(32, 48), (45, 33)])
+def test_equals_the_reference(pixels, stage_depths, size):
+    equation = functools.partial(reference.resnet_logits, stage_depths=stage_depths)
+    run_parity_test(tiny(size, (*pixels, 3), stage_depths=stage_depths), equation, random_inputs((*pixels, 3)))
+
+
+def test_strides_in_the_first_convolution():
+    equation = functools.partial(reference.resnet_logits, stage_depths=(1, 2), strides_first=True)
+    run_parity_test(tiny(strides_first=True), equation, random_inputs(SHAPE))
+    _, cost = shapes_only(lambda: keras_vit.ResNet("R50", strides_first=True))
+    assert cost.macs == pytest.approx(3.858e9, abs=0.0005e9)  # What is printed of ResNet-50 in its first form.
+
+
+@pytest.mark.parametrize("function", PUBLISHED)
+def test_published_sizes(function):
+    config, parameters, macs = PUBLISHED[function]
+    model, cost = shapes_only(getattr(keras_vit, function))
+    assert (count_trained(model), cost.macs) == (parameters, macs)
+    statistics = sum(math.prod(weight.shape) for weight in model.non_trainable_weights)
+    assert cost.parameters == parameters + statistics
+    assert keras_vit.describe(model).config == config
+    assert model.name == f"resnet_{function.removeprefix('ResNet')}"
+
+
+def test_every_published_size_is_here():
+    assert set(resnet.__all__) == {"ResNet", *PUBLISHED}
+
+
+@pytest.mark.parametrize("function", PUBLISHED)
+def test_function_passes_its_arguments_on(function, monkeypatch):
+    build = getattr(keras_vit, function)
+    generic = dict(inspect.signature(keras_vit.ResNet).parameters)
+    names = [name for name in generic if name not in ("size", "config_changes")]
+    assert build.__name__ == build.__qualname__ == function
+    assert list(inspect.signature(build).parameters) == names
+    assert all(parameter == generic[name] for name, parameter in inspect.signature(build).parameters.items())
+    arguments = {name: object() for name in names}
+    monkeypatch.setattr(resnet, "ResNet", lambda *positional, **named: (positional, named))
+    assert build(**arguments) == ((f"R{function.removeprefix('ResNet')}",), arguments)
+
+
+def test_a_size_may_be_a_config():
+    config = ResNetConfig((2,), 6, 1)
+    assert keras_vit.describe(tiny(config, stage_depths=(1,), width=6)).config == ResNetConfig((1,), 6, 1)
+    assert keras_vit.describe(keras_vit.ResNet(config, input_shape=SHAPE)).config == config
+
+
+def test_names():
+    assert [layer.name for layer in tiny().layers] == [
+        "images",
+        "preprocessing",
+        "stem_conv",
+        "stem_norm",
+        "stem_activation",
+        "stem_pooling",
+        "stage_0_unit_0",
+        "stage_1_unit_0",
+        "stage_1_unit_1",
+        "pooling",
+        "predictions",
+    ]
+
+
+def test_outputs():
+    [images] = random_inputs(SHAPE)
+    assert_close(tiny(classifier_activation="softmax")(images), np.full((2, 5), 0.2))  # The head starts at zero.
+    assert keras_vit.ResNet(stage_depths=(1,), width=4).output_shape == (None, 1000)
+    pooled = randomize(tiny(include_top=False))
+    assert pooled.output_shape == (None, 32)
+    maps = randomize(tiny(include_top=False, pooling=None))
+    assert maps.output_shape == (None, 5, 6, 32)
+    assert_close(pooled(images), to_numpy(maps(images)).mean((1, 2)))
+
+
+def test_small_images():
+    [images] = random_inputs((32, 32, 3))
+    model = randomize(keras_vit.ResNet("R18", width=4, classes=10, input_shape=(32, 32, 3)))
+    assert np.ptp(to_numpy(model(images)), axis=0).max() > 1e-4
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_variable_size(channels):
+    model = randomize(tiny(input_shape=(None, None, channels)))
+    for size in ((32, 64), (33, 31)):
+        [images] = random_inputs((*size, channels))
+        fixed = randomize(tiny(input_shape=(*size, channels)))
+        assert_close(model(images), to_numpy(fixed(images)))
+
+
+def test_input_tensor():
+    [images] = random_inputs(SHAPE)
+    inputs = keras.Input(SHAPE)
+    behind = randomize(tiny(input_shape=None, input_tensor=keras.layers.Rescaling(2.0)(inputs)))
+    assert behind.inputs[0] is inputs
+    assert_close(behind(images), to_numpy(randomize(tiny())(2 * images)))
+
+
+def test_preprocessing_inside():
+    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
+    inside, plain = randomize(tiny(include_preprocessing=True)), randomize(tiny())
+    assert_close(inside(pixels), to_numpy(plain(keras_vit.preprocess_input(pixels, plain))))
+
+
+@pytest.mark.parametrize("size", ["R18", "R50"])
+def test_gradients(size):
+    check_gradients(randomize(tiny(size)), random_inputs(SHAPE))
+
+
+def test_training_moves_weights_and_statistics():
+    model = tiny()
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = canonical_weights(model)
+    [images] = random_inputs(SHAPE, batch=8)
+    for _ in range(3):  # Heads and last norms start at zero: the first steps change nothing else.
+        model.train_on_batch(images, np.arange(8) % 5)
+    changed = {path for path, value in canonical_weights(model).items() if (value != before[path]).any()}
+    assert changed == before.keys()
+
+
+def test_rates_reach_their_layers():
+    model = tiny(stage_depths=(1, 2, 2), drop_path_rate=0.4, dropout_rate=0.25)
+    units = [layer for layer in model.layers if isinstance(layer, keras_vit.layers.ResidualUnit)]
+    assert [unit.drop_path_rate for unit in units] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
+    assert [unit.drop_path.rate for unit in units] == [unit.drop_path_rate for unit in units]
+    assert model.get_layer("dropout").rate == 0.25
+    assert [layer.name for layer in model.layers][-3:] == ["pooling", "dropout", "predictions"]
+    [images] = random_inputs(SHAPE)
+    randomize(model)
+    assert_close(model(images), to_numpy(randomize(tiny(stage_depths=(1, 2, 2)))(images)))
+    assert np.abs(to_numpy(model(images, training=True)) - to_numpy(model(images))).max() > 1e-3
+
+
+def test_files(tmp_path):
+    [images] = random_inputs(SHAPE)
+    model = randomize(tiny(drop_path_rate=0.2, strides_first=True))
+    expected = to_numpy(model(images))
+    model.save_weights(tmp_path / "mine.weights.h5")
+    again = tiny(weights=tmp_path / "mine.weights.h5", strides_first=True)
+    np.testing.assert_array_equal(to_numpy(again(images)), expected)
+    description = keras_vit.describe(model)
+    np.testing.assert_array_equal(reload_and_run(model, [images], tmp_path), expected)
+    model.save(tmp_path / "model.keras")
+    assert keras_vit.describe(keras.models.load_model(tmp_path / "model.keras")) == description
+    assert description.config == ResNetConfig((1, 2), 4, strides_first=True, drop_path_rate=0.2)
+
+
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_mixed_precision(policy):
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = randomize(tiny())
+    finally:
+        keras.config.set_dtype_policy("float32")
+    [images] = random_inputs(SHAPE)
+    assert keras.backend.standardize_dtype(model(images).dtype) == "float32"
+    assert all(weight.dtype == "float32" for weight in model.weights)
+    assert_close(model(images), to_numpy(randomize(tiny())(images)), 0.1)
+
+
+def test_freezing():
+    """A frozen norm keeps its statistics too."""
+    model = randomize(tiny())
+    assert keras_vit.freeze(model, "stage_1_unit_0") == ["stem_conv", "stem_norm", "stage_0_unit_0", "stage_1_unit_0"]
+    trained = {weight.path.split("/")[0] for weight in model.trainable_weights}
+    assert trained == {"stage_1_unit_1", "predictions"}
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = canonical_weights(model)
+    model.train_on_batch(random_inputs(SHAPE)[0], np.array([1, 3]))
+    changed = {path.split("/")[0] for path, value in canonical_weights(model).items() if (value != before[path]).any()}
+    assert changed == trained
+
+
+def test_features_of_a_nested_model():
+    inner = randomize(tiny(include_top=False, name="inner"))
+    inputs = keras.Input(SHAPE)
+    outer = keras.Model(inputs, keras.layers.Dense(3, name="after")(inner(inputs)))
+    [images] = random_inputs(SHAPE)
+    found = keras_vit.features(outer, images, ["stem_pooling", "stage_1_unit_1", "pooling"])
+    assert {name: array.shape for name, array in found.items()} == {
+        "stem_pooling": (2, 9, 12, 4),
+        "stage_1_unit_1": (2, 5, 6, 32),
+        "pooling": (2, 32),
+    }
+    assert_close(found["pooling"], to_numpy(inner(images)))
+    assert keras_vit.describe(outer).config == ResNetConfig((1, 2), 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (
+            {"size": "R152"},
+            ValueError,
+            "'R152' is no ResNet.* Available: R18, R34, R50, R101; or give a keras_vit.arch",
+        ),
+        ({"size": 50}, ValueError, "50 is no ResNet.* Available: R18"),
+        (
+            {"depths": (1,)},
+            TypeError,
+            "'depths' is not a field of ResNetConfig.* Fields: stage_depths, width, expansion",
+        ),
+        ({"stage_depths": ()}, ValueError, r"stage_depths must be a tuple of at least one integer. Received: \(\)"),
+        ({"expansion": 2}, ValueError, r"expansion must be 4 \(bottleneck units\) or 1 \(basic units\). Received: 2"),
+        ({"width": 0}, ValueError, "width must be a positive integer. Received: 0"),
+        ({"drop_path_rate": 1}, ValueError, "drop_path_rate must be .* Received: 1"),
+        ({"dropout_rate": -0.1}, ValueError, "dropout_rate must be .* Received: -0.1"),
+        ({"pooling": "max"}, ValueError, "pooling must be 'avg', or None with include_top=False.*pooling='max'"),
+        ({"pooling": None}, ValueError, "pooling must be 'avg', or None with include_top=False.*pooling=None"),
+        ({"classes": 0}, ValueError, "classes must be a positive integer. Received: 0"),
+        ({"weights": "imagenet"}, ValueError, "'ResNet@imagenet' is not the name of published weights"),
+        ({"weights": "missing.weights.h5"}, ValueError, "weights='missing.weights.h5': there is no such file"),
+        ({"weights": "missing.pth"}, FileNotFoundError, "There is no file or folder 'missing.pth'"),
+        ({"input_shape": (32, 32)}, ValueError, r"input_shape must be \(height, width, channels\)"),
+    ],
+)
+def test_refuses_impossible_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        tiny(**arguments)
+
+
+def test_what_needs_a_vision_transformer_is_refused(tmp_path):
+    model = tiny()
+    [images] = random_inputs(SHAPE)
+    with pytest.raises(ValueError, match="encoder block"):
+        keras_vit.attention_maps(model, images)
+    with pytest.raises(ValueError, match="Encoder blocks are what is rematerialised, and 'resnet' has none"):
+        keras_vit.rematerialize(model)
+    with pytest.raises(ValueError, match="written for Vision Transformers, and 'resnet' is a ResNet"):
+        keras_vit.save_weights(model, tmp_path / "folder", "timm")
+    assert not list(tmp_path.iterdir())

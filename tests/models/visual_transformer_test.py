@@ -1,0 +1,379 @@
+"""VT-ResNets: against NumPy and exact counts; and everything that a model of the package can do."""
+
+import functools
+import inspect
+import math
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.architectures import VTResNetConfig
+from keras_vit.models import visual_transformer
+from tests.fresh_process import reload_and_run
+from tests.models.resnet_test import shapes_only
+from tests.reference import visual_transformer as reference
+from tests.test_case import (
+    MIXED_POLICIES,
+    assert_close,
+    canonical_weights,
+    check_gradients,
+    random_inputs,
+    randomize,
+    run_parity_test,
+    to_numpy,
+)
+
+# function: config; parameters of convolutions and dense layers, without batch norms; MACs at 224; what the paper prints
+# of both (arXiv 2006.03677, Table 8), and how far that is from here.
+PUBLISHED = {
+    "VTResNet18": (
+        VTResNetConfig((2, 2, 2), expansion=1, num_modules=2, filters=512),
+        (11_638_952, 1_568_956_416),
+        ((11.7e6, 0.006), (1569e6, 0.001)),
+    ),
+    "VTResNet34": (
+        VTResNetConfig((3, 4, 6), expansion=1, filters=512, relation_modules=(0, 2)),
+        (19_216_552, 3_236_683_776),
+        ((19.2e6, 0.001), (3236e6, 0.001)),
+    ),
+    "VTResNet50": (VTResNetConfig((3, 4, 6)), (21_874_856, 3_533_332_480), ((21.4e6, 0.023), (3412e6, 0.04))),
+    "VTResNet101": (VTResNetConfig((3, 4, 23)), (40_814_760, 7_245_553_664), ((41.5e6, 0.017), (7129e6, 0.04))),
+}
+# Table: changes; million MACs and million parameters that the paper prints for ResNet-18, and for 34. All of them carry
+# no tokens over, and have a transformer in every module.
+ABLATIONS = {
+    "2, filters and recurrent filters": ({}, (1579, 11.6), (3299, 21.8)),
+    "3, pooling": ({"tokenizer": "pooling", "is_recurrent": False}, (1550, 11.0), (3246, 20.6)),
+    # Of ResNet-34 the paper prints 3369, more than with recurrent filters, which cost more: two digits changed places.
+    "4, no recurrent filters": ({"is_recurrent": False}, (1564, 11.1), (3269, 20.7)),
+    "5, no relation": ({"relation": "none"}, (1528, 8.5), (3222, 17.1)),
+    "5, graph convolution": ({"relation": "graph_convolution"}, (1528, 8.5), (3223, 17.1)),
+    "6, 32 tokens": ({"num_tokens": 32}, (1711, 11.6), (3514, 21.8)),
+    "6, 64 tokens": ({"num_tokens": 64}, (1979, 11.6), (3951, 21.8)),
+    "7, no projector": ({"has_projector": False}, (1497, 9.3), (3158, 17.3)),
+}
+EXACT = {
+    ("2, filters and recurrent filters", "18"): (11_638_952, 1_578_950_656),
+    ("2, filters and recurrent filters", "34"): (21_837_992, 3_299_008_512),
+}
+SHAPE = (33, 46, 3)
+TINY = {"stage_depths": (1, 2), "width": 4, "filters": 16, "token_dim": 24, "num_heads": 4, "num_tokens": 6}
+TINY |= {"group_width": 4, "num_modules": 3}
+# What the softmax over pixels or tokens cancels.
+CANCELLED = ["filter/norm/beta"]
+for number in range(3):
+    CANCELLED += [f"{part}_{number}/key/norm/beta" for part in ("tokenizer", "token_projector")]
+    CANCELLED += [f"token_relation_{number}/query/norm/beta"]
+
+
+def tiny(size="VT-R18", input_shape=SHAPE, classes=5, classifier_activation=None, **arguments):
+    arguments |= {"input_shape": input_shape, "classes": classes, "classifier_activation": classifier_activation}
+    return keras_vit.VTResNet(size, **TINY | arguments)
+
+
+def count_products(weights):
+    """Numbers in kernels, the classifier's bias, and the matrices of graph convolutions: all but batch norms."""
+    norms = ("gamma", "beta", "moving_mean", "moving_variance")
+    return sum(math.prod(weight.shape) for weight in weights if weight.name not in norms)
+
+
+@pytest.mark.parametrize(
+    ("changes", "modules"),
+    [
+        ({}, 3),
+        ({"num_modules": 2, "expansion": 4}, 2),
+        ({"relation_modules": (0, 2)}, 3),
+        ({"filters": 24, "group_width": 12}, 3),  # Tokens have the channels of pixels from the second module on.
+        ({"expansion": 4, "filters": 32, "token_dim": 32, "num_heads": 4, "group_width": 8}, 3),  # And in the first.
+        ({"num_modules": 1}, 1),
+    ],
+)
+def test_equals_the_reference(changes, modules):
+    model = tiny(**changes)
+    k = keras_vit.describe(model).config.num_heads
+    equation = functools.partial(reference.vt_resnet_logits, stage_depths=(1, 2), modules=modules, k=k)
+    # Over so many norms and exponentials rounding adds up.
+    run_parity_test(model, equation, random_inputs(SHAPE), tolerance=5e-5)
+
+
+@functools.cache
+def published(function):
+    """The model of a function, without values, and its cost."""
+    return shapes_only(getattr(keras_vit, function))
+
+
+@pytest.mark.parametrize("function", PUBLISHED)
+def test_published_sizes(function):
+    config, (parameters, macs), printed = PUBLISHED[function]
+    model, cost = published(function)
+    assert (count_products(model.weights), cost.macs) == (parameters, macs)
+    for count, (value, tolerance) in zip((parameters, macs), printed, strict=True):
+        assert count == pytest.approx(value, rel=tolerance)
+    assert keras_vit.describe(model).config == config
+    assert model.name == f"vt_resnet_{function.removeprefix('VTResNet')}"
+    assert model.get_layer("pooling").input.shape[1:] == (16, 1024)
+
+
+def _cost_of(model, cost, is_counted):
+    """(kernels, MACs) of the layers whose names `is_counted` accepts."""
+    weights = [weight for weight in model.weights if is_counted(weight.path.split("/")[0])]
+    return count_products(weights), sum(layer.macs for layer in cost.layers if is_counted(layer.name))
+
+
+def _is_trunk(name):
+    return name.startswith(("stem_", "stage_"))
+
+
+@pytest.mark.parametrize("table", ABLATIONS)
+@pytest.mark.parametrize("size", ["18", "34"])
+def test_ablations(table, size):
+    """The trunk is the published model's; a short one is built before the modules."""
+    changes, *printed = ABLATIONS[table]
+    arguments = {"stage_depths": (1, 1, 1), "split_tokens": False, "relation_modules": None, **changes}
+    model, cost = shapes_only(functools.partial(keras_vit.VTResNet, f"VT-R{size}", **arguments))
+    trunk = _cost_of(*published(f"VTResNet{size}"), _is_trunk)
+    rest = _cost_of(model, cost, lambda name: not _is_trunk(name))
+    parameters, macs = (sum(parts) for parts in zip(trunk, rest, strict=True))
+    mega_macs, mega_parameters = printed[size == "34"]
+    assert macs == pytest.approx(mega_macs * 1e6, rel=0.0005)
+    assert parameters == pytest.approx(mega_parameters * 1e6, abs=0.06e6)
+    assert (parameters, macs) == EXACT.get((table, size), (parameters, macs))
+
+
+def test_costs_of_the_modules():
+    """Million MACs and parameters of each module of VT-ResNet-34."""
+    expected = {"0": (4.100, 100.2), "1": (2.195, 49.3), "2": (3.736, 65.2)}
+    for number, (mega_parameters, mega_macs) in expected.items():
+        names = [f"{part}_{number}" for part in ("tokenizer", "token_relation", "token_projector")]
+        parameters, macs = _cost_of(*published("VTResNet34"), names.__contains__)
+        assert parameters / 1e6 == pytest.approx(mega_parameters, abs=0.0005)
+        assert macs / 1e6 == pytest.approx(mega_macs, abs=0.05)
+
+
+def test_every_published_size_is_here():
+    assert set(visual_transformer.__all__) == {"VTResNet", *PUBLISHED}
+
+
+@pytest.mark.parametrize("function", PUBLISHED)
+def test_function_passes_its_arguments_on(function, monkeypatch):
+    build = getattr(keras_vit, function)
+    generic = dict(inspect.signature(keras_vit.VTResNet).parameters)
+    names = [name for name in generic if name not in ("size", "config_changes")]
+    assert build.__name__ == build.__qualname__ == function
+    assert list(inspect.signature(build).parameters) == names
+    assert all(parameter == generic[name] for name, parameter in inspect.signature(build).parameters.items())
+    arguments = {name: object() for name in names}
+    monkeypatch.setattr(visual_transformer, "VTResNet", lambda *positional, **named: (positional, named))
+    assert build(**arguments) == ((f"VT-R{function.removeprefix('VTResNet')}",), arguments)
+
+
+STEM = ["images", "preprocessing", "stem_conv", "stem_norm", "stem_activation", "stem_pooling"]
+STEM += ["stage_0_unit_0", "stage_1_unit_0", "stage_1_unit_1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "modules"),
+    [
+        (
+            {},
+            "tokenizer_0 token_relation_0 token_projector_0 tokenizer_1 token_relation_1 token_projector_1 tokenizer_2 "
+            "token_relation_2",
+        ),
+        (
+            {"relation_modules": (0, 2)},
+            "tokenizer_0 token_relation_0 token_projector_0 tokenizer_1 token_projector_1 tokenizer_2 token_relation_2",
+        ),
+        (
+            {"has_projector": False},
+            "tokenizer_0 token_relation_0 token_relation_1 token_relation_2",
+        ),
+    ],
+)
+def test_names(changes, modules):
+    """The last module has no projector."""
+    assert [layer.name for layer in tiny(**changes).layers] == [*STEM, *modules.split(), "pooling", "predictions"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "first", "second", "relation"),
+    [
+        ({}, "FilterTokenizer", "RecurrentTokenizer", "TokenTransformer"),
+        ({"is_recurrent": False}, "FilterTokenizer", "FilterTokenizer", "TokenTransformer"),
+        ({"tokenizer": "pooling"}, "PoolingTokenizer", "RecurrentTokenizer", "TokenTransformer"),
+        (
+            {"tokenizer": "clustering", "is_recurrent": False, "relation": "none"},
+            *("ClusteringTokenizer", "ClusteringTokenizer", "TokenGraphConvolution"),
+        ),
+        ({"relation": "graph_convolution"}, "FilterTokenizer", "RecurrentTokenizer", "TokenGraphConvolution"),
+    ],
+)
+def test_kinds_of_modules(changes, first, second, relation, tmp_path):
+    """Each is built, computes, learns, and survives a file."""
+    model = randomize(tiny(**changes), scale=0.5)
+    names = ("tokenizer_0", "tokenizer_1", "token_relation_0")
+    kinds = [getattr(keras_vit.layers, kind) for kind in (first, second, relation)]
+    assert [type(model.get_layer(name)) for name in names] == kinds
+    if kinds[2] is keras_vit.layers.TokenGraphConvolution:
+        assert model.get_layer("token_relation_0").use_graph == (changes["relation"] != "none")
+    inputs = random_inputs(SHAPE)
+    check_gradients(model, inputs, CANCELLED)
+    np.testing.assert_array_equal(reload_and_run(model, inputs, tmp_path), to_numpy(model(inputs[0])))
+
+
+def test_outputs():
+    [images] = random_inputs(SHAPE)
+    assert_close(tiny(classifier_activation="softmax")(images), np.full((2, 5), 0.2))  # The head starts at zero.
+    pooled = randomize(tiny(include_top=False))
+    assert pooled.output_shape == (None, 24)
+    tokens = randomize(tiny(include_top=False, pooling=None))
+    assert tokens.output_shape == (None, 6, 24)
+    assert_close(pooled(images), to_numpy(tokens(images)).mean(1))
+
+
+def test_small_images():
+    """At 32 pixels the map has 2 x 2 places."""
+    [images] = random_inputs((32, 32, 3))
+    changes = {"width": 4, "filters": 16, "token_dim": 16, "num_heads": 4, "num_tokens": 4, "classes": 10}
+    model = randomize(keras_vit.VTResNet("VT-R18", input_shape=(32, 32, 3), **changes))
+    assert model.get_layer("tokenizer_0").input.shape == (None, 2, 2, 16)
+    assert np.ptp(to_numpy(model(images)), axis=0).max() > 1e-4
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_variable_size(channels):
+    model = randomize(tiny(input_shape=(None, None, channels)))
+    for size in ((32, 64), (33, 31)):
+        [images] = random_inputs((*size, channels))
+        fixed = randomize(tiny(input_shape=(*size, channels)))
+        assert_close(model(images), to_numpy(fixed(images)))
+
+
+def test_input_tensor():
+    [images] = random_inputs(SHAPE)
+    inputs = keras.Input(SHAPE)
+    behind = randomize(tiny(input_shape=None, input_tensor=keras.layers.Rescaling(2.0)(inputs)))
+    assert behind.inputs[0] is inputs
+    assert_close(behind(images), to_numpy(randomize(tiny())(2 * images)))
+
+
+def test_preprocessing_inside():
+    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
+    inside, plain = randomize(tiny(include_preprocessing=True)), randomize(tiny())
+    assert_close(inside(pixels), to_numpy(plain(keras_vit.preprocess_input(pixels, plain))))
+
+
+def test_training_moves_weights_and_statistics():
+    """Every part learns: the carried tokens, the last projector, the filters."""
+    model = tiny(drop_path_rate=0.2, dropout_rate=0.1)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = canonical_weights(model)
+    [images] = random_inputs(SHAPE, batch=8)
+    for _ in range(3):  # Heads and last norms start at zero: the first steps change nothing else.
+        model.train_on_batch(images, np.arange(8) % 5)
+    changed = {path for path, value in canonical_weights(model).items() if (value != before[path]).any()}
+    unmoved = {path for path in before.keys() - changed if not path.endswith(("norm/beta", "norm/gamma"))}
+    assert not unmoved
+
+
+def test_rates_reach_their_layers():
+    model = tiny(stage_depths=(1, 2, 2), drop_path_rate=0.4, dropout_rate=0.25)
+    units = [layer for layer in model.layers if isinstance(layer, keras_vit.layers.ResidualUnit)]
+    assert [unit.drop_path_rate for unit in units] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
+    assert model.get_layer("dropout").rate == 0.25
+
+
+def test_files(tmp_path):
+    [images] = random_inputs(SHAPE)
+    model = randomize(tiny(relation_modules=(0, 2)))
+    expected = to_numpy(model(images))
+    model.save_weights(tmp_path / "mine.weights.h5")
+    again = tiny(weights=tmp_path / "mine.weights.h5", relation_modules=(0, 2))
+    np.testing.assert_array_equal(to_numpy(again(images)), expected)
+    description = keras_vit.describe(model)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert keras_vit.describe(loaded) == description
+    np.testing.assert_array_equal(to_numpy(loaded(images)), expected)
+    assert description.config == VTResNetConfig(**TINY | {"expansion": 1, "relation_modules": (0, 2)})
+
+
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_mixed_precision(policy):
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = randomize(tiny())
+    finally:
+        keras.config.set_dtype_policy("float32")
+    [images] = random_inputs(SHAPE)
+    assert keras.backend.standardize_dtype(model(images).dtype) == "float32"
+    assert all(weight.dtype == "float32" for weight in model.weights)
+    assert_close(model(images), to_numpy(randomize(tiny())(images)), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("up_to", "trained"),
+    [
+        ("stage_1_unit_1", ["tokenizer_0", "token_relation_0", "token_projector_0", "tokenizer_1", "predictions"]),
+        ("token_relation_0", ["token_projector_0", "tokenizer_1", "predictions"]),
+        ("token_projector_0", ["tokenizer_1", "predictions"]),
+    ],
+)
+def test_freezing(up_to, trained):
+    """What is frozen keeps its weights and statistics."""
+    model = randomize(tiny(num_modules=2, relation_modules=[0]))
+    frozen = keras_vit.freeze(model, up_to)
+    assert frozen[0] == "stem_conv"
+    assert frozen[-1] == up_to
+    assert list(dict.fromkeys(weight.path.split("/")[0] for weight in model.trainable_weights)) == trained
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = canonical_weights(model)
+    model.train_on_batch(random_inputs(SHAPE)[0], np.array([1, 3]))
+    changed = [path.split("/")[0] for path, value in canonical_weights(model).items() if (value != before[path]).any()]
+    assert list(dict.fromkeys(changed)) == trained
+
+
+def test_features_of_a_nested_model():
+    inner = randomize(tiny(include_top=False, name="inner"))
+    inputs = keras.Input(SHAPE)
+    outer = keras.Model(inputs, keras.layers.Dense(3, name="after")(inner(inputs)))
+    [images] = random_inputs(SHAPE)
+    found = keras_vit.features(outer, images, ["tokenizer_0", "token_projector_0", "token_relation_2", "pooling"])
+    assert {name: array.shape for name, array in found.items()} == {
+        "tokenizer_0": (2, 6, 24),
+        "token_projector_0": (2, 5, 6, 16),
+        "token_relation_2": (2, 6, 24),
+        "pooling": (2, 24),
+    }
+    assert_close(found["pooling"], to_numpy(inner(images)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"size": "R18"}, ValueError, "'R18' is no VT-ResNet.* Available: VT-R18, VT-R34, VT-R50, VT-R101; or give"),
+        ({"tokens": 3}, TypeError, "'tokens' is not a field of VTResNetConfig.*num_tokens"),
+        ({"num_tokens": 0}, ValueError, "num_tokens must be a positive integer. Received: 0"),
+        (
+            {"tokenizer": "recurrent"},
+            ValueError,
+            "tokenizer must be one of filter, pooling, clustering. Received: 'rec",
+        ),
+        (
+            {"relation": None},
+            ValueError,
+            "relation must be one of transformer, graph_convolution, none. Received: None",
+        ),
+        ({"relation_modules": (0, 3)}, ValueError, r"numbers of modules from 0 to 2. Received: \(0, 3\)"),
+        ({"relation_modules": 1}, ValueError, "numbers of modules from 0 to 2. Received: 1"),
+        ({"num_tokens": 5}, ValueError, "split_tokens needs an even number of tokens. Received: 5"),
+        ({"num_heads": 5}, ValueError, "has 5 heads, .* must be a multiple of 10. Received: 24"),
+        ({"pooling": None}, ValueError, "pooling must be 'avg', or None with include_top=False.*pooling=None"),
+        ({"weights": "imagenet"}, ValueError, "'VT-ResNet@imagenet' is not the name of published weights"),
+        ({"weights": "missing.pth"}, FileNotFoundError, "There is no file or folder 'missing.pth'"),
+    ],
+)
+def test_refuses_impossible_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        tiny(**arguments)

@@ -1,0 +1,294 @@
+"""VT-FPN and Panoptic FPN: against NumPy and printed counts; and everything that a model of the package can do."""
+
+import dataclasses
+import functools
+import math
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.architectures import RESNETS, PanopticFPNConfig, ResNetConfig, VTFPNConfig
+from tests.fresh_process import reload_and_run
+from tests.models.segmenters import BACKBONE, SIZES, lively, tiny_segmenter
+from tests.reference import vt_fpn as reference
+from tests.test_case import (
+    MIXED_POLICIES,
+    TENSORFLOW,
+    assert_close,
+    canonical_weights,
+    gradients,
+    random_inputs,
+    to_numpy,
+)
+
+# 38 / 4, 8, 16 are 10, 5, 3, whose doubles are not the sizes above.
+SHAPE = (38, 45, 3)
+FACTORIES = list(SIZES)
+NECKS = {
+    "VTFPN": functools.partial(reference.token_neck, k=3, group_width=4),
+    "PanopticFPN": reference.pyramid_neck,
+}
+CONFIGS = {"VTFPN": VTFPNConfig, "PanopticFPN": PanopticFPNConfig}
+of_both = pytest.mark.parametrize("factory", FACTORIES)
+
+
+def tiny(factory, input_shape=SHAPE, classifier_activation=None, **arguments):
+    return tiny_segmenter(factory, input_shape, classifier_activation=classifier_activation, **arguments)
+
+
+COCO, LIP = ((800, 1216, 3), 54), ((473, 473, 3), 20)
+# (backbone, data set): 10^9 multiply-accumulates of the neck and in all: ours, and what Tables 9 and 10 of arXiv
+# 2006.03677 print, which cut digits off.
+PUBLISHED = {
+    ("R50", COCO): {"PanopticFPN": ((55.099, 159.135), (55.1, 159)), "VTFPN": ((8.574, 112.609), (8.5, 113))},
+    ("R101", COCO): {"PanopticFPN": ((55.099, 231.106), (55.1, 231)), "VTFPN": ((8.574, 184.581), (8.5, 185))},
+    ("R50", LIP): {"PanopticFPN": ((12.893, 37.335), (12.8, 37.1)), "VTFPN": ((2.097, 26.538), (2.0, 26.4))},
+    ("R101", LIP): {"PanopticFPN": ((12.893, 54.381), (12.8, 54.4)), "VTFPN": ((2.097, 43.584), (2.0, 43.6))},
+}
+
+
+@pytest.mark.parametrize(("backbone", "data"), PUBLISHED, ids=["R50-COCO", "R101-COCO", "R50-LIP", "R101-LIP"])
+@of_both
+def test_published_counts(factory, backbone, data):
+    shape, classes = data
+    with keras.StatelessScope(initialize_variables=False):
+        model = getattr(keras_vit, factory)(backbone, input_shape=shape, classes=classes)
+        cost = keras_vit.profile(model)
+        keras.utils.clear_session()
+    assert model.output_shape == (None, *shape[:2], classes)
+    neck = [layer for layer in model.layers if layer.name.startswith(("lateral_", "pyramid_", "token"))]
+    kernels = sum(math.prod(weight.shape) for layer in neck for weight in layer.weights if weight.name == "kernel")
+    assert kernels == {"PanopticFPN": 3_342_336, "VTFPN": 6_774_784}[factory]
+    names = {layer.name for layer in neck}
+    neck_macs = sum(layer.macs for layer in cost.layers if layer.name in names)
+    found = neck_macs / 1e9, cost.macs / 1e9
+    ours, (printed_neck, printed) = PUBLISHED[backbone, data][factory]
+    assert found == pytest.approx(ours, abs=5e-4)
+    assert found[0] == pytest.approx(printed_neck, abs=0.1)
+    assert found[1] == pytest.approx(printed, rel=7e-3)
+    if (factory, data) == ("PanopticFPN", COCO):  # Term by term: projections of the stages, 3 x 3 convolutions.
+        pixels = [200 * 304, 100 * 152, 50 * 76, 25 * 38]
+        laterals = sum(n * c * 256 for n, c in zip(pixels, (256, 512, 1024, 2048), strict=True))
+        assert neck_macs == laterals + sum(pixels) * 9 * 256**2
+
+
+@of_both
+@pytest.mark.parametrize("size", [(32, 48), SHAPE[:2]])
+def test_equals_the_reference(factory, size):
+    shape = (*size, 3)
+    [images] = random_inputs(shape)
+    model = lively(tiny(factory, shape))
+    stages = [f"stage_{number}_unit_0" for number in range(3)]
+    found = keras_vit.features(model, images, [*stages, "predictions"])
+    weights = canonical_weights(model)
+    maps = [found[name].astype("float64") for name in stages]
+    assert [array.shape[1] for array in maps] == [-(-size[0] // stride) for stride in (4, 8, 16)]
+    expected = reference.logits(maps, images, weights, NECKS[factory], G=2)
+    outputs = to_numpy(model(images))
+    assert outputs.shape == (2, *size, 5)
+    assert np.ptp(expected) > 1
+    assert_close(outputs, expected)
+    assert_close(tiny_like(model, factory, shape, "softmax")(images), reference.softmax(expected))
+
+
+def tiny_like(model, factory, shape, activation):
+    other = tiny(factory, shape, classifier_activation=activation)
+    other.set_weights(model.get_weights())
+    return other
+
+
+def test_names():
+    layers = [layer.name for layer in tiny("VTFPN").layers]
+    resnet = [layer.name for layer in keras_vit.ResNet("R50", include_top=False, input_shape=SHAPE, **BACKBONE).layers]
+    assert [name for name in layers if name in resnet] == resnet[:-1]  # But for its pooling.
+    assert sorted(set(layers) - set(resnet)) == sorted(
+        [f"{name}_{level}" for name in ("lateral", "tokenizer", "token_embedding", "tokens") for level in range(3)]
+        + [f"token_projector_{level}" for level in range(3)]
+        + ["tokens", "token_transformer", "head_sum", "predictions", "upsampling", "probabilities"]
+        + [f"head_0_{part}_0" for part in ("conv", "norm", "activation")]
+        + [f"head_1_{part}_0" for part in ("conv", "norm", "activation", "upsampling")]
+        + [f"head_2_{part}_{k}" for part in ("conv", "norm", "activation", "upsampling") for k in (0, 1)]
+    )
+    names = {layer.name for layer in tiny("PanopticFPN").layers}
+    assert names > {"top_down_0", "merge_0", "top_down_1", "merge_1", "pyramid_0", "pyramid_1", "pyramid_2"}
+
+
+def test_backbones():
+    with keras.StatelessScope(initialize_variables=False):
+        models = [
+            keras_vit.VTFPN(input_shape=(32, 32, 3)),
+            keras_vit.VTFPN("R34", input_shape=(32, 32, 3), strides_first=False),
+            keras_vit.PanopticFPN(ResNetConfig((1, 1), 8, drop_path_rate=0.1), input_shape=(32, 32, 3), head_dim=16),
+            keras_vit.VTFPN(VTFPNConfig((1,), num_tokens=4), input_shape=(32, 32, 3), classes=2),
+        ]
+        keras.utils.clear_session()
+    assert [keras_vit.describe(model).config for model in models] == [
+        VTFPNConfig((3, 4, 6, 3)),
+        VTFPNConfig((3, 4, 6, 3), expansion=1, strides_first=False),
+        PanopticFPNConfig((1, 1), 8, drop_path_rate=0.1, strides_first=False, head_dim=16),
+        VTFPNConfig((1,), num_tokens=4),
+    ]
+    assert [model.name for model in models] == ["vt_fpn", "vt_fpn", "panoptic_fpn", "vt_fpn"]
+    assert models[-1].output_shape == (None, 32, 32, 2)
+    assert all(VTFPNConfig(**dataclasses.asdict(config)).strides_first is False for config in RESNETS.values())
+
+
+@of_both
+def test_starts_without_an_opinion(factory):
+    [images] = random_inputs(SHAPE)
+    assert_close(tiny(factory, classifier_activation="softmax")(images), np.full((2, *SHAPE[:2], 5), 0.2))
+
+
+@pytest.mark.parametrize(("factory", "channels"), [("VTFPN", 1), ("VTFPN", 4), ("PanopticFPN", 3)])
+def test_variable_size(factory, channels):
+    model = lively(tiny(factory, (None, None, channels)))
+    assert model.output_shape == (None, None, None, 5)
+    for size in ((16, 32), (33, 31)):
+        [images] = random_inputs((*size, channels))
+        assert_close(model(images), to_numpy(tiny_like(model, factory, (*size, channels), None)(images)))
+
+
+@of_both
+def test_preprocessing_inside(factory):
+    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
+    inside, plain = (lively(tiny(factory, include_preprocessing=inside)) for inside in (True, False))
+    expected = to_numpy(plain(keras_vit.preprocess_input(pixels, plain)))
+    assert_close(inside(pixels), expected)
+    assert np.ptp(expected) > 1
+
+
+def test_input_tensor():
+    [images] = random_inputs(SHAPE)
+    inputs = keras.Input(SHAPE)
+    doubled = keras.layers.Rescaling(2.0)(inputs)
+    behind = lively(tiny("VTFPN", input_shape=None, input_tensor=doubled))
+    assert behind.inputs[0] is inputs
+    assert_close(behind(images), to_numpy(lively(tiny("VTFPN"))(2 * images)))
+
+
+@of_both
+def test_gradients(factory):
+    found = gradients(lively(tiny(factory)), random_inputs(SHAPE))
+    assert all(np.isfinite(gradient).all() for gradient in found.values())  # And connected.
+    largest = {path: np.abs(gradient).max() for path, gradient in found.items()}
+    # What is added alike to all that a softmax goes over: to the logits of all pixels, to all tokens that are asked.
+    cancelled = {path for path in largest if path.endswith(("/filter/norm/beta", "_transformer/query/norm/beta"))}
+    cancelled |= {path for path in largest if path.startswith("token_projector_") and path.endswith("/key/norm/beta")}
+    assert len(cancelled) == (7 if factory == "VTFPN" else 0)
+    # Measured: up to 6e-11, and from 6e-7. Gradients are small behind many norms.
+    assert not [path for path in cancelled if largest[path] > 1e-9]
+    assert not [path for path in largest.keys() - cancelled if largest[path] < 1e-7]
+
+
+def test_dropout_and_stochastic_depth():
+    [images] = random_inputs(SHAPE)
+    plain = lively(tiny("PanopticFPN"))
+    for changes in ({"dropout_rate": 0.5}, {"drop_path_rate": 0.9}):
+        model = tiny("PanopticFPN", **changes)
+        model.set_weights(plain.get_weights())
+        assert_close(model(images), to_numpy(plain(images)))
+        in_training, expected = to_numpy(model(images, training=True)), to_numpy(plain(images, training=True))
+        assert np.abs(in_training - expected).max() > 1e-3
+
+
+@of_both
+def test_files(factory, tmp_path):
+    [images] = random_inputs(SHAPE)
+    model = lively(tiny(factory))
+    expected = to_numpy(model(images))
+    model.save_weights(tmp_path / "mine.weights.h5")
+    np.testing.assert_array_equal(to_numpy(tiny(factory, weights=tmp_path / "mine.weights.h5")(images)), expected)
+    description = keras_vit.describe(model)
+    np.testing.assert_array_equal(reload_and_run(model, [images], tmp_path), expected)
+    assert keras_vit.describe(keras.models.load_model(tmp_path / f"{model.name}.keras")) == description
+    assert description.config == CONFIGS[factory](**BACKBONE, expansion=1, **SIZES[factory])
+
+
+@of_both
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_mixed_precision(factory, policy):
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = lively(tiny(factory))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    [images] = random_inputs(SHAPE)
+    assert keras.backend.standardize_dtype(model(images).dtype) == "float32"
+    assert all(weight.dtype == "float32" for weight in model.weights)
+    assert_close(model(images), to_numpy(lively(tiny(factory))(images)), 0.1)
+
+
+def test_freezing_the_backbone():
+    model = tiny("VTFPN")
+    frozen = keras_vit.freeze(model, "stage_2_unit_0")
+    assert frozen == ["stem_conv", "stem_norm", "stage_0_unit_0", "stage_1_unit_0", "stage_2_unit_0"]
+    assert not [weight.path for weight in model.trainable_weights if weight.path.startswith(("st", "pre/"))]
+
+
+def test_nested():
+    inner = lively(tiny("VTFPN", name="inner"))
+    inputs = keras.Input(SHAPE)
+    outer = keras.Model(inputs, keras.layers.Softmax(name="after")(inner(inputs)))
+    [images] = random_inputs(SHAPE)
+    found = keras_vit.features(outer, images, ["token_transformer", "token_projector_1", "after"])
+    assert found["token_transformer"].shape == (2, 6, 24)
+    assert found["token_projector_1"].shape == (2, 5, 6, 12)
+    assert_close(found["after"], reference.softmax(to_numpy(inner(images))))
+    assert keras_vit.describe(outer).config == keras_vit.describe(inner).config
+    assert keras_vit.profile(outer).macs == keras_vit.profile(inner).macs > 0
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="slow, and trained by the same steps elsewhere")
+def test_learns_the_class_of_each_pixel():
+    """Mean IoU above 0.9 on images that were not seen; measured: 0.96."""
+    keras.utils.set_random_seed(0)
+    images, masks = _shapes(32, seed=0)
+    sizes = {"stage_depths": (1, 1), "width": 8, "neck_dim": 24, "head_dim": 16}
+    model = tiny("VTFPN", (48, 64, 3), classes=3, **sizes)
+    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(images, masks, batch_size=8, epochs=20, verbose=0)
+    images, masks = _shapes(16, seed=1)
+    named = model.predict(images, verbose=0).argmax(-1)
+    overlaps = [((named == k) & (masks == k)).sum() / ((named == k) | (masks == k)).sum() for k in range(3)]
+    assert np.mean(overlaps) > 0.9
+
+
+def _shapes(count, seed):
+    """Noise (N, 48, 64, 3) with a disc on the left and a square on the right, and masks (N, 48, 64)."""
+    rng = np.random.default_rng(seed)
+    rows, columns = np.mgrid[:48, :64]
+    images, masks = rng.normal(scale=0.3, size=(count, 48, 64, 3)), np.zeros((count, 48, 64), int)
+    for image, mask in zip(images, masks, strict=True):
+        for number, column in ((1, rng.integers(14, 18)), (2, rng.integers(46, 50))):
+            down, right = np.abs(rows - rng.integers(14, 34)), np.abs(columns - column)
+            inside = down**2 + right**2 < 150 if number == 1 else np.maximum(down, right) < 11
+            mask[inside] = number
+            image[inside, number] += 2
+    return images.astype("float32"), masks
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"neck_dim": 0}, ValueError, "neck_dim must be a positive integer. Received: 0"),
+        ({"num_tokens": 1.5}, ValueError, "num_tokens must be a positive integer. Received: 1.5"),
+        ({"num_heads": 5}, ValueError, "5 heads, whose keys"),
+        ({"classes": 0}, ValueError, "classes must be a positive integer. Received: 0"),
+        ({"weights": "imagenet"}, ValueError, r"there are no published weights of VT-FPNs. Received: 'imagenet'"),
+        ({"weights": "missing.weights.h5"}, ValueError, "weights='missing.weights.h5': there is no such file"),
+        ({"input_shape": (32, 32)}, ValueError, r"input_shape must be \(height, width, channels\)"),
+        ({"num_token": 2}, TypeError, "'num_token' is not a field of VTFPNConfig. Did you mean 'num_tokens'"),
+    ],
+)
+def test_refuses_impossible_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        tiny("VTFPN", **arguments)
+
+
+def test_refuses_what_the_pyramid_does_not_have():
+    with pytest.raises(TypeError, match="'num_tokens' is not a field of PanopticFPNConfig"):
+        tiny("PanopticFPN", num_tokens=8)
+    with pytest.raises(ValueError, match=r"'R51' is no VT-FPN.*Did you mean 'R50'.*R18, R34, R50, R101"):
+        keras_vit.VTFPN("R51")

@@ -1,0 +1,63 @@
+"""BiT-ResNets against timm's, with the same random weights; and as many weights in every published size."""
+
+import functools
+import re
+
+import pytest
+import timm
+import torch
+from timm.layers import StdConv2d
+from timm.models.resnetv2 import ResNetV2
+
+import keras_vit
+from tests.models.bit_resnet_test import PUBLISHED
+from tests.peers.torch_models import random_images, randomize, run
+from tests.test_case import assert_close
+
+_LAYERS = {"norm1": "norm_1", "norm2": "norm_2", "norm3": "norm_3", "conv1": "conv_1", "conv2": "conv_2"}
+_LAYERS |= {"conv3": "conv_3", "downsample.conv": "projection_conv"}
+_PARTS = {"weight": "kernel", "bias": "bias"}
+_OTHERS = {"stem.conv": "stem_conv", "norm": "final_norm", "head.fc": "predictions"}
+
+
+def _canonical(name):
+    layer, _, part = name.rpartition(".")
+    unit = re.fullmatch(r"stages\.(\d+)\.blocks\.(\d+)\.(.*)", layer)
+    path = f"stage_{unit[1]}_unit_{unit[2]}/{_LAYERS[unit[3]]}" if unit else _OTHERS[layer]
+    is_norm = "norm" in path
+    return f"{path}/{ {'weight': 'gamma', 'bias': 'beta'}[part] if is_norm else _PARTS[part] }"
+
+
+def _weights(model):
+    """{our path: array} of a model of timm."""
+    found = {}
+    for name, tensor in model.state_dict().items():
+        array, path = tensor.numpy(), _canonical(name)
+        if array.ndim == 4:
+            array = array[:, :, 0, 0].T if path.startswith("predictions") else array.transpose(2, 3, 1, 0)
+        found[path] = array
+    return found
+
+
+@pytest.mark.parametrize("stage_depths", [(1, 2), (2, 1, 1, 1)])
+def test_logits(stage_depths):
+    theirs = ResNetV2(  # As timm's own functions make a BiT-ResNet.
+        stage_depths, num_classes=7, stem_type="fixed", conv_layer=functools.partial(StdConv2d, eps=1e-8)
+    )
+    theirs = randomize(theirs)
+    ours = keras_vit.BiTResNet(stage_depths, classes=7, classifier_activation=None, input_shape=(45, 70, 3))
+    weights = _weights(theirs)
+    for variable in ours.weights:
+        variable.assign(weights.pop(variable.path))
+    assert not weights
+    images = random_images(45, 70)
+    assert_close(ours(images), run(theirs, images).numpy())
+
+
+@pytest.mark.parametrize(
+    "function", [name for name in PUBLISHED if name not in ("BiTResNet50x2", "BiTResNet152x1", "BiTResNet200x3")]
+)
+def test_as_many_weights(function):
+    with torch.device("meta"):
+        theirs = timm.create_model(f"resnetv2_{function.removeprefix('BiTResNet')}_bit", num_classes=1000)
+    assert sum(parameter.numel() for parameter in theirs.parameters()) == PUBLISHED[function][2]

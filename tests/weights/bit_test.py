@@ -1,0 +1,213 @@
+"""Published weights of BiT-ResNets, in files written here with the names that their projects use."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.architectures import BiTResNetConfig
+from keras_vit.weights.files import write_npz, write_safetensors
+from tests.models.bit_resnet_test import tiny
+from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, to_numpy
+
+SHAPE = (33, 46, 3)
+_PARTS = {"1": "a", "2": "b", "3": "c"}
+
+
+def _units(weights):
+    """(stage, unit, path inside the unit, array) of a model's units, counted from 0."""
+    for path, array in weights.items():
+        if path.startswith("stage_"):
+            unit, inside = path.split("/", 1)
+            _, stage, _, number = unit.split("_")
+            yield int(stage), int(number), inside, array
+
+
+def big_transfer(weights):
+    """As in gs://bit_models/BiT-M-R50x1.npz."""
+    found = {
+        "resnet/root_block/standardized_conv2d/kernel": weights["stem_conv/kernel"],
+        "resnet/group_norm/gamma": weights["final_norm/gamma"],
+        "resnet/group_norm/beta": weights["final_norm/beta"],
+        "resnet/head/conv2d/kernel": weights["predictions/kernel"][None, None],
+        "resnet/head/conv2d/bias": weights["predictions/bias"],
+    }
+    for stage, unit, inside, array in _units(weights):
+        prefix = f"resnet/block{stage + 1}/unit{unit + 1:02d}"
+        layer, part = inside.split("/")
+        if layer == "projection_conv":
+            found[f"{prefix}/a/proj/standardized_conv2d/kernel"] = array
+        else:
+            kind = "standardized_conv2d" if layer.startswith("conv") else "group_norm"
+            found[f"{prefix}/{_PARTS[layer[-1]]}/{kind}/{part}"] = array
+    return found
+
+
+def big_transfer_with_counters(weights):
+    """As in some of its files: convolutions are numbered."""
+    names = {name: name.replace("b/standardized_conv2d/", "b/standardized_conv2d_3/") for name in big_transfer(weights)}
+    return {names[name]: array for name, array in big_transfer(weights).items()}
+
+
+def big_vision(weights):
+    """The tree of `bit_paper.py`, with an optimizer's state beside it."""
+    found = {
+        "root_block/conv_root/kernel": weights["stem_conv/kernel"],
+        "norm-pre-head/scale": weights["final_norm/gamma"][None, None, None],
+        "norm-pre-head/bias": weights["final_norm/beta"][None, None, None],
+        "head/kernel": weights["predictions/kernel"],
+        "head/bias": weights["predictions/bias"],
+    }
+    for stage, unit, inside, array in _units(weights):
+        prefix = f"block{stage + 1}/unit{unit + 1:02d}"
+        layer, part = inside.split("/")
+        if layer == "projection_conv":
+            found[f"{prefix}/conv_proj/kernel"] = array
+        elif layer.startswith("conv"):
+            found[f"{prefix}/conv{layer[-1]}/kernel"] = array
+        else:
+            found[f"{prefix}/gn{layer[-1]}/{ {'gamma': 'scale', 'beta': 'bias'}[part] }"] = array[None, None, None]
+    state = {"opt/state/count": np.zeros(1, "float32")}
+    return {f"opt/target/{name}": array for name, array in found.items()} | state
+
+
+def timm(weights):
+    found = {
+        "stem.conv.weight": weights["stem_conv/kernel"].transpose(3, 2, 0, 1),
+        "norm.weight": weights["final_norm/gamma"],
+        "norm.bias": weights["final_norm/beta"],
+        "head.fc.weight": weights["predictions/kernel"].T[:, :, None, None],
+        "head.fc.bias": weights["predictions/bias"],
+    }
+    for stage, unit, inside, array in _units(weights):
+        layer, part = inside.split("/")
+        layer = {"projection_conv": "downsample.conv"}.get(layer, layer.replace("_", ""))
+        part = {"kernel": "weight", "gamma": "weight", "beta": "bias"}[part]
+        array = array.transpose(3, 2, 0, 1) if array.ndim == 4 else array
+        found[f"stages.{stage}.blocks.{unit}.{layer}.{part}"] = array
+    return found
+
+
+LAYOUTS = {layout.__name__: layout for layout in (big_transfer, big_transfer_with_counters, big_vision, timm)}
+
+
+ROOT_PADDINGS = {layout: "ignored" if layout == "big_vision" else "zeros" for layout in LAYOUTS}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return randomize(tiny((1, 2)))
+
+
+def bit_file(model, layout, folder):
+    """The path of a model's weights in a layout."""
+    weights = {path: array.astype("float32") for path, array in canonical_weights(model).items()}
+    if layout == "timm":
+        settings = {"input_size": [3, *SHAPE[:2]], "mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic"}
+        config = {"architecture": "resnetv2_50x1_bit", "num_classes": 5, "pretrained_cfg": settings}
+        (folder / "config.json").write_text(json.dumps(config))
+        write_safetensors(folder / "model.safetensors", timm(weights), {})
+        return folder
+    write_npz(folder / "bit.npz", LAYOUTS[layout](weights))
+    return folder / "bit.npz"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_model_that_the_file_describes(layout, tmp_path):
+    """With the padding of its project, which makes a difference to every image."""
+    config = BiTResNetConfig((1, 2), 32, ROOT_PADDINGS[layout])
+    model, different = (
+        randomize(tiny((1, 2), root_padding=padding)) for padding in (config.root_padding, _other(config.root_padding))
+    )
+    path = bit_file(model, layout, tmp_path)
+    [images] = random_inputs(SHAPE)
+    assert np.abs(to_numpy(different(images)) - to_numpy(model(images))).max() > 1e-3
+    loaded = keras_vit.from_pretrained(path, input_shape=SHAPE, classifier_activation=None)
+    assert_close(loaded(images), to_numpy(model(images)))
+    description = keras_vit.describe(loaded)
+    assert (description.config, description.source) == (config, str(path))
+    assert (description.pixels["mean"], description.pixels["std"]) in ((0.5, 0.5), ([0.5] * 3, [0.5] * 3))
+    assert description.pixels["interpolation"] == ("bicubic" if layout == "timm" else "bilinear")
+    built = keras_vit.BiTResNet((1, 2), 32, weights=path, input_shape=SHAPE, classes=5, classifier_activation=None)
+    assert_close(built(images), to_numpy(model(images)))
+    other = tiny((1, 2), root_padding=config.root_padding)
+    report = keras_vit.load_weights(other, path)
+    assert len(report.loaded) == len(model.weights)
+    assert not report.adapted
+    assert_close(other(images), to_numpy(model(images)))
+    report = keras_vit.load_weights(other := tiny((1, 2), root_padding=_other(config.root_padding)), path)
+    assert list(report.adapted) == ["root_padding"]
+    assert_close(other(images), to_numpy(different(images)))
+
+
+def _other(root_padding):
+    return "zeros" if root_padding == "ignored" else "ignored"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("kept", "stages"), [("stem_conv", "1"), ("stage_1", "1"), ("stage_0|stage_2", "2")])
+def test_a_file_that_lacks_a_stage(layout, kept, stages, tmp_path):
+    weights = canonical_weights(tiny((1, 1, 1)))
+    parts = f"stem_conv|final_norm|predictions|{kept}"
+    cut = {path: array.astype("float32") for path, array in weights.items() if re.match(parts, path)}
+    if layout == "timm":
+        write_safetensors(tmp_path / "bit.safetensors", timm(cut), {})
+    else:
+        write_npz(tmp_path / "bit.npz", LAYOUTS[layout](cut))
+    [path] = tmp_path.iterdir()
+    with pytest.raises(ValueError, match=f"the root of a BiT-ResNet, but nothing of stage {stages}. The file"):
+        keras_vit.from_pretrained(path)
+
+
+def test_image_size(model, tmp_path):
+    assert keras_vit.from_pretrained(bit_file(model, "timm", tmp_path)).input_shape == (None, *SHAPE)
+    assert keras_vit.from_pretrained(bit_file(model, "big_vision", tmp_path)).input_shape == (None, 224, 224, 3)
+
+
+def test_a_new_head_and_other_channels(model, tmp_path):
+    path = bit_file(model, "big_transfer", tmp_path)
+    other = keras_vit.from_pretrained(path, classes=4, input_shape=(40, 20, 1))
+    assert keras_vit.describe(other).adaptations == {
+        "stem_conv/kernel": "3 input channels made 1",
+        **dict.fromkeys(["predictions/kernel", "predictions/bias"], "starts afresh"),
+    }
+    weights = canonical_weights(other)
+    assert not weights["predictions/kernel"].any()
+    np.testing.assert_allclose(
+        weights["stem_conv/kernel"][:, :, 0], canonical_weights(model)["stem_conv/kernel"].sum(2), rtol=1e-5, atol=1e-6
+    )
+    features = keras_vit.from_pretrained(path, include_top=False, pooling=None, input_shape=SHAPE)
+    assert features.output_shape == (None, 5, 6, 256)
+
+
+def test_what_does_not_fit_is_refused(model, tmp_path):
+    path = bit_file(model, "big_transfer", tmp_path)
+    before = canonical_weights(model)
+    refusals = [
+        (
+            lambda: keras_vit.BiTResNet((1, 1), 32, weights=path, classes=5),
+            "stage_depths=.1, 2., width=32.*the model is",
+        ),
+        (lambda: keras_vit.BiTResNet((1, 2), 32, weights=path), "5 classes, and the model has 1000 classes"),
+        (lambda: keras_vit.ViT("Ti/16", weights=path), "the weights of a BiT-ResNet, and the model is a Vision Trans"),
+        (lambda: keras_vit.load_weights(tiny((1, 1)), path), "not in the model: stage_1_unit_1/conv_1/kernel"),
+        (lambda: keras_vit.from_pretrained(path, num_layers=2), "of a BiT-ResNet, which has no num_layers"),
+        (lambda: keras_vit.load_weights(model, "B/16@i21k"), "are weights of B/16, not of BiT-ResNet"),
+        (lambda: keras_vit.BiTResNet50x1(weights="imagenet"), "BiT-ResNet@imagenet' is not the name of published"),
+        (lambda: keras_vit.save_weights(model, tmp_path / "x.npz", "google"), "written for Vision Transformers"),
+    ]
+    for attempt, message in refusals:
+        with pytest.raises((ValueError, TypeError), match=f"(?s){message}"):
+            attempt()
+    vit = keras_vit.ViT("Ti/16", num_layers=1, classes=5)
+    keras_vit.save_weights(vit, tmp_path / "vit.npz", "google")
+    with pytest.raises(ValueError, match="the weights of a Vision Transformer, and the model is a BiT-ResNet"):
+        keras_vit.load_weights(model, tmp_path / "vit.npz")
+    assert not (tmp_path / "x.npz").exists()
+    assert all((before[path] == array).all() for path, array in canonical_weights(model).items())
+    weights = {path: array.astype("float32") for path, array in before.items()}
+    write_npz(path, big_transfer(weights) | {"resnet/block1/unit01/d/extra": weights["final_norm/beta"]})
+    with pytest.raises(ValueError, match="names that are not known: resnet/block0/unit0/d/extra"):
+        keras_vit.load_weights(model, path)

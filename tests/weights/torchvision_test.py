@@ -1,0 +1,278 @@
+"""Published weights of ResNets, in files written here with the names of torchvision and timm."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.architectures import ResNetConfig
+from keras_vit.weights.files import write_npz, write_safetensors
+from tests.models.resnet_test import SHAPE, tiny
+from tests.models.visual_transformer_test import tiny as tiny_vt
+from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, to_numpy
+
+_PARTS = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
+_LAYERS = {
+    "stem_conv": "conv1",
+    "stem_norm": "bn1",
+    "projection_conv": "downsample.0",
+    "projection_norm": "downsample.1",
+}
+TIMM = {"input_size": [3, *SHAPE[:2]], "mean": [0.4] * 3, "std": [0.3] * 3, "interpolation": "bicubic", "crop_pct": 0.9}
+
+
+def torchvision(weights):
+    """{name: array} in torchvision's layout, of {canonical path: array}."""
+    found = {}
+    for path, array in weights.items():
+        *unit, layer, part = path.split("/")
+        if layer == "predictions":
+            found[f"fc.{ {'kernel': 'weight', 'bias': 'bias'}[part] }"] = array.T
+            continue
+        name = _LAYERS.get(layer) or layer.replace("conv_", "conv").replace("norm_", "bn")
+        if unit:
+            _, stage, _, number = unit[0].split("_")
+            name = f"layer{int(stage) + 1}.{number}.{name}"
+        if part == "kernel":
+            found[f"{name}.weight"] = array.transpose(3, 2, 0, 1)
+        else:
+            found[f"{name}.{_PARTS[part]}"] = array
+            if part == "gamma":
+                found[f"{name}.num_batches_tracked"] = np.array([7], "int64")
+    return found
+
+
+def float32_weights(model):
+    return {path: array.astype("float32") for path, array in canonical_weights(model).items()}
+
+
+def resnet_file(model, folder, change=lambda arrays: arrays):
+    """The path of a model's weights as timm saves them, without its config.json."""
+    write_safetensors(folder / "resnet.safetensors", change(torchvision(float32_weights(model))), {})
+    return folder / "resnet.safetensors"
+
+
+@pytest.fixture(scope="module", params=["R18", "R50"])
+def model(request):
+    """With strides, and in three stages."""
+    return randomize(tiny(request.param, stage_depths=(1, 2, 1)))
+
+
+def test_the_model_that_the_file_describes(model, tmp_path):
+    path = resnet_file(model, tmp_path)
+    [images] = random_inputs(SHAPE)
+    expected = to_numpy(model(images))
+    config = keras_vit.describe(model).config
+    loaded = keras_vit.from_pretrained(path, input_shape=SHAPE, classifier_activation=None)
+    assert_close(loaded(images), expected)
+    description = keras_vit.describe(loaded)
+    assert (description.config, description.source, description.adaptations) == (config, str(path), {})
+    built = keras_vit.ResNet(config, weights=path, input_shape=SHAPE, classes=5, classifier_activation=None)
+    assert_close(built(images), expected)
+    report = keras_vit.load_weights(other := tiny(config, stage_depths=config.stage_depths), path)
+    assert_close(other(images), expected)
+    assert (report.format, report.adapted, report.initialized) == ("torchvision", {}, ())
+    assert set(report.loaded) == set(canonical_weights(model))
+    assert set(report.skipped) == {name for name in torchvision(float32_weights(model)) if name.endswith("tracked")}
+
+
+def test_a_state_of_a_training(model, tmp_path):
+    """As torchvision's references/classification writes it, with the weights of an average beside."""
+    torch = pytest.importorskip("torch")
+    state = {f"module.{name}": torch.tensor(array) for name, array in torchvision(float32_weights(model)).items()}
+    path = tmp_path / "checkpoint.pth"
+    averaged = {f"module.{name}": tensor * 2 for name, tensor in state.items()}
+    torch.save({"model": state, "model_ema": averaged, "optimizer": {"state": {}}, "epoch": 3}, path)
+    [images] = random_inputs(SHAPE)
+    loaded = keras_vit.from_pretrained(path, input_shape=SHAPE, classifier_activation=None)
+    assert_close(loaded(images), to_numpy(model(images)))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "pixels", "size", "label_space"),
+    [
+        ("resnet.pth", None, (0.485, 0.229, 256, [224, 224], "bilinear"), (224, 224), None),
+        # torchvision's second weights of ResNet-50; sizes grow with the model's.
+        ("resnet50-11ad3fa6.pth", None, (0.485, 0.229, 232, [224, 224], "bilinear"), (224, 224), "imagenet1k"),
+        ("resnet50-0676ba61.pth", None, (0.485, 0.229, 512, [448, 448], "bilinear"), (448, 448), "imagenet1k"),
+        ("resnet.pth", TIMM, (0.4, 0.3, 36, [33, 46], "bicubic"), SHAPE[:2], None),
+        ("resnet.pth", {**TIMM, "tag": "tv_in1k"}, (0.4, 0.3, 36, [33, 46], "bicubic"), None, "imagenet1k"),
+    ],
+)
+def test_pixels(name, settings, pixels, size, label_space, tmp_path):
+    """What the name of torchvision's files or timm's config.json says; otherwise as torchvision's first weights."""
+    torch = pytest.importorskip("torch")
+    arrays = torchvision(float32_weights(randomize(tiny())))
+    torch.save({key: torch.tensor(array) for key, array in arrays.items()}, tmp_path / name)
+    if settings is not None:
+        (tmp_path / "config.json").write_text(json.dumps({"architecture": "resnet50", "pretrained_cfg": settings}))
+    shape = size and (*size, 3)
+    found = keras_vit.from_pretrained(tmp_path / name, input_shape=shape)
+    assert found.input_shape == (None, *(shape or SHAPE))
+    description = keras_vit.describe(found)
+    mean, std, resize, crop, interpolation = pixels
+    assert (description.pixels["mean"][0], description.pixels["std"][0]) == (mean, std)
+    assert (description.pixels["crop"], description.pixels["interpolation"]) == (crop, interpolation)
+    assert (description.pixels["resize"], description.label_space) == (resize, label_space)
+
+
+def test_a_new_head_and_other_channels(model, tmp_path):
+    path = resnet_file(model, tmp_path)
+    other = keras_vit.from_pretrained(path, classes=4, input_shape=(40, 20, 1), drop_path_rate=0.1, dropout_rate=0.2)
+    assert keras_vit.describe(other).adaptations == {
+        "stem_conv/kernel": "3 input channels made 1",
+        **dict.fromkeys(["predictions/kernel", "predictions/bias"], "starts afresh"),
+    }
+    config = keras_vit.describe(other).config
+    assert (config.drop_path_rate, config.dropout_rate) == (0.1, 0.2)
+    assert not canonical_weights(other)["predictions/kernel"].any()
+    features = keras_vit.from_pretrained(path, include_top=False, pooling=None, input_shape=SHAPE)
+    assert features.output_shape == (None, 3, 3, model.get_layer("pooling").output.shape[-1])
+
+
+def test_strides_elsewhere_are_reported(tmp_path):
+    path = resnet_file(randomize(tiny()), tmp_path)
+    report = keras_vit.load_weights(tiny(strides_first=True), path)
+    assert report.adapted == {"strides_first": "the weights were made for False, the model has True"}
+
+
+TRUNK = {"stage_depths": (1, 2), "width": 4}
+
+
+def _trunk_of(model):
+    return {path: array for path, array in canonical_weights(model).items() if path.startswith(("stem", "stage"))}
+
+
+@pytest.mark.parametrize(("size", "expansion"), [("R18", 1), ("R50", 4)])
+def test_a_trunk(size, expansion, tmp_path):
+    """A VT-ResNet takes the stem and all stages but the last."""
+    whole = randomize(tiny(size, stage_depths=(1, 2, 1)))
+    path = resnet_file(whole, tmp_path)
+    expected = _trunk_of(whole)
+    left_out = {name for name in expected if name.startswith("stage_2")}
+    built = tiny_vt(weights=path, expansion=expansion)
+    model = tiny_vt(expansion=expansion)
+    before = canonical_weights(model)
+    report = keras_vit.load_weights(model, path, head="reset")
+    fresh = [f"{part}_{number}" for number in range(3) for part in ("tokenizer", "token_relation", "token_projector")]
+    assert set(report.initialized) == {"predictions/kernel", "predictions/bias", *fresh[:-1]}
+    assert set(report.loaded) == expected.keys() - left_out
+    assert {name: why for name, why in report.skipped.items() if why != "no part of the model"} == {
+        **dict.fromkeys(left_out, "the model has tokens in place of the last stage"),
+        **dict.fromkeys(["predictions/kernel", "predictions/bias"], "the head is reset"),
+    }
+    for filled in (model, built):
+        weights = canonical_weights(filled)
+        for name in report.loaded:
+            np.testing.assert_array_equal(weights[name], expected[name], err_msg=name)
+        assert not weights["predictions/kernel"].any()
+        description = keras_vit.describe(filled)
+        assert (description.source, description.label_space, description.pixels["mean"][0]) == (str(path), None, 0.485)
+        assert description.adaptations["tokenizer_0"] == "starts afresh"
+    modules = [name for name in before if name.startswith("token")]
+    assert all((canonical_weights(model)[name] == before[name]).all() for name in modules)
+    assert np.ptp(canonical_weights(built)["tokenizer_0/filter/kernel"]) > 0.1  # Drawn, not zero.
+    [images] = random_inputs(SHAPE)
+    maps = keras.Model(whole.input, whole.get_layer("stage_1_unit_1").output)(images)
+    assert_close(keras.Model(model.input, model.get_layer("stage_1_unit_1").output)(images), to_numpy(maps))
+
+
+def test_a_trunk_without_a_head(tmp_path):
+    path = resnet_file(randomize(tiny("R18", stage_depths=(1, 2, 1))), tmp_path)
+    features = tiny_vt(weights=path, include_top=False, input_shape=(32, 40, 4))
+    assert features.output_shape == (None, 24)
+    assert keras_vit.describe(features).adaptations["stem_conv/kernel"] == "3 input channels made 4"
+
+
+def test_a_trunk_that_does_not_fit(tmp_path):
+    path = resnet_file(randomize(tiny("R18", stage_depths=(1, 2, 1))), tmp_path)
+    model = tiny_vt()
+    before = canonical_weights(model)
+    refusals = [
+        (lambda: keras_vit.load_weights(model, path), "of which a VT-ResNet has the stem and all.*pass head='reset'"),
+        (lambda: tiny_vt(weights=path, width=8), "holds weights of ResNetConfig.*and the model is VTResNetConfig"),
+        (lambda: tiny_vt(weights=path, expansion=4), "holds weights of ResNetConfig.*and the model is VTResNetConfig"),
+        (lambda: tiny_vt(weights=path, stage_depths=(1, 1)), "holds weights of ResNetConfig"),
+        (
+            lambda: keras_vit.load_weights(tiny_vt(stage_depths=(1, 1)), path, head="reset"),
+            "not in the model: stage_1_unit_1/conv_1/kernel",
+        ),
+    ]
+    for attempt, message in refusals:
+        with pytest.raises(ValueError, match=f"(?s){message}"):
+            attempt()
+    assert all((before[name] == array).all() for name, array in canonical_weights(model).items())
+
+
+def _renamed(old, new):
+    return lambda arrays: {name.replace(old, new): array for name, array in arrays.items()}
+
+
+def _with(name, shape):
+    return lambda arrays: arrays | {name: np.zeros(shape, "float32")}
+
+
+def _without(part):
+    return lambda arrays: {name: array for name, array in arrays.items() if part not in name}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        # ResNet-D; SE-ResNet; GroupNorm; a wide ResNet; ResNeXt.
+        (_renamed("conv1.weight", "conv1.0.weight"), "another kind of ResNet.*stem is more than one convolution"),
+        (_with("layer1.0.se.fc1.weight", (2, 16, 1, 1)), "another kind of ResNet.* it has layer1.0.se.fc1.weight"),
+        (_without("running_"), "another kind of ResNet.* its norms keep no means and variances"),
+        (
+            _with("layer2.1.conv1.weight", (16, 32, 1, 1)),
+            r"another kind of ResNet.*layer2.1.conv1.weight is of shape \(16, 32, 1, 1\), .* 8 channels wide",
+        ),
+        (
+            _with("layer2.1.conv2.weight", (8, 2, 3, 3)),
+            r"another kind of ResNet.*layer2.1.conv2.weight is of shape \(8, 2, 3, 3\), .* 8 channels wide",
+        ),
+        (_without("layer1."), "holds the root of a ResNet, but nothing of stage 1. The file may be cut off"),
+        (_without("layer2.0."), "missing: stage_1_unit_0/conv_1/kernel"),
+        (_without("layer"), "have names of no layout that is known .*torchvision's"),
+    ],
+)
+def test_other_files_are_refused(change, message, tmp_path):
+    path = resnet_file(tiny(), tmp_path, change)
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        keras_vit.from_pretrained(path, input_shape=SHAPE)
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    model = randomize(tiny())
+    path = resnet_file(model, tmp_path)
+    before = canonical_weights(model)
+    refusals = [
+        (lambda: keras_vit.ResNet50(weights=path, classes=5), r"ResNetConfig\(stage_depths=\(1, 2\), .*the model is"),
+        (lambda: tiny("R18", weights=path), "expansion=4.*the model is .*expansion=1"),
+        (lambda: tiny(weights=path, classes=7), "5 classes, and the model has 7 classes"),
+        (
+            lambda: keras_vit.ViT("Ti/16", weights=path),
+            "the weights of a ResNet, and the model is a Vision Transformer",
+        ),
+        (lambda: keras_vit.BiTResNet((1, 2), 32, weights=path), "of a ResNet, and the model is a BiT-ResNet"),
+        (lambda: keras_vit.from_pretrained(path, num_layers=2), "of a ResNet, which has no num_layers"),
+        (lambda: keras_vit.from_pretrained(path, root_padding="zeros"), "of a ResNet, which has no root_padding"),
+        (lambda: keras_vit.load_weights(model, "B/16@i21k"), "are weights of B/16, not of ResNet"),
+    ]
+    for attempt, message in refusals:
+        with pytest.raises((ValueError, TypeError), match=f"(?s){message}"):
+            attempt()
+    keras_vit.save_weights(keras_vit.ViT("Ti/16", num_layers=1, classes=5), tmp_path / "vit.npz", "google")
+    for target, title in ((model, "ResNet"), (tiny_vt(), "VT-ResNet")):
+        with pytest.raises(ValueError, match=f"of a Vision Transformer, and the model is a {title}"):
+            keras_vit.load_weights(target, tmp_path / "vit.npz")
+    assert all((before[name] == array).all() for name, array in canonical_weights(model).items())
+
+
+def test_the_same_names_in_a_file_of_numpy(tmp_path):
+    model = randomize(tiny())
+    write_npz(tmp_path / "resnet.npz", torchvision(float32_weights(model)))
+    loaded = keras_vit.from_pretrained(tmp_path / "resnet.npz", input_shape=SHAPE)
+    assert keras_vit.describe(loaded).config == ResNetConfig((1, 2), 4)
