@@ -1,24 +1,31 @@
-"""Prints the README's table of models: parameters and multiply-accumulates of every published variant.
+"""Prints the README's tables of models: parameters and multiply-accumulates of every published variant.
 
 Command: make models
 """
+
+import math
 
 import keras
 
 import keras_vit
 
+# Arxiv 2006.03677, Table 8, as it prints them.
+_PRINTED = {
+    "VTResNet18": "11.7 M, 1.569",
+    "VTResNet34": "19.2 M, 3.236",
+    "VTResNet50": "21.4 M, 3.412",
+    "VTResNet101": "41.5 M, 7.129",
+}
+
 
 def table():
-    """The table in Markdown, with a 1,000-way classifier, at 224 x 224 pixels."""
+    """The table of Vision Transformers in Markdown, with a 1,000-way classifier, at 224 x 224 pixels."""
     rows = [
         "| variant | function | layers | width | MLP | heads | parameters | GMACs |",
         "|---|---|--:|--:|--:|--:|--:|--:|",
     ]
     for variant, config in keras_vit.VARIANTS.items():
-        # Shapes alone are enough to count: no weight is made.
-        with keras.StatelessScope(initialize_variables=False):
-            cost = keras_vit.profile(keras_vit.ViT(variant))
-        keras.utils.clear_session()
+        cost, _ = _count(keras_vit.ViT, variant)
         stem, _, size = variant.rpartition("+")
         function = f"{stem}ViT{size.replace('/', '').replace('-opt', 'Opt')}"
         rows.append(
@@ -28,5 +35,24 @@ def table():
     return "\n".join(rows)
 
 
+def vt_table():
+    """The same of VT-ResNets, beside what their paper prints; the statistics of batch norms are no parameters."""
+    rows = ["| function | parameters | GMACs | the paper's |", "|---|--:|--:|--:|"]
+    for name, printed in _PRINTED.items():
+        cost, num_trained = _count(getattr(keras_vit, name))
+        rows.append(f"| `{name}` | {num_trained:,} | {cost.macs / 1e9:.3f} | {printed} |")
+    return "\n".join(rows)
+
+
+def _count(build, *arguments):
+    """(profile, number of trained parameters) of a model."""
+    # Shapes alone are enough to count: no weight is made.
+    with keras.StatelessScope(initialize_variables=False):
+        model = build(*arguments)
+        cost = keras_vit.profile(model)
+    keras.utils.clear_session()
+    return cost, sum(math.prod(weight.shape) for weight in model.trainable_weights)
+
+
 if __name__ == "__main__":
-    print(table())
+    print(f"{table()}\n\n{vt_table()}")

@@ -34,6 +34,16 @@ variant's `augreg-i21k-i1k-224`. Each of the 50,000 AugReg files can be loaded b
 one of these layouts by its path, by `https://…` or `gs://…`, or by `hf://owner/repository`. Weights of `B/30` and
 `g-swiglu/14`, which are no variants of `keras_vit.ViT`, are loaded with `keras_vit.from_pretrained`.
 
+BiT's files, in the layouts of big_transfer, big_vision and timm, have no names here: their paths and addresses go into
+`keras_vit.BiTResNet50x1(weights=…)` and so on, and into `keras_vit.from_pretrained`. Those of big_vision set
+`root_padding="ignored"`, as that code pools.
+
+Nor have ResNet-18, 34, 50 and 101 of torchvision and timm, `.pth` and `.safetensors`: they go into
+`keras_vit.ResNet50(weights=…)` and so on, and their stem and all stages but the last into
+`keras_vit.VTResNet50(weights=…)`, whose modules of tokens start afresh. Images are resized as the name of torchvision's
+file or timm's `config.json` says, otherwise to 256 pixels for the 224 in the centre. ResNeXt, wide ResNets, ResNet-D,
+and those with attention are refused.
+
 In names, `i21k` is ImageNet-21k, `i1k` is ImageNet-1k, and numbers from 224 are image sizes in pixels. Meta's weights
 go by the plain name in timm's layout; Meta's own files, which end in `-original`, and `mae-finetuned` are in the layout
 `torch`: `.pth` files, which need torch to be read. Copies in the layout of transformers end in `-huggingface`.

@@ -18,6 +18,7 @@ from training.errors import InputError
 _VIT_CONFIG_ARGUMENTS = inspect.getdoc(ViTConfig)
 _VIT_CONFIG_FIELDS = {field.name for field in dataclasses.fields(ViTConfig)}
 _VIT_CONFIG_SECTIONS = ("config", "changes")
+_ARGUMENTS = "model.arguments."
 
 
 def from_dict(fields):
@@ -53,6 +54,7 @@ def override(recipe, assignments):
         for key in sections:
             section = section.get(key) if isinstance(section, dict) else None
         is_change = sections == ["model", "changes"] and name in _VIT_CONFIG_FIELDS
+        is_change |= sections == ["model", "arguments"]  # Of what name, the function that they are of decides.
         if not isinstance(section, dict) or not (name in section or is_change):
             raise _unknown(path, fields)
         section[name] = _parse(path, text, is_section=isinstance(section[name], dict) if name in section else False)
@@ -83,6 +85,8 @@ def _parse(path, text, is_section):
             raise InputError(f"{path}: {error}") from None
     if is_section and path != "model.config":
         raise InputError(f"{path} is a section. Set one of its fields: {path}.<field>=value.")
+    if path.startswith(_ARGUMENTS):
+        return _value(text, ())
     return _value(text, _accepted(_field(path).type))
 
 
@@ -146,6 +150,8 @@ def _explain(error):
 
 
 def _description(path):
+    if path.startswith(_ARGUMENTS):
+        return "argument of model.function, whose documentation explains it"
     field = _field(path)
     if path.startswith(tuple(f"model.{section}." for section in _VIT_CONFIG_SECTIONS)):
         [text] = re.findall(rf"^    {field.name}: (.*?)^(?:    )?\S", _VIT_CONFIG_ARGUMENTS, re.DOTALL | re.MULTILINE)

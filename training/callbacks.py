@@ -1,10 +1,8 @@
 """What happens between the steps of a run: checkpoints, the history, progress, and stopping in good order."""
 
 import contextlib
-import csv
 import dataclasses
 import datetime
-import io
 import math
 import signal
 import sys
@@ -14,8 +12,9 @@ import keras
 import numpy as np
 
 from training.averages import Averages
-from training.checkpoints import Checkpoint, write_text
+from training.checkpoints import Checkpoint
 from training.errors import InputError
+from training.tables import write_csv
 
 _STEPS_BETWEEN_AGREEMENTS = 10  # Of several processes on whether to stop.
 _SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Of the progress, on a terminal and in a file.
@@ -248,12 +247,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
 def write_history(path, rows):
     """Writes rows, dictionaries of equal keys, as a CSV file."""
-    text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    write_text(path, text.getvalue())
+    write_csv(path, [*rows[:1], *([row[name] for name in rows[0]] for row in rows)])
 
 
 class Progress(keras.callbacks.Callback):

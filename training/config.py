@@ -12,6 +12,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from keras_vit.config import ViTConfig, get_variant
 from keras_vit.layers import PatchEmbedding
+from training.model_functions import check_function
 
 _section = functools.partial(
     pydantic.dataclasses.dataclass,
@@ -52,6 +53,12 @@ class Model:
     changes: dict[str, Any] = Field(
         {}, description="with weights: fields of keras_vit.ViTConfig that differ from theirs, such as drop_path_rate"
     )
+    function: str | None = Field(
+        None, description="instead: from scratch, a model of another kind, a function of keras_vit such as BiTResNet"
+    )
+    arguments: dict[str, Any] = Field(
+        {}, description="with function: what its model is made of, such as stage_depths and width of BiTResNet"
+    )
     input_shape: tuple[PositiveInt, PositiveInt, Literal[1, 3]] | None = Field(
         None, description="height, width, and 3 channels or 1 for gray; none: 224,224,3, or what the weights have"
     )
@@ -65,8 +72,13 @@ class Model:
     )
 
     def __post_init__(self):
-        if (self.config is None) == (self.weights is None):
-            raise ValueError("model needs either a config, to train from scratch, or weights to start from")
+        if sum(value is not None for value in (self.config, self.weights, self.function)) != 1:
+            raise ValueError(
+                "model needs either a config or a function, to train from scratch, or weights to start from; set the "
+                "others to none"
+            )
+        if self.function is None:
+            _refuse_unread(self, ["arguments"], "with model.function")
         if self.weights is None:
             _refuse_unread(self, ["changes"], "with model.weights")
             self._check_config()
@@ -77,10 +89,12 @@ class Model:
             )
 
     def _check_config(self):
-        if self.config.pooling is None:
+        if self.function is not None:
+            check_function(self.function, self.arguments)
+        elif self.config.pooling is None:
             raise ValueError("model.config.pooling must not be none: a classifier needs one vector an image")
         shape = self.input_shape or (224, 224, 3)
-        if self.config.stem is None:
+        if self.config is not None and self.config.stem is None:
             patches = PatchEmbedding(self.config.hidden_dim, self.config.patch_size, self.config.crop_to_patches)
             patches.compute_output_shape((None, *shape))  # Refuses a size that does not divide into patches.
         if self.resize is not None and self.resize < max(shape[:2]):
@@ -115,6 +129,10 @@ class Data:
     )
     test_split: str | None = Field(None, description="of TFDS; none: test, or else validation")
     validation_fraction: Fraction = Field(0.1, description="part of the training images kept for validation")
+    train_images: PositiveInt | None = Field(
+        None, description="so many of the training images, drawn at random; none: all of them"
+    )
+    train_images_seed: NonNegativeInt = Field(0, description="with train_images: from which the draw follows")
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.2, description="for folder: part of each class held out for the test"
     )
@@ -141,6 +159,8 @@ class Data:
             _refuse_unread(self, ["label"], "for data sets of TFDS other than digits")
         if self.cache or self.dataset == "folder":
             _refuse_unread(self, ["shuffle_buffer"], "with data.cache=false, for records and data sets of TFDS")
+        if self.train_images is None:
+            _refuse_unread(self, ["train_images_seed"], "with data.train_images")
         if (self.train_split or self.validation_split) and self.validation_fraction:
             raise ValueError("data.validation_fraction must be 0 where data.train_split or validation_split is given")
 
@@ -333,10 +353,25 @@ class Recipe:
                 f"distillation.teacher needs fit.loss=softmax: its probabilities are those of one softmax over all "
                 f"classes. Received: fit.loss={self.fit.loss}"
             )
+        self._check_function()
         if self.schedule.end > self.optimizer.learning_rate:
             raise ValueError(
                 f"schedule.end must not be above optimizer.learning_rate. Received: {self.schedule.end} and "
                 f"{self.optimizer.learning_rate}"
+            )
+
+    def _check_function(self):
+        if self.model.function is None:
+            return
+        if self.fit.rematerialize:
+            raise ValueError(
+                f"fit.rematerialize computes encoder blocks again, which {self.model.function} does not have; "
+                f"fit.accumulation_steps saves memory too"
+            )
+        if self.distribution.kind == "model_parallel":
+            raise ValueError(
+                f"distribution.kind=model_parallel shares the heads of Vision Transformers, which "
+                f"{self.model.function} is not; choose data_parallel"
             )
 
 

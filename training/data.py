@@ -39,7 +39,20 @@ def load_dataset(data):
         InputError: If it is not to be had; the message says what to do.
     """
     load = {"folder": _load_folder, "records": _load_records}.get(data.dataset, _load_tfds)
-    return load(data)
+    dataset = load(data)
+    return dataset if data.train_images is None else _with_drawn(dataset, data)
+
+
+def _with_drawn(dataset, data):
+    """The data set with some of its training images only."""
+    source = dataset.splits.get("train")
+    if source is None or data.train_images > source.size:
+        raise InputError(
+            f"data.train_images={data.train_images}, but {data.dataset} has {source.size if source else 0:,} images "
+            f"for training. Choose fewer, or none for all of them."
+        )
+    drawn = source.draw(data.train_images, data.train_images_seed)
+    return Dataset(dataset.class_names, dataset.splits | {"train": drawn})
 
 
 def _load_folder(data):
@@ -132,8 +145,8 @@ def _tfds_source(builder, split, label, shuffle_buffer):
 
         return IndexedSource(len(records), read)
 
-    def stream(part, seed):
-        share = _share(builder, split, *part.range(size))
+    def stream(ranges, seed):
+        share = "+".join(_share(builder, split, first, end) for first, end in ranges)
         config = tfds.ReadConfig(shuffle_seed=seed, skip_prefetch=True, try_autocache=False)
         examples = builder.as_dataset(split=share, shuffle_files=seed is not None, decoders=needed, read_config=config)
         return examples.map(to_example)

@@ -2,25 +2,27 @@
 
 import dataclasses
 import functools
+import itertools
 
 import numpy as np
 
 from keras_vit.decoding import image_decoder
-from training import recipes
+from keras_vit.label_spaces import imagenet1k_classes
 from training.assignments import override
-from training.config import Data
 from training.data import load_dataset
+from training.datasets.objectnet import is_objectnet, shared_part
 from training.errors import InputError
 from training.metrics import binary_cross_entropy, calibration, class_scores, top_k_is_right, wilson_interval
+from training.opening import open_model, recipe_for
 from training.pipeline import evaluation_batches
-from training.runs import Run, load_model, read_class_names, shortened
+from training.runs import shortened
+from training.tables import lay_out
 
 NUM_MISTAKES = 15
 NUM_EXAMPLES = 6
 _MIN_CLASSES_FOR_TOP_5 = 6
 _NUM_WORST_CLASSES = 20
-# Not the parts of the splits: images that were trained on would come into the test.
-_FREE = ("data.dataset", "data.directory", "data.tfds_directory", "fit.batch_size")
+_OF_OTHER_DATA = ("data.label", "data.test_split", "data.test_fraction")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,14 +118,16 @@ class Evaluation:
         )
 
 
-def evaluate(model, dataset, split, recipe):
-    """What a model makes of a split.
+def evaluate(model, dataset, splits, recipe, restrict=None):
+    """What a model makes of a split, or of several together.
 
     Args:
         model: A classifier of this package that returns probabilities.
         dataset: `training.data.Dataset`
-        split: Name of the split.
+        splits: Name of the split, or a list of names.
         recipe: `training.config.Recipe`
+        restrict: Function from the model's probabilities (B, its classes) to those of the data set's classes; `None`:
+            they are the same classes.
 
     Returns:
         An `Evaluation`.
@@ -131,16 +135,22 @@ def evaluate(model, dataset, split, recipe):
     Raises:
         InputError: If no image of the split has a label.
     """
-    gathered = _Gathered(dataset.splits[split].size)
-    for images, labels, is_real in _batches(model, dataset, split, recipe):
+    splits = [splits] if isinstance(splits, str) else splits
+    gathered = _Gathered(sum(dataset.splits[split].size for split in splits))
+    batches = itertools.chain.from_iterable(_batches(model, dataset, split, recipe) for split in splits)
+    for images, labels, is_real in batches:
         # The whole batch, with its padding: another size would be compiled anew.
         probabilities = model.predict_on_batch(images)
+        if restrict is not None:
+            probabilities = restrict(probabilities)
         is_labelled = is_real & labels.any(axis=1)
         gathered.num_unlabelled += int(is_real.sum() - is_labelled.sum())
         part = Evaluation(labels[is_labelled], probabilities[is_labelled], dataset.class_names)
         gathered.add(part, images[is_labelled])
     if not gathered.num_images:
-        raise InputError(f"None of the {gathered.num_unlabelled:,} images of the {split} split has a label.")
+        raise InputError(
+            f"None of the {gathered.num_unlabelled:,} images of the {' and '.join(splits)} split has a label."
+        )
     return Evaluation(
         np.concatenate([part.labels for part in gathered.parts]),
         np.concatenate([part.probabilities for part in gathered.parts]),
@@ -202,49 +212,70 @@ def _batches(model, dataset, split, recipe):
         yield images, labels > 0, weights > 0
 
 
-def evaluate_run(folder, assignments=(), split="test"):
-    """What a run's model makes of a split, in words.
+def evaluate_source(source, assignments=(), split="test"):
+    """What a model makes of a split, in words.
 
     Args:
-        folder: Path of the run.
+        source: A run's folder, or what else `training.opening.open_model` opens; of weights, those of ImageNet-1k.
         assignments: Changes of the data: where they are, how they are read, or `data.dataset=NAME`, another data set
-            of the same classes. The splits of another data set can be chosen; those of the run's own cannot.
-        split: Name of the split.
+            of the same classes. The splits of another data set can be chosen; those of the run's own cannot. A model of
+            ImageNet-1k is evaluated on a folder with the classes of ObjectNet too.
+        split: Name of the split; `"all"`: all images of data that the model was not trained on.
 
     Returns:
         Text of some lines.
 
     Raises:
-        InputError: If there is no such run, split or data, or the data have other classes than the model.
+        InputError: If there is no such model, split or data, or the data have other classes than the model.
     """
-    run = Run(folder)
-    if not run.recipe.is_file():
-        raise InputError(f"{run.folder} is not the folder of a run: it has no {run.recipe.name}.")
-    recipe = _with_other_data(recipes.load(str(run.recipe)), assignments)
-    model = load_model(run.model)
+    opened = open_model(source)
+    recipe = recipe_for(opened, assignments, _OF_OTHER_DATA)
+    if opened.class_names is None:
+        raise InputError(f"The classes of {source} are not known. Give the folder of a run, or weights of ImageNet-1k.")
+    if opened.recipe is None:
+        recipe = override(recipe, [f"fit.loss={_activation(opened)}"])
+    if split == "all" and opened.is_own_data(recipe.data):
+        raise InputError(f"{source} was trained on images of these data. Choose the test split, or name other data.")
     dataset = load_dataset(recipe.data)
-    class_names = read_class_names(run)
+    splits = list(dataset.splits) if split == "all" else [split]
+    if split != "all" and split not in dataset.splits:
+        raise InputError(f"The data set has no {split} split. It has: {', '.join(dataset.splits)}")
+    title = f"{recipe.data.dataset}, {'all images' if split == 'all' else f'{split} split'}"
+    if opened.class_names == _imagenet1k_ids() and is_objectnet(dataset.class_names):
+        return f"{title}\n{_describe_objectnet(opened.model, shared_part(dataset, splits), splits, recipe)}"
+    _check_classes(opened.class_names, dataset)
+    return f"{title}\n{describe(evaluate(opened.model, dataset, splits, recipe))}"
+
+
+def _activation(opened):
+    """What makes a model's outputs probabilities."""
+    name = getattr(getattr(opened.model.layers[-1], "activation", None), "__name__", None)
+    if name not in ("softmax", "sigmoid"):
+        raise InputError(
+            f"{opened.source} does not end in probabilities. Build it with classifier_activation='softmax'."
+        )
+    return name
+
+
+def _imagenet1k_ids():
+    return [wnid for wnid, _ in imagenet1k_classes()]
+
+
+def _check_classes(class_names, dataset):
     if list(dataset.class_names) != class_names:
         raise InputError(
             f"The model knows the classes {shortened(class_names)}; the data set has {shortened(dataset.class_names)}."
         )
-    if split not in dataset.splits:
-        raise InputError(f"The data set has no {split} split. It has: {', '.join(dataset.splits)}")
-    return f"{recipe.data.dataset}, {split} split\n{describe(evaluate(model, dataset, split, recipe))}"
 
 
-def _with_other_data(recipe, assignments):
-    changed = dict(assignment.partition("=")[::2] for assignment in assignments)
-    name = changed.get("data.dataset", recipe.data.dataset)
-    free = _FREE
-    if name != recipe.data.dataset:
-        free += ("data.label", "data.test_split", "data.test_fraction")
-        # What is said of one data set's directory and splits means nothing for another.
-        data = Data(dataset=name, tfds_directory=recipe.data.tfds_directory)
-        recipe = dataclasses.replace(recipe, data=data)
-    for field in changed.keys() - set(free):
-        raise InputError(f"{field} cannot be changed for a trained model. What can: {', '.join(free)}")
-    return override(recipe, assignments)
+def _describe_objectnet(model, shared, splits, recipe):
+    restrict = functools.partial(shared.restrict, has_sigmoids=recipe.fit.loss == "sigmoid")
+    evaluation = evaluate(model, shared.dataset, splits, recipe, restrict)
+    return (
+        f"ObjectNet: of the model's {model.output_shape[-1]:,} outputs those of the {len(shared.dataset.class_names)} "
+        f"shared classes are compared; {shared.num_left_out:,} images of other classes are left out.\n"
+        f"{describe(evaluation)}"
+    )
 
 
 def describe(evaluation):
@@ -263,7 +294,7 @@ def describe(evaluation):
         lines.append("An image may have several right classes, as in ReaL (arXiv 2006.07159); naming one is enough.")
     if evaluation.num_unlabelled:
         lines.append(f"{evaluation.num_unlabelled:,} images without a right class are left out.")
-    return "\n".join([*lines, "", *_class_lines(evaluation.by_class)])
+    return "\n".join([*lines, "", _classes(evaluation.by_class)])
 
 
 def _accuracy_line(name, accuracy, total):
@@ -272,15 +303,12 @@ def _accuracy_line(name, accuracy, total):
     return f"{name}     {accuracy:.2%} ({right:,} of {total:,} images; 95% Wilson interval {low:.2%} to {high:.2%})"
 
 
-def _class_lines(scores):
+def _classes(scores):
     shown = scores[:_NUM_WORST_CLASSES]
     which = "Classes" if len(shown) == len(scores) else f"The {len(shown)} worst of {len(scores):,} classes"
-    yield f"{which}, worst first:"
     rows = [("class", "images", "right", "accuracy", "most often taken for")]
     for score in shown:
         accuracy = "none" if score.accuracy is None else f"{score.accuracy:.1%}"
         taken_for = f"{score.taken_for} ({score.times:,})" if score.times else ""
         rows.append((score.name, f"{score.images:,}", f"{score.right:,}", accuracy, taken_for))
-    width = max(len(row[0]) for row in rows)
-    for name, images, right, accuracy, taken_for in rows:
-        yield f"{name:<{width}}  {images:>6}  {right:>6}  {accuracy:>8}  {taken_for}".rstrip()
+    return f"{which}, worst first:\n{lay_out(rows, texts=(0, 4))}"

@@ -1,5 +1,6 @@
 """The figures and pictures of a report. H W channels, C classes."""
 
+import base64
 import io
 
 import matplotlib
@@ -8,13 +9,13 @@ import PIL.Image
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 
+from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels, style
+
 FEW_CLASSES = 20  # So many can be read off at a glance: matrices show their counts, tables are open.
 SMALL_IMAGE = 64  # Pixels. Smoothing would blur what is below it.
-_INK, _MUTED, _FAINT = "#1f2733", "#5f6b7a", "#d5dae1"
-_COLORS = {"training": "#98a2b0", "validation": "#1d5fa6"}
+_COLORS = {"training": "#98a2b0", "validation": ACCENT}
 _BLUES = LinearSegmentedColormap.from_list("blues", ["#f1f4f8", "#a9c8e6", "#1d5fa6", "#0b2f57"])
 _HEAT = matplotlib.colormaps["inferno"]
-_PANEL = (4.2, 2.9)  # Inches: two side by side fill the page, and one fits a phone.
 _OPACITY = 0.65  # Of the colours over an image.
 
 
@@ -33,14 +34,14 @@ def plot_curve(positions, curves, unit, label, least=None):
     for name, values in curves.items():
         axes.plot(positions, np.asarray(values, float), color=_COLORS[name], lw=2, marker=marker, label=name)
     if least is not None:
-        axes.axhline(least, color=_MUTED, lw=1, ls=(0, (4, 3)), label="least possible", zorder=1)
+        axes.axhline(least, color=MUTED, lw=1, ls=(0, (4, 3)), label="least possible", zorder=1)
     if len(axes.lines) > 1:
-        figure.legend(loc="outside upper left", ncols=3, frameon=False, labelcolor=_INK)
+        figure.legend(loc="outside upper left", ncols=3, frameon=False, labelcolor=INK)
     axes.set_xlabel(unit)
     axes.set_ylabel(label)
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1, nbins=6)
     axes.yaxis.get_major_locator().set_params(nbins=5)
-    axes.grid(axis="y", color=_FAINT, lw=0.6)
+    axes.grid(axis="y", color=FAINT, lw=0.6)
     return figure
 
 
@@ -51,13 +52,13 @@ def plot_calibration(calibration):
     filled = np.flatnonzero(calibration.counts)
     centres, accuracy = 100 * (filled + 0.5) / num_bins, 100 * calibration.accuracy[filled]
     axes.bar(centres, accuracy, width=90 / num_bins, color=_COLORS["validation"], label="images of a bin")
-    axes.plot([0, 100], [0, 100], color=_MUTED, lw=1, ls=(0, (4, 3)), label="calibrated")
-    figure.legend(loc="outside upper left", ncols=2, frameon=False, labelcolor=_INK)
+    axes.plot([0, 100], [0, 100], color=MUTED, lw=1, ls=(0, (4, 3)), label="calibrated")
+    figure.legend(loc="outside upper left", ncols=2, frameon=False, labelcolor=INK)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
     axes.set_xlabel("probability of the predicted class (%)")
     axes.set_ylabel("of them right (%)")
-    axes.grid(axis="y", color=_FAINT, lw=0.6)
+    axes.grid(axis="y", color=FAINT, lw=0.6)
     return figure
 
 
@@ -65,12 +66,12 @@ def plot_confidence(calibration):
     """How many images fall into each bin of the confidence."""
     figure, axes = _panel()
     num_bins = len(calibration.counts)
-    axes.bar(100 * (np.arange(num_bins) + 0.5) / num_bins, calibration.counts, width=90 / num_bins, color=_MUTED)
+    axes.bar(100 * (np.arange(num_bins) + 0.5) / num_bins, calibration.counts, width=90 / num_bins, color=MUTED)
     axes.set_xlim(0, 100)
     axes.set_xlabel("probability of the predicted class (%)")
     axes.set_ylabel("images")
     axes.yaxis.get_major_locator().set_params(integer=True)
-    axes.grid(axis="y", color=_FAINT, lw=0.6)
+    axes.grid(axis="y", color=FAINT, lw=0.6)
     return figure
 
 
@@ -84,17 +85,17 @@ def plot_confusion_matrix(counts, class_names):
     matrix = axes.imshow(shares, cmap=_BLUES, norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
     bar = figure.colorbar(matrix, ax=axes, ticks=[0, 0.01, 0.05, 0.2, 0.5, 1], location="bottom", aspect=40)
     bar.ax.set_xticklabels(["0", "1", "5", "20", "50", "100"])
-    bar.set_label("% of the true class (root scale)", color=_MUTED)
+    bar.set_label("% of the true class (root scale)", color=MUTED)
     bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, colors=_MUTED)
-    _style(axes)
+    bar.ax.tick_params(length=0, colors=MUTED)
+    style(axes)
     _name_classes(axes, class_names, side)
     if len(counts) <= FEW_CLASSES:
         axes.set_xticks(np.arange(len(counts) - 1) + 0.5, minor=True)
         axes.set_yticks(np.arange(len(counts) - 1) + 0.5, minor=True)
         axes.grid(which="minor", color="white", lw=1.5)
         for row, column in np.argwhere(counts):
-            color = "white" if shares[row, column] > 0.3 else _INK
+            color = "white" if shares[row, column] > 0.3 else INK
             axes.text(column, row, f"{counts[row, column]}", ha="center", va="center", color=color, size=10)
     return figure
 
@@ -130,19 +131,14 @@ def encode_picture(image):
     return file.getvalue(), f"image/{kind}"
 
 
+def data_uri(content, media_type="image/png"):
+    """The address of a picture that stands in the page itself."""
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+
+
 def _panel():
-    figure = Figure(figsize=_PANEL, layout="constrained")
-    axes = figure.add_subplot()
-    _style(axes)
-    return figure, axes
-
-
-def _style(axes):
-    axes.spines[:].set_visible(False)
-    axes.tick_params(which="both", length=0, colors=_MUTED)
-    axes.xaxis.label.set_color(_INK)
-    axes.yaxis.label.set_color(_INK)
-    axes.set_axisbelow(True)
+    figure, axes = panels()
+    return figure, axes[0, 0]
 
 
 def _name_classes(axes, class_names, side):

@@ -23,13 +23,15 @@ _LAYOUTS = {
     r".*mlp/hidden/bias": ("model",),
     r".*mlp/output/kernel": ("model", "batch"),  # (M, D)
     r".*patch_embedding/kernel": (None, None, None, "batch"),  # (h, w, C, D)
-    r".*position_embedding/embedding": (None, "batch"),  # (rows, D)
+    r".*position_embedding(_\d+)?/embedding": (None, "batch"),  # (rows, D)
     r".*(pre_logits|predictions)/kernel": ("batch", None),  # (D, classes)
     r".*(stem_conv|/conv_\d+|/projection_conv)/kernel": (None, None, None, "batch"),
     # Whole on every device: vectors, and what counts steps and images.
     r".*(attention|mlp)/output/bias": (),
     r".*(patch_embedding|pre_logits|predictions)/bias": (),
     r".*/(gamma|beta|token|tokens|probe)": (),
+    r".*position_embedding(_\d+)?/(prefix|rows|columns)": (),  # Some rows, of D and of D / 2.
+    r".*relative_position/embedding": (),  # (2T - 1, Dh)
     r".*/(seed_generator_state|iteration|learning_rate|step_counter|dynamic_scale|total|count)": (),
 }
 

@@ -6,12 +6,15 @@ import pathlib
 import keras
 
 import keras_vit
-from keras_vit.config import VARIANTS
+from keras_vit.architectures import BiTResNetConfig, ResNetConfig
+from keras_vit.config import VARIANTS, ViTConfig
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.weights.catalogue import get_entry
 from keras_vit.weights.opening import open_checkpoint
 from training.errors import InputError
 from training.runs import Run, load_model, read_class_names
+
+_FUNCTIONS = {BiTResNetConfig.kind: "BiTResNet", ResNetConfig.kind: "ResNet"}
 
 
 def build_model(recipe, classes, with_logits=False):
@@ -32,7 +35,10 @@ def build_model(recipe, classes, with_logits=False):
     }
     try:
         if options.weights is None:
-            model = keras_vit.ViT(options.config, **arguments)
+            if options.config is None:
+                model = getattr(keras_vit, options.function)(**options.arguments, **arguments)
+            else:
+                model = keras_vit.ViT(options.config, **arguments)
             if options.resize is not None:
                 _cut_centre(model, options.resize)
         else:
@@ -40,10 +46,10 @@ def build_model(recipe, classes, with_logits=False):
             model = keras_vit.from_pretrained(options.weights, head="reset", **options.changes, **arguments)
         if options.freeze_up_to is not None:
             keras_vit.freeze(model, options.freeze_up_to)
+        if recipe.fit.rematerialize:
+            keras_vit.rematerialize(model)
     except (ValueError, TypeError, OSError) as error:
         raise InputError(str(error)) from error
-    if recipe.fit.rematerialize:
-        keras_vit.rematerialize(model)
     return model
 
 
@@ -65,17 +71,19 @@ def without_weights(recipe):
         return recipe
     try:
         config, shape = _architecture(options.weights)
-        changes = {"representation_dim": None, **options.changes}  # As a new task takes the place of the whole head.
+        if isinstance(config, ViTConfig):
+            # As a new task takes the place of the whole head.
+            changes = {"representation_dim": None, **options.changes}
+            architecture = {"config": config.replace(**changes)}
+        else:
+            fields = config.to_dict()
+            architecture = {"function": _FUNCTIONS[fields.pop("kind")], "arguments": fields}
         model = dataclasses.replace(
-            options,
-            weights=None,
-            changes={},
-            config=config.replace(**changes),
-            input_shape=options.input_shape or shape,
+            options, weights=None, changes={}, input_shape=options.input_shape or shape, **architecture
         )
+        return dataclasses.replace(recipe, model=model)
     except (ValueError, TypeError, OSError) as error:
         raise InputError(f"model.weights={options.weights}: {error}") from error
-    return dataclasses.replace(recipe, model=model)
 
 
 def _architecture(weights):

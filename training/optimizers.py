@@ -9,7 +9,7 @@ from keras import ops
 from training.schedules import build_schedule, training_steps
 
 # Of a weight's path. A model that contains a Vision Transformer may put its own name in front.
-_BLOCK = re.compile(r"(?:^|/)encoder_block_(\d+)/")
+_BLOCK = re.compile(r"(?:^|/)(?:(?:encoder_block|position_embedding)_(\d+)|stage_(\d+)_unit_(\d+))/")
 _BELOW_BLOCKS = re.compile(
     r"(?:^|/)(?:stem_\w+|patch_embedding|(?:register|distillation|class)_tokens?|position_embedding|pre_norm)/"
 )
@@ -61,9 +61,9 @@ def _moments(options):
 def layer_scales(paths, layer_decay):
     """What each weight's learning rate is multiplied by (arXiv 2106.08254, as in the code of arXiv 2111.06377).
 
-    Group 0 is all before the blocks: stem, patches, tokens, positions; group i + 1 is block i; the rest, which is the
-    final norm and the head, and whatever has been put on top of them, is group L + 1. The scale of group g is
-    layer_decay^(L + 1 - g).
+    Group 0 is all before the blocks: stem, patches, tokens, positions; group i + 1 is block i, with positions of its
+    own if it has any, of a ResNet unit i of all stages; the rest, which is the final norm and the head, and whatever
+    has been put on top of them, is group L + 1. The scale of group g is layer_decay^(L + 1 - g).
 
     Args:
         paths: Paths of a model's weights, such as `encoder_block_0/attention/query/kernel`. Those of frozen layers may
@@ -73,10 +73,13 @@ def layer_scales(paths, layer_decay):
     Returns:
         A scale for each path.
     """
-    blocks = [_BLOCK.search(path) for path in paths]
-    top = 1 + max((int(block[1]) + 1 for block in blocks if block), default=0)
+    found = [_BLOCK.search(path) for path in paths]
+    blocks = [block and tuple(int(number) for number in block.groups() if number) for block in found]
+    # Counted from the lowest that trains: scales are counted from the top.
+    order = {block: group for group, block in enumerate(sorted({block for block in blocks if block}), start=1)}
+    top = 1 + len(order)
     groups = [
-        int(block[1]) + 1 if block else 0 if _BELOW_BLOCKS.search(path) else top
+        order[block] if block else 0 if _BELOW_BLOCKS.search(path) else top
         for path, block in zip(paths, blocks, strict=True)
     ]
     return [layer_decay ** (top - group) for group in groups]

@@ -110,10 +110,12 @@ def activations(recipe, model, engine):
 
     For each block and image T (8 D + 2 M) + K T^2 numbers, of which 4 T D are whole on every device and the rest is
     shared by `model_devices`: equation 2 of arXiv 2205.05198 without dropout's masks. With rematerialisation T D for
-    each block, and all of them for the one that is computed again.
+    each block, and all of them for the one that is computed again. `None` for a model without encoder.
     T tokens, D hidden width, K heads, M MLP (3 M with SwiGLU).
     """
     config, shared = keras_vit.describe(model).config, recipe.distribution.model_devices
+    if not isinstance(config, keras_vit.ViTConfig):
+        return None
     _, tokens, width = model.get_layer("encoder_block_0").output.shape
     hidden = (3 if config.mlp == "swiglu" else 2) * config.mlp_dim
     block = 4 * tokens * width + (tokens * (4 * width + hidden) + config.num_heads * tokens**2) / shared
@@ -189,7 +191,7 @@ def _dataset(data, images, classes):
     if data.dataset not in _TRAIN_IMAGES or data.train_split is not None:
         raise InputError(f"{data.dataset} is not prepared on this machine. Say how many training images: --images=N")
     total = _TRAIN_IMAGES[data.dataset]
-    kept = total - round(data.validation_fraction * total)
+    kept = data.train_images or total - round(data.validation_fraction * total)
     return _of_size(kept, names), f"assumed: {data.dataset} has {total:,}, and is not on this machine"
 
 

@@ -36,7 +36,7 @@ class Memory:
         weights: Its part of all weights, a teacher's among them.
         optimizer: Its part of the optimizer's variables and of the moving average.
         gradients: As many as there are trainable weights.
-        activations: Of the encoder, kept for the backward pass, by `activations`.
+        activations: Of the encoder, kept for the backward pass, by `activations`; `None`: it has no formula.
         arguments: What the compiled step is given: weights, optimizer and its part of the batch.
         temporaries: What the compiled step holds besides, as XLA allocates them on a CPU.
     """
@@ -44,13 +44,15 @@ class Memory:
     weights: int
     optimizer: int
     gradients: int
-    activations: int
+    activations: int | None
     arguments: int
     temporaries: int
 
     @property
     def expected(self):
-        """Bytes of what has to be there."""
+        """Bytes of what has to be there; `None` where those of the activations are not known."""
+        if self.activations is None:
+            return None
         return self.weights + self.optimizer + self.gradients + self.activations
 
     @property
@@ -91,8 +93,8 @@ class Plan:
 
     @property
     def expected_flops(self):
-        """6 x MACs x images, a device's share: two a MAC forward and four backward, norms and the like left out."""
-        return 6 * self.macs * self.recipe.fit.batch_size / self.num_devices
+        """`training_flops` of a step, a device's share."""
+        return training_flops(self.macs, self.recipe.fit.batch_size) / self.num_devices
 
     @property
     def total_flops(self):
@@ -105,11 +107,24 @@ class Plan:
 
     def fits(self, accelerator):
         """Whether a device's memory suffices: `"yes"`, `"no"`, or `"perhaps"` between the two measures."""
-        low, high = sorted((self.memory.expected, self.memory.compiled))
+        compiled = self.memory.compiled
+        low, high = sorted((self.memory.expected or compiled, compiled))
         return "yes" if high <= accelerator.memory else "no" if low > accelerator.memory else "perhaps"
 
     def __str__(self):
         return "\n\n".join((_run_text(self), _memory_text(self.memory), _work_text(self), _accelerators_text(self)))
+
+
+def training_flops(macs, images):
+    """6 x MACs x images: two a MAC forward and four backward; norms and the like are left out.
+
+    It gives the exaFLOPs of Table 6 of arXiv 2010.11929, with an epoch of JFT-300M of 303 million images.
+
+    Args:
+        macs: Multiply-accumulates of the model for one image, as `keras_vit.profile` counts them.
+        images: Images of all steps together.
+    """
+    return 6 * macs * images
 
 
 def _run_text(plan):
@@ -137,7 +152,8 @@ def _memory_text(memory):
         ("XLA for CPUs: temporaries", memory.temporaries),
         ("XLA for CPUs: together", memory.compiled),
     )
-    return "Memory of each device, in GB\n" + "\n".join(f"  {name:<40}{size / 1e9:>9.3f}" for name, size in rows)
+    sizes = ((name, "not known" if size is None else f"{size / 1e9:.3f}") for name, size in rows)
+    return "Memory of each device, in GB\n" + "\n".join(f"  {name:<40}{size:>9}" for name, size in sizes)
 
 
 def _work_text(plan):

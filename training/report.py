@@ -1,6 +1,5 @@
 """The report of a run: a page of HTML that needs nothing beside it, and its figures. C classes."""
 
-import base64
 import collections
 import datetime
 import importlib.metadata
@@ -8,19 +7,20 @@ import json
 import os
 import pathlib
 import statistics
-import string
 from html import escape
 
 import keras
 import numpy as np
 
 import keras_vit
+from training import pages
 from training.assignments import as_text, leaves
 from training.checkpoints import write_text
 from training.config import to_dict
 from training.figures import (
     FEW_CLASSES,
     SMALL_IMAGE,
+    data_uri,
     encode_picture,
     overlay,
     plot_calibration,
@@ -30,7 +30,6 @@ from training.figures import (
 )
 from training.metrics import wilson_interval
 
-_TEMPLATE = pathlib.Path(__file__).with_name("report_template.html")
 _DOTS_AN_INCH = 150
 _MOST_CLASSES = 1000  # In a picture of a matrix.
 
@@ -50,7 +49,8 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
     least_loss = _least_loss(recipe, num_classes)
     facts = json.loads(run.recipe.read_text())
     directory = recipe.data.directory and pathlib.PurePath(recipe.data.directory).name
-    page = string.Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
+    page = pages.fill(
+        "report",
         name=escape(f"{recipe.name}: {directory}" if directory else recipe.name),
         dataset=escape(f"the {recipe.data.dataset} {directory}" if directory else recipe.data.dataset),
         begun=f"{datetime.datetime.fromisoformat(facts['started']):%d %B %Y at %H:%M}",
@@ -221,8 +221,7 @@ def _picture(image, alt):
 
 
 def _embedded(content, media_type, alt, attributes):
-    source = f"data:{media_type};base64,{base64.b64encode(content).decode()}"
-    return f'<img {attributes} src="{source}" alt="{escape(alt)}">'
+    return f'<img {attributes} src="{data_uri(content, media_type)}" alt="{escape(alt)}">'
 
 
 def _caption(evaluation, index):

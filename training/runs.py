@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 
-from training.assignments import as_text, leaves
+from training.assignments import as_text, from_dict, leaves
 from training.checkpoints import write_text
 from training.config import to_dict
 from training.errors import InputError
@@ -64,14 +64,15 @@ def is_finished(recipe, runs, folder):
             raise InputError(f"run={folder} holds other things: {', '.join(strangers[:5])}. Name an empty folder.")
         return False
     facts = json.loads(run.recipe.read_text())
-    was, now = dict(leaves(facts["recipe"])), dict(leaves(to_dict(recipe)))
+    # Completed as it is read: a run may have been begun before there were some of the fields.
+    was, now = (dict(leaves(to_dict(each))) for each in (from_dict(facts["recipe"]), recipe))
     differences = [
         f"\n  {name}: was {as_text(was.get(name))}, is {as_text(now.get(name))}"
         for name in sorted(was.keys() | now.keys())
         if was.get(name) != now.get(name)
     ]
     if differences:
-        raise InputError(f"run={folder} was begun with another recipe:{''.join(differences)}")
+        raise InputError(f"run={folder} was begun with another recipe:{''.join(differences)}\nName another folder.")
     return "result" in facts
 
 
@@ -159,7 +160,7 @@ def _facts(recipe, dataset, started):
         "num_images": _sizes(dataset),
         "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
         "started": started.isoformat(timespec="seconds"),
-        "git": _git_state(),
+        "git": git_state(),
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in _PACKAGES},
         "machine": platform.platform(),
@@ -222,7 +223,8 @@ def load_model(path):
         raise InputError(f"{path} is not a model that Keras can load: {error}") from None
 
 
-def _git_state():
+def git_state():
+    """The commit of the checkout, and the files that differ from it; `None` where it is no clone."""
     root = pathlib.Path(__file__).parent
 
     def git(*arguments):

@@ -8,9 +8,11 @@ training can begin again at any step.
 import dataclasses
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 PADDING = -1
+_MAX_RUNS = 256  # A random part of a stream is read in so many pieces, not image by image.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,14 +79,23 @@ class IndexedSource(_Source):
         slots = part.num_batches(self.size) * part.share
         return tf.data.Dataset.range(skip, slots).map(key)
 
+    def draw(self, count, seed):
+        """The source of `count` of the examples, drawn at random; with the same seed more hold all of fewer."""
+
+        def read(index):
+            drawn = tf.random.experimental.index_shuffle(index, tf.constant([seed, 0], tf.int64), self.size - 1)
+            return self.read(drawn)
+
+        return IndexedSource(count, read)
+
 
 @dataclasses.dataclass(frozen=True)
 class StreamedSource(_Source):
     """Examples that are read in the order of their files, many at a time, and shuffled on the way.
 
-    `size` examples; `stream(part, seed)` the examples of one process's part of the files, whose order follows from the
-    seed, an int64 scalar or `None`; `shuffle_buffer` how many are shuffled at a time. With several processes a batch
-    holds other images than with one.
+    `size` examples; `stream(ranges, seed)` those whose numbers are in some ranges `(first, end)`, in an order that
+    follows from the seed, an int64 scalar or `None`; `shuffle_buffer` how many are shuffled at a time. With several
+    processes a batch holds other images than with one.
     """
 
     size: int
@@ -98,19 +109,60 @@ class StreamedSource(_Source):
     def epoch(self, epoch, part, skip, seed=None):
         """As `IndexedSource.epoch`; what is skipped is read, but not decoded."""
         first, end = part.range(self.size)
-        size = end - first
+        size, ranges = end - first, [(first, end)]
         slots = part.num_batches(self.size) * part.share
         if seed is None:
-            examples = self.stream(part, None)
+            examples = self.stream(ranges, None)
         else:
             epoch_seed = tf.constant(seed, tf.int64) * 1_000_003 + epoch + 1
-            examples = self.stream(part, epoch_seed).shuffle(
+            examples = self.stream(ranges, epoch_seed).shuffle(
                 min(size, self.shuffle_buffer), epoch_seed, reshuffle_each_iteration=False
             )
         padding = (
-            self.stream(part, None)
+            self.stream(ranges, None)
             .take(1)
             .repeat(slots - size)
             .map(lambda example: (tf.constant(PADDING, tf.int64), example))
         )
         return tf.data.Dataset.zip(tf.data.Dataset.range(first, end), examples).concatenate(padding).skip(skip)
+
+    def draw(self, count, seed):
+        """The source of `count` of the examples: runs of neighbours, drawn at random.
+
+        Neighbours are as good as any others: TFDS and `records` write images in a random order.
+        """
+        runs = random_runs(self.size, count, seed)
+
+        def stream(ranges, order):
+            return self.stream([run for first, end in ranges for run in _cut(runs, first, end)], order)
+
+        return StreamedSource(count, stream, self.shuffle_buffer)
+
+
+def random_runs(size, count, seed):
+    """Ranges `(first, end)`, in their order, of `count` of the numbers from 0 to `size - 1`, drawn at random.
+
+    There are at most 257 of them, all but one equally long.
+    """
+    if 2 * count > size:  # Those that are left out are drawn.
+        omitted = random_runs(size, size - count, seed) if count < size else []
+        borders = [0, *(border for run in omitted for border in run), size]
+        return [run for run in zip(borders[::2], borders[1::2], strict=True) if run[0] < run[1]]
+    length = -(-count // _MAX_RUNS)
+    number = -(-count // length)
+    slots = np.random.default_rng(seed).choice(size // length, number, replace=False)
+    short = number * length - count
+    runs = [[slot * length, (slot + 1) * length] for slot in slots.tolist()]
+    runs[0][1] -= short
+    return sorted(map(tuple, runs))
+
+
+def _cut(runs, first, end):
+    """The parts of some ranges that hold, of all their numbers in order, those from the first to before the end."""
+    position = 0
+    for begin, stop in runs:
+        start = begin + max(first - position, 0)
+        limit = min(stop, begin + end - position)
+        if start < limit:
+            yield start, limit
+        position += stop - begin

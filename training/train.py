@@ -41,7 +41,7 @@ NUM_SAMPLES = 8
 _SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"GI": ".gif", b"BM": ".bmp", b"RI": ".webp"}
 
 
-def train(recipe, runs="runs", folder=None):
+def train(recipe, runs="runs", folder=None, leave=None):
     """Trains a model as a recipe says, and leaves everything about it in a folder.
 
     Args:
@@ -49,6 +49,7 @@ def train(recipe, runs="runs", folder=None):
         runs: Where the folders of all runs are; a new one is made in it.
         folder: The run's own folder instead. A run that began there with the same recipe goes on from its last
             checkpoint.
+        leave: What leaves something of the trained model, called as `finish` is, and called instead of it.
 
     Returns:
         The `training.runs.Run` and its `training.evaluate.Evaluation` on the test images; `None` for the evaluation if
@@ -68,13 +69,25 @@ def train(recipe, runs="runs", folder=None):
     run = open_run(recipe, dataset, runs, folder, engine)
     try:
         with hold(run) if engine.is_chief else contextlib.nullcontext(), terminating_like_ctrl_c():
-            return run, _fit_and_finish(Fitting(recipe, dataset, engine, run))
+            return run, _fit_and_finish(Fitting(recipe, dataset, engine, run), leave or finish)
     except KeyboardInterrupt:
         print(f"Stopped. To go on: {resume_command(run)}")
         return run, None
 
 
-def _fit_and_finish(fitting):
+def train_once(recipe, runs, folder, leave=None):
+    """Trains as `train` does what is not finished yet, one run of several; returns whether it is finished now."""
+    if is_finished(recipe, runs, folder):
+        return True
+    train(recipe, runs, folder, leave)
+    keras.backend.clear_session()
+    if is_finished(recipe, runs, folder):
+        return True
+    print("Stopped. The same command goes on with what is not finished.")
+    return False
+
+
+def _fit_and_finish(fitting, leave):
     """The evaluation, or `None` where there is none."""
     engine, run, keeper = fitting.engine, fitting.run_folder, fitting.keeper
     try:
@@ -84,7 +97,7 @@ def _fit_and_finish(fitting):
             return None
         weights = fitting.final_weights()
         engine.leave()
-        evaluation = finish(fitting.recipe, fitting.dataset, run, weights, keeper) if engine.is_chief else None
+        evaluation = leave(fitting.recipe, fitting.dataset, run, weights, keeper) if engine.is_chief else None
         engine.end()
         return evaluation
     except (InputError, OSError) as error:
@@ -231,11 +244,7 @@ def finish(recipe, dataset, run, weights, keeper):
         The `training.evaluate.Evaluation` on the test images.
     """
     print(f"Evaluating {dataset.splits['test'].size:,} test images, exporting, writing the report …", flush=True)
-    model = build_model(recipe, len(dataset.class_names))
-    for variable, array in zip(model.variables, weights, strict=True):
-        variable.assign(array)
-    model.save(run.model)
-    evaluation = evaluate(model, dataset, "test", recipe)
+    model, evaluation = save_and_evaluate(recipe, dataset, run, weights)
     neighbour = nearest_neighbour_accuracy(model, dataset, recipe)
     samples = write_samples(dataset, run)
     is_exported = export(recipe, run, model, dataset.class_names, samples)
@@ -251,6 +260,15 @@ def finish(recipe, dataset, run, weights, keeper):
     if is_exported:
         predict_elsewhere(run, samples)
     return evaluation
+
+
+def save_and_evaluate(recipe, dataset, run, weights):
+    """Writes a run's model with its final weights; returns it and its evaluation on the test images."""
+    model = build_model(recipe, len(dataset.class_names))
+    for variable, array in zip(model.variables, weights, strict=True):
+        variable.assign(array)
+    model.save(run.model)
+    return model, evaluate(model, dataset, "test", recipe)
 
 
 def export(recipe, run, model, class_names, samples):

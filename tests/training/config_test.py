@@ -132,3 +132,5 @@ def test_unknown_recipe_lists_those_there_are(tmp_path):
         broken.write_text(text)
         with pytest.raises(InputError, match=r"not a recipe\.json"):
             recipes.load(str(broken))
+    with pytest.raises(InputError, match=r"not a recipe\.json"):
+        recipes.load(str(tmp_path))  # The folder of a run.

@@ -13,13 +13,16 @@ import tensorflow_datasets as tfds
 
 import keras_vit
 from keras_vit.decoding import image_decoder
+from keras_vit.label_spaces import imagenet1k_classes
+from keras_vit.preprocessing import preprocessing_layer
 from tests.training.fitting import evaluation_images
 from training.__main__ import main
 from training.assignments import override
 from training.data import Dataset, load_dataset
+from training.datasets.objectnet import imagenet_classes
 from training.distribution import Engine
 from training.errors import InputError
-from training.evaluate import NUM_MISTAKES, Evaluation, describe, evaluate, evaluate_run, nearest_neighbour_accuracy
+from training.evaluate import NUM_MISTAKES, Evaluation, describe, evaluate, evaluate_source, nearest_neighbour_accuracy
 from training.losses import build_loss
 from training.metrics import calibration
 from training.models import build_model
@@ -177,13 +180,13 @@ def test_words_say_what_the_figures_are():
         "3 images without a right class are left out.",
         "",
         "Classes, worst first:",
-        "class  images   right  accuracy  most often taken for",
-        "elk        40       0      0.0%  cat (40)",
-        "cat       160     160    100.0%",
-        "ant         0       0      none",
-        "bee         0       0      none",
-        "dog         0       0      none",
-        "fox         0       0      none",
+        "class  images  right  accuracy  most often taken for",
+        "elk        40      0      0.0%  cat (40)",
+        "cat       160    160    100.0%",
+        "ant         0      0      none",
+        "bee         0      0      none",
+        "dog         0      0      none",
+        "fox         0      0      none",
     ]
 
 
@@ -261,7 +264,7 @@ def test_a_run_is_evaluated_on_reassessed_labels(run, model, tfds_directory, cap
 
 
 def test_a_run_is_evaluated_on_another_data_set_of_its_classes(run, model, tfds_directory):
-    text = evaluate_run(run.folder, ["data.dataset=tiny", "data.test_split=validation[2:]"])
+    text = evaluate_source(run.folder, ["data.dataset=tiny", "data.test_split=validation[2:]"])
     found = predicted(model, "tiny", "validation[2:]", tfds_directory)
     right = sum(prediction == example["label"] for prediction, example in found)
     assert f"({right} of 7 images;" in text
@@ -280,12 +283,12 @@ def test_a_run_is_evaluated_on_another_data_set_of_its_classes(run, model, tfds_
 )
 def test_what_cannot_be_evaluated_is_refused(run, assignments, split, message):
     with pytest.raises(InputError, match=message):
-        evaluate_run(run.folder, assignments, split)
+        evaluate_source(run.folder, assignments, split)
 
 
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"is not the folder of a run: it has no recipe\.json"):
-        evaluate_run(tmp_path)
+        evaluate_source(tmp_path)
 
 
 def test_of_many_other_classes_the_first_are_named(run, tmp_path):
@@ -294,4 +297,77 @@ def test_of_many_other_classes_the_first_are_named(run, tmp_path):
     other.recipe.write_text(json.dumps(facts))
     other.model.symlink_to(run.model)
     with pytest.raises(InputError, match=r"class 9, … \(1,000 in all\); the data set has ant, bee"):
-        evaluate_run(other.folder, ["data.dataset=tiny"])
+        evaluate_source(other.folder, ["data.dataset=tiny"])
+
+
+@pytest.fixture(scope="module")
+def imagenet_model(tmp_path_factory):
+    """The path of a tiny classifier of ImageNet-1k, and the model."""
+    config = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
+    model = keras_vit.ViT(config, input_shape=(8, 8, 3), classes=1000, include_preprocessing=True)
+    layer = preprocessing_layer(model)
+    layer.set_protocol(layer.mean, layer.std, layer.resize, layer.crop, layer.interpolation, "imagenet1k")
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.normal(0, 0.7, weight.shape) for weight in model.weights])
+    path = tmp_path_factory.mktemp("models") / "imagenet.keras"
+    model.save(path)
+    return path, model
+
+
+def write_photographs(directory, folders):
+    """Four images in each of some folders, 8 x 8 pixels in a frame of two; returns {path: pixels in the frame}."""
+    rng, written = np.random.default_rng(0), {}
+    for folder in folders:
+        for i in range(4):
+            image = np.full((12, 12, 3), (255, 0, 0), "uint8")
+            image[2:-2, 2:-2] = rng.integers(0, 256, (8, 8, 3))
+            path = directory / folder / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(tf.io.encode_png(image).numpy())
+            written[path] = image[2:-2, 2:-2]
+    return written
+
+
+def test_a_model_of_imagenet_is_evaluated_on_objectnet(imagenet_model, tmp_path):
+    path, model = imagenet_model
+    folders = ("air_freshener", "bicycle", "chair", "mug", "pen", "tie", "wok")
+    images = write_photographs(tmp_path / "images", folders)
+    data = ["data.dataset=folder", f"data.directory={tmp_path / 'images'}", "fit.batch_size=10"]
+    lines = evaluate_source(path, data, "all").splitlines()
+
+    shared = {folder: list(imagenet_classes()[folder]) for folder in folders if folder != "air_freshener"}
+    right = in_top5 = 0
+    for photograph, pixels in images.items():
+        label = photograph.parent.name
+        if label in shared:
+            scores = probabilities_of(model, pixels[None])[0]
+            ranked = sorted(shared, key=lambda folder: -scores[shared[folder]].max())
+            right, in_top5 = right + (ranked[0] == label), in_top5 + (label in ranked[:5])
+    assert 0 < right < in_top5 < 24
+    assert lines[:2] == [
+        "folder, all images",
+        "ObjectNet: of the model's 1,000 outputs those of the 6 shared classes are compared; 4 images of other classes "
+        "are left out.",
+    ]
+    assert lines[2].startswith(f"top-1 accuracy     {right / 24:.2%} ({right} of 24 images;")
+    assert lines[3].startswith(f"top-5 accuracy     {in_top5 / 24:.2%} ({in_top5} of 24 images;")
+
+
+def test_folders_of_some_classes_of_imagenet_are_other_classes(imagenet_model, tmp_path):
+    write_photographs(tmp_path, [wnid for wnid, _ in imagenet1k_classes()[:2]])
+    with pytest.raises(InputError, match=r"\(1,000 in all\); the data set has n01440764, n01443537"):
+        evaluate_source(imagenet_model[0], ["data.dataset=folder", f"data.directory={tmp_path}"], "all")
+
+
+@pytest.mark.parametrize(
+    ("split", "message"), [("all", "was trained on images of these data"), ("train", r"ant.*the data set has 0, 1")]
+)
+def test_all_images_of_its_own_data_are_refused(run, split, message):
+    with pytest.raises(InputError, match=message):
+        evaluate_source(run.folder, [], split)
+
+
+def test_classes_that_are_not_known_are_asked_for(model, tmp_path):
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(InputError, match=r"The classes of .* are not known"):
+        evaluate_source(tmp_path / "model.keras", ["data.dataset=digits"])

@@ -1,12 +1,14 @@
 """What the figures of a report show."""
 
 import io
+import urllib.request
 
 import numpy as np
 import PIL.Image
 import pytest
 
 from training.figures import (
+    data_uri,
     encode_picture,
     overlay,
     plot_calibration,
@@ -72,6 +74,11 @@ def test_small_pictures_are_encoded_to_the_last_bit(channels):
     assert media_type == "image/png"
     decoded = np.asarray(PIL.Image.open(io.BytesIO(content))).reshape(9, 6, channels)
     np.testing.assert_array_equal(decoded, np.rint(image).clip(0, 255))
+
+
+def test_a_picture_stands_in_the_page_itself():
+    with urllib.request.urlopen(data_uri(b"\xff\xfe>\x00", "image/jpeg")) as answer:
+        assert (answer.read(), answer.headers.get_content_type()) == (b"\xff\xfe>\x00", "image/jpeg")
 
 
 def test_large_pictures_are_encoded_with_little_loss():

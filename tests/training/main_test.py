@@ -157,7 +157,7 @@ def test_evaluate_repeats_the_runs_accuracy(brief_run, capsys):
     assert not main(["evaluate", str(run.folder), "--split", "validation", "fit.batch_size=7"])
     assert "validation split" in capsys.readouterr().out
     assert main(["evaluate", str(run.folder / "absent")]) == 2
-    assert "is not the folder of a run" in capsys.readouterr().err
+    assert "There is no file or folder" in capsys.readouterr().err
     for assignment in ("optimizer.learning_rate=1", "data.test_fraction=0.5", "data.validation_fraction=0.5"):
         assert main(["evaluate", str(run.folder), assignment]) == 2
         assert "cannot be changed for a trained model" in capsys.readouterr().err
@@ -183,6 +183,20 @@ def test_assignments_may_stand_behind_options(capsys):
     ):
         with pytest.raises(SystemExit):
             main(wrong)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["duplicates", "data.dataset=folder", "data.directory=photos"],
+        ["records", "data.dataset=mnist", "--to", "shards"],
+    ],
+)
+def test_a_recipe_that_is_needed_is_asked_for(arguments, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    assert f"error: name a RECIPE before {arguments[1]}: " in capsys.readouterr().err
 
 
 def test_export_writes_the_next_version(brief_run, tmp_path, capsys):
@@ -227,6 +241,21 @@ def test_every_command_explains_itself(command, capsys):
     assert "usage: python -m training" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fewshot", "a_run", "--knn", "data.dataset=mnist"], "no whole number of 1 or more. Changes of fields stand"),
+        (["fewshot", "a_run", "--shots", "5", "data.dataset=mnist"], "no whole number of 1 or more. Changes of fields"),
+        (["explain", "a_run", "--neighbours", "-1"], "argument --neighbours: -1 is no whole number of 0 or more\n"),
+        (["predict", "a_run", "x.png", "--top", "0"], "argument --top: 0 is no whole number of 1 or more\n"),
+    ],
+)
+def test_a_number_that_is_none_is_named(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert message in capsys.readouterr().err
+
+
 def test_records_writes_shards_that_can_be_trained_on(brief_recipe, tmp_path, capsys):
     directory = brief_recipe.data.tfds_directory
     assert not main(["records", "digits", f"data.tfds_directory={directory}", "--to", str(tmp_path / "shards")])
@@ -235,3 +264,21 @@ def test_records_writes_shards_that_can_be_trained_on(brief_recipe, tmp_path, ca
     [line] = [line for line in output.splitlines() if "data.dataset=records" in line]
     recipe = override(brief_recipe, ["data.tfds_directory=none", *line.split()])
     assert load_dataset(recipe.data).splits["train"].size == 1293
+
+
+def test_explains_a_run_and_what_is_left_of_it_in_its_export(brief_run, tmp_path, capsys):
+    run, _, _ = brief_run
+    samples = sorted(map(str, run.samples.glob("*")))[:2]
+    assert main(["explain", str(run.folder), *samples, "--neighbours", "0", "--path", str(tmp_path / "run")]) == 0
+    options = ["--path", str(tmp_path / "export")]
+    assert main(["explain", str(run.export), *samples, str(tmp_path / "missing.png"), *options]) == 1
+    assert f"{tmp_path / 'missing.png'}: cannot be read" in capsys.readouterr().out
+    rollouts = [np.load(tmp_path / name / "rollout.npz")["rollout"] for name in ("run", "export")]
+    np.testing.assert_allclose(rollouts[1], rollouts[0], atol=1e-4)
+    assert {path.name for path in (tmp_path / "export").iterdir()} == {"explain.html", "rollout.png", "rollout.npz"}
+    assert "gives its rollout, and not" in (tmp_path / "export" / "explain.html").read_text(encoding="utf-8")
+    assert main(["explain", str(run.export)]) == 2
+    assert main(["explain", str(run.export), *samples, "--compare", str(run.folder)]) == 2
+    errors = capsys.readouterr().err
+    assert "has no pictures of its own" in errors
+    assert "--compare goes with a run" in errors

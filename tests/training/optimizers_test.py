@@ -173,6 +173,7 @@ BOTTOM = (
     *("register_tokens", "distillation_token", "class_token", "pre_norm"),
 )
 GROUPS = dict.fromkeys(BOTTOM, 0) | {"encoder_block_0": 1, "encoder_block_1": 2}
+GROUPS |= {"position_embedding_0": 1, "position_embedding_1": 2}
 TOP = {"encoder_norm", "pooled_norm", "pooling", "pre_logits", "predictions", "distillation_predictions"}
 
 
@@ -182,6 +183,8 @@ TOP = {"encoder_norm", "pooled_norm", "pooling", "pre_logits", "predictions", "d
         {"num_register_tokens": 2, "distillation_token": True, "pre_norm": True},
         {"stem": STEM, "patch_size": 1, "pooling": "map", "representation_dim": 7},
         {"pooling": "avg", "norm_placement": "after_pooling"},
+        {"position_placement": "every_layer"},
+        {"pooling": "avg", "axial": True},
     ],
 )
 def test_every_layer_has_its_group(changes):

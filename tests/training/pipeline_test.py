@@ -163,8 +163,8 @@ def test_kept_pixels_are_in_memory_once(brief_recipe):
     batches = training_batches(dataset, build_model(recipe, 2), recipe)
     for _ in range(2):
         assert len(list(batches(range(2))(0, 1, BATCH).as_numpy_iterator())) == 2
-    # Measured: at most 1.3 times the pixels.
-    assert memory_peak() - before < 1.6 * count * side**2
+    # Measured: 1.3 times the pixels, and 1.7 beside other work. Kept twice, it would be more than 2.
+    assert memory_peak() - before < 1.9 * count * side**2
 
 
 _SLOW_IMAGES = """

@@ -10,7 +10,7 @@ from training.assignments import override
 from training.data import load_dataset
 from training.distribution import Engine
 from training.errors import InputError
-from training.runs import Run, open_run
+from training.runs import Run, is_finished, open_run
 
 
 def write_images(folder, first, end):
@@ -69,6 +69,18 @@ def test_classes_in_another_order_are_others(begin):
     run.recipe.write_text(json.dumps(facts | {"class_names": ["bee", "ant"]}))
     with pytest.raises(InputError, match="other data:\n  classes, in another order\n"):
         begin()
+
+
+def test_a_run_begun_before_a_field_was_added_goes_on(begin):
+    run = begin()
+    facts = json.loads(run.recipe.read_text())
+    del facts["recipe"]["distillation"], facts["recipe"]["data"]["train_images"]
+    run.recipe.write_text(json.dumps(facts))
+    recipe = recipes.load(str(run.recipe))
+    assert not is_finished(recipe, run.folder.parent, run.folder)
+    changed = override(recipe, ["data.train_images=3"])
+    with pytest.raises(InputError, match=r"another recipe:\n  data\.train_images: was none, is 3\nName another"):
+        is_finished(changed, run.folder.parent, run.folder)
 
 
 def test_a_run_that_wrote_no_sizes_goes_on(begin):

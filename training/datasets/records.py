@@ -100,10 +100,10 @@ def _source(directory, files, shuffle_buffer):
     ends = list(itertools.accumulate(files.values()))
     size = ends[-1]
 
-    def stream(part, seed):
-        first, last = part.range(size)
+    def stream(ranges, seed):
         pieces = [
             (path, max(first - end + count, 0), min(last, end) - max(first, end - count))
+            for first, last in ranges
             for path, end, count in zip(paths, ends, files.values(), strict=True)
             if end - count < last and end > first
         ]
@@ -112,7 +112,7 @@ def _source(directory, files, shuffle_buffer):
             (paths_read, tf.constant(skips, tf.int64), tf.constant(takes, tf.int64))
         )
         if seed is not None:
-            pieces = pieces.shuffle(len(paths), seed, reshuffle_each_iteration=False)
+            pieces = pieces.shuffle(len(paths_read), seed, reshuffle_each_iteration=False)
         records = pieces.interleave(
             lambda path, skip, take: tf.data.TFRecordDataset(path).skip(skip).take(take),
             cycle_length=16 if seed is not None else 1,

@@ -21,6 +21,8 @@ def load(name):
     from training.assignments import from_dict
 
     path = pathlib.Path(name)
+    if path.is_dir():
+        path = path / "recipe.json"
     if path.suffix == ".json" and path.is_file():
         try:
             return from_dict(json.loads(path.read_text())["recipe"])
@@ -29,6 +31,6 @@ def load(name):
     from keras_vit.config import did_you_mean
 
     raise InputError(
-        f"There is no recipe {name!r}.{did_you_mean(name, NAMES)} Recipes: {', '.join(NAMES)}; or the path of a run's "
-        f"recipe.json."
+        f"There is no recipe {name!r}.{did_you_mean(name, NAMES)} Recipes: {', '.join(NAMES)}; or the folder of a "
+        f"run, or its recipe.json."
     )

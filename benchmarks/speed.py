@@ -1,0 +1,384 @@
+"""Measures how many images a second models take, and the largest batch that fits into memory.
+
+Command: make bench-speed ARGS="--models B/16 R50+B/16 --sizes 128 224"
+
+As in arXiv 2010.11929, appendix D.5 and Figure 12: for each size of the images the peak over batch sizes, which are
+doubled until two of them in a row bring nothing or the memory is full; each with 10 steps of warm-up and 30 that are
+timed. The largest batch is found by doubling and bisection, with a single step each. `forward` is inference, `train` a
+step of AdamW. Images are random, and in memory already; all layers compute in the given precision.
+
+The steps are those of Keras on the backend of KERAS_BACKEND, in a process of their own: where a process runs out of
+memory, by an error or killed, it is started again. A CPU has no such limit short of the machine's, so one can be
+given: `--memory-limit` bytes for all data of the process, TensorFlow's or JAX's own among them (some 500 MB).
+
+A line of JSON for each measurement is added to benchmarks/results/speed.jsonl, with what it was measured on; --plot
+draws the newest ones. It wants a quiet machine.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import pathlib
+import platform
+import resource
+import signal
+import sys
+import time
+import traceback
+
+RESULTS = pathlib.Path(__file__).with_name("results") / "speed.jsonl"
+WARMUP_STEPS, TIMED_STEPS = 10, 30
+LONGEST_BATCH = 2**16
+_CLASSES = 1000
+_NO_GAIN = 2  # Batch sizes in a row that are no faster, after which larger ones are not tried.
+_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "OOM when allocating", "out of memory", "Out of memory")
+
+
+class OutOfMemoryError(Exception):
+    """A batch does not fit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What is measured: a variant of ViT or the name of a function of `keras_vit`, at `size` x `size` pixels; `work` is
+    `"forward"` or `"train"`; `memory_limit` in bytes, or `None`."""
+
+    model: str
+    size: int
+    work: str = "forward"
+    precision: str = "float32"
+    memory_limit: int | None = None
+
+
+def peak(rate, batch_sizes):
+    """The highest rate over batch sizes.
+
+    Args:
+        rate: Function from a batch size to images a second; raises `OutOfMemoryError` if the batch does not fit.
+        batch_sizes: Those to try, ascending. It stops where memory ends, or where two in a row are no faster.
+
+    Returns:
+        (images a second, the batch size that they were reached with), or `None` if none fits.
+    """
+    best, without_gain = None, 0
+    for batch_size in batch_sizes:
+        try:
+            found = rate(batch_size)
+        except OutOfMemoryError:
+            break
+        without_gain = 0 if best is None or found > best[0] else without_gain + 1
+        best = max(best or (0, 0), (found, batch_size))
+        if without_gain == _NO_GAIN:
+            break
+    return best
+
+
+def largest_batch(step, limit=LONGEST_BATCH):
+    """The largest batch that fits, by doubling and bisection.
+
+    Args:
+        step: Function that makes a step with a batch size; raises `OutOfMemoryError` if it does not fit.
+        limit: No larger batch is tried.
+
+    Returns:
+        Its size, at most `limit`; 0 if not even one image fits.
+    """
+
+    def fits(batch_size):
+        try:
+            step(batch_size)
+        except OutOfMemoryError:
+            return False
+        return True
+
+    low, high = 0, 1  # The largest known to fit, and the next to try.
+    while high <= limit and fits(high):
+        low, high = high, 2 * high
+    high = min(high, limit + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def is_out_of_memory(error):
+    """Whether an error of Python, TensorFlow, JAX or torch says that memory ran out."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    return bool(names & {"MemoryError", "ResourceExhaustedError", "OutOfMemoryError"}) or any(
+        text in str(error) for text in _OUT_OF_MEMORY
+    )
+
+
+class Measured:
+    """A process that makes steps of a job, and is started again after it ran out of memory.
+
+    Args:
+        job: `Job`
+        open_steps: Function from the job to (function from a batch size and a number of steps that makes them; what
+            they run on, in words), called in the process.
+    """
+
+    def __init__(self, job, open_steps):
+        self.job, self.device = job, None
+        self._open_steps, self._process = open_steps, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._end()
+
+    def seconds(self, batch_size, warmup, steps):
+        """Seconds of some steps, after others that are not counted. Raises `OutOfMemoryError`, or a RuntimeError with
+        the traceback of any other error."""
+        if self._process is None:
+            self._start()
+        kind, value = self._ask((batch_size, warmup, steps))
+        if kind == "seconds":
+            return value
+        self._end()  # What an exhausted process still holds would be missing.
+        if kind == "memory":
+            raise OutOfMemoryError(value)
+        raise RuntimeError(value)
+
+    def _start(self):
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, self.job, self._open_steps), daemon=True)
+        self._process.start()
+        theirs.close()
+        kind, value = self._answer()
+        if kind != "ready":
+            self._end()
+            raise OutOfMemoryError(value) if kind == "memory" else RuntimeError(value)
+        self.device = value
+
+    def _ask(self, request):
+        self._connection.send(request)
+        return self._answer()
+
+    def _answer(self):
+        try:
+            return self._connection.recv()
+        except EOFError:
+            self._process.join()
+            code = self._process.exitcode
+            # Killed by the system, or by itself where an allocation failed. Any other end is a fault of the program.
+            is_memory = code in (-signal.SIGKILL, -signal.SIGABRT)
+            return ("memory" if is_memory else "error"), f"The process of {self.job} ended with {code}."
+
+    def _end(self):
+        if self._process is not None:
+            self._connection.close()
+            self._process.kill()
+            self._process.join()
+            self._process = None
+
+
+def _serve(connection, job, open_steps):
+    try:
+        if job.memory_limit is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (job.memory_limit, job.memory_limit))
+        make_steps, device = open_steps(job)
+        connection.send(("ready", device))
+        while True:
+            batch_size, warmup, steps = connection.recv()
+            make_steps(batch_size, warmup)
+            begun = time.perf_counter()
+            make_steps(batch_size, steps)
+            connection.send(("seconds", time.perf_counter() - begun))
+    except EOFError:
+        return  # No more is asked for.
+    except Exception as error:
+        connection.send(("memory", str(error)) if is_out_of_memory(error) else ("error", traceback.format_exc()))
+
+
+def open_keras_steps(job):
+    """The steps of a model with Keras: (function from a batch size and a number of steps, what they run on)."""
+    import keras
+    import numpy as np
+
+    import keras_vit
+
+    keras.config.set_dtype_policy(job.precision)
+    shape = (job.size, job.size, 3)
+    if job.model in keras_vit.VARIANTS:
+        is_plain = keras_vit.VARIANTS[job.model].stem is None
+        changes = {"crop_to_patches": True} if is_plain else {}  # 224 pixels are no multiple of 14 that 64 is.
+        model = keras_vit.ViT(job.model, input_shape=shape, classes=_CLASSES, **changes)
+    else:
+        model = getattr(keras_vit, job.model)(input_shape=shape, classes=_CLASSES)
+    if job.work == "train":
+        model.compile("adamw", "sparse_categorical_crossentropy")
+    rng, made = np.random.default_rng(0), {}
+
+    def make_steps(batch_size, steps):
+        if batch_size not in made:
+            made.clear()
+            images = rng.standard_normal((batch_size, *shape), dtype="float32")
+            labels = rng.integers(0, _CLASSES, batch_size)
+            made[batch_size] = tuple(map(keras.ops.convert_to_tensor, (images, labels)))
+            del images  # It would take as much memory as its tensor.
+        images, labels = made[batch_size]
+        for _ in range(steps):
+            # Both wait for what they return.
+            if job.work == "train":
+                model.train_on_batch(images, labels)
+            else:
+                model.predict_on_batch(images)
+
+    return make_steps, f"{keras.backend.backend()}: {_device()}"
+
+
+def _device():
+    """The accelerator, or the processor and its cores."""
+    import keras
+
+    devices = keras.distribution.list_devices() if keras.backend.backend() != "torch" else []
+    accelerators = [name for name in devices if not name.startswith("cpu")]
+    if keras.backend.backend() == "jax" and accelerators:
+        import jax
+
+        return jax.devices()[0].device_kind
+    if keras.backend.backend() == "tensorflow" and accelerators:
+        import tensorflow as tf
+
+        [first, *_] = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU")
+        return tf.config.experimental.get_device_details(first).get("device_name", first.name)
+    names = [line.split(":")[1].strip() for line in _cpu_lines() if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def _cpu_lines():
+    path = pathlib.Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.is_file() else []
+
+
+def measure(job, max_batch=LONGEST_BATCH, open_steps=open_keras_steps):
+    """Measures a job: its peak over batch sizes, and the largest batch.
+
+    Returns:
+        A dictionary for a line of the results, without what it was measured on but the device.
+    """
+    with Measured(job, open_steps) as process:
+
+        def rate(batch_size):
+            return TIMED_STEPS * batch_size / process.seconds(batch_size, WARMUP_STEPS, TIMED_STEPS)
+
+        sizes = [2**power for power in range(max_batch.bit_length()) if 2**power <= max_batch]
+        best = peak(rate, sizes)
+        largest = largest_batch(lambda batch_size: process.seconds(batch_size, 0, 1), max_batch)
+        return dataclasses.asdict(job) | {
+            "images_per_second": best and round(best[0], 3),
+            "batch_size": best and best[1],
+            "largest_batch": largest,
+            "largest_tried": max_batch,
+            "device": process.device,
+        }
+
+
+def provenance():
+    """What a measurement depends on besides the machine: the time, the commit and the versions."""
+    from training.runs import git_state
+
+    versions = {}
+    for name in ("keras", "tensorflow", "jax", "numpy"):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "git": git_state(),
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def newest(path):
+    """Of the lines of a results file, the newest of each job and device."""
+    rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+    fields = [field.name for field in dataclasses.fields(Job)]
+    return list({tuple(row[name] for name in (*fields, "device")): row for row in rows}.values())
+
+
+def plot(rows):
+    """Images a second, and the largest batch, over the size of the images, as in Figure 12 of arXiv 2010.11929.
+
+    A line is of one model, work, precision, memory limit and device; its name has those of the last three that differ
+    among the rows. A batch that was the largest tried is no limit of the memory, and is left out.
+    """
+    from training.study_figures import Panel, Value, plot_panels
+
+    differing = [name for name in ("precision", "memory_limit", "device") if len({row[name] for row in rows}) > 1]
+
+    def series(rows, field):
+        found = {}
+        for row in rows:
+            if row[field]:
+                name = ", ".join([row["model"], row["work"], *(_in_words(row, name) for name in differing)])
+                found.setdefault(name, []).append(Value(row["size"], row[field]))
+        return found
+
+    devices = "" if "device" in differing else rows[0]["device"]
+    labels = "side of the images (pixels)", "images a second, peak over batch sizes"
+    panels = [Panel("Speed", *labels, series(rows, "images_per_second"), devices, is_log=True)]
+    is_limited = rows[0]["memory_limit"] and "memory_limit" not in differing
+    note = f"Memory of the process: {_in_words(rows[0], 'memory_limit')}" if is_limited else ""
+    fitting = series([row for row in rows if row["largest_batch"] < row["largest_tried"]], "largest_batch")
+    if fitting:
+        panels.append(Panel("Memory", labels[0], "largest batch that fits", fitting, note, is_log=True))
+    return plot_panels(panels)
+
+
+def _in_words(row, name):
+    if name != "memory_limit":
+        return row[name]
+    return f"{row[name] / 1e9:.1f} GB" if row[name] else "memory not limited"
+
+
+def main(arguments=None):
+    """Measures, prints and keeps; returns the process's exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--models", nargs="+", default=["Ti/16", "S/16"], help="variants, or functions such as BiTResNet50x1")
+    add("--sizes", nargs="+", type=int, default=[64, 128, 224], help="sides of the images in pixels")
+    add("--work", nargs="+", default=["forward"], choices=("forward", "train"))
+    add("--precision", default="float32", help="float32, mixed_bfloat16 or mixed_float16")
+    add("--max-batch", type=int, default=64, help="no larger batch is tried")
+    add("--memory-limit", type=float, metavar="BYTES", help="of a process, where the device has no limit")
+    add("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="what is measured is added to")
+    add("--plot", type=pathlib.Path, metavar="FILE", help="draw the newest results, after measuring")
+    add("--only-plot", action="store_true", help="do not measure")
+    options = parser.parse_args(arguments)
+    limit = options.memory_limit and int(options.memory_limit)
+    jobs = [
+        Job(model, size, work, options.precision, limit)
+        for model in options.models
+        for work in options.work
+        for size in options.sizes
+    ]
+    if options.only_plot and not (options.plot and options.results.is_file()):
+        parser.error(f"--only-plot draws {options.results}, which must be there, to a file that --plot names.")
+    for job in [] if options.only_plot else jobs:
+        state = provenance()  # Before measuring, which takes long: of the code that is measured.
+        row = measure(job, options.max_batch) | state
+        options.results.parent.mkdir(exist_ok=True)
+        with open(options.results, "a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(
+            f"{job.model} {job.work} {job.size} px: {row['images_per_second']} images a second with batches of "
+            f"{row['batch_size']}; largest batch {row['largest_batch']} of at most {options.max_batch}",
+            flush=True,
+        )
+    if options.plot:
+        plot(newest(options.results)).savefig(options.plot, dpi=150)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

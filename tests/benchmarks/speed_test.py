@@ -1,0 +1,187 @@
+"""The search for the fastest and the largest batch, processes that run out of memory, and what is kept."""
+
+import dataclasses
+import json
+import signal
+
+import keras
+import matplotlib.text
+import pytest
+
+import keras_vit
+from benchmarks import speed
+from benchmarks.speed import Job, OutOfMemoryError, is_out_of_memory, largest_batch, measure, peak
+from tests.benchmarks.stub_steps import open_broken, open_crashing, open_limited, open_saying_the_limit
+
+JOB = Job("Ti/16", 32)
+
+
+@pytest.mark.parametrize("largest", [0, 1, 2, 3, 7, 8, 100, 127, 128])
+def test_the_largest_batch_is_found(largest):
+    tried = []
+
+    def step(batch_size):
+        tried.append(batch_size)
+        if batch_size > largest:
+            raise OutOfMemoryError
+
+    assert largest_batch(step, limit=128) == min(largest, 128)
+    assert len(tried) <= 2 * 8
+    assert max(tried) <= 128
+
+
+def test_no_batch_above_the_limit_is_tried():
+    tried = []
+    assert largest_batch(tried.append, limit=100) == 100
+    assert max(tried) == 100
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected", "tried"),
+    [
+        ({1: 10, 2: 15, 4: 14, 8: 20, 16: 19, 32: 18, 64: 99}, (20, 8), 6),  # After two without gain it ends.
+        ({1: 10, 2: 30, 4: OutOfMemoryError}, (30, 2), 3),
+        ({1: OutOfMemoryError, 2: 5}, None, 1),
+    ],
+)
+def test_the_peak_over_batch_sizes(rates, expected, tried):
+    seen = []
+
+    def rate(batch_size):
+        seen.append(batch_size)
+        if rates[batch_size] is OutOfMemoryError:
+            raise OutOfMemoryError
+        return rates[batch_size]
+
+    assert peak(rate, rates) == expected
+    assert len(seen) == tried
+
+
+class ResourceExhaustedError(Exception):
+    """TensorFlow's has this name."""
+
+
+class XlaRuntimeError(RuntimeError):
+    """JAX's has this name for every kind of error."""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ResourceExhaustedError("failed to allocate memory"), True),
+        (XlaRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 123 bytes."), True),
+        (MemoryError(), True),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (XlaRuntimeError("INVALID_ARGUMENT: shapes"), False),
+        (ValueError("batch"), False),
+    ],
+)
+def test_errors_of_memory_are_told_from_others(error, expected):
+    assert is_out_of_memory(error) == expected
+
+
+def test_processes_that_run_out_of_memory_are_started_again():
+    row = measure(JOB, max_batch=64, open_steps=open_limited)
+    assert row["largest_batch"] == 20
+    assert row["batch_size"] in (1, 2, 4, 8, 16)
+    assert row["images_per_second"] > 0
+    assert (row["model"], row["size"], row["device"]) == ("Ti/16", 32, "a stub")
+
+
+def test_other_errors_are_told():
+    with pytest.raises(RuntimeError, match="no such layer"):
+        measure(JOB, open_steps=open_broken)
+
+
+@pytest.mark.parametrize("work", ["forward", "train"])
+def test_steps_of_a_real_model(work, monkeypatch):
+    tiny = keras_vit.ViTConfig(patch_size=5, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
+    monkeypatch.setitem(keras_vit.VARIANTS, "tiny", tiny)
+    calls = []
+    for name in ("train_on_batch", "predict_on_batch"):
+        step = getattr(keras.Model, name)
+        monkeypatch.setattr(
+            keras.Model,
+            name,
+            lambda model, *batch, step=step, name=name: calls.append((name, batch[0].shape)) or step(model, *batch),
+        )
+    make_steps, device = speed.open_keras_steps(Job("tiny", 12, work))  # 12 pixels are no multiple of 5.
+    make_steps(2, 3)
+    make_steps(4, 1)
+    name = {"forward": "predict_on_batch", "train": "train_on_batch"}[work]
+    assert calls == [(name, (2, 12, 12, 3))] * 3 + [(name, (4, 12, 12, 3))]
+    assert device.startswith(f"{keras.backend.backend()}: ")
+
+
+def test_a_memory_limit_is_set_in_the_process():
+    limit = 10**9
+    with speed.Measured(dataclasses.replace(JOB, memory_limit=limit), open_saying_the_limit) as process:
+        process.seconds(1, 0, 1)
+        assert process.device == f"{limit}"
+        with pytest.raises(OutOfMemoryError):
+            process.seconds(2 * limit, 0, 1)
+        process.seconds(1, 0, 1)  # In another process.
+
+
+def test_what_is_measured_is_added_and_drawn(tmp_path, monkeypatch, capsys):
+    found = {"images_per_second": 5.0, "batch_size": 2, "largest_batch": 3, "largest_tried": 64, "device": "stub"}
+    monkeypatch.setattr(speed, "measure", lambda job, max_batch: vars(job) | found)
+    results = tmp_path / "results" / "speed.jsonl"
+    arguments = ["--models", "Ti/16", "--sizes", "32", "64", "--memory-limit", "4e9", "--results", str(results)]
+    assert not speed.main([*arguments, "--plot", str(tmp_path / "speed.png")])
+    rows = [json.loads(line) for line in results.read_text().splitlines()]
+    assert [(row["size"], row["memory_limit"]) for row in rows] == [(32, 4 * 10**9), (64, 4 * 10**9)]
+    assert {row["largest_batch"] for row in rows} == {3}
+    assert all({"time", "git", "versions", "python"} <= row.keys() for row in rows)
+    assert (tmp_path / "speed.png").stat().st_size > 10_000
+    assert "Ti/16 forward 64 px: 5.0 images a second with batches of 2" in capsys.readouterr().out
+
+
+def test_without_results_nothing_is_drawn(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        speed.main(["--only-plot", "--plot", str(tmp_path / "x.png"), "--results", str(tmp_path / "speed.jsonl")])
+    assert f"--only-plot draws {tmp_path / 'speed.jsonl'}, which must be there" in capsys.readouterr().err
+
+
+def row_of(size, rate, **changes):
+    fields = {"images_per_second": rate, "largest_batch": 8, "largest_tried": 64, "device": "stub"}
+    return vars(Job("Ti/16", size)) | fields | changes
+
+
+def test_results_are_added_and_the_newest_drawn(tmp_path):
+    rows = [row_of(size, rate) for size, rate in ((64, 10.0), (128, 4.0), (64, 11.0))]
+    path = tmp_path / "speed.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    kept = speed.newest(path)
+    assert [(row["size"], row["images_per_second"]) for row in kept] == [(64, 11.0), (128, 4.0)]
+    fast, large = speed.plot(kept).axes
+    assert list(fast.lines[0].get_ydata()) == [11.0, 4.0]
+    assert list(large.lines[0].get_ydata()) == [8, 8]
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "names"),
+    [
+        ("device", ("one", "two"), ["one", "two"]),
+        ("precision", ("float32", "mixed_float16"), ["float32", "mixed_float16"]),
+        ("memory_limit", (None, 4 * 10**9), ["memory not limited", "4.0 GB"]),
+    ],
+)
+def test_what_differs_has_a_line_of_its_own(field, values, names):
+    rows = [row_of(size, rate, **{field: values[rate > 5]}) for size, rate in ((64, 4.0), (64, 9.0), (128, 2.0))]
+    figure = speed.plot(rows)
+    lines = {tuple(line.get_ydata()) for line in figure.axes[0].lines}
+    assert {(4.0, 2.0), (9.0,)} <= lines
+    texts = " ".join(text.get_text() for text in figure.findobj(matplotlib.text.Text))
+    assert all(f"Ti/16, forward, {name}" in " ".join(texts.split()) for name in names)
+
+
+def test_a_batch_that_was_the_largest_tried_is_no_limit():
+    [_, large] = speed.plot([row_of(64, 9.0, largest_batch=64), row_of(128, 5.0)]).axes
+    assert [list(line.get_ydata()) for line in large.lines] == [[8]]
+    assert len(speed.plot([row_of(64, 9.0, largest_batch=64)]).axes) == 1
+
+
+def test_a_crash_is_no_lack_of_memory():
+    with pytest.raises(RuntimeError, match=f"ended with -{signal.SIGSEGV:d}"):
+        measure(JOB, open_steps=open_crashing)

@@ -1,0 +1,37 @@
+"""Steps of no model, for processes of their own: these import what is here, so it is little."""
+
+import os
+import resource
+import signal
+
+
+def open_limited(job):
+    """Steps whose process dies with 21 images, and that raise from 30 on."""
+
+    def make_steps(batch_size, steps):
+        if batch_size >= 30:
+            raise MemoryError(f"{batch_size} images")
+        if batch_size >= 21:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return make_steps, "a stub"
+
+
+def open_broken(job):
+    """Steps that fail for another reason."""
+
+    def make_steps(batch_size, steps):
+        raise ValueError("no such layer")
+
+    return make_steps, "a stub"
+
+
+def open_crashing(job):
+    """Steps that touch memory that is not theirs."""
+    return (lambda batch_size, steps: os.kill(os.getpid(), signal.SIGSEGV)), "a stub"
+
+
+def open_saying_the_limit(job):
+    """Steps that allocate a byte an image; the device is the limit of the process's memory."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return (lambda batch_size, steps: bytearray(batch_size)), f"{soft}"

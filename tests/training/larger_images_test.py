@@ -1,0 +1,38 @@
+"""Weights at twice the image size that they were trained at, where fine-tuning starts."""
+
+import keras
+import numpy as np
+from keras import ops
+from sklearn.datasets import load_digits
+
+import keras_vit
+
+SIZE, NUM_TRAIN = 16, 1400
+CONFIG = keras_vit.ViTConfig(patch_size=4, hidden_dim=24, num_layers=1, num_heads=3, mlp_dim=48)
+
+
+def _digits(size):
+    digits = load_digits()
+    pixels = ops.image.resize(digits.images[..., None] * (255 / 16), (size, size), data_format="channels_last")
+    return np.asarray(ops.convert_to_numpy(pixels), "float32"), digits.target
+
+
+def test_fine_tuning_at_twice_the_size_starts_above_chance(tmp_path):
+    """A tenth would be chance; ViT (arXiv 2010.11929, section 3.2) resamples the positions for that."""
+    keras.utils.set_random_seed(1)
+    model = keras_vit.ViT(CONFIG, input_shape=(SIZE, SIZE, 1), classes=10, include_preprocessing=True)
+    model.compile(keras.optimizers.Adam(3e-3), "sparse_categorical_crossentropy")
+    images, labels = _digits(SIZE)
+    model.fit(images[:NUM_TRAIN], labels[:NUM_TRAIN], batch_size=64, epochs=10, verbose=0)
+    keras_vit.save_weights(model, tmp_path / "digits", "timm")
+    larger = keras_vit.ViT(
+        CONFIG,
+        weights=tmp_path / "digits",
+        input_shape=(2 * SIZE, 2 * SIZE, 1),
+        classes=10,
+        include_preprocessing=True,
+    )
+    assert "position_embedding/embedding" in keras_vit.describe(larger).adaptations
+    images, labels = _digits(2 * SIZE)
+    predictions = larger.predict(images[NUM_TRAIN:], verbose=0).argmax(axis=1)
+    assert (predictions == labels[NUM_TRAIN:]).mean() > 0.3

@@ -1,0 +1,31 @@
+"""Tables of papers, as they print them: to stand beside what is measured here, never in its place."""
+
+import csv
+import dataclasses
+import pathlib
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A printed table: its `source` in words, and its `rows`, {column: text, or number} each."""
+
+    source: str
+    rows: tuple[dict[str, str | float], ...]
+
+
+def read(name):
+    """The `Table` of a file of this folder, such as `"vit_table9"`.
+
+    The first line of a file is its source; a cell without a number in the paper is empty and becomes `None`.
+    """
+    with open(pathlib.Path(__file__).with_name(f"{name}.csv"), newline="", encoding="utf-8") as file:
+        source = file.readline().removeprefix("#").strip()
+        rows = tuple({column: _value(text) for column, text in row.items()} for row in csv.DictReader(file))
+    return Table(source, rows)
+
+
+def _value(text):
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return text

@@ -1,0 +1,190 @@
+"""Figures of studies: what was measured here beside what a paper prints. A panel says whose its values are."""
+
+import dataclasses
+import itertools
+import textwrap
+
+import matplotlib
+import numpy as np
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from keras_vit.analysis.plots import FAINT, INK, panels
+
+# Told apart with any colour vision (Okabe and Ito, 2008), darker where they would be pale on white.
+_COLORS = ("#1d5fa6", "#c4541b", "#0b8a66", "#8a5aa8", "#a07400", "#5f6b7a", "#b0306a", "#3c93c2")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_PANEL = (5.4, 4.4)  # Inches.
+_TITLE_SIZE = 10.5
+_LEGEND_COLUMNS = 3
+_FEW_TICKS, _SHORT = 7, 7  # So many numbers, of so many signs at most, are named along the bottom as they are.
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """A point of a panel: where it stands, its value with the lowest and highest of several seeds, and its label."""
+
+    x: float | str
+    y: float
+    low: float | None = None
+    high: float | None = None
+    label: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """Some series of values.
+
+    Args:
+        title: Whose values they are, and of what.
+        x_label: What stands along the bottom, with its unit: numbers, on a logarithmic axis, or words, side by side.
+        y_label: What the values are, with their unit.
+        series: {name: its values}; a name has the same colour in all panels of a figure.
+        note: A sentence below, such as where the values are from.
+        is_log: Whether the values stand on a logarithmic axis.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    series: dict[str, tuple[Value, ...]]
+    note: str = ""
+    is_log: bool = False
+
+    @property
+    def is_numeric(self):
+        """Whether numbers stand along the bottom."""
+        return not any(isinstance(value.x, str) for values in self.series.values() for value in values)
+
+
+def plot_panels(shown):
+    """A figure of panels side by side; of several seeds the mean, from the lowest to the highest."""
+    figure, all_axes = _axes_of(shown)
+    for panel, axes in zip(shown, all_axes, strict=True):
+        draw = _draw_curves if panel.is_numeric else _draw_categories
+        draw(axes, panel, {name: _style_of(shown, name) for name in panel.series})
+        axes.grid(axis="y", color=FAINT, lw=0.6)
+        if len(panel.series) > 1:
+            _add_legend(axes, panel)
+    return figure
+
+
+def _add_legend(axes, panel):
+    """Names between the title and the axes, where no value can be behind them."""
+    rows = -(-len(panel.series) // _LEGEND_COLUMNS)
+    handles = [container[0] for container in axes.containers]  # Without their whiskers.
+    axes.legend(
+        *(handles, panel.series),
+        loc="lower left",
+        bbox_to_anchor=(-0.02, 1),
+        ncols=_LEGEND_COLUMNS,
+        frameon=False,
+        labelcolor=INK,
+        fontsize=9,
+        columnspacing=1.2,
+        borderaxespad=0.2,
+    )
+    axes.set_title(axes.get_title("left"), size=_TITLE_SIZE, loc="left", pad=12 + 16 * rows)
+
+
+def _draw_curves(axes, panel, styles):
+    for name, values in panel.series.items():
+        values = sorted(values, key=lambda value: value.x)
+        _draw(axes, name, [value.x for value in values], values, styles[name], line="-")
+    numbers = sorted({value.x for values in panel.series.values() for value in values})
+    axes.set_xscale("log")
+    are_short = all(len(_as_number(number, None)) <= _SHORT for number in numbers)
+    are_apart = all(after > 1.4 * before for before, after in itertools.pairwise(numbers))
+    if len(numbers) <= _FEW_TICKS and are_short and are_apart:
+        axes.xaxis.set_major_locator(FixedLocator(numbers))
+    else:  # Ticks at 1, 2 and 5 of each decade, where there are few decades.
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if numbers[-1] < 100 * numbers[0] else (1,)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(_as_number))
+
+
+def _as_number(value, _):
+    return f"{value:,.10g}" if 1e-4 <= value < 1e6 else f"{value:.0e}".replace("e-0", "e-")
+
+
+def _draw_categories(axes, panel, styles):
+    names = list(dict.fromkeys(value.x for values in panel.series.values() for value in values))
+    beside = {of: [name for name, values in panel.series.items() if any(v.x == of for v in values)] for of in names}
+    for name, values in panel.series.items():
+        shifts = [0.6 * ((beside[value.x].index(name) + 0.5) / len(beside[value.x]) - 0.5) for value in values]
+        places = [names.index(value.x) + shift for value, shift in zip(values, shifts, strict=True)]
+        _draw(axes, name, places, values, styles[name], line="")
+    axes.set_xticks(range(len(names)), ["\n".join(textwrap.wrap(name, 14)) for name in names])
+    axes.set_xlim(-0.6, len(names) - 0.4)
+
+
+def plot_bars(title, groups, series, y_label):
+    """Bars side by side in groups.
+
+    Args:
+        title: Above the figure.
+        groups: Names of the groups.
+        series: {name: (a value for each group, or `None`; whether a paper prints them)}. Those of papers are hatched.
+        y_label: What the values are, with their unit.
+    """
+    figure, [[axes]] = panels((max(7.0, 0.55 * len(groups) * (len(series) + 1)), 4.2))
+    width = 0.84 / len(series)
+    own = [name for name, (_, is_printed) in series.items() if not is_printed]
+    printed = matplotlib.colormaps["Greys"](np.linspace(0.62, 0.3, len(series) - len(own)))
+    for number, (name, (values, is_printed)) in enumerate(series.items()):
+        places = np.arange(len(groups)) + (number + 0.5) * width - 0.42
+        heights = [np.nan if value is None else value for value in values]
+        look = (
+            {"color": printed[number - len(own)], "hatch": "///", "edgecolor": "white", "lw": 0}
+            if is_printed
+            else {"color": _COLORS[number % len(_COLORS)]}
+        )
+        bars = axes.bar(places, heights, 0.92 * width, label=name, **look)
+        texts = ["" if value is None else f"{value:.1f}" for value in values]
+        axes.bar_label(bars, texts, padding=2, color=INK, size=7.5)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set_ylabel(y_label)
+    axes.set_title(title, size=11, loc="left")
+    axes.set_ylim(0, 100)
+    axes.grid(axis="y", color=FAINT, lw=0.6)
+    figure.legend(loc="outside lower center", ncols=min(len(series), 4), frameon=False, labelcolor=INK)
+    return figure
+
+
+def _axes_of(shown):
+    figure, [all_axes] = panels(_PANEL, columns=len(shown))
+    for panel, axes in zip(shown, all_axes, strict=True):
+        title = "\n".join(textwrap.wrap(panel.title, 54, break_on_hyphens=False))
+        axes.set_title(title, size=_TITLE_SIZE, loc="left")
+        note = "\n".join(textwrap.wrap(panel.note, 66))
+        axes.set_xlabel(panel.x_label + (f"\n{note}" if note else ""))
+        axes.set_ylabel(panel.y_label)
+        if panel.is_log:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(FuncFormatter(_as_number))
+            axes.yaxis.set_minor_formatter(NullFormatter())
+    return figure, all_axes
+
+
+def _style_of(shown, name):
+    names = list(dict.fromkeys(name for panel in shown for name in panel.series))
+    number = names.index(name)
+    return {"color": _COLORS[number % len(_COLORS)], "marker": _MARKERS[number % len(_MARKERS)]}
+
+
+def _draw(axes, name, places, values, style, line):
+    means = np.array([value.y for value in values], float)
+    low = [value.y if value.low is None else value.low for value in values]
+    high = [value.y if value.high is None else value.high for value in values]
+    axes.errorbar(
+        places, means, [means - low, high - means], ls=line, lw=1.6, ms=6, elinewidth=1.2, label=name, **style
+    )
+    for number, (place, value) in enumerate(zip(places, values, strict=True)):
+        # Of every other series above, and of two close neighbours each on its own side, so that few labels meet.
+        is_above = _COLORS.index(style["color"]) % 2
+        if number and place < 1.4 * places[number - 1]:
+            is_above = False
+        elif number + 1 < len(places) and places[number + 1] < 1.4 * place:
+            is_above = True
+        look = {"ha": "right" if is_above else "left", "size": 8, "color": style["color"]}
+        offset = (-5, 4) if is_above else (5, -9)
+        axes.annotate(value.label, (place, value.y), offset, textcoords="offset points", **look)
