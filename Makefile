@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the test suite.
 
-.PHONY: train test lint test-peers test-lowest accuracy survival models weights bench-input bench-latency clean
+.PHONY: train test lint test-peers test-lowest accuracy survival self-supervision models weights bench-input bench-latency bench-speed clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -15,9 +15,15 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 train: .venv/training.installed
 	.venv/bin/python -m training train $(RECIPE) $(ARGS)
 
+# What runs TensorFlow's operations whatever Keras runs on.
+OF_TENSORFLOW = training serving benchmarks decoding_test.py readme_test.py
+
+# Two processes, file by file in their order: sorted by the number of tests, the longest files would come last.
+TWO = -n 2 --dist loadfile --no-loadscope-reorder
+
 test: lint
-	KERAS_BACKEND=tensorflow .venv/bin/python -m pytest -n 2 --dist loadfile
-	KERAS_BACKEND=jax .venv/bin/python -m pytest -n 2 --dist loadfile --ignore=tests/training --ignore=tests/readme_test.py
+	KERAS_BACKEND=tensorflow .venv/bin/python -m pytest $(TWO)
+	KERAS_BACKEND=jax .venv/bin/python -m pytest $(TWO) $(patsubst %,--ignore=tests/%,$(OF_TENSORFLOW))
 
 # Comparisons with timm, transformers and KerasHub, on all three backends; and the models and weights on torch. With one
 # thread a process torch adds up in the same order everywhere.
@@ -53,6 +59,10 @@ accuracy: .venv/training.installed
 survival: .venv/training.installed
 	.venv/bin/python -m benchmarks.survival
 
+# Pre-training without labels on the digits: masked patch prediction and MAE must beat a random start, in three seeds.
+self-supervision: .venv/training.installed
+	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.self_supervision
+
 # Images a second of the input pipeline, by stage, against layers of Keras and keras-cv.
 bench-input: .venv/training.installed
 	.venv/bin/python -m benchmarks.input_pipeline
@@ -60,6 +70,10 @@ bench-input: .venv/training.installed
 # Cold load and latency of ViT-B/16 against KerasHub's SavedModel, ONNX Runtime and OpenVINO. It wants a quiet machine.
 bench-latency: .venv-peers/installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.latency
+
+# Images a second and the largest batch, by model and size of the images: make bench-speed ARGS="--models B/16".
+bench-speed: .venv/training.installed
+	TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.speed $(ARGS)
 
 # The README's table of models.
 models: .venv/training.installed
