@@ -57,9 +57,10 @@ class ConvolutionalBlockAttention(keras.layers.Layer):
         self.norm.build((*input_shape[:-1], 1))
 
     def call(self, maps, training=None):
-        statistics = (ops.mean(maps, axis=(1, 2), keepdims=True), ops.max(maps, axis=(1, 2), keepdims=True))
+        places = ops.reshape(maps, (ops.shape(maps)[0], -1, 1, maps.shape[-1]))
+        statistics = (ops.mean(places, axis=1, keepdims=True), _largest(places, axis=1))
         maps = maps * ops.sigmoid(sum(self.dense_2(ops.relu(self.dense_1(values))) for values in statistics))
-        statistics = (ops.mean(maps, axis=-1, keepdims=True), ops.max(maps, axis=-1, keepdims=True))
+        statistics = (ops.mean(maps, axis=-1, keepdims=True), _largest(maps, axis=-1))
         places = self.norm(self.conv(ops.concatenate(statistics, axis=-1)), training=training)
         return maps * ops.sigmoid(places)
 
@@ -72,3 +73,9 @@ class ConvolutionalBlockAttention(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "reduction": self.reduction, "kernel_size": self.kernel_size}
+
+
+def _largest(maps, axis):
+    """The largest value of an axis, which is kept. With `ops.max` XLA may compute the maps once more for the gradient,
+    round them differently, find no place where they are as large as the largest, and divide by that zero."""
+    return ops.take_along_axis(maps, ops.argmax(maps, axis=axis, keepdims=True), axis=axis)
