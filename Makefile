@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
-# make test:  set-up included, lints and runs the test suite.
+# make test:  set-up included, lints and runs the test suite but what is slow: make test-slow.
 
-.PHONY: train test lint test-peers test-lowest accuracy survival self-supervision models weights bench-input bench-latency bench-speed clean
+.PHONY: train test lint test-slow test-peers test-lowest accuracy survival self-supervision models weights bench-input bench-latency bench-speed clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -24,6 +24,9 @@ TWO = -n 2 --dist loadfile --no-loadscope-reorder
 test: lint
 	KERAS_BACKEND=tensorflow .venv/bin/python -m pytest $(TWO)
 	KERAS_BACKEND=jax .venv/bin/python -m pytest $(TWO) $(patsubst %,--ignore=tests/%,$(OF_TENSORFLOW))
+
+test-slow: .venv/test.installed
+	KERAS_BACKEND=tensorflow .venv/bin/python -m pytest $(TWO) -m slow
 
 # Comparisons with timm, transformers and KerasHub, on all three backends; and the models and weights on torch. With one
 # thread a process torch adds up in the same order everywhere.

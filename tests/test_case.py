@@ -27,6 +27,12 @@ MIXED_POLICIES = [
 ]
 
 
+def rest_slow(cases):
+    """Cases of `parametrize`, of which all but the first are slow tests: what breaks one mostly breaks them all."""
+    first, *rest = cases
+    return [first, *(pytest.param(case, marks=pytest.mark.slow) for case in rest)]
+
+
 def assert_close(actual, expected, tolerance=TOLERANCE):
     np.testing.assert_allclose(to_numpy(actual), expected, rtol=tolerance, atol=tolerance)
 

@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from benchmarks import input_pipeline
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def steps():

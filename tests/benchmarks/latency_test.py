@@ -12,6 +12,7 @@ import keras_vit
 from benchmarks import latency
 from benchmarks.latency import OURS, ROWS, Start
 
+pytestmark = pytest.mark.slow
 TINY = keras_vit.ViTConfig(patch_size=8, hidden_dim=24, num_layers=1, num_heads=3, mlp_dim=36)
 RUNTIME = "openvino"  # Starts in a second.
 

@@ -14,7 +14,7 @@ from keras_vit.architectures import read_architecture
 from keras_vit.config import VARIANTS
 from keras_vit.decoding import image_decoder
 from keras_vit.export.parity import read_images
-from tests.test_case import TENSORFLOW, assert_close, randomize
+from tests.test_case import TENSORFLOW, assert_close, randomize, rest_slow
 
 pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
@@ -135,7 +135,7 @@ def _assert_served(model, path):
     assert_close(signatures["predict_pixels"](images=tf.constant(pixels))["probabilities"], expected)
 
 
-@pytest.mark.parametrize("config", KINDS, ids=[names[0] for names in KINDS.values()])
+@pytest.mark.parametrize("config", rest_slow(KINDS), ids=[names[0] for names in KINDS.values()])
 def test_every_factory(config, tmp_path, monkeypatch):
     name = KINDS[config][0]
     monkeypatch.setattr(models.vit, "get_variant", lambda variant: _small(VARIANTS[variant]))
@@ -144,7 +144,7 @@ def test_every_factory(config, tmp_path, monkeypatch):
     _assert_served(randomize(model, scale=0.2), tmp_path)
 
 
-@pytest.mark.parametrize("name", RESNETS)
+@pytest.mark.parametrize("name", rest_slow(RESNETS))
 def test_every_resnet(name, tmp_path):
     build, _ = RESNETS[name]
     # Of small weights nothing comes through the norms of some, of large ones everything is at its limits in others.
@@ -154,6 +154,7 @@ def test_every_resnet(name, tmp_path):
     assert read_architecture(facts["config"]) == keras_vit.describe(model).config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "root_padding"), [((33, 46), "zeros"), ((None, None), "zeros"), ((34, 46), "ignored")]
 )
@@ -166,7 +167,7 @@ def test_a_resnet_as_a_file_of_another_runtime(size, root_padding, tmp_path):
 GRIDS = {"vit_token_prelogits": (4, 4), "hybrid_r2stage": (8, 8)}
 
 
-@pytest.mark.parametrize("file", GRIDS)
+@pytest.mark.parametrize("file", rest_slow(GRIDS))
 def test_fine_tuned_at_another_resolution(file, tmp_path):
     """A published file's weights, at another size than its own, with a new head, and trained a little."""
     arrays = dict(np.load(GOLDEN / f"{file}.npz"))

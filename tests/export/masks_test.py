@@ -156,6 +156,7 @@ def test_a_nested_model_of_any_size_that_ends_with_logits():
     assert outputs["mask"].shape == (1, 32, 40)
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_compiled_with_xla():
     import tensorflow as tf
@@ -166,6 +167,7 @@ def test_compiled_with_xla():
     _assert_masks(outputs, model.predict(keras_vit.preprocess_input(pixels, model), verbose=0))
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_smaller_weights(tmp_path):
     import tensorflow as tf
@@ -218,6 +220,7 @@ def test_refused_models(build, tmp_path):
 FORMATS = {"onnx": "model.onnx", "litert": "model.tflite", "openvino": "model.xml"}
 
 
+@pytest.mark.slow
 @tensorflow_only
 @pytest.mark.parametrize(
     ("format", "function", "size"),

@@ -9,7 +9,7 @@ import keras_vit
 from keras_vit.export import runtimes
 from keras_vit.export.runtimes import export_model
 from tests.models.tiny import tiny_model
-from tests.test_case import TENSORFLOW, assert_close, randomize
+from tests.test_case import TENSORFLOW, assert_close, randomize, rest_slow
 
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="another process writes the file: one test does that")
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}
@@ -60,7 +60,7 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=rest_slow(MODELS))
 def case(request):
     """(model, [(images, the probabilities that it predicts)])"""
     build, sizes = MODELS[request.param]

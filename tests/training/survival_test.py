@@ -15,6 +15,7 @@ import pytest
 
 from tests.training.conftest import BRIEF
 
+pytestmark = pytest.mark.slow
 RECIPE = [*BRIEF, "fit.epochs=12", "model.config.dropout_rate=0.1", "optimizer.ema=0.9", "fit.checkpoint_every=2 steps"]
 
 

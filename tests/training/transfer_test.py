@@ -3,6 +3,7 @@
 import statistics
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import keras_vit
@@ -32,6 +33,7 @@ def _reader(images, labels):
     return lambda index: {"image": images[index], "label": labels[index]}
 
 
+@pytest.mark.slow
 def test_fine_tuning_beats_training_from_scratch_at_equal_steps(brief_recipe, tmp_path):
     wider = ["model.config.hidden_dim=32", "model.config.mlp_dim=64", "model.config.num_layers=2"]
     recipe = override(brief_recipe, [*wider, "fit.epochs=40"])
