@@ -69,6 +69,8 @@ def test_sizes_with_changes():
     assert changed_config(VT_RESNETS, "VT-R18", {"num_modules": 4}).related_modules == (0, 1, 2, 3)
     with pytest.raises(ValueError, match=r"is no VT-ResNet.* give a keras_vit\.architectures\.VTResNetConfig"):
         changed_config(VT_RESNETS, ResNetConfig((1, 2)), {})
+    with pytest.raises(ValueError, match=r"is no ResNet.* give a keras_vit\.architectures\.ResNetConfig"):
+        changed_config(RESNETS, VTResNetConfig((1, 2)), {})
     with pytest.raises(TypeError, match=r"'widht' is not a field of ResNetConfig\. Did you mean 'width'\?"):
         changed_config(RESNETS, "R18", {"widht": 3})
 
@@ -84,6 +86,8 @@ def test_kinds_of_later_versions_are_refused():
         ValueError, match=r"kind 'perceiver' is not known here; those known are bit_resnet, .*vt_resnet"
     ):
         read_architecture({"kind": "perceiver"})
+    with pytest.raises(ValueError, match=r"A VT-ResNet has no depth here\. The file may be of a newer keras_vit"):
+        read_architecture({**VTResNetConfig((1, 2)).to_dict(), "depth": 3})
 
 
 def test_a_model_that_does_not_say_what_it_is_made_of_is_refused():
@@ -106,6 +110,10 @@ def test_a_model_that_does_not_say_what_it_is_made_of_is_refused():
             {"global_unit": "global_reasoning", "num_global_units": (4, 0)},
             "each from 0 to the stage's depth. Received: num_global_units=\\(4, 0\\), stage_depths=\\(3, 4\\)",
         ),
+        (ResNetConfig, {"num_global_units": 3}, "num_global_units must be a number for each stage. Received: 3"),
+        (SelfAttentionNetworkConfig, {"window_sizes": 7}, "window_sizes must be a number for each stage. Received: 7"),
+        (VTResNetConfig, {"relation_modules": ([0],)}, "numbers of modules from 0 to 2. Received: .*0"),
+        (VTResNetConfig, {"relation_modules": (True, 2)}, "numbers of modules from 0 to 2. Received: .True, 2"),
         (SelfAttentionNetworkConfig, {}, "as many odd numbers as there are stages. Received: window_sizes=.*7, 7, 7"),
         (SelfAttentionNetworkConfig, {"window_sizes": (3, 4)}, "as many odd numbers.*Received: window_sizes=.*3, 4"),
         (SelfAttentionNetworkConfig, {"relation": "both"}, "one of pairwise, patchwise. Received: 'both'"),

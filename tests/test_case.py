@@ -66,6 +66,15 @@ def randomize(layer, seed=1, scale=0.3):
     return layer
 
 
+def lively(model, scale=0.45):
+    """A ResNet, or what is made of one, with random weights and norms that let an image through to the outputs."""
+    randomize(model, scale=scale)
+    for weight in model.weights:
+        if weight.name == "moving_variance" and weight.path.startswith("st"):
+            weight.assign(0.3 * weight)
+    return model
+
+
 def canonical_weights(layer):
     """{canonical path: float64 array} of a model, or {path within the layer: array} of a layer."""
     prefix = "" if isinstance(layer, keras.Model) else f"{layer.name}/"
@@ -210,14 +219,39 @@ def _check_mixed_precision(layer, inputs):
     assert all(np.isfinite(gradient).all() for gradient in gradients(layer, inputs).values())
 
 
-def run_parity_test(layer, reference, inputs, tolerance=TOLERANCE):
-    """A layer or model with random weights equals `reference(*inputs, weights)`, NumPy in float64."""
+def run_parity_test(layer, reference, inputs, tolerance=TOLERANCE, fill=randomize):
+    """A layer or model with random weights, of `fill`, equals `reference(*inputs, weights)`, NumPy in float64."""
     layer(*inputs)
-    randomize(layer)
+    fill(layer)
     expected = reference(*(np.asarray(x, "float64") for x in inputs), canonical_weights(layer))
     actual = layer(*inputs, training=False)
     assert tuple(actual.shape) == expected.shape
     assert_close(actual, expected, tolerance)
+
+
+def run_mixed_precision_test(build, policy, shape, scale=0.45):
+    """A model of 16 bits answers in float32, nearly as one of float32 does: what images change, it changes too.
+
+    Args:
+        build: Function that makes it.
+        policy: One of `MIXED_POLICIES`.
+        shape: Of an image.
+        scale: Of the random weights, so that images show in the outputs, and do not drown in what grew too large.
+    """
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = lively(build(), scale)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert all(weight.dtype == "float32" for weight in model.weights)
+    [images] = random_inputs(shape)
+    outputs = model(images)
+    assert keras.backend.standardize_dtype(outputs.dtype) == "float32"
+    exact = lively(build(), scale)
+    expected, without = to_numpy(exact(images)), to_numpy(exact(0 * images))
+    effect = np.abs(expected - without).max()
+    assert effect > 0.05 * np.abs(expected).max()
+    assert np.abs(to_numpy(outputs) - expected).max() < 0.2 * effect  # bfloat16 rounds to 2^-9, in each layer.
 
 
 def run_factory_test(factory, hidden_dim, num_tokens, size, folder):

@@ -5,7 +5,8 @@ from keras import ops
 
 from keras_vit import graph
 from keras_vit.analysis.batching import batches
-from keras_vit.layers import TokenTransformer
+from keras_vit.layers import PoolingTokenizer, TokenGraphConvolution, TokenTransformer
+from keras_vit.layers.pooling_tokenizer import shrink
 from keras_vit.layers.tokenizer import Tokenizer
 
 
@@ -53,12 +54,13 @@ def token_lineage(model, images):
         images: As of `keras_vit.token_maps`.
 
     Returns:
-        (B, M, L, h, w), a float32 NumPy array that sums to 1 over each map: after each module.
+        (B, M, L, h, w), a float32 NumPy array that sums to 1 over each map: after each of the M modules that gather
+        tokens.
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If it has no tokenizer that gathers pixels, its tokens come from several maps, or the images do not
-            fit.
+        ValueError: If it has no tokenizer that gathers pixels, its tokens come from several maps or are related by a
+            graph convolution, whose weights are no shares, or the images do not fit.
 
     Example:
 
@@ -75,6 +77,13 @@ def token_lineage(model, images):
             gathered = _weights(layer, arguments)
             kept = modules[-1][:, modules[-1].shape[1] // 2 :] if getattr(layer, "split_tokens", False) else None
             modules.append(gathered if kept is None else ops.concatenate([kept, gathered], axis=1))
+        elif isinstance(layer, PoolingTokenizer):
+            modules.append(_pooled(layer, *arguments))
+        elif isinstance(layer, TokenGraphConvolution) and layer.use_graph:
+            raise ValueError(
+                f"{layer.name!r} of {model.name!r} relates tokens by a graph convolution, whose weights are no shares "
+                f"and may be negative. Look at what each tokenizer gathers with keras_vit.token_maps."
+            )
         elif isinstance(layer, TokenTransformer) and modules:
             attention = ops.mean(layer.attention_weights(*arguments), axis=1)
             if attention.shape[-1] != modules[-1].shape[1]:
@@ -163,6 +172,14 @@ def _weights(tokenizer, arguments):
     weights = ops.cast(ops.mean(tokenizer.attention_weights(*arguments), axis=1), "float32")
     size = ops.shape(arguments[0])[1:3]
     return ops.reshape(ops.swapaxes(weights, 1, 2), (-1, weights.shape[-1], *size))
+
+
+def _pooled(tokenizer, maps):
+    """(B, L, h, w): how much of each pixel a place of the shrunk map is, the same for all images."""
+    batch, height, width = ops.shape(maps)[:3]
+    pixels = ops.reshape(ops.eye(height * width), (1, height, width, height * width))
+    shares = ops.reshape(shrink(pixels, tokenizer.grid_size), (1, -1, height, width))
+    return ops.repeat(shares, batch, axis=0)
 
 
 def _check_any(found, model):

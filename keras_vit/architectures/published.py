@@ -55,7 +55,7 @@ def changed_config(sizes, size, changes):
         ValueError: If there is no such size, or a value is impossible.
     """
     kind = type(next(iter(sizes.values())))
-    if not isinstance(size, (str, kind)) or (isinstance(size, str) and size not in sizes):
+    if type(size) is not kind and not (isinstance(size, str) and size in sizes):
         raise ValueError(
             f"{size!r} is no {kind.title}.{did_you_mean(str(size), sizes)} Available: {', '.join(sizes)}; or give a "
             f"keras_vit.architectures.{kind.__name__}."

@@ -4,6 +4,8 @@ A file keeps a config as a dictionary: that of a `ViTConfig` has its fields alon
 whose fields they are.
 """
 
+import dataclasses
+
 from keras_vit.architectures.resnets import (
     AxialResNetConfig,
     BiTResNetConfig,
@@ -41,5 +43,10 @@ def read_architecture(fields):
         raise ValueError(
             f"A model of the kind {kind!r} is not known here; those known are {', '.join(_KINDS)}. The file may be of "
             f"a newer keras_vit."
+        )
+    unknown = fields.keys() - {field.name for field in dataclasses.fields(_KINDS[kind])}
+    if unknown:
+        raise ValueError(
+            f"A {_KINDS[kind].title} has no {', '.join(sorted(unknown))} here. The file may be of a newer keras_vit."
         )
     return _KINDS[kind](**fields)

@@ -141,6 +141,8 @@ class ResNetConfig(_ResNetConfig):
         check_rate("dropout_rate", self.dropout_rate)
         for name, accepted in (("mixing", MIXINGS), ("attention", ATTENTIONS), ("global_unit", GLOBAL_UNITS)):
             check_choice(name, getattr(self, name), accepted)
+        if not isinstance(self.num_global_units, (tuple, list)):
+            raise ValueError(f"num_global_units must be a number for each stage. Received: {self.num_global_units!r}")
         object.__setattr__(self, "num_global_units", tuple(self.num_global_units))
         self._check_global_units()
 
@@ -191,6 +193,8 @@ class SelfAttentionNetworkConfig(_ResNetConfig):
         check_choice("relation", self.relation, ("pairwise", "patchwise"))
         if self.width % 32:
             raise ValueError(f"width must be a multiple of 32. Received: {self.width}")
+        if not isinstance(self.window_sizes, (tuple, list)):
+            raise ValueError(f"window_sizes must be a number for each stage. Received: {self.window_sizes!r}")
         sizes = tuple(check_positive_integer("window_sizes", size) for size in self.window_sizes)
         if len(sizes) != len(self.stage_depths) or not all(size % 2 for size in sizes):
             raise ValueError(

@@ -57,13 +57,15 @@ class VTResNetConfig(ResNetConfig):
         for name, accepted in (("tokenizer", TOKENIZERS), ("relation", RELATIONS)):
             check_choice(name, getattr(self, name), accepted)
         modules = range(self.num_modules) if self.relation_modules is None else self.relation_modules
-        if not isinstance(modules, (tuple, list, range)) or not set(modules) <= set(range(self.num_modules)):
+        if not isinstance(modules, (tuple, list, range)) or not all(
+            type(module) is int and 0 <= module < self.num_modules for module in modules
+        ):
             raise ValueError(
                 f"relation_modules must be None or numbers of modules from 0 to {self.num_modules - 1}. Received: "
                 f"{self.relation_modules!r}"
             )
         if self.relation_modules is not None:
-            object.__setattr__(self, "relation_modules", tuple(sorted(modules)))
+            object.__setattr__(self, "relation_modules", tuple(sorted(set(modules))))
 
     @property
     def related_modules(self):

@@ -14,7 +14,7 @@ from keras_vit.layers.tokenizer import Tokenizer, as_pixels
 class FilterTokenizer(Tokenizer):
     """Gathers the pixels of a map into tokens, by one learned filter for each.
 
-    `A = softmax_HW(X W_A)` and `T = A^T X` (Visual Transformers, arXiv 2006.03677, equation 1). The published models
+    `A = softmax_HW(X W_A)` and `T = A^T X` (Visual Transformers, arXiv 2006.03677, equation 1). Those of a `VTResNet`
     divide the logits by `sqrt(C)`, let batch norms follow the projections, and, where CT is not C, project what is
     gathered: `T = (A^T (X W_V)) W_T`, the first of both in groups. The softmax is computed in float32 under any
     precision policy.

@@ -36,6 +36,9 @@ class PaddedConv2D(keras.layers.Conv2D):
     """
 
     def __init__(self, filters, kernel_size, strides=1, **kwargs):
+        unknown = kwargs.keys() - {"name", "dtype", "trainable"}
+        if unknown:
+            raise TypeError(f"PaddedConv2D has no {', '.join(sorted(unknown))}. Use keras.layers.Conv2D for that.")
         check_positive_integer("kernel_size", kernel_size)
         check_positive_integer("strides", strides)
         if kernel_size % 2 == 0:

@@ -17,7 +17,7 @@ class PairwiseSelfAttention(VectorSelfAttention):
     map, and `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))`. Each channel has weights of its own, but for eight that share
     them. As in the authors' code (hszhao/SAN), all linear maps but `W_1` have biases, `q`, of the centre, and `k`, of
     its neighbours, have C / 16 channels, and around the map stands what lies as far on the other side of its border.
-    The softmax is computed in float32 under any precision policy.
+    The softmax and the distances are computed in float32 under any precision policy.
 
     Args:
         filters: Channels F that are put out, a multiple of 8.
@@ -68,9 +68,10 @@ class PairwiseSelfAttention(VectorSelfAttention):
         batch, height, width, _ = ops.shape(maps)
         rows = ops.broadcast_to(_coordinates(height)[:, None], (height, width))
         columns = ops.broadcast_to(_coordinates(width)[None, :], (height, width))
-        places = ops.cast(ops.stack([columns, rows], axis=-1)[None], self.compute_dtype)
-        places = self.position(places)
-        distances = places[:, :, :, None] - self._windows(places)
+        kernel, bias = (ops.cast(weight, "float32") for weight in (self.position.kernel, self.position.bias))
+        # In float32 under any precision policy: neighbours are closer to each other than numbers of 16 bits can tell.
+        places = ops.matmul(ops.stack([columns, rows], axis=-1)[None], kernel) + bias
+        distances = ops.cast(places[:, :, :, None] - self._windows(places), self.compute_dtype)
         return ops.broadcast_to(distances, (batch, *ops.shape(distances)[1:]))
 
     def macs(self, input_shape):

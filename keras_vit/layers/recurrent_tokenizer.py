@@ -14,13 +14,14 @@ from keras_vit.layers.tokenizer import Tokenizer, as_pixels, attend
 class RecurrentTokenizer(Tokenizer):
     """Gathers the pixels of a map into tokens, by filters made of the tokens of the module before.
 
-    `W_R = T_in W_{T->R}` and `T = softmax_HW(X W_R)^T X` (Visual Transformers, arXiv 2006.03677, equation 2). In the
-    published models pixels are projected too, in groups, `softmax_HW((X W_K) W_R / sqrt(C / K))` with K heads, batch
+    `W_R = T_in W_{T->R}` and `T = softmax_HW(X W_R)^T X` (Visual Transformers, arXiv 2006.03677, equation 2). In a
+    `VTResNet` pixels are projected too, in groups, `softmax_HW((X W_K) W_R / sqrt(C / K))` with K heads, batch
     norms follow the projections, and where CT is not C, `T = (A^T (X W_V)) W_T`. The softmax is computed in float32
     under any precision policy.
 
     With `split_tokens` only the first half of the tokens makes filters, and the second half is carried over in front of
-    what they gather, so that a token is replaced in every second module, as in the paper's own code.
+    what they gather, so that a token is replaced in every second module, as in the code printed in the paper's first
+    version.
 
     Args:
         token_dim: Channels CT of a token; `None`: those of the pixels, and what is gathered is not projected.
@@ -73,8 +74,8 @@ class RecurrentTokenizer(Tokenizer):
                 f"{self.name!r} makes tokens of {self.token_dim or channels} channels, and so must be those that it is "
                 f"given. Received: tokens of shape {tuple(tokens_shape)}"
             )
-        if self.split_tokens and num_tokens % 2:
-            raise ValueError(f"split_tokens needs an even number of tokens. Received: {num_tokens}")
+        if self.split_tokens and (num_tokens is None or num_tokens % 2):
+            raise ValueError(f"split_tokens needs a known, even number of tokens. Received: {num_tokens}")
         super().build(maps_shape)
         self.query = built_projection(self, "query", token_dim, channels)
         self.key = None

@@ -13,7 +13,7 @@ class TokenTransformer(keras.layers.Layer):
     """The transformer of Visual Transformers: tokens that look at each other, then each for itself.
 
     `T' = T + softmax_L((T K)(T Q)^T) T` and `T_out = T' + relu(T' F_1) F_2` (arXiv 2006.03677, equations 3 and 4), with
-    `K` and `Q` of shape (D, D / 2). There are no values in these equations. The published models have them, `T V`;
+    `K` and `Q` of shape (D, D / 2). There are no values in these equations. A `VTResNet` has them, `T V`;
     their projections are in groups and followed by batch norms, `F_1` and `F_2` included; and the logits of each of K
     heads are divided by `sqrt(D / 2 K)`. The softmax is computed in float32 under any precision policy.
 

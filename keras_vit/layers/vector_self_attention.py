@@ -31,11 +31,7 @@ class VectorSelfAttention(keras.layers.Layer):
         self.num_weights = filters // SHARED_CHANNELS
 
     def build(self, input_shape):
-        if any(size is not None and size <= self.window_size // 2 for size in input_shape[1:3]):
-            raise ValueError(
-                f"Windows of {self.window_size} places reflect the map at its border, so its height and width must be "
-                f"more than {self.window_size // 2}. Received: maps of shape {tuple(input_shape)}"
-            )
+        self._check_size(input_shape)
         self.relation_dim = max(1, input_shape[-1] // 16)
         self.centre, self.neighbour, self.value = (
             built_dense(self, name, input_shape[-1], filters, use_bias=True)
@@ -46,8 +42,16 @@ class VectorSelfAttention(keras.layers.Layer):
             )
         )
 
+    def _check_size(self, shape):
+        if any(size is not None and size <= self.window_size // 2 for size in shape[1:3]):
+            raise ValueError(
+                f"Windows of {self.window_size} places reflect the map at its border, so its height and width must be "
+                f"more than {self.window_size // 2}. Received: maps of shape {tuple(shape)}"
+            )
+
     def _windows(self, maps):
         """(B, H, W, N, C)"""
+        self._check_size(maps.shape)  # Of a model of variable size it is known only now, if at all.
         return local_windows(maps, self.window_size, padding="reflect")
 
     def _aggregate(self, maps, weights):

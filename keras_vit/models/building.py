@@ -23,8 +23,10 @@ def image_inputs(input_tensor, input_shape):
         return keras.Input(default if input_shape is None else _check_shape(input_shape), name="images")
     if not isinstance(input_tensor, keras.KerasTensor):
         raise ValueError(f"input_tensor must be a Keras tensor, as keras.Input returns. Received: {input_tensor!r}")
-    if len(input_tensor.shape) != 4:
-        raise ValueError(f"input_tensor must be of shape (B, H, W, C). Received: shape {input_tensor.shape}")
+    if len(input_tensor.shape) != 4 or input_tensor.shape[3] is None:
+        raise ValueError(
+            f"input_tensor must be of shape (B, H, W, C), with C known. Received: shape {input_tensor.shape}"
+        )
     if input_shape is not None and tuple(input_shape) != tuple(input_tensor.shape[1:]):
         raise ValueError(
             f"input_shape and input_tensor disagree; give one of them. Received: input_shape={tuple(input_shape)}, "
@@ -166,17 +168,30 @@ def build_convolutional(
         "include_preprocessing": include_preprocessing,
         "name": name,
     }
+    return with_weights(functools.partial(_build, trunk), config, weights, arguments, inherited)
+
+
+def with_weights(build, config, weights, arguments, inherited=()):
+    """The model that `build(config, **arguments)` returns, with its own weights from a file, or with published ones.
+
+    Args:
+        build: Function from a config, `input_tensor`, `input_shape` and any further arguments to a model.
+        config: Its architecture.
+        weights: `None`: freshly initialised.
+        arguments: Those of `build`, by name.
+        inherited: Names of the config's fields that are those of published weights, where there are any.
+    """
     if weights is None or is_own_file(weights):
-        model = _build(config, trunk, **arguments)
+        model = build(config, **arguments)
         if weights is not None:
             load_own_weights(model, weights)
         return model
     checkpoint = _open_published(config, weights, arguments)
     config = dataclasses.replace(config, **{field: getattr(checkpoint.config, field) for field in inherited})
-    if input_shape is None and input_tensor is None:
-        arguments["input_shape"] = (*checkpoint.image_size, checkpoint.channels)
+    if arguments["input_shape"] is None and arguments["input_tensor"] is None:
+        arguments = arguments | {"input_shape": (*checkpoint.image_size, checkpoint.channels)}
     head = "keep" if type(checkpoint.config) is type(config) else "reset"
-    return build_with_weights(functools.partial(_build, config, trunk, **arguments), checkpoint, head)
+    return build_with_weights(functools.partial(build, config, **arguments), checkpoint, head)
 
 
 def _open_published(config, weights, arguments):
@@ -196,8 +211,8 @@ def _open_published(config, weights, arguments):
 
 
 def _build(
-    config,
     trunk,
+    config,
     include_top,
     input_tensor,
     input_shape,

@@ -1,6 +1,7 @@
 """Models for semantic segmentation: VT-FPN (arXiv 2006.03677) and the Panoptic FPN it is compared with (1901.02446)."""
 
 import dataclasses
+import functools
 import math
 
 import keras
@@ -8,7 +9,7 @@ import keras
 from keras_vit import layers
 from keras_vit.architectures import PANOPTIC_FPNS, VT_FPNS, ResNetConfig, changed_config
 from keras_vit.config import check_positive_integer
-from keras_vit.models.building import check_own_file, functional_model, image_inputs, load_own_weights, prepare
+from keras_vit.models.building import functional_model, image_inputs, prepare, with_weights
 from keras_vit.stems.resnet import resnet
 
 _TOKEN_GROUPS = 4  # Of keys, queries and values of tokens, as in VT-ResNets.
@@ -43,8 +44,9 @@ def VTFPN(
         backbone: `"R18"`, `"R34"`, `"R50"` or `"R101"`, with the strides of a bottleneck in its first convolution as in
             Detectron2; a `keras_vit.architectures.ResNetConfig`, which says that itself; or a
             `keras_vit.architectures.VTFPNConfig`.
-        weights: `None` for freshly initialised weights, or the path of a `.weights.h5` file that `model.save_weights`
-            wrote for a model of the same shape.
+        weights: `None` for freshly initialised weights; the path of a `.weights.h5` file that `model.save_weights`
+            wrote for a model of the same shape; or the published weights of a ResNet for the backbone, as
+            `keras_vit.ResNet` takes them, which also say where the strides of a bottleneck are.
         input_tensor: Keras tensor to use as the model's input.
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)`; channels last whatever the global setting.
             Any height and width will do, multiples of 32 waste nothing. `None` for both makes a model for images of any
@@ -73,17 +75,15 @@ def VTFPN(
     (None, 64, 90, 5)
     """
     config = changed_config(VT_FPNS, _of_segmentation(backbone, VT_FPNS), config_changes)
-    return _build(
-        config,
-        _token_neck,
-        weights=weights,
-        input_tensor=input_tensor,
-        input_shape=input_shape,
-        classes=classes,
-        classifier_activation=classifier_activation,
-        include_preprocessing=include_preprocessing,
-        name=name,
-    )
+    arguments = {
+        "input_tensor": input_tensor,
+        "input_shape": input_shape,
+        "classes": classes,
+        "classifier_activation": classifier_activation,
+        "include_preprocessing": include_preprocessing,
+        "name": name,
+    }
+    return with_weights(functools.partial(_build, _token_neck), config, weights, arguments, ["strides_first"])
 
 
 def PanopticFPN(
@@ -139,17 +139,15 @@ def PanopticFPN(
     (None, 64, 90, 5)
     """
     config = changed_config(PANOPTIC_FPNS, _of_segmentation(backbone, PANOPTIC_FPNS), config_changes)
-    return _build(
-        config,
-        _pyramid_neck,
-        weights=weights,
-        input_tensor=input_tensor,
-        input_shape=input_shape,
-        classes=classes,
-        classifier_activation=classifier_activation,
-        include_preprocessing=include_preprocessing,
-        name=name,
-    )
+    arguments = {
+        "input_tensor": input_tensor,
+        "input_shape": input_shape,
+        "classes": classes,
+        "classifier_activation": classifier_activation,
+        "include_preprocessing": include_preprocessing,
+        "name": name,
+    }
+    return with_weights(functools.partial(_build, _pyramid_neck), config, weights, arguments, ["strides_first"])
 
 
 def _of_segmentation(backbone, sizes):
@@ -158,10 +156,9 @@ def _of_segmentation(backbone, sizes):
     return kind(**dataclasses.asdict(backbone)) if type(backbone) is ResNetConfig else backbone
 
 
-def _build(config, neck, weights, classes, classifier_activation, include_preprocessing, name, **inputs):
-    check_own_file(weights, config)
+def _build(neck, config, input_tensor, input_shape, classes, classifier_activation, include_preprocessing, name):
     classes = check_positive_integer("classes", classes)
-    images = image_inputs(**inputs)
+    images = image_inputs(input_tensor, input_shape)
     pixels = prepare(images, config, include_preprocessing)
     laterals = [
         _convolution(config.neck_dim, 1, "lecun_uniform", name=f"lateral_{level}")(maps)
@@ -173,10 +170,7 @@ def _build(config, neck, weights, classes, classifier_activation, include_prepro
     logits = _convolution(classes, 1, "zeros", dtype="float32", name="predictions")(maps)
     logits = layers.UpsampleLike(4, dtype="float32", name="upsampling")(logits, pixels)
     outputs = keras.layers.Activation(classifier_activation, dtype="float32", name="probabilities")(logits)
-    model = functional_model(images, outputs, name or config.kind)
-    if weights is not None:
-        load_own_weights(model, weights)
-    return model
+    return functional_model(images, outputs, name or config.kind)
 
 
 def _convolution(filters, kernel_size, initializer, **arguments):

@@ -7,7 +7,7 @@ from keras_vit.layers.axial_attention import batch_norm
 from keras_vit.stems.bit_resnet import stage_units
 
 
-def resnet(images, config, num_stages=None):
+def resnet(images, config):
     """Images to the feature maps of a ResNet (arXiv 1512.03385).
 
     A root (7 x 7 convolution with stride 2, batch norm, ReLU, 3 x 3 maximum with stride 2), then stages of
@@ -18,18 +18,16 @@ def resnet(images, config, num_stages=None):
     Args:
         images: Keras tensor (B, H, W, C) of normalised pixels.
         config: `keras_vit.architectures.ResNetConfig`
-        num_stages: Number of stages, from below; `None`: all.
 
     Returns:
         A Keras tensor (B, h, w, D) for each stage: h and w are H and W divided by 4, 8 and so on, and rounded up.
     """
-    depths = config.stage_depths[:num_stages]
     maps = layers.PaddedConv2D(config.width, 7, 2, name="stem_conv")(images)
     maps = batch_norm(name="stem_norm")(maps)
     maps = keras.layers.ReLU(name="stem_activation")(maps)
     maps = layers.PaddedMaxPooling2D("ignored", name="stem_pooling")(maps)
     found = {}
-    for number, (name, width, strides) in enumerate(stage_units(depths, config.width)):
+    for number, (name, width, strides) in enumerate(stage_units(config.stage_depths, config.width)):
         stage, unit = (int(part) for part in name.removeprefix("stage_").split("_unit_"))
         rate = config.drop_path_rate * number / max(1, sum(config.stage_depths) - 1)
         maps = layers.ResidualUnit(

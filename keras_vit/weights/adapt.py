@@ -8,13 +8,13 @@ import math
 
 import numpy as np
 
-from keras_vit.architectures import BiTResNetConfig, ResNetConfig, VTResNetConfig
+from keras_vit.architectures import BiTResNetConfig, ResNetConfig
 from keras_vit.config import ViTConfig
 from keras_vit.resampling import resize_grid, resize_patches
 
 HEAD = ("predictions/", "distillation_predictions/")
 _POSITIONS = "position_embedding/embedding"
-_MODULES = ("tokenizer_", "token_relation_", "token_projector_")
+_TRUNK = ("stem_", "stage_")
 FIRST_KERNELS = ("stem_conv/kernel", "patch_embedding/kernel")
 
 
@@ -98,7 +98,7 @@ def adapt(weights, checkpoint, target, head):
         _adapt_patches(adaptation, target)
         _compare_numerics(adaptation, checkpoint.config, target)
     else:
-        if isinstance(target.config, VTResNetConfig):
+        if type(target.config) is not type(checkpoint.config):
             _adapt_trunk(adaptation, checkpoint.config, target)
         fields = [field for field in ("root_padding", "strides_first") if hasattr(target.config, field)]
         _compare_fields(adaptation, fields, checkpoint.config, target.config)
@@ -124,11 +124,11 @@ def _adapt_head(adaptation, target, head):
 
 
 def _adapt_trunk(adaptation, config, target):
-    """All stages of a ResNet but the last; the modules of tokens in its place keep their fresh values."""
+    """The stages of a ResNet that the model has; what it has besides keeps its fresh values."""
     left_out = range(len(target.config.stage_depths), len(config.stage_depths))
     prefixes = tuple(f"stage_{stage}_unit_" for stage in left_out)
     adaptation.skip(prefixes, "the model has tokens in place of the last stage")
-    layers = [path.split("/")[0] for path in target.shapes if path.startswith(_MODULES)]
+    layers = [path.split("/")[0] for path in target.shapes if not path.startswith((*_TRUNK, *HEAD))]
     adaptation.initialized.extend(dict.fromkeys(layers))
 
 

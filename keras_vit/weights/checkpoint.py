@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from keras_vit.architectures import BiTResNetConfig, ResNetConfig, VTResNetConfig
+from keras_vit.architectures import BiTResNetConfig, PanopticFPNConfig, ResNetConfig, VTFPNConfig, VTResNetConfig
 from keras_vit.config import VARIANTS, ViTConfig, check_positive_integer, did_you_mean
 from keras_vit.weights.catalogue import FAMILIES
 
@@ -14,7 +14,10 @@ TAKEN_BY = {
     ViTConfig: ViTConfig,
     BiTResNetConfig: BiTResNetConfig,
     ResNetConfig: ResNetConfig,
-    VTResNetConfig: ResNetConfig,  # Its trunk.
+    # Their trunk and backbone.
+    VTResNetConfig: ResNetConfig,
+    PanopticFPNConfig: ResNetConfig,
+    VTFPNConfig: ResNetConfig,
 }
 """kind of model: kind of the published weights that it takes"""
 

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 
-from keras_vit.architectures import read_architecture
+from keras_vit.architectures import PanopticFPNConfig, read_architecture
 from keras_vit.config import ViTConfig
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
 from keras_vit.weights.adapt import FIRST_KERNELS, Target, adapt, adapt_pixels
@@ -55,10 +55,10 @@ def load_weights(model, source, head="keep", grid_size=None):
             `"gs://bucket/path"` or `"https://…"`. Formats: Google's and big_vision's `.npz`, timm's and Hugging Face's
             `.safetensors`, KerasHub presets, the original `.pth` of DeiT, DINO, DINOv2 and MAE; for a BiT-ResNet the
             `.npz` of big_transfer and big_vision, and timm's files; for a ResNet those of torchvision and timm. A
-            VT-ResNet takes its trunk from those of a ResNet.
+            VT-ResNet takes its trunk from those of a ResNet, a VT-FPN or Panoptic FPN its backbone.
         head: `"keep"`: the file's classifier is loaded and must have as many classes as the model. `"reset"`: the
             model's classifier starts at zero, and a LayerNorm behind the pooling afresh if the file has one before it
-            instead. A VT-ResNet needs `"reset"`: its modules of tokens keep the weights they have.
+            instead. A VT-ResNet, VT-FPN and Panoptic FPN need `"reset"`: what no ResNet has keeps its weights.
         grid_size: (rows, columns) of patches of the file's position table, for files that do not say.
 
     Returns:
@@ -102,8 +102,8 @@ def check_kind(checkpoint, config_class, head="reset"):
         raise ValueError(f"{checkpoint.source} holds the weights of a {theirs}, and the model is a {ours}.")
     if head == "keep" and type(checkpoint.config) is not config_class:
         raise ValueError(
-            f"{checkpoint.source} holds the weights of a {theirs}, of which a {ours} has the stem and all stages but "
-            f"the last. To load those and begin afresh with the rest, pass head='reset' to keras_vit.load_weights."
+            f"{checkpoint.source} holds the weights of a {theirs}, of which a {ours} has the stem and stages, and no "
+            f"more. To load those and begin afresh with the rest, pass head='reset' to keras_vit.load_weights."
         )
 
 
@@ -188,6 +188,8 @@ def _protocol(model, checkpoint, target, adaptation):
             raise ValueError(f"{name}={values} of the pixels does not fit images of {checkpoint.channels} channels.")
     channels = next(shape[2] for path, shape in target.shapes.items() if path in FIRST_KERNELS)
     pixels = adapt_pixels(checkpoint.pixels, vision_model(model).input_shape[1:3], checkpoint.image_size, channels)
+    if isinstance(target.config, PanopticFPNConfig):  # A mask is of the whole image.
+        pixels |= {"resize": preprocessing_layer(model).resize, "crop": None}
     if adaptation.initialized:
         pixels["label_space"] = None
     Preprocessing(**pixels)  # Refuses what is impossible before anything is written.

@@ -65,6 +65,9 @@ def describe(file, hints):
     Raises:
         ValueError: If a stage is missing, or the file is of another kind of ResNet.
     """
+    architecture = hints.config.get("architecture", "resnet").split(".")[0]
+    if not re.fullmatch(r"resnet\d*", architecture):
+        _refuse(f"its config.json says {architecture!r}")
     names = {_name(old): old for old in file}
     renamed = Renamed(file, {name: old for name, old in names.items() if "/" not in name})
     shapes = renamed.shapes

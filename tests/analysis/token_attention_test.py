@@ -69,6 +69,25 @@ def test_lineage_without_carrying_over():
     )
 
 
+def test_lineage_begins_with_a_shrunk_map():
+    [images] = random_inputs(SHAPE)
+    model = tiny(tokenizer="pooling", split_tokens=False, relation="none", is_recurrent=False)
+    lineage = keras_vit.token_lineage(model, images)
+    assert lineage.shape == (2, 2, 4, 2, 3)
+    assert_close(lineage.sum((3, 4)), np.ones((2, 2, 4)))
+    pixels = keras_vit.features(model, images, ["stage_2_unit_1"])["stage_2_unit_1"]
+    tokens = keras_vit.layers.PoolingTokenizer((2, 2))(pixels)
+    assert_close(np.einsum("blhw,bhwc->blc", lineage[:, 0], pixels), to_numpy(tokens))
+    carried = keras_vit.token_lineage(tiny(tokenizer="pooling", relation="none"), images)
+    assert_close(carried[:, 1, :2], lineage[:, 0, 2:])
+
+
+def test_lineage_of_a_graph_convolution_is_refused():
+    [images] = random_inputs(SHAPE)
+    with pytest.raises(ValueError, match=r"'token_relation_0'.*graph convolution.*keras_vit\.token_maps"):
+        keras_vit.token_lineage(tiny(relation="graph_convolution"), images)
+
+
 def test_entropy_of_a_map_that_is_alike_everywhere():
     uniform = keras_vit.token_entropy(tiny(), np.zeros((3, *SHAPE)), batch_size=2)["tokenizer_0"]
     [images] = random_inputs(SHAPE, batch=3)

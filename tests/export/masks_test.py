@@ -13,9 +13,9 @@ from keras_vit.decoding import image_decoder
 from keras_vit.export.parity import compare_masks
 from keras_vit.export.precision import with_precision
 from keras_vit.export.signatures import build_signatures
-from tests.models.segmenters import BACKBONE, lively, tiny_segmenter
+from tests.models.segmenters import BACKBONE, tiny_segmenter
 from tests.pictures import encoded, picture
-from tests.test_case import TENSORFLOW, assert_close, to_numpy
+from tests.test_case import TENSORFLOW, assert_close, lively, to_numpy
 
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
 SIZE = (26, 37)

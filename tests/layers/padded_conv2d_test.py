@@ -64,6 +64,8 @@ def test_macs():
 def test_refuses_impossible_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         PaddedConv2D(*arguments)
+    with pytest.raises(TypeError, match="PaddedConv2D has no activation"):
+        PaddedConv2D(4, 1, activation="relu")
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow's own convolution ends the process here")

@@ -16,6 +16,7 @@ from tests.test_case import (
     check_gradients,
     random_inputs,
     randomize,
+    run_mixed_precision_test,
     run_parity_test,
     to_numpy,
 )
@@ -134,14 +135,7 @@ def test_reload(tmp_path):
 
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_mixed_precision(policy):
-    keras.config.set_dtype_policy(policy)
-    try:
-        model = randomize(tiny())
-    finally:
-        keras.config.set_dtype_policy("float32")
-    [images] = random_inputs(SHAPE)
-    assert keras.backend.standardize_dtype(model(images).dtype) == "float32"
-    np.testing.assert_allclose(to_numpy(model(images)), to_numpy(randomize(tiny())(images)), rtol=0.1, atol=0.1)
+    run_mixed_precision_test(tiny, policy, SHAPE)
 
 
 @pytest.mark.parametrize("size", [(None, None), (16, None), (16, 20), (12, 24)])

@@ -19,6 +19,7 @@ from tests.test_case import (
     check_gradients,
     random_inputs,
     randomize,
+    run_mixed_precision_test,
     run_parity_test,
     to_numpy,
 )
@@ -157,15 +158,7 @@ def test_files(tmp_path):
 
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_mixed_precision(policy):
-    keras.config.set_dtype_policy(policy)
-    try:
-        model = randomize(tiny())
-    finally:
-        keras.config.set_dtype_policy("float32")
-    [images] = random_inputs(SHAPE)
-    assert keras.backend.standardize_dtype(model(images).dtype) == "float32"
-    assert all(weight.dtype == "float32" for weight in model.weights)
-    assert_close(model(images), to_numpy(randomize(tiny())(images)), 0.1)
+    run_mixed_precision_test(tiny, policy, SHAPE)
 
 
 def test_freezing():

@@ -1,7 +1,6 @@
 """Segmentation models that are built in a moment."""
 
 import keras_vit
-from tests.test_case import randomize
 
 BACKBONE = {"stage_depths": (1, 1, 1), "width": 3}
 SIZES = {
@@ -14,12 +13,3 @@ def tiny_segmenter(factory, input_shape, classes=5, **arguments):
     """Of one of `SIZES`, with three stages of one unit: so a map is merged with one that has been merged."""
     arguments = {**BACKBONE, **SIZES[factory], **arguments}
     return getattr(keras_vit, factory)("R18", input_shape=input_shape, classes=classes, **arguments)
-
-
-def lively(model):
-    """With random weights and norms for which tokens are not all alike, and no attention is all for one of them."""
-    randomize(model, scale=0.45)
-    for weight in model.weights:
-        if weight.name == "moving_variance" and weight.path.startswith("st"):
-            weight.assign(0.3 * weight)
-    return model

@@ -11,7 +11,7 @@ import pytest
 import keras_vit
 from keras_vit.architectures import RESNETS, PanopticFPNConfig, ResNetConfig, VTFPNConfig
 from tests.fresh_process import reload_and_run
-from tests.models.segmenters import BACKBONE, SIZES, lively, tiny_segmenter
+from tests.models.segmenters import BACKBONE, SIZES, tiny_segmenter
 from tests.reference import vt_fpn as reference
 from tests.test_case import (
     MIXED_POLICIES,
@@ -19,7 +19,9 @@ from tests.test_case import (
     assert_close,
     canonical_weights,
     gradients,
+    lively,
     random_inputs,
+    run_mixed_precision_test,
     to_numpy,
 )
 
@@ -209,15 +211,7 @@ def test_files(factory, tmp_path):
 @of_both
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_mixed_precision(factory, policy):
-    keras.config.set_dtype_policy(policy)
-    try:
-        model = lively(tiny(factory))
-    finally:
-        keras.config.set_dtype_policy("float32")
-    [images] = random_inputs(SHAPE)
-    assert keras.backend.standardize_dtype(model(images).dtype) == "float32"
-    assert all(weight.dtype == "float32" for weight in model.weights)
-    assert_close(model(images), to_numpy(lively(tiny(factory))(images)), 0.1)
+    run_mixed_precision_test(functools.partial(tiny, factory), policy, SHAPE)
 
 
 def test_freezing_the_backbone():
@@ -276,7 +270,7 @@ def _shapes(count, seed):
         ({"num_tokens": 1.5}, ValueError, "num_tokens must be a positive integer. Received: 1.5"),
         ({"num_heads": 5}, ValueError, "5 heads, whose keys"),
         ({"classes": 0}, ValueError, "classes must be a positive integer. Received: 0"),
-        ({"weights": "imagenet"}, ValueError, r"there are no published weights of VT-FPNs. Received: 'imagenet'"),
+        ({"weights": "imagenet"}, ValueError, r"'VT-FPN@imagenet' is not the name of published weights"),
         ({"weights": "missing.weights.h5"}, ValueError, "weights='missing.weights.h5': there is no such file"),
         ({"input_shape": (32, 32)}, ValueError, r"input_shape must be \(height, width, channels\)"),
         ({"num_token": 2}, TypeError, "'num_token' is not a field of VTFPNConfig. Did you mean 'num_tokens'"),

@@ -179,6 +179,31 @@ def test_a_trunk(size, expansion, tmp_path):
     assert_close(keras.Model(model.input, model.get_layer("stage_1_unit_1").output)(images), to_numpy(maps))
 
 
+@pytest.mark.parametrize("function", ["VTFPN", "PanopticFPN"])
+def test_a_backbone(function, tmp_path):
+    """A segmentation model takes all but the head, and sees the whole image."""
+    whole = randomize(tiny("R50", stage_depths=(1, 1, 1), width=3))
+    path = resnet_file(whole, tmp_path)
+    arguments = {"stage_depths": (1, 1, 1), "width": 3, "input_shape": (40, 33, 3), "classes": 2}
+    arguments |= {"neck_dim": 12, "head_dim": 6}
+    if function == "VTFPN":
+        arguments |= {"num_tokens": 2, "token_dim": 24, "num_heads": 3, "group_width": 4}
+    model = getattr(keras_vit, function)("R50", weights=path, **arguments)
+    weights, expected = canonical_weights(model), _trunk_of(whole)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(weights[name], array, err_msg=name)
+    description = keras_vit.describe(model)
+    assert description.config.strides_first is False
+    assert (description.pixels["mean"][0], description.pixels["crop"]) == (0.485, None)
+    assert description.pixels["resize"] == [40, 33]
+    assert {"lateral_0", "head_2_conv_0", "predictions/kernel"} <= description.adaptations.keys()
+    assert np.ptp(weights["lateral_0/kernel"]) > 0.1  # Drawn, not zero.
+    other = getattr(keras_vit, function)("R50", **arguments)
+    report = keras_vit.load_weights(other, path, head="reset")
+    assert set(report.loaded) == expected.keys()
+    assert report.adapted["strides_first"] == "the weights were made for False, the model has True"
+
+
 def test_a_trunk_without_a_head(tmp_path):
     path = resnet_file(randomize(tiny("R18", stage_depths=(1, 2, 1))), tmp_path)
     features = tiny_vt(weights=path, include_top=False, input_shape=(32, 40, 4))
@@ -191,7 +216,10 @@ def test_a_trunk_that_does_not_fit(tmp_path):
     model = tiny_vt()
     before = canonical_weights(model)
     refusals = [
-        (lambda: keras_vit.load_weights(model, path), "of which a VT-ResNet has the stem and all.*pass head='reset'"),
+        (
+            lambda: keras_vit.load_weights(model, path),
+            "of which a VT-ResNet has the stem and stages.*pass head='reset'",
+        ),
         (lambda: tiny_vt(weights=path, width=8), "holds weights of ResNetConfig.*and the model is VTResNetConfig"),
         (lambda: tiny_vt(weights=path, expansion=4), "holds weights of ResNetConfig.*and the model is VTResNetConfig"),
         (lambda: tiny_vt(weights=path, stage_depths=(1, 1)), "holds weights of ResNetConfig"),
@@ -242,6 +270,21 @@ def test_other_files_are_refused(change, message, tmp_path):
     path = resnet_file(tiny(), tmp_path, change)
     with pytest.raises(ValueError, match=f"(?s){message}"):
         keras_vit.from_pretrained(path, input_shape=SHAPE)
+
+
+def test_another_kind_by_its_name_is_refused(tmp_path):
+    """The arrays of timm's blurred ResNets have the names and shapes of plain ones."""
+    path = resnet_file(tiny(), tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "resnetblur50", "pretrained_cfg": TIMM}))
+    with pytest.raises(ValueError, match=r"another kind of ResNet.*its config\.json says 'resnetblur50'"):
+        keras_vit.from_pretrained(path, input_shape=SHAPE)
+
+
+def test_a_global_unit_is_no_part_of_a_plain_file(tmp_path):
+    path = resnet_file(tiny(), tmp_path)
+    model = tiny(global_unit="global_reasoning", num_global_units=(0, 1))
+    with pytest.raises(ValueError, match="missing: stage_1_global_unit_0/"):
+        keras_vit.load_weights(model, path)
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
