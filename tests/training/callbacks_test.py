@@ -68,10 +68,11 @@ def points(folder, tag):
     ("hook", "step", "saved"),
     [
         ("on_train_batch_end", 3, 4),  # It is heard at the next step.
-        ("on_train_batch_end", 6, 7),
-        ("on_train_batch_end", 7, 7),  # The last step of an epoch, before its validation,
+        pytest.param("on_train_batch_end", 6, 7, marks=pytest.mark.slow),
+        # The last step of an epoch, before its validation,
+        pytest.param("on_train_batch_end", 7, 7, marks=pytest.mark.slow),
         ("on_test_batch_end", 7, 7),  # and in it.
-        ("on_test_batch_end", 14, 14),  # The last of all.
+        pytest.param("on_test_batch_end", 14, 14, marks=pytest.mark.slow),  # The last of all.
     ],
 )
 def test_a_stop_saves_and_the_run_goes_on(recipe, undisturbed, tmp_path, monkeypatch, capsys, hook, step, saved):

@@ -10,6 +10,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.decoding import image_decoder
 from tests.pictures import encoded, noise, picture
+from tests.test_case import rest_slow
 from training.augment import build_augmentation
 from training.augment.affine import flip
 from training.augment.cropping import inception_crop, random_window
@@ -52,7 +53,7 @@ def test_nothing_asked_for_is_the_decoder_of_evaluation():
     np.testing.assert_array_equal(images, [decode(file) for file in FILES])
 
 
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("channels", rest_slow([3, 1]))
 @pytest.mark.parametrize(
     "config",
     [
