@@ -60,7 +60,7 @@ def main(folder="runs/vt-accuracy"):
             return 1
     print("\n".join(table(results)))
     low = [f"VT-ResNet-{depth}" for depth, found in results.items() if mean_accuracy(found) < AT_LEAST]
-    print(f"At least {AT_LEAST:.0%} in the mean is expected{f'; below it: ' + ', '.join(low) if low else ''}.")
+    print(f"At least {AT_LEAST:.0%} in the mean is expected{'; below it: ' + ', '.join(low) if low else ''}.")
     return 1 if low else 0
 
 

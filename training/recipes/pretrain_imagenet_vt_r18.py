@@ -8,9 +8,9 @@ Expected: 72.0 to 72.1 % top-1, the paper's (Tables 5 and 6, 16 tokens).
 Measured: nothing yet but that it runs.
 
 The paper's weight decay, 4e-5, is added to the gradients, so that momentum 0.9 makes ten times as much of it; here it
-is not, and is ten times as large. "Standard augmentation" is read as crops of 8 to 100 % of the area and mirroring. The
-paper's ablations have a transformer in every module and, by their counts, carry no tokens over, which of the 18 layers
-only the latter changes: model.function=VTResNet model.arguments.split_tokens=false. The last 1 % of the training images
+is not, and is ten times as large. "Standard augmentation" is read as crops of 8 to 100 % of the area, and mirroring. By
+their counts the models of those tables carry no tokens over from module to module; that of Table 8, which this is,
+does: model.function=VTResNet model.arguments.split_tokens=false gives the other. The last 1 % of the training images
 are held out for validation.
 """
 
