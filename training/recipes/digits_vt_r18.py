@@ -10,12 +10,13 @@ Measured: TODO
 At 32 pixels the map that tokens are gathered from has 2 x 2 places.
 """
 
-from training.config import Data, Fit, Model, Optimizer, Recipe, Schedule
+from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="digits_vt_r18",
     model=Model(function="VTResNet18", input_shape=(32, 32, 1)),
     data=Data(dataset="digits"),
+    augment=Augment(translation=0.04, rotation=5, scale=0.05, fill="black"),
     optimizer=Optimizer(learning_rate=1e-3, weight_decay=0.05),
     schedule=Schedule(warmup="5%"),
     fit=Fit(epochs=6, batch_size=64, label_smoothing=0.1),
