@@ -14,7 +14,7 @@ from keras_vit.analysis.plots import FAINT, INK, panels
 _COLORS = ("#1d5fa6", "#c4541b", "#0b8a66", "#8a5aa8", "#a07400", "#5f6b7a", "#b0306a", "#3c93c2")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _PANEL = (5.4, 4.4)  # Inches.
-_WORD = 0.85  # Inches that a word along the bottom takes.
+_WORD = 1.0  # Inches that a word along the bottom takes.
 _TITLE_SIZE = 10.5
 _LEGEND_COLUMNS = 3
 _FEW_TICKS, _SHORT = 7, 7  # So many numbers, of so many signs at most, are named along the bottom as they are.

@@ -49,7 +49,7 @@ def test_many_words_make_a_panel_wide():
         return plot_panels([Panel("", "", "", {"a": [Value(word, 1) for word in words]})]).get_size_inches()[0]
 
     assert width("ab") == width("abcdef") == pytest.approx(5.4)
-    assert width("abcdefghi") == pytest.approx(9 * 0.85)
+    assert width("abcdefghi") == pytest.approx(9)
 
 
 def test_bars_of_papers_are_hatched():
