@@ -14,9 +14,9 @@ from training.errors import InputError
 from training.study import UNCHANGED_DIGITS, Point, Study, measured_panel
 from training.study_figures import Panel, Value, plot_panels
 
-# {what differs from the published model: arguments of VTResNet}
+# {what differs from the model of Table 2: arguments of VTResNet}
 CHANGES = {
-    "as published": (),
+    "unchanged": (),
     "pooling tokenizer": ("tokenizer=pooling", "is_recurrent=false"),
     "clustering tokenizer": ("tokenizer=clustering", "is_recurrent=false"),
     "not recurrent": ("is_recurrent=false",),
