@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the test suite but what is slow: make test-slow.
 
-.PHONY: train test lint test-slow test-peers test-lowest accuracy survival self-supervision models weights bench-input bench-latency bench-speed clean
+.PHONY: train test lint test-slow test-peers test-lowest accuracy vt-accuracy survival self-supervision models weights bench-input bench-latency bench-speed clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -57,6 +57,10 @@ lint: .venv/test.installed
 # Mean test accuracy on the digits over three seeds, at least 97 %.
 accuracy: .venv/training.installed
 	.venv/bin/python -m benchmarks.accuracy
+
+# The same of the four VT-ResNets.
+vt-accuracy: .venv/training.installed
+	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.vt_digits
 
 # Twenty kills of a run at random moments, which must change nothing of what it leaves.
 survival: .venv/training.installed

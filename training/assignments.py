@@ -19,6 +19,7 @@ _VIT_CONFIG_ARGUMENTS = inspect.getdoc(ViTConfig)
 _VIT_CONFIG_FIELDS = {field.name for field in dataclasses.fields(ViTConfig)}
 _VIT_CONFIG_SECTIONS = ("config", "changes")
 _ARGUMENTS = "model.arguments."
+_BOOLEANS = {"true": True, "false": False}
 
 
 def from_dict(fields):
@@ -86,7 +87,7 @@ def _parse(path, text, is_section):
     if is_section and path != "model.config":
         raise InputError(f"{path} is a section. Set one of its fields: {path}.<field>=value.")
     if path.startswith(_ARGUMENTS):
-        return _value(text, ())
+        return _BOOLEANS.get(text.lower(), _value(text, ()))  # Of what type, only the function knows.
     return _value(text, _accepted(_field(path).type))
 
 
@@ -108,7 +109,7 @@ def _value(text, accepted):
     if str in accepted:
         return text
     if bool in accepted:
-        return {"true": True, "false": False}.get(text.lower(), text)
+        return _BOOLEANS.get(text.lower(), text)
     try:
         value = json.loads(text)
     except json.JSONDecodeError:

@@ -14,6 +14,7 @@ from keras_vit.analysis.plots import FAINT, INK, panels
 _COLORS = ("#1d5fa6", "#c4541b", "#0b8a66", "#8a5aa8", "#a07400", "#5f6b7a", "#b0306a", "#3c93c2")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _PANEL = (5.4, 4.4)  # Inches.
+_WORD = 1.0  # Inches that a word along the bottom takes.
 _TITLE_SIZE = 10.5
 _LEGEND_COLUMNS = 3
 _FEW_TICKS, _SHORT = 7, 7  # So many numbers, of so many signs at most, are named along the bottom as they are.
@@ -107,7 +108,7 @@ def _as_number(value, _):
 
 
 def _draw_categories(axes, panel, styles):
-    names = list(dict.fromkeys(value.x for values in panel.series.values() for value in values))
+    names = _words(panel)
     beside = {of: [name for name, values in panel.series.items() if any(v.x == of for v in values)] for of in names}
     for name, values in panel.series.items():
         shifts = [0.6 * ((beside[value.x].index(name) + 0.5) / len(beside[value.x]) - 0.5) for value in values]
@@ -115,6 +116,13 @@ def _draw_categories(axes, panel, styles):
         _draw(axes, name, places, values, styles[name], line="")
     axes.set_xticks(range(len(names)), ["\n".join(textwrap.wrap(name, 14)) for name in names])
     axes.set_xlim(-0.6, len(names) - 0.4)
+
+
+def _words(panel):
+    """What stands along the bottom of a panel, if it is words."""
+    if panel.is_numeric:
+        return []
+    return list(dict.fromkeys(value.x for values in panel.series.values() for value in values))
 
 
 def plot_bars(title, groups, series, y_label):
@@ -151,7 +159,8 @@ def plot_bars(title, groups, series, y_label):
 
 
 def _axes_of(shown):
-    figure, [all_axes] = panels(_PANEL, columns=len(shown))
+    width = max(_PANEL[0], *(_WORD * len(_words(panel)) for panel in shown))
+    figure, [all_axes] = panels((width, _PANEL[1]), columns=len(shown))
     for panel, axes in zip(shown, all_axes, strict=True):
         title = "\n".join(textwrap.wrap(panel.title, 54, break_on_hyphens=False))
         axes.set_title(title, size=_TITLE_SIZE, loc="left")

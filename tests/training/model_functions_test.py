@@ -9,6 +9,7 @@ import keras_vit
 from keras_vit.architectures import BiTResNetConfig
 from tests.test_case import TENSORFLOW, canonical_weights, randomize
 from tests.weights.bit_test import bit_file
+from training import recipes
 from training.assignments import describe, from_dict, override
 from training.config import to_dict
 from training.data import load_dataset
@@ -34,6 +35,16 @@ def test_a_model_of_another_kind(recipe):
     assert keras_vit.describe(model).config == BiTResNetConfig((1, 1), 32)
     assert (model.input_shape, model.output_shape) == ((None, 16, 12, 1), (None, 7))
     assert keras_vit.describe(model).pixels["normalize"]
+
+
+def test_arguments_have_the_types_of_json():
+    arguments = {"is_recurrent": "False", "split_tokens": "true", "num_tokens": "6", "drop_path_rate": "0.25"}
+    arguments |= {"relation": '"none"', "relation_modules": "0,2", "tokenizer": "pooling", "global_unit": "none"}
+    said = [f"model.arguments.{name}={text}" for name, text in arguments.items()]
+    changed = override(recipes.load("digits"), ["model.config=none", "model.function=VTResNet", *said])
+    values = [False, True, 6, 0.25, "none", [0, 2], "pooling", None]
+    assert changed.model.arguments == dict(zip(arguments, values, strict=True))
+    assert [type(value) for value in changed.model.arguments.values()] == [type(value) for value in values]
 
 
 def test_survives_json_and_says_what_it_is(recipe):

@@ -1,7 +1,7 @@
 """What papers and their authors' code say of training, transcribed: fields of recipes, by the name of the recipe.
 
 ViT: arXiv 2010.11929; its code: google-research/vision_transformer at c6de1e5. big_vision: google-research/big_vision
-at 0127fb6. MAE: arXiv 2111.06377; its code: facebookresearch/mae at efb2a80.
+at 0127fb6. MAE: arXiv 2111.06377; its code: facebookresearch/mae at efb2a80. Visual Transformers: arXiv 2006.03677.
 """
 
 _INCEPTION = {"augment.crop": "inception", "augment.crop_area": [0.05, 1], "augment.flip": True}
@@ -81,7 +81,59 @@ _FINE_TUNING_SHORT = {
     "fit.steps": 500,
 }
 
+# Visual Transformers, section 5: what both of its recipes share.
+_VISUAL_TRANSFORMERS = {
+    "model.input_shape": None,
+    "model.resize": 256,
+    "data.dataset": "imagenet2012",
+    "augment.crop": "inception",
+    "augment.crop_area": [0.08, 1],
+    "augment.flip": True,
+    "optimizer.momentum": 0.9,
+    "optimizer.clip_norm": None,
+    "schedule.decay": "exponential",
+    "fit.loss": "softmax",
+}
+
 PUBLISHED = {
+    "pretrain_imagenet_vt_r18": {  # Tables 2 to 7. Momentum adds up the weight decay there.
+        **_VISUAL_TRANSFORMERS,
+        "model.function": "VTResNet18",
+        "augment.autoaugment": False,
+        "optimizer.kind": "sgd",
+        "optimizer.learning_rate": 0.1,
+        "optimizer.weight_decay": 4e-5 / (1 - 0.9),
+        "optimizer.ema": 0,
+        "schedule.warmup": "0%",
+        "schedule.rate": 0.1,
+        "schedule.every": "30 epochs",
+        "fit.epochs": 90,
+        "fit.batch_size": 256,
+        "fit.label_smoothing": 0,
+        "distillation.teacher": None,
+    },
+    "pretrain_imagenet_vt_r18_advanced": {  # Table 8; RMSProp's momenta and epsilon: EfficientNet's code.
+        **_VISUAL_TRANSFORMERS,
+        "model.function": "VTResNet",
+        "model.arguments.size": "VT-R18",
+        "model.arguments.drop_path_rate": 1 - 0.9,
+        "model.arguments.dropout_rate": 0.2,
+        "augment.autoaugment": True,
+        "optimizer.kind": "rmsprop",
+        "optimizer.learning_rate": 0.16,
+        "optimizer.square_momentum": 0.9,
+        "optimizer.epsilon": 1e-3,
+        "optimizer.ema": 0.99985,
+        "schedule.warmup": "5 epochs",
+        "schedule.start": 0.01,
+        "schedule.rate": 0.9875,
+        "schedule.every": "1 epoch",
+        "fit.epochs": 400,
+        "fit.batch_size": 2048,
+        "fit.label_smoothing": 0.1,
+        "distillation.weight": 0.8,
+        "distillation.temperature": 1,
+    },
     "pretrain_imagenet_b16": {
         **_PRE_TRAINING,
         **_COSINE,

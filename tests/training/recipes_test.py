@@ -43,6 +43,16 @@ SIZES = {
 ARRAY_RECORDS = "oxford_flowers102"  # One data set is read from these.
 TINY = {"hidden_dim": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 24}
 TINY_STEM = keras_vit.StemConfig(stage_depths=(1, 1, 1), width=32)
+TINY_TOKENS = {
+    "stage_depths": (1, 1),
+    "width": 8,
+    "filters": 16,
+    "token_dim": 24,
+    "num_heads": 2,
+    "num_tokens": 6,
+    "group_width": 4,
+}
+SMOOTH = [name for name, published in PUBLISHED.items() if published["schedule.decay"] != "exponential"]
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +98,15 @@ def weights(tmp_path_factory):
     return {name: str(folder / files.get(name, "plain.npz")) for name in names if name}
 
 
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    path = tmp_path_factory.mktemp("teacher") / "teacher.keras"
+    keras_vit.ViT("B/16", **TINY, input_shape=(32, 32, 3), include_preprocessing=True).save(path)
+    return str(path)
+
+
 @pytest.fixture
-def shrink(mocked, photographs, shards, weights):
+def shrink(mocked, photographs, shards, weights, teacher):
     """Function from a recipe to one of the same kind that takes seconds."""
     directories = {"folder": str(photographs), "records": str(shards)}
     keras.config.set_max_steps_per_epoch(2)  # Of the validation too: there are fewer images than TFDS says.
@@ -100,8 +117,16 @@ def shrink(mocked, photographs, shards, weights):
         if config is not None:
             representation_dim = 8 if config.representation_dim else None
             config = config.replace(**TINY, representation_dim=representation_dim, stem=config.stem and TINY_STEM)
-        shape = (32, 32, model.input_shape[2] if model.input_shape else 3)
-        model = dataclasses.replace(model, config=config, weights=weights.get(model.weights), input_shape=shape)
+        function, arguments = _shrunk_function(model)
+        model = dataclasses.replace(
+            model,
+            config=config,
+            weights=weights.get(model.weights),
+            function=function,
+            arguments=arguments,
+            input_shape=(32, 32, model.input_shape[2] if model.input_shape else 3),
+        )
+        taught = recipe.distillation.teacher and teacher
         parts = min(recipe.fit.accumulation_steps, 2)
         changes = {"epochs": None, "steps": 2, "batch_size": 8, "accumulation_steps": parts, "report_every": "2 steps"}
         return dataclasses.replace(
@@ -110,10 +135,19 @@ def shrink(mocked, photographs, shards, weights):
             data=dataclasses.replace(recipe.data, directory=directory),
             schedule=dataclasses.replace(recipe.schedule, warmup="1 step"),
             fit=dataclasses.replace(recipe.fit, **changes),
+            distillation=dataclasses.replace(recipe.distillation, teacher=taught),
         )
 
     yield shrunk
     keras.config.set_max_steps_per_epoch(None)
+
+
+def _shrunk_function(model):
+    """The function and arguments of a model of the same kind that is small."""
+    if model.function is None:
+        return None, {}
+    size = {"VTResNet18": "VT-R18", "VTResNet": model.arguments.get("size")}[model.function]
+    return "VTResNet", {**model.arguments, "size": size, **TINY_TOKENS}
 
 
 @pytest.mark.parametrize("name", recipes.NAMES)
@@ -137,7 +171,7 @@ def test_recipe_trains(name, shrink):
 def test_recipe_says_what_was_published(name):
     fields = dict(leaves(to_dict(recipes.load(name))))
     published = PUBLISHED.get(name)
-    assert (published is None) == (name in ("cifar10", "digits", "folder"))  # Those are our own.
+    assert (published is None) == (name in ("cifar10", "digits", "digits_vt_r18", "folder"))  # Those are our own.
     for field, value in (published or {}).items():
         assert fields[field] == (pytest.approx(value) if isinstance(value, float) else value), field
 
@@ -155,7 +189,7 @@ STEPS = {
 WARMUP_STEPS = {"finetune_mae_b16": 5 * 1_239}
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", SMOOTH)  # schedules_test.py has the others.
 def test_learning_rate_is_that_of_the_paper_at_every_stage(name, mocked):
     recipe, published = recipes.load(name), PUBLISHED[name]
     if recipe.data.dataset == "records":

@@ -75,27 +75,17 @@ def test_every_decay_equals_its_closed_form(decay, options, closed_form, warmup,
     assert_close([to_numpy(copy(int(step))) for step in steps], expected, 1e-6)
 
 
-VISUAL_TRANSFORMERS = [
-    *("fit.epochs=400", "optimizer.learning_rate=0.16"),
-    *("schedule.warmup=5 epochs", "schedule.start=0.01", "schedule.rate=0.9875", "schedule.every=1 epoch"),
-]
-THIRDS = [
-    *("fit.epochs=90", "optimizer.learning_rate=0.1"),
-    *("schedule.warmup=0%", "schedule.rate=0.1", "schedule.every=30 epochs"),
-]
-
-
 @pytest.mark.parametrize(
-    ("assignments", "epochs", "expected"),
+    ("name", "epochs", "expected"),
     [
-        # The advanced recipe of arXiv 2006.03677 (Table 8): 0.01 to 0.16 in 5 epochs, then times 0.9875 an epoch.
-        (VISUAL_TRANSFORMERS, (0, 5, 6, 400), (0.01, 0.16, 0.158, 0.16 * 0.9875**395)),
-        # Its plain one: a tenth every 30 of 90 epochs.
-        (THIRDS, (0, 29.9, 30, 60, 90), (0.1, 0.1, 1e-2, 1e-3, 1e-4)),
+        # arXiv 2006.03677, section 5.2 (Table 8): 0.01 to 0.16 in 5 epochs, then times 0.9875 an epoch.
+        ("pretrain_imagenet_vt_r18_advanced", (0, 5, 6, 400), (0.01, 0.16, 0.158, 0.16 * 0.9875**395)),
+        # Tables 2 to 7: a tenth every 30 of 90 epochs.
+        ("pretrain_imagenet_vt_r18", (0, 29.9, 30, 59.9, 60, 89.9), (0.1, 0.1, 1e-2, 1e-2, 1e-3, 1e-3)),
     ],
 )
-def test_recipes_by_epochs(assignments, epochs, expected):
-    recipe = make_recipe("fit.steps=none", "schedule.decay=exponential", *assignments)
+def test_recipes_by_epochs(name, epochs, expected):
+    recipe = recipes.load(name)
     schedule = build_schedule(recipe, 10, training_steps(recipe, 10))
     assert_close([to_numpy(schedule(round(10 * epoch))) for epoch in epochs], expected, 1e-6)
 

@@ -44,6 +44,14 @@ def test_words_stand_side_by_side():
     assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log")
 
 
+def test_many_words_make_a_panel_wide():
+    def width(words):
+        return plot_panels([Panel("", "", "", {"a": [Value(word, 1) for word in words]})]).get_size_inches()[0]
+
+    assert width("ab") == width("abcde") == pytest.approx(5.4)
+    assert width("abcdefghi") == pytest.approx(9)
+
+
 def test_bars_of_papers_are_hatched():
     axes = plot_bars("", ["g", "h"], {"mine": ([50.0, None], False), "theirs": ([60.0, 70.0], True)}, "%").axes[0]
     mine, theirs = axes.containers
@@ -61,6 +69,7 @@ FIGURES = {  # {study: (points as rows have them, series of the paper's panel, i
     "positions": ([("stem", "none"), ("stem", "1-D"), ("every layer", "1-D")], 3),
     "scaling": ([("ViT", "24/8"), ("ResNet", "32")], 3),
     "shape": ([("base", "base"), ("depth", "8"), ("width", "16")], None),
+    "tokens": ([("VT-ResNet", "unchanged"), ("VT-ResNet", "32 tokens")], 2),
 }
 
 

@@ -99,6 +99,32 @@ def test_the_patch_size_changes_the_projection_and_the_positions_only():
     assert differing == {"patch_embedding", "position_embedding"}
 
 
+# Tables 3 to 7 of arXiv 2006.03677: million multiply-accumulates and parameters of VT-ResNet-18, without batch norms.
+TOKENS = {
+    "unchanged": (1579, 11.6),
+    "pooling tokenizer": (1550, 11.0),
+    "not recurrent": (1564, 11.1),
+    "graph convolution": (1528, 8.5),
+    "no relation": (1528, 8.5),
+    "32 tokens": (1711, 11.6),
+    "64 tokens": (1979, 11.6),
+    "no projector": (1497, 9.3),
+}
+
+
+def test_the_tokens_study_of_the_published_model_has_the_counts_of_tables_3_to_7():
+    recipe = override(recipes.load("pretrain_imagenet_vt_r18"), ["model.function=VTResNet"])
+    points = studies.load("tokens").points(recipe)
+    assert {row["change"] for row in published.read("vt_ablations").rows} < {point.label for point in points}
+    arguments = {point.label: override(recipe, point.changes).model.arguments for point in points}
+    assert {*TOKENS, "clustering tokenizer"} == arguments.keys()
+    with keras.StatelessScope(initialize_variables=False):
+        for label, (macs, parameters) in TOKENS.items():
+            cost = keras_vit.profile(keras_vit.VTResNet(**arguments[label]))
+            assert cost.macs / 1e6 == pytest.approx(macs, rel=1e-3), label
+            assert cost.parameters / 1e6 == pytest.approx(parameters, abs=0.12), label  # With batch norms here.
+
+
 def test_shapes_that_images_cannot_be_cut_into_are_left_out():
     sizes = [
         config.patch_size for _, _, config in shape.grid(shape.PAPER_BASE.replace(patch_size=4), 12, shape.FACTORS)
@@ -229,6 +255,7 @@ def test_an_unknown_study_is_refused(tmp_path):
         ),
         ("shape", ["model.input_shape=32,64,1"], "needs square images"),
         ("hyperparameters", ["model.config.position_embedding=none"], "position_embedding=learned_1d"),
+        ("tokens", [], "needs a recipe with model.function=VTResNet, .*Received: model.function=None"),
     ],
 )
 def test_recipes_that_cannot_be_varied_so_are_refused(name, changes, expected):

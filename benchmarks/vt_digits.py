@@ -1,0 +1,70 @@
+"""Trains the four VT-ResNets on the digits with three seeds each and checks their mean test accuracies.
+
+    python -m benchmarks.vt_digits [FOLDER]
+
+Command: make vt-accuracy
+
+The recipe is digits_vt_r18, its model as large as published, with 18, 34, 50 and 101 layers. It prints a table in
+Markdown, and fails if the mean of a model is too low. The runs are kept in a folder (default: runs/vt-accuracy), where
+the same command goes on.
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+
+from benchmarks.accuracy import AT_LEAST, SEEDS
+from training import recipes
+from training.assignments import override
+from training.study import leave
+from training.train import train_once
+
+DEPTHS = (18, 34, 50, 101)
+
+
+def train(depth, seed, folder):
+    """What a run left, its `result`; `None` if it was stopped."""
+    recipe = override(recipes.load("digits_vt_r18"), [f"model.function=VTResNet{depth}", f"seed={seed}"])
+    run = folder / f"layers-{depth}" / f"seed-{seed}"
+    if not train_once(recipe, folder, run, leave):
+        return None
+    return json.loads((run / "recipe.json").read_text())["result"]
+
+
+def table(results):
+    """Lines of Markdown of {depth: results of all seeds}."""
+    seeds = " | ".join(f"seed {seed}" for seed in SEEDS)
+    lines = [f"| model | parameters | {seeds} | mean | seconds of training |", "|---|" + "--:|" * (len(SEEDS) + 3)]
+    for depth, found in results.items():
+        accuracies = " | ".join(f"{result['test_accuracy']:.2%}" for result in found)
+        seconds = statistics.mean(result["seconds_of_training"] for result in found)
+        lines.append(
+            f"| VT-ResNet-{depth} | {found[0]['parameters']:,} | {accuracies} | {mean_accuracy(found):.2%} | "
+            f"{seconds:.0f} |"
+        )
+    return lines
+
+
+def mean_accuracy(found):
+    """From 0 to 1, of the results of all seeds."""
+    return statistics.mean(result["test_accuracy"] for result in found)
+
+
+def main(folder="runs/vt-accuracy"):
+    """Prints the table; returns the process's exit status."""
+    results = {depth: [] for depth in DEPTHS}
+    for seed in SEEDS:
+        for depth in DEPTHS:
+            result = train(depth, seed, pathlib.Path(folder))
+            if result is None:
+                return 1
+            results[depth].append(result)
+    print("\n".join(table(results)))
+    low = [f"VT-ResNet-{depth}" for depth, found in results.items() if mean_accuracy(found) < AT_LEAST]
+    print(f"At least {AT_LEAST:.0%} in the mean is expected{'; below it: ' + ', '.join(low) if low else ''}.")
+    return 1 if low else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,42 @@
+"""VT-ResNet-18 on ImageNet-1k from scratch with the paper's advanced recipe: long, regularised, and from a teacher.
+
+Paper: Wu et al., "Visual Transformers", arXiv 2006.03677, section 5.2 and Table 8.
+Command: python -m training train pretrain_imagenet_vt_r18_advanced
+Hardware: about 5 exaFLOPs (6 x MACs x images x epochs) and 18 of the teacher, an estimate of 50 hours of one A100.
+Expected: 76.8 % top-1, the paper's (Table 8); 79.9, 80.6 and 82.3 % with 34, 50 and 101 layers.
+Measured: nothing yet but that it runs.
+
+The paper's teacher is FBNetV3-G, which is not here; an AugReg B/16 of 84.53 % takes its place, and
+distillation.teacher=PATH any other for the same classes. The paper says neither its label smoothing nor RMSProp's
+momenta, epsilon and weight decay: those here are what EfficientNet's code has (arXiv 1905.11946), where the same
+optimizer has similar learning rates, but for the weight decay, which is not added to the gradients here. Stochastic
+depth is that of the residual units: 0.1 for the last one, falling to 0 for the first. Batch norms take their statistics
+from all devices together with distribution.kind=data_parallel, as the paper's do; with mirrored, multi_worker and tpu
+each device has its own.
+"""
+
+from training.config import Augment, Data, Distillation, Fit, Model, Optimizer, Recipe, Schedule
+
+RECIPE = Recipe(
+    name="pretrain_imagenet_vt_r18_advanced",
+    model=Model(
+        function="VTResNet",
+        arguments={"size": "VT-R18", "drop_path_rate": 0.1, "dropout_rate": 0.2},
+        resize=256,
+    ),
+    data=Data(dataset="imagenet2012", validation_fraction=0.01, cache=False),
+    augment=Augment(crop="inception", crop_area=(0.08, 1.0), flip=True, autoaugment=True),
+    optimizer=Optimizer(
+        kind="rmsprop",
+        learning_rate=0.16,
+        momentum=0.9,
+        square_momentum=0.9,
+        epsilon=1e-3,
+        weight_decay=1e-5,
+        clip_norm=None,
+        ema=0.99985,
+    ),
+    schedule=Schedule(decay="exponential", warmup="5 epochs", start=0.01, rate=0.9875, every="1 epoch"),
+    fit=Fit(epochs=400, batch_size=2048, label_smoothing=0.1),
+    distillation=Distillation(teacher="B/16@augreg-i21k-i1k-224", weight=0.8),
+)
