@@ -106,7 +106,7 @@ def _value(text, accepted):
     if text.lower() == "none" and (str not in accepted or type(None) in accepted):
         return None
     if str in accepted:
-        return text
+        return text.split(",") if Ellipsis in accepted else text
     if bool in accepted:
         return {"true": True, "false": False}.get(text.lower(), text)
     try:
