@@ -42,7 +42,7 @@ def as_png(pixels):
 
 
 def decode_mask(content, size):
-    """A mask at another size, each pixel as the nearest one: a TensorFlow function of PNG bytes to uint8 (H, W).
+    """A mask at another size, each pixel as the nearest one: PNG bytes to uint8 (H, W), in a `tf.data` pipeline.
 
     Args:
         content: Scalar string.

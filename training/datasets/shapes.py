@@ -8,8 +8,8 @@ CLASS_NAMES = ("background", "disc", "square", "triangle")
 SIDE = 64  # Pixels.
 NUM_IMAGES = {"train": 1200, "test": 120}
 _FIRST = {"train": 0, "test": 1_000_000}  # No image of one split is in another.
-_MOST_SHAPES = 3
-_RADIUS = 12, 20  # Pixels: smallest and largest.
+_MOST_SHAPES = 2
+_RADIUS = 14, 22  # Pixels: smallest and largest.
 _DARK, _BRIGHT = (0, 110), (130, 256)  # Colours of the background and of the shapes.
 
 
