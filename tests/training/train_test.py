@@ -18,7 +18,8 @@ from training.evaluate import evaluate
 from training.models import build_model
 from training.runs import Run, program_path
 from training.sources import IndexedSource
-from training.train import export, train, write_samples
+from training.tasks import task_of
+from training.train import export, train
 
 
 def test_shuffled_labels_stay_at_chance(brief_recipe):
@@ -210,7 +211,7 @@ def test_samples_have_names_of_their_own(brief_recipe, tmp_path):
     names = ("a b", "a_b", "犬", "猫", "a/b", "..", "f", "g", "h", "i")
     run = Run(tmp_path)
     run.samples.mkdir()
-    paths = write_samples(dataclasses.replace(dataset, class_names=names), run)
+    paths = task_of(brief_recipe).write_samples(dataclasses.replace(dataset, class_names=names), run)
     assert len({path.name for path in paths}) == 8
     assert sorted(path.name for path in run.samples.iterdir()) == sorted(path.name for path in paths)
     assert all(path.suffix == ".png" for path in paths)

@@ -1,5 +1,7 @@
 """Photographs with masks beside them: pairs, splits, names, and what is skipped or refused."""
 
+import itertools
+
 import numpy as np
 import PIL.Image
 import pytest
@@ -29,7 +31,7 @@ def test_pairs_are_split_by_their_names(tmp_path):
     assert found.class_names == ("class_0", "class_1", "class_2", "class_3")
     assert {split: len(pairs) for split, pairs in found.splits.items()} == {"test": 4, "validation": 4, "train": 12}
     assert sorted(stem for pairs in found.splits.values() for stem in stems(pairs)) == names
-    for image, mask in sum(found.splits.values(), []):
+    for image, mask in itertools.chain(*found.splits.values()):
         assert image.replace("images", "masks").replace(".jpg", ".png") == mask
     assert read_mask_folder(tmp_path, 0.2, 0.25) == found
 
@@ -88,7 +90,7 @@ def test_what_cannot_be_learned_from_is_refused(tmp_path, make, expected):
 
 
 def test_a_directory_is_needed(tmp_path):
-    with pytest.raises(InputError, match="needs data.directory="):
+    with pytest.raises(InputError, match="The folder data set needs"):
         read_mask_folder(None, 0.2, 0.1)
     with pytest.raises(InputError, match="is not a directory"):
         read_mask_folder(tmp_path / "absent", 0.2, 0.1)

@@ -1,0 +1,279 @@
+"""Segmentation, end to end: a run and what it leaves, the commands on it, and what is refused."""
+
+import csv
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import PIL.Image
+import pytest
+import sklearn.metrics
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+import keras_vit
+from keras_vit.decoding import image_decoder
+from tests.training.fitting import evaluation_images, fitted
+from training import recipes
+from training.__main__ import main
+from training.assignments import override
+from training.data import load_dataset, load_masks
+from training.errors import InputError
+from training.masks import VOID, as_png, read_values
+from training.overlays import legend, overlay, palette
+from training.segmentation import Segmentation
+from training.tasks import task_of
+from training.train import train
+
+BRIEF = [
+    "model.input_shape=32,64,3",
+    *(f"model.arguments.{size}" for size in ("width=4", "neck_dim=16", "token_dim=16", "num_heads=2", "head_dim=8")),
+    "data.train_images=24",
+    "fit.epochs=2",
+    "fit.batch_size=7",
+]
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    return override(recipes.load("shapes_vt_fpn"), BRIEF)
+
+
+@pytest.fixture(scope="module")
+def brief_run(recipe, tmp_path_factory):
+    return train(recipe, tmp_path_factory.mktemp("runs"))
+
+
+def test_leaves_a_model_its_export_and_its_numbers(brief_run):
+    run, evaluation = brief_run
+    facts = json.loads(run.recipe.read_text())
+    assert facts["result"]["test_mean_iou"] == evaluation.mean_iou
+    assert facts["result"]["test_images"] == 120
+    assert facts["class_names"] == ["background", "disc", "square", "triangle"]
+    rows = list(csv.DictReader(run.history.read_text().splitlines()))
+    names = {"epoch", "step", "learning_rate", "loss", "mean_iou", "val_loss", "val_mean_iou"}
+    assert [set(row) for row in rows] == [names, names]
+    assert len(list(run.samples.iterdir())) == 8
+    assert len(list((run.figures / "samples").iterdir())) == 9  # And the legend.
+
+
+def test_the_metric_of_a_validation_is_that_of_an_evaluation(recipe, brief_run):
+    run, _ = brief_run
+    task = task_of(recipe)
+    model, dataset = keras.models.load_model(run.model), task.load()
+    evaluation = task.evaluate(model, dataset, "validation")
+    last = list(csv.DictReader(run.history.read_text().splitlines()))[-1]
+    assert float(last["val_mean_iou"]) == pytest.approx(evaluation.mean_iou, abs=1e-5)
+    images, masks = evaluation_images(dataset, "validation", image_decoder(model), recipe)
+    assert masks.shape == (120, 32, 64)
+    predicted = model.predict(images, verbose=0).argmax(-1)
+    expected = sklearn.metrics.confusion_matrix(masks.ravel(), predicted.ravel(), labels=range(4))
+    np.testing.assert_array_equal(evaluation.confusion, expected)
+
+
+def test_the_savedmodel_gives_the_models_masks(brief_run):
+    run, _ = brief_run
+    model = keras.models.load_model(run.model)
+    content = next(run.samples.iterdir()).read_bytes()
+    served = tf.saved_model.load(str(run.export / "1")).signatures["serving_default"](
+        image_bytes=tf.constant([content])
+    )
+    probabilities = model.predict(image_decoder(model)(content)[None], verbose=0)
+    assert (served["mask"].numpy() == probabilities.argmax(-1)).mean() > 0.999
+
+
+def test_report_shows_images_and_classes(brief_run):
+    run, evaluation = brief_run
+    page = run.report.read_text()
+    assert f"{evaluation.mean_iou:.2%}" in page
+    assert page.count("<li>") == 8
+    assert page.count('alt="predicted mask"') == 8
+    for score in evaluation.by_class:
+        assert f"<th scope=row>{score.name}<td>{score.pixels:,}<td>" in page
+    assert "$" not in page.replace(run.recipe.read_text(), "")
+
+
+def test_evaluate_repeats_the_numbers_and_takes_other_data(brief_run, tmp_path, capsys):
+    run, evaluation = brief_run
+    assert not main(["evaluate", str(run.folder)])
+    assert f"mean IoU        {evaluation.mean_iou:.2%}" in capsys.readouterr().out
+    for part in ("images", "masks"):
+        (tmp_path / part).mkdir()
+    for number in range(6):
+        PIL.Image.new("RGB", (20, 10)).save(tmp_path / "images" / f"{number}.png")
+        (tmp_path / "masks" / f"{number}.png").write_bytes(as_png(np.full((10, 20), number % 2, "uint8")))
+    (tmp_path / "classes.txt").write_text("\n".join(evaluation.class_names))
+    assert not main(
+        ["evaluate", str(run.folder), "data.dataset=folder", f"data.directory={tmp_path}", "--split", "all"]
+    )
+    assert "6 images at 32 x 64 pixels" in capsys.readouterr().out
+    (tmp_path / "classes.txt").write_text("wall\ndoor")
+    assert main(["evaluate", str(run.folder), "data.dataset=folder", f"data.directory={tmp_path}"]) == 2
+    assert "The model knows the classes background, disc" in capsys.readouterr().err
+
+
+def test_predict_writes_masks_in_colours(brief_run, tmp_path, capsys):
+    run, _ = brief_run
+    image = next(run.samples.iterdir())
+    (tmp_path / "notes.txt").write_text("no image")
+    paths = [str(image), str(image), str(tmp_path / "notes.txt")]
+    assert main(["predict", str(run.folder), *paths, "--to", str(tmp_path / "masks"), "--top", "1"]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].count("of the pixels") == 1
+    assert "cannot be decoded" in told[2] or "is not an image" in told[2]
+    written = {path.name for path in (tmp_path / "masks").iterdir()}
+    assert written == {"legend.png", f"{image.stem}.png", f"{image.stem}-2.png"}
+    with PIL.Image.open(tmp_path / "masks" / f"{image.stem}.png") as drawn:
+        assert drawn.size == (64, 64)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["fewshot", "RUN"],
+        ["explain", "RUN"],
+        ["explain", "RUN/model.keras"],
+        ["study", "pooling", "recipe=shapes_vt_fpn"],
+        ["duplicates", "shapes_vt_fpn"],
+        ["duplicates", "digits", "--against", "shapes_vt_fpn"],
+        ["records", "shapes_vt_fpn", "--to", "shards"],
+        ["vtab", "task=segmentation"],
+        ["evaluate", "RUN", "data.dataset=digits"],
+        ["evaluate", "RUN", "data.dataset=records", "data.directory=shards"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_for_classifiers_is_refused(brief_run, command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([word.replace("RUN", str(brief_run[0].folder)) for word in command]) == 2
+    error = capsys.readouterr().err
+    assert "classif" in error or "has no masks to learn" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("assignments", "expected"),
+    [
+        (["task=classification"], "task=segmentation goes with model.function=VTFPN or PanopticFPN"),
+        (["model.function=none", "model.arguments=none", "model.config=B/16"], "task=segmentation goes with"),
+        (["augment.mixup=0.5"], "augment.mixup is read with task=classification only"),
+        (["augment.translation=0.1"], "augment.translation is read with task=classification only"),
+        (["fit.label_smoothing=0.1"], "fit.label_smoothing is read with task=classification only"),
+        (["fit.loss=sigmoid"], "fit.loss is read with task=classification only"),
+        (["distillation.teacher=teacher"], "distillation.teacher is read with task=classification only"),
+        (["model.resize=64"], "model.resize is read with task=classification only"),
+        (["data.mask=mask"], "data.mask is read for data sets of TFDS"),
+        (["data.mask_offset=1"], "data.mask_offset is read with data.mask only"),
+        (["augment.scale_range=2,1"], "augment.scale_range must be smallest,largest"),
+    ],
+)
+def test_fields_that_mean_nothing_are_refused(recipe, assignments, expected):
+    with pytest.raises(InputError, match=expected):
+        override(recipe, assignments)
+
+
+@pytest.mark.parametrize(
+    "field", ["data.mask=segmentation_mask", "augment.scale_range=0.5,2", "augment.color_jitter=0.1"]
+)
+def test_fields_of_masks_are_refused_for_classifiers(field):
+    with pytest.raises(InputError, match="with task=segmentation only"):
+        override(recipes.load("cifar10"), [field])
+    with pytest.raises(InputError, match=r"has masks and no labels\. Choose the recipe shapes_vt_fpn"):
+        load_dataset(override(recipes.load("cifar10"), ["data.dataset=shapes"]).data)
+
+
+class TinyStreets(tfds.core.GeneratorBasedBuilder):
+    """Five pictures with masks of the values 1 to 3, beside a label."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        mask = tfds.features.Image(shape=(None, None, 1))
+        features = {"image": tfds.features.Image(), "mask": mask, "label": tfds.features.ClassLabel(num_classes=2)}
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples(range(3)), "test": self._generate_examples(range(3, 5))}
+
+    def _generate_examples(self, numbers):
+        for number in numbers:
+            mask = np.resize(np.array([1, 2, 3], "uint8"), (6, 10, 1))
+            yield number, {"image": np.full((6, 10, 3), number, "uint8"), "mask": mask, "label": 0}
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_masks_of_tfds(recipe, tmp_path, file_format):
+    TinyStreets(data_dir=tmp_path, file_format=file_format).download_and_prepare()
+    data = dataclasses.replace(recipe.data, dataset="tiny_streets", tfds_directory=str(tmp_path), train_images=None)
+    named = dataclasses.replace(data, mask="mask", mask_classes=("road", "sky"), mask_offset=1, validation_fraction=0.0)
+    dataset = load_masks(named)
+    assert dataset.class_names == ("road", "sky")
+    assert {name: source.size for name, source in dataset.splits.items()} == {"train": 3, "test": 2}
+    example = next(dataset.splits["test"].in_order().as_numpy_iterator())
+    expected = np.resize(np.array([0, 1, VOID], "uint8"), (6, 10))
+    np.testing.assert_array_equal(read_values(example["label"]), expected)
+    for fields, message in (
+        ({"mask": "masks"}, "has no mask 'masks'. Its features that may be masks: mask"),
+        ({"mask": "mask"}, "data.mask_classes="),
+        ({}, "has no masks to learn"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_masks(dataclasses.replace(data, **fields))
+
+
+@pytest.mark.parametrize("cache", ["true", "false"])
+def test_images_and_masks_are_learned_from_together(recipe, cache):
+    """Of masks that do not belong to their images nothing but the background can be learned."""
+    changes = [f"data.cache={cache}", "augment.scale_range=0.8,1.2", "augment.color_jitter=0.2", "fit.epochs=1"]
+    [row] = fitted(override(recipe, [*changes, "data.train_images=14"])).keeper.history
+    assert np.isfinite(row["loss"])
+    assert 0 < row["val_mean_iou"] <= 1
+
+
+def test_numbers_of_a_segmentation():
+    confusion = np.array([[6, 2, 0, 0], [1, 3, 0, 0], [0, 0, 0, 0], [4, 0, 0, 0]])
+    found = Segmentation(confusion, ("a", "b", "c", "d"), 3, (4, 4))
+    np.testing.assert_allclose(found.ious, [6 / 13, 3 / 6, np.nan, 0])
+    assert found.mean_iou == pytest.approx((6 / 13 + 3 / 6 + 0) / 3)
+    assert found.pixel_accuracy == 9 / 16
+    assert [(score.name, score.pixels, score.taken_for) for score in found.by_class] == [
+        ("d", 4, "a"),
+        ("a", 8, "b"),
+        ("b", 4, "a"),
+        ("c", 0, ""),
+    ]
+
+
+def test_colours_can_be_told_apart():
+    colors = palette(40)[:40].astype(int)
+    distances = np.abs(colors[:, None] - colors[None]).max(axis=-1) + 255 * np.eye(40, dtype=int)
+    assert distances.min() > 12
+    assert palette(4)[VOID].tolist() == [255, 255, 255]
+    names = [f"class {i}" for i in range(5)]
+    assert legend(names).height > legend(names[:2]).height
+
+
+def test_an_overlay_has_the_pictures_size():
+    pixels = np.full((8, 12, 3), 100, "uint8")
+    mask = np.array([[0, 1], [2, VOID]], "uint8")
+    drawn = overlay(pixels, mask, 3)
+    for row, column, value in ((0, 0, 0), (0, 11, 1), (7, 0, 2), (7, 11, VOID)):
+        np.testing.assert_allclose(drawn[row, column], 0.55 * palette(3)[value] + 45, atol=1)
+
+
+@pytest.mark.slow
+def test_the_recipe_reaches_its_mean_iou(tmp_path):
+    _, evaluation = train(recipes.load("shapes_vt_fpn"), tmp_path)
+    assert evaluation.mean_iou > 0.9
+
+
+def test_a_panoptic_fpn_is_trained_the_same_way(recipe):
+    arguments = {
+        name: value for name, value in recipe.model.arguments.items() if name not in ("token_dim", "num_heads")
+    }
+    model = dataclasses.replace(recipe.model, function="PanopticFPN", arguments=arguments)
+    other = dataclasses.replace(recipe, model=model, data=dataclasses.replace(recipe.data, train_images=7))
+    fitting = fitted(override(other, ["fit.epochs=1"]))
+    assert keras_vit.describe(fitting.model).config.kind == "panoptic_fpn"
+    assert np.isfinite(fitting.keeper.history[0]["val_loss"])
