@@ -1,6 +1,6 @@
 """Masks in colours over pictures, and what the colours mean. H W pixels; NumPy and Pillow alone."""
 
-import colorsys
+import functools
 
 import numpy as np
 import PIL.Image
@@ -12,22 +12,22 @@ from training.masks import VOID
 # Class 0 is in most data sets the background, which stays as it is when it is darkest. Then Okabe and Ito's colours,
 # which the colour-blind can tell apart (Color Universal Design, 2008).
 _FIRST = ("#3c4654", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7")
-_GOLDEN = 0.618034  # Of the circle of hues: each further colour falls into the widest gap.
+_LEVELS = np.linspace(20, 235, 8).round().astype(int)  # Of red, green and blue in what follows.
 _VOID_COLOR = (255, 255, 255)
 _OPACITY = 0.55
 _ROW = 22  # Pixels of a legend's line.
 
 
+@functools.cache
 def palette(num_classes):
-    """A colour for each class, and at 255 that of void: uint8 (256, 3)."""
-    colors = [tuple(bytes.fromhex(color[1:])) for color in _FIRST[:num_classes]]
-    for i in range(num_classes - len(colors)):
-        shades = (0.75, 0.95), (0.6, 0.6), (0.95, 0.75)
-        saturation, value = shades[i % len(shades)]
-        rgb = colorsys.hsv_to_rgb((0.09 + i * _GOLDEN) % 1, saturation, value)
-        colors.append(tuple(round(255 * part) for part in rgb))
+    """A colour for each class, each as far from those before as can be, and at 255 that of void: uint8 (256, 3)."""
+    colors = [list(bytes.fromhex(color[1:])) for color in _FIRST]
+    candidates = np.stack(np.meshgrid(*[_LEVELS] * 3), axis=-1).reshape(-1, 3)
+    while len(colors) < num_classes:
+        apart = np.linalg.norm(candidates[:, None] - np.array([*colors, _VOID_COLOR]), axis=-1).min(axis=1)
+        colors.append(candidates[apart.argmax()].tolist())
     table = np.zeros((VOID + 1, 3), "uint8")
-    table[: len(colors)] = colors
+    table[:num_classes] = colors[:num_classes]
     table[VOID] = _VOID_COLOR
     return table
 

@@ -10,6 +10,7 @@ import PIL.ImageOps
 import tensorflow as tf
 
 from training.errors import InputError
+from training.masks import MOST_CLASSES
 from training.overlays import legend, overlay
 
 
@@ -69,6 +70,8 @@ class _MaskTeller:
         self.names = (folder / "assets" / "labels.txt").read_text(encoding="utf-8").splitlines()
         self.top, self.to, self.written = top, to, set()
         if to is not None:
+            if len(self.names) > MOST_CLASSES:
+                raise InputError(f"Masks of more than {MOST_CLASSES} classes are not drawn. Leave --to out.")
             try:
                 to.mkdir(parents=True, exist_ok=True)
                 legend(self.names).save(to / "legend.png")

@@ -16,6 +16,7 @@ import keras_vit
 from keras_vit.decoding import image_decoder
 from tests.training.fitting import evaluation_images, fitted
 from training import recipes
+from training import train as module
 from training.__main__ import main
 from training.assignments import override
 from training.data import load_dataset, load_masks
@@ -28,6 +29,7 @@ from training.train import train
 
 BRIEF = [
     "model.input_shape=32,64,3",
+    "model.arguments.stage_depths=1,1,1,1",
     *(f"model.arguments.{size}" for size in ("width=4", "neck_dim=16", "token_dim=16", "num_heads=2", "head_dim=8")),
     "data.train_images=24",
     "fit.epochs=2",
@@ -42,7 +44,9 @@ def recipe():
 
 @pytest.fixture(scope="module")
 def brief_run(recipe, tmp_path_factory):
-    return train(recipe, tmp_path_factory.mktemp("runs"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "predict_elsewhere", lambda *arguments: None)  # Another process; see the test of predict.
+        return train(recipe, tmp_path_factory.mktemp("runs"))
 
 
 def test_leaves_a_model_its_export_and_its_numbers(brief_run):
@@ -55,7 +59,6 @@ def test_leaves_a_model_its_export_and_its_numbers(brief_run):
     names = {"epoch", "step", "learning_rate", "loss", "mean_iou", "val_loss", "val_mean_iou"}
     assert [set(row) for row in rows] == [names, names]
     assert len(list(run.samples.iterdir())) == 8
-    assert len(list((run.figures / "samples").iterdir())) == 9  # And the legend.
 
 
 def test_the_metric_of_a_validation_is_that_of_an_evaluation(recipe, brief_run):
@@ -148,7 +151,13 @@ def test_what_is_for_classifiers_is_refused(brief_run, command, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     assert main([word.replace("RUN", str(brief_run[0].folder)) for word in command]) == 2
     error = capsys.readouterr().err
-    assert "classif" in error or "has no masks to learn" in error
+    expected = (
+        "is for models that classify",
+        "looks into classifiers",
+        "has no masks to learn",
+        "task=segmentation goes",
+    )
+    assert any(words in error for words in expected)
     assert "Traceback" not in error
 
 
@@ -156,7 +165,6 @@ def test_what_is_for_classifiers_is_refused(brief_run, command, tmp_path, monkey
     ("assignments", "expected"),
     [
         (["task=classification"], "task=segmentation goes with model.function=VTFPN or PanopticFPN"),
-        (["model.function=none", "model.arguments=none", "model.config=B/16"], "task=segmentation goes with"),
         (["augment.mixup=0.5"], "augment.mixup is read with task=classification only"),
         (["augment.translation=0.1"], "augment.translation is read with task=classification only"),
         (["fit.label_smoothing=0.1"], "fit.label_smoothing is read with task=classification only"),
@@ -246,9 +254,10 @@ def test_numbers_of_a_segmentation():
 
 
 def test_colours_can_be_told_apart():
-    colors = palette(40)[:40].astype(int)
-    distances = np.abs(colors[:, None] - colors[None]).max(axis=-1) + 255 * np.eye(40, dtype=int)
-    assert distances.min() > 12
+    for count, least in ((8, 60), (54, 50), (255, 20)):
+        colors = palette(count)[[*range(count), VOID]].astype(int)
+        distances = np.linalg.norm(colors[:, None] - colors[None], axis=-1) + 255 * np.eye(count + 1)
+        assert distances.min() > least
     assert palette(4)[VOID].tolist() == [255, 255, 255]
     names = [f"class {i}" for i in range(5)]
     assert legend(names).height > legend(names[:2]).height

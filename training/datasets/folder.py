@@ -111,7 +111,7 @@ def _read_classes(root):
     found = {folder.name: sorted(path for path in folder.rglob("*") if _is_image(path)) for folder in _folders(root)}
     with concurrent.futures.ThreadPoolExecutor() as pool:
         paths = [path for paths in found.values() for path in paths]
-        problems = dict(zip(paths, pool.map(_problem, paths), strict=True))
+        problems = dict(zip(paths, pool.map(image_problem, paths), strict=True))
     images = {name: [path for path in paths if not problems[path]] for name, paths in found.items()}
     skipped = {str(path): problem for path, problem in problems.items() if problem}
     skipped |= {
@@ -176,7 +176,8 @@ def _is_image(path):
     return path.suffix.lower() in READABLE + OTHER_IMAGES and not path.name.startswith(".") and path.is_file()
 
 
-def _problem(path):
+def image_problem(path):
+    """Why an image file cannot be decoded, or `None` if it can."""
     if path.suffix.lower() in OTHER_IMAGES:
         return f"{path.suffix} files cannot be decoded, convert it to JPEG or PNG"
     try:

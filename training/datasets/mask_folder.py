@@ -14,7 +14,7 @@ import pathlib
 import numpy as np
 import PIL.Image
 
-from training.datasets.folder import READABLE, hold_out, split_folders
+from training.datasets.folder import READABLE, hold_out, image_problem, split_folders
 from training.errors import InputError
 from training.masks import MOST_CLASSES, VOID, read_values
 
@@ -108,15 +108,17 @@ def _read_masks(pairs):
 def _read(pair):
     """The classes in a mask, or what is wrong with it or with its image."""
     image_path, mask_path = pair
+    problem = image_problem(image_path)
+    if problem:
+        return problem
     try:
         mask = read_values(mask_path.read_bytes())
         with PIL.Image.open(image_path) as image:
-            image.verify()
             width, height = image.size
             if image.getexif().get(_ORIENTATION) in _TURNED:
                 width, height = height, width
-    except (OSError, SyntaxError, ValueError) as error:
-        return f"cannot be read: {error}"
+    except (OSError, ValueError) as error:
+        return f"its mask cannot be read: {error}"
     if mask.shape != (height, width):
         return f"has {width} x {height} pixels, its mask {mask.shape[1]} x {mask.shape[0]}"
     classes = np.unique(mask)

@@ -8,13 +8,13 @@ CLASS_NAMES = ("background", "disc", "square", "triangle")
 SIDE = 64  # Pixels.
 NUM_IMAGES = {"train": 1200, "test": 120}
 _FIRST = {"train": 0, "test": 1_000_000}  # No image of one split is in another.
-_MOST_SHAPES = 2
-_RADIUS = 14, 22  # Pixels: smallest and largest.
+_MOST_SHAPES = 3
+_RADIUS = 10, 18  # Pixels: smallest and largest.
 _DARK, _BRIGHT = (0, 110), (130, 256)  # Colours of the background and of the shapes.
 
 
 def draw(split, index):
-    """An image of some shapes, which may cover each other, and its mask.
+    """An image of one to three shapes, none of which covers another, and its mask.
 
     Args:
         split: "train" or "test".
@@ -29,8 +29,10 @@ def draw(split, index):
     mask = np.zeros((SIDE, SIDE), "uint8")
     for _ in range(rng.integers(1, _MOST_SHAPES + 1)):
         label, radius = rng.integers(1, len(CLASS_NAMES)), rng.uniform(*_RADIUS)
-        top, left = rng.uniform(_RADIUS[0], SIDE - _RADIUS[0], 2)
+        top, left = rng.uniform(radius, SIDE - radius, 2)
         inside = _is_inside(label, (rows - top) / radius, (columns - left) / radius, rng.uniform(0, 2 * np.pi))
+        if mask[inside].any():  # What is seen of a shape behind another could be of any class.
+            continue
         image[inside] = rng.integers(*_BRIGHT, 3) + _texture(rng, rows, columns)[inside]
         mask[inside] = label
     return np.clip(np.rint(image), 0, 255).astype("uint8"), mask

@@ -14,5 +14,5 @@ RECIPE = Recipe(
     augment=Augment(flip=True),
     optimizer=Optimizer(learning_rate=1e-2, weight_decay=0.01),
     schedule=Schedule(warmup="5%"),
-    fit=Fit(epochs=20, batch_size=16),
+    fit=Fit(epochs=16, batch_size=16),
 )

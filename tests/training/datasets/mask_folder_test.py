@@ -59,10 +59,10 @@ def test_what_does_not_fit_is_skipped_and_named(tmp_path):
     problems = {path.rpartition("/")[2]: problem for path, problem in found.skipped.items()}
     assert problems.keys() == {f"{name}.jpg" for name in "abcde"}
     assert problems["a.jpg"] == "has no mask a.png"
-    assert problems["b.jpg"].startswith("cannot be read")
+    assert problems["b.jpg"].startswith("its mask cannot be read")
     assert problems["c.jpg"] == "has 9 x 6 pixels, its mask 6 x 9"
     assert "its mask has the value 2, and there are 2 classes" in problems["d.jpg"]
-    assert problems["e.jpg"].startswith("cannot be read")
+    assert "Unknown image file format" in problems["e.jpg"]
     assert sorted(stems(found.splits["train"] + found.splits["test"])) == ["f", "g"]
 
 
