@@ -33,7 +33,7 @@ def palette(num_classes):
 
 
 def overlay(pixels, mask, num_classes):
-    """A picture with the colours of a mask over it.
+    """A picture in grays with the colours of a mask over it.
 
     Args:
         pixels: uint8 (H, W, 3) or (H, W, 1)
@@ -46,7 +46,8 @@ def overlay(pixels, mask, num_classes):
     height, width = pixels.shape[:2]
     enlarged = PIL.Image.fromarray(mask).resize((width, height), PIL.Image.Resampling.NEAREST)
     colors = palette(num_classes)[np.asarray(enlarged)].astype(float)
-    return np.rint(_OPACITY * colors + (1 - _OPACITY) * pixels).astype("uint8")
+    gray = pixels.mean(axis=-1, keepdims=True)
+    return np.rint(_OPACITY * colors + (1 - _OPACITY) * gray).astype("uint8")
 
 
 def legend(class_names):

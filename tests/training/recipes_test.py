@@ -132,7 +132,13 @@ def shrink(mocked, photographs, masked_photographs, shards, weights):
     keras.config.set_max_steps_per_epoch(None)
 
 
-@pytest.mark.parametrize("name", recipes.NAMES)
+# Of three recipes that train the same model one is enough to run every time.
+SLOW = ("lip_vt_fpn_r50", "shapes_vt_fpn")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in recipes.NAMES]
+)
 def test_recipe_trains(name, shrink):
     recipe = shrink(recipes.load(name))
     task = task_of(recipe)

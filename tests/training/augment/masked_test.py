@@ -53,9 +53,8 @@ def test_both_are_mirrored(model, files):
     np.testing.assert_array_equal(images[:, ::31, ::63, 0], GRAYS[masks[:, ::31, ::63]])
 
 
-@pytest.mark.parametrize("scale_range", [(0.5, 0.5), (0.4, 2.5), (2.0, 2.0)])
-def test_both_are_scaled_and_cut_alike(model, files, scale_range):
-    images, masks = changed(model, files, range(12), scale_range=scale_range, flip=True)
+def test_both_are_scaled_and_cut_alike(model, files):
+    images, masks = changed(model, files, range(20), scale_range=(0.4, 2.5), flip=True)
     known = masks != VOID
     assert set(np.unique(masks)) <= {0, 1, 2, 3, VOID}
     clear = np.abs(images[..., 0].astype(int) - GRAYS[np.where(known, masks, 0)]) < 3
@@ -64,22 +63,13 @@ def test_both_are_scaled_and_cut_alike(model, files, scale_range):
     mean = np.round(255 * np.broadcast_to(model.get_layer("preprocessing").mean, 3))
     np.testing.assert_array_equal(images[~known], np.broadcast_to(mean, (np.sum(~known), 3)))
     shares = known.mean(axis=(1, 2))
-    if scale_range == (0.4, 2.5):
-        assert shares.min() < 0.8 < shares.max() == 1
-    else:
-        np.testing.assert_allclose(shares, 0.25 if scale_range[0] < 1 else 1)
-    assert len({mask.tobytes() for mask in masks}) > 6  # Windows differ.
+    assert shares.min() < 0.6 < shares.max() == 1
+    assert len({mask.tobytes() for mask in masks}) > 15  # Windows differ.
 
 
 def test_colours_change_in_the_image_alone(model, files):
-    plain, masks = changed(model, files, range(3))
-    images, same_masks = changed(model, files, range(3), color_jitter=0.5)
-    np.testing.assert_array_equal(masks, same_masks)
+    images, masks = changed(model, files, range(3), color_jitter=0.5)
     assert len({image.tobytes() for image in images}) == 3
-    assert not np.array_equal(images, plain)
-
-
-def test_a_seed_decides(model, files):
-    fields = {"scale_range": (0.5, 2.0), "flip": True, "color_jitter": 0.3}
-    for first, second in zip(*[changed(model, files, range(4), **fields) for _ in range(2)], strict=True):
-        np.testing.assert_array_equal(first, second)
+    assert len({mask.tobytes() for mask in masks}) == 1
+    again, _ = changed(model, files, range(3), color_jitter=0.5)
+    np.testing.assert_array_equal(images, again)  # A seed decides.
