@@ -52,7 +52,7 @@ class MeanIoU(keras.metrics.Metric):
         self.counts.assign(self.counts + ops.stack(counted))
 
     def result(self):
-        right, true, predicted = ops.unstack(self.counts, 3)
+        right, true, predicted = (self.counts[row] for row in range(3))
         union = true + predicted - right
         occurs = ops.cast(union > 0, self.dtype)
         return ops.sum(right / ops.maximum(union, 1)) / ops.maximum(ops.sum(occurs), 1)
