@@ -107,7 +107,7 @@ def _value(text, accepted):
     if text.lower() == "none" and (str not in accepted or type(None) in accepted):
         return None
     if str in accepted:
-        return text
+        return text.split(",") if Ellipsis in accepted else text
     if bool in accepted:
         return _BOOLEANS.get(text.lower(), text)
     try:
@@ -147,7 +147,11 @@ def _explain(error):
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] == "string_pattern_mismatch" and error["loc"][-1] != "name":
         message = "Durations are such as 5%, 10000 steps or 2.5 epochs"
-    return f"{path}: {message}" + ("" if isinstance(error["input"], dict) else f". Received: {error['input']!r}")
+    return (
+        (f"{path}: " if path else "")
+        + message
+        + ("" if isinstance(error["input"], dict) else f". Received: {error['input']!r}")
+    )
 
 
 def _description(path):

@@ -15,6 +15,7 @@ from training.averages import Averages
 from training.checkpoints import Checkpoint
 from training.errors import InputError
 from training.tables import write_csv
+from training.tasks import task_of
 
 _STEPS_BETWEEN_AGREEMENTS = 10  # Of several processes on whether to stop.
 _SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Of the progress, on a terminal and in a file.
@@ -92,6 +93,7 @@ class Keeper(keras.callbacks.Callback):
         self.step, self.history, self.throughput, self.seconds, self.due = 0, [], [], 0.0, None
         self.best_step = None
         self._metrics, self._saved = None, None
+        self.metric = task_of(recipe).metric
 
     def set_model(self, model):
         super().set_model(model)
@@ -107,7 +109,7 @@ class Keeper(keras.callbacks.Callback):
         kept = self.checkpoints.steps()
         if self.best_step not in kept:  # It was damaged.
             rows = [row for row in self.history if row["step"] in kept]
-            self.best_step = max(rows, key=_value)["step"] if rows else None
+            self.best_step = max(rows, key=self._value)["step"] if rows else None
 
     def restore_state(self, checkpoint):
         """Goes back to a checkpoint's weights, optimizer, random generators and metrics."""
@@ -165,7 +167,7 @@ class Keeper(keras.callbacks.Callback):
         learning_rate = float(self.schedule(self.step - 1))
         row = {"epoch": epoch + 1, "step": self.step, "learning_rate": learning_rate, **self.due, **validation}
         best = [row for row in self.history if row["step"] == self.best_step]
-        if not best or _value(row) > _value(best[0]):
+        if not best or self._value(row) > self._value(best[0]):
             self.best_step = self.step
         self.history.append(row)
         self.due = None
@@ -212,10 +214,9 @@ class Keeper(keras.callbacks.Callback):
             self.checkpoints.write(Checkpoint(self.step, state, facts))
         self._saved = self.step
 
-
-def _value(row):
-    """What the best row of a history is chosen by."""
-    return row.get("val_accuracy", row["accuracy"])
+    def _value(self, row):
+        """What the best row of a history is chosen by."""
+        return row.get(f"val_{self.metric}", row[self.metric])
 
 
 class History(keras.callbacks.Callback):
@@ -276,9 +277,9 @@ class Progress(keras.callbacks.Callback):
     def _line(self, logs):
         keeper = self.keeper
         parts = [f"step {keeper.step:,}/{keeper.intervals.total:,}", f"loss {float(logs['loss']):.4f}"]
-        parts.append(f"accuracy {float(logs['accuracy']):.1%}")
+        parts.append(f"{keeper.metric.replace('_', ' ')} {float(logs[keeper.metric]):.1%}")
         if "val_loss" in logs:
-            parts.append(f"validation {float(logs['val_loss']):.4f}, {float(logs['val_accuracy']):.1%}")
+            parts.append(f"validation {float(logs['val_loss']):.4f}, {float(logs[f'val_{keeper.metric}']):.1%}")
         parts.append(f"learning rate {float(keeper.schedule(keeper.step - 1)):.2e}")
         steps = keeper.step - self._steps
         if self._timed is not None and steps:

@@ -29,9 +29,12 @@ def train(options):
     print(f"\nTest {evaluation}")
     print(f"Run folder: {run.folder} (open its report.html)")
     print("Try next:")
-    print(f"  {program_path()} -m training predict {shlex.quote(str(run.folder))} {shlex.quote(str(run.samples))}/*")
-    print(f"  {program_path()} -m training explain {shlex.quote(str(run.folder))}")
-    print(f"  {program_path()} -m training train folder data.directory=path/to/your/photographs")
+    is_classifier = recipe.task == "classification"
+    predict = f"predict {shlex.quote(str(run.folder))} {shlex.quote(str(run.samples))}/*"
+    print(f"  {program_path()} -m training {predict}{'' if is_classifier else ' --to predictions'}")
+    if is_classifier:
+        print(f"  {program_path()} -m training explain {shlex.quote(str(run.folder))}")
+        print(f"  {program_path()} -m training train folder data.directory=path/to/your/photographs")
     print(f"  {program_path('tensorboard')} --logdir {shlex.quote(options.runs)}")
 
 
@@ -62,8 +65,11 @@ def records(options):
     from training.assignments import override
     from training.data import load_dataset
     from training.datasets.records import write_records
+    from training.tasks import require_classification
 
-    dataset = load_dataset(override(recipes.load(options.recipe), options.assignments).data)
+    recipe = override(recipes.load(options.recipe), options.assignments)
+    require_classification(recipe, "records")
+    dataset = load_dataset(recipe.data)
     print(f"{write_records(dataset, options.to)} shards in {options.to}. Train on them with:")
     print(f"  data.dataset=records data.directory={shlex.quote(options.to)}")
 
@@ -125,7 +131,7 @@ def vtab(options):
 def predict(options):
     from training.predict import predict
 
-    return 1 if predict(options.source, options.images, options.top) else 0
+    return 1 if predict(options.source, options.images, options.top, options.to) else 0
 
 
 def explain(options):

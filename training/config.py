@@ -3,7 +3,6 @@
 Every field has a description with its unit, which `python -m training train RECIPE --show` prints.
 """
 
-import dataclasses
 import functools
 from typing import Annotated, Any, Literal
 
@@ -12,6 +11,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from keras_vit.config import ViTConfig, get_variant
 from keras_vit.layers import PatchEmbedding
+from training.consistency import check_recipe, refuse_unread
 from training.model_functions import check_function
 
 _section = functools.partial(
@@ -27,17 +27,6 @@ Duration = Annotated[str, Field(pattern=r"^(\d+(\.\d+)?(%| epochs?)|\d+ steps?)$
 
 def _variant_by_name(value):
     return get_variant(value) if isinstance(value, str) else value
-
-
-def _refuse_unread(section, unread, when):
-    """Refuses fields that were set and that nobody would read."""
-    for field in dataclasses.fields(section):
-        value = getattr(section, field.name)
-        default = field.default.default
-        if field.name in unread and value != default:
-            name = f"{type(section).__name__.lower()}.{field.name}"
-            left = "none" if default is None else repr(default)
-            raise ValueError(f"{name} is read {when} only. Received: {value!r}; leave it at {left}")
 
 
 @_section
@@ -78,12 +67,12 @@ class Model:
                 "others to none"
             )
         if self.function is None:
-            _refuse_unread(self, ["arguments"], "with model.function")
+            refuse_unread(self, ["arguments"], "with model.function")
         if self.weights is None:
-            _refuse_unread(self, ["changes"], "with model.weights")
+            refuse_unread(self, ["changes"], "with model.weights")
             self._check_config()
         else:
-            _refuse_unread(self, ["resize"], "with model.config")
+            refuse_unread(self, ["resize"], "with model.config")
             ViTConfig(patch_size=1, hidden_dim=1, num_layers=1, num_heads=1, mlp_dim=1).replace(
                 **{name: value for name, value in self.changes.items() if name not in _SIZES}
             )
@@ -112,7 +101,8 @@ class Data:
     """Where the images come from."""
 
     dataset: str = Field(
-        description="digits, folder, records, or the name of a TFDS data set with an image and a label"
+        description="digits, folder, records, or the name of a TFDS data set with an image and a label; to segment: "
+        "shapes, folder, or one of TFDS with an image and a mask"
     )
     label: str | None = Field(
         None,
@@ -122,6 +112,13 @@ class Data:
     directory: str | None = Field(
         None, description="for folder: the directory of class-named folders; for records: that of the TFRecord shards"
     )
+    mask: str | None = Field(
+        None, description="of TFDS, to segment: the feature to learn, such as segmentation_mask of oxford_iiit_pet"
+    )
+    mask_classes: tuple[str, ...] | None = Field(
+        None, description="with mask: names of the classes, in the order of the mask's values; other values are void"
+    )
+    mask_offset: NonNegativeInt = Field(0, description="with mask: value of the first class in it")
     tfds_directory: str | None = Field(None, description="where TFDS keeps its data; none: its own default")
     train_split: str | None = Field(None, description="of TFDS, such as train[:99%]; none: train")
     validation_split: str | None = Field(
@@ -151,16 +148,18 @@ class Data:
                 f"data.directory is read for data.dataset=folder and records only. Received: dataset={self.dataset!r}"
             )
         if self.dataset != "folder":
-            _refuse_unread(self, ["test_fraction"], "for data.dataset=folder")
-        if self.dataset in ("folder", "records"):
+            refuse_unread(self, ["test_fraction"], "for data.dataset=folder")
+        if self.dataset in ("folder", "records", "shapes"):
             names = ["tfds_directory", "train_split", "validation_split", "test_split"]
-            _refuse_unread(self, names, "for data sets of TFDS")
-        if self.dataset in ("digits", "folder", "records"):
-            _refuse_unread(self, ["label"], "for data sets of TFDS other than digits")
-        if self.cache or self.dataset == "folder":
-            _refuse_unread(self, ["shuffle_buffer"], "with data.cache=false, for records and data sets of TFDS")
+            refuse_unread(self, names, "for data sets of TFDS")
+        if self.dataset in ("digits", "folder", "records", "shapes"):
+            refuse_unread(self, ["label", "mask"], "for data sets of TFDS other than digits")
+        if self.mask is None:
+            refuse_unread(self, ["mask_classes", "mask_offset"], "with data.mask")
+        if self.cache or self.dataset in ("folder", "shapes"):
+            refuse_unread(self, ["shuffle_buffer"], "with data.cache=false, for records and data sets of TFDS")
         if self.train_images is None:
-            _refuse_unread(self, ["train_images_seed"], "with data.train_images")
+            refuse_unread(self, ["train_images_seed"], "with data.train_images")
         if (self.train_split or self.validation_split) and self.validation_fraction:
             raise ValueError("data.validation_fraction must be 0 where data.train_split or validation_split is given")
 
@@ -183,6 +182,13 @@ class Augment:
         (0.05, 1.0), description="for crop=inception: smallest and largest part of the image's area"
     )
     flip: bool = Field(False, description="mirror every other image left to right")
+    scale_range: tuple[PositiveFloat, PositiveFloat] = Field(
+        (1.0, 1.0),
+        description="to segment: smallest and largest size, times that of the model's images; a random window is taken",
+    )
+    color_jitter: Fraction = Field(
+        0.0, description="to segment: largest change of brightness, contrast and saturation, as a fraction"
+    )
     translation: Fraction = Field(0.0, description="largest shift, as a fraction of the image's side")
     rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="largest turn, in degrees")
     scale: Fraction = Field(0.0, description="largest change of the size, as a fraction")
@@ -200,13 +206,15 @@ class Augment:
         if (self.crop == "random") != (self.crop_from is not None):
             raise ValueError("augment.crop_from goes with augment.crop=random, and the other way round")
         if self.crop != "inception":
-            _refuse_unread(self, ["crop_area"], "for augment.crop=inception")
-        if self.crop_area[0] > self.crop_area[1]:
-            raise ValueError(f"augment.crop_area must be smallest,largest. Received: {self.crop_area}")
+            refuse_unread(self, ["crop_area"], "for augment.crop=inception")
+        for name in ("crop_area", "scale_range"):
+            smallest, largest = getattr(self, name)
+            if smallest > largest:
+                raise ValueError(f"augment.{name} must be smallest,largest. Received: {smallest},{largest}")
         if not (self.translation or self.rotation or self.scale):
-            _refuse_unread(self, ["fill"], "with translation, rotation or scale")
+            refuse_unread(self, ["fill"], "with translation, rotation or scale")
         if not self.randaugment_ops:
-            _refuse_unread(self, ["randaugment_magnitude"], "with augment.randaugment_ops")
+            refuse_unread(self, ["randaugment_magnitude"], "with augment.randaugment_ops")
 
 
 @_section
@@ -231,7 +239,7 @@ class Optimizer:
 
     def __post_init__(self):
         if self.kind == "sgd":
-            _refuse_unread(self, ["square_momentum", "epsilon"], "for optimizer.kind=adamw and rmsprop")
+            refuse_unread(self, ["square_momentum", "epsilon"], "for optimizer.kind=adamw and rmsprop")
 
 
 @_section
@@ -252,7 +260,7 @@ class Schedule:
         if is_exponential != (self.rate is not None) or is_exponential != (self.every is not None):
             raise ValueError("schedule.rate and schedule.every go with schedule.decay=exponential")
         if self.decay not in ("cosine", "linear"):
-            _refuse_unread(self, ["end"], "for schedule.decay=cosine and linear")
+            refuse_unread(self, ["end"], "for schedule.decay=cosine and linear")
 
 
 @_section
@@ -278,7 +286,7 @@ class Fit:
     report_every: Duration = Field("1 epoch", description="between validations, checkpoints and rows of the history")
     checkpoint_every: Duration | None = Field(None, description="between further checkpoints; none: no further ones")
     final_weights: Literal["last", "best"] = Field(
-        "last", description="those that are kept: after the last step, or with the best validation accuracy"
+        "last", description="those that are kept: after the last step, or with the best validation accuracy or mean IoU"
     )
 
     def __post_init__(self):
@@ -303,7 +311,7 @@ class Distillation:
 
     def __post_init__(self):
         if self.teacher is None:
-            _refuse_unread(self, ["weight", "temperature"], "with distillation.teacher")
+            refuse_unread(self, ["weight", "temperature"], "with distillation.teacher")
 
 
 @_section
@@ -325,9 +333,9 @@ class Distribution:
 
     def __post_init__(self):
         if self.kind != "model_parallel":
-            _refuse_unread(self, ["model_devices", "shard_weights"], "for distribution.kind=model_parallel")
+            refuse_unread(self, ["model_devices", "shard_weights"], "for distribution.kind=model_parallel")
         if self.kind == "none":
-            _refuse_unread(self, ["devices"], "with a distribution.kind other than none")
+            refuse_unread(self, ["devices"], "with a distribution.kind other than none")
 
 
 @_section
@@ -337,6 +345,9 @@ class Recipe:
     name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*$", description="the first part of the run folder's name")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         0, description="of the initial weights, the order of the images, and all randomness"
+    )
+    task: Literal["classification", "segmentation"] = Field(
+        "classification", description="what is learned: the class of an image, or that of each of its pixels"
     )
     model: Model
     data: Data
@@ -348,31 +359,7 @@ class Recipe:
     distribution: Distribution = Distribution()
 
     def __post_init__(self):
-        if self.distillation.teacher is not None and self.fit.loss != "softmax":
-            raise ValueError(
-                f"distillation.teacher needs fit.loss=softmax: its probabilities are those of one softmax over all "
-                f"classes. Received: fit.loss={self.fit.loss}"
-            )
-        self._check_function()
-        if self.schedule.end > self.optimizer.learning_rate:
-            raise ValueError(
-                f"schedule.end must not be above optimizer.learning_rate. Received: {self.schedule.end} and "
-                f"{self.optimizer.learning_rate}"
-            )
-
-    def _check_function(self):
-        if self.model.function is None:
-            return
-        if self.fit.rematerialize:
-            raise ValueError(
-                f"fit.rematerialize computes encoder blocks again, which {self.model.function} does not have; "
-                f"fit.accumulation_steps saves memory too"
-            )
-        if self.distribution.kind == "model_parallel":
-            raise ValueError(
-                f"distribution.kind=model_parallel shares the heads of Vision Transformers, which "
-                f"{self.model.function} is not; choose data_parallel"
-            )
+        check_recipe(self)
 
 
 _ADAPTER = pydantic.TypeAdapter(Recipe)

@@ -8,11 +8,14 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download import downloader
 
+from training.datasets import shapes
 from training.datasets.derived_labels import DERIVED_LABELS, Label
 from training.datasets.digits import Digits
 from training.datasets.folder import read_folder
+from training.datasets.mask_folder import read_mask_folder
 from training.datasets.records import read_records
 from training.errors import InputError
+from training.masks import renumbered
 from training.sources import IndexedSource, StreamedSource
 
 _DOWNLOAD_RETRIES = 3
@@ -38,13 +41,34 @@ def load_dataset(data):
     Raises:
         InputError: If it is not to be had; the message says what to do.
     """
+    if data.dataset == "shapes":
+        raise InputError("data.dataset=shapes has masks and no labels. Choose the recipe shapes_vt_fpn.")
     load = {"folder": _load_folder, "records": _load_records}.get(data.dataset, _load_tfds)
-    dataset = load(data)
-    return dataset if data.train_images is None else _with_drawn(dataset, data)
+    return _with_drawn(load(data), data)
+
+
+def load_masks(data):
+    """The data set that `training.config.Data` describes, to segment: a label is an encoded mask (`training.masks`).
+
+    Returns:
+        A `Dataset`.
+
+    Raises:
+        InputError: If it is not to be had; the message says what to do.
+    """
+    load = {"folder": _load_mask_folder, "shapes": _load_shapes}.get(data.dataset)
+    if load is None and data.mask is None:
+        raise InputError(
+            f"data.dataset={data.dataset} has no masks to learn. Choose shapes, folder, or a data set of TFDS and "
+            f"which of its features is the mask: data.mask=segmentation_mask"
+        )
+    return _with_drawn((load or _load_tfds)(data), data)
 
 
 def _with_drawn(dataset, data):
-    """The data set with some of its training images only."""
+    """The data set with some of its training images only, if so many are asked for."""
+    if data.train_images is None:
+        return dataset
     source = dataset.splits.get("train")
     if source is None or data.train_images > source.size:
         raise InputError(
@@ -57,10 +81,7 @@ def _with_drawn(dataset, data):
 
 def _load_folder(data):
     folder = read_folder(data.directory, data.test_fraction, data.validation_fraction)
-    for path, problem in folder.skipped.items():
-        print(f"Skipped {path}: {problem}")
-    if folder.skipped:
-        print(f"Skipped {len(folder.skipped)} in all.")
+    _tell_skipped(folder)
     splits = {name: _files(images) for name, images in folder.splits.items() if images}
     if "test" not in splits:
         raise InputError(
@@ -70,11 +91,57 @@ def _load_folder(data):
     return Dataset(folder.class_names, splits)
 
 
+def _tell_skipped(folder):
+    for path, problem in folder.skipped.items():
+        print(f"Skipped {path}: {problem}")
+    if folder.skipped:
+        print(f"Skipped {len(folder.skipped)} in all.")
+
+
 def _files(images):
     paths, labels = map(tf.constant, zip(*images, strict=True))
     return IndexedSource(
         len(images), lambda index: {"image": tf.io.read_file(paths[index]), "label": tf.cast(labels[index], tf.int64)}
     )
+
+
+def _load_mask_folder(data):
+    folder = read_mask_folder(data.directory, data.test_fraction, data.validation_fraction)
+    _tell_skipped(folder)
+    if not folder.splits["test"]:
+        raise InputError(
+            f"{data.directory} has too few images to hold any out for the test: {len(folder.splits['train'])}. Add "
+            f"some, or raise data.test_fraction."
+        )
+    return Dataset(folder.class_names, {name: _file_pairs(pairs) for name, pairs in folder.splits.items() if pairs})
+
+
+def _file_pairs(pairs):
+    images, masks = map(tf.constant, zip(*pairs, strict=True))
+    return IndexedSource(
+        len(pairs), lambda index: {"image": tf.io.read_file(images[index]), "label": tf.io.read_file(masks[index])}
+    )
+
+
+def _load_shapes(data):
+    total = shapes.NUM_IMAGES["train"]
+    kept = round(data.validation_fraction * total)
+    ranges = {"train": (0, total - kept), "validation": (total - kept, total), "test": (0, shapes.NUM_IMAGES["test"])}
+    splits = {name: _drawn_shapes(name, *numbers) for name, numbers in ranges.items() if numbers[0] < numbers[1]}
+    return Dataset(shapes.CLASS_NAMES, splits)
+
+
+def _drawn_shapes(split, first, end):
+    own = "test" if split == "test" else "train"
+
+    def read(index):
+        drawn = tf.numpy_function(
+            lambda number: shapes.encoded(own, int(number)), [index + first], [tf.string] * 2, stateful=False
+        )
+        image, mask = (tf.ensure_shape(content, []) for content in drawn)
+        return {"image": image, "label": mask}
+
+    return IndexedSource(end - first, read)
 
 
 def _load_records(data):
@@ -84,7 +151,7 @@ def _load_records(data):
 
 def _load_tfds(data):
     builder = _prepared_builder(data)
-    label = find_label(builder, data.label)
+    label = _label_or_mask(builder, data)
     names = _split_names(builder, label, data)
     splits = {name: _tfds_source(builder, split, label, data.shuffle_buffer) for name, split in names.items()}
     return Dataset(label.class_names, splits)
@@ -126,8 +193,8 @@ def _pieces(builder, split):
 
 
 def _tfds_source(builder, split, label, shuffle_buffer):
-    decoders = {"image": tfds.decode.SkipDecoding()}
-    # Neither masks nor boxes, which Oxford-IIIT Pets has: nobody reads them.
+    decoders = {name: tfds.decode.SkipDecoding() for name in ("image", *label.encoded)}
+    # Not all that an example has, such as the boxes of Oxford-IIIT Pets: nobody reads them.
     needed = tfds.decode.PartialDecoding({"image": True} | label.features, decoders=decoders)
     size = builder.info.splits[split].num_examples
     repair = _IMAGE_REPAIRS.get(builder.name, tf.identity)
@@ -183,7 +250,7 @@ def _prepared_builder(data):
         remedy = "Name a folder that can be written to with data.tfds_directory."
     else:
         builder = _find_builder(data)
-        find_label(builder, data.label)  # A mistake is told before a download of hours, and not after it.
+        _label_or_mask(builder, data)  # A mistake is told before a download of hours, and not after it.
         remedy = _how_to_prepare(builder, data.dataset)
     # TFDS has no option for it, and its ten retries take three and a half minutes without a network.
     downloader.MAX_RETRIES = _DOWNLOAD_RETRIES
@@ -218,6 +285,32 @@ def _find_builder(data):
             f"data.dataset={data.dataset} is neither digits, folder nor records nor the name of a TFDS data set. "
             f"Names: https://www.tensorflow.org/datasets/catalog"
         ) from None
+
+
+def _label_or_mask(builder, data):
+    return find_label(builder, data.label) if data.mask is None else _find_mask(builder, data)
+
+
+def _find_mask(builder, data):
+    """What a data set of TFDS is segmented by: a `training.datasets.derived_labels.Label`, which reads a mask."""
+    features = builder.info.features
+    parts = dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
+    found = [name for name, feature in parts.items() if isinstance(feature, tfds.features.Image) and name != "image"]
+    if "image" not in parts or data.mask not in found:
+        raise InputError(
+            f"{builder.name} has no mask {data.mask!r}. Its features that may be masks: {', '.join(found) or 'none'}."
+        )
+    if data.mask_classes is None:
+        raise InputError(
+            f"TFDS does not say what the values of {data.mask} mean. Name them: data.mask_classes=pet,ground,border; "
+            f"and data.mask_offset=1 if the first of them has the value 1."
+        )
+
+    def read(example):
+        arguments = [example[data.mask], data.mask_offset, len(data.mask_classes)]
+        return tf.ensure_shape(tf.numpy_function(renumbered, arguments, tf.string, stateful=False), [])
+
+    return Label(tuple(data.mask_classes), {data.mask: True}, read, encoded=(data.mask,))
 
 
 def find_label(builder, name):

@@ -17,6 +17,7 @@ from training.errors import InputError
 from training.figures import SMALL_IMAGE, data_uri, encode_picture
 from training.subsets import read_labels, select
 from training.tables import write_csv
+from training.tasks import require_classification
 
 _COLUMNS = ("split", "image", "train_image", "kind", "distance", "correlation", "label", "train_label", "same_label")
 _NUM_SHOWN = 60  # Pairs of pictures, of each split.
@@ -39,6 +40,8 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
     Raises:
         InputError: If there are no training images, or the data or the folder are not to be had.
     """
+    for each in (recipe, other):
+        require_classification(each, "duplicates")
     known = load_dataset(recipe.data)
     others = known if other == recipe else load_dataset(other.data)
     if "train" not in known.splits:

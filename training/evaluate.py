@@ -9,7 +9,6 @@ import numpy as np
 from keras_vit.decoding import image_decoder
 from keras_vit.label_spaces import imagenet1k_classes
 from training.assignments import override
-from training.data import load_dataset
 from training.datasets.objectnet import is_objectnet, shared_part
 from training.errors import InputError
 from training.metrics import binary_cross_entropy, calibration, class_scores, top_k_is_right, wilson_interval
@@ -17,12 +16,16 @@ from training.opening import open_model, recipe_for
 from training.pipeline import evaluation_batches
 from training.runs import shortened
 from training.tables import lay_out
+from training.tasks import task_of
 
 NUM_MISTAKES = 15
 NUM_EXAMPLES = 6
 _MIN_CLASSES_FOR_TOP_5 = 6
 _NUM_WORST_CLASSES = 20
-_OF_OTHER_DATA = ("data.label", "data.test_split", "data.test_fraction")
+_OF_OTHER_DATA = (
+    *("data.label", "data.mask", "data.mask_classes", "data.mask_offset"),
+    *("data.test_split", "data.test_fraction"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,7 +239,8 @@ def evaluate_source(source, assignments=(), split="test"):
         recipe = override(recipe, [f"fit.loss={_activation(opened)}"])
     if split == "all" and opened.is_own_data(recipe.data):
         raise InputError(f"{source} was trained on images of these data. Choose the test split, or name other data.")
-    dataset = load_dataset(recipe.data)
+    task = task_of(recipe)
+    dataset = task.load()
     splits = list(dataset.splits) if split == "all" else [split]
     if split != "all" and split not in dataset.splits:
         raise InputError(f"The data set has no {split} split. It has: {', '.join(dataset.splits)}")
@@ -244,7 +248,7 @@ def evaluate_source(source, assignments=(), split="test"):
     if opened.class_names == _imagenet1k_ids() and is_objectnet(dataset.class_names):
         return f"{title}\n{_describe_objectnet(opened.model, shared_part(dataset, splits), splits, recipe)}"
     _check_classes(opened.class_names, dataset)
-    return f"{title}\n{describe(evaluate(opened.model, dataset, splits, recipe))}"
+    return f"{title}\n{task.describe(task.evaluate(opened.model, dataset, splits))}"
 
 
 def _activation(opened):

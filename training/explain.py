@@ -17,6 +17,7 @@ from keras_vit.analysis import plots
 from keras_vit.analysis.embeddings import num_filters
 from keras_vit.architectures import VTResNetConfig, read_architecture
 from keras_vit.decoding import image_decoder
+from keras_vit.export.signatures import is_segmenter
 from training import recipes
 from training.data import load_dataset
 from training.errors import InputError
@@ -138,6 +139,8 @@ def _subjects(sources, image_size):
     found = []
     for name, source in zip(names, sources, strict=True):
         model = _load(source)
+        if is_segmenter(model):
+            raise InputError(f"explain looks into classifiers, and {source} says of each pixel what it belongs to.")
         try:
             decode, config = image_decoder(model, image_size), keras_vit.describe(model).config
             found.append(Subject(name, model, decode, _stride(config)))

@@ -4,14 +4,22 @@ import dataclasses
 import inspect
 
 from keras_vit import models
-from keras_vit.architectures import ResNetConfig, SelfAttentionNetworkConfig, VTResNetConfig
+from keras_vit.architectures import (
+    PanopticFPNConfig,
+    ResNetConfig,
+    SelfAttentionNetworkConfig,
+    VTFPNConfig,
+    VTResNetConfig,
+)
 from keras_vit.config import did_you_mean
 from keras_vit.models.building import build_convolutional
 
 # Of the functions that take any field of their config.
 _CONFIGS = {
+    "PanopticFPN": PanopticFPNConfig,
     "ResNet": ResNetConfig,
     "SelfAttentionNetwork": SelfAttentionNetworkConfig,
+    "VTFPN": VTFPNConfig,
     "VTResNet": VTResNetConfig,
 }
 
@@ -26,10 +34,11 @@ def check_function(name, arguments):
     Raises:
         ValueError: With the nearest names.
     """
-    if name not in models.RESNETS:
+    functions = (*models.RESNETS, *models.SEGMENTERS)
+    if name not in functions:
         raise ValueError(
-            f"model.function must be one of {', '.join(models.RESNETS)}; Vision Transformers have model.config."
-            f"{did_you_mean(name, models.RESNETS)} Received: {name!r}"
+            f"model.function must be one of {', '.join(functions)}; Vision Transformers have model.config."
+            f"{did_you_mean(name, functions)} Received: {name!r}"
         )
     known = inspect.signature(getattr(models, name)).parameters.keys()
     if "config_changes" in known:

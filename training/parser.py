@@ -57,14 +57,7 @@ def _parser():
     _add_fewshot(subparsers)
     _add_duplicates(subparsers)
 
-    predict = subparsers.add_parser("predict", help="name what images show")
-    predict.add_argument("source", metavar="RUN_OR_MODEL", help="a run's folder, or a SavedModel")
-    predict.add_argument("images", nargs="+", metavar="IMAGE", help="a JPEG, PNG, GIF, BMP or WebP file")
-    predict.add_argument(
-        "--top", type=_positive, default=5, metavar="N", help="classes to print, of those exported (default: 5)"
-    )
-    predict.set_defaults(command=commands.predict)
-
+    _add_predict(subparsers)
     _add_explain(subparsers)
     _add_export(subparsers)
     _add_study(subparsers)
@@ -112,6 +105,16 @@ def _add_duplicates(subparsers):
     add("--distance", type=int, choices=range(12), default=11, metavar="BITS", help="between hashes, 0 to 11 (11)")
     add("--correlation", type=float, default=0.9, metavar="X", help="at least, of the brightness (default: 0.9)")
     duplicates.set_defaults(command=commands.duplicates)
+
+
+def _add_predict(subparsers):
+    predict = subparsers.add_parser("predict", help="name what images show, or each of their pixels")
+    add = predict.add_argument
+    add("source", metavar="RUN_OR_MODEL", help="a run's folder, or a SavedModel")
+    add("images", nargs="+", metavar="IMAGE", help="a JPEG, PNG, GIF, BMP or WebP file")
+    add("--top", type=_positive, default=5, metavar="N", help="classes to print, of those exported (default: 5)")
+    add("--to", type=pathlib.Path, metavar="FOLDER", help="of a segmentation model: where to write masks in colours")
+    predict.set_defaults(command=commands.predict)
 
 
 def _add_explain(subparsers):

@@ -9,9 +9,9 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from training.augment import build_augmentation
 from training.errors import InputError
 from training.sources import PADDING, IndexedSource, Part
+from training.tasks import task_of
 
 _MEMORY_SHARE = 0.8  # Of the memory that is available may be taken by cached images.
 _SAMPLE = 1000  # Encoded images, from whose sizes that of all is estimated.
@@ -34,26 +34,24 @@ def training_batches(dataset, model, recipe):
     Returns:
         Function from the `range` of the steps whose batches are needed to a function `(index, count, size)` to a
         `tf.data.Dataset`, as `training.distribution.Engine.distribute` takes it: share `index` of `count` of every
-        batch, in elements of `size` images. An element is images (B, H, W, C) with pixels from 0 to 255, labels (B,
-        classes), and weights (B,): 1, or 0 for padding.
+        batch, in elements of `size` images. An element is images (B, H, W, C) with pixels from 0 to 255, labels as the
+        task has them, and weights (B,): 1, or 0 for padding.
     """
-    num_classes = len(dataset.class_names)
-    augmentation = build_augmentation(model, recipe.augment)
-    source, decode = dataset.splits["train"], augmentation.decode
+    changes = task_of(recipe).build_changes(model, len(dataset.class_names))
+    source, decode = dataset.splits["train"], changes.decode
     if recipe.data.cache:
-        source, decode = _in_memory(source, decode), tf.identity
+        source, decode = _in_memory(source, decode), _as_it_is
 
     def read(epoch, position, key):
         example = source.read(key)
         seed = tf.stack([tf.constant(recipe.seed, tf.int64), epoch * source.size + position])
-        image = augmentation.change(decode(example["image"]), seed)
-        return image, label_vector(example["label"], num_classes), _weight(position)
+        return *changes.change(*decode(example["image"], example["label"]), seed), _weight(position)
 
     def mix(step, batch):
         seed = tf.stack([tf.constant(recipe.seed, tf.int64) + 1, step])
         images, labels, weights = batch
         num_real = tf.cast(tf.reduce_sum(weights), tf.int32)  # Padding stands at the end.
-        return *augmentation.mix(images, labels, seed, num_real), weights
+        return *changes.mix(images, labels, seed, num_real), weights
 
     def of_steps(steps):
         def make(index, count, size):
@@ -108,7 +106,7 @@ def evaluation_batches(dataset, split, decode, recipe):
     Returns:
         Function `(index, count, size)` to a `tf.data.Dataset`, as that of `training_batches` for some steps.
     """
-    num_classes = len(dataset.class_names)
+    task, num_classes = task_of(recipe), len(dataset.class_names)
     source = dataset.splits[split]
 
     def make(index, count, size):
@@ -116,7 +114,8 @@ def evaluation_batches(dataset, split, decode, recipe):
 
         def read(position, key):
             example = source.read(key)
-            return decode(example["image"]), label_vector(example["label"], num_classes), _weight(position)
+            image = decode(example["image"])
+            return image, task.read_label(example["label"], image, num_classes), _weight(position)
 
         keys = source.epoch(tf.constant(0, tf.int64), part, tf.constant(0, tf.int64))
         batches = keys.map(read, tf.data.AUTOTUNE).batch(part.share, drop_remainder=True)
@@ -129,10 +128,8 @@ def evaluation_batches(dataset, split, decode, recipe):
     return make
 
 
-def label_vector(label, num_classes):
-    """(classes,): 1 for the right class, or for each of several."""
-    one_hot = tf.one_hot(label, num_classes)
-    return one_hot if label.shape.rank == 0 else tf.minimum(tf.reduce_sum(one_hot, axis=0), 1.0)
+def _as_it_is(image, label):
+    return image, label
 
 
 def _weight(position):
@@ -147,11 +144,10 @@ def _elements(batches, part, size):
 
 
 def _in_memory(source, decode):
-    """The source with what `decode` makes of its images in memory, for as long as there is this process."""
-    examples = source.in_order().map(lambda example: (decode(example["image"]), example["label"]), tf.data.AUTOTUNE)
+    """The source with what `decode` makes of its examples in memory, for as long as there is this process."""
+    examples = source.in_order().map(lambda example: decode(example["image"], example["label"]), tf.data.AUTOTUNE)
     specs = examples.element_spec
-    image, _ = specs
-    _check_memory(source.size, _mean_length(examples) if image.dtype == tf.string else _num_bytes(image))
+    _check_memory(source.size, sum(_mean_length(examples, i) for i in range(len(specs))))
     # Filled in place. Encoded images are Python's bytes, in an array of objects.
     images, labels = (np.empty([source.size, *spec.shape], spec.dtype.as_numpy_dtype) for spec in specs)
     count = 0
@@ -174,10 +170,13 @@ def _num_bytes(spec):
     return spec.shape.num_elements() * spec.dtype.size
 
 
-def _mean_length(examples):
-    """Bytes of an encoded image, estimated from the first ones."""
-    lengths = examples.take(_SAMPLE).map(lambda image, _: tf.strings.length(image)).batch(_SAMPLE).get_single_element()
-    return float(tf.reduce_mean(tf.cast(lengths, tf.float32)))
+def _mean_length(examples, part):
+    """Bytes of the images, or of the labels; where they are encoded, estimated from the first ones."""
+    spec = examples.element_spec[part]
+    if spec.dtype != tf.string:
+        return _num_bytes(spec)
+    lengths = examples.take(_SAMPLE).map(lambda *example: tf.strings.length(example[part])).batch(_SAMPLE)
+    return float(tf.reduce_mean(tf.cast(lengths.get_single_element(), tf.float32)))
 
 
 def _check_memory(count, size):

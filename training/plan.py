@@ -20,6 +20,7 @@ from training.errors import InputError
 from training.models import without_weights
 from training.plan_report import Memory, Plan
 from training.sources import IndexedSource
+from training.tasks import require_classification
 from training.train import Fitting, seed
 
 if keras.backend.backend() == "jax":
@@ -56,6 +57,7 @@ def plan(recipe, images=None, classes=None):
     Raises:
         InputError: If the devices cannot share the model or the batch, or the data set is not known.
     """
+    require_classification(recipe, "plan")
     recipe = without_weights(recipe)
     dataset, origin = _dataset(recipe.data, images, classes)
     seed(recipe)

@@ -47,17 +47,12 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
     """
     num_classes = len(evaluation.class_names)
     least_loss = _least_loss(recipe, num_classes)
-    facts = json.loads(run.recipe.read_text())
-    directory = recipe.data.directory and pathlib.PurePath(recipe.data.directory).name
     page = pages.fill(
         "report",
-        name=escape(f"{recipe.name}: {directory}" if directory else recipe.name),
-        dataset=escape(f"the {recipe.data.dataset} {directory}" if directory else recipe.data.dataset),
-        begun=f"{datetime.datetime.fromisoformat(facts['started']):%d %B %Y at %H:%M}",
         accuracy=f"{evaluation.accuracy:.2%}",
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in judge(evaluation, neighbour)),
-        numbers=_numbers(evaluation, neighbour, model, keeper),
-        curves=_curves(run, recipe, keeper, least_loss),
+        numbers=number_list([*_numbers(evaluation, neighbour), *cost_numbers(model, keeper)]),
+        curves=curves(run, recipe, keeper, ("accuracy", "accuracy (% of the images)"), least_loss),
         least_loss=f"Label smoothing keeps this loss above {least_loss:.3f} nats." if least_loss else "",
         mistakes=_mistakes(evaluation),
         attention=_attention(evaluation, model),
@@ -66,11 +61,23 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
         num_classes=num_classes,
         open="open" if num_classes <= FEW_CLASSES else "",
         classes="\n".join(map(_class_row, evaluation.by_class)),
-        recipe=_rows(leaves(to_dict(recipe))),
-        command=escape(facts["command"]),
-        provenance=_rows(_provenance(facts)),
+        **origin(run, recipe),
     )
     write_text(run.report, page)
+
+
+def origin(run, recipe):
+    """The values of a page's template that say which run it is of, and how to repeat it."""
+    facts = json.loads(run.recipe.read_text())
+    directory = recipe.data.directory and pathlib.PurePath(recipe.data.directory).name
+    return {
+        "name": escape(f"{recipe.name}: {directory}" if directory else recipe.name),
+        "dataset": escape(f"the {recipe.data.dataset} {directory}" if directory else recipe.data.dataset),
+        "begun": f"{datetime.datetime.fromisoformat(facts['started']):%d %B %Y at %H:%M}",
+        "recipe": _rows(leaves(to_dict(recipe))),
+        "command": escape(facts["command"]),
+        "provenance": _rows(_provenance(facts)),
+    }
 
 
 def judge(evaluation, neighbour):
@@ -99,11 +106,10 @@ def judge(evaluation, neighbour):
     )
 
 
-def _numbers(evaluation, neighbour, model, keeper):
-    """The page's list of single numbers."""
+def _numbers(evaluation, neighbour):
+    """(label, value, note) of the single numbers on the test images."""
     right, total = _counts(evaluation)
     low, high = wilson_interval(right, total)
-    cost = keras_vit.profile(model)
     of_what = ", summed over a sigmoid for each class" if evaluation.has_sigmoids else ""
     numbers = [
         (
@@ -116,18 +122,30 @@ def _numbers(evaluation, neighbour, model, keeper):
         numbers.append(("Nearest neighbour", f"{neighbour:.2%}", "accuracy of comparing raw pixels, same images"))
     if evaluation.top5_accuracy is not None:
         numbers.append(("Top-5 accuracy", f"{evaluation.top5_accuracy:.2%}", "the right class is among the first five"))
-    numbers += [
+    return [
+        *numbers,
         ("Cross-entropy", f"{evaluation.loss:z.4f}", f"nats{of_what}, on the test images, without smoothing"),
         (
             "Calibration error",
             f"{evaluation.calibration.expected_error:.2%}",
             f"expected; the mean confidence is {evaluation.mean_confidence:.2%}",
         ),
+    ]
+
+
+def cost_numbers(model, keeper):
+    """(label, value, note) of what a model costs, and its training."""
+    cost = keras_vit.profile(model)
+    return [
         ("Training time", datetime.timedelta(seconds=round(keeper.seconds)), "hours:minutes:seconds"),
         ("Throughput", f"{statistics.median(keeper.throughput):,.0f}", _spread(keeper.throughput)),
         ("Parameters", f"{cost.parameters / 1e6:,.2f} M", f"{cost.parameters:,}"),
         ("Multiply-accumulates", f"{cost.macs / 1e6:,.2f} M", f"{cost.macs:,} for one image"),
     ]
+
+
+def number_list(numbers):
+    """A page's list of (label, value, note)."""
     return "".join(
         f"<div><dt>{label}</dt><dd>{value}</dd><dd class=note>{note}</dd></div>\n" for label, value, note in numbers
     )
@@ -140,24 +158,33 @@ def _spread(throughput):
     return f"images a second in training: the median of {len(throughput)} intervals, {spread}"
 
 
-def _curves(run, recipe, keeper, least_loss):
+def curves(run, recipe, keeper, quality, least_loss=0.0):
+    """The figures of what the history says.
+
+    Args:
+        run: `training.runs.Run` to write them to.
+        recipe: `training.config.Recipe`
+        keeper: `training.callbacks.Keeper`
+        quality: (name in the history, label) of what is told beside the loss, from 0 to 1.
+        least_loss: The loss that cannot be undercut, in nats, or 0.
+    """
     history = {name: [row[name] for row in keeper.history] for name in keeper.history[0]}
     unit = "epoch" if recipe.fit.report_every == "1 epoch" else "step"
     panels = {
         "loss": ("loss", "loss (nats)", 1),
-        "accuracy": ("accuracy", "accuracy (% of the images)", 100),
+        quality[0]: (*quality, 100),
         "learning_rate": ("learning_rate", "learning rate", 1),
     }
     images = []
     for name, (key, label, scale) in panels.items():
         found = {"training": key, "validation": f"val_{key}"}
-        curves = {curve: scale * np.array(history[key], float) for curve, key in found.items() if key in history}
+        drawn = {curve: scale * np.array(history[key], float) for curve, key in found.items() if key in history}
         least = least_loss if name == "loss" and least_loss else None
-        ends = ", ".join(f"{curve} {values[-1]:.4g}" for curve, values in curves.items())
-        figure = plot_curve(history[unit], curves, unit, label, least)
-        images.append(_figure(run, name, figure, f"{label} by {unit}; at the end: {ends}"))
-    figure = plot_curve(history[unit], {"training": keeper.throughput}, unit, "images a second")
-    images.append(_figure(run, "throughput", figure, f"images a second in training, by {unit}"))
+        ends = ", ".join(f"{curve} {values[-1]:.4g}" for curve, values in drawn.items())
+        image = plot_curve(history[unit], drawn, unit, label, least)
+        images.append(figure(run, name, image, f"{label} by {unit}; at the end: {ends}"))
+    image = plot_curve(history[unit], {"training": keeper.throughput}, unit, "images a second")
+    images.append(figure(run, "throughput", image, f"images a second in training, by {unit}"))
     return "\n".join(images)
 
 
@@ -168,7 +195,7 @@ def _mistakes(evaluation):
     shown = len(evaluation.mistakes)
     which = "All" if shown == total - right else f"The {shown} most confident of {total - right:,}"
     items = "\n".join(
-        f"<li>{_picture(image, _caption(evaluation, index))}{_written_caption(evaluation, index)}"
+        f"<li>{picture(image, _caption(evaluation, index))}{_written_caption(evaluation, index)}"
         for index, image in evaluation.mistakes.items()
     )
     return f"<p>{which} mistakes: true → predicted class, and its probability.</p>\n<ul class=pictures>\n{items}\n</ul>"
@@ -179,8 +206,8 @@ def _attention(evaluation, model):
         return "<p>This model has no encoder blocks whose attention could be shown.</p>"
     maps = keras_vit.attention_rollout(model, np.stack(list(evaluation.examples.values())))
     items = "\n".join(
-        f"<li>{_picture(image, _caption(evaluation, index))}"
-        f"{_picture(overlay(image, attention), f'attention for the image beside it: {_caption(evaluation, index)}')}"
+        f"<li>{picture(image, _caption(evaluation, index))}"
+        f"{picture(overlay(image, attention), f'attention for the image beside it: {_caption(evaluation, index)}')}"
         f"{_written_caption(evaluation, index)}"
         for (index, image), attention in zip(evaluation.examples.items(), maps, strict=True)
     )
@@ -193,8 +220,8 @@ def _calibration(run, calibration):
     histogram = "number of test images by probability of the predicted class"
     return "\n".join(
         [
-            _figure(run, "calibration", plot_calibration(calibration), diagram),
-            _figure(run, "confidence", plot_confidence(calibration), histogram),
+            figure(run, "calibration", plot_calibration(calibration), diagram),
+            figure(run, "confidence", plot_confidence(calibration), histogram),
         ]
     )
 
@@ -202,21 +229,23 @@ def _calibration(run, calibration):
 def _confusion_matrix(run, evaluation):
     if evaluation.has_several_labels or len(evaluation.class_names) > _MOST_CLASSES:
         return f"Shown for at most {_MOST_CLASSES:,} classes, of which one is right for an image."
-    figure = plot_confusion_matrix(evaluation.confusion, evaluation.class_names)
-    return _figure(run, "confusion_matrix", figure, "counts of test images by true and predicted class")
+    matrix = plot_confusion_matrix(evaluation.confusion, evaluation.class_names)
+    return figure(run, "confusion_matrix", matrix, "counts of test images by true and predicted class")
 
 
-def _figure(run, name, figure, alt):
+def figure(run, name, drawn, alt):
+    """Writes a matplotlib Figure to a run's folder, and returns it as an element of a page."""
     path = run.figures / f"{name}.png"
-    figure.savefig(path, dpi=_DOTS_AN_INCH)
+    drawn.savefig(path, dpi=_DOTS_AN_INCH)
     # At its width in CSS pixels (96 an inch) a figure's text is of the size that it was drawn with. Below six tenths of
     # that it cannot be read.
-    width = 96 * figure.get_figwidth()
+    width = 96 * drawn.get_figwidth()
     attributes = f'width={width:.0f} style="min-width:{0.6 * width:.0f}px"'
     return _embedded(path.read_bytes(), "image/png", alt, attributes)
 
 
-def _picture(image, alt):
+def picture(image, alt):
+    """An image (H, W, channels), pixels from 0 to 255, as an element of a page."""
     return _embedded(*encode_picture(image), alt, "class=small" if max(image.shape[:2]) < SMALL_IMAGE else "")
 
 

@@ -16,6 +16,7 @@ from training.opening import open_model, recipe_for
 from training.pipeline import evaluation_batches
 from training.subsets import read_labels, select
 from training.tables import lay_out
+from training.tasks import require_classification
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +88,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     """
     opened = open_model(source)
     recipe = recipe_for(opened, assignments)
+    require_classification(recipe, "fewshot")
     dataset = load_dataset(recipe.data)
     if "train" not in dataset.splits:
         raise InputError(f"{recipe.data.dataset} has no training images. It has: {', '.join(dataset.splits)}")

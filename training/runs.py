@@ -27,6 +27,7 @@ _PACKAGES = (
     "scikit-learn",
     "matplotlib",
 )
+_SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"GI": ".gif", b"BM": ".bmp", b"RI": ".webp"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,6 +208,11 @@ def add_result(run, **result):
 def read_class_names(run):
     """The names of the classes that a run learned, or `None` if the folder is no run's."""
     return json.loads(run.recipe.read_text())["class_names"] if run.recipe.is_file() else None
+
+
+def image_suffix(content):
+    """How the name of a file with these bytes of an image ends."""
+    return _SUFFIXES.get(content[:2], "")
 
 
 def load_model(path):

@@ -11,7 +11,7 @@ if keras.backend.backend() == "jax":
 class _Model(keras.Model):
     """What the steps of both backends share."""
 
-    def __init__(self, inputs, outputs, objective, accumulation_steps=1, teacher=None):
+    def __init__(self, inputs, outputs, objective, accumulation_steps=1, teacher=None, metric=None):
         super().__init__(inputs=inputs, outputs=outputs)
         self.objective = objective
         self.accumulation_steps = accumulation_steps
@@ -19,12 +19,12 @@ class _Model(keras.Model):
         if teacher is not None:
             teacher.trainable = False
         self.loss_metric = keras.metrics.Mean(name="loss")
-        self.accuracy_metric = keras.metrics.CategoricalAccuracy(name="accuracy")
+        self.quality_metric = metric or keras.metrics.CategoricalAccuracy(name="accuracy")
 
     @property
     def metrics(self):
         # Without Keras's own "loss", which counts batches and not weights.
-        return [self.loss_metric, self.accuracy_metric]
+        return [self.loss_metric, self.quality_metric]
 
     def _weighted_loss(self, images, labels, weights, training):
         """The sum over some images of their weights times losses. The metrics count what was computed."""
@@ -35,7 +35,7 @@ class _Model(keras.Model):
             teacher_logits = ops.stop_gradient(self.teacher(images, training=False))
             losses = self.objective(labels, logits, teacher_logits=teacher_logits)
         self.loss_metric.update_state(losses, sample_weight=weights)
-        self.accuracy_metric.update_state(labels, logits, sample_weight=weights)
+        self.quality_metric.update_state(labels, logits, sample_weight=weights)
         return ops.sum(weights * losses)
 
 
@@ -75,13 +75,12 @@ class _TensorFlowModel(_Model):
 
     def _logs(self):
         """The metrics over all replicas; a replica by itself knows what it has counted only."""
-        totals = tf.stack([metric.total.value for metric in self.metrics])
-        counts = tf.stack([metric.count.value for metric in self.metrics])
-        means = tf.math.divide_no_nan(*_sum_over_replicas([totals, counts]))
-        logs = dict(zip(self.metrics_names, tf.unstack(means), strict=True))
+        counted = _sum_over_replicas([variable.value for variable in self.metrics_variables])
+        with _values(self.metrics_variables, counted):
+            logs = self.get_metrics_result()
         # Under MultiWorkerMirroredStrategy Keras takes the mean over an axis that scalars do not have: keras-team/keras
         # issue 20585. A test sees when that has been mended and this line can go.
-        return {name: tf.reshape(mean, (1,)) for name, mean in logs.items()} if self._has_workers() else logs
+        return {name: tf.reshape(value, (1,)) for name, value in logs.items()} if self._has_workers() else logs
 
     def _has_workers(self):
         return isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy)
@@ -171,20 +170,23 @@ def _values(variables, values):
 class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlowModel):
     """A model that ends with logits, with the step by which `fit` trains it and `evaluate` tests it.
 
-    A batch is images (B, H, W, C), labels (B, classes), one-hot or mixed, and weights (B,), 0 for images that only pad
-    it. The loss is `sum(weights * losses) / sum(weights)` over the whole batch, whatever devices, processes and parts
-    it is computed in. So are the metrics `loss` and `accuracy`, over all batches since the epoch began; their values
-    are in `metrics_variables`. On TensorFlow each replica hands the optimizer its share of the gradients, to be summed.
+    A batch is images (B, H, W, C), labels, such as (B, classes), one-hot or mixed, and weights (B,), 0 for images that
+    only pad it. The loss is `sum(weights * losses) / sum(weights)` over the whole batch, whatever devices, processes
+    and parts it is computed in. So are the metrics, `loss` and another, over all batches since the epoch began; their
+    values are in `metrics_variables`. On TensorFlow each replica hands the optimizer its share of the gradients, to be
+    summed.
 
     It shares layers and variables with the model that `inputs` and `outputs` come from, which is the one to save.
 
     Args:
         inputs: That model's input, a Keras tensor.
-        outputs: Its output: logits (B, classes).
+        outputs: Its output: logits (B, classes), or (B, H, W, classes).
         objective: Function `(labels, logits)`, or with a teacher `(labels, logits, teacher_logits=...)`, to the loss of
             each image, (B,).
         accumulation_steps: Number k of parts that a batch, or a replica's share of it, is computed in, one after the
             other. Divides it. Layers with batch statistics see a part at a time.
         teacher: `keras.Model` from the same images to logits (B, classes). Frozen, and run as at inference. `None`: no
             teacher.
+        metric: `keras.metrics.Metric` of labels and logits, which takes the weights, and whose variables are sums.
+            `None`: `accuracy`, of labels (B, classes).
     """

@@ -19,6 +19,7 @@ from training.plan_report import training_flops
 from training.runs import Run, add_result, is_finished
 from training.study_figures import Panel, Value
 from training.tables import lay_out, write_csv
+from training.tasks import require_classification
 from training.train import save_and_evaluate, train_once
 
 # Changes of the digits recipe: without its augmentation a model learns most of what it will in a few epochs.
@@ -121,6 +122,7 @@ def run_study(name, assignments, folder, seeds=1, recipe_name=None):
     study, folder = studies.load(name), pathlib.Path(folder)
     recipe = override(recipes.load(recipe_name or "digits"), () if recipe_name else study.small)
     recipe = override(recipe, assignments)
+    require_classification(recipe, "study")
     planned = [
         (point, _point_recipe(recipe, point, seed), Run(folder / point.folder / f"seed-{seed}"))
         for seed in range(recipe.seed, recipe.seed + seeds)

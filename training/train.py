@@ -2,7 +2,6 @@
 
 import contextlib
 import pathlib
-import re
 import shlex
 import subprocess
 import sys
@@ -24,21 +23,15 @@ from training.callbacks import (
     write_history,
 )
 from training.checkpoints import Checkpoints
-from training.data import load_dataset
 from training.errors import InputError
-from training.evaluate import evaluate, nearest_neighbour_accuracy
-from training.losses import Objective
 from training.models import build_model, load_teacher
 from training.optimizers import build_optimizer
 from training.pipeline import evaluation_batches, num_steps_per_epoch, training_batches
-from training.report import write_report
 from training.runs import Run, add_result, hold, is_finished, open_run, program_path, resume_command
 from training.schedules import build_schedule, num_steps, training_steps
 from training.sources import Part
 from training.step import TrainedModel
-
-NUM_SAMPLES = 8
-_SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"GI": ".gif", b"BM": ".bmp", b"RI": ".webp"}
+from training.tasks import task_of
 
 
 def train(recipe, runs="runs", folder=None, leave=None):
@@ -52,7 +45,7 @@ def train(recipe, runs="runs", folder=None, leave=None):
         leave: What leaves something of the trained model, called as `finish` is, and called instead of it.
 
     Returns:
-        The `training.runs.Run` and its `training.evaluate.Evaluation` on the test images; `None` for the evaluation if
+        The `training.runs.Run` and its evaluation on the test images, as the task has it; `None` for the evaluation if
         the run was asked to stop, and in all processes but the first.
     """
     if is_finished(recipe, runs, folder):
@@ -61,7 +54,7 @@ def train(recipe, runs="runs", folder=None, leave=None):
         return run, None
     seed(recipe)
     engine = distribution.start(recipe)
-    dataset = load_dataset(recipe.data)
+    dataset = task_of(recipe).load()
     seed(recipe)  # Again: preparing a data set for the first time draws random numbers too.
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
@@ -131,10 +124,10 @@ class Fitting:
         with engine.scope():
             # The loss reads logits: where a softmax saturates it has no gradient.
             model = build_model(recipe, len(dataset.class_names), with_logits=True)
-            teacher = load_teacher(recipe, model, dataset.class_names)
-            self.trained = TrainedModel(
-                model.inputs[0], model.outputs[0], Objective(recipe), recipe.fit.accumulation_steps, teacher
-            )
+            task, options = task_of(recipe), {"accumulation_steps": recipe.fit.accumulation_steps}
+            options["teacher"] = load_teacher(recipe, model, dataset.class_names)
+            options["metric"] = task.build_metric(len(dataset.class_names))
+            self.trained = TrainedModel(model.inputs[0], model.outputs[0], task.build_objective(), **options)
             self.trained.compile(build_optimizer(recipe, model, steps_per_epoch))
         self.model = model
         self.stop = StopRequest()
@@ -241,24 +234,18 @@ def finish(recipe, dataset, run, weights, keeper):
         keeper: `training.callbacks.Keeper` with the history.
 
     Returns:
-        The `training.evaluate.Evaluation` on the test images.
+        The evaluation on the test images, as the task has it.
     """
     print(f"Evaluating {dataset.splits['test'].size:,} test images, exporting, writing the report …", flush=True)
+    task = task_of(recipe)
     model, evaluation = save_and_evaluate(recipe, dataset, run, weights)
-    neighbour = nearest_neighbour_accuracy(model, dataset, recipe)
-    samples = write_samples(dataset, run)
+    samples = task.write_samples(dataset, run)
     is_exported = export(recipe, run, model, dataset.class_names, samples)
-    result = {
-        "test_accuracy": evaluation.accuracy,
-        "test_loss": evaluation.loss,
-        "test_images": len(evaluation.labels),
-        "nearest_neighbour_accuracy": neighbour,
-        "seconds_of_training": round(keeper.seconds, 1),
-    }
-    write_report(run, recipe, keeper, evaluation, neighbour, model)
-    add_result(run, **result)  # Last: with it the run is finished.
+    result = task.report(run, dataset, keeper, evaluation, model)
+    # Last: with it the run is finished.
+    add_result(run, **result, seconds_of_training=round(keeper.seconds, 1))
     if is_exported:
-        predict_elsewhere(run, samples)
+        predict_elsewhere(run, samples, task.predict_options(run))
     return evaluation
 
 
@@ -268,7 +255,7 @@ def save_and_evaluate(recipe, dataset, run, weights):
     for variable, array in zip(model.variables, weights, strict=True):
         variable.assign(array)
     model.save(run.model)
-    return model, evaluate(model, dataset, "test", recipe)
+    return model, task_of(recipe).evaluate(model, dataset, "test")
 
 
 def export(recipe, run, model, class_names, samples):
@@ -287,23 +274,8 @@ def export(recipe, run, model, class_names, samples):
     return True
 
 
-def write_samples(dataset, run):
-    """Writes a test image of each of some classes as it came, named after its class; returns their paths."""
-    first = {}
-    for example in dataset.splits["test"].in_order().as_numpy_iterator():
-        first.setdefault(example["label"], example["image"])
-        if len(first) == min(NUM_SAMPLES, len(dataset.class_names)):
-            break
-    paths = []
-    for label, image in sorted(first.items()):
-        name = re.sub(r"[^-\w]+", "_", dataset.class_names[label])
-        paths.append(run.samples / f"{label}-{name}{_SUFFIXES.get(image[:2], '')}")
-        paths[-1].write_bytes(image)
-    return paths
-
-
-def predict_elsewhere(run, samples):
+def predict_elsewhere(run, samples, options):
     """Loads the SavedModel in another process, as a server would, and predicts held-out images with it."""
     print("\nHeld-out images, predicted by the SavedModel in a process of its own:")
-    command = [sys.executable, "-m", "training", "predict", str(run.export), *map(str, samples), "--top", "1"]
+    command = [sys.executable, "-m", "training", "predict", str(run.export), *map(str, samples), *options]
     subprocess.run(command, check=True)

@@ -14,6 +14,7 @@ from training import train as module
 from training.assignments import override
 from training.errors import InputError
 from training.runs import Run, hold, program_path
+from training.tasks import classification
 from training.train import Fitting, train
 
 # Seven steps and three batches of validation in an epoch, and everything that has a state.
@@ -118,7 +119,7 @@ def test_a_signal_while_the_result_is_written(recipe, undisturbed, tmp_path, mon
     def terminated(*arguments):
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(module, "write_report", terminated)
+    monkeypatch.setattr(classification, "write_report", terminated)
     _, evaluation = train(recipe, folder=tmp_path)
     assert evaluation is None
     assert f"Stopped. To go on: {program_path()} -m training train run={tmp_path}" in capsys.readouterr().out

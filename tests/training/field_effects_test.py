@@ -92,6 +92,7 @@ NAMED_SPLITS = ("data.validation_fraction=0", "data.train_split=train[:100]", "d
 EFFECTS = {
     "name": ((), "name=other", model),
     "seed": ((), "seed=1", batches),
+    "task": "segmentation_test.test_leaves_a_model_its_export_and_its_numbers",
     "model.config": ((), "model.config.num_layers=2", model),
     "model.weights": "train_test.test_fine_tuning_begins_with_the_weights_and_a_new_head",
     "model.function": "model_functions_test.test_a_model_of_another_kind",
@@ -103,6 +104,9 @@ EFFECTS = {
     "data.dataset": ((), "data.dataset=tiny_photographs", splits),
     "data.label": "data_test.test_tasks_of_vtab_have_their_images_and_labels",
     "data.directory": (PHOTOGRAPHS, "data.directory=OTHERS", splits),
+    "data.mask": "segmentation_test.test_masks_of_tfds",
+    "data.mask_classes": "segmentation_test.test_masks_of_tfds",
+    "data.mask_offset": "segmentation_test.test_masks_of_tfds",
     "data.tfds_directory": "data_test.test_array_records_are_read_in_any_order",
     "data.train_split": (NAMED_SPLITS, "data.train_split=train[:90]", splits),
     "data.validation_split": (NAMED_SPLITS, "data.validation_split=train[100:110]", splits),
@@ -118,6 +122,8 @@ EFFECTS = {
     "augment.crop_from": (("augment.crop=random", "augment.crop_from=10"), "augment.crop_from=12", batches),
     "augment.crop_area": (("augment.crop=inception",), "augment.crop_area=0.5,0.6", batches),
     "augment.flip": ((), "augment.flip=true", batches),
+    "augment.scale_range": "augment.masked_test.test_both_are_scaled_and_cut_alike",
+    "augment.color_jitter": "augment.masked_test.test_colours_change_in_the_image_alone",
     "augment.translation": ((), "augment.translation=0.2", batches),
     "augment.rotation": ((), "augment.rotation=20", batches),
     "augment.scale": ((), "augment.scale=0.3", batches),
@@ -219,5 +225,5 @@ def test_a_field_has_an_effect(field, brief_recipe, places):
 
 @pytest.mark.parametrize("place", sorted({effect for effect in EFFECTS.values() if isinstance(effect, str)}))
 def test_the_tests_that_are_named_exist(place):
-    module, _, name = place.partition(".")
+    module, _, name = place.rpartition(".")
     assert callable(getattr(importlib.import_module(f"tests.training.{module}"), name))

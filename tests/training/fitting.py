@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from training.data import load_dataset
 from training.distribution import Engine
 from training.pipeline import evaluation_batches
+from training.tasks import task_of
 from training.train import Fitting, seed
 
 
@@ -25,6 +25,6 @@ def evaluation_images(dataset, split, decode, recipe):
 def fitted(recipe, dataset=None):
     """A `training.train.Fitting` on one device that has run, and written nothing."""
     seed(recipe)
-    fitting = Fitting(recipe, dataset or load_dataset(recipe.data), Engine(recipe.distribution))
+    fitting = Fitting(recipe, dataset or task_of(recipe).load(), Engine(recipe.distribution))
     assert fitting.run()
     return fitting

@@ -174,6 +174,7 @@ from training import pipeline, recipes
 from training.assignments import override
 from training.data import load_dataset
 from training.models import build_model
+from training.tasks import classification
 from training.train import seed
 
 recipe = override(recipes.load("digits"), sys.argv[1:])
@@ -195,8 +196,8 @@ class Slow:
     def change(self, image, seed):
         return tf.ensure_shape(tf.numpy_function(wait, [image], image.dtype, stateful=False), image.shape)
 
-build = pipeline.build_augmentation
-pipeline.build_augmentation = lambda model, config: Slow(build(model, config).decode)
+build = classification.build_augmentation
+classification.build_augmentation = lambda model, config: Slow(build(model, config).decode)
 dataset = load_dataset(recipe.data)
 batches = pipeline.training_batches(dataset, build_model(recipe, 10), recipe)(range(3))
 list(batches(0, 1, recipe.fit.batch_size).as_numpy_iterator())

@@ -80,6 +80,14 @@ _FINE_TUNING_SHORT = {
     "schedule.warmup": "100 steps",
     "fit.steps": 500,
 }
+_SEGMENTATION = {
+    "task": "segmentation",
+    "model.function": "VTFPN",
+    "model.arguments.backbone": "R50",
+    "optimizer.kind": "sgd",
+    "optimizer.momentum": 0.9,
+    "optimizer.clip_norm": None,
+}
 
 # Visual Transformers, section 5: what both of its recipes share.
 _VISUAL_TRANSFORMERS = {
@@ -235,5 +243,25 @@ PUBLISHED = {
         "fit.label_smoothing": 0.1,
         "fit.epochs": 100,
         "fit.batch_size": 1024,
+    },
+    # VT, section 5.3; Detectron2 (facebookresearch/detectron2 at 3169651), configs/Base-RCNN-FPN.yaml and
+    # config/defaults.py, with twice as large batches and learning rate, and half as many steps.
+    "coco_stuff_vt_fpn_r50": {
+        **_SEGMENTATION,
+        "model.input_shape": [800, 1216, 3],
+        "augment.flip": True,
+        "augment.scale_range": [640 / 800, 1],
+        "optimizer.learning_rate": 2 * 0.02,
+        "optimizer.weight_decay": 1e-4,
+        "schedule.warmup": "1000 steps",
+        "fit.steps": 90_000 // 2,
+        "fit.batch_size": 2 * 16,
+    },
+    "lip_vt_fpn_r50": {
+        **_SEGMENTATION,
+        "model.input_shape": [473, 473, 3],
+        "optimizer.learning_rate": 0.01,
+        "optimizer.weight_decay": 5e-4,
+        "fit.batch_size": 96,
     },
 }

@@ -28,6 +28,7 @@ from training.distribution import Engine
 from training.pipeline import num_steps_per_epoch
 from training.schedules import build_schedule, training_steps
 from training.sources import IndexedSource, StreamedSource
+from training.tasks import task_of
 from training.train import Fitting
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "recipes.md"
@@ -42,6 +43,7 @@ SIZES = {
 }
 ARRAY_RECORDS = "oxford_flowers102"  # One data set is read from these.
 TINY = {"hidden_dim": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 24}
+TINY_SEGMENTER = {"backbone": "R18", "width": 4, "neck_dim": 16, "token_dim": 16, "num_heads": 2, "head_dim": 8}
 TINY_STEM = keras_vit.StemConfig(stage_depths=(1, 1, 1), width=32)
 TINY_TOKENS = {
     "stage_depths": (1, 1),
@@ -52,7 +54,7 @@ TINY_TOKENS = {
     "num_tokens": 6,
     "group_width": 4,
 }
-SMOOTH = [name for name, published in PUBLISHED.items() if published["schedule.decay"] != "exponential"]
+SMOOTH = [name for name, fields in PUBLISHED.items() if fields.get("schedule.decay", "exponential") != "exponential"]
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,18 @@ def photographs(tmp_path_factory):
         (folder / name).mkdir()
         for i, colour in enumerate(of_class):
             PIL.Image.new("RGB", (40 + i, 30), tuple(map(int, colour))).save(folder / name / f"{i}.jpg")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def masked_photographs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("masked")
+    for split in ("train", "validation", "test"):
+        for part in ("images", "masks"):
+            (folder / split / part).mkdir(parents=True)
+        for i in range(12):
+            PIL.Image.new("RGB", (40 + i, 30), (20 * i, 50, 90)).save(folder / split / "images" / f"{i}.jpg")
+            PIL.Image.new("L", (40 + i, 30), i % 3).save(folder / split / "masks" / f"{i}.png")
     return folder
 
 
@@ -106,13 +120,13 @@ def teacher(tmp_path_factory):
 
 
 @pytest.fixture
-def shrink(mocked, photographs, shards, weights, teacher):
+def shrink(mocked, photographs, masked_photographs, shards, weights, teacher):
     """Function from a recipe to one of the same kind that takes seconds."""
-    directories = {"folder": str(photographs), "records": str(shards)}
+    folders = {"classification": photographs, "segmentation": masked_photographs}
     keras.config.set_max_steps_per_epoch(2)  # Of the validation too: there are fewer images than TFDS says.
 
     def shrunk(recipe):
-        model, directory = recipe.model, directories.get(recipe.data.dataset)
+        model, directories = recipe.model, {"folder": str(folders[recipe.task]), "records": str(shards)}
         config = model.config
         if config is not None:
             representation_dim = 8 if config.representation_dim else None
@@ -132,7 +146,7 @@ def shrink(mocked, photographs, shards, weights, teacher):
         return dataclasses.replace(
             recipe,
             model=model,
-            data=dataclasses.replace(recipe.data, directory=directory),
+            data=dataclasses.replace(recipe.data, directory=directories.get(recipe.data.dataset)),
             schedule=dataclasses.replace(recipe.schedule, warmup="1 step"),
             fit=dataclasses.replace(recipe.fit, **changes),
             distillation=dataclasses.replace(recipe.distillation, teacher=taught),
@@ -146,22 +160,31 @@ def _shrunk_function(model):
     """The function and arguments of a model of the same kind that is small."""
     if model.function is None:
         return None, {}
+    if model.function == "VTFPN":
+        return model.function, TINY_SEGMENTER
     size = {"VTResNet18": "VT-R18", "VTResNet": model.arguments.get("size")}[model.function]
     return "VTResNet", {**model.arguments, "size": size, **TINY_TOKENS}
 
 
-@pytest.mark.parametrize("name", recipes.NAMES)
+# Of three recipes that train the same model one is enough to run every time.
+SLOW = ("lip_vt_fpn_r50", "shapes_vt_fpn")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in recipes.NAMES]
+)
 def test_recipe_trains(name, shrink):
     recipe = shrink(recipes.load(name))
-    dataset = load_dataset(recipe.data)
-    is_indexed = recipe.data.dataset in ("folder", ARRAY_RECORDS)
+    task = task_of(recipe)
+    dataset = task.load()
+    is_indexed = recipe.data.dataset in ("folder", "shapes", ARRAY_RECORDS)
     assert isinstance(dataset.splits["train"], IndexedSource if is_indexed else StreamedSource)
     fitting = Fitting(recipe, dataset, Engine(recipe.distribution))
     before = [keras.ops.convert_to_numpy(variable) for variable in fitting.model.variables]
     assert fitting.run()
     [row] = fitting.keeper.history
     assert row["step"] == 2
-    assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= row.keys()
+    assert {"loss", task.metric, "val_loss", f"val_{task.metric}"} <= row.keys()
     assert all(map(math.isfinite, row.values()))
     after = fitting.final_weights()
     assert any(np.any(now != then) for then, now in zip(before, after, strict=True))
@@ -171,7 +194,8 @@ def test_recipe_trains(name, shrink):
 def test_recipe_says_what_was_published(name):
     fields = dict(leaves(to_dict(recipes.load(name))))
     published = PUBLISHED.get(name)
-    assert (published is None) == (name in ("cifar10", "digits", "digits_vt_r18", "folder"))  # Those are our own.
+    own = ("cifar10", "digits", "digits_vt_r18", "folder", "shapes_vt_fpn")
+    assert (published is None) == (name in own)
     for field, value in (published or {}).items():
         assert fields[field] == (pytest.approx(value) if isinstance(value, float) else value), field
 

@@ -13,9 +13,9 @@ import time
 import numpy as np
 import pytest
 
-from tests.test_case import rest_slow
 from tests.training.conftest import BRIEF
 
+pytestmark = pytest.mark.slow
 RECIPE = [*BRIEF, "fit.epochs=12", "model.config.dropout_rate=0.1", "optimizer.ema=0.9", "fit.checkpoint_every=2 steps"]
 
 
@@ -49,7 +49,7 @@ class Program:
         return self.process.returncode
 
 
-@pytest.mark.parametrize("backend", rest_slow(["tensorflow", "jax"]))
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_signal_saves_and_stops_and_the_run_goes_on(backend, tfds_directory, tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", backend)
     folder, stopped = tmp_path / "undisturbed", tmp_path / "stopped run"
@@ -90,7 +90,6 @@ def of_two_workers(index, ports):
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})}
 
 
-@pytest.mark.slow
 def test_a_killed_worker_of_two_ends_the_other_and_both_go_on(tfds_directory, tmp_path):
     """And they stop together where one is asked to."""
     exact = ["model.config.dropout_rate=0", "optimizer.epsilon=0.001", "fit.batch_size=100"]

@@ -18,7 +18,8 @@ from training.evaluate import evaluate
 from training.models import build_model
 from training.runs import Run, program_path
 from training.sources import IndexedSource
-from training.train import export, train, write_samples
+from training.tasks import task_of
+from training.train import export, train
 
 
 def test_shuffled_labels_stay_at_chance(brief_recipe):
@@ -75,6 +76,7 @@ def test_mixed_precision_trains(brief_recipe):
     assert {weight.dtype for weight in fitting.model.weights} == {"float32"}
 
 
+@pytest.mark.slow
 def test_the_moving_average_is_validated_and_kept(brief_recipe, tmp_path):
     recipe = override(brief_recipe, ["optimizer.ema=0.9", "fit.epochs=1", "fit.checkpoint_every=1 steps"])
     run, _ = train(recipe, tmp_path)
@@ -134,6 +136,7 @@ def test_weights_that_cannot_be_had_are_refused(brief_recipe):
         build_model(recipe, 10)
 
 
+@pytest.mark.slow
 def test_a_teacher_is_learned_from(brief_recipe, tmp_path):
     run, _ = train(override(brief_recipe, ["fit.epochs=8"]), tmp_path)
     with_teacher = [f"distillation.teacher={run.folder}", "distillation.weight=1", "fit.epochs=8", "seed=7"]
@@ -210,7 +213,7 @@ def test_samples_have_names_of_their_own(brief_recipe, tmp_path):
     names = ("a b", "a_b", "犬", "猫", "a/b", "..", "f", "g", "h", "i")
     run = Run(tmp_path)
     run.samples.mkdir()
-    paths = write_samples(dataclasses.replace(dataset, class_names=names), run)
+    paths = task_of(brief_recipe).write_samples(dataclasses.replace(dataset, class_names=names), run)
     assert len({path.name for path in paths}) == 8
     assert sorted(path.name for path in run.samples.iterdir()) == sorted(path.name for path in paths)
     assert all(path.suffix == ".png" for path in paths)

@@ -19,13 +19,15 @@ class Label:
 
     `features` are the parts of an example that it is read from, as `tfds.decode.PartialDecoding` takes them, and `read`
     is the TensorFlow function from such an example to the index of the right class, an int64 scalar, or to the indices
-    of all right classes. The splits in `absent_from` have no such labels.
+    of all right classes; or to an encoded mask. The splits in `absent_from` have no such labels. The features in
+    `encoded` are read as the bytes of a file.
     """
 
     class_names: tuple[str, ...]
     features: dict[str, Any]
     read: Callable
     absent_from: tuple[str, ...] = ()
+    encoded: tuple[str, ...] = ()
 
 
 _CLEVR_COUNTS = range(3, 11)  # All that there are.

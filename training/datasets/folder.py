@@ -64,16 +64,16 @@ def read_folder(directory, test_fraction, validation_fraction):
     root = pathlib.Path(directory).expanduser()
     if not root.is_dir():
         raise InputError(f"data.directory={directory} is not a directory. {_LAYOUT}")
-    split_folders = _split_folders(root)
-    if split_folders:
-        return _read_split_folders(split_folders, test_fraction, validation_fraction)
+    folders = split_folders(root)
+    if folders:
+        return _read_split_folders(folders, test_fraction, validation_fraction)
     images, skipped = _read_classes(root)
     classes = _check_classes(root, images, skipped)
     splits = _split(images, classes, {"test": test_fraction, "validation": validation_fraction})
     return FolderSplits(classes, splits, skipped)
 
 
-def _split_folders(root):
+def split_folders(root):
     """{split: folder} of a directory that is split already; empty if it is not."""
     folders = {folder.name.lower(): folder for folder in _folders(root)}
     known = [name for name in folders if name in _SPLIT_NAMES]
@@ -111,7 +111,7 @@ def _read_classes(root):
     found = {folder.name: sorted(path for path in folder.rglob("*") if _is_image(path)) for folder in _folders(root)}
     with concurrent.futures.ThreadPoolExecutor() as pool:
         paths = [path for paths in found.values() for path in paths]
-        problems = dict(zip(paths, pool.map(_problem, paths), strict=True))
+        problems = dict(zip(paths, pool.map(image_problem, paths), strict=True))
     images = {name: [path for path in paths if not problems[path]] for name, paths in found.items()}
     skipped = {str(path): problem for path, problem in problems.items() if problem}
     skipped |= {
@@ -138,13 +138,26 @@ def _check_classes(root, images, skipped):
 def _split(images, classes, fractions):
     splits = collections.defaultdict(list)
     for label, name in enumerate(classes):
-        rest = sorted(images[name], key=_name_digest)
-        for split, fraction in fractions.items():
-            count = min(round(fraction * len(rest)), len(rest) - 1)
-            splits[split] += [(str(path), label) for path in rest[:count]]
-            rest = rest[count:]
-        splits["train"] += [(str(path), label) for path in rest]
+        for split, paths in hold_out(images[name], fractions).items():
+            splits[split] += [(str(path), label) for path in paths]
     return dict(splits)
+
+
+def hold_out(paths, fractions):
+    """Splits paths, one after the other, by the names of files and folders alone; at least one stays for training.
+
+    Args:
+        paths: `pathlib.Path`s, at least one.
+        fractions: {split: part of what is left}
+
+    Returns:
+        {split: paths}, with "train" for the rest.
+    """
+    held, rest = {}, sorted(paths, key=_name_digest)
+    for split, fraction in fractions.items():
+        count = min(round(fraction * len(rest)), len(rest) - 1)
+        held[split], rest = rest[:count], rest[count:]
+    return held | {"train": rest}
 
 
 def _name_digest(path):
@@ -163,7 +176,8 @@ def _is_image(path):
     return path.suffix.lower() in READABLE + OTHER_IMAGES and not path.name.startswith(".") and path.is_file()
 
 
-def _problem(path):
+def image_problem(path):
+    """Why an image file cannot be decoded, or `None` if it can."""
     if path.suffix.lower() in OTHER_IMAGES:
         return f"{path.suffix} files cannot be decoded, convert it to JPEG or PNG"
     try:

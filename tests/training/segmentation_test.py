@@ -1,0 +1,295 @@
+"""Segmentation, end to end: a run and what it leaves, the commands on it, and what is refused."""
+
+import csv
+import dataclasses
+import json
+import re
+
+import keras
+import numpy as np
+import PIL.Image
+import pytest
+import sklearn.metrics
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+import keras_vit
+from keras_vit.decoding import image_decoder
+from tests.training.fitting import evaluation_images, fitted
+from training import recipes
+from training import train as module
+from training.__main__ import main
+from training.assignments import override
+from training.data import load_dataset, load_masks
+from training.errors import InputError
+from training.masks import VOID, as_png, read_values
+from training.overlays import legend, overlay, palette
+from training.segmentation import Segmentation
+from training.tasks import task_of
+from training.train import train
+
+BRIEF = [
+    "model.input_shape=32,64,3",
+    "model.arguments.stage_depths=1,1,1,1",
+    *(f"model.arguments.{size}" for size in ("width=4", "neck_dim=16", "token_dim=16", "num_heads=2", "head_dim=8")),
+    "data.train_images=24",
+    "data.cache=false",
+    "augment.scale_range=0.8,1.2",
+    "augment.color_jitter=0.2",
+    "fit.epochs=2",
+    "fit.batch_size=7",
+]
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    return override(recipes.load("shapes_vt_fpn"), BRIEF)
+
+
+@pytest.fixture(scope="module")
+def brief_run(recipe, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "export", lambda *arguments: False)  # It takes as long as all else: see the slow test.
+        return train(recipe, tmp_path_factory.mktemp("runs"))
+
+
+def test_leaves_a_model_its_export_and_its_numbers(brief_run):
+    run, evaluation = brief_run
+    facts = json.loads(run.recipe.read_text())
+    assert facts["result"]["test_mean_iou"] == evaluation.mean_iou
+    assert facts["result"]["test_images"] == 120
+    assert facts["class_names"] == ["background", "disc", "square", "triangle"]
+    rows = list(csv.DictReader(run.history.read_text().splitlines()))
+    names = {"epoch", "step", "learning_rate", "loss", "mean_iou", "val_loss", "val_mean_iou"}
+    assert [set(row) for row in rows] == [names, names]
+    assert len(list(run.samples.iterdir())) == 8
+
+
+def test_evaluate_gives_the_metric_of_the_validation(recipe, brief_run, capsys):
+    run, _ = brief_run
+    assert not main(["evaluate", str(run.folder), "--split", "validation"])
+    printed = capsys.readouterr().out
+    mean_iou = float(list(csv.DictReader(run.history.read_text().splitlines()))[-1]["val_mean_iou"])
+    assert float(re.search(r"mean IoU +(.*)%", printed)[1]) == pytest.approx(100 * mean_iou, abs=0.006)
+    model, dataset = keras.models.load_model(run.model), task_of(recipe).load()
+    images, masks = evaluation_images(dataset, "validation", image_decoder(model), recipe)
+    assert masks.shape == (120, 32, 64)
+    predicted = np.concatenate([np.argmax(model(part), axis=-1) for part in np.split(images, 6)])
+    expected = sklearn.metrics.jaccard_score(masks.ravel(), predicted.ravel(), average="macro")
+    assert mean_iou == pytest.approx(expected, abs=1e-4)
+
+
+def test_report_shows_images_and_classes(brief_run):
+    run, evaluation = brief_run
+    page = run.report.read_text()
+    assert f"{evaluation.mean_iou:.2%}" in page
+    assert page.count("<li>") == 8
+    assert page.count('alt="predicted mask"') == 8
+    for score in evaluation.by_class:
+        assert f"<th scope=row>{score.name}<td>{score.pixels:,}<td>" in page
+    assert "$" not in page.replace(run.recipe.read_text(), "")
+
+
+def test_evaluate_takes_other_data(brief_run, tmp_path, capsys):
+    run, evaluation = brief_run
+    for part in ("images", "masks"):
+        (tmp_path / part).mkdir()
+    for number in range(6):
+        PIL.Image.new("RGB", (20, 10)).save(tmp_path / "images" / f"{number}.png")
+        (tmp_path / "masks" / f"{number}.png").write_bytes(as_png(np.full((10, 20), number % 2, "uint8")))
+    (tmp_path / "classes.txt").write_text("\n".join(evaluation.class_names))
+    assert not main(
+        ["evaluate", str(run.folder), "data.dataset=folder", f"data.directory={tmp_path}", "--split", "all"]
+    )
+    assert "6 images at 32 x 64 pixels" in capsys.readouterr().out
+    (tmp_path / "classes.txt").write_text("wall\ndoor")
+    assert main(["evaluate", str(run.folder), "data.dataset=folder", f"data.directory={tmp_path}"]) == 2
+    assert "The model knows the classes background, disc" in capsys.readouterr().err
+
+
+class Thirds(tf.Module):
+    """Stands for an exported model: the upper third of a picture is sky, the rest road."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "image_bytes")])
+    def serve(self, image_bytes):
+        mask = tf.tile(tf.constant([1, 0, 0], tf.uint8)[None, :, None], [tf.size(image_bytes), 1, 5])
+        return {"mask": mask, "valid": tf.strings.substr(image_bytes, 1, 3) == "PNG"}
+
+
+def test_predict_writes_masks_in_colours(tmp_path, capsys):
+    model, folder = Thirds(), tmp_path / "1"
+    tf.saved_model.save(model, str(folder), {"serving_default": model.serve})
+    (folder / "assets" / "labels.txt").write_text("road\nsky\n")
+    paths = [tmp_path / "a.png", tmp_path / "b" / "a.png", tmp_path / "notes.txt"]
+    paths[1].parent.mkdir()
+    paths[2].write_text("no image")
+    for path in paths[:2]:
+        PIL.Image.new("RGB", (8, 12)).save(path)
+    assert main(["predict", str(folder), *map(str, paths), "--to", str(tmp_path / "masks"), "--top", "1"]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == f"{paths[0]}: road 66.7% of the pixels; {tmp_path / 'masks' / 'a.png'}"
+    assert "is not an image that can be decoded" in told[2]
+    assert {path.name for path in (tmp_path / "masks").iterdir()} == {"legend.png", "a.png", "a-2.png"}
+    with PIL.Image.open(tmp_path / "masks" / "a.png") as drawn:
+        pixels = np.asarray(drawn)
+    assert pixels.shape == (12, 8, 3)
+    np.testing.assert_allclose(pixels[:4], np.broadcast_to(0.55 * palette(2)[1], (4, 8, 3)), atol=1)
+    assert not main(["predict", str(folder), str(paths[0])])
+    assert capsys.readouterr().out.strip() == f"{paths[0]}: road 66.7% of the pixels, sky 33.3% of the pixels"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["fewshot", "RUN"],
+        ["explain", "RUN"],
+        ["explain", "RUN/model.keras"],
+        ["study", "pooling", "recipe=shapes_vt_fpn"],
+        ["duplicates", "shapes_vt_fpn"],
+        ["duplicates", "digits", "--against", "shapes_vt_fpn"],
+        ["records", "shapes_vt_fpn", "--to", "shards"],
+        ["vtab", "task=segmentation"],
+        ["evaluate", "RUN", "data.dataset=digits"],
+        ["evaluate", "RUN", "data.dataset=records", "data.directory=shards"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_for_classifiers_is_refused(brief_run, command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([word.replace("RUN", str(brief_run[0].folder)) for word in command]) == 2
+    error = capsys.readouterr().err
+    expected = (
+        "is for models that classify",
+        "looks into classifiers",
+        "has no masks to learn",
+        "task=segmentation goes",
+    )
+    assert any(words in error for words in expected)
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("assignments", "expected"),
+    [
+        (["task=classification"], "task=segmentation goes with model.function=VTFPN or PanopticFPN"),
+        (["augment.mixup=0.5"], "augment.mixup is read with task=classification only"),
+        (["augment.translation=0.1"], "augment.translation is read with task=classification only"),
+        (["fit.label_smoothing=0.1"], "fit.label_smoothing is read with task=classification only"),
+        (["fit.loss=sigmoid"], "fit.loss is read with task=classification only"),
+        (["distillation.teacher=teacher"], "distillation.teacher is read with task=classification only"),
+        (["model.resize=64"], "model.resize is read with task=classification only"),
+        (["data.mask=mask"], "data.mask is read for data sets of TFDS"),
+        (["data.mask_offset=1"], "data.mask_offset is read with data.mask only"),
+        (["augment.scale_range=2,1"], "augment.scale_range must be smallest,largest"),
+    ],
+)
+def test_fields_that_mean_nothing_are_refused(recipe, assignments, expected):
+    with pytest.raises(InputError, match=expected):
+        override(recipe, assignments)
+
+
+@pytest.mark.parametrize(
+    "field", ["data.mask=segmentation_mask", "augment.scale_range=0.5,2", "augment.color_jitter=0.1"]
+)
+def test_fields_of_masks_are_refused_for_classifiers(field):
+    with pytest.raises(InputError, match="with task=segmentation only"):
+        override(recipes.load("cifar10"), [field])
+    with pytest.raises(InputError, match=r"has masks and no labels\. Choose the recipe shapes_vt_fpn"):
+        load_dataset(override(recipes.load("cifar10"), ["data.dataset=shapes"]).data)
+
+
+class TinyStreets(tfds.core.GeneratorBasedBuilder):
+    """Five pictures with masks of the values 1 to 3, beside a label."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        mask = tfds.features.Image(shape=(None, None, 1))
+        features = {"image": tfds.features.Image(), "mask": mask, "label": tfds.features.ClassLabel(num_classes=2)}
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples(range(3)), "test": self._generate_examples(range(3, 5))}
+
+    def _generate_examples(self, numbers):
+        for number in numbers:
+            mask = np.resize(np.array([1, 2, 3], "uint8"), (6, 10, 1))
+            yield number, {"image": np.full((6, 10, 3), number, "uint8"), "mask": mask, "label": 0}
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_masks_of_tfds(recipe, tmp_path, file_format):
+    TinyStreets(data_dir=tmp_path, file_format=file_format).download_and_prepare()
+    data = dataclasses.replace(recipe.data, dataset="tiny_streets", tfds_directory=str(tmp_path), train_images=None)
+    named = dataclasses.replace(data, mask="mask", mask_classes=("road", "sky"), mask_offset=1, validation_fraction=0.0)
+    dataset = load_masks(named)
+    assert dataset.class_names == ("road", "sky")
+    assert {name: source.size for name, source in dataset.splits.items()} == {"train": 3, "test": 2}
+    example = next(dataset.splits["test"].in_order().as_numpy_iterator())
+    expected = np.resize(np.array([0, 1, VOID], "uint8"), (6, 10))
+    np.testing.assert_array_equal(read_values(example["label"]), expected)
+    for fields, message in (
+        ({"mask": "masks"}, "has no mask 'masks'. Its features that may be masks: mask"),
+        ({"mask": "mask"}, "data.mask_classes="),
+        ({}, "has no masks to learn"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_masks(dataclasses.replace(data, **fields))
+
+
+def test_numbers_of_a_segmentation():
+    confusion = np.array([[6, 2, 0, 0], [1, 3, 0, 0], [0, 0, 0, 0], [4, 0, 0, 0]])
+    found = Segmentation(confusion, ("a", "b", "c", "d"), 3, (4, 4))
+    np.testing.assert_allclose(found.ious, [6 / 13, 3 / 6, np.nan, 0])
+    assert found.mean_iou == pytest.approx((6 / 13 + 3 / 6 + 0) / 3)
+    assert found.pixel_accuracy == 9 / 16
+    assert [(score.name, score.pixels, score.taken_for) for score in found.by_class] == [
+        ("d", 4, "a"),
+        ("a", 8, "b"),
+        ("b", 4, "a"),
+        ("c", 0, ""),
+    ]
+
+
+def test_colours_can_be_told_apart():
+    for count, least in ((8, 60), (54, 50), (255, 20)):
+        colors = palette(count)[[*range(count), VOID]].astype(int)
+        distances = np.linalg.norm(colors[:, None] - colors[None], axis=-1) + 255 * np.eye(count + 1)
+        assert distances.min() > least
+    assert palette(4)[VOID].tolist() == [255, 255, 255]
+    names = [f"class {i}" for i in range(5)]
+    assert legend(names).height > legend(names[:2]).height
+
+
+def test_an_overlay_has_the_pictures_size():
+    pixels = np.full((8, 12, 3), 100, "uint8")
+    mask = np.array([[0, 1], [2, VOID]], "uint8")
+    drawn = overlay(pixels, mask, 3)
+    for row, column, value in ((0, 0, 0), (0, 11, 1), (7, 0, 2), (7, 11, VOID)):
+        np.testing.assert_allclose(drawn[row, column], 0.55 * palette(3)[value] + 45, atol=1)
+
+
+@pytest.mark.slow
+def test_the_recipe_reaches_its_mean_iou_and_is_exported(tmp_path):
+    run, evaluation = train(recipes.load("shapes_vt_fpn"), tmp_path)
+    assert evaluation.mean_iou > 0.9
+    model = keras.models.load_model(run.model)
+    content = next(run.samples.iterdir()).read_bytes()
+    served = tf.saved_model.load(str(run.export / "1")).signatures["serving_default"](
+        image_bytes=tf.constant([content])
+    )
+    probabilities = model(image_decoder(model)(content)[None])
+    assert (served["mask"].numpy() == np.argmax(probabilities, axis=-1)).mean() > 0.999
+    assert len(list((run.figures / "samples").iterdir())) == 9  # And the legend.
+
+
+@pytest.mark.slow
+def test_a_panoptic_fpn_is_trained_the_same_way(recipe):
+    arguments = {
+        name: value for name, value in recipe.model.arguments.items() if name not in ("token_dim", "num_heads")
+    }
+    model = dataclasses.replace(recipe.model, function="PanopticFPN", arguments=arguments)
+    other = dataclasses.replace(recipe, model=model, data=dataclasses.replace(recipe.data, train_images=7))
+    fitting = fitted(override(other, ["fit.epochs=1"]))
+    assert keras_vit.describe(fitting.model).config.kind == "panoptic_fpn"
+    assert np.isfinite(fitting.keeper.history[0]["val_loss"])

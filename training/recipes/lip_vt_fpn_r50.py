@@ -1,0 +1,27 @@
+"""VT-FPN with a ResNet-50 on Look into Person: 19 parts of people and their clothes, and the background.
+
+Paper: Wu et al., arXiv 2006.03677, section 5.3 and Table 10: SGD with a learning rate of 0.01 and a weight decay of
+5e-4, batches of 96 images, 473 x 473 pixels.
+Command: python -m training train lip_vt_fpn_r50 data.directory=path/to/lip
+Hardware: about 2 hours of one A100, estimated from 0.7 exaFLOPs (6 x MACs x images).
+Expected: 47.39 % mean IoU, the paper's; 47.04 % of a Panoptic FPN (model.function=PanopticFPN).
+Measured: nothing yet but that it runs.
+
+The directory has train and test, each with images and masks (docs/segmentation.md). Ours, because it is not known here:
+the length, the schedule and the random sizes. Images are not mirrored: left and right limbs are classes of their own.
+Not as in the paper: the backbone begins with random weights and not with those of ImageNet, and the weight decay is not
+multiplied by the momentum.
+"""
+
+from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+
+RECIPE = Recipe(
+    name="lip_vt_fpn_r50",
+    task="segmentation",
+    model=Model(function="VTFPN", arguments={"backbone": "R50"}, input_shape=(473, 473, 3)),
+    data=Data(dataset="folder", validation_fraction=0.0, cache=False),
+    augment=Augment(scale_range=(0.75, 1.25)),
+    optimizer=Optimizer(kind="sgd", learning_rate=0.01, weight_decay=5e-4, clip_norm=None),
+    schedule=Schedule(decay="cosine", warmup="5%"),
+    fit=Fit(epochs=150, batch_size=96, report_every="10%"),
+)

@@ -1,0 +1,27 @@
+"""A small VT-FPN on drawn discs, squares and triangles, which need no download.
+
+Paper: none; the model is that of Wu et al., arXiv 2006.03677, section 5.3, made small.
+Command: python -m training train shapes_vt_fpn
+Hardware: two CPU cores that other processes shared took six minutes; alone they were not measured.
+Expected: a mean IoU above 90 % on the test images, which a slow test checks.
+Measured: 96.95 % with seed 0 (2026-11-22, TensorFlow 2.21, Keras 3.15).
+
+head_dim is four times the 32 groups of the head's norms: with 32 channels each would be normalised by itself.
+"""
+
+from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+
+RECIPE = Recipe(
+    name="shapes_vt_fpn",
+    task="segmentation",
+    model=Model(
+        function="VTFPN",
+        arguments={"backbone": "R18", "width": 16, "neck_dim": 64, "token_dim": 64, "num_heads": 4, "head_dim": 128},
+        input_shape=(64, 64, 3),
+    ),
+    data=Data(dataset="shapes"),
+    augment=Augment(flip=True),
+    optimizer=Optimizer(learning_rate=1e-2, weight_decay=0.01),
+    schedule=Schedule(warmup="5%"),
+    fit=Fit(epochs=16, batch_size=16),
+)

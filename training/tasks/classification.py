@@ -1,0 +1,101 @@
+"""Classification: an image has one class, or several. B batch, H W C image."""
+
+import re
+
+import keras
+import tensorflow as tf
+
+from training.augment import Augmentation, build_augmentation
+from training.data import load_dataset
+from training.evaluate import describe, evaluate, nearest_neighbour_accuracy
+from training.losses import Objective
+from training.report import write_report
+from training.runs import image_suffix
+
+NUM_SAMPLES = 8
+
+
+class Task:
+    """What differs where whole images are classified.
+
+    Args:
+        recipe: `training.config.Recipe`
+
+    Attributes:
+        metric: Name of what the history says beside the loss; the best weights have the highest.
+    """
+
+    metric = "accuracy"
+
+    def __init__(self, recipe):
+        self.recipe = recipe
+
+    def load(self):
+        """The `training.data.Dataset`; a label is the index of a class, or of several."""
+        return load_dataset(self.recipe.data)
+
+    def read_label(self, label, image, num_classes):
+        """(classes,): 1 for the right class, or for each of several."""
+        one_hot = tf.one_hot(label, num_classes)
+        return one_hot if label.shape.rank == 0 else tf.minimum(tf.reduce_sum(one_hot, axis=0), 1.0)
+
+    def build_changes(self, model, num_classes):
+        """What becomes of training examples: a `training.augment.Augmentation` of images and labels.
+
+        `decode(image_bytes, label)` gives what may be kept, `change(image, label, seed)` one epoch's image and label
+        vector, and `mix` is that of images.
+        """
+        of_images = build_augmentation(model, self.recipe.augment)
+
+        def decode(image_bytes, label):
+            return of_images.decode(image_bytes), label
+
+        def change(decoded, label, seed):
+            return of_images.change(decoded, seed), self.read_label(label, None, num_classes)
+
+        return Augmentation(decode, change, of_images.mix)
+
+    def build_objective(self):
+        """The loss of each image, a function of labels, logits and, with a teacher, its logits."""
+        return Objective(self.recipe)
+
+    def build_metric(self, num_classes):
+        """A Keras metric of labels and logits."""
+        return keras.metrics.CategoricalAccuracy(name=self.metric)
+
+    def evaluate(self, model, dataset, splits):
+        """A `training.evaluate.Evaluation`, as `training.evaluate.evaluate` makes it."""
+        return evaluate(model, dataset, splits, self.recipe)
+
+    def describe(self, evaluation):
+        """An evaluation as lines of text."""
+        return describe(evaluation)
+
+    def write_samples(self, dataset, run):
+        """Writes a test image of each of some classes as it came, named after its class; returns their paths."""
+        first = {}
+        for example in dataset.splits["test"].in_order().as_numpy_iterator():
+            first.setdefault(example["label"], example["image"])
+            if len(first) == min(NUM_SAMPLES, len(dataset.class_names)):
+                break
+        paths = []
+        for label, image in sorted(first.items()):
+            name = re.sub(r"[^-\w]+", "_", dataset.class_names[label])
+            paths.append(run.samples / f"{label}-{name}{image_suffix(image)}")
+            paths[-1].write_bytes(image)
+        return paths
+
+    def report(self, run, dataset, keeper, evaluation, model):
+        """Writes the report of a run; returns what its result says of the test images."""
+        neighbour = nearest_neighbour_accuracy(model, dataset, self.recipe)
+        write_report(run, self.recipe, keeper, evaluation, neighbour, model)
+        return {
+            "test_accuracy": evaluation.accuracy,
+            "test_loss": evaluation.loss,
+            "test_images": len(evaluation.labels),
+            "nearest_neighbour_accuracy": neighbour,
+        }
+
+    def predict_options(self, run):
+        """Of the command `predict`, for the held-out images at the end of a run."""
+        return ("--top", "1")

@@ -1,0 +1,72 @@
+"""Semantic segmentation: each pixel has a class. B batch, H W C image."""
+
+import itertools
+
+from training import segmentation
+from training.augment.masked import build_masked_augmentation
+from training.data import load_masks
+from training.masks import decode_mask
+from training.pixel_losses import MeanIoU, PixelCrossEntropy
+from training.runs import image_suffix
+from training.segmentation_report import write_segmentation_report
+
+NUM_SAMPLES = 8
+
+
+class Task:
+    """What differs where pixels are classified; the methods are those of `training.tasks.classification.Task`.
+
+    A label is the bytes of a mask (`training.masks`), and in a batch uint8 (B, H, W), at the model's input size.
+
+    Args:
+        recipe: `training.config.Recipe`
+    """
+
+    metric = "mean_iou"
+
+    def __init__(self, recipe):
+        self.recipe = recipe
+
+    def load(self):
+        return load_masks(self.recipe.data)
+
+    def read_label(self, label, image, num_classes):
+        return decode_mask(label, image.shape[:2])
+
+    def build_changes(self, model, num_classes):
+        return build_masked_augmentation(model, self.recipe.augment)
+
+    def build_objective(self):
+        return PixelCrossEntropy()
+
+    def build_metric(self, num_classes):
+        return MeanIoU(num_classes, name=self.metric)
+
+    def evaluate(self, model, dataset, splits):
+        return segmentation.evaluate(model, dataset, splits, self.recipe)
+
+    def describe(self, evaluation):
+        return segmentation.describe(evaluation)
+
+    def write_samples(self, dataset, run):
+        paths = []
+        for number, example in enumerate(itertools.islice(_images(dataset), NUM_SAMPLES)):
+            paths.append(run.samples / f"{number}{image_suffix(example)}")
+            paths[-1].write_bytes(example)
+        return paths
+
+    def report(self, run, dataset, keeper, evaluation, model):
+        write_segmentation_report(run, self.recipe, keeper, evaluation, model)
+        return {
+            "test_mean_iou": evaluation.mean_iou,
+            "test_pixel_accuracy": evaluation.pixel_accuracy,
+            "test_images": evaluation.num_images,
+        }
+
+    def predict_options(self, run):
+        return ("--to", str(run.figures / "samples"))
+
+
+def _images(dataset):
+    for example in dataset.splits["test"].in_order().as_numpy_iterator():
+        yield example["image"]
