@@ -44,6 +44,8 @@ def check_function(name, arguments):
     if "config_changes" in known:
         known = known - {"config_changes"} | {field.name for field in dataclasses.fields(_CONFIGS[name])}
     known -= inspect.signature(build_convolutional).parameters.keys()  # Those are set by the recipe's other fields.
+    if name in models.SEGMENTERS:
+        known |= {"weights"}  # Of a ResNet, for the backbone.
     for argument in arguments.keys() - known:
         raise ValueError(
             f"model.arguments.{argument} is none of {name}.{did_you_mean(argument, known)} Those are: "

@@ -9,6 +9,7 @@ import keras_vit
 from keras_vit.architectures import BiTResNetConfig
 from tests.test_case import TENSORFLOW, canonical_weights, randomize
 from tests.weights.bit_test import bit_file
+from tests.weights.torchvision_test import resnet_file
 from training import recipes
 from training.assignments import describe, from_dict, override
 from training.config import to_dict
@@ -35,6 +36,19 @@ def test_a_model_of_another_kind(recipe):
     assert keras_vit.describe(model).config == BiTResNetConfig((1, 1), 32)
     assert (model.input_shape, model.output_shape) == ((None, 16, 12, 1), (None, 7))
     assert keras_vit.describe(model).pixels["normalize"]
+
+
+def test_a_segmentation_model_on_a_published_backbone(tmp_path):
+    resnet = randomize(keras_vit.ResNet("R18", stage_depths=(1, 1), width=4, input_shape=(32, 40, 3)))
+    path = resnet_file(resnet, tmp_path)
+    sizes = ["model.arguments.stage_depths=1,1", "model.arguments.width=4", f"model.arguments.weights={path}"]
+    model = build_model(override(recipes.load("shapes_vt_fpn"), sizes), 3)
+    expected = {name: array for name, array in canonical_weights(resnet).items() if name.startswith("st")}
+    found = canonical_weights(model)
+    assert len(expected) > 10
+    assert all((found[name] == array).all() for name, array in expected.items())
+    with pytest.raises(InputError, match=r"model\.arguments\.weights is none of VTResNet"):
+        override(recipes.load("digits"), ["model.config=none", "model.function=VTResNet", "model.arguments.weights=x"])
 
 
 def test_arguments_have_the_types_of_json():

@@ -3,14 +3,15 @@
 Paper: Wu et al., arXiv 2006.03677, section 5.3 and Table 10: SGD with a learning rate of 0.01 and a weight decay of
 5e-4, batches of 96 images, 473 x 473 pixels.
 Command: python -m training train lip_vt_fpn_r50 data.directory=path/to/lip
+model.arguments.weights=path/to/resnet50.pth
 Hardware: about 2 hours of one A100, estimated from 0.7 exaFLOPs (6 x MACs x images).
 Expected: 47.39 % mean IoU, the paper's; 47.04 % of a Panoptic FPN (model.function=PanopticFPN).
 Measured: nothing yet but that it runs.
 
 The directory has train and test, each with images and masks (docs/segmentation.md). Ours, because it is not known here:
 the length, the schedule and the random sizes. Images are not mirrored: left and right limbs are classes of their own.
-Not as in the paper: the backbone begins with random weights and not with those of ImageNet, and the weight decay is not
-multiplied by the momentum.
+Not as in the paper: without model.arguments.weights the backbone begins with random weights and not with those of
+ImageNet, and the weight decay is not multiplied by the momentum.
 """
 
 from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
