@@ -75,7 +75,8 @@ class _TensorFlowModel(_Model):
 
     def _logs(self):
         """The metrics over all replicas; a replica by itself knows what it has counted only."""
-        counted = _sum_over_replicas([variable.value for variable in self.metrics_variables])
+        # Copies: they are on the replica's device, as what is reduced must be.
+        counted = _sum_over_replicas([tf.identity(variable.value) for variable in self.metrics_variables])
         with _values(self.metrics_variables, counted):
             logs = self.get_metrics_result()
         # Under MultiWorkerMirroredStrategy Keras takes the mean over an axis that scalars do not have: keras-team/keras
