@@ -11,7 +11,7 @@ import tensorflow as tf
 import keras_vit
 from benchmarks.models import table, vt_table
 from keras_vit.weights.catalogue import get_entry
-from tests.test_case import randomize
+from tests.test_case import randomize, rest_slow
 from training import recipes, studies
 from training.__main__ import main
 
@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("printed", [table, vt_table])
+@pytest.mark.parametrize("printed", rest_slow([vt_table, table]))
 def test_tables_of_models_are_what_their_command_prints(printed):
     assert printed() in README
 

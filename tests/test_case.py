@@ -19,6 +19,8 @@ TOLERANCE = 1e-5
 """Of float32 results against float64 ones."""
 
 TENSORFLOW = keras.backend.backend() == "tensorflow"
+counted_once = pytest.mark.skipif(not TENSORFLOW, reason="counts are the same on every backend")
+"""Of published sizes, which take long to build."""
 MIXED_POLICIES = [
     pytest.param(
         "mixed_float16", marks=pytest.mark.skipif(not TENSORFLOW, reason="float16 products need TensorFlow on a CPU")

@@ -14,6 +14,7 @@ from tests.reference import axial_resnet as reference
 from tests.test_case import (
     MIXED_POLICIES,
     check_gradients,
+    counted_once,
     random_inputs,
     randomize,
     run_mixed_precision_test,
@@ -70,6 +71,7 @@ AXIAL50S = 11_586_216
 """Trained parameters of `axial50s` in csrhddlam/axial-deeplab."""
 
 
+@counted_once
 @pytest.mark.parametrize("width", [32, 48, 64])
 def test_published_sizes(width):
     with keras.StatelessScope(initialize_variables=False):

@@ -17,6 +17,7 @@ from tests.test_case import (
     MIXED_POLICIES,
     assert_close,
     check_gradients,
+    counted_once,
     random_inputs,
     randomize,
     run_mixed_precision_test,
@@ -53,6 +54,7 @@ def test_equals_the_reference(size, stage_depths, root_padding, root_fill):
     run_parity_test(tiny(stage_depths, (*size, 3), root_padding=root_padding), equation, random_inputs((*size, 3)))
 
 
+@counted_once
 @pytest.mark.parametrize("function", PUBLISHED)
 def test_published_sizes(function):
     stage_depths, factor, parameters, giga_macs = PUBLISHED[function]

@@ -16,6 +16,7 @@ from tests.test_case import (
     assert_close,
     canonical_weights,
     check_gradients,
+    counted_once,
     random_inputs,
     randomize,
     run_mixed_precision_test,
@@ -59,6 +60,7 @@ def test_every_function_is_counted():
     assert set(COUNTS) == functions
 
 
+@counted_once
 @pytest.mark.parametrize("function", COUNTS)
 def test_counts(function):
     parameters, macs, printed, difference = COUNTS[function]

@@ -18,6 +18,7 @@ from tests.test_case import (
     assert_close,
     canonical_weights,
     check_gradients,
+    counted_once,
     random_inputs,
     randomize,
     run_mixed_precision_test,
@@ -69,6 +70,7 @@ def test_strides_in_the_first_convolution():
     assert cost.macs == pytest.approx(3.858e9, abs=0.0005e9)  # What is printed of ResNet-50 in its first form.
 
 
+@counted_once
 @pytest.mark.parametrize("function", PUBLISHED)
 def test_published_sizes(function):
     config, parameters, macs = PUBLISHED[function]

@@ -10,6 +10,7 @@ import keras_vit
 from keras_vit import models
 from keras_vit.models import vit
 from tests.reference.vit import num_macs, num_parameters
+from tests.test_case import counted_once
 
 # variant, function: hidden_dim, num_layers, num_heads, mlp_dim; then for each image size the parameters with a class
 # token and 1,000 classes, those with average pooling, and GMACs with a class token. The counts at 224 of Ti, S, B, L
@@ -139,6 +140,7 @@ def test_table_is_complete():
     assert set(models.__all__) <= set(keras_vit.__all__)
 
 
+@counted_once
 @pytest.mark.parametrize(("variant", "size"), [(name[0], size) for name, row in VARIANTS.items() for size in row[1]])
 def test_parameters_and_macs(variant, size):
     sizes, by_size = next(row for name, row in VARIANTS.items() if name[0] == variant)
@@ -160,6 +162,7 @@ def test_parameters_and_macs(variant, size):
     assert average_parameters == num_parameters(*letters, class_token=False)
 
 
+@counted_once
 @pytest.mark.parametrize(("variant", "function"), list(HYBRIDS))
 def test_hybrids(variant, function):
     encoder, stage_depths, patch_size, parameters, giga_macs = HYBRIDS[variant, function]
@@ -173,6 +176,7 @@ def test_hybrids(variant, function):
     assert cost.macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
 
 
+@counted_once
 @pytest.mark.parametrize(("variant", "function"), list(AXIAL))
 def test_axial(variant, function):
     parameters, giga_macs = AXIAL[variant, function]
@@ -191,6 +195,7 @@ def test_axial(variant, function):
     assert cost.macs == num_macs(*sizes, class_token=False) - fewer
 
 
+@counted_once
 @pytest.mark.parametrize(
     ("variant", "size", "parameters"),
     [
@@ -231,6 +236,7 @@ def test_function_builds_the_same_model_as_the_factory():
     assert keras_vit.ViTTi16().name == "vit_Ti16"
 
 
+@counted_once
 @pytest.mark.parametrize(
     ("variant", "parameters"),
     [
@@ -247,6 +253,7 @@ def test_parameters_with_the_pre_training_head(variant, parameters):
     assert _count(keras_vit.ViT(variant, classes=21_843, representation_dim=width)) == parameters
 
 
+@counted_once
 @pytest.mark.parametrize(
     ("changes", "parameters"),
     [

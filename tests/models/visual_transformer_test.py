@@ -19,6 +19,7 @@ from tests.test_case import (
     assert_close,
     canonical_weights,
     check_gradients,
+    counted_once,
     lively,
     random_inputs,
     randomize,
@@ -109,6 +110,7 @@ def published(function):
     return shapes_only(getattr(keras_vit, function))
 
 
+@counted_once
 @pytest.mark.parametrize("function", PUBLISHED)
 def test_published_sizes(function):
     config, (parameters, macs), printed = PUBLISHED[function]
@@ -131,6 +133,7 @@ def _is_trunk(name):
     return name.startswith(("stem_", "stage_"))
 
 
+@counted_once
 @pytest.mark.parametrize("table", ABLATIONS)
 @pytest.mark.parametrize("size", ["18", "34"])
 def test_ablations(table, size):
@@ -147,6 +150,7 @@ def test_ablations(table, size):
     assert (parameters, macs) == EXACT.get((table, size), (parameters, macs))
 
 
+@counted_once
 def test_costs_of_the_modules():
     """Million MACs and parameters of each module of VT-ResNet-34."""
     expected = {"0": (4.100, 100.2), "1": (2.195, 49.3), "2": (3.736, 65.2)}

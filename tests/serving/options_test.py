@@ -9,7 +9,7 @@ import keras_vit
 from tests.models.tiny import STEM, tiny_model
 from tests.pictures import encoded, picture
 from tests.serving.program import prediction_log, replay
-from tests.test_case import TENSORFLOW, assert_close, randomize
+from tests.test_case import TENSORFLOW, assert_close, randomize, rest_slow
 
 pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="what is written is the same on every backend")
 OPTIONS = {
@@ -20,7 +20,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("case", OPTIONS)
+@pytest.mark.parametrize("case", rest_slow(OPTIONS))
 def test_in_c_as_in_python(case, program, tmp_path):
     import tensorflow as tf
 

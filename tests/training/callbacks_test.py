@@ -129,6 +129,7 @@ def test_a_signal_while_the_result_is_written(recipe, undisturbed, tmp_path, mon
     assert Run(tmp_path).report.is_file()
 
 
+@pytest.mark.slow
 def test_a_damaged_best_checkpoint_gives_way_to_the_next(recipe, tmp_path, monkeypatch, capsys):
     """The weights of the best validation are asked for: of the first epoch, before the learning rate spoils them."""
     spoiled = ["optimizer.learning_rate=3", "optimizer.ema=0", "schedule.warmup=20 steps", "fit.final_weights=best"]
@@ -184,6 +185,7 @@ def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, capsys):
         assert "cannot be locked: No locks available" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_signal_that_nobody_heard_in_time_stops_the_run(recipe, undisturbed, tmp_path, monkeypatch, capsys):
     """One that comes while the last checkpoint is written."""
     usual = Fitting._fit_segment
