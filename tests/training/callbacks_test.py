@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from training import train as module
 from training.assignments import override
+from training.data import load_dataset
 from training.errors import InputError
 from training.runs import Run, hold, program_path
 from training.tasks import classification
@@ -167,7 +168,7 @@ def test_weights_that_are_not_finite_are_not_saved(recipe, tmp_path):
 
 
 def test_one_process_at_a_time(recipe, tmp_path):
-    dataset, engine = module.load_dataset(recipe.data), module.distribution.Engine(recipe.distribution)
+    dataset, engine = load_dataset(recipe.data), module.distribution.Engine(recipe.distribution)
     run = module.open_run(recipe, dataset, None, tmp_path, engine)
     with hold(run), pytest.raises(InputError, match="is being worked on by another process"):
         train(recipe, folder=tmp_path)
@@ -204,6 +205,6 @@ def test_a_signal_that_nobody_heard_in_time_stops_the_run(recipe, undisturbed, t
 
 
 def test_images_are_counted_without_padding(recipe):
-    dataset = module.load_dataset(recipe.data)
+    dataset = load_dataset(recipe.data)
     fitting = Fitting(recipe, dataset, module.distribution.Engine(recipe.distribution))
     assert fitting.intervals.images * 7 == dataset.splits["train"].size < 7 * 150
