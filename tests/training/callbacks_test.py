@@ -116,6 +116,7 @@ def test_a_full_disk_loses_one_interval(recipe, undisturbed, tmp_path, monkeypat
     assert Run(tmp_path).history.read_bytes() == undisturbed[0].history.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_signal_while_the_result_is_written(recipe, undisturbed, tmp_path, monkeypatch, capsys):
     def terminated(*arguments):
         os.kill(os.getpid(), signal.SIGTERM)
