@@ -15,7 +15,7 @@ from training.datasets.folder import read_folder
 from training.datasets.mask_folder import read_mask_folder
 from training.datasets.records import read_records
 from training.errors import InputError
-from training.masks import renumbered
+from training.segmentation.masks import renumbered
 from training.sources import IndexedSource, StreamedSource
 
 _DOWNLOAD_RETRIES = 3
@@ -48,7 +48,7 @@ def load_dataset(data):
 
 
 def load_masks(data):
-    """The data set that `training.config.Data` describes, to segment: a label is an encoded mask (`training.masks`).
+    """The data set that `training.config.Data` describes, to segment; a label is an encoded mask.
 
     Returns:
         A `Dataset`.

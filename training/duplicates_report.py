@@ -60,8 +60,8 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
         raise InputError(f"{folder} cannot be written to: {error.strerror}. Name another with --to FOLDER.") from None
     write_csv(folder / "duplicates.csv", [_COLUMNS, *([row.get(column) for column in _COLUMNS] for row in rows)])
     title = recipe.data.dataset if other == recipe else f"{other.data.dataset} in {recipe.data.dataset}"
-    facts = {"distance": distance, "correlation": correlation, "title": escape(title)}
-    write_text(folder / "duplicates.html", _page(found, train, rows, facts))
+    facts = {"distance": distance, "correlation": correlation}
+    write_text(folder / "duplicates.html", _page(title, found, train, rows, facts))
     return "\n".join([*_verdict(found, train, rows), f"{folder / 'duplicates.html'}, {folder / 'duplicates.csv'}"])
 
 
@@ -138,7 +138,7 @@ def _verdict(found, train, rows):
         yield "Training images are named by their place, from 0, among those that data.train_images draws."
 
 
-def _page(found, train, rows, facts):
+def _page(title, found, train, rows, facts):
     numbers = [
         (f"{images.split.capitalize()} images found", f"{len(some):,}", f"of {images.source.size:,}")
         for images, some in found
@@ -146,10 +146,12 @@ def _page(found, train, rows, facts):
     if rows and "same_label" in rows[0]:
         disagreements = sum(not row["same_label"] for row in rows)
         numbers.append(("Label disagreements", f"{disagreements:,}", "the training image has another label"))
-    return pages.fill(
+    return pages.page(
         "duplicates",
+        kind="Test images that are like training images",
+        heading=title,
+        title=f"{title}: {len(rows):,} found",
         **facts,
-        total=f"{len(rows):,}",
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in _verdict(found, train, rows)),
         numbers="".join(f"<div><dt>{a}</dt><dd>{b}</dd><dd class=note>{c}</dd></div>\n" for a, b, c in numbers),
         sections="\n".join(_section(images, train, some, rows) for images, some in found if some),

@@ -6,7 +6,6 @@ N pictures, h w grid of patches, L layers, K heads, Q tokens that can be asked.
 import base64
 import contextlib
 import dataclasses
-import hashlib
 import json
 import pathlib
 from html import escape
@@ -73,15 +72,14 @@ def write_page(path, subject, pictures, findings):
         `path`
     """
     attention = None if "attention" in findings.left_out else _attention(subject, pictures, findings)
-    script = pages.read("explain.js")
     names = pictures.names[: len(attention["pictures"])] if attention else pictures.names[:MOST_PICTURES]
     data = _data(pictures, findings, attention, names)
-    page = pages.fill(
+    page = pages.page(
         "explain",
-        name=escape(subject.name),
-        script=script,
-        # Nothing but this script may run, whatever a class or a file is called.
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        kind="Looking inside a model",
+        heading=subject.name,
+        title=f"Inside {subject.name}",
+        script=pages.read("explain.js"),
         # A name with "</script>" would end the element.
         data=json.dumps(data).replace("<", "\\u003c"),
         thumbnails="\n".join(_thumbnail(name, pictures.covered[i], i) for i, name in enumerate(names)),

@@ -10,8 +10,8 @@ import PIL.ImageOps
 import tensorflow as tf
 
 from training.errors import InputError
-from training.masks import MOST_CLASSES
-from training.overlays import legend, overlay
+from training.segmentation.masks import MOST_CLASSES
+from training.segmentation.overlays import legend, overlay
 
 
 def predict(source, paths, top=5, to=None):

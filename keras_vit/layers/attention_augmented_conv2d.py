@@ -7,8 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.config import check_positive_integer
-from keras_vit.layers.local_self_attention import strided_shape
-from keras_vit.layers.padded_conv2d import PaddedConv2D
+from keras_vit.layers.padded_conv2d import PaddedConv2D, every, strided_shape
 from keras_vit.layers.pointwise_convolution import built_dense
 from keras_vit.resampling import resize_matrix
 
@@ -103,7 +102,7 @@ class AttentionAugmentedConv2D(keras.layers.Layer):
                 f"{self.name!r} was built for maps of (height, width) {self.map_size}. Received: "
                 f"{tuple(maps.shape[1:3])}. The tables of relative positions are those of one size."
             )
-        attended = maps[:, :: self.strides, :: self.strides]
+        attended = every(maps, self.strides)
         attended = self._attend(_shrink(attended) if self.is_pooled else attended)
         convolved = self.conv(maps)
         if self.is_pooled:

@@ -5,7 +5,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit.config import check_positive_integer
-from keras_vit.layers.local_self_attention import check_window_size, inside_map, local_windows, strided_shape
+from keras_vit.layers.local_self_attention import check_window_size, inside_map, local_windows
+from keras_vit.layers.padded_conv2d import every, strided_shape
 from keras_vit.layers.pointwise_convolution import built_dense
 
 
@@ -62,7 +63,7 @@ class LocalRelation(keras.layers.Layer):
 
     def call(self, maps):
         window = (self.window_size, self.strides)
-        queries = self.query(maps[:, :: self.strides, :: self.strides])
+        queries = self.query(every(maps, self.strides))
         keys = local_windows(self.key(maps), *window)
         logits = self._geometry_prior() - ops.square(queries[:, :, :, None] - keys)
         logits = ops.where(inside_map(maps, *window), ops.cast(logits, "float32"), -1e9)

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.config import check_positive_integer
+from keras_vit.layers.padded_conv2d import strided_shape
 from keras_vit.layers.pointwise_convolution import built_dense
 
 
@@ -145,9 +146,3 @@ def check_window_size(size):
     if check_positive_integer("window_size", size) % 2 == 0:
         raise ValueError(f"window_size must be odd, so that a window has a centre. Received: {size}")
     return size
-
-
-def strided_shape(input_shape, strides, filters):
-    """The shape of what is put out with `strides` for maps of a shape (B, H, W, C)."""
-    sizes = (size and -(-size // strides) for size in input_shape[1:3])
-    return (input_shape[0], *sizes, filters)

@@ -64,8 +64,7 @@ class PaddedConv2D(keras.layers.Conv2D):
         return super().call(maps)
 
     def compute_output_shape(self, input_shape):
-        sizes = (size and -(-size // self.strides[0]) for size in input_shape[1:3])
-        return (input_shape[0], *sizes, self.filters)
+        return strided_shape(input_shape, self.strides[0], self.filters)
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
@@ -83,9 +82,15 @@ class PaddedConv2D(keras.layers.Conv2D):
 
 
 def every(maps, strides):
-    """The places of (B, H, W, C) that a kernel of one pixel sees with `strides`.
+    """The places of (B, H, W, C) that a kernel of one pixel sees with `strides`, and whence attention asks.
 
     A convolution of such a kernel is given them alone: in the gradient of one that has strides itself, TensorFlow 2.21
     writes beyond its memory on CPUs.
     """
     return maps if strides == 1 else maps[:, ::strides, ::strides]
+
+
+def strided_shape(input_shape, strides, filters):
+    """The shape of what is put out with `strides` for maps of a shape (B, H, W, C)."""
+    sizes = (size and -(-size // strides) for size in input_shape[1:3])
+    return (input_shape[0], *sizes, filters)

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers.padded_conv2d import strided_shape
+
 _VALUES = {
     # Zero itself would be lost on the way to ONNX: tf2onnx 1.17 makes a padding of zeros part of the pooling after it,
     # and ONNX pools as if nothing were there.
@@ -50,8 +52,7 @@ class PaddedMaxPooling2D(keras.layers.Layer):
         return ops.max_pool(padded, 3, 2, "valid", data_format="channels_last")
 
     def compute_output_shape(self, input_shape):
-        sizes = (size and -(-size // 2) for size in input_shape[1:3])
-        return (input_shape[0], *sizes, input_shape[3])
+        return strided_shape(input_shape, 2, input_shape[3])
 
     def get_config(self):
         return {**super().get_config(), "padding": self.padding}

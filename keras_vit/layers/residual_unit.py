@@ -10,7 +10,7 @@ from keras_vit.layers.convolutional_block_attention import ConvolutionalBlockAtt
 from keras_vit.layers.drop_path import DropPath
 from keras_vit.layers.local_relation import LocalRelation
 from keras_vit.layers.local_self_attention import LocalSelfAttention
-from keras_vit.layers.padded_conv2d import PaddedConv2D
+from keras_vit.layers.padded_conv2d import PaddedConv2D, strided_shape
 from keras_vit.layers.squeeze_excitation import SqueezeExcitation
 
 _ATTENTIONS = {"squeeze_excitation": SqueezeExcitation, "cbam": ConvolutionalBlockAttention}
@@ -145,8 +145,7 @@ class ResidualUnit(keras.layers.Layer):
         return ops.relu(maps + self.drop_path(branch, training=training))
 
     def compute_output_shape(self, input_shape):
-        sizes = (size and -(-size // self.strides) for size in input_shape[1:3])
-        return (input_shape[0], *sizes, self.expansion * self.width)
+        return strided_shape(input_shape, self.strides, self.expansion * self.width)
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.config import check_positive_integer
-from keras_vit.layers.padded_conv2d import every
+from keras_vit.layers.padded_conv2d import every, strided_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -87,8 +87,7 @@ class StdConv2D(keras.layers.Layer):
         return ops.conv(maps, kernel, strides=strides, padding=padding, data_format="channels_last")
 
     def compute_output_shape(self, input_shape):
-        size = (length and -(-length // self.strides) for length in input_shape[1:3])
-        return (input_shape[0], *size, self.filters)
+        return strided_shape(input_shape, self.strides, self.filters)
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""

@@ -10,15 +10,11 @@ from tests.test_case import (
     MIXED_POLICIES,
     assert_close,
     canonical_weights,
+    norm_shapes,
     random_inputs,
     run_layer_test,
     run_parity_test,
 )
-
-
-def norm_shapes(name, channels):
-    """Of the weights of a batch norm."""
-    return {f"{name}/{part}": (channels,) for part in ("gamma", "beta", "moving_mean", "moving_variance")}
 
 
 def projection_shapes(name, channels, filters, num_groups=1, has_norm=True):

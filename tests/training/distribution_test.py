@@ -11,6 +11,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import tempfile
 import types
 
 import keras
@@ -72,7 +73,6 @@ NAMES = [(backend, name) for backend, groups in CASES.items() for group in group
 def curves(tmp_path_factory):
     """A function from a backend to what its programs wrote, by the names of the cases."""
 
-    @functools.cache
     def results(backend):
         folder = tmp_path_factory.mktemp("curves")
         in_one, in_each_of_two = CASES[backend]
@@ -83,17 +83,20 @@ def curves(tmp_path_factory):
                 run.result()
         return {path.stem: dict(np.load(path)) for path in folder.iterdir()}
 
-    return results
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        # A future is what keeps an error as well: the programs of a backend run once.
+        started = functools.cache(functools.partial(pool.submit, results))
+        yield lambda backend: started(backend).result()
 
 
 def _run(folder, cases, environment):
     command = [sys.executable, "-m", "tests.training.curves_program", str(folder), json.dumps(cases)]
     # XLA takes most of the time, to make faster what takes none.
     environment = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"} | environment
-    result = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False
-    )
-    assert result.returncode == 0, result.stderr[-4000:]
+    with tempfile.TemporaryFile() as log:
+        result = subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=log, timeout=900, check=False)
+        log.seek(-min(log.tell(), 4000), os.SEEK_END)
+        assert result.returncode == 0, log.read().decode(errors="replace")
 
 
 def _pair(backend):

@@ -7,7 +7,7 @@ from training.augment.affine import flip
 from training.augment.building import Augmentation
 from training.augment.operations import brightness, color, contrast
 from training.augment.windows import paste
-from training.masks import VOID, decode_mask
+from training.segmentation.masks import VOID, decode_mask
 
 
 def build_masked_augmentation(model, config):

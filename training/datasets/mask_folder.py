@@ -16,7 +16,7 @@ import PIL.Image
 
 from training.datasets.folder import READABLE, hold_out, image_problem, split_folders
 from training.errors import InputError
-from training.masks import MOST_CLASSES, VOID, read_values
+from training.segmentation.masks import MOST_CLASSES, VOID, read_values
 
 _LAYOUT = (
     "Expected the folders images and masks, with pairs of the same name: images/1.jpg and masks/1.png; or the folders "

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from training.masks import as_png
+from training.segmentation.masks import as_png
 
 CLASS_NAMES = ("background", "disc", "square", "triangle")
 SIDE = 64  # Pixels.

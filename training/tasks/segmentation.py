@@ -2,13 +2,13 @@
 
 import itertools
 
-from training import segmentation
 from training.augment.masked import build_masked_augmentation
 from training.data import load_masks
-from training.masks import decode_mask
-from training.pixel_losses import MeanIoU, PixelCrossEntropy
 from training.runs import image_suffix
-from training.segmentation_report import write_segmentation_report
+from training.segmentation.evaluate import describe, evaluate
+from training.segmentation.losses import MeanIoU, PixelCrossEntropy
+from training.segmentation.masks import decode_mask
+from training.segmentation.report import write_segmentation_report
 
 NUM_SAMPLES = 8
 
@@ -16,7 +16,8 @@ NUM_SAMPLES = 8
 class Task:
     """What differs where pixels are classified; the methods are those of `training.tasks.classification.Task`.
 
-    A label is the bytes of a mask (`training.masks`), and in a batch uint8 (B, H, W), at the model's input size.
+    A label is the bytes of a mask (`training.segmentation.masks`), and in a batch uint8 (B, H, W), at the model's input
+    size.
 
     Args:
         recipe: `training.config.Recipe`
@@ -43,10 +44,10 @@ class Task:
         return MeanIoU(num_classes, name=self.metric)
 
     def evaluate(self, model, dataset, splits):
-        return segmentation.evaluate(model, dataset, splits, self.recipe)
+        return evaluate(model, dataset, splits, self.recipe)
 
     def describe(self, evaluation):
-        return segmentation.describe(evaluation)
+        return describe(evaluation)
 
     def write_samples(self, dataset, run):
         paths = []

@@ -7,7 +7,7 @@ import tensorflow as tf
 import keras_vit
 from training.augment.masked import build_masked_augmentation
 from training.config import Augment
-from training.masks import VOID, as_png
+from training.segmentation.masks import VOID, as_png
 
 SIDES = (32, 64)
 GRAYS = np.array([10, 90, 170, 250])

@@ -8,7 +8,7 @@ import pytest
 
 from training.datasets.mask_folder import read_mask_folder
 from training.errors import InputError
-from training.masks import as_png
+from training.segmentation.masks import as_png
 
 
 def write_pairs(folder, names, size=(6, 9), values=(0, 1)):

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 
 from training.datasets.shapes import CLASS_NAMES, NUM_IMAGES, SIDE, draw, encoded
-from training.masks import read_values
+from training.segmentation.masks import read_values
 
 
 def test_an_image_follows_from_its_number():

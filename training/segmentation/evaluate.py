@@ -9,8 +9,8 @@ from keras import ops
 
 from keras_vit.decoding import image_decoder
 from training.assignments import override
-from training.masks import VOID
 from training.pipeline import evaluation_batches
+from training.segmentation.masks import VOID
 from training.tables import lay_out
 
 NUM_EXAMPLES = 8

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from training.masks import VOID
+from training.segmentation.masks import VOID
 
 
 class PixelCrossEntropy:

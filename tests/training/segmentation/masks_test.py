@@ -6,7 +6,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from training.masks import VOID, as_png, decode_mask, read_values, renumbered
+from training.segmentation.masks import VOID, as_png, decode_mask, read_values, renumbered
 
 MASK = np.random.default_rng(0).choice([0, 1, 2, 7, VOID], (9, 14)).astype("uint8")
 

@@ -7,7 +7,7 @@ import PIL.Image
 import PIL.ImageDraw
 import PIL.ImageFont
 
-from training.masks import VOID
+from training.segmentation.masks import VOID
 
 # Class 0 is in most data sets the background, which stays as it is when it is darkest. Then Okabe and Ito's colours,
 # which the colour-blind can tell apart (Color Universal Design, 2008).

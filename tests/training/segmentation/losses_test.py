@@ -6,8 +6,8 @@ import pytest
 import scipy.special
 from sklearn.metrics import jaccard_score
 
-from training.masks import VOID
-from training.pixel_losses import MeanIoU, PixelCrossEntropy
+from training.segmentation.losses import MeanIoU, PixelCrossEntropy
+from training.segmentation.masks import VOID
 
 B, H, W, C = 4, 3, 5, 6
 

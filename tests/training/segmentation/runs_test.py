@@ -22,9 +22,9 @@ from training.__main__ import main
 from training.assignments import override
 from training.data import load_dataset, load_masks
 from training.errors import InputError
-from training.masks import VOID, as_png, read_values
-from training.overlays import legend, overlay, palette
-from training.segmentation import Segmentation
+from training.segmentation.evaluate import Segmentation
+from training.segmentation.masks import VOID, as_png, read_values
+from training.segmentation.overlays import legend, overlay, palette
 from training.tasks import task_of
 from training.train import train
 
