@@ -18,5 +18,18 @@ def seeded():
     keras.utils.set_random_seed(0)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def released():
+    """What a file of tests has compiled and traced: kept until the end, it fills the memory."""
+    yield
+    import keras
+
+    keras.utils.clear_session()
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.clear_caches()
+
+
 # The comparisons with other projects need those installed: `make test-peers` loads this plugin.
 collect_ignore = [] if "tests.peers.first_imports" in sys.modules else ["peers"]

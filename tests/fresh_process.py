@@ -21,6 +21,10 @@ for line in sys.stdin:
         inputs = list(numpy.load(inputs_path).values())
         outputs = model(inputs if len(inputs) > 1 else inputs[0], training=False)
         numpy.save(outputs_path, keras.ops.convert_to_numpy(outputs))
+        keras.utils.clear_session()
+        if keras.backend.backend() == "jax":
+            import jax
+            jax.clear_caches()
         print(json.dumps("done"), flush=True)
     except Exception as error:
         print(json.dumps(f"{type(error).__name__}: {error}"), flush=True)

@@ -234,7 +234,7 @@ class Optimizer:
         1.0, description="each layer's learning rate is this times that of the layer above (arXiv 2106.08254)"
     )
     ema: Fraction = Field(
-        0.0, description="momentum of the weights' moving average, which is evaluated and kept; 0: none"
+        0.0, description="momentum of the moving average of the trained weights, which is evaluated and kept; 0: none"
     )
 
     def __post_init__(self):
@@ -271,7 +271,9 @@ class Fit:
     steps: PositiveInt | None = Field(None, description="instead: changes of the weights")
     batch_size: PositiveInt = Field(description="images in a step, on all devices together")
     accumulation_steps: PositiveInt = Field(
-        1, description="parts that a batch is computed in, one after the other, to save memory; the result is the same"
+        1,
+        description="parts that a batch is computed in, one after the other, to save memory; the result is the same, "
+        "except that batch norms see a part at a time",
     )
     loss: Literal["softmax", "sigmoid"] = Field(
         "softmax", description="cross-entropy of a softmax, or of a sigmoid a class; the trained model ends in the same"

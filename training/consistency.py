@@ -65,7 +65,7 @@ def _check_function(recipe):
     if recipe.fit.rematerialize:
         raise ValueError(
             f"fit.rematerialize computes encoder blocks again, which {function} does not have; fit.accumulation_steps "
-            f"saves memory too"
+            f"saves memory too, though batch norms then see a part of a batch at a time"
         )
     if recipe.distribution.kind == "model_parallel":
         raise ValueError(

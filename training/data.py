@@ -295,7 +295,11 @@ def _find_mask(builder, data):
     """What a data set of TFDS is segmented by: a `training.datasets.derived_labels.Label`, which reads a mask."""
     features = builder.info.features
     parts = dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
-    found = [name for name, feature in parts.items() if isinstance(feature, tfds.features.Image) and name != "image"]
+    found = [
+        name
+        for name, feature in parts.items()
+        if isinstance(feature, tfds.features.Image) and feature.shape[-1] == 1 and name != "image"
+    ]
     if "image" not in parts or data.mask not in found:
         raise InputError(
             f"{builder.name} has no mask {data.mask!r}. Its features that may be masks: {', '.join(found) or 'none'}."

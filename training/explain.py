@@ -64,6 +64,11 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
     if saved_model:
         return _explain_saved_model(saved_model, images, path, compare)
     subject, *others = _subjects([source, *compare], image_size)
+    if others and _has_tokens(subject):
+        raise InputError(
+            "--compare sets Vision Transformers side by side: of a VT-ResNet filters, tokens and neighbours are shown. "
+            "Leave it out."
+        )
     pictures = _read_pictures(subject, images or (sorted(run.samples.glob("*")) if run else ()))
     is_run = run is not None and run.folder == pathlib.Path(source)
     examples = _training_examples(run) if is_run and neighbours else None
@@ -217,7 +222,7 @@ def _look(folder, subjects, pictures, examples, neighbours):
     """Writes every figure that the models have, and returns what the page shows."""
     subject, findings = subjects[0], Findings(folder)
     _filters(findings, subject)
-    if isinstance(keras_vit.describe(subject.model).config, VTResNetConfig):
+    if _has_tokens(subject):
         _tokens(findings, subject, pictures)
     else:
         _positions(findings, subjects)
@@ -226,6 +231,10 @@ def _look(folder, subjects, pictures, examples, neighbours):
     if examples is not None:
         _neighbours(findings, subject, pictures, examples, neighbours)
     return findings
+
+
+def _has_tokens(subject):
+    return isinstance(keras_vit.describe(subject.model).config, VTResNetConfig)
 
 
 def _in_batches(subject, pictures, analysis):

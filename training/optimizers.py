@@ -9,7 +9,9 @@ from keras import ops
 from training.schedules import build_schedule, training_steps
 
 # Of a weight's path. A model that contains a Vision Transformer may put its own name in front.
-_BLOCK = re.compile(r"(?:^|/)(?:(?:encoder_block|position_embedding)_(\d+)|stage_(\d+)_unit_(\d+))/")
+_BLOCK = re.compile(
+    r"(?:^|/)(?:(?:encoder_block|position_embedding)_(\d+)|stage_(\d+)_(?:(?:global_)?unit_(\d+)|\w+))/"
+)
 _BELOW_BLOCKS = re.compile(
     r"(?:^|/)(?:stem_\w+|patch_embedding|(?:register|distillation|class)_tokens?|position_embedding|pre_norm)/"
 )
@@ -62,8 +64,9 @@ def layer_scales(paths, layer_decay):
     """What each weight's learning rate is multiplied by (arXiv 2106.08254, as in the code of arXiv 2111.06377).
 
     Group 0 is all before the blocks: stem, patches, tokens, positions; group i + 1 is block i, with positions of its
-    own if it has any, of a ResNet unit i of all stages; the rest, which is the final norm and the head, and whatever
-    has been put on top of them, is group L + 1. The scale of group g is layer_decay^(L + 1 - g).
+    own if it has any, of a ResNet unit i of all stages, before which comes what else its stage has; the rest, which is
+    the final norm and the head, and whatever has been put on top of them, is group L + 1. The scale of group g is
+    layer_decay^(L + 1 - g).
 
     Args:
         paths: Paths of a model's weights, such as `encoder_block_0/attention/query/kernel`. Those of frozen layers may

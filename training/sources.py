@@ -70,7 +70,7 @@ class IndexedSource(_Source):
             batch, row = slot // part.share, slot % part.share
             position = batch * part.batch_size + part.index * part.share + row
             is_real = position < self.size
-            index = tf.where(is_real, position, 0)
+            index = position % self.size  # Others of the epoch fill it up: norms of a batch look at them too.
             if seed is not None:
                 seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
                 index = tf.random.experimental.index_shuffle(index, seeds, self.size - 1)
@@ -118,12 +118,8 @@ class StreamedSource(_Source):
             examples = self.stream(ranges, epoch_seed).shuffle(
                 min(size, self.shuffle_buffer), epoch_seed, reshuffle_each_iteration=False
             )
-        padding = (
-            self.stream(ranges, None)
-            .take(1)
-            .repeat(slots - size)
-            .map(lambda example: (tf.constant(PADDING, tf.int64), example))
-        )
+        others = self.stream(ranges, None).take(slots - size).repeat().take(slots - size)
+        padding = others.map(lambda example: (tf.constant(PADDING, tf.int64), example))
         return tf.data.Dataset.zip(tf.data.Dataset.range(first, end), examples).concatenate(padding).skip(skip)
 
     def draw(self, count, seed):

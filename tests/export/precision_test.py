@@ -40,6 +40,7 @@ def test_bfloat16_classifies_in_float32():
     assert in_float32 == {"predictions/kernel", "predictions/bias"}
 
 
+@pytest.mark.slow
 def test_int8_is_a_quarter():
     model = tiny_model()
     smaller = with_precision(model, "int8")

@@ -123,9 +123,9 @@ def test_gradients(kind):
     [
         ("cbam", 0.3),
         ("attention_augmented", 0.3),
-        ("local_relation", 0.3),
-        ("double_attention", 0.3),
-        ("patchwise", 0.4),
+        pytest.param("local_relation", 0.3, marks=pytest.mark.slow),
+        pytest.param("double_attention", 0.3, marks=pytest.mark.slow),
+        pytest.param("patchwise", 0.4, marks=pytest.mark.slow),
         ("pairwise", 0.45),
     ],
 )

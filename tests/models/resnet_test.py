@@ -1,4 +1,4 @@
-"""ResNets: against NumPy and exact counts; and everything that a model of the package can do."""
+"""ResNets: against NumPy and exact counts, and what only they can do."""
 
 import functools
 import inspect
@@ -11,17 +11,14 @@ import pytest
 import keras_vit
 from keras_vit.architectures import ResNetConfig
 from keras_vit.models import resnet
-from tests.fresh_process import reload_and_run
 from tests.reference import visual_transformer as reference
 from tests.test_case import (
-    MIXED_POLICIES,
     assert_close,
     canonical_weights,
     check_gradients,
     counted_once,
     random_inputs,
     randomize,
-    run_mixed_precision_test,
     run_parity_test,
     to_numpy,
 )
@@ -121,44 +118,10 @@ def test_names():
     ]
 
 
-def test_outputs():
-    [images] = random_inputs(SHAPE)
-    assert_close(tiny(classifier_activation="softmax")(images), np.full((2, 5), 0.2))  # The head starts at zero.
-    assert keras_vit.ResNet(stage_depths=(1,), width=4).output_shape == (None, 1000)
-    pooled = randomize(tiny(include_top=False))
-    assert pooled.output_shape == (None, 32)
-    maps = randomize(tiny(include_top=False, pooling=None))
-    assert maps.output_shape == (None, 5, 6, 32)
-    assert_close(pooled(images), to_numpy(maps(images)).mean((1, 2)))
-
-
 def test_small_images():
     [images] = random_inputs((32, 32, 3))
     model = randomize(keras_vit.ResNet("R18", width=4, classes=10, input_shape=(32, 32, 3)))
     assert np.ptp(to_numpy(model(images)), axis=0).max() > 1e-4
-
-
-@pytest.mark.parametrize("channels", [1, 3, 4])
-def test_variable_size(channels):
-    model = randomize(tiny(input_shape=(None, None, channels)))
-    for size in ((32, 64), (33, 31)):
-        [images] = random_inputs((*size, channels))
-        fixed = randomize(tiny(input_shape=(*size, channels)))
-        assert_close(model(images), to_numpy(fixed(images)))
-
-
-def test_input_tensor():
-    [images] = random_inputs(SHAPE)
-    inputs = keras.Input(SHAPE)
-    behind = randomize(tiny(input_shape=None, input_tensor=keras.layers.Rescaling(2.0)(inputs)))
-    assert behind.inputs[0] is inputs
-    assert_close(behind(images), to_numpy(randomize(tiny())(2 * images)))
-
-
-def test_preprocessing_inside():
-    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
-    inside, plain = randomize(tiny(include_preprocessing=True)), randomize(tiny())
-    assert_close(inside(pixels), to_numpy(plain(keras_vit.preprocess_input(pixels, plain))))
 
 
 @pytest.mark.parametrize("size", ["R18", "R50"])
@@ -190,25 +153,6 @@ def test_rates_reach_their_layers():
     assert np.abs(to_numpy(model(images, training=True)) - to_numpy(model(images))).max() > 1e-3
 
 
-def test_files(tmp_path):
-    [images] = random_inputs(SHAPE)
-    model = randomize(tiny(drop_path_rate=0.2, strides_first=True))
-    expected = to_numpy(model(images))
-    model.save_weights(tmp_path / "mine.weights.h5")
-    again = tiny(weights=tmp_path / "mine.weights.h5", strides_first=True)
-    np.testing.assert_array_equal(to_numpy(again(images)), expected)
-    description = keras_vit.describe(model)
-    np.testing.assert_array_equal(reload_and_run(model, [images], tmp_path), expected)
-    model.save(tmp_path / "model.keras")
-    assert keras_vit.describe(keras.models.load_model(tmp_path / "model.keras")) == description
-    assert description.config == ResNetConfig((1, 2), 4, strides_first=True, drop_path_rate=0.2)
-
-
-@pytest.mark.parametrize("policy", MIXED_POLICIES)
-def test_mixed_precision(policy):
-    run_mixed_precision_test(tiny, policy, SHAPE)
-
-
 def test_freezing():
     """A frozen norm keeps its statistics too."""
     model = randomize(tiny())
@@ -220,21 +164,6 @@ def test_freezing():
     model.train_on_batch(random_inputs(SHAPE)[0], np.array([1, 3]))
     changed = {path.split("/")[0] for path, value in canonical_weights(model).items() if (value != before[path]).any()}
     assert changed == trained
-
-
-def test_features_of_a_nested_model():
-    inner = randomize(tiny(include_top=False, name="inner"))
-    inputs = keras.Input(SHAPE)
-    outer = keras.Model(inputs, keras.layers.Dense(3, name="after")(inner(inputs)))
-    [images] = random_inputs(SHAPE)
-    found = keras_vit.features(outer, images, ["stem_pooling", "stage_1_unit_1", "pooling"])
-    assert {name: array.shape for name, array in found.items()} == {
-        "stem_pooling": (2, 9, 12, 4),
-        "stage_1_unit_1": (2, 5, 6, 32),
-        "pooling": (2, 32),
-    }
-    assert_close(found["pooling"], to_numpy(inner(images)))
-    assert keras_vit.describe(outer).config == ResNetConfig((1, 2), 4)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""VT-ResNets: against NumPy and exact counts; and everything that a model of the package can do."""
+"""VT-ResNets: against NumPy and exact counts, and what only they can do."""
 
 import functools
 import inspect
@@ -15,15 +15,12 @@ from tests.fresh_process import reload_and_run
 from tests.models.resnet_test import shapes_only
 from tests.reference import visual_transformer as reference
 from tests.test_case import (
-    MIXED_POLICIES,
-    assert_close,
     canonical_weights,
     check_gradients,
     counted_once,
     lively,
     random_inputs,
     randomize,
-    run_mixed_precision_test,
     run_parity_test,
     to_numpy,
 )
@@ -231,16 +228,6 @@ def test_kinds_of_modules(changes, first, second, relation, tmp_path):
     np.testing.assert_array_equal(reload_and_run(model, inputs, tmp_path), to_numpy(model(inputs[0])))
 
 
-def test_outputs():
-    [images] = random_inputs(SHAPE)
-    assert_close(tiny(classifier_activation="softmax")(images), np.full((2, 5), 0.2))  # The head starts at zero.
-    pooled = randomize(tiny(include_top=False))
-    assert pooled.output_shape == (None, 24)
-    tokens = randomize(tiny(include_top=False, pooling=None))
-    assert tokens.output_shape == (None, 6, 24)
-    assert_close(pooled(images), to_numpy(tokens(images)).mean(1))
-
-
 def test_small_images():
     """At 32 pixels the map has 2 x 2 places."""
     [images] = random_inputs((32, 32, 3))
@@ -248,29 +235,6 @@ def test_small_images():
     model = randomize(keras_vit.VTResNet("VT-R18", input_shape=(32, 32, 3), **changes))
     assert model.get_layer("tokenizer_0").input.shape == (None, 2, 2, 16)
     assert np.ptp(to_numpy(model(images)), axis=0).max() > 1e-4
-
-
-@pytest.mark.parametrize("channels", [1, 3, 4])
-def test_variable_size(channels):
-    model = randomize(tiny(input_shape=(None, None, channels)))
-    for size in ((32, 64), (33, 31)):
-        [images] = random_inputs((*size, channels))
-        fixed = randomize(tiny(input_shape=(*size, channels)))
-        assert_close(model(images), to_numpy(fixed(images)))
-
-
-def test_input_tensor():
-    [images] = random_inputs(SHAPE)
-    inputs = keras.Input(SHAPE)
-    behind = randomize(tiny(input_shape=None, input_tensor=keras.layers.Rescaling(2.0)(inputs)))
-    assert behind.inputs[0] is inputs
-    assert_close(behind(images), to_numpy(randomize(tiny())(2 * images)))
-
-
-def test_preprocessing_inside():
-    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
-    inside, plain = randomize(tiny(include_preprocessing=True)), randomize(tiny())
-    assert_close(inside(pixels), to_numpy(plain(keras_vit.preprocess_input(pixels, plain))))
 
 
 def test_training_moves_weights_and_statistics():
@@ -293,26 +257,6 @@ def test_rates_reach_their_layers():
     assert model.get_layer("dropout").rate == 0.25
 
 
-def test_files(tmp_path):
-    [images] = random_inputs(SHAPE)
-    model = randomize(tiny(relation_modules=(0, 2)))
-    expected = to_numpy(model(images))
-    model.save_weights(tmp_path / "mine.weights.h5")
-    again = tiny(weights=tmp_path / "mine.weights.h5", relation_modules=(0, 2))
-    np.testing.assert_array_equal(to_numpy(again(images)), expected)
-    description = keras_vit.describe(model)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert keras_vit.describe(loaded) == description
-    np.testing.assert_array_equal(to_numpy(loaded(images)), expected)
-    assert description.config == VTResNetConfig(**TINY | {"expansion": 1, "relation_modules": (0, 2)})
-
-
-@pytest.mark.parametrize("policy", MIXED_POLICIES)
-def test_mixed_precision(policy):
-    run_mixed_precision_test(tiny, policy, SHAPE)
-
-
 @pytest.mark.parametrize(
     ("up_to", "trained"),
     [
@@ -333,21 +277,6 @@ def test_freezing(up_to, trained):
     model.train_on_batch(random_inputs(SHAPE)[0], np.array([1, 3]))
     changed = [path.split("/")[0] for path, value in canonical_weights(model).items() if (value != before[path]).any()]
     assert list(dict.fromkeys(changed)) == trained
-
-
-def test_features_of_a_nested_model():
-    inner = randomize(tiny(include_top=False, name="inner"))
-    inputs = keras.Input(SHAPE)
-    outer = keras.Model(inputs, keras.layers.Dense(3, name="after")(inner(inputs)))
-    [images] = random_inputs(SHAPE)
-    found = keras_vit.features(outer, images, ["tokenizer_0", "token_projector_0", "token_relation_2", "pooling"])
-    assert {name: array.shape for name, array in found.items()} == {
-        "tokenizer_0": (2, 6, 24),
-        "token_projector_0": (2, 5, 6, 16),
-        "token_relation_2": (2, 6, 24),
-        "pooling": (2, 24),
-    }
-    assert_close(found["pooling"], to_numpy(inner(images)))
 
 
 @pytest.mark.parametrize(

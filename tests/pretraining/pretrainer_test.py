@@ -50,8 +50,9 @@ WHOLE_ENCODERS = [
 
 @pytest.mark.parametrize(
     ("build", "changes"),
-    [(build, changes) for build in PRETRAININGS.values() for changes in ENCODERS]
-    + [(MaskedPatchPrediction, changes) for changes in WHOLE_ENCODERS],
+    [(MaskedPatchPrediction, changes) for changes in (*ENCODERS, *WHOLE_ENCODERS)]
+    + [(PRETRAININGS["mae"], ENCODERS[0])]
+    + [pytest.param(PRETRAININGS["mae"], changes, marks=pytest.mark.slow) for changes in ENCODERS[1:]],
 )
 def test_trains_the_encoder_of_every_model_and_nothing_behind_it(build, changes):
     config = CONFIG.replace(**changes)

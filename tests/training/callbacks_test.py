@@ -73,7 +73,7 @@ def points(folder, tag):
         pytest.param("on_train_batch_end", 6, 7, marks=pytest.mark.slow),
         # The last step of an epoch, before its validation,
         pytest.param("on_train_batch_end", 7, 7, marks=pytest.mark.slow),
-        ("on_test_batch_end", 7, 7),  # and in it.
+        pytest.param("on_test_batch_end", 7, 7, marks=pytest.mark.slow),  # and in it.
         pytest.param("on_test_batch_end", 14, 14, marks=pytest.mark.slow),  # The last of all.
     ],
 )

@@ -181,6 +181,7 @@ def test_drawn_training_images_are_named_by_their_place_in_the_draw(photographs,
     assert "named by their place, from 0, among those that data.train_images draws" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_digits_have_no_copies(brief_recipe, tmp_path):
     """The 1,797 scans differ, of the same digit too; what is this alike is the same scan."""
     text = find_and_report(brief_recipe, brief_recipe, tmp_path, correlation=0.995)

@@ -225,6 +225,8 @@ def test_of_visual_tokens_their_lineage_is_shown(tmp_path, capsys):
     text = page.read_text(encoding="utf-8")
     assert "What the visual tokens stand for" in text
     assert "class=note></p>" not in text
+    with pytest.raises(InputError, match="--compare sets Vision Transformers side by side"):
+        explain(tmp_path / "tokens.keras", paths, compare=[tmp_path / "tokens.keras"])
 
 
 @pytest.mark.parametrize(

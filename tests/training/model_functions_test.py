@@ -121,6 +121,7 @@ def test_weights_of_another_kind(recipe, tmp_path):
         build_model(override(pretrained, ["model.changes.dropout_rate=0.1"]), 7)
 
 
+@pytest.mark.slow
 def test_both_optimizers_train_the_same_model_from_the_same_weights(recipe):
     """ViT (arXiv 2010.11929), Table 7: Adam or SGD for the pre-training of ResNets."""
     dataset = load_dataset(recipe.data)  # Before the seed is set, as in `train`.
@@ -175,6 +176,8 @@ def test_layer_decay_counts_the_units():
     paths += ["bit_resnet/stage_1_unit_0/conv_2/kernel", "final_norm/beta", "predictions/kernel"]
     assert layer_scales(paths, 0.5) == [1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 1]
     assert layer_scales(paths[2:], 0.5) == [1 / 4, 1 / 2, 1, 1]  # The rest is frozen.
+    others = ["stage_0_global_unit_1/norm/gamma", "stage_1_conv/kernel", "stage_1_unit_0/norm/gamma"]
+    assert layer_scales([*paths[:3], *others], 0.5) == [1 / 32, 1 / 16, 1 / 8, 1 / 8, 1 / 4, 1 / 2]
     hybrid = ["stem_stage_0_unit_0/conv_1/kernel", "encoder_block_0/x/kernel", "encoder_block_10/x/kernel"]
     assert layer_scales([*hybrid, "encoder_block_9/x/kernel", "predictions/bias"], 0.5) == [
         1 / 16,

@@ -180,13 +180,14 @@ def test_recipe_trains(name, shrink):
     is_indexed = recipe.data.dataset in ("folder", "shapes", ARRAY_RECORDS)
     assert isinstance(dataset.splits["train"], IndexedSource if is_indexed else StreamedSource)
     fitting = Fitting(recipe, dataset, Engine(recipe.distribution))
-    before = [keras.ops.convert_to_numpy(variable) for variable in fitting.model.variables]
+    before = [keras.ops.convert_to_numpy(variable) for variable in fitting.model.trainable_variables]
     assert fitting.run()
     [row] = fitting.keeper.history
     assert row["step"] == 2
     assert {"loss", task.metric, "val_loss", f"val_{task.metric}"} <= row.keys()
     assert all(map(math.isfinite, row.values()))
-    after = fitting.final_weights()
+    # Statistics of batch norms would move without an optimizer too.
+    after = [keras.ops.convert_to_numpy(variable) for variable in fitting.model.trainable_variables]
     assert any(np.any(now != then) for then, now in zip(before, after, strict=True))
 
 

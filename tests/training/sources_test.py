@@ -76,6 +76,13 @@ def test_so_many_images_are_drawn_once(recipe, count):
     assert sorted(shares[0] + shares[1]) == sorted(found)
 
 
+def test_a_batch_is_filled_up_with_other_images(recipe):
+    source = load_dataset(recipe.data).splits["train"]
+    keys = keys_of(source, Part(batch_size=16), seed=5)
+    padding = [int(tf.io.decode_image(tf.constant(source.read(key)["image"]))[0, 0, 0]) for at, key in keys if at < 0]
+    assert len(padding) == len(set(padding)) == 48 - TOTAL
+
+
 def test_another_seed_draws_others_and_the_test_stays(recipe):
     of_seeds = [drawn(recipe, 11, seed) for seed in range(3)]
     assert len({frozenset(numbers(dataset.splits["train"])) for dataset in of_seeds}) == 3

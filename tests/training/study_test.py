@@ -274,6 +274,7 @@ def test_the_command_hands_on_what_it_is_given(monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_a_real_study_leaves_models_figures_and_numbers(brief_recipe, tmp_path, monkeypatch, tfds_directory):
     points = [Point("ViT", f"{width} wide", (f"model.config.hidden_dim={width}",)) for width in (8, 16)]
     brief = (

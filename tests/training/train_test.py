@@ -22,6 +22,7 @@ from training.tasks import task_of
 from training.train import export, train
 
 
+@pytest.mark.slow
 def test_shuffled_labels_stay_at_chance(brief_recipe):
     recipe = override(brief_recipe, ["fit.epochs=15", "data.validation_fraction=0"])
     dataset = load_dataset(recipe.data)

@@ -73,8 +73,8 @@ def read_folder(directory, test_fraction, validation_fraction):
     return FolderSplits(classes, splits, skipped)
 
 
-def split_folders(root):
-    """{split: folder} of a directory that is split already; empty if it is not."""
+def split_folders(root, otherwise="class folders only"):
+    """{split: folder} of a directory that is split already; empty if it is not, and is as expected `otherwise`."""
     folders = {folder.name.lower(): folder for folder in _folders(root)}
     known = [name for name in folders if name in _SPLIT_NAMES]
     if "train" not in known or (known == ["train"] and len(folders) > 1):  # Railway trains may be a class.
@@ -84,7 +84,7 @@ def split_folders(root):
         others = ", ".join(sorted(set(folders) - {"train"})) or "nothing"
         raise InputError(
             f"{root} has a folder train, as if it were split, beside {others}. Expected the folders train, test and, "
-            f"where there is one, validation; or class folders only."
+            f"where there is one, validation; or {otherwise}."
         )
     return splits
 

@@ -54,7 +54,7 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
     root = pathlib.Path(directory).expanduser()
     if not root.is_dir():
         raise InputError(f"data.directory={directory} is not a directory. {_LAYOUT}")
-    folders = split_folders(root) or {"train": root}
+    folders = split_folders(root, "the folders images and masks") or {"train": root}
     found = {split: dict(_pairs(folder)) for split, folder in folders.items()}
     names = _read_names(root)
     values, problems = _read_masks(pair for pairs in found.values() for pair in pairs.items() if None not in pair)

@@ -4,7 +4,7 @@ Paper: Wu et al., "Visual Transformers", arXiv 2006.03677, Tables 2 to 7: SGD wi
 the learning rate every 30.
 Command: python -m training train pretrain_imagenet_vt_r18
 Hardware: about 1 exaFLOP (6 x MACs x images x epochs), an estimate of 2.5 hours of one A100.
-Expected: 72.0 to 72.1 % top-1, the paper's (Tables 5 and 6, 16 tokens).
+Expected: 72.0 % top-1, the paper's (Tables 5 and 6, 16 tokens).
 Measured: nothing yet but that it runs.
 
 The paper's weight decay, 4e-5, is added to the gradients, so that momentum 0.9 makes ten times as much of it; here it

@@ -12,7 +12,7 @@ momenta, epsilon and weight decay: those here are what EfficientNet's code has (
 optimizer has similar learning rates, but for the weight decay, which is not added to the gradients here. Stochastic
 depth is that of the residual units: 0.1 for the last one, falling to 0 for the first. Batch norms take their statistics
 from all devices together with distribution.kind=data_parallel, as the paper's do; with mirrored, multi_worker and tpu
-each device has its own.
+each device has its own. The moving average is that of the trained weights; batch norms keep their newest statistics.
 """
 
 from training.config import Augment, Data, Distillation, Fit, Model, Optimizer, Recipe, Schedule

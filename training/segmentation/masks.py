@@ -21,10 +21,14 @@ def read_values(content):
         ValueError: If it is no PNG file of one channel of at most 8 bits.
         OSError: If it cannot be decoded.
     """
-    with PIL.Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+    file = io.BytesIO(content)
+    with PIL.Image.open(file, formats=["PNG"]) as image:
         if image.mode not in ("L", "P", "1"):
             raise ValueError(f"its pixels are {image.mode}; a mask has one channel of 8 bits, gray or with a palette")
-        return np.asarray(image).astype("uint8")
+        values = np.asarray(image).astype("uint8")
+    bits, color = file.getvalue()[24:26]
+    # Pillow stretches gray of two or four bits over all of a byte.
+    return values // (255 // (2**bits - 1)) if color == 0 and bits in (2, 4) else values
 
 
 def renumbered(content, offset, num_classes):

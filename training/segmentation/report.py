@@ -45,7 +45,7 @@ def judge(segmentation):
     pixels = segmentation.confusion.sum(axis=1)
     commonest = int(pixels.argmax())
     share = pixels[commonest] / max(pixels.sum(), 1)
-    occurring = max(int(np.isfinite(segmentation.ious).sum()), 1)
+    occurring = max(int((pixels > 0).sum()), 1)
     return (
         f"On {segmentation.num_images:,} held-out test images the mean intersection over union is "
         f"{segmentation.mean_iou:.2%}, and {segmentation.pixel_accuracy:.2%} of the pixels are right, both at the "

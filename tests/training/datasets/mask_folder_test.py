@@ -79,7 +79,7 @@ def test_a_turned_photograph_has_an_upright_mask(tmp_path):
     [
         (lambda root: None, "has no folders images and masks. Expected"),
         (lambda root: write_pairs(root, ""), "has no image with a mask that can be used"),
-        (lambda root: write_pairs(root / "train", "ab"), "as if it were split"),
+        (lambda root: write_pairs(root / "train", "ab"), "as if it were split.*; or the folders images and masks"),
         (lambda root: (write_pairs(root, "ab"), (root / "classes.txt").write_text("a\na\n")), "a name a line"),
     ],
 )

@@ -1,6 +1,8 @@
 """Masks as files: what their values are, and that classes are never mixed."""
 
 import io
+import struct
+import zlib
 
 import numpy as np
 import PIL.Image
@@ -30,6 +32,20 @@ def test_two_classes_may_take_a_bit():
     file = io.BytesIO()
     PIL.Image.fromarray(MASK > 1).save(file, "png")
     np.testing.assert_array_equal(read_values(file.getvalue()), MASK > 1)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_gray_of_fewer_bits_keeps_its_values(bits):
+    """Written by hand: Pillow writes no such file. One line of all values, packed into bytes."""
+    values = list(range(2 ** min(bits, 4)))
+    row = int("".join(f"{value:0{bits}b}" for value in values).ljust(8, "0"), 2)
+    row = row.to_bytes(max(len(values) * bits, 8) // 8, "big")
+    header = struct.pack(">IIBBBBB", len(values), 1, bits, 0, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"\0" + row)), (b"IEND", b"")]
+    packed = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+    np.testing.assert_array_equal(read_values(b"\x89PNG\r\n\x1a\n" + b"".join(packed)), [values])
 
 
 @pytest.mark.parametrize("size", [(5, 7), (18, 28), (4, 30)])

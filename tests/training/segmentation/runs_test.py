@@ -25,6 +25,7 @@ from training.errors import InputError
 from training.segmentation.evaluate import Segmentation
 from training.segmentation.masks import VOID, as_png, read_values
 from training.segmentation.overlays import legend, overlay, palette
+from training.segmentation.report import judge
 from training.tasks import task_of
 from training.train import train
 
@@ -205,7 +206,8 @@ class TinyStreets(tfds.core.GeneratorBasedBuilder):
 
     def _info(self):
         mask = tfds.features.Image(shape=(None, None, 1))
-        features = {"image": tfds.features.Image(), "mask": mask, "label": tfds.features.ClassLabel(num_classes=2)}
+        image, label = tfds.features.Image(), tfds.features.ClassLabel(num_classes=2)
+        features = {"image": image, "mask": mask, "label": label, "colors": image}
         return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
     def _split_generators(self, dl_manager):
@@ -214,7 +216,8 @@ class TinyStreets(tfds.core.GeneratorBasedBuilder):
     def _generate_examples(self, numbers):
         for number in numbers:
             mask = np.resize(np.array([1, 2, 3], "uint8"), (6, 10, 1))
-            yield number, {"image": np.full((6, 10, 3), number, "uint8"), "mask": mask, "label": 0}
+            image = np.full((6, 10, 3), number, "uint8")
+            yield number, {"image": image, "mask": mask, "label": 0, "colors": image}
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
@@ -229,7 +232,8 @@ def test_masks_of_tfds(recipe, tmp_path, file_format):
     expected = np.resize(np.array([0, 1, VOID], "uint8"), (6, 10))
     np.testing.assert_array_equal(read_values(example["label"]), expected)
     for fields, message in (
-        ({"mask": "masks"}, "has no mask 'masks'. Its features that may be masks: mask"),
+        ({"mask": "masks"}, r"has no mask 'masks'. Its features that may be masks: mask\.$"),
+        ({"mask": "colors"}, "has no mask 'colors'"),
         ({"mask": "mask"}, "data.mask_classes="),
         ({}, "has no masks to learn"),
     ):
@@ -293,3 +297,10 @@ def test_a_panoptic_fpn_is_trained_the_same_way(recipe):
     fitting = fitted(override(other, ["fit.epochs=1"]))
     assert keras_vit.describe(fitting.model).config.kind == "panoptic_fpn"
     assert np.isfinite(fitting.keeper.history[0]["val_loss"])
+
+
+def test_the_worth_of_a_mean_iou_is_told_by_true_classes_alone():
+    """One pixel is predicted to be of a class that does not occur."""
+    confusion = np.array([[88, 1, 1], [10, 0, 0], [0, 0, 0]])
+    sentence = judge(Segmentation(confusion, ("road", "sky", "car"), 3, (4, 4)))
+    assert "Always naming their commonest class, road, would reach 45.00% and 90.00%." in sentence
