@@ -2,9 +2,9 @@
 
 Paper: none; the model is that of Wu et al., arXiv 2006.03677, section 5.3, made small.
 Command: python -m training train shapes_vt_fpn
-Hardware: two CPU cores that other processes shared took six minutes; alone they were not measured.
+Hardware: about five minutes on two CPU cores that other processes shared.
 Expected: a mean IoU above 90 % on the test images, which a slow test checks.
-Measured: 96.95 % with seed 0 (2026-11-22, TensorFlow 2.21, Keras 3.15).
+Measured: 96.89 % with seed 0 (2026-11-22, TensorFlow 2.21, Keras 3.15).
 
 head_dim is four times the 32 groups of the head's norms: with 32 channels each would be normalised by itself.
 """
