@@ -61,15 +61,15 @@ def _local_relation(depth, stage_depths):
     )
 
 
-def _global_reasoning(depth, stage_depths):
+def _global_reasoning(depth, stage_depths, num_units, where):
     return _baseline(
         f"GloReResNet{depth}",
         f"glore_resnet_{depth}",
-        f"a ResNet-{depth} with three units of global reasoning in its third stage (GloRe, arXiv 1811.12814)",
+        f"a ResNet-{depth} with units of global reasoning, {where} (GloRe, arXiv 1811.12814)",
         "R50",
         stage_depths=stage_depths,
         global_unit="global_reasoning",
-        num_global_units=(0, 0, 3, 0),
+        num_global_units=num_units,
     )
 
 
@@ -79,8 +79,9 @@ AAResNet34, AAResNet50, AAResNet101 = map(_attention_augmented, (34, 50, 101))
 LRNet18 = _local_relation(18, (2, 2, 2, 2))
 LRNet50 = _local_relation(50, (3, 4, 6, 3))
 LRNet101 = _local_relation(101, (3, 4, 23, 3))
-GloReResNet50 = _global_reasoning(50, (3, 4, 6, 3))
-GloReResNet200 = _global_reasoning(200, (3, 24, 36, 3))
+GloReResNet50 = _global_reasoning(50, (3, 4, 6, 3), (0, 0, 3, 0), "three in its third stage")
+# With units in its third stage alone it would have fewer operations and parameters than the paper prints.
+GloReResNet200 = _global_reasoning(200, (3, 24, 36, 3), (0, 2, 3, 0), "two in its second stage and three in its third")
 A2ResNet50 = _baseline(
     "A2ResNet50",
     "a2_resnet_50",
