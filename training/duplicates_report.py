@@ -15,6 +15,7 @@ from training.datasets.folder import read_folder
 from training.duplicates import CORRELATION, DISTANCE, KINDS, DuplicateFinder
 from training.errors import InputError
 from training.figures import SMALL_IMAGE, data_uri, encode_picture
+from training.report import number_list
 from training.subsets import read_labels, select
 from training.tables import write_csv
 from training.tasks import require_classification
@@ -153,7 +154,7 @@ def _page(title, found, train, rows, facts):
         title=f"{title}: {len(rows):,} found",
         **facts,
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in _verdict(found, train, rows)),
-        numbers="".join(f"<div><dt>{a}</dt><dd>{b}</dd><dd class=note>{c}</dd></div>\n" for a, b, c in numbers),
+        numbers=number_list(numbers),
         sections="\n".join(_section(images, train, some, rows) for images, some in found if some),
         command=escape(shlex.join(["python", "-m", "training", *sys.argv[1:]])),
     )

@@ -49,7 +49,7 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
     least_loss = _least_loss(recipe, num_classes)
     page = pages.page(
         "report",
-        **heading(run, recipe, "Classification", f"{evaluation.accuracy:.2%} test accuracy"),
+        **origin(run, recipe, "Classification", f"{evaluation.accuracy:.2%} test accuracy"),
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in judge(evaluation, neighbour)),
         numbers=number_list([*_numbers(evaluation, neighbour), *cost_numbers(model, keeper)]),
         curves=curves(run, recipe, keeper, ("accuracy", "accuracy (% of the images)"), least_loss),
@@ -61,14 +61,14 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
         num_classes=num_classes,
         open="open" if num_classes <= FEW_CLASSES else "",
         classes="\n".join(map(_class_row, evaluation.by_class)),
-        origin=origin(run, recipe),
     )
     write_text(run.report, page)
 
 
-def heading(run, recipe, task, result):
-    """The values of a page's frame that say which run it is of."""
-    started = datetime.datetime.fromisoformat(json.loads(run.recipe.read_text())["started"])
+def origin(run, recipe, task, result):
+    """The values of a page that say which run it is of, and how to repeat it."""
+    facts = json.loads(run.recipe.read_text())
+    started = datetime.datetime.fromisoformat(facts["started"])
     directory = recipe.data.directory and pathlib.PurePath(recipe.data.directory).name
     name = f"{recipe.name}: {directory}" if directory else recipe.name
     dataset = f"the {recipe.data.dataset} {directory}" if directory else recipe.data.dataset
@@ -77,18 +77,13 @@ def heading(run, recipe, task, result):
         "heading": name,
         "title": f"{name}: {result}",
         "note": f"{task}, trained on {dataset}; begun on {started:%d %B %Y at %H:%M}",
+        "origin": pages.part(
+            "origin",
+            recipe=_rows(leaves(to_dict(recipe))),
+            command=escape(facts["command"]),
+            provenance=_rows(_provenance(facts)),
+        ),
     }
-
-
-def origin(run, recipe):
-    """The part of a page that says how to repeat a run."""
-    facts = json.loads(run.recipe.read_text())
-    return pages.part(
-        "origin",
-        recipe=_rows(leaves(to_dict(recipe))),
-        command=escape(facts["command"]),
-        provenance=_rows(_provenance(facts)),
-    )
 
 
 def judge(evaluation, neighbour):

@@ -91,8 +91,7 @@ def test_preprocessing_inside(tiny):
         ),
     ],
 )
-def test_files(kind, changes, config, tmp_path):
-    _, tiny, _ = BUILDS[kind]
+def test_files(tiny, changes, config, tmp_path):
     [images] = random_inputs(SHAPE)
     model = randomize(tiny(**changes))
     expected = to_numpy(model(images))
@@ -133,8 +132,7 @@ def test_mixed_precision(tiny, policy):
         ),
     ],
 )
-def test_features_of_a_nested_model(kind, shapes):
-    _, tiny, _ = BUILDS[kind]
+def test_features_of_a_nested_model(tiny, shapes):
     inner = randomize(tiny(include_top=False, name="inner"))
     inputs = keras.Input(SHAPE)
     outer = keras.Model(inputs, keras.layers.Dense(3, name="after")(inner(inputs)))

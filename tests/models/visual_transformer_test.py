@@ -95,8 +95,9 @@ def test_equals_the_reference(changes, modules):
     k = keras_vit.describe(model).config.num_heads
     equation = functools.partial(reference.vt_resnet_logits, stage_depths=(1, 2), modules=modules, k=k)
     [images] = random_inputs(SHAPE)
-    # Over so many norms and exponentials, with weights that let an image through, rounding adds up.
-    run_parity_test(model, equation, [images], tolerance=2e-4, fill=lively)
+    # Over so many norms and exponentials, with weights that let an image through, rounding adds up; most on torch.
+    tolerance = 2e-4 if keras.backend.backend() == "torch" else 5e-5
+    run_parity_test(model, equation, [images], tolerance, lively)
     outputs = to_numpy(model(images))
     assert np.abs(outputs[0] - outputs[1]).max() > 0.05 * np.abs(outputs).max()  # Images show in them.
 

@@ -7,7 +7,7 @@ import numpy as np
 from training import pages
 from training.checkpoints import write_text
 from training.figures import FEW_CLASSES, plot_confusion_matrix
-from training.report import cost_numbers, curves, figure, heading, number_list, origin, picture
+from training.report import cost_numbers, curves, figure, number_list, origin, picture
 from training.segmentation.overlays import legend, overlay
 
 
@@ -24,7 +24,7 @@ def write_segmentation_report(run, recipe, keeper, segmentation, model):
     names = segmentation.class_names
     page = pages.page(
         "segmentation",
-        **heading(run, recipe, "Semantic segmentation", f"{segmentation.mean_iou:.2%} mean IoU"),
+        **origin(run, recipe, "Semantic segmentation", f"{segmentation.mean_iou:.2%} mean IoU"),
         verdict=escape(judge(segmentation)),
         numbers=number_list([*_numbers(segmentation), *cost_numbers(model, keeper)]),
         legend=picture(np.asarray(legend(names)), "the colour of each class: " + ", ".join(names)),
@@ -34,7 +34,6 @@ def write_segmentation_report(run, recipe, keeper, segmentation, model):
         classes="\n".join(map(_class_row, segmentation.by_class)),
         curves=curves(run, recipe, keeper, ("mean_iou", "mean IoU (%)")),
         confusion_matrix=_confusion_matrix(run, segmentation),
-        origin=origin(run, recipe),
     )
     write_text(run.report, page)
 
