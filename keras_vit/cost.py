@@ -6,13 +6,14 @@ import math
 
 import keras
 
-from keras_vit.layers import ClassToken, LayerScale, LearnedPositionEmbedding, RegisterTokens
+from keras_vit.layers import ClassToken, LayerNormalization, LayerScale, LearnedPositionEmbedding, RegisterTokens
 
 # Layers of Keras that apply their kernel once at each output position.
 _KERNEL_LAYERS = (keras.layers.Dense, keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
 # Layers with weights whose work is not counted, as is usual.
 _UNCOUNTED_LAYERS = (
     ClassToken,
+    LayerNormalization,
     LayerScale,
     LearnedPositionEmbedding,
     RegisterTokens,

@@ -41,7 +41,7 @@ def encode(images, config, grid_size=None):
         tokens = first_positions(tokens, patches)
     tokens = keras.layers.Dropout(config.dropout_rate, name="position_dropout")(tokens)
     if config.pre_norm:
-        tokens = keras.layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pre_norm")(tokens)
+        tokens = layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pre_norm")(tokens)
     for i, positions in enumerate([None, *later_positions]):
         if positions is not None:
             tokens = positions(tokens, patches)
@@ -49,7 +49,7 @@ def encode(images, config, grid_size=None):
         tokens = block(tokens, patches) if config.axial else block(tokens)
     if config.norm_placement == "after_pooling":
         return tokens
-    return keras.layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="encoder_norm")(tokens)
+    return layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="encoder_norm")(tokens)
 
 
 def add_prefix_tokens(tokens, config):

@@ -12,7 +12,7 @@ def pool(tokens, config):
     pooled = _pooling(config)(tokens)
     if config.norm_placement == "before_pooling":
         return pooled
-    return keras.layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pooled_norm")(pooled)
+    return layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pooled_norm")(pooled)
 
 
 def _pooling(config):

@@ -4,6 +4,7 @@ TensorFlow is imported inside the functions only. B batch, H W C image, h w grid
 """
 
 import functools
+import math
 
 import keras
 from keras import ops
@@ -13,6 +14,9 @@ from keras_vit.analysis.features import patch_tokens, representation
 from keras_vit.decoding import batch_decoder, input_protocol
 from keras_vit.layers import UpsampleLike
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer, vision_model
+
+_LARGEST_CONSTANT = 2**14
+"""Numbers in a weight that is written into the graph itself, and not into a variable beside it."""
 
 
 def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pixels, batch_sizes):
@@ -83,10 +87,14 @@ def _compiler(model, jit_compile, batch_sizes):
     """A function that makes of a function of the model and prepared images one of pixels."""
     import tensorflow as tf
 
+    # Biases and norms are constants of the graph: TensorFlow joins them to other operations then.
+    small = [(weight, weight.numpy()) for weight in model.weights if math.prod(weight.shape) <= _LARGEST_CONSTANT]
+
     @functools.cache
     def compiled(look):
         def compute(pixels):
-            return tf.cast(look(model, preprocess_input(pixels, model)), tf.float32)
+            with keras.StatelessScope([(weight, tf.constant(value)) for weight, value in small]):
+                return tf.cast(look(model, preprocess_input(pixels, model)), tf.float32)
 
         compute = tf.function(compute, jit_compile=jit_compile, autograph=False)
         compute = _filled_up(compute, batch_sizes) if jit_compile else compute

@@ -17,6 +17,7 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.encoder_block import EncoderBlock
 from keras_vit.layers.filter_tokenizer import FilterTokenizer
 from keras_vit.layers.global_reasoning import GlobalReasoning
+from keras_vit.layers.layer_normalization import LayerNormalization
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.learned_2d_position_embedding import Learned2DPositionEmbedding
 from keras_vit.layers.learned_position_embedding import LearnedPositionEmbedding
@@ -62,6 +63,7 @@ __all__ = [
     "EncoderBlock",
     "FilterTokenizer",
     "GlobalReasoning",
+    "LayerNormalization",
     "LayerScale",
     "Learned2DPositionEmbedding",
     "LearnedPositionEmbedding",

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_vit.config import check_positive_integer
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.layer_normalization import LayerNormalization
 from keras_vit.layers.relative_position_embedding import RelativePositionEmbedding
 
 
@@ -121,7 +122,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         return layer
 
     def _normalize(self, name, heads_shape):
-        layer = keras.layers.LayerNormalization(
+        layer = LayerNormalization(
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, trainable=self.trainable, name=name
         )
         layer.build(heads_shape)
@@ -137,14 +138,25 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         Returns:
             (B, K, T, T) or (B, n, K, T, T); (B, K, t, T) with `queries`. float32; each row sums to one.
         """
-        query = self.query(tokens if queries is None else queries)  # (B, t, K, Dh)
-        key = self.key(tokens)
-        if self.qk_norm:
-            query, key = self.query_norm(query), self.key_norm(key)
-        query = query * (1.0 / math.sqrt(query.shape[-1]))
-        logits = ops.einsum(f"{self._lines}tkh,{self._lines}skh->{self._lines}kts", query, key)
+        return self._weights(*self._queries_and_keys(tokens, queries))
+
+    def _queries_and_keys(self, tokens, queries=None):
+        """What asks and what answers: (B, K, t, Dh), scaled, and (B, K, T, Dh)."""
+        asking = tokens if queries is None else queries
+        scale = 1.0 / math.sqrt(tokens.shape[-1] // self.num_heads)
+        if not self.qk_norm:
+            return self._heads(self.query, asking, scale), self._heads(self.key, tokens)
+        query, key = self._heads(self.query, asking), self._heads(self.key, tokens)
+        return self.query_norm(query) * scale, self.key_norm(key)
+
+    def _heads(self, projection, tokens, scale=None):
+        """(B, T, D) to (B, K, T, Dh)."""
+        return ops.swapaxes(_multiply(projection, tokens, 1, scale), -3, -2)
+
+    def _weights(self, query, key):
+        logits = ops.matmul(query, ops.swapaxes(key, -1, -2))  # (B, K, t, T)
         if self.relative_positions:
-            logits = logits + self.relative_position(query)
+            logits = logits + self.relative_position(ops.swapaxes(query, -3, -2))
         return ops.softmax(ops.cast(logits, "float32"), axis=-1)
 
     def draw_seed(self):
@@ -152,11 +164,11 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         return self.dropout.draw_seed()
 
     def call(self, tokens, queries=None, seed=None, training=None):
-        value = self.value(tokens)
-        weights = ops.cast(self.attention_weights(tokens, queries), value.dtype)
+        value = self._heads(self.value, tokens)
+        weights = ops.cast(self._weights(*self._queries_and_keys(tokens, queries)), value.dtype)
         weights = self.dropout(weights, seed=seed, training=training)
-        heads = ops.einsum(f"{self._lines}kts,{self._lines}skh->{self._lines}tkh", weights, value)
-        return self.output_projection(heads)
+        heads = ops.swapaxes(ops.matmul(weights, value), -3, -2)  # (B, t, K, Dh)
+        return _multiply(self.output_projection, heads, 2)
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):
         return tokens_shape if queries_shape is None else queries_shape
@@ -182,3 +194,22 @@ def _xavier_uniform(hidden_dim):
     # Not "glorot_uniform": for a kernel kept by head, Keras takes the heads for a receptive field.
     limit = math.sqrt(6 / (hidden_dim + hidden_dim))
     return keras.initializers.RandomUniform(-limit, limit)
+
+
+def _multiply(layer, inputs, num_axes, scale=None):
+    """What an `EinsumDense` over the last axes of its inputs returns, times `scale`.
+
+    Computed as the product of two matrices, for which TensorFlow on CPUs has a kernel that adds the bias too; an einsum
+    is a batch of products of one matrix each. A layer in 8 bits computes as Keras has it.
+    """
+    if layer.quantization_mode is not None:
+        outputs = layer(inputs)
+        return outputs if scale is None else outputs * scale
+    kernel, bias = (ops.cast(weight, layer.compute_dtype) for weight in (layer.kernel, layer.bias))
+    outer_shape = kernel.shape[num_axes:]
+    rows = ops.reshape(ops.cast(inputs, layer.compute_dtype), (-1, math.prod(kernel.shape[:num_axes])))
+    kernel, bias = ops.reshape(kernel, (rows.shape[-1], -1)), ops.reshape(bias, (-1,))
+    if scale is not None:  # Cheaper on the weights than on what is made of all tokens.
+        kernel, bias = kernel * scale, bias * scale
+    outputs = ops.add(ops.matmul(rows, kernel), bias)  # Not `+`: ops.add makes the addition that is joined.
+    return ops.reshape(outputs, (*ops.shape(inputs)[:-num_axes], *outer_shape))

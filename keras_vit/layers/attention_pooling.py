@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.layer_normalization import LayerNormalization
 from keras_vit.layers.mlp_block import MlpBlock
 
 
@@ -42,7 +43,7 @@ class AttentionPooling(keras.layers.Layer):
 
         policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.attention = MultiHeadSelfAttention(num_heads, name="attention", **policy)
-        self.norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="norm", **policy)
+        self.norm = LayerNormalization(epsilon=layer_norm_epsilon, name="norm", **policy)
         self.mlp_block = MlpBlock(mlp_dim, mlp, name="mlp", **policy)
 
     def build(self, input_shape):

@@ -8,6 +8,7 @@ import keras
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.drop_path import DropPath
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.layer_normalization import LayerNormalization
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp_block import MlpBlock
 
@@ -86,9 +87,7 @@ class EncoderBlock(keras.layers.Layer):
         self.use_rematerialization = False
 
         policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.attention_norm = keras.layers.LayerNormalization(
-            epsilon=layer_norm_epsilon, name="attention_norm", **policy
-        )
+        self.attention_norm = LayerNormalization(epsilon=layer_norm_epsilon, name="attention_norm", **policy)
         self.attention = MultiHeadSelfAttention(
             num_heads,
             attention_dropout_rate,
@@ -99,7 +98,7 @@ class EncoderBlock(keras.layers.Layer):
             **policy,
         )
         self.dropout = Dropout(dropout_rate, name="dropout", **policy)
-        self.mlp_norm = keras.layers.LayerNormalization(epsilon=layer_norm_epsilon, name="mlp_norm", **policy)
+        self.mlp_norm = LayerNormalization(epsilon=layer_norm_epsilon, name="mlp_norm", **policy)
         self.mlp_block = MlpBlock(mlp_dim, mlp, dropout_rate, name="mlp", **policy)
         self.drop_path = DropPath(drop_path_rate, name="drop_path", **policy)
         if layer_scale is None:

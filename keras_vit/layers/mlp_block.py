@@ -105,9 +105,14 @@ class MlpBlock(keras.layers.Layer):
 
     def call(self, tokens, seeds=None, training=None):
         hidden_seed, output_seed = seeds or (None, None)
-        hidden = _ACTIVATIONS[self.activation](self.hidden(tokens))  # (B, T, M)
+        # TensorFlow on CPUs joins a product of two matrices, its bias and a GELU into one kernel, if it finds them: it
+        # sorts operations by name, and looks for those of the GELU behind those of the layer `hidden`.
+        hidden = self.hidden(ops.reshape(tokens, (-1, tokens.shape[-1])))  # (B T, M)
+        with keras.name_scope("nonlinearity"):
+            hidden = _ACTIVATIONS[self.activation](hidden)
         hidden = self.dropout(hidden, seed=hidden_seed, training=training)
-        return self.dropout(self.output_projection(hidden), seed=output_seed, training=training)
+        outputs = self.dropout(self.output_projection(hidden), seed=output_seed, training=training)
+        return ops.reshape(outputs, ops.shape(tokens))
 
     def compute_output_shape(self, input_shape):
         return input_shape

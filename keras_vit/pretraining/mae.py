@@ -230,7 +230,7 @@ class Decoder(keras.layers.Layer):
             layers.EncoderBlock(num_heads, _MLP_RATIO * hidden_dim, mlp, epsilon, name=f"block_{i}")
             for i in range(num_layers)
         ]
-        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, name="norm")
+        self.norm = layers.LayerNormalization(epsilon=epsilon, name="norm")
         self.predictions = keras.layers.Dense(num_values, dtype="float32", name="predictions")
 
     def build(self, tokens_shape):

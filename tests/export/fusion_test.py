@@ -1,0 +1,46 @@
+import platform
+
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.test_case import TENSORFLOW, randomize
+
+NUM_LAYERS = 2
+
+pytestmark = pytest.mark.skipif(
+    not TENSORFLOW or platform.system() != "Linux" or platform.machine() not in ("x86_64", "AMD64"),
+    reason="TensorFlow has these kernels for x86 on Linux",
+)
+
+
+def _operations(folder, images):
+    """What TensorFlow runs of a SavedModel's graph, as a server does: [(operation, what is joined to it)]"""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        signature = v1.saved_model.load(session, ["serve"], str(folder)).signature_def["predict_pixels_float"]
+        options = v1.RunOptions(output_partition_graphs=True)
+        found = v1.RunMetadata()
+        feeds = {signature.inputs["images"].name: images}
+        session.run(signature.outputs["probabilities"].name, feeds, options=options, run_metadata=found)
+    nodes = [node for graph in found.partition_graphs for node in graph.node]
+    return [(node.op, b" ".join(node.attr["fused_ops"].list.s).decode()) for node in nodes]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("mlp", "gelu"), [("gelu_tanh", "GeluApproximate"), ("gelu_exact", "GeluExact")])
+def test_norms_and_gelus_are_one_kernel_each(mlp, gelu, precision, tmp_path):
+    config = keras_vit.ViTConfig(
+        patch_size=4, hidden_dim=32, num_layers=NUM_LAYERS, num_heads=2, mlp_dim=64, mlp=mlp, pooling="token"
+    )
+    # Where weights are zero, TensorFlow leaves out what they do.
+    model = randomize(keras_vit.ViT(config, input_shape=(12, 8, 3), classes=5), scale=0.3)
+    folder = keras_vit.export_saved_model(model, tmp_path / "pets", labels=list("abcde"), precision=precision)
+    operations = _operations(folder, np.zeros((2, 12, 8, 3), "float32"))
+    assert [op for op, _ in operations].count("_MklLayerNorm") == 2 * NUM_LAYERS + 1
+    assert [joined for _, joined in operations].count(f"BiasAdd {gelu}") == NUM_LAYERS
+    # Queries, keys, values, the attention's and the MLP's outputs; patches and classes.
+    assert [joined for _, joined in operations].count("BiasAdd") == 5 * NUM_LAYERS + 2
+    assert not {"Tanh", "Erf", "Rsqrt"} & {op for op, _ in operations}

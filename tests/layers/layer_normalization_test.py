@@ -1,0 +1,39 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import LayerNormalization
+from tests.reference import vit as reference
+from tests.test_case import assert_close, random_inputs, randomize, run_layer_test, run_parity_test, to_numpy
+
+
+def test_layer(tmp_path):
+    weights = {"gamma": (12,), "beta": (12,)}
+    run_layer_test(LayerNormalization, {"epsilon": 1e-3}, [(7, 12)], (7, 12), weights, tmp_path)
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (5, 7)])
+def test_equals_the_equation(shape):
+    def equation(inputs, weights):
+        return reference.layer_norm(inputs, weights["gamma"], weights["beta"], 1e-3)
+
+    run_parity_test(LayerNormalization(1e-3), equation, random_inputs((*shape, 12)))
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_equals_the_layer_of_keras(policy):
+    [inputs] = random_inputs((7, 12))
+    ours = LayerNormalization(1e-6, dtype=policy)
+    theirs = keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy)
+    ours.build(inputs.shape)
+    theirs.build(inputs.shape)
+    randomize(ours)
+    theirs.set_weights(ours.get_weights())
+    assert [weight.dtype for weight in ours.weights] == [weight.dtype for weight in theirs.weights]
+    assert_close(ours(inputs), to_numpy(theirs(inputs)), tolerance=1e-6 if policy == "float32" else 2**-7)
+
+
+def test_is_computed_in_float32_from_numbers_of_16_bits():
+    inputs = np.array([[1000.0, 1001.0, 1002.0, 1005.0]], "float32")  # Of 2-byte numbers all but one would be equal.
+    layer = LayerNormalization(dtype="mixed_bfloat16")
+    assert_close(layer(inputs), to_numpy(LayerNormalization()(inputs)), tolerance=2**-7)
