@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the test suite but what is slow: make test-slow.
 
-.PHONY: train test lint test-slow test-peers test-lowest accuracy vt-accuracy survival self-supervision models weights bench-input bench-latency bench-speed clean
+.PHONY: train test lint test-slow test-peers test-lowest accuracy vt-accuracy survival self-supervision models weights bench bench-input bench-latency bench-speed clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -77,6 +77,11 @@ bench-input: .venv/training.installed
 # Cold load and latency of ViT-B/16 against KerasHub's SavedModel, ONNX Runtime and OpenVINO. It wants a quiet machine.
 bench-latency: .venv-peers/installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.latency
+
+# Forward passes and training steps of ours and of other projects: make bench ARGS="--models B/16 --work train". The same
+# on a GPU, where there is one: ARGS="--precision bfloat16 --contenders ours-jax timm-compiled". It wants a quiet machine.
+bench: .venv-peers/installed
+	TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.comparison $(ARGS)
 
 # Images a second and the largest batch, by model and size of the images: make bench-speed ARGS="--models B/16".
 bench-speed: .venv/training.installed

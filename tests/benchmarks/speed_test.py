@@ -10,7 +10,8 @@ import pytest
 
 import keras_vit
 from benchmarks import speed
-from benchmarks.speed import Job, OutOfMemoryError, is_out_of_memory, largest_batch, measure, peak
+from benchmarks.speed import largest_batch, measure, peak
+from benchmarks.workers import Job, Measured, OutOfMemoryError, is_out_of_memory
 from tests.benchmarks.stub_steps import open_broken, open_crashing, open_limited, open_saying_the_limit
 
 JOB = Job("Ti/16", 32)
@@ -115,7 +116,7 @@ def test_steps_of_a_real_model(work, monkeypatch):
 
 def test_a_memory_limit_is_set_in_the_process():
     limit = 10**9
-    with speed.Measured(dataclasses.replace(JOB, memory_limit=limit), open_saying_the_limit) as process:
+    with Measured(dataclasses.replace(JOB, memory_limit=limit), open_saying_the_limit) as process:
         process.seconds(1, 0, 1)
         assert process.device == f"{limit}"
         with pytest.raises(OutOfMemoryError):

@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import time
 
 
 def open_limited(job):
@@ -35,3 +36,13 @@ def open_saying_the_limit(job):
     """Steps that allocate a byte an image; the device is the limit of the process's memory."""
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return (lambda batch_size, steps: bytearray(batch_size)), f"{soft}"
+
+
+def open_quick(job):
+    """Steps that take a millisecond an image."""
+    return (lambda batch_size, steps: time.sleep(0.001 * batch_size * steps)), "a stub"
+
+
+def open_slow(job):
+    """Steps that take twice as long."""
+    return (lambda batch_size, steps: time.sleep(0.002 * batch_size * steps)), "a stub"

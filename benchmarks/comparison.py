@@ -1,0 +1,246 @@
+"""Compares the speed of ours with that of other projects: forward passes and training steps.
+
+Command: make bench ARGS="--models S/16 B/16 --work forward train"
+
+Every contender has a process of its own. In each round each of them gets some steps, one after the other and in another
+order each time, so that what else the machine does meets all alike; steps before the first round are not counted. A
+contender's rate is the median over the rounds, its ratio to ours the median of the ratios round by round, its share
+that of the rate at which the same machine multiplies two matrices in the same rounds.
+
+A line of JSON for each is added to benchmarks/results/comparison.jsonl, with what it was measured on; --document draws
+the newest of each and writes them into docs/performance.md. --list says what would run, and why what not.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+import numpy as np
+
+from benchmarks.contenders import CONTENDERS, flops_of_product, open_matrix_product
+from benchmarks.provenance import provenance
+from benchmarks.workers import Job, Measured, OutOfMemoryError
+
+OURS = "ours"
+RESULTS = pathlib.Path(__file__).with_name("results") / "comparison.jsonl"
+DOCUMENT = pathlib.Path(__file__).parents[1] / "docs" / "performance.md"
+FIGURE = DOCUMENT.parent / "figures" / "performance.png"
+_BEGIN, _END = "<!-- make bench: begin -->\n", "<!-- make bench: end -->\n"
+_MODELS = ["S/16", "B/16"]
+_PAUSE = 0.1
+"""Seconds before a contender's turn: threads of the one before wait actively for a while."""
+_PRODUCTS = 20
+"""Products of matrices in a round."""
+_KEYS = ("work", "model", "size", "precision", "batch_size", "contender", "device")
+
+
+@dataclasses.dataclass
+class Entry:
+    """A contender in a comparison: its process, the seconds of its first step, and those of each round."""
+
+    process: Measured
+    first: float
+    seconds: list
+
+
+def compare(job, contenders, batch_size, steps, rounds):
+    """Measures contenders against each other.
+
+    Args:
+        job: `Job`
+        contenders: {name: `open_steps` of `Measured`}
+        batch_size: Images in a step.
+        steps: Steps of a turn.
+        rounds: Turns of each.
+
+    Returns:
+        {name: `Entry`}, and under `None` one for the product of matrices. What fails is told, and left out.
+    """
+    entries, rng = {}, np.random.default_rng(0)
+    with contextlib.ExitStack() as stack:
+        for name, open_steps in [*contenders.items(), (None, open_matrix_product)]:
+            process = stack.enter_context(Measured(job, open_steps))
+            try:
+                first = process.seconds(batch_size, 0, 1)
+                process.seconds(batch_size, 0, steps)
+            except (RuntimeError, OutOfMemoryError) as error:
+                print(f"  {name} failed: {error}", file=sys.stderr)
+            else:
+                entries[name] = Entry(process, first, [])
+        for _ in range(rounds):
+            for name in rng.permutation(list(entries)):
+                time.sleep(_PAUSE)
+                entry, count = entries[name], steps if name is not None else _PRODUCTS
+                entry.seconds.append(entry.process.seconds(batch_size, 0, count))
+        for entry in entries.values():
+            entry.memory, entry.device = entry.process.peak_memory, entry.process.device
+    return entries
+
+
+def rows_of(job, entries, batch_size, steps, macs):
+    """Lines of the results, one for each contender.
+
+    Args:
+        job: `Job`
+        entries: What `compare` returns.
+        batch_size: Images in a step.
+        steps: Steps of a turn.
+        macs: Multiply-accumulates of an image's forward pass. A training step is counted as three of them.
+
+    Returns:
+        List of dictionaries.
+    """
+    passes = {"forward": 1, "train": 3}[job.work]
+    products = [_PRODUCTS * flops_of_product() / seconds for seconds in entries[None].seconds]
+    rows = []
+    for name, entry in entries.items():
+        if name is None:
+            continue
+        rates = [batch_size * steps / seconds for seconds in entry.seconds]
+        shares = [2 * macs * passes * rate / product for rate, product in zip(rates, products, strict=True)]
+        low, median, high = np.percentile(rates, [25, 50, 75])
+        row = {"contender": name, "batch_size": batch_size, "rounds": len(rates), "device": entry.device}
+        row |= {"images_per_second": round(median, 2), "low": round(low, 2), "high": round(high, 2)}
+        row |= {"share_of_products": round(statistics.median(shares), 3)}
+        row |= {"first_step_seconds": round(entry.first, 2), "peak_memory": entry.memory}
+        if OURS in entries:
+            ratios = [ours / other for ours, other in zip(entries[OURS].seconds, entry.seconds, strict=True)]
+            row["times_ours"] = round(statistics.median(ratios), 3)
+        rows.append(dataclasses.asdict(job) | row)
+    return rows
+
+
+def table(rows):
+    """Markdown: for each work, model and precision its contenders, the fastest first.
+
+    Args:
+        rows: Lines of the results.
+
+    Returns:
+        Text.
+    """
+    lines = [
+        "| work | model | precision | batch | contender | images a second | quartiles | times ours | share of products "
+        "| first step, s | memory, GB |",
+        "|---|---|---|--:|---|--:|---|--:|--:|--:|--:|",
+    ]
+    for row in sorted(rows, key=lambda row: (*(row[key] for key in _KEYS[:5]), -row["images_per_second"])):
+        size = "" if row["size"] == 224 else f" at {row['size']}"
+        memory = f"{row['peak_memory'] / 1e9:.1f}" if row["peak_memory"] else ""
+        ratio = f"{row['times_ours']:.2f}" if "times_ours" in row else ""
+        cells = [row["work"], row["model"] + size, row["precision"], str(row["batch_size"])]
+        cells += [CONTENDERS[row["contender"]].title, f"{row['images_per_second']:.1f}"]
+        cells += [f"{row['low']:.1f} to {row['high']:.1f}", ratio, f"{row['share_of_products']:.0%}"]
+        cells += [f"{row['first_step_seconds']:.1f}", memory]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def plot(rows):
+    """Bars of images a second, a panel for each work, model and precision; ours are dark. A matplotlib figure."""
+    from keras_vit.analysis.plots import FAINT, INK, panels
+
+    groups = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in _KEYS[:5]), []).append(row)
+    groups = dict(sorted(groups.items()))
+    figure, axes = panels((9, 4.5), rows=len(groups))
+    for axis, ((work, model, size, precision, batch), members) in zip(axes.flat, groups.items(), strict=True):
+        members = sorted(members, key=lambda row: row["images_per_second"])
+        titles = [CONTENDERS[row["contender"]].title.replace("`", "") for row in members]
+        colors = [INK if title.startswith("keras_vit") else FAINT for title in titles]
+        rates = np.array([row["images_per_second"] for row in members])
+        spread = [rates - [row["low"] for row in members], [row["high"] for row in members] - rates]
+        axis.barh(titles, rates, xerr=spread, color=colors, ecolor="grey")
+        axis.set_title(f"{model}, {size} px, {work}, {precision}, batches of {batch}")
+        axis.set_xlabel("images a second")
+    return figure
+
+
+def newest(path):
+    """Of the lines of a results file, the newest of each contender and device."""
+    rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+    return list({tuple(row[key] for key in _KEYS): row for row in rows}.values())
+
+
+def write_document(rows, document=DOCUMENT, figure=FIGURE):
+    """Puts the table between its marks in the document, and the figure beside it."""
+    text = pathlib.Path(document).read_text()
+    before, _, after = text.partition(_BEGIN)[0], *text.partition(_BEGIN)[2].partition(_END)[1:]
+    devices = ", ".join(sorted({row["device"].split(": ")[-1] for row in rows}))
+    versions = {f"{name} {version}" for row in rows for name, version in row["versions"].items()}
+    caption = f"\nOn {devices}; {', '.join(sorted(versions))}.\n"
+    pathlib.Path(document).write_text(f"{before}{_BEGIN}{table(rows)}{caption}{_END}{after}")
+    plot(rows).savefig(figure, dpi=120, bbox_inches="tight")
+
+
+def _macs(model, size):
+    """Counted in a process of its own: here no backend is to be loaded."""
+    with Measured(Job(model, size), _open_count) as process:
+        process.seconds(1, 0, 0)
+        return int(process.device)
+
+
+def _open_count(job):
+    import keras_vit
+    from benchmarks.contenders import build_ours
+
+    return (lambda batch_size, steps: None), f"{keras_vit.profile(build_ours(job)).macs}"
+
+
+def _parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--models", nargs="+", default=_MODELS, help="variants, or functions of keras_vit such as VTResNet50")
+    add("--size", type=int, default=224, help="side of the images in pixels")
+    add("--work", nargs="+", default=["forward"], choices=("forward", "train"))
+    add("--precision", nargs="+", default=["float32"], choices=("float32", "bfloat16", "int8"))
+    add(
+        "--contenders", nargs="+", default=list(CONTENDERS), choices=CONTENDERS, metavar="NAME", help=str([*CONTENDERS])
+    )
+    add("--batch", type=int, default=8, help="images in a step")
+    add("--steps", type=int, default=6, help="steps of a turn")
+    add("--rounds", type=int, default=9, help="turns of each")
+    add("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="what is measured is added to")
+    add("--document", action="store_true", help=f"write the newest results into {DOCUMENT.name} and draw them")
+    add("--list", action="store_true", help="do not measure: say what would run")
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None):
+    """Measures, prints and keeps; returns the process's exit status."""
+    options = _parse(arguments)
+    for model in options.models:
+        for work in options.work:
+            for precision in options.precision:
+                _run(Job(model, options.size, work, precision), options)
+    if options.document:
+        write_document(newest(options.results))
+    return 0
+
+
+def _run(job, options):
+    reasons = {name: CONTENDERS[name].missing(job) for name in options.contenders}
+    taking_part = {name: CONTENDERS[name].open_steps for name, reason in reasons.items() if reason is None}
+    print(f"{job.work} of {job.model} at {job.size} pixels in {job.precision}: {', '.join(taking_part)}")
+    for name, reason in reasons.items():
+        if reason is not None:
+            print(f"  without {name}: {reason}")
+    if options.list or not taking_part:
+        return
+    state = provenance()  # Before measuring, which takes long: of the code that is measured.
+    entries = compare(job, taking_part, options.batch, options.steps, options.rounds)
+    rows = rows_of(job, entries, options.batch, options.steps, _macs(job.model, job.size))
+    options.results.parent.mkdir(exist_ok=True)
+    with open(options.results, "a") as file:
+        file.writelines(f"{json.dumps(row | state)}\n" for row in rows)
+    print(table(rows), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""What a measurement depends on: the device, the commit, the versions."""
+
+import datetime
+import importlib.metadata
+import os
+import pathlib
+import platform
+
+_PACKAGES = [
+    "keras",
+    "tensorflow",
+    "jax",
+    "numpy",
+    "keras-hub",
+    "torch",
+    "timm",
+    "transformers",
+    "onnxruntime",
+    "openvino",
+]
+
+
+def provenance():
+    """What a measurement depends on besides the machine: the time, the commit and the versions."""
+    from training.runs import git_state
+
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "git": git_state(),
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def device():
+    """The accelerator, or the processor and its cores."""
+    import keras
+
+    devices = keras.distribution.list_devices() if keras.backend.backend() != "torch" else []
+    accelerators = [name for name in devices if not name.startswith("cpu")]
+    if keras.backend.backend() == "jax" and accelerators:
+        import jax
+
+        return jax.devices()[0].device_kind
+    if keras.backend.backend() == "tensorflow" and accelerators:
+        import tensorflow as tf
+
+        [first, *_] = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU")
+        return tf.config.experimental.get_device_details(first).get("device_name", first.name)
+    return processor()
+
+
+def processor():
+    """The processor and how many of its cores there are."""
+    names = [line.split(":")[1].strip() for line in _cpu_lines() if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def _cpu_lines():
+    path = pathlib.Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.is_file() else []

@@ -1,0 +1,157 @@
+"""The rounds, what is made of them, and who takes part."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from benchmarks import comparison, contenders
+from benchmarks.comparison import Entry, compare, newest, plot, rows_of, table, write_document
+from benchmarks.contenders import CONTENDERS, flops_of_product
+from benchmarks.workers import Job
+from tests.benchmarks.stub_steps import open_broken, open_quick, open_slow
+
+JOB = Job("S/16", 224)
+MACS = 10**9
+
+
+@pytest.fixture
+def entries():
+    """Three rounds of 4 steps of 8 images: ours at 16, 32, 8 images a second, the other at half; products at 1 GFLOP/s."""
+
+    def entry(seconds):
+        made = Entry(None, 1.5, seconds)
+        made.memory, made.device = 2 * 10**9, "a stub"
+        return made
+
+    products = [comparison._PRODUCTS * flops_of_product() / 1e9] * 3
+    return {"ours": entry([2.0, 1.0, 4.0]), "timm": entry([4.0, 2.0, 8.0]), None: entry(products)}
+
+
+def test_rates_ratios_and_shares_are_medians_over_the_rounds(entries):
+    ours, other = rows_of(JOB, entries, 8, 4, MACS)
+    assert (ours["contender"], ours["images_per_second"], ours["times_ours"]) == ("ours", 16.0, 1.0)
+    assert (ours["low"], ours["high"]) == (12.0, 24.0)
+    assert (other["contender"], other["images_per_second"], other["times_ours"]) == ("timm", 8.0, 0.5)
+    assert ours["share_of_products"] == 2 * MACS * 16 / 1e9
+    assert (ours["first_step_seconds"], ours["peak_memory"], ours["rounds"]) == (1.5, 2 * 10**9, 3)
+
+
+def test_a_training_step_counts_as_three_passes(entries):
+    forward, _ = rows_of(JOB, entries, 8, 4, MACS)
+    train, _ = rows_of(Job("S/16", 224, "train"), entries, 8, 4, MACS)
+    assert train["share_of_products"] == 3 * forward["share_of_products"]
+
+
+def test_contenders_are_measured_in_processes_of_their_own(capsys, monkeypatch):
+    monkeypatch.setattr(comparison, "open_matrix_product", open_quick)
+    steps = {"ours": open_quick, "timm": open_slow, "transformers": open_broken}
+    found = compare(JOB, steps, batch_size=4, steps=2, rounds=3)
+    assert set(found) == {"ours", "timm", None}
+    assert [len(entry.seconds) for entry in found.values()] == [3, 3, 3]
+    assert min(found["ours"].seconds) >= 0.008
+    assert min(found["timm"].seconds) >= 0.016
+    assert (found["ours"].device, found["ours"].memory > 10**6) == ("a stub", True)
+    assert "transformers failed: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "expected"),
+    [
+        ("ours", Job("VTResNet50", 224, "train"), None),
+        ("saved-model", Job("S/16", 224, "train"), "does not train"),
+        ("saved-model", Job("S/16", 224, precision="int8"), None),
+        ("ours", Job("S/16", 224, precision="int8"), "not in int8"),
+    ],
+)
+def test_who_takes_part(name, job, expected):
+    assert CONTENDERS[name].missing(job) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "has", "has_not"),
+    [("keras-hub", "L/16", "R50+B/16"), ("timm", "R50+B/16", "VTResNet50"), ("transformers", "B/16", "R50+B/16")],
+)
+def test_who_has_a_model(name, has, has_not):
+    assert CONTENDERS[name].has(has)
+    assert not CONTENDERS[name].has(has_not)
+
+
+def test_what_is_not_installed_is_told(monkeypatch):
+    monkeypatch.setattr(contenders.importlib.util, "find_spec", lambda name: None)
+    assert CONTENDERS["timm"].missing(JOB) == "torch and timm not installed"
+
+
+def test_list_says_what_would_run(capsys):
+    assert not comparison.main(["--list", "--models", "S/16", "--work", "train", "--contenders", "ours", "onnx"])
+    assert capsys.readouterr().out == (
+        "train of S/16 at 224 pixels in float32: ours\n  without onnx: does not train\n"
+    )  # fmt: skip
+
+
+def test_the_newest_results_are_written_into_the_document(entries, tmp_path):
+    rows = [row | {"versions": {"keras": "3.15"}} for row in rows_of(JOB, entries, 8, 4, MACS)]
+    results = tmp_path / "comparison.jsonl"
+    older = [row | {"images_per_second": 99.0} for row in rows]
+    results.write_text("".join(f"{json.dumps(row)}\n" for row in older + rows))
+    document, figure = tmp_path / "performance.md", tmp_path / "performance.png"
+    document.write_text(f"before\n{comparison._BEGIN}old{comparison._END}after\n")
+    kept = newest(results)
+    write_document(kept, document, figure)
+    text = document.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "99" not in text
+    assert "old" not in text
+    ours, other = [line for line in text.splitlines() if line.startswith("| forward")]
+    assert "| keras_vit, TensorFlow | 16.0 | 12.0 to 24.0 | 1.00 |" in ours
+    assert "| timm | 8.0 |" in other
+    assert "On a stub; keras 3.15." in text
+    write_document(kept, document, figure)
+    assert document.read_text() == text
+    assert figure.stat().st_size > 10_000
+
+
+def test_each_work_has_a_panel(entries):
+    rows = rows_of(JOB, entries, 8, 4, MACS) + rows_of(Job("S/16", 224, "train"), entries, 8, 4, MACS)
+    forward, train = plot(rows).axes
+    assert [bar.get_width() for bar in forward.patches] == [8.0, 16.0]
+    assert "train" in train.get_title()
+    assert table(rows).count("\n| ") == 4
+
+
+@pytest.mark.parametrize("work", ["forward", "train"])
+def test_ours_runs_as_users_run_it(work, monkeypatch):
+    tiny = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
+    monkeypatch.setitem(keras_vit.VARIANTS, "tiny", tiny)
+    seen = []
+    for name in ("fit", "predict"):
+        method = getattr(keras.Model, name)
+        monkeypatch.setattr(
+            keras.Model,
+            name,
+            lambda model, *arrays, method=method, name=name, **options: (
+                seen.append((name, arrays[0].shape, options["batch_size"])) or method(model, *arrays, **options)
+            ),
+        )
+    make_steps, device = contenders.open_keras(
+        Job("tiny", 12, work), contenders.build_ours, keras.backend.backend(), jit_compile="auto"
+    )
+    make_steps(2, 3)
+    make_steps(2, 0)
+    assert seen == [({"forward": "predict", "train": "fit"}[work], (6, 12, 12, 3), 2)]
+    assert device.startswith(f"{keras.backend.backend()}: ")
+
+
+def test_the_saved_model_answers(monkeypatch):
+    tiny = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
+    monkeypatch.setitem(keras_vit.VARIANTS, "tiny", tiny)
+    make_steps, _ = contenders.open_saved_model(Job("tiny", 12))
+    make_steps(3, 2)
+
+
+def test_random_weights_are_not_zero():
+    model = contenders._randomized(keras_vit.ViT("Ti/16", input_shape=(32, 32, 3), classes=2))
+    assert all(np.any(np.asarray(weight)) for weight in model.weights)
