@@ -19,7 +19,7 @@ MACS = 10**9
 
 @pytest.fixture
 def entries():
-    """Three rounds of 4 steps of 8 images: ours at 16, 32, 8 images a second, the other at half; products at 1 GFLOP/s."""
+    """Three rounds of 4 steps of 8 images: ours at 16, 32, 8 images a second, the other at half; products at 1 GHz."""
 
     def entry(seconds):
         made = Entry(None, 1.5, seconds)
