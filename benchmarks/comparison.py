@@ -196,7 +196,7 @@ def _open_count(job):
 def _parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--models", nargs="+", default=_MODELS, help="variants, or functions of keras_vit such as VTResNet50")
+    add("--models", nargs="*", default=_MODELS, help="variants, or functions of keras_vit such as VTResNet50")
     add("--size", type=int, default=224, help="side of the images in pixels")
     add("--work", nargs="+", default=["forward"], choices=("forward", "train"))
     add("--precision", nargs="+", default=["float32"], choices=("float32", "bfloat16", "int8"))
