@@ -171,7 +171,8 @@ def newest(path):
 def write_document(rows, document=DOCUMENT, figure=FIGURE):
     """Puts the table between its marks in the document, and the figure beside it."""
     text = pathlib.Path(document).read_text()
-    before, _, after = text.partition(_BEGIN)[0], *text.partition(_BEGIN)[2].partition(_END)[1:]
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
     devices = ", ".join(sorted({row["device"].split(": ")[-1] for row in rows}))
     versions = {f"{name} {version}" for row in rows for name, version in row["versions"].items()}
     caption = f"\nOn {devices}; {', '.join(sorted(versions))}.\n"

@@ -305,7 +305,7 @@ def open_matrix_product(job):
     where = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     rows, inner, columns = _MATRIX
-    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[job.precision]
+    dtype = torch.bfloat16 if job.precision == "bfloat16" else torch.float32
     one, other = (torch.randn(shape, device=where, dtype=dtype) for shape in ((rows, inner), (inner, columns)))
 
     def make_steps(batch_size, steps):
