@@ -15,8 +15,8 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
-import statistics
 import sys
 import time
 
@@ -36,16 +36,19 @@ _PAUSE = 0.1
 """Seconds before a contender's turn: threads of the one before wait actively for a while."""
 _PRODUCTS = 20
 """Products of matrices in a round."""
-_KEYS = ("work", "model", "size", "precision", "batch_size", "contender", "device")
+_KEYS = ("work", "model", "size", "precision", "batch_size")
 
 
 @dataclasses.dataclass
 class Entry:
-    """A contender in a comparison: its process, the seconds of its first step, and those of each round."""
+    """A contender in a comparison: its process, the seconds of its first step and of each round; at the end the most
+    that it had in memory while it made steps, in bytes, and what it ran on."""
 
     process: Measured
     first: float
     seconds: list
+    memory: int | None = None
+    device: str | None = None
 
 
 def compare(job, contenders, batch_size, steps, rounds):
@@ -63,23 +66,33 @@ def compare(job, contenders, batch_size, steps, rounds):
     """
     entries, rng = {}, np.random.default_rng(0)
     with contextlib.ExitStack() as stack:
-        for name, open_steps in [*contenders.items(), (None, open_matrix_product)]:
+        for name, open_steps in [(None, open_matrix_product), *contenders.items()]:
             process = stack.enter_context(Measured(job, open_steps))
-            try:
-                first = process.seconds(batch_size, 0, 1)
-                process.seconds(batch_size, 0, steps)
-            except (RuntimeError, OutOfMemoryError) as error:
-                print(f"  {name} failed: {error}", file=sys.stderr)
-            else:
+            first = _seconds(name, process, batch_size, 1)
+            if first is not None and _seconds(name, process, batch_size, steps) is not None:
                 entries[name] = Entry(process, first, [])
+            elif name is None:
+                raise RuntimeError("Two matrices cannot be multiplied, so there is nothing to measure others by.")
         for _ in range(rounds):
             for name in rng.permutation(list(entries)):
                 time.sleep(_PAUSE)
-                entry, count = entries[name], steps if name is not None else _PRODUCTS
-                entry.seconds.append(entry.process.seconds(batch_size, 0, count))
+                seconds = _seconds(name, entries[name].process, batch_size, steps)
+                if seconds is None:
+                    del entries[name]
+                else:
+                    entries[name].seconds.append(seconds)
         for entry in entries.values():
             entry.memory, entry.device = entry.process.peak_memory, entry.process.device
     return entries
+
+
+def _seconds(name, process, batch_size, steps):
+    """Seconds of a turn; `None` if it failed, which is told."""
+    try:
+        return process.seconds(batch_size, 0, _PRODUCTS if name is None else steps)
+    except (RuntimeError, OutOfMemoryError) as error:
+        print(f"  {name or 'product'} failed: {error}", file=sys.stderr)
+        return None
 
 
 def rows_of(job, entries, batch_size, steps, macs):
@@ -93,24 +106,22 @@ def rows_of(job, entries, batch_size, steps, macs):
         macs: Multiply-accumulates of an image's forward pass. A training step is counted as three of them.
 
     Returns:
-        List of dictionaries.
+        List of dictionaries. A share and a ratio are `None` for what runs on another device.
     """
-    passes = {"forward": 1, "train": 3}[job.work]
-    products = [_PRODUCTS * flops_of_product() / seconds for seconds in entries[None].seconds]
+    flops = 2 * macs * {"forward": 1, "train": 3}[job.work]
+    products, ours = entries[None], entries.get(OURS)
     rows = []
-    for name, entry in entries.items():
-        if name is None:
-            continue
-        rates = [batch_size * steps / seconds for seconds in entry.seconds]
-        shares = [2 * macs * passes * rate / product for rate, product in zip(rates, products, strict=True)]
+    for name in [name for name in entries if name is not None]:
+        entry = entries[name]
+        rates = batch_size * steps / np.array(entry.seconds)
+        share = flops * rates * np.array(products.seconds) / (_PRODUCTS * flops_of_product())
+        ratio = np.divide(ours.seconds, entry.seconds) if ours and ours.device == entry.device else None
         low, median, high = np.percentile(rates, [25, 50, 75])
         row = {"contender": name, "batch_size": batch_size, "rounds": len(rates), "device": entry.device}
         row |= {"images_per_second": round(median, 2), "low": round(low, 2), "high": round(high, 2)}
-        row |= {"share_of_products": round(statistics.median(shares), 3)}
+        row["share_of_products"] = round(np.median(share), 3) if entry.device == products.device else None
+        row["times_ours"] = None if ratio is None else round(np.median(ratio), 3)
         row |= {"first_step_seconds": round(entry.first, 2), "peak_memory": entry.memory}
-        if OURS in entries:
-            ratios = [ours / other for ours, other in zip(entries[OURS].seconds, entry.seconds, strict=True)]
-            row["times_ours"] = round(statistics.median(ratios), 3)
         rows.append(dataclasses.asdict(job) | row)
     return rows
 
@@ -129,13 +140,14 @@ def table(rows):
         "| first step, s | memory, GB |",
         "|---|---|---|--:|---|--:|---|--:|--:|--:|--:|",
     ]
-    for row in sorted(rows, key=lambda row: (*(row[key] for key in _KEYS[:5]), -row["images_per_second"])):
+    for row in sorted(rows, key=lambda row: (*(row[key] for key in _KEYS), -row["images_per_second"])):
         size = "" if row["size"] == 224 else f" at {row['size']}"
         memory = f"{row['peak_memory'] / 1e9:.1f}" if row["peak_memory"] else ""
-        ratio = f"{row['times_ours']:.2f}" if "times_ours" in row else ""
+        ratio = "" if row["times_ours"] is None else f"{row['times_ours']:.2f}"
+        share = "" if row["share_of_products"] is None else f"{row['share_of_products']:.0%}"
         cells = [row["work"], row["model"] + size, row["precision"], str(row["batch_size"])]
         cells += [CONTENDERS[row["contender"]].title, f"{row['images_per_second']:.1f}"]
-        cells += [f"{row['low']:.1f} to {row['high']:.1f}", ratio, f"{row['share_of_products']:.0%}"]
+        cells += [f"{row['low']:.1f} to {row['high']:.1f}", ratio, share]
         cells += [f"{row['first_step_seconds']:.1f}", memory]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -147,7 +159,7 @@ def plot(rows):
 
     groups = {}
     for row in rows:
-        groups.setdefault(tuple(row[key] for key in _KEYS[:5]), []).append(row)
+        groups.setdefault(tuple(row[key] for key in _KEYS), []).append(row)
     groups = dict(sorted(groups.items()))
     figure, axes = panels((9, 4.5), rows=len(groups))
     for axis, ((work, model, size, precision, batch), members) in zip(axes.flat, groups.items(), strict=True):
@@ -163,25 +175,32 @@ def plot(rows):
 
 
 def newest(path):
-    """Of the lines of a results file, the newest of each contender and device."""
+    """Of the lines of a results file, the newest comparison of each group and device: its contenders met each other."""
     rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
-    return list({tuple(row[key] for key in _KEYS): row for row in rows}.values())
+    last = {_group(row): row["time"] for row in rows}
+    return [row for row in rows if row["time"] == last[_group(row)]]
+
+
+def _group(row):
+    return (row["device"], *(row[key] for key in _KEYS))
 
 
 def write_document(rows, document=DOCUMENT, figure=FIGURE):
-    """Puts the table between its marks in the document, and the figure beside it."""
+    """Puts a table for each device between the marks in the document, and the figure beside it."""
     text = pathlib.Path(document).read_text()
     before, _, rest = text.partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    devices = ", ".join(sorted({row["device"].split(": ")[-1] for row in rows}))
-    versions = {f"{name} {version}" for row in rows for name, version in row["versions"].items()}
-    caption = f"\nOn {devices}; {', '.join(sorted(versions))}.\n"
-    pathlib.Path(document).write_text(f"{before}{_BEGIN}{table(rows)}{caption}{_END}{after}")
+    parts = []
+    for device in sorted({row["device"] for row in rows}):
+        here = [row for row in rows if row["device"] == device]
+        versions = sorted({f"{name} {version}" for row in here for name, version in row["versions"].items()})
+        parts.append(f"{device}; {', '.join(versions)}:\n\n{table(here)}")
+    pathlib.Path(document).write_text(f"{before}{_BEGIN}{chr(10).join(parts)}{_END}{after}")
     plot(rows).savefig(figure, dpi=120, bbox_inches="tight")
 
 
 def _macs(model, size):
-    """Counted in a process of its own: here no backend is to be loaded."""
+    """Multiply-accumulates of a forward pass, counted by a process of its own."""
     with Measured(Job(model, size), _open_count) as process:
         process.seconds(1, 0, 0)
         return int(process.device)
@@ -210,17 +229,22 @@ def _parse(arguments):
     add("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="what is measured is added to")
     add("--document", action="store_true", help=f"write the newest results into {DOCUMENT.name} and draw them")
     add("--list", action="store_true", help="do not measure: say what would run")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.document and not (options.models or options.results.is_file()):
+        parser.error(f"--document writes what {options.results} holds, which is not there yet: measure first.")
+    return options
 
 
 def main(arguments=None):
     """Measures, prints and keeps; returns the process's exit status."""
     options = _parse(arguments)
+    # On a GPU all contenders hold the device at once, so none may take all its memory before it needs it.
+    os.environ |= {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     for model in options.models:
         for work in options.work:
             for precision in options.precision:
                 _run(Job(model, options.size, work, precision), options)
-    if options.document:
+    if options.document and not options.list:
         write_document(newest(options.results))
     return 0
 
@@ -234,9 +258,10 @@ def _run(job, options):
             print(f"  without {name}: {reason}")
     if options.list or not taking_part:
         return
+    macs = _macs(job.model, job.size)
     state = provenance()  # Before measuring, which takes long: of the code that is measured.
     entries = compare(job, taking_part, options.batch, options.steps, options.rounds)
-    rows = rows_of(job, entries, options.batch, options.steps, _macs(job.model, job.size))
+    rows = rows_of(job, entries, options.batch, options.steps, macs)
     options.results.parent.mkdir(exist_ok=True)
     with open(options.results, "a") as file:
         file.writelines(f"{json.dumps(row | state)}\n" for row in rows)

@@ -6,6 +6,7 @@ A contender is opened in a process of its own, which imports what it needs and n
 import dataclasses
 import functools
 import importlib.util
+import multiprocessing
 import os
 import pathlib
 import tempfile
@@ -56,7 +57,7 @@ def _any(model):
 
 
 def _is_plain(model):
-    return "/" in model and "+" not in model
+    return model in [f"{size}/{patch}" for size in _TIMM for patch in (16, 32)]
 
 
 def _is_in_timm(model):
@@ -118,35 +119,47 @@ def open_keras(job, build, backend, jit_compile="auto"):
         else:
             model.predict(images, batch_size=batch_size, verbose=0)
 
-    return make_steps, f"{backend}: {device()}"
+    return make_steps, device()
 
 
 def open_saved_model(job):
     """A request with pixels to our SavedModel, as TensorFlow Serving answers it."""
-    os.environ["KERAS_BACKEND"] = "tensorflow"
     import tensorflow as tf
 
-    import keras_vit
-    from benchmarks.provenance import processor
+    from benchmarks.provenance import device
 
     with tempfile.TemporaryDirectory() as folder:
-        path = keras_vit.export_saved_model(
-            _randomized(build_ours(job)),
-            folder,
-            precision=job.precision,
-            tolerance=1e-4,
-            min_agreement=0,
-        )
-        served = tf.saved_model.load(str(path))
+        _elsewhere(_write_saved_model, job, folder)
+        served = tf.saved_model.load(f"{folder}/1")
     answer = served.signatures["predict_pixels_float"]
 
+    @functools.lru_cache(maxsize=1)
+    def batch(size):
+        return tf.random.uniform((size, job.size, job.size, 3), maxval=255.0)
+
     def make_steps(batch_size, steps):
-        images = tf.random.uniform((batch_size, job.size, job.size, 3), maxval=255.0)
         for _ in range(steps):
-            answer(images=images)["probabilities"].numpy()
+            answer(images=batch(batch_size))["probabilities"].numpy()
 
     make_steps.model = served  # Its variables live as long as it does.
-    return make_steps, processor()
+    return make_steps, device()
+
+
+def _elsewhere(function, *arguments):
+    """Calls a function in a process of its own, whose memory is not the contender's."""
+    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise RuntimeError(f"{function.__name__} ended with {process.exitcode}; its error is above.")
+
+
+def _write_saved_model(job, folder):
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    import keras_vit
+
+    model = _randomized(build_ours(job))
+    keras_vit.export_saved_model(model, folder, precision=job.precision, tolerance=1e-4, min_agreement=0)
 
 
 def _randomized(model):
@@ -205,6 +218,7 @@ def open_torch(job, build, compiled=False):
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     on_gpu = torch.cuda.is_available()
     where = "cuda" if on_gpu else "cpu"
+    torch.set_float32_matmul_precision("high")  # On a GPU TensorFlow and JAX multiply float32 so by themselves.
     model = build(job).to(where)
     model = model.train() if job.work == "train" else model.eval()
     optimizer = torch.optim.AdamW(model.parameters())
@@ -242,15 +256,17 @@ def open_runtime(job, runtime, of_timm):
 
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / ("model.xml" if runtime == "openvino" and not of_timm else "model.onnx")
-        (_write_timm if of_timm else _write_ours)(job, path)
+        _elsewhere(_write_timm if of_timm else _write_ours, job, path)
         answer = _RUNTIMES[runtime](str(path), job.precision)
     shape = (3, job.size, job.size) if of_timm else (job.size, job.size, 3)
-    rng = np.random.default_rng(0)
+
+    @functools.lru_cache(maxsize=1)
+    def batch(size):
+        return np.random.default_rng(0).standard_normal((size, *shape), dtype="float32")
 
     def make_steps(batch_size, steps):
-        images = rng.standard_normal((batch_size, *shape), dtype="float32")
         for _ in range(steps):
-            answer(images)
+            answer(batch(batch_size))
 
     return make_steps, processor()
 
@@ -269,8 +285,12 @@ def _write_timm(job, path):
     images = torch.zeros(2, 3, job.size, job.size)
     dynamic = {"images": {0: "batch"}, "logits": {0: "batch"}}
     names = {"input_names": ["images"], "output_names": ["logits"]}
+    model = build_timm(job).eval()
+    with torch.no_grad():  # As for ours, which _randomized says.
+        for weight in model.parameters():
+            weight += 0.02 * torch.randn_like(weight)
     # The older exporter: the newer one needs a package more, and folds what belongs to a fixed batch.
-    torch.onnx.export(build_timm(job).eval(), images, str(path), dynamo=False, dynamic_axes=dynamic, **names)
+    torch.onnx.export(model, images, str(path), dynamo=False, dynamic_axes=dynamic, **names)
 
 
 def _open_onnx(path, precision):
@@ -278,8 +298,6 @@ def _open_onnx(path, precision):
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
-    # Between rounds its threads would wait actively, and take the processor from the others.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return lambda images: session.run(None, {"images": images})
 
@@ -299,20 +317,28 @@ _RUNTIMES = {"onnx": _open_onnx, "openvino": _open_openvino}
 
 
 def open_matrix_product(job):
-    """The product of two matrices, on the same device: what the others are a share of."""
+    """The product of two matrices, on the same device: what the others are a share of. In float32 for 8 bits."""
     import torch
 
-    where = "cuda" if torch.cuda.is_available() else "cpu"
+    from benchmarks.provenance import processor
+
+    on_gpu = torch.cuda.is_available()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_float32_matmul_precision("high")
     rows, inner, columns = _MATRIX
-    dtype = torch.bfloat16 if job.precision == "bfloat16" else torch.float32
-    one, other = (torch.randn(shape, device=where, dtype=dtype) for shape in ((rows, inner), (inner, columns)))
+    like = {
+        "device": "cuda" if on_gpu else "cpu",
+        "dtype": torch.bfloat16 if job.precision == "bfloat16" else torch.float32,
+    }
+    one, other = torch.randn(rows, inner, **like), torch.randn(inner, columns, **like)
 
     def make_steps(batch_size, steps):
         for _ in range(steps):
-            (one @ other)[0, 0].item()
+            product = one @ other
+        if steps:
+            product[0, 0].item()  # Waits for all of them.
 
-    return make_steps, where
+    return make_steps, torch.cuda.get_device_name() if on_gpu else processor()
 
 
 def flops_of_product():
@@ -338,7 +364,6 @@ def _runtime(title, runtime, of_timm, precisions):
     return Contender(title, steps, packages, ("forward",), precisions, _is_in_timm if of_timm else _any)
 
 
-_KERAS_HUB_XLA = "KerasHub, TensorFlow, `jit_compile=True`"
 CONTENDERS = {
     "ours": _keras("keras_vit, TensorFlow", build_ours, "tensorflow"),
     "ours-xla": _keras("keras_vit, TensorFlow, `jit_compile=True`", build_ours, "tensorflow", jit_compile=True),

@@ -1,5 +1,6 @@
 """Processes of their own in which steps are measured."""
 
+import contextlib
 import dataclasses
 import multiprocessing
 import pathlib
@@ -56,7 +57,8 @@ class Measured:
 
     @property
     def peak_memory(self):
-        """The most that the process has had in memory, in bytes; `None` where the system does not tell."""
+        """The most that the process has had in memory since it was ready, in bytes; `None` where the system does not
+        tell."""
         status = pathlib.Path(f"/proc/{self._process.pid}/status")
         lines = status.read_text().splitlines() if status.is_file() else []
         return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
@@ -77,7 +79,7 @@ class Measured:
     def _start(self):
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self.job, self._open_steps), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, self.job, self._open_steps))
         self._process.start()
         theirs.close()
         kind, value = self._answer()
@@ -87,13 +89,14 @@ class Measured:
         self.device = value
 
     def _ask(self, request):
-        self._connection.send(request)
+        with contextlib.suppress(OSError):  # It may have been killed meanwhile, which _answer tells.
+            self._connection.send(request)
         return self._answer()
 
     def _answer(self):
         try:
             return self._connection.recv()
-        except EOFError:
+        except (EOFError, OSError):
             self._process.join()
             code = self._process.exitcode
             # Killed by the system, or by itself where an allocation failed. Any other end is a fault of the program.
@@ -108,11 +111,18 @@ class Measured:
             self._process = None
 
 
+def _forget_peak_memory():
+    """Lets the peak begin anew: what it took to get ready is not looked for."""
+    with contextlib.suppress(OSError):
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+
+
 def _serve(connection, job, open_steps):
     try:
         if job.memory_limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (job.memory_limit, job.memory_limit))
         make_steps, device = open_steps(job)
+        _forget_peak_memory()
         connection.send(("ready", device))
         while True:
             batch_size, warmup, steps = connection.recv()

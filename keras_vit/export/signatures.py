@@ -87,8 +87,8 @@ def _compiler(model, jit_compile, batch_sizes):
     """A function that makes of a function of the model and prepared images one of pixels."""
     import tensorflow as tf
 
-    # Biases and norms are constants of the graph: TensorFlow joins them to other operations then. Not for XLA, which
-    # joins by itself, and does not know what TensorFlow makes of them.
+    # Small weights, norms and biases among them, are constants of the graph: TensorFlow joins them to other operations
+    # then. Not for XLA, which joins by itself, and does not know what TensorFlow makes of them.
     limit = 0 if jit_compile else _LARGEST_CONSTANT
     small = [(weight, weight.numpy()) for weight in model.weights if math.prod(weight.shape) <= limit]
 

@@ -10,18 +10,21 @@ from keras import ops
 class LayerNormalization(keras.layers.Layer):
     """Brings each token to mean 0 and variance 1, then scales and shifts its channels (arXiv 1607.06450).
 
-    `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` over the last axis, in float32 under any precision policy.
+    `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` over the last axis, at least in float32 under any policy.
     Weights and results are those of `keras.layers.LayerNormalization`. Where gamma and beta are constants, as in a
     SavedModel, the operations are others, of which TensorFlow on CPUs makes one kernel.
 
     Args:
-        epsilon: Added to the variance.
+        epsilon: Added to the variance. Positive.
 
     Call arguments:
         inputs: (..., D)
 
     Returns:
         Same shape as `inputs`.
+
+    Raises:
+        ValueError: If `epsilon` is not positive.
 
     Example:
 
@@ -32,7 +35,12 @@ class LayerNormalization(keras.layers.Layer):
 
     def __init__(self, epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
+        if not epsilon > 0:
+            raise ValueError(
+                f"epsilon must be positive: where channels are equal it alone is divided by. Received: {epsilon}"
+            )
         self.epsilon = epsilon
+        self.supports_masking = True
         self.autocast = False
 
     def build(self, input_shape):

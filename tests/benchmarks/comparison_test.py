@@ -11,7 +11,7 @@ from benchmarks import comparison, contenders
 from benchmarks.comparison import Entry, compare, newest, plot, rows_of, table, write_document
 from benchmarks.contenders import CONTENDERS, flops_of_product
 from benchmarks.workers import Job
-from tests.benchmarks.stub_steps import open_broken, open_quick, open_slow
+from tests.benchmarks.stub_steps import open_broken, open_dying, open_quick, open_slow
 
 JOB = Job("S/16", 224)
 MACS = 10**9
@@ -22,9 +22,7 @@ def entries():
     """Three rounds of 4 steps of 8 images: ours at 16, 32, 8 images a second, the other at half; products at 1 GHz."""
 
     def entry(seconds):
-        made = Entry(None, 1.5, seconds)
-        made.memory, made.device = 2 * 10**9, "a stub"
-        return made
+        return Entry(None, 1.5, seconds, 2 * 10**9, "a stub")
 
     products = [comparison._PRODUCTS * flops_of_product() / 1e9] * 3
     return {"ours": entry([2.0, 1.0, 4.0]), "timm": entry([4.0, 2.0, 8.0]), None: entry(products)}
@@ -57,6 +55,27 @@ def test_contenders_are_measured_in_processes_of_their_own(capsys, monkeypatch):
     assert "transformers failed: " in capsys.readouterr().err
 
 
+def test_who_dies_in_a_round_is_left_out(capsys, monkeypatch):
+    monkeypatch.setattr(comparison, "open_matrix_product", open_quick)
+    found = compare(JOB, {"ours": open_quick, "timm": open_dying}, batch_size=4, steps=2, rounds=3)
+    assert set(found) == {"ours", None}
+    assert len(found["ours"].seconds) == 3
+    assert "timm failed: " in capsys.readouterr().err
+
+
+def test_without_a_product_nothing_is_measured(monkeypatch):
+    monkeypatch.setattr(comparison, "open_matrix_product", open_broken)
+    with pytest.raises(RuntimeError, match="nothing to measure others by"):
+        compare(JOB, {"ours": open_quick}, batch_size=4, steps=2, rounds=3)
+
+
+def test_another_device_has_no_share_and_no_ratio(entries):
+    entries["timm"].device = "another"
+    ours, other = rows_of(JOB, entries, 8, 4, MACS)
+    assert (ours["times_ours"], other["times_ours"], other["share_of_products"]) == (1.0, None, None)
+    assert "| timm | 8.0 | 6.0 to 12.0 |  |  | 1.5 | 2.0 |" in table([other])
+
+
 @pytest.mark.parametrize(
     ("name", "job", "expected"),
     [
@@ -72,7 +91,7 @@ def test_who_takes_part(name, job, expected):
 
 @pytest.mark.parametrize(
     ("name", "has", "has_not"),
-    [("keras-hub", "L/16", "R50+B/16"), ("timm", "R50+B/16", "VTResNet50"), ("transformers", "B/16", "R50+B/16")],
+    [("keras-hub", "L/16", "R50+B/16"), ("timm", "R50+B/16", "H/14"), ("transformers", "B/16", "VTResNet50")],
 )
 def test_who_has_a_model(name, has, has_not):
     assert CONTENDERS[name].has(has)
@@ -92,9 +111,10 @@ def test_list_says_what_would_run(capsys):
 
 
 def test_the_newest_results_are_written_into_the_document(entries, tmp_path):
-    rows = [row | {"versions": {"keras": "3.15"}} for row in rows_of(JOB, entries, 8, 4, MACS)]
+    rows = [row | {"versions": {"keras": "3.15"}, "time": "2"} for row in rows_of(JOB, entries, 8, 4, MACS)]
     results = tmp_path / "comparison.jsonl"
-    older = [row | {"images_per_second": 99.0} for row in rows]
+    older = [row | {"images_per_second": 99.0, "time": "1"} for row in rows]
+    older.append(older[0] | {"contender": "onnx"})  # It did not meet those of the newer comparison.
     results.write_text("".join(f"{json.dumps(row)}\n" for row in older + rows))
     document, figure = tmp_path / "performance.md", tmp_path / "performance.png"
     document.write_text(f"before\n{comparison._BEGIN}old{comparison._END}after\n")
@@ -108,7 +128,7 @@ def test_the_newest_results_are_written_into_the_document(entries, tmp_path):
     ours, other = [line for line in text.splitlines() if line.startswith("| forward")]
     assert "| keras_vit, TensorFlow | 16.0 | 12.0 to 24.0 | 1.00 |" in ours
     assert "| timm | 8.0 |" in other
-    assert "On a stub; keras 3.15." in text
+    assert "a stub; keras 3.15:" in text
     write_document(kept, document, figure)
     assert document.read_text() == text
     assert figure.stat().st_size > 10_000
@@ -142,14 +162,22 @@ def test_ours_runs_as_users_run_it(work, monkeypatch):
     make_steps(2, 3)
     make_steps(2, 0)
     assert seen == [({"forward": "predict", "train": "fit"}[work], (6, 12, 12, 3), 2)]
-    assert device.startswith(f"{keras.backend.backend()}: ")
+    assert device
 
 
 def test_the_saved_model_answers(monkeypatch):
     tiny = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
     monkeypatch.setitem(keras_vit.VARIANTS, "tiny", tiny)
+    monkeypatch.setattr(contenders, "_elsewhere", lambda function, *arguments: function(*arguments))
     make_steps, _ = contenders.open_saved_model(Job("tiny", 12))
     make_steps(3, 2)
+    outputs = make_steps.model.signatures["predict_pixels_float"](images=np.zeros((3, 12, 12, 3), "float32"))
+    assert outputs["probabilities"].shape == (3, 1000)
+
+
+def test_what_fails_elsewhere_is_told():
+    with pytest.raises(RuntimeError, match="open_broken ended with 1"):
+        contenders._elsewhere(open_broken)  # It takes a job.
 
 
 def test_random_weights_are_not_zero():

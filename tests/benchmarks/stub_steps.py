@@ -46,3 +46,15 @@ def open_quick(job):
 def open_slow(job):
     """Steps that take twice as long."""
     return (lambda batch_size, steps: time.sleep(0.002 * batch_size * steps)), "a stub"
+
+
+def open_dying(job):
+    """Steps whose process dies at the fourth turn."""
+    turns = []
+
+    def make_steps(batch_size, steps):
+        turns.append(steps)
+        if sum(map(bool, turns)) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return make_steps, "a stub"

@@ -4,7 +4,16 @@ import pytest
 
 from keras_vit.layers import LayerNormalization
 from tests.reference import vit as reference
-from tests.test_case import assert_close, random_inputs, randomize, run_layer_test, run_parity_test, to_numpy
+from tests.test_case import (
+    TENSORFLOW,
+    assert_close,
+    canonical_weights,
+    random_inputs,
+    randomize,
+    run_layer_test,
+    run_parity_test,
+    to_numpy,
+)
 
 
 def test_layer(tmp_path):
@@ -37,3 +46,31 @@ def test_is_computed_in_float32_from_numbers_of_16_bits():
     inputs = np.array([[1000.0, 1001.0, 1002.0, 1005.0]], "float32")  # Of 2-byte numbers all but one would be equal.
     layer = LayerNormalization(dtype="mixed_bfloat16")
     assert_close(layer(inputs), to_numpy(LayerNormalization()(inputs)), tolerance=2**-7)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="constants of a graph are TensorFlow's")
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-6, 1e-3, 0.1])
+@pytest.mark.parametrize("shape", [(8, 12), (3, 7, 12), (2, 3, 7, 12)])
+def test_constants_change_nothing(shape, epsilon):
+    # Of inputs that vary by a thousandth the epsilon makes much; a kernel of TensorFlow's has one of its own.
+    import tensorflow as tf
+
+    inputs = np.random.default_rng(0).normal(0, 1e-3, shape).astype("float32")
+    layer = LayerNormalization(epsilon)
+    layer.build(shape)
+    weights = canonical_weights(randomize(layer, scale=1.0))
+    values = [(weight, weight.numpy()) for weight in layer.weights]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, *shape[1:]])], autograph=False)
+    def of_constants(inputs):
+        with keras.StatelessScope([(weight, tf.constant(value)) for weight, value in values]):
+            return tf.nn.relu(layer(tf.identity(inputs)) + 8.0) - 8.0
+
+    expected = reference.layer_norm(inputs.astype("float64"), weights["gamma"], weights["beta"], epsilon)
+    assert_close(of_constants(inputs), expected)
+
+
+@pytest.mark.parametrize("epsilon", [0, -1e-6])
+def test_refuses_an_epsilon_that_is_not_positive(epsilon):
+    with pytest.raises(ValueError, match=f"positive.*Received: {epsilon}"):
+        LayerNormalization(epsilon)
