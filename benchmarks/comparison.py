@@ -71,8 +71,6 @@ def compare(job, contenders, batch_size, steps, rounds):
             first = _seconds(name, process, batch_size, 1)
             if first is not None and _seconds(name, process, batch_size, steps) is not None:
                 entries[name] = Entry(process, first, [])
-            elif name is None:
-                raise RuntimeError("Two matrices cannot be multiplied, so there is nothing to measure others by.")
         for _ in range(rounds):
             for name in rng.permutation(list(entries)):
                 time.sleep(_PAUSE)
@@ -87,11 +85,14 @@ def compare(job, contenders, batch_size, steps, rounds):
 
 
 def _seconds(name, process, batch_size, steps):
-    """Seconds of a turn; `None` if it failed, which is told."""
+    """Seconds of a turn; `None` if it failed, which is told. Without the product nothing can be measured: it raises."""
     try:
         return process.seconds(batch_size, 0, _PRODUCTS if name is None else steps)
     except (RuntimeError, OutOfMemoryError) as error:
-        print(f"  {name or 'product'} failed: {error}", file=sys.stderr)
+        if name is None:
+            message = "Two matrices cannot be multiplied, so there is nothing to measure others by."
+            raise RuntimeError(message) from error
+        print(f"  {name} failed: {error}", file=sys.stderr)
         return None
 
 

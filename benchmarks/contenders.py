@@ -12,7 +12,9 @@ import pathlib
 import tempfile
 from collections.abc import Callable
 
-_CLASSES = 1000
+from benchmarks.runtimes import onnx_session, openvino_model
+
+CLASSES = 1000
 _MATRIX = (8 * 197, 768, 3072)
 """Rows, inner and columns of the product that the machine's rate is measured with: of the MLP of B/16, 8 images."""
 _ALL, _FLOAT32, _BOTH = ("forward", "train"), ("float32",), ("float32", "bfloat16")
@@ -70,8 +72,10 @@ def build_ours(job):
 
     shape = (job.size, job.size, 3)
     if job.model in keras_vit.VARIANTS:
-        return keras_vit.ViT(job.model, input_shape=shape, classes=_CLASSES)
-    return getattr(keras_vit, job.model)(input_shape=shape, classes=_CLASSES)
+        is_plain = keras_vit.VARIANTS[job.model].stem is None
+        changes = {"crop_to_patches": True} if is_plain else {}  # 224 pixels are no multiple of 14 that 64 is.
+        return keras_vit.ViT(job.model, input_shape=shape, classes=CLASSES, **changes)
+    return getattr(keras_vit, job.model)(input_shape=shape, classes=CLASSES)
 
 
 def build_keras_hub(job):
@@ -89,7 +93,7 @@ def build_keras_hub(job):
         hidden_dim=config.hidden_dim,
         mlp_dim=config.mlp_dim,
     )
-    return keras_hub.models.ViTImageClassifier(backbone=backbone, num_classes=_CLASSES, activation="softmax")
+    return keras_hub.models.ViTImageClassifier(backbone=backbone, num_classes=CLASSES, activation="softmax")
 
 
 def open_keras(job, build, backend, jit_compile="auto"):
@@ -108,7 +112,7 @@ def open_keras(job, build, backend, jit_compile="auto"):
 
     @functools.lru_cache(maxsize=1)
     def batch(size):
-        return rng.standard_normal((size, job.size, job.size, 3), dtype="float32"), rng.integers(0, _CLASSES, size)
+        return rng.standard_normal((size, job.size, job.size, 3), dtype="float32"), rng.integers(0, CLASSES, size)
 
     def make_steps(batch_size, steps):
         if not steps:
@@ -179,7 +183,7 @@ def build_timm(job):
 
     size, patch = job.model.split("/")
     name = "vit_base_r50_s16" if size == "R50+B" else f"vit_{_TIMM[size]}_patch{patch}"
-    return timm.create_model(f"{name}_224", img_size=job.size, num_classes=_CLASSES)
+    return timm.create_model(f"{name}_224", img_size=job.size, num_classes=CLASSES)
 
 
 def build_transformers(job):
@@ -196,7 +200,7 @@ def build_transformers(job):
         intermediate_size=ours.mlp_dim,
         image_size=job.size,
         patch_size=ours.patch_size,
-        num_labels=_CLASSES,
+        num_labels=CLASSES,
         attn_implementation="sdpa",
     )
     model = transformers.ViTForImageClassification(config)
@@ -224,7 +228,7 @@ def open_torch(job, build, compiled=False):
     optimizer = torch.optim.AdamW(model.parameters())
     run = torch.compile(model, mode="max-autotune" if on_gpu else "default") if compiled else model
     in_bfloat16 = torch.autocast(where, torch.bfloat16, enabled=job.precision == "bfloat16")
-    labels = torch.arange(2**12, device=where) % _CLASSES
+    labels = torch.arange(2**12, device=where) % CLASSES
 
     @functools.lru_cache(maxsize=1)
     def batch(size):
@@ -294,23 +298,13 @@ def _write_timm(job, path):
 
 
 def _open_onnx(path, precision):
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = onnx_session(path, len(os.sched_getaffinity(0)))
     return lambda images: session.run(None, {"images": images})
 
 
 def _open_openvino(path, precision):
-    import openvino
-
-    properties = {
-        "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[precision],
-        "INFERENCE_NUM_THREADS": len(os.sched_getaffinity(0)),
-    }
-    compiled = openvino.Core().compile_model(path, "CPU", properties)
-    return lambda images: compiled(images)
+    hint = {"float32": "f32", "bfloat16": "bf16"}[precision]
+    return openvino_model(path, len(os.sched_getaffinity(0)), INFERENCE_PRECISION_HINT=hint)
 
 
 _RUNTIMES = {"onnx": _open_onnx, "openvino": _open_openvino}

@@ -32,6 +32,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.runtimes import onnx_session, openvino_model
+from benchmarks.workers import peak_memory
+
 OURS = "ours"
 TOLERANCE = 1e-4
 """Of probabilities, in float32."""
@@ -83,18 +86,12 @@ def _open_saved_model(path, threads, signature="serving_default"):
 
 
 def _open_onnx(path, threads):
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = onnx_session(path, threads)
     return lambda images: session.run(["probabilities"], {"images": images})[0]
 
 
 def _open_openvino(path, threads, **properties):
-    import openvino
-
-    compiled = openvino.Core().compile_model(path, "CPU", properties | {"INFERENCE_NUM_THREADS": threads})
+    compiled = openvino_model(path, threads, **properties)
     return lambda images: compiled(images)["probabilities"]
 
 
@@ -269,7 +266,7 @@ def _answer_requests(pipe, row, folder, threads):
     imported = time.perf_counter()
     answer = row.open(str(folder / row.file), threads)
     first = answer(images[:1])
-    pipe.send((Start(imported - started, time.perf_counter() - imported, _peak_memory()), first))
+    pipe.send((Start(imported - started, time.perf_counter() - imported, peak_memory() / 1e6), first))
     while True:
         batch = images[: pipe.recv()]
         started = time.perf_counter()
@@ -280,12 +277,6 @@ def _answer_requests(pipe, row, folder, threads):
 def read_inputs(folder, name):
     """What `prepare` has written: `"files"`, `"pixels"`, `"normalised"` or `"probabilities"`."""
     return pickle.loads((folder / f"{name}.pickle").read_bytes())
-
-
-def _peak_memory():
-    # Not getrusage: a new process begins with the peak of the one that started it.
-    [line] = [line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
-    return int(line.split()[1]) / 1000
 
 
 def cold_loads(names, folder, threads, rounds):

@@ -21,13 +21,13 @@ import json
 import pathlib
 import sys
 
+from benchmarks.contenders import CLASSES, build_ours
 from benchmarks.provenance import device, provenance
 from benchmarks.workers import Job, Measured, OutOfMemoryError
 
 RESULTS = pathlib.Path(__file__).with_name("results") / "speed.jsonl"
 WARMUP_STEPS, TIMED_STEPS = 10, 30
 LONGEST_BATCH = 2**16
-_CLASSES = 1000
 _NO_GAIN = 2  # Batch sizes in a row that are no faster, after which larger ones are not tried.
 
 
@@ -87,16 +87,9 @@ def open_keras_steps(job):
     import keras
     import numpy as np
 
-    import keras_vit
-
     keras.config.set_dtype_policy(job.precision)
     shape = (job.size, job.size, 3)
-    if job.model in keras_vit.VARIANTS:
-        is_plain = keras_vit.VARIANTS[job.model].stem is None
-        changes = {"crop_to_patches": True} if is_plain else {}  # 224 pixels are no multiple of 14 that 64 is.
-        model = keras_vit.ViT(job.model, input_shape=shape, classes=_CLASSES, **changes)
-    else:
-        model = getattr(keras_vit, job.model)(input_shape=shape, classes=_CLASSES)
+    model = build_ours(job)
     if job.work == "train":
         model.compile("adamw", "sparse_categorical_crossentropy")
     rng, made = np.random.default_rng(0), {}
@@ -105,7 +98,7 @@ def open_keras_steps(job):
         if batch_size not in made:
             made.clear()
             images = rng.standard_normal((batch_size, *shape), dtype="float32")
-            labels = rng.integers(0, _CLASSES, batch_size)
+            labels = rng.integers(0, CLASSES, batch_size)
             made[batch_size] = tuple(map(keras.ops.convert_to_tensor, (images, labels)))
             del images  # It would take as much memory as its tensor.
         images, labels = made[batch_size]

@@ -36,6 +36,14 @@ def is_out_of_memory(error):
     )
 
 
+def peak_memory(process="self"):
+    """The most that a process, by its number, has had in memory, in bytes; `None` where the system does not tell."""
+    # Not getrusage: a new process begins with the peak of the one that started it.
+    status = pathlib.Path(f"/proc/{process}/status")
+    lines = status.read_text().splitlines() if status.is_file() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
+
+
 class Measured:
     """A process that makes steps of a job, and is started again after it ran out of memory.
 
@@ -59,9 +67,7 @@ class Measured:
     def peak_memory(self):
         """The most that the process has had in memory since it was ready, in bytes; `None` where the system does not
         tell."""
-        status = pathlib.Path(f"/proc/{self._process.pid}/status")
-        lines = status.read_text().splitlines() if status.is_file() else []
-        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
+        return peak_memory(self._process.pid)
 
     def seconds(self, batch_size, warmup, steps):
         """Seconds of some steps, after others that are not counted. Raises `OutOfMemoryError`, or a RuntimeError with

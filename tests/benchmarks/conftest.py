@@ -1,0 +1,19 @@
+import keras
+import pytest
+
+
+@pytest.fixture
+def keras_calls(monkeypatch):
+    """What Keras models are asked to do, as it happens: [(method, shape of its first argument, its options)]"""
+    calls = []
+
+    def recorded(name, method):
+        def call(model, *arrays, **options):
+            calls.append((name, arrays[0].shape, options))
+            return method(model, *arrays, **options)
+
+        return call
+
+    for name in ("fit", "predict", "train_on_batch", "predict_on_batch"):
+        monkeypatch.setattr(keras.Model, name, recorded(name, getattr(keras.Model, name)))
+    return calls
