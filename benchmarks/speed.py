@@ -21,7 +21,7 @@ import json
 import pathlib
 import sys
 
-from benchmarks.contenders import CLASSES, build_ours
+from benchmarks.contenders.keras_models import CLASSES, build_ours
 from benchmarks.provenance import device, provenance
 from benchmarks.workers import Job, Measured, OutOfMemoryError
 

@@ -4,13 +4,13 @@ import pytest
 
 @pytest.fixture
 def keras_calls(monkeypatch):
-    """What Keras models are asked to do, as it happens: [(method, shape of its first argument, its options)]"""
+    """What Keras models are asked to do, as it happens: [(method, its first argument, its options)]"""
     calls = []
 
     def recorded(name, method):
-        def call(model, *arrays, **options):
-            calls.append((name, arrays[0].shape, options))
-            return method(model, *arrays, **options)
+        def call(model, x, *others, **options):
+            calls.append((name, x, options))
+            return method(model, x, *others, **options)
 
         return call
 

@@ -102,7 +102,7 @@ def test_steps_of_a_real_model(work, monkeypatch, keras_calls):
     make_steps(2, 3)
     make_steps(4, 1)
     name = {"forward": "predict_on_batch", "train": "train_on_batch"}[work]
-    calls = [(method, shape) for method, shape, _ in keras_calls]
+    calls = [(method, images.shape) for method, images, _ in keras_calls]
     assert calls == [(name, (2, 12, 12, 3))] * 3 + [(name, (4, 12, 12, 3))]
     assert device.startswith(f"{keras.backend.backend()}: ")
 

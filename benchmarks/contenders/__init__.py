@@ -1,0 +1,103 @@
+"""Who is compared: ours and other projects' Vision Transformers, each run as its users run it.
+
+A contender is opened in a process of its own, which imports what it needs and nothing else. All have random weights.
+"""
+
+import dataclasses
+import functools
+import importlib.util
+from collections.abc import Callable
+
+from benchmarks.contenders.files import open_runtime, open_saved_model
+from benchmarks.contenders.flax_models import open_flax
+from benchmarks.contenders.keras_models import build_keras_hub, build_ours, open_keras
+from benchmarks.contenders.torch_models import TIMM_SIZES, build_timm, build_transformers, open_torch
+
+_ALL, _FLOAT32, _BOTH = ("forward", "train"), ("float32",), ("float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """Something that makes steps.
+
+    Args:
+        title: Its name in tables.
+        open_steps: Function from a `Job` to (function from a batch size and a number of steps that makes them, what
+            they run on), for `Measured`.
+        packages: Names of packages that must be there.
+        works: Of `"forward"` and `"train"`, what it does.
+        precisions: What it computes in.
+        has: Function that says whether it has a model, by its name.
+    """
+
+    title: str
+    open_steps: Callable
+    packages: tuple
+    works: tuple
+    precisions: tuple
+    has: Callable
+
+    def missing(self, job):
+        """Why it does not take part in a job, in words, or `None` if it does."""
+        absent = [name for name in self.packages if importlib.util.find_spec(name) is None]
+        if absent:
+            return f"{' and '.join(absent)} not installed"
+        if job.work not in self.works:
+            return f"does not {job.work}"
+        if job.precision not in self.precisions:
+            return f"not in {job.precision}"
+        return None if self.has(job.model) else f"has no {job.model}"
+
+
+def _any(model):
+    return True
+
+
+def _is_plain(model):
+    return model in [f"{size}/{patch}" for size in TIMM_SIZES for patch in (16, 32)]
+
+
+def _is_published(model):
+    return _is_plain(model) or model == "R50+B/16"
+
+
+def _keras(title, build, backend, **arguments):
+    packages = (backend, "keras_hub") if build is build_keras_hub else (backend,)
+    steps = functools.partial(open_keras, build=build, backend=backend, **arguments)
+    return Contender(title, steps, packages, _ALL, _BOTH, _is_plain if "keras_hub" in packages else _any)
+
+
+def _torch(title, build, package, **arguments):
+    steps = functools.partial(open_torch, build=build, **arguments)
+    return Contender(title, steps, ("torch", package), _ALL, _BOTH, _is_published if package == "timm" else _is_plain)
+
+
+def _runtime(title, runtime, of_timm, precisions):
+    packages = {"onnx": ("onnxruntime",), "openvino": ("openvino",)}[runtime] + (("timm",) if of_timm else ())
+    steps = functools.partial(open_runtime, runtime=runtime, of_timm=of_timm)
+    return Contender(title, steps, packages, ("forward",), precisions, _is_published if of_timm else _any)
+
+
+CONTENDERS = {
+    "ours": _keras("keras_vit, TensorFlow", build_ours, "tensorflow"),
+    "ours-xla": _keras("keras_vit, TensorFlow, `jit_compile=True`", build_ours, "tensorflow", jit_compile=True),
+    "ours-jax": _keras("keras_vit, JAX", build_ours, "jax"),
+    "keras-hub": _keras("KerasHub, TensorFlow", build_keras_hub, "tensorflow"),
+    "keras-hub-xla": _keras(
+        "KerasHub, TensorFlow, `jit_compile=True`", build_keras_hub, "tensorflow", jit_compile=True
+    ),
+    "keras-hub-jax": _keras("KerasHub, JAX", build_keras_hub, "jax"),
+    "timm": _torch("timm", build_timm, "timm"),
+    "timm-compiled": _torch("timm, `torch.compile`", build_timm, "timm", compiled=True),
+    "transformers": _torch("transformers, SDPA", build_transformers, "transformers"),
+    "flax": Contender(
+        "Google's code, Flax on JAX", open_flax, ("jax", "flax", "optax", "vit_jax"), _ALL, _FLOAT32, _is_published
+    ),
+    "saved-model": Contender(
+        "keras_vit's SavedModel", open_saved_model, ("tensorflow",), ("forward",), (*_BOTH, "int8"), _any
+    ),
+    "onnx": _runtime("keras_vit's ONNX file, ONNX Runtime", "onnx", False, _FLOAT32),
+    "onnx-timm": _runtime("timm's ONNX file, ONNX Runtime", "onnx", True, _FLOAT32),
+    "openvino": _runtime("keras_vit's OpenVINO file, OpenVINO", "openvino", False, _BOTH),
+    "openvino-timm": _runtime("timm's ONNX file, OpenVINO", "openvino", True, _BOTH),
+}

@@ -1,0 +1,93 @@
+"""Ours and KerasHub's models, run with Keras."""
+
+import functools
+import os
+
+CLASSES = 1000
+
+
+def build_ours(job):
+    """Our model of a job, in Keras's present precision."""
+    import keras_vit
+
+    shape = (job.size, job.size, 3)
+    if job.model in keras_vit.VARIANTS:
+        is_plain = keras_vit.VARIANTS[job.model].stem is None
+        changes = {"crop_to_patches": True} if is_plain else {}  # 224 pixels are no multiple of 14 that 64 is.
+        return keras_vit.ViT(job.model, input_shape=shape, classes=CLASSES, **changes)
+    return getattr(keras_vit, job.model)(input_shape=shape, classes=CLASSES)
+
+
+def build_keras_hub(job):
+    """The same ViT of KerasHub."""
+    import keras_hub
+
+    import keras_vit
+
+    config = keras_vit.VARIANTS[job.model]
+    backbone = keras_hub.models.ViTBackbone(
+        image_shape=(job.size, job.size, 3),
+        patch_size=config.patch_size,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        hidden_dim=config.hidden_dim,
+        mlp_dim=config.mlp_dim,
+    )
+    return keras_hub.models.ViTImageClassifier(backbone=backbone, num_classes=CLASSES, activation="softmax")
+
+
+def open_keras(job, build, backend, jit_compile="auto"):
+    """`model.predict` or `model.fit`: on TensorFlow with a dataset, on JAX with arrays."""
+    os.environ["KERAS_BACKEND"] = backend
+    import keras
+    import numpy as np
+
+    from benchmarks.provenance import device
+
+    keras.config.set_dtype_policy({"bfloat16": "mixed_bfloat16"}.get(job.precision, job.precision))
+    model = build(job)
+    if job.work == "train" or jit_compile != "auto":
+        model.compile("adamw", "sparse_categorical_crossentropy", jit_compile=jit_compile)
+    rng = np.random.default_rng(0)
+
+    @functools.lru_cache(maxsize=1)
+    def batch(size):
+        images = rng.standard_normal((size, job.size, job.size, 3), dtype="float32")
+        return (images, rng.integers(0, CLASSES, size)) if job.work == "train" else (images,)
+
+    def make_steps(batch_size, steps):
+        if not steps:
+            return
+        if backend == "tensorflow":
+            arguments = {"x": _dataset(batch(batch_size), batch_size, steps)}
+        else:
+            arrays = (np.concatenate([part] * steps) for part in batch(batch_size))
+            arguments = dict(zip("xy", arrays, strict=False)) | {"batch_size": batch_size}
+        if job.work == "train":
+            model.fit(**arguments, verbose=0, shuffle=False)
+        else:
+            model.predict(**arguments, verbose=0)
+
+    return make_steps, device()
+
+
+def randomized(model):
+    """A model with its weights moved at random."""
+    # Where weights are zero, as fresh biases are, compilers leave out what they do.
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    for weight in model.weights:
+        if "seed" not in weight.path:
+            weight.assign(weight + rng.normal(0, 0.02, weight.shape))
+    return model
+
+
+def _dataset(batch, batch_size, steps):
+    """A batch, again and again, of a size that is not known before, as users' batches are."""
+    import tensorflow as tf
+
+    # With the tuning that Keras lets a dataset of arrays have, `predict` and `fit` return seconds after the last batch.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return tf.data.Dataset.from_tensor_slices(batch).batch(batch_size).repeat(steps).with_options(options)
