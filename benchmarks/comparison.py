@@ -14,6 +14,7 @@ the newest of each and writes them into docs/performance.md. --list says what wo
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -33,6 +34,7 @@ DOCUMENT = pathlib.Path(__file__).parents[1] / "docs" / "performance.md"
 FIGURE = DOCUMENT.parent / "figures" / "performance.png"
 _BEGIN, _END = "<!-- make bench: begin -->\n", "<!-- make bench: end -->\n"
 _MODELS = ["S/16", "B/16"]
+_EVERY_MODEL = ["Ti/16", "S/16", "B/16", "L/16", "R50+B/16", "VTResNet50"]
 _PAUSE = 0.1
 """Seconds before a contender's turn: threads of the one before wait actively for a while."""
 _PRODUCTS = 20
@@ -229,6 +231,7 @@ def _parse(arguments):
     add("--rounds", type=int, default=9, help="turns of each")
     add("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="what is measured is added to")
     add("--document", action="store_true", help=f"write the newest results into {DOCUMENT.name} and draw them")
+    add("--everything", action="store_true", help="all models and works, in all precisions, which takes hours")
     add("--list", action="store_true", help="do not measure: say what would run")
     options = parser.parse_args(arguments)
     if options.document and not (options.models or options.results.is_file()):
@@ -241,13 +244,20 @@ def main(arguments=None):
     options = _parse(arguments)
     # On a GPU all contenders hold the device at once, so none may take all its memory before it needs it.
     os.environ |= {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    for model in options.models:
-        for work in options.work:
-            for precision in options.precision:
-                _run(Job(model, options.size, work, precision), options)
+    for job in _jobs(options):
+        _run(job, options)
     if options.document and not options.list:
         write_document(newest(options.results))
     return 0
+
+
+def _jobs(options):
+    if not options.everything:
+        products = itertools.product(options.models, [options.size], options.work, options.precision)
+        return [Job(*product) for product in products]
+    sizes = [(model, 224) for model in _EVERY_MODEL] + [("B/16", 384)]
+    kinds = [*itertools.product(("forward", "train"), ("float32", "bfloat16")), ("forward", "int8")]
+    return [Job(*size, *kind) for size, kind in itertools.product(sizes, kinds)]
 
 
 def _run(job, options):

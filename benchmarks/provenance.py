@@ -10,6 +10,7 @@ _PACKAGES = [
     "keras",
     "tensorflow",
     "jax",
+    "flax",
     "numpy",
     "keras-hub",
     "torch",

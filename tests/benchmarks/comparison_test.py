@@ -110,6 +110,14 @@ def test_list_says_what_would_run(capsys):
     )  # fmt: skip
 
 
+def test_everything_is_of_all_models_works_and_precisions(capsys):
+    assert not comparison.main(["--list", "--everything", "--contenders", "ours", "saved-model"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    assert len(set(lines)) == len(lines) == 7 * 5
+    assert "train of B/16 at 384 pixels in bfloat16: ours" in lines
+    assert "forward of VTResNet50 at 224 pixels in int8: saved-model" in lines
+
+
 def test_the_newest_results_are_written_into_the_document(entries, tmp_path):
     rows = [row | {"versions": {"keras": "3.15"}, "time": "2"} for row in rows_of(JOB, entries, 8, 4, MACS)]
     results = tmp_path / "comparison.jsonl"
