@@ -107,6 +107,8 @@ class TokenMerging(keras.layers.Layer):
 def _match(metric_a, metric_b):
     """The tokens of A, those most like one of B first, (B, nA); and the most similar one of B for each, (B, nA)."""
     similarities = ops.matmul(_directions(metric_a), ops.swapaxes(_directions(metric_b), 1, 2))  # (B, nA, nB)
+    if not isinstance(similarities.shape[2], int):  # An image may have one patch, which leaves B empty.
+        similarities = ops.pad(similarities, ((0, 0), (0, 0), (0, 1)), constant_values=-2.0)
     best, nearest = ops.top_k(similarities, 1)
     return ops.argsort(-best[:, :, 0], axis=1), nearest[:, :, 0]
 
