@@ -48,7 +48,7 @@ def rates(models, images, rounds, steps):
 
 
 def measure_speed(variant, merged, size, batch_size, rounds, steps):
-    """The table of a variant's speed for each r, as lines of Markdown without the heading."""
+    """The table of a variant's speed for each r, 0 among them, as lines of Markdown without the heading."""
     import keras_vit
 
     shape = (size, size, 3)
@@ -60,8 +60,7 @@ def measure_speed(variant, merged, size, batch_size, rounds, steps):
 
 def _speed_row(variant, r, macs, found):
     low, middle, high = np.percentile(found[r], (25, 50, 75))
-    first = found[min(found)]
-    ratio = np.median(np.divide(found[r], first))
+    ratio = np.median(np.divide(found[r], found[0]))
     return f"| {variant} | {r} | {macs / 1e9:.2f} | {middle:.1f} | {low:.1f} to {high:.1f} | {ratio:.2f} |"
 
 
@@ -73,12 +72,13 @@ def agreement(expected, actual):
     return np.mean(actual.argmax(axis=1) == classes[:, 0]), np.abs(moved).mean()
 
 
-def measure_agreement(weights, folder, merged, batch_size):
-    """The table of a trained model's agreement for each r, as lines of Markdown without the heading."""
+def measure_agreement(weights, folders, merged, batch_size):
+    """The table of a trained model's agreement for each r, as lines of Markdown without the heading; and the number of
+    images that it was asked about."""
     import keras_vit
     from keras_vit.decoding import image_decoder
 
-    paths = image_paths(folder)
+    paths = [path for folder in folders for path in image_paths(folder)]
     pixels, expected, rows = None, None, []
     for r in sorted({0, *merged}):
         model = keras_vit.from_pretrained(weights, token_merging=r)
@@ -111,7 +111,7 @@ def main(arguments=None):
     add("--rounds", type=int, default=7, help="turns of each r")
     add("--steps", type=int, default=3, help="batches in a turn")
     add("--weights", metavar="SOURCE", help="a trained model, as keras_vit.from_pretrained takes it")
-    add("--images", type=pathlib.Path, metavar="FOLDER", help="what that model is asked about")
+    add("--images", nargs="+", type=pathlib.Path, metavar="FOLDER", help="what that model is asked about")
     options = parser.parse_args(arguments)
     if bool(options.weights) != bool(options.images):
         parser.error("--weights and --images go together: answers of a trained model are compared on images.")

@@ -104,18 +104,10 @@ class EncoderBlock(keras.layers.Layer):
 
         policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.attention_norm = LayerNormalization(epsilon=layer_norm_epsilon, name="attention_norm", **policy)
-        self.attention = MultiHeadSelfAttention(
-            num_heads,
-            attention_dropout_rate,
-            qk_norm,
-            layer_norm_epsilon,
-            relative_positions,
-            name="attention",
-            **policy,
-        )
+        attention = (num_heads, attention_dropout_rate, qk_norm, layer_norm_epsilon, relative_positions)
+        self.attention = MultiHeadSelfAttention(*attention, name="attention", **policy)
         self.dropout = Dropout(dropout_rate, name="dropout", **policy)
-        if token_merging:
-            self.merging = self._merging(token_merging, num_prefix_tokens, **policy)
+        self.merging = self._merging(policy) if token_merging else None
         self.mlp_norm = LayerNormalization(epsilon=layer_norm_epsilon, name="mlp_norm", **policy)
         self.mlp_block = MlpBlock(mlp_dim, mlp, dropout_rate, name="mlp", **policy)
         self.drop_path = DropPath(drop_path_rate, name="drop_path", **policy)
@@ -125,13 +117,13 @@ class EncoderBlock(keras.layers.Layer):
             self.attention_scale = LayerScale(layer_scale, name="attention_scale", **policy)
             self.mlp_scale = LayerScale(layer_scale, name="mlp_scale", **policy)
 
-    def _merging(self, num_merged, num_prefix_tokens, **policy):
+    def _merging(self, policy):
         if self.relative_positions:
             raise ValueError(
-                f"A merged token is at no distance from others: token_merging={num_merged} needs "
-                f"relative_positions=False."
+                f"A merged token is at no distance from others, so relative_positions must be False where tokens are "
+                f"merged. Received: token_merging={self.token_merging}, relative_positions=True"
             )
-        return TokenMerging(num_merged, num_prefix_tokens, name="merging", **policy)
+        return TokenMerging(self.token_merging, self.num_prefix_tokens, name="merging", **policy)
 
     def build(self, input_shape):
         for layer in (self.attention_norm, self.attention, self.attention_scale, self.dropout):

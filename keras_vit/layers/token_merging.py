@@ -51,9 +51,9 @@ class TokenMerging(keras.layers.Layer):
         self.num_prefix_tokens = num_prefix_tokens
 
     def call(self, tokens, metric, sizes=None):
-        tokens, num_tokens = ops.cast(tokens, self.compute_dtype), ops.shape(tokens)[1]
+        tokens, (batch, num_tokens) = ops.cast(tokens, self.compute_dtype), ops.shape(tokens)[:2]
         if sizes is None:
-            sizes = ops.ones(ops.shape(tokens)[:2], "int32")
+            sizes = ops.ones((batch, num_tokens), "int32")
         count = self._count(num_tokens)
         if isinstance(count, int) and count == 0:
             return tokens, sizes
@@ -62,10 +62,9 @@ class TokenMerging(keras.layers.Layer):
         # Picked by index: TensorFlow takes four times as long for every other row.
         order, nearest = _match(ops.take(metric, set_a, axis=1), ops.take(metric, set_b, axis=1))
         stays, leaves = ops.sort(order[:, count:], axis=1), order[:, :count]
-        front = [
-            ops.broadcast_to(part, (ops.shape(order)[0], ops.shape(part)[0])) for part in (ops.arange(first), set_b)
-        ]
-        left = ops.concatenate([front[0], ops.take(set_a, stays), front[1]], axis=1)  # (B, T - r)
+        always = ops.arange(first, dtype="int32"), set_b
+        prefix, receiving = (ops.broadcast_to(part, (batch, ops.shape(part)[0])) for part in always)
+        left = ops.concatenate([prefix, ops.take(set_a, stays), receiving], axis=1)  # (B, T - r)
         receivers = first + ops.shape(stays)[1] + _rows(nearest, leaves)
         leaves = ops.take(set_a, leaves)
         return _merge(*(_rows(x, rows) for rows in (left, leaves) for x in (tokens, sizes)), receivers)
