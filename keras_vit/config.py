@@ -7,10 +7,16 @@ Pure data: no Keras, no URLs. Sizes of the variants: ViT (arXiv 2010.11929) Tabl
 """
 
 import dataclasses
-import difflib
-import math
-import numbers
 
+from keras_vit.checks import (
+    check_choice,
+    check_patch_size,
+    check_positive,
+    check_positive_integer,
+    check_rate,
+    did_you_mean,
+    is_number,
+)
 from keras_vit.resampling import METHODS
 
 # What each choice may be. A value that the papers or the published weights know, and that has no part here yet, is
@@ -69,7 +75,7 @@ class StemConfig:
         if check_positive_integer("width", self.width) % 32:
             raise ValueError(f"width must be a multiple of 32, the groups of GroupNorm. Received: {self.width}")
         for field in ("group_norm_epsilon", "weight_standardization_epsilon"):
-            _check_positive(field, getattr(self, field))
+            check_positive(field, getattr(self, field))
 
     @property
     def stride(self):
@@ -125,6 +131,10 @@ class ViTConfig:
             In [0, 1).
         axial: `True`: each block attends along the rows of the grid, then along its columns, with an MLP after each
             (ViT, appendix D.6). For models without class token and registers.
+        token_merging: How many tokens each block merges into similar ones (r of ToMe, arXiv 2210.09461), for speed;
+            0: none. The weights are the same, so those of any model will do, without training. With `"avg"` a token
+            counts as many times as there are patches in it, as the authors' code has it for MAE; a `"map"` probe, which
+            they do not have, reads each token once. For positions that are added once, before the first block.
 
     Raises:
         ValueError: If a value is impossible or has no part here; the message says what is accepted.
@@ -164,26 +174,28 @@ class ViTConfig:
     attention_dropout_rate: float = 0.0
     drop_path_rate: float = 0.0
     axial: bool = False
+    token_merging: int = 0
 
     def __post_init__(self):
         for field, choices in CHOICES.items():
-            _check_choice(field, getattr(self, field), choices)
+            check_choice(field, getattr(self, field), choices)
         sizes = {field: check_positive_integer(field, getattr(self, field)) for field in _SIZES}
         sizes["patch_size"] = check_patch_size(self.patch_size)
         if self.representation_dim is not None:
             sizes["representation_dim"] = check_positive_integer("representation_dim", self.representation_dim)
-        if self.num_register_tokens != 0 or isinstance(self.num_register_tokens, bool):
-            sizes["num_register_tokens"] = check_positive_integer("num_register_tokens", self.num_register_tokens)
+        for field in ("num_register_tokens", "token_merging"):
+            if getattr(self, field) != 0 or isinstance(getattr(self, field), bool):
+                sizes[field] = check_positive_integer(field, getattr(self, field))
         for field, size in sizes.items():
             object.__setattr__(self, field, size)  # Plain integers, whatever kind of integers came in.
         for field in _RATES:
             check_rate(field, getattr(self, field))
-        _check_positive("layer_norm_epsilon", self.layer_norm_epsilon)
+        check_positive("layer_norm_epsilon", self.layer_norm_epsilon)
         if self.layer_scale is not None:
-            _check_positive("layer_scale", self.layer_scale)
+            check_positive("layer_scale", self.layer_scale)
         if not (self.stem is None or isinstance(self.stem, StemConfig)):
             raise ValueError(f"stem must be None or a keras_vit.StemConfig. Received: {self.stem!r}")
-        if not _is_number(self.head_bias):
+        if not is_number(self.head_bias):
             raise ValueError(f"head_bias must be a number. Received: {self.head_bias!r}")
         self._check_combinations()
 
@@ -199,6 +211,7 @@ class ViTConfig:
                 "pooling='token' reads the class token, which class_token=False removes. Use pooling='avg'."
             )
         self._check_distillation()
+        self._check_token_merging()
         if self.norm_placement == "after_pooling" and self.pooling is None:
             raise ValueError(
                 "norm_placement='after_pooling' needs a pooling: 'token', 'avg' or 'map'. Received: pooling=None"
@@ -222,6 +235,17 @@ class ViTConfig:
             raise ValueError(
                 f"distillation_token=True needs representation_dim=None and norm_placement='before_pooling'. Received: "
                 f"representation_dim={self.representation_dim!r}, norm_placement={self.norm_placement!r}"
+            )
+
+    def _check_token_merging(self):
+        others = {"axial": False, "position_placement": "stem"}
+        wrong = [field for field, value in others.items() if getattr(self, field) != value]
+        wrong += ["position_embedding"] if self.position_embedding == "relative" else []
+        if self.token_merging and wrong:
+            raise ValueError(
+                f"token_merging={self.token_merging} leaves no grid of patches behind the first block, so it needs "
+                f"axial=False, position_placement='stem' and a position_embedding other than 'relative'. Received: "
+                f"{', '.join(f'{field}={getattr(self, field)!r}' for field in wrong)}"
             )
 
     def _check_positions(self):
@@ -303,49 +327,6 @@ class ViTConfig:
         """The config whose `to_dict` gave `fields`."""
         stem = fields.get("stem")
         return cls(**{**fields, "stem": stem and StemConfig(**stem)})
-
-
-def check_rate(name, value):
-    """Refuses what is not a probability in [0, 1)."""
-    if not (_is_number(value) and 0 <= value < 1):
-        raise ValueError(f"{name} must be at least 0 and less than 1. Received: {value!r}")
-
-
-def check_positive_integer(name, value):
-    """Refuses what is not an integer of at least 1; returns it as an `int`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"{name} must be a positive integer. Received: {value!r}")
-    return int(value)
-
-
-def check_patch_size(patch_size):
-    """Refuses what is neither a positive integer nor a pair of them; returns an `int` or a tuple of two."""
-    if not isinstance(patch_size, (tuple, list)):
-        return check_positive_integer("patch_size", patch_size)
-    if len(patch_size) != 2:
-        raise ValueError(f"patch_size must be an integer or a pair (height, width). Received: {patch_size!r}")
-    return tuple(check_positive_integer("patch_size", side) for side in patch_size)
-
-
-def did_you_mean(name, names):
-    """ " Did you mean ...?" with the nearest of some names, or nothing if none is near."""
-    near = difflib.get_close_matches(str(name), names, cutoff=0.5)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-
-
-def _check_positive(name, value):
-    if not (_is_number(value) and value > 0):
-        raise ValueError(f"{name} must be a positive number. Received: {value!r}")
-
-
-def _is_number(value):
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _check_choice(name, value, choices):
-    # By type too: 0 == False and 1 == True.
-    if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):
-        raise ValueError(f"{name}={value!r} is not available. Available: {', '.join(map(repr, choices))}")
 
 
 # name: (hidden_dim, num_layers, num_heads, mlp_dim, published patch sizes)

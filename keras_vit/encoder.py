@@ -19,7 +19,8 @@ def encode(images, config, grid_size=None):
 
     Returns:
         Keras tensor (B, T, D): class token, distillation token and registers, as far as there are any, then the patches
-        row by row. Not normalised where the config puts the LayerNorm behind the pooling.
+        row by row. Not normalised where the config puts the LayerNorm behind the pooling. And `None`; or, where the
+        blocks merge tokens, how many patches each of the T that are left stands for, (B, T).
 
     Raises:
         ValueError: If images of variable size are to have relative positions.
@@ -42,14 +43,18 @@ def encode(images, config, grid_size=None):
     tokens = keras.layers.Dropout(config.dropout_rate, name="position_dropout")(tokens)
     if config.pre_norm:
         tokens = layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pre_norm")(tokens)
+    sizes = None
     for i, positions in enumerate([None, *later_positions]):
         if positions is not None:
             tokens = positions(tokens, patches)
         block = encoder_block(config, i)
-        tokens = block(tokens, patches) if config.axial else block(tokens)
+        if config.token_merging:
+            tokens, sizes = block(tokens, sizes)
+        else:
+            tokens = block(tokens, patches) if config.axial else block(tokens)
     if config.norm_placement == "after_pooling":
-        return tokens
-    return layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="encoder_norm")(tokens)
+        return tokens, sizes
+    return layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="encoder_norm")(tokens), sizes
 
 
 def add_prefix_tokens(tokens, config):
@@ -100,7 +105,12 @@ def encoder_block(config, i):
     }
     if config.axial:
         return layers.AxialEncoderBlock(**arguments)
-    return layers.EncoderBlock(relative_positions=config.position_embedding == "relative", **arguments)
+    return layers.EncoderBlock(
+        relative_positions=config.position_embedding == "relative",
+        token_merging=config.token_merging,
+        num_prefix_tokens=config.num_prefix_tokens if config.token_merging else 0,
+        **arguments,
+    )
 
 
 DEFAULT_IMAGE_SIZE = 224

@@ -5,11 +5,12 @@ import keras
 from keras_vit import layers
 
 
-def pool(tokens, config):
-    """Tokens (B, T, D) to what `config.pooling` says: (B, D), or the tokens themselves."""
+def pool(tokens, config, sizes=None):
+    """Tokens (B, T, D), of sizes (B, T) if they are merged, to what `config.pooling` says: (B, D), or the tokens."""
     if config.pooling is None:
         return tokens
-    pooled = _pooling(config)(tokens)
+    is_weighted = config.pooling == "avg" and sizes is not None
+    pooled = _pooling(config)(tokens, sizes) if is_weighted else _pooling(config)(tokens)
     if config.norm_placement == "before_pooling":
         return pooled
     return layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pooled_norm")(pooled)

@@ -14,7 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 # From the ground up. A module imports from a lower rank or from its own package.
 ROOMS = (
-    ("keras_vit.resampling",),
+    ("keras_vit.checks", "keras_vit.resampling"),
     ("keras_vit.config",),
     ("keras_vit.architectures",),
     ("keras_vit.graph", "keras_vit.layers", "keras_vit.preprocessing"),

@@ -84,10 +84,17 @@ def canonical_weights(layer):
     return {w.path.removeprefix(prefix): np.asarray(ops.convert_to_numpy(w.value), "float64") for w in layer.weights}
 
 
+def first(outputs):
+    """Of several outputs, or their shapes, the first."""
+    is_one = not isinstance(outputs, (tuple, list)) or isinstance(outputs[0], (int, type(None)))
+    return outputs if is_one else outputs[0]
+
+
 def gradients(layer, inputs):
     """{path: gradient} of a weighted mean of the outputs; `None` for a weight that is not connected."""
 
-    def loss(output):
+    def loss(outputs):
+        output = first(outputs)
         weights = np.random.default_rng(2).normal(size=tuple(output.shape))
         return ops.mean(ops.cast(output, "float32") * ops.convert_to_tensor(weights, "float32"))
 
@@ -151,7 +158,7 @@ def _is_cancelled(path, paths):
 
 
 def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_shapes, folder, scale=0.3, cancelled=()):
-    """Everything that holds for every layer.
+    """Everything that holds for every layer; of one with several outputs, for the first of them.
 
     Args:
         layer_class: The class.
@@ -165,11 +172,11 @@ def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_sh
     """
     inputs = random_inputs(*input_shapes)
     layer = layer_class(**arguments, name="tested")
-    output = layer(*inputs)
+    layer(*inputs)
     assert {path: array.shape for path, array in canonical_weights(layer).items()} == weight_shapes
     assert layer.count_params() == sum(map(math.prod, weight_shapes.values()))
     randomize(layer, scale=scale)
-    output = to_numpy(layer(*inputs))
+    output = to_numpy(first(layer(*inputs)))
     _check_config(layer, arguments, inputs, output)
     _check_shapes(layer_class, arguments, input_shapes, output_shape)
     if weight_shapes:
@@ -191,32 +198,32 @@ def _check_config(layer, arguments, inputs, output):
     assert json.dumps(copy.get_config()) == json.dumps(config)
     copy(*inputs)
     copy.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(to_numpy(copy(*inputs)), output)
+    np.testing.assert_array_equal(to_numpy(first(copy(*inputs))), output)
 
 
 def _check_shapes(layer_class, arguments, input_shapes, output_shape):
     for batch in (2, 3):
-        eager = layer_class(**arguments)(*random_inputs(*input_shapes, batch=batch)).shape
+        eager = first(layer_class(**arguments)(*random_inputs(*input_shapes, batch=batch))).shape
         symbolic_inputs = [keras.KerasTensor((batch, *shape)) for shape in input_shapes]
-        symbolic = layer_class(**arguments)(*symbolic_inputs).shape
+        symbolic = first(layer_class(**arguments)(*symbolic_inputs)).shape
         assert tuple(eager) == tuple(symbolic) == (batch, *output_shape)
     layer = layer_class(**arguments)
     shapes = [(None, *shape) for shape in input_shapes]
-    assert tuple(layer(*(keras.KerasTensor(shape) for shape in shapes)).shape) == (None, *output_shape)
-    assert tuple(layer.compute_output_shape(*shapes)) == (None, *output_shape)
+    assert tuple(first(layer(*(keras.KerasTensor(shape) for shape in shapes))).shape) == (None, *output_shape)
+    assert tuple(first(layer.compute_output_shape(*shapes))) == (None, *output_shape)
 
 
 def _check_reload(layer, inputs, output, folder):
     symbolic = [keras.Input(x.shape[1:]) for x in inputs]
-    model = keras.Model(symbolic, layer(*symbolic), name=f"with_{type(layer).__name__}")
+    model = keras.Model(symbolic, first(layer(*symbolic)), name=f"with_{type(layer).__name__}")
     np.testing.assert_array_equal(reload_and_run(model, inputs, folder), output)
 
 
 def _check_mixed_precision(layer, inputs):
-    output = layer(*inputs)
+    output = first(layer(*inputs))
     assert keras.backend.standardize_dtype(output.dtype) == layer.compute_dtype
     randomize(layer)
-    assert np.isfinite(to_numpy(layer(*inputs))).all()
+    assert np.isfinite(to_numpy(first(layer(*inputs)))).all()
     assert all(weight.dtype == "float32" for weight in layer.weights)
     assert all(np.isfinite(gradient).all() for gradient in gradients(layer, inputs).values())
 

@@ -112,13 +112,14 @@ def activations(recipe, model, engine):
 
     For each block and image T (8 D + 2 M) + K T^2 numbers, of which 4 T D are whole on every device and the rest is
     shared by `model_devices`: equation 2 of arXiv 2205.05198 without dropout's masks. With rematerialisation T D for
-    each block, and all of them for the one that is computed again. `None` for a model without encoder.
+    each block, and all of them for the one that is computed again. As if no tokens were merged. `None` for a model
+    without encoder.
     T tokens, D hidden width, K heads, M MLP (3 M with SwiGLU).
     """
     config, shared = keras_vit.describe(model).config, recipe.distribution.model_devices
     if not isinstance(config, keras_vit.ViTConfig):
         return None
-    _, tokens, width = model.get_layer("encoder_block_0").output.shape
+    _, tokens, width = model.get_layer("encoder_block_0").input.shape
     hidden = (3 if config.mlp == "swiglu" else 2) * config.mlp_dim
     block = 4 * tokens * width + (tokens * (4 * width + hidden) + config.num_heads * tokens**2) / shared
     depth = config.num_layers

@@ -210,6 +210,8 @@ def _mistakes(evaluation):
 def _attention(evaluation, model):
     if not any(isinstance(layer, keras_vit.layers.EncoderBlock) for layer in model.layers):
         return "<p>This model has no encoder blocks whose attention could be shown.</p>"
+    if getattr(keras_vit.describe(model).config, "token_merging", 0):
+        return "<p>This model merges tokens (token_merging), so there is no attention of each patch to be shown.</p>"
     maps = keras_vit.attention_rollout(model, np.stack(list(evaluation.examples.values())))
     items = "\n".join(
         f"<li>{picture(image, _caption(evaluation, index))}"

@@ -4,7 +4,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import graph
-from keras_vit.analysis.architecture import model_config
+from keras_vit.analysis.architecture import check_unmerged, model_config
 from keras_vit.layers import AttentionPooling, AverageTokenPooling, AxialEncoderBlock, EncoderBlock, PatchEmbedding
 
 
@@ -30,7 +30,7 @@ def attention_maps(model, images, queries=None):
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If `model` is not of this package or has no encoder block, or the images do not fit.
+        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or the images do not fit.
         IndexError: If there is no such token.
 
     Example:
@@ -72,7 +72,7 @@ def attention_rollout(model, images):
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If `model` is not of this package or has no encoder block, or the images do not fit.
+        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or the images do not fit.
 
     Example:
 
@@ -127,7 +127,11 @@ def block_weights(layer, arguments):
     """The attention weights of a block that is called with `arguments`: (B, passes, K, T, T), as a tensor.
 
     An axial block makes two passes, along rows and along columns; any other makes one.
+
+    Raises:
+        ValueError: If the block merges tokens.
     """
+    check_unmerged(layer)
     weights = layer.attention_weights(*arguments)
     return weights if isinstance(layer, AxialEncoderBlock) else weights[:, None]
 

@@ -35,7 +35,7 @@ def mean_attention_distance(model, images, batch_size=16):
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If `model` is not of this package or has no encoder block, or the images do not fit.
+        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or the images do not fit.
 
     Example:
 
@@ -63,7 +63,7 @@ def attention_entropy(model, images, batch_size=16):
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If `model` is not of this package or has no encoder block, or the images do not fit.
+        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or the images do not fit.
 
     Example:
 
@@ -97,7 +97,7 @@ def local_attention_ratio(model, images, batch_size=16):
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If `model` is not of this package or has no encoder block, or the images do not fit.
+        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or the images do not fit.
 
     Example:
 

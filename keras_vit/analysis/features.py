@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit import graph
-from keras_vit.analysis.architecture import is_vision_transformer, model_config
+from keras_vit.analysis.architecture import check_unmerged, is_vision_transformer, model_config
 from keras_vit.analysis.attention import BLOCKS
 from keras_vit.config import did_you_mean
 from keras_vit.layers import PatchEmbedding
@@ -34,7 +34,7 @@ def features(model, images, layers):
     Raises:
         TypeError: If `model` is not functional, or `layers` is one string.
         ValueError: If `model` is not of this package, a name is unknown or belongs to several layers or to one that
-            runs more than once, or the images do not fit.
+            runs more than once, what is asked for are tokens that were merged, or the images do not fit.
 
     Example:
 
@@ -44,8 +44,11 @@ def features(model, images, layers):
     >>> {name: array.shape for name, array in found.items()}
     {'encoder_block_0': (1, 4, 6, 192), 'encoder_norm/class_token': (1, 192)}
     """
-    prefix = _prefix_tokens(model_config(model))
+    config = model_config(model)
+    prefix = _prefix_tokens(config)
     _check_names(layers, graph.layer_names(model), prefix)
+    if any(name.startswith(_TOKENS_OF_BLOCKS) for name in layers):
+        check_unmerged(config)
     wanted = {"patch_embedding", *(name.partition("/")[0] for name in layers)}
     outputs = graph.collect(
         model, images, lambda layer, _, output: graph.to_array(output) if layer.name in wanted else None
@@ -54,6 +57,9 @@ def features(model, images, layers):
     if patches is None:  # A model without tokens.
         return {name: outputs[name] for name in layers}
     return {name: _feature(name, outputs[name.partition("/")[0]], patches.shape[1:3], prefix) for name in layers}
+
+
+_TOKENS_OF_BLOCKS = ("encoder_block_", "encoder_norm")
 
 
 def _prefix_tokens(config):
@@ -112,6 +118,9 @@ def patch_tokens(model, images):
     Normalised, unless the model puts its LayerNorm behind the pooling. Arguments and errors as `features`.
     """
 
+    config = model_config(model)
+    check_unmerged(config)
+
     def look(layer, _, output):
         if isinstance(layer, PatchEmbedding):
             return tuple(ops.shape(output)[1:3])
@@ -120,7 +129,6 @@ def patch_tokens(model, images):
     found = graph.collect(model, images, look)
     if len(found) < 2:
         raise ValueError(f"{model.name!r} runs no encoder block that can be seen. Pass the model inside it.")
-    config = model_config(model)
     tokens = list(found.values())[-1][:, config.num_prefix_tokens :]
     return ops.reshape(tokens, (-1, *found["patch_embedding"], config.hidden_dim))
 

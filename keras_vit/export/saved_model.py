@@ -59,11 +59,11 @@ def export_saved_model(
     | `tokens` | `image_bytes` (B,) | `tokens` (B, h, w, D), what the encoder makes of each patch; `valid` |
     | `explain` | `image_bytes` (B,) | `rollout` (B, h, w), as `keras_vit.attention_rollout`; `valid` |
 
-    A model without encoder blocks, such as a BiT-ResNet, has no `tokens` and no `explain`. A segmentation model has the
-    first three only, which return masks at the model's input size in place of `probabilities` and names: `mask`
-    (B, H, W), the index of the most probable class of each pixel, and `score` (B, H, W), its probability. `mask` is
-    uint8, and 255 where an image is not valid; of more than 255 classes it is int32, and -1. Names are in
-    `assets/labels.txt` and `keras_vit.json`.
+    A model without encoder blocks, such as a BiT-ResNet, or whose tokens are merged, has no `tokens` and no
+    `explain`. A segmentation model has the first three only, which return masks at the model's input size in place of
+    `probabilities` and names: `mask` (B, H, W), the index of the most probable class of each pixel, and `score` (B,
+    H, W), its probability. `mask` is uint8, and 255 where an image is not valid; of more than 255 classes it is
+    int32, and -1. Names are in `assets/labels.txt` and `keras_vit.json`.
 
     `image_bytes` are the contents of JPEG, PNG, GIF, BMP or WebP files. Decoding, the EXIF orientation of JPEG files,
     resizing and normalising happen inside, as the model's `preprocessing` layer says. `probabilities` is (B, classes);

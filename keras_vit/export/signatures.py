@@ -9,6 +9,7 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.analysis.architecture import merges_tokens
 from keras_vit.analysis.attention import BLOCKS, rollout
 from keras_vit.analysis.features import patch_tokens, representation
 from keras_vit.decoding import batch_decoder, input_protocol
@@ -78,7 +79,7 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
     served |= {"predict_pixels": of_pixels(tf.uint8), "predict_pixels_float": of_pixels(tf.float32)}
     if not is_segmenter(model):
         served["embed"] = of_images("embed")
-    if any(isinstance(layer, BLOCKS) for layer in vision_model(model).layers):
+    if any(isinstance(layer, BLOCKS) for layer in vision_model(model).layers) and not merges_tokens(model):
         served |= {name: of_images(name) for name in ("tokens", "explain")}
     return served
 

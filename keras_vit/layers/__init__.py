@@ -41,6 +41,7 @@ from keras_vit.layers.sincos_position_embedding import SincosPositionEmbedding
 from keras_vit.layers.squeeze_excitation import SqueezeExcitation
 from keras_vit.layers.std_conv2d import StdConv2D
 from keras_vit.layers.token_graph_convolution import TokenGraphConvolution
+from keras_vit.layers.token_merging import TokenMerging
 from keras_vit.layers.token_pooling import TokenPooling
 from keras_vit.layers.token_projector import TokenProjector
 from keras_vit.layers.token_transformer import TokenTransformer
@@ -88,6 +89,7 @@ __all__ = [
     "SqueezeExcitation",
     "StdConv2D",
     "TokenGraphConvolution",
+    "TokenMerging",
     "TokenPooling",
     "TokenProjector",
     "TokenTransformer",

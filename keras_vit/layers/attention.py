@@ -128,17 +128,18 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         layer.build(heads_shape)
         return layer
 
-    def attention_weights(self, tokens, queries=None):
+    def attention_weights(self, tokens, queries=None, sizes=None):
         """How much each token receives from every other, before dropout.
 
         Args:
             tokens: (B, T, D) or (B, n, T, D)
             queries: (B, t, D), what asks; `None`: the tokens themselves.
+            sizes: (B, T), how many tokens each stands for, as in `attend_in_proportion`; `None`: one.
 
         Returns:
             (B, K, T, T) or (B, n, K, T, T); (B, K, t, T) with `queries`. float32; each row sums to one.
         """
-        return self._weights(*self._queries_and_keys(tokens, queries))
+        return self._weights(*self._queries_and_keys(tokens, queries), sizes)
 
     def _queries_and_keys(self, tokens, queries=None):
         """What asks and what answers: (B, K, t, Dh), scaled, and (B, K, T, Dh)."""
@@ -153,11 +154,14 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         """(B, T, D) to (B, K, T, Dh)."""
         return ops.swapaxes(_multiply(projection, tokens, 1, scale), -3, -2)
 
-    def _weights(self, query, key):
+    def _weights(self, query, key, sizes=None):
         logits = ops.matmul(query, ops.swapaxes(key, -1, -2))  # (B, K, t, T)
         if self.relative_positions:
             logits = logits + self.relative_position(ops.swapaxes(query, -3, -2))
-        return ops.softmax(ops.cast(logits, "float32"), axis=-1)
+        logits = ops.cast(logits, "float32")
+        if sizes is not None:
+            logits = logits + ops.log(ops.cast(sizes, "float32"))[:, None, None]
+        return ops.softmax(logits, axis=-1)
 
     def draw_seed(self):
         """The seed of one call in training; `None` if nothing is ever dropped."""
@@ -169,6 +173,26 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         weights = self.dropout(weights, seed=seed, training=training)
         heads = ops.swapaxes(ops.matmul(weights, value), -3, -2)  # (B, t, K, Dh)
         return _multiply(self.output_projection, heads, 2)
+
+    def attend_in_proportion(self, tokens, sizes=None, seed=None, training=None):
+        """As the layer's call, where a token may stand for several: `A = softmax(q k^T / sqrt(Dh) + log s)`.
+
+        Proportional attention, ToMe (arXiv 2210.09461), eq. 1.
+
+        Args:
+            tokens: (B, T, D)
+            sizes: (B, T), how many each stands for; `None`: one.
+            seed: As of the call.
+            training: As of the call.
+
+        Returns:
+            (B, T, D), and the keys, (B, K, T, Dh).
+        """
+        value = self._heads(self.value, tokens)
+        query, key = self._queries_and_keys(tokens)
+        weights = ops.cast(self._weights(query, key, sizes), value.dtype)
+        heads = ops.swapaxes(ops.matmul(self.dropout(weights, seed=seed, training=training), value), -3, -2)
+        return _multiply(self.output_projection, heads, 2), key
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):
         return tokens_shape if queries_shape is None else queries_shape

@@ -8,13 +8,16 @@ from keras import ops
 class AverageTokenPooling(keras.layers.Layer):
     """Averages the patch tokens; those in front of them are left out.
 
-    ViT, arXiv 2010.11929, appendix D.3. The mean is taken in float32 under any precision policy.
+    ViT, arXiv 2010.11929, appendix D.3. With sizes, the mean is weighted by them, as in the code of ToMe (arXiv
+    2210.09461) for models of MAE; its code for timm's models leaves their pooling as it is. The mean is taken in
+    float32 under any precision policy.
 
     Args:
         num_prefix_tokens: How many tokens stand before those of the patches.
 
     Call arguments:
         tokens: (B, T, D)
+        sizes: (B, T), how many patches each token stands for; `None`: one each.
 
     Returns:
         (B, D)
@@ -30,12 +33,16 @@ class AverageTokenPooling(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_prefix_tokens = num_prefix_tokens
 
-    def call(self, tokens):
-        patches = tokens[:, self.num_prefix_tokens :]
-        return ops.cast(ops.mean(ops.cast(patches, "float32"), axis=1), tokens.dtype)
+    def call(self, tokens, sizes=None):
+        patches = ops.cast(tokens[:, self.num_prefix_tokens :], "float32")
+        if sizes is None:
+            return ops.cast(ops.mean(patches, axis=1), tokens.dtype)
+        sizes = ops.cast(sizes[:, self.num_prefix_tokens :], "float32")
+        shares = sizes / ops.sum(sizes, axis=1, keepdims=True)
+        return ops.cast(ops.sum(patches * shares[:, :, None], axis=1), tokens.dtype)
 
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], input_shape[-1])
+    def compute_output_shape(self, tokens_shape, sizes_shape=None):
+        return (tokens_shape[0], tokens_shape[-1])
 
     def get_config(self):
         return {**super().get_config(), "num_prefix_tokens": self.num_prefix_tokens}

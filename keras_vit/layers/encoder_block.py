@@ -4,6 +4,7 @@ import math
 import typing
 
 import keras
+from keras import ops
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.drop_path import DropPath
@@ -11,6 +12,7 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer_normalization import LayerNormalization
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp_block import MlpBlock
+from keras_vit.layers.token_merging import TokenMerging
 
 
 class _Seeds(typing.NamedTuple):
@@ -30,6 +32,9 @@ class EncoderBlock(keras.layers.Layer):
     `z' = MSA(LN(z)) + z` and `z'' = MLP(LN(z')) + z'` (ViT, arXiv 2010.11929, eqs. 2 and 3). LayerNorm is computed in
     float32 under any precision policy.
 
+    With `token_merging`, similar tokens are merged between the two, by their keys (ToMe, arXiv 2210.09461, section 3;
+    see `TokenMerging`), and the attention counts a token as often as there are patches in it. The weights are the same.
+
     With the attribute `use_rematerialization` (see `keras_vit.rematerialize`) the block keeps its input alone in
     training, and computes what the gradients need a second time. It is no argument, and no part of the config.
 
@@ -44,13 +49,20 @@ class EncoderBlock(keras.layers.Layer):
         layer_scale: Initial value of the `LayerScale` of each branch, or `None` for none.
         qk_norm: Whether queries and keys are normalised, as in `MultiHeadSelfAttention`.
         relative_positions: Whether the attention has relative positions, as in `MultiHeadSelfAttention`.
+        token_merging: How many tokens r are merged into others; 0: none. Not with relative positions.
+        num_prefix_tokens: How many tokens, the first, are never merged.
 
     Call arguments:
         tokens: (B, T, D), or (B, n, T, D) for n lines, each of which attends to itself.
+        sizes: With `token_merging`, (B, T) integers, how many patches each token stands for; `None`: one each.
         training: Whether dropout and drop path act.
 
     Returns:
-        (B, T, D) or (B, n, T, D), as `tokens`.
+        (B, T, D) or (B, n, T, D), as `tokens`. With `token_merging` the tokens that are left, (B, T - r, D), and their
+        sizes, (B, T - r) int32.
+
+    Raises:
+        ValueError: If tokens are to be merged where there are relative positions.
 
     Example:
 
@@ -71,6 +83,8 @@ class EncoderBlock(keras.layers.Layer):
         layer_scale=None,
         qk_norm=False,
         relative_positions=False,
+        token_merging=0,
+        num_prefix_tokens=0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -84,20 +98,16 @@ class EncoderBlock(keras.layers.Layer):
         self.layer_scale = layer_scale
         self.qk_norm = qk_norm
         self.relative_positions = relative_positions
+        self.token_merging = token_merging
+        self.num_prefix_tokens = num_prefix_tokens
         self.use_rematerialization = False
 
         policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.attention_norm = LayerNormalization(epsilon=layer_norm_epsilon, name="attention_norm", **policy)
-        self.attention = MultiHeadSelfAttention(
-            num_heads,
-            attention_dropout_rate,
-            qk_norm,
-            layer_norm_epsilon,
-            relative_positions,
-            name="attention",
-            **policy,
-        )
+        attention = (num_heads, attention_dropout_rate, qk_norm, layer_norm_epsilon, relative_positions)
+        self.attention = MultiHeadSelfAttention(*attention, name="attention", **policy)
         self.dropout = Dropout(dropout_rate, name="dropout", **policy)
+        self.merging = self._merging(policy) if token_merging else None
         self.mlp_norm = LayerNormalization(epsilon=layer_norm_epsilon, name="mlp_norm", **policy)
         self.mlp_block = MlpBlock(mlp_dim, mlp, dropout_rate, name="mlp", **policy)
         self.drop_path = DropPath(drop_path_rate, name="drop_path", **policy)
@@ -107,19 +117,39 @@ class EncoderBlock(keras.layers.Layer):
             self.attention_scale = LayerScale(layer_scale, name="attention_scale", **policy)
             self.mlp_scale = LayerScale(layer_scale, name="mlp_scale", **policy)
 
+    def _merging(self, policy):
+        if self.relative_positions:
+            raise ValueError(
+                f"A merged token is at no distance from others, so relative_positions must be False where tokens are "
+                f"merged. Received: token_merging={self.token_merging}, relative_positions=True"
+            )
+        return TokenMerging(self.token_merging, self.num_prefix_tokens, name="merging", **policy)
+
     def build(self, input_shape):
         for layer in (self.attention_norm, self.attention, self.attention_scale, self.dropout):
             layer.build(input_shape)
         for layer in (self.mlp_norm, self.mlp_block, self.mlp_scale):
             layer.build(input_shape)
 
-    def call(self, tokens, training=None):
+    def call(self, tokens, sizes=None, training=None):
         # Drawn here, whether rematerialised or not: what is computed a second time must be random in the same way, and
         # a generator must not advance inside what is.
         seeds = self._draw_seeds() if training else _Seeds()
+        if self.token_merging:
+            return self._call_merging(tokens, sizes, seeds, training)
         if training and self.use_rematerialization:
             return keras.remat(lambda tokens: self._transform(tokens, seeds, training))(tokens)
         return self._transform(tokens, seeds, training)
+
+    def _call_merging(self, tokens, sizes, seeds, training):
+        def transform(tokens):
+            left, sizes_left = self._transform_and_merge(tokens, sizes, seeds, training)
+            return left, ops.cast(sizes_left, "float32")  # TensorFlow cannot compute integers again.
+
+        if training and self.use_rematerialization:
+            left, sizes_left = keras.remat(transform)(tokens)
+            return left, ops.cast(sizes_left, "int32")
+        return self._transform_and_merge(tokens, sizes, seeds, training)
 
     def _draw_seeds(self):
         return _Seeds(
@@ -132,29 +162,54 @@ class EncoderBlock(keras.layers.Layer):
 
     def _transform(self, tokens, seeds, training):
         branch = self.attention(self.attention_norm(tokens), seed=seeds.attention, training=training)
+        return self._add_mlp(self._add_attention(tokens, branch, seeds, training), seeds, training)
+
+    def _transform_and_merge(self, tokens, sizes, seeds, training):
+        branch, keys = self.attention.attend_in_proportion(
+            self.attention_norm(tokens), sizes, seed=seeds.attention, training=training
+        )
+        tokens = self._add_attention(tokens, branch, seeds, training)
+        metric = ops.mean(ops.cast(keys, "float32"), axis=1)  # (B, T, Dh)
+        tokens, sizes = self.merging(tokens, metric, sizes)
+        return self._add_mlp(tokens, seeds, training), sizes
+
+    def _add_attention(self, tokens, branch, seeds, training):
         branch = self.attention_scale(self.dropout(branch, seed=seeds.dropout, training=training))
-        tokens = tokens + self.drop_path(branch, seed=seeds.attention_path, training=training)
+        return tokens + self.drop_path(branch, seed=seeds.attention_path, training=training)
+
+    def _add_mlp(self, tokens, seeds, training):
         branch = self.mlp_block(self.mlp_norm(tokens), seeds=seeds.mlp, training=training)
         return tokens + self.drop_path(self.mlp_scale(branch), seed=seeds.mlp_path, training=training)
 
-    def attention_weights(self, tokens):
+    def attention_weights(self, tokens, sizes=None):
         """How much each token receives from every other in this block.
 
         Args:
             tokens: (B, T, D) or (B, n, T, D), what goes into the block.
+            sizes: (B, T), with `token_merging` how many patches each token stands for; `None`: one each.
 
         Returns:
             (B, K, T, T) or (B, n, K, T, T), as from `MultiHeadSelfAttention.attention_weights`.
         """
-        return self.attention.attention_weights(self.attention_norm(tokens))
+        return self.attention.attention_weights(self.attention_norm(tokens), sizes=sizes)
 
     def compute_output_shape(self, input_shape):
-        return input_shape
+        return self.merging.compute_output_shape(input_shape) if self.token_merging else input_shape
+
+    def compute_output_spec(self, tokens, sizes=None, training=None):
+        shapes = self.compute_output_shape(tokens.shape)
+        if not self.token_merging:
+            return keras.KerasTensor(shapes, self.compute_dtype)
+        return keras.KerasTensor(shapes[0], self.compute_dtype), keras.KerasTensor(shapes[1], "int32")
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""
+        hidden_dim, macs = input_shape[-1], self.attention.macs(input_shape)
+        if self.token_merging:
+            macs += self.merging.macs(input_shape, (*input_shape[:-1], hidden_dim // self.num_heads))
+            input_shape, _ = self.merging.compute_output_shape(input_shape)
         num_tokens = math.prod(input_shape[1:-1])  # To the MLP it is all the same in which line they stand.
-        return self.attention.macs(input_shape) + self.mlp_block.macs((None, num_tokens, input_shape[-1]))
+        return macs + self.mlp_block.macs((None, num_tokens, hidden_dim))
 
     def get_config(self):
         return {
@@ -169,4 +224,6 @@ class EncoderBlock(keras.layers.Layer):
             "layer_scale": self.layer_scale,
             "qk_norm": self.qk_norm,
             "relative_positions": self.relative_positions,
+            "token_merging": self.token_merging,
+            "num_prefix_tokens": self.num_prefix_tokens,
         }

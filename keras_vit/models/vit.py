@@ -120,8 +120,8 @@ def build_model(
         classes = check_positive_integer("classes", classes)
     inputs = image_inputs(input_tensor, input_shape)
     images = prepare(inputs, config, include_preprocessing)
-    tokens = encode(images, config, grid_size)
-    x = pool(tokens, config)
+    tokens, sizes = encode(images, config, grid_size)
+    x = pool(tokens, config, sizes)
     if include_top and config.distillation_token:
         x = classify_distilled(x, tokens, classes, classifier_activation, config)
     elif include_top:

@@ -26,6 +26,7 @@ class Pretrainer(keras.Model):
         self.model = model
         layer = preprocessing_layer(model)
         self.architecture = read_architecture(layer.architecture)
+        _check_unmerged(self.architecture)
         self.channels = layer.output.shape[-1]
         has_norm = self.architecture.norm_placement == "before_pooling"
         last = "encoder_norm" if has_norm else f"encoder_block_{self.architecture.num_layers - 1}"
@@ -140,6 +141,14 @@ def _check_model(model):
         raise ValueError(
             f"Patches are predicted by a Vision Transformer; {model.name!r} has no layer {min(missing)!r}. Build the "
             f"model with keras_vit.ViT."
+        )
+
+
+def _check_unmerged(config):
+    if config.token_merging:
+        raise ValueError(
+            f"Each patch is predicted from a token of its own, and a model with token_merging={config.token_merging} "
+            f"merges them. Pre-train the model with token_merging=0, and load the weights into one with merging."
         )
 
 

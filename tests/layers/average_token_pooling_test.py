@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import AverageTokenPooling
-from tests.test_case import MIXED_POLICIES, random_inputs, run_layer_test, run_parity_test, to_numpy
+from tests.test_case import MIXED_POLICIES, assert_close, random_inputs, run_layer_test, run_parity_test, to_numpy
 
 
 def test_layer(tmp_path):
@@ -23,3 +23,10 @@ def test_sums_in_float32(policy):
     # The sum, 120,000, exceeds float16; in bfloat16 it would stall at 256 times the summand.
     output = AverageTokenPooling(dtype=policy)(np.full((1, 1000, 2), 120.0))
     np.testing.assert_allclose(to_numpy(output), 120.0)
+
+
+def test_weights_tokens_by_their_sizes():
+    [tokens] = random_inputs((7, 12))
+    sizes = np.random.default_rng(1).integers(1, 9, (2, 7)).astype("int32")
+    expected = np.stack([np.average(z[2:], axis=0, weights=s[2:]) for z, s in zip(tokens, sizes, strict=True)])
+    assert_close(AverageTokenPooling(2)(tokens, sizes), expected)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import EncoderBlock
+from tests.reference import token_merging as merging
 from tests.reference import vit as reference
 from tests.test_case import (
     MIXED_POLICIES,
@@ -36,9 +37,10 @@ RELATIVE = {"attention/relative_position/embedding": (13, 4)}
 
 
 @pytest.mark.parametrize(
-    ("layer_scale", "others", "more_shapes"), [(None, False, {}), (0.7, True, SCALES | QUERY_KEY_NORMS | RELATIVE)]
+    ("layer_scale", "others", "merged", "more_shapes"),
+    [(None, False, 0, {}), (0.7, True, 0, SCALES | QUERY_KEY_NORMS | RELATIVE), (0.7, False, 2, SCALES)],
 )
-def test_layer(layer_scale, others, more_shapes, tmp_path):
+def test_layer(layer_scale, others, merged, more_shapes, tmp_path):
     arguments = {
         "num_heads": 3,
         "mlp_dim": 20,
@@ -50,8 +52,40 @@ def test_layer(layer_scale, others, more_shapes, tmp_path):
         "layer_scale": layer_scale,
         "qk_norm": others,
         "relative_positions": others,
+        "token_merging": merged,
+        "num_prefix_tokens": 1,
     }
-    run_layer_test(EncoderBlock, arguments, [(7, 12)], (7, 12), WEIGHT_SHAPES | more_shapes, tmp_path)
+    run_layer_test(EncoderBlock, arguments, [(7, 12)], (7 - merged, 12), WEIGHT_SHAPES | more_shapes, tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"layer_scale": 0.1, "qk_norm": True}])
+def test_merging_equals_the_equations(arguments):
+    block = EncoderBlock(3, 20, token_merging=2, num_prefix_tokens=1, **arguments)
+    [tokens] = random_inputs((9, 12))
+    sizes = np.random.default_rng(1).integers(1, 6, (2, 9)).astype("int32")
+    block(tokens)
+    weights = canonical_weights(randomize(block))
+    for given in (None, sizes):
+        expected, expected_sizes = merging.encoder_block(
+            tokens.astype("float64"), np.ones((2, 9)) if given is None else given.astype("float64"), weights, 2, 1
+        )
+        left, sizes_left = block(tokens) if given is None else block(tokens, given)
+        assert_close(left, expected)
+        np.testing.assert_array_equal(to_numpy(sizes_left), expected_sizes)
+
+
+def test_merging_needs_tokens_without_distances():
+    with pytest.raises(ValueError, match=r"must be False .*token_merging=2, relative_positions=True"):
+        EncoderBlock(3, 20, token_merging=2, relative_positions=True)
+
+
+def test_attention_of_merged_tokens():
+    """A token that stands for three is attended to as three alike are."""
+    block = randomize(built(EncoderBlock(3, 20, token_merging=1)))
+    [tokens] = random_inputs((4, 12))
+    expected = to_numpy(block.attention_weights(np.repeat(tokens, [1, 3, 1, 2], axis=1)))[:, :, [0, 1, 4, 5]]
+    expected = np.add.reduceat(expected, [0, 1, 4, 5], axis=-1)
+    assert_close(block.attention_weights(tokens, np.array([[1, 3, 1, 2]] * 2)), expected)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +192,10 @@ def test_macs():
     block = built(EncoderBlock(3, 20, mlp="swiglu", layer_scale=0.1, qk_norm=True))
     assert block.macs((None, 7, 12)) == (7 * 4 * 144 + 2 * 49 * 12) + 7 * (12 * 40 + 20 * 12)
     assert block.macs((None, 5, 7, 12)) == 5 * block.macs((None, 7, 12))
+    # The MLP sees two tokens fewer; three of a set are compared with three, and two are added to three.
+    merging_block = built(EncoderBlock(3, 20, token_merging=2, num_prefix_tokens=1))
+    matching = 3 * 3 * 4 + 3 * 2 * 12
+    assert merging_block.macs((None, 7, 12)) == (7 * 4 * 144 + 2 * 49 * 12) + matching + 5 * (12 * 20 + 20 * 12)
 
 
 def test_attention_weights_are_of_the_normalised_tokens():

@@ -1,0 +1,51 @@
+"""What values of arguments may be: the checks that configs and layers share."""
+
+import difflib
+import math
+import numbers
+
+
+def check_rate(name, value):
+    """Refuses what is not a probability in [0, 1)."""
+    if not (is_number(value) and 0 <= value < 1):
+        raise ValueError(f"{name} must be at least 0 and less than 1. Received: {value!r}")
+
+
+def check_positive_integer(name, value):
+    """Refuses what is not an integer of at least 1; returns it as an `int`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{name} must be a positive integer. Received: {value!r}")
+    return int(value)
+
+
+def check_patch_size(patch_size):
+    """Refuses what is neither a positive integer nor a pair of them; returns an `int` or a tuple of two."""
+    if not isinstance(patch_size, (tuple, list)):
+        return check_positive_integer("patch_size", patch_size)
+    if len(patch_size) != 2:
+        raise ValueError(f"patch_size must be an integer or a pair (height, width). Received: {patch_size!r}")
+    return tuple(check_positive_integer("patch_size", side) for side in patch_size)
+
+
+def did_you_mean(name, names):
+    """ " Did you mean ...?" with the nearest of some names, or nothing if none is near."""
+    near = difflib.get_close_matches(str(name), names, cutoff=0.5)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def check_positive(name, value):
+    """Refuses what is not a positive number."""
+    if not (is_number(value) and value > 0):
+        raise ValueError(f"{name} must be a positive number. Received: {value!r}")
+
+
+def is_number(value):
+    """Whether a value is a finite number, and no truth value."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_choice(name, value, choices):
+    """Refuses what is none of the choices."""
+    # By type too: 0 == False and 1 == True.
+    if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):
+        raise ValueError(f"{name}={value!r} is not available. Available: {', '.join(map(repr, choices))}")

@@ -1,0 +1,230 @@
+"""Models that merge tokens (ToMe, arXiv 2210.09461): the equations, the same weights, and what they refuse."""
+
+import functools
+import itertools
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.models.tiny import CONFIG, tiny_model
+from tests.reference import token_merging as reference
+from tests.test_case import (
+    TENSORFLOW,
+    assert_close,
+    canonical_weights,
+    check_gradients,
+    lively,
+    random_inputs,
+    randomize,
+    run_mixed_precision_test,
+    run_parity_test,
+    to_numpy,
+)
+
+SHAPE = (16, 15, 3)  # 4 x 5 patches.
+merging_model = functools.partial(tiny_model, input_shape=SHAPE, token_merging=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "pooling"),
+    [
+        ({}, "token"),
+        ({"token_merging": 7, "num_layers": 3}, "token"),  # More than half, in the third block.
+        ({"pooling": "avg"}, "avg"),
+        ({"distillation_token": True, "num_register_tokens": 2}, "token"),
+        pytest.param({"pooling": "avg", "num_register_tokens": 3}, "avg", marks=pytest.mark.slow),
+        pytest.param({"pooling": "map"}, "map", marks=pytest.mark.slow),
+        pytest.param({"qk_norm": True, "layer_scale": 0.1}, "token", marks=pytest.mark.slow),
+    ],
+)
+def test_equals_the_equations(changes, pooling):
+    model = merging_model(**changes)
+    merged = keras_vit.describe(model).config.token_merging
+    run_parity_test(model, functools.partial(reference.model, r=merged, pooling=pooling), random_inputs(SHAPE))
+
+
+def test_tokens_become_fewer_from_block_to_block():
+    model = merging_model(num_layers=4, token_merging=7, include_top=False, pooling=None)
+    shapes = [model.get_layer(f"encoder_block_{i}").output[0].shape for i in range(4)]
+    assert shapes == [(None, 14, 12), (None, 8, 12), (None, 5, 12), (None, 3, 12)]  # Of 20, half at most.
+    assert model.output_shape == (None, 3, 12)
+    assert model(np.zeros((2, *SHAPE), "float32")).shape == (2, 3, 12)
+    sizes = keras.Model(model.inputs[0], model.get_layer("encoder_block_3").output[1])(random_inputs(SHAPE)[0])
+    np.testing.assert_array_equal(to_numpy(sizes).sum(1), [21, 21])
+    np.testing.assert_array_equal(to_numpy(sizes)[:, 0], [1, 1])
+
+
+def test_weights_are_those_of_the_model_without(tmp_path):
+    plain, merging = randomize(merging_model(token_merging=0)), merging_model()
+    assert plain.count_params() == merging.count_params()
+    plain.save_weights(tmp_path / "plain.weights.h5")
+    merging.load_weights(tmp_path / "plain.weights.h5")
+    expected, actual = canonical_weights(plain), canonical_weights(merging)
+    assert list(expected) == list(actual)
+    assert all(np.array_equal(value, actual[path]) for path, value in expected.items())
+    assert not np.allclose(to_numpy(plain(random_inputs(SHAPE)[0])), to_numpy(merging(random_inputs(SHAPE)[0])))
+
+
+@pytest.mark.parametrize("file_format", ["google", "timm", "huggingface"])
+def test_published_weights_go_in_and_out(file_format, tmp_path):
+    changes = {
+        "patch_size": 4,
+        "input_shape": (16, 20, 3),
+        "mlp": "gelu_tanh" if file_format == "google" else "gelu_exact",
+    }
+    merging = randomize(merging_model(**changes))
+    path = tmp_path / ("a.npz" if file_format == "google" else "a")
+    keras_vit.save_weights(merging, path, file_format)
+    source = {"family": "google"} if file_format == "google" else {}
+    source |= {"num_heads": 3, "grid_size": (4, 5), "input_shape": (16, 20, 3), "classifier_activation": None}
+    again = keras_vit.from_pretrained(path, token_merging=3, **source)
+    plain = keras_vit.from_pretrained(path, **source)
+    [images] = random_inputs((16, 20, 3))
+    assert_close(again(images), to_numpy(merging(images)))
+    assert not np.allclose(to_numpy(plain(images)), to_numpy(merging(images)), atol=1e-3)
+    report = keras_vit.load_weights(merging, path, grid_size=(4, 5))
+    assert len(report.loaded) == len(merging.weights)
+
+
+def test_config_and_file(tmp_path):
+    model = randomize(merging_model())
+    model.save(tmp_path / "merging.keras")
+    again = keras.saving.load_model(tmp_path / "merging.keras")
+    [images] = random_inputs(SHAPE)
+    np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(model(images)))
+    config = keras_vit.describe(again).config
+    assert config.token_merging == 3
+    fields = json.loads(json.dumps(config.to_dict()))
+    assert keras_vit.ViTConfig.from_dict(fields) == config
+    del fields["token_merging"]  # As in a file from before there was the field.
+    assert keras_vit.ViTConfig.from_dict(fields).token_merging == 0
+
+
+def test_images_of_any_size():
+    fixed = randomize(merging_model(pooling="avg", position_embedding="sincos_2d"))
+    model = merging_model(pooling="avg", position_embedding="sincos_2d", input_shape=(None, None, 3))
+    model.set_weights(fixed.get_weights())
+    [images] = random_inputs(SHAPE)
+    expected = to_numpy(fixed(images))
+    assert_close(model(images), expected)
+    assert_close(model.predict(images, verbose=0), expected)
+    # Of one patch, and of two, there is at most one to be merged.
+    for width in (3, 6):
+        assert model.predict(images[:, :4, :width], verbose=0).shape == (2, 5)
+    assert keras_vit.profile(model, SHAPE).macs == keras_vit.profile(fixed).macs
+
+
+def test_gradients():
+    check_gradients(randomize(merging_model(token_merging=6)), random_inputs(SHAPE, batch=3))
+
+
+def test_training():
+    """A step changes every weight but the keys' biases, and the same whether blocks are computed once or twice."""
+    before, trained = randomize(merging_model()), []
+    for is_rematerialized in (False, True):
+        keras.utils.set_random_seed(0)
+        model = merging_model(dropout_rate=0.2, drop_path_rate=0.4)
+        model.set_weights(before.get_weights())
+        keras_vit.rematerialize(model, is_rematerialized)
+        model.compile(keras.optimizers.SGD(1.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.fit(random_inputs(SHAPE, batch=4)[0], np.arange(4), verbose=0)
+        trained.append(canonical_weights(model))
+    for path, value in canonical_weights(before).items():
+        after, after_rematerialized = (weights[path] for weights in trained)
+        assert np.isfinite(after).all()
+        assert path.endswith("key/bias") or not np.array_equal(value, after), path
+        np.testing.assert_allclose(after_rematerialized, after, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16"])
+def test_mixed_precision(policy):
+    run_mixed_precision_test(lambda: merging_model(num_layers=1), policy, SHAPE)
+
+
+def test_profile_counts_the_tokens_that_are_left():
+    profile = keras_vit.profile(merging_model(num_layers=2, token_merging=6))
+    macs = {cost.name: cost.macs for cost in profile.layers}
+    tokens = [21, 15, 9]
+    for i, (before, after) in enumerate(itertools.pairwise(tokens)):
+        num_a, num_b = (before - 1) // 2, (before - 1 + 1) // 2
+        attention, mlp = before * 4 * 12**2 + 2 * before**2 * 12, after * 2 * 12 * 20
+        assert macs[f"encoder_block_{i}"] == attention + mlp + num_b * (num_a * 4 + 6 * 12)
+    shapes = {cost.name: cost.output_shape for cost in profile.layers}
+    assert shapes["encoder_block_1"] == shapes["encoder_norm"] == (None, 9, 12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "received"),
+    [
+        ({"axial": True, "pooling": "avg"}, "axial=True"),
+        ({"position_embedding": "relative"}, "position_embedding='relative'"),
+        ({"position_placement": "every_layer"}, "position_placement='every_layer'"),
+        ({"position_placement": "every_layer_shared"}, "position_placement='every_layer_shared'"),
+    ],
+)
+def test_refuses_what_needs_the_grid(changes, received):
+    with pytest.raises(ValueError, match=f"token_merging=3 leaves no grid .* Received: {received}$"):
+        CONFIG.replace(token_merging=3, **changes)
+    CONFIG.replace(token_merging=0, **changes)
+
+
+@pytest.mark.parametrize("value", [-1, 2.0, True, False])
+def test_refuses_an_impossible_number(value):
+    with pytest.raises(ValueError, match=f"token_merging must be a positive integer. Received: {value}"):
+        CONFIG.replace(token_merging=value)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        keras_vit.attention_maps,
+        keras_vit.attention_rollout,
+        keras_vit.mean_attention_distance,
+        keras_vit.attention_entropy,
+        keras_vit.local_attention_ratio,
+        functools.partial(keras_vit.features, layers=["patch_embedding", "encoder_block_0"]),
+        functools.partial(keras_vit.features, layers=["encoder_norm/class_token"]),
+    ],
+    ids=str,
+)
+def test_analyses_of_patches_are_refused(look):
+    model = merging_model()
+    for looked_into in (model, keras.Sequential([keras.Input(SHAPE), model])):
+        with pytest.raises(ValueError, match=r"token_merging=3. Build the model with token_merging=0, .* same weights"):
+            look(looked_into, np.zeros((1, *SHAPE), "float32"))
+
+
+def test_other_analyses_are_not():
+    model, [images] = randomize(merging_model()), random_inputs(SHAPE)
+    found = keras_vit.features(model, images, ["patch_embedding", "pooling", "predictions"])
+    assert {name: array.shape for name, array in found.items()} == {
+        "patch_embedding": (2, 4, 5, 12),
+        "pooling": (2, 12),
+        "predictions": (2, 5),
+    }
+    assert keras_vit.nearest_neighbours(model, images, images, 1)[0].tolist() == [[0], [1]]
+    assert keras_vit.position_similarity(model).shape == (4, 5, 4, 5)
+
+
+@pytest.mark.parametrize("kind", ["MaskedPatchPrediction", "MaskedAutoencoder"])
+def test_pretraining_is_refused(kind):
+    with pytest.raises(ValueError, match=r"token_merging=3 merges them. Pre-train the model with token_merging=0"):
+        getattr(keras_vit.pretraining, kind)(merging_model())
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
+def test_a_saved_model_answers_without_what_is_of_patches(tmp_path):
+    import tensorflow as tf
+
+    model = lively(merging_model(num_layers=1, classifier_activation="softmax"))
+    folder = keras_vit.export_saved_model(model, tmp_path, batch_sizes=[2])  # Compares the answers.
+    served = tf.saved_model.load(str(folder)).signatures
+    assert set(served) == {"serving_default", "predict_pixels", "predict_pixels_float", "embed"}
+    pixels = np.random.default_rng(0).integers(0, 256, (3, *SHAPE)).astype("uint8")
+    expected = to_numpy(model(keras_vit.preprocess_input(pixels, model)))
+    assert np.ptp(expected, axis=0).max() > 1e-3
+    assert_close(served["predict_pixels"](images=tf.constant(pixels))["probabilities"], expected)
+    assert json.loads((folder / "keras_vit.json").read_text())["config"]["token_merging"] == 3
