@@ -8,6 +8,7 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.attention_kernels import attend, attention_weights
 from keras_vit.config import check_positive_integer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer_normalization import LayerNormalization
@@ -154,10 +155,8 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         return ops.swapaxes(_multiply(projection, tokens, 1, scale), -3, -2)
 
     def _weights(self, query, key):
-        logits = ops.matmul(query, ops.swapaxes(key, -1, -2))  # (B, K, t, T)
-        if self.relative_positions:
-            logits = logits + self.relative_position(ops.swapaxes(query, -3, -2))
-        return ops.softmax(ops.cast(logits, "float32"), axis=-1)
+        bias = self.relative_position(ops.swapaxes(query, -3, -2)) if self.relative_positions else None
+        return attention_weights(query, key, bias)
 
     def draw_seed(self):
         """The seed of one call in training; `None` if nothing is ever dropped."""
@@ -165,10 +164,13 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     def call(self, tokens, queries=None, seed=None, training=None):
         value = self._heads(self.value, tokens)
-        weights = ops.cast(self._weights(*self._queries_and_keys(tokens, queries)), value.dtype)
-        weights = self.dropout(weights, seed=seed, training=training)
-        heads = ops.swapaxes(ops.matmul(weights, value), -3, -2)  # (B, t, K, Dh)
-        return _multiply(self.output_projection, heads, 2)
+        query, key = self._queries_and_keys(tokens, queries)
+        if self.relative_positions or (training and self.dropout_rate > 0):  # Of the weights themselves.
+            weights = ops.cast(self._weights(query, key), value.dtype)
+            heads = ops.matmul(self.dropout(weights, seed=seed, training=training), value)
+        else:
+            heads = attend(query, key, value)
+        return _multiply(self.output_projection, ops.swapaxes(heads, -3, -2), 2)  # From (B, t, K, Dh).
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):
         return tokens_shape if queries_shape is None else queries_shape
