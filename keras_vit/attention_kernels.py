@@ -43,7 +43,7 @@ def attend(query, key, value, bias=None):
 
 
 def attention_weights(query, key, bias=None):
-    """(B, K, t, T) float32, each row of which sums to one; `bias` has the shape of the logits, or is broadcast to it."""
+    """(B, K, t, T) float32, each row of which sums to one; `bias` of the shape of the logits, or broadcast to it."""
     logits = ops.matmul(query, ops.swapaxes(key, -1, -2))
     if bias is not None:
         logits = logits + ops.cast(bias, logits.dtype)
@@ -90,10 +90,10 @@ def _by_parts(query, key, value):
     def gradients(gradient):
         sums = [ops.zeros_like(key), ops.zeros_like(value)]
         parts = [_parts(query), _parts(gradient)]
-        (_, _, *sums), of_queries = _for_each(_gradients_of_part, [key, value, *sums], parts)
+        (_, _, *sums), of_queries = _for_each(_gradients_of_part, [key, value, *sums], parts, query.shape[-1])
         return _joined(of_queries, num_queries), *sums
 
-    _, heads = _for_each(_part, [key, value], [_parts(query)])
+    _, heads = _for_each(_part, [key, value], [_parts(query)], value.shape[-1])
     return _joined(heads, num_queries), gradients
 
 
@@ -131,9 +131,9 @@ def _joined(parts, num_queries):
     return ops.reshape(parts, (*outer, count * size, width))[..., :num_queries, :]
 
 
-def _for_each(step, handed_on, parts):
-    """`ops.scan`: one part after the other, so that compilers cannot have them all at once. In TensorFlow's, results
-    have to be of the shapes of what is handed on."""
+def _for_each(step, handed_on, parts, width):
+    """`ops.scan`: one part after the other, so that compilers cannot have them all at once; results have `width`
+    channels. TensorFlow's wants results of the shapes of what is handed on."""
     if keras.backend.backend() != "tensorflow":
         return ops.scan(step, handed_on, parts)
     import tensorflow as tf
@@ -145,6 +145,7 @@ def _for_each(step, handed_on, parts):
         # Not a TensorArray, which LiteRT does not have.
         return index + 1, tf.tensor_scatter_nd_update(results, [[index]], result[None]), handed_on
 
-    start = (tf.constant(0), tf.zeros_like(parts[0]), handed_on)
+    results = tf.zeros((*ops.shape(parts[0])[:-1], width), parts[0].dtype)
+    start = (tf.constant(0), results, handed_on)
     _, results, handed_on = tf.while_loop(lambda index, *_: index < count, body, start, parallel_iterations=1)
     return handed_on, results
