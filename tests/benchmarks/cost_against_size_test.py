@@ -68,7 +68,7 @@ def test_what_is_measured_is_kept_tabulated_and_drawn(tmp_path, monkeypatch, cap
     assert text.startswith(f"before\n{MARKS[0]}Ti/16, float32; stub, None cores; keras ")
     assert text.endswith(f"\n{MARKS[1]}after\n")
     assert "old" not in text
-    assert "| resolution | 512 | 1025 | 12 | 1 | all | 5.7 | 4.8 | 0.512 | 512 | 0.512 | 512 |" in text
+    assert "| resolution | 512 | 1025 | 12 | 1 | all | 5.6 | 4.8 | 0.512 | 512 | 0.512 | 512 |" in text
     assert "| cores | 224 | 197 | 12 | 4 | 1 |" in text
     assert figure.stat().st_size > 10_000
     assert "train Point(size=1024" in capsys.readouterr().out
