@@ -11,6 +11,8 @@ LONGEST_AT_ONCE = 1024
 """Up to so many keys the weights are computed at once. Measured, as is the next: docs/performance.md."""
 QUERIES_AT_ONCE = 256
 """Of more keys, the most queries whose weights are there at a time."""
+LONGEST_WITHOUT_TORCH = 256
+"""Up to so many keys torch's kernel is not faster on a CPU."""
 
 
 def attend(query, key, value, bias=None):
@@ -30,7 +32,7 @@ def attend(query, key, value, bias=None):
     Returns:
         (B, K, t, Dh)
     """
-    if has_kernel(query, bias):
+    if has_kernel(query, key, bias):
         return _of_the_backend(query, key, value, bias)
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     if num_queries is None or num_keys is None or num_keys <= LONGEST_AT_ONCE or num_queries <= QUERIES_AT_ONCE:
@@ -50,10 +52,11 @@ def attention_weights(query, key, bias=None):
     return ops.softmax(ops.cast(logits, "float32"), axis=-1)
 
 
-def has_kernel(query, bias=None):
+def has_kernel(query, key, bias=None):
     """Whether a kernel of the backend computes attention faster than we do, in memory that grows as T.
 
-    * torch: `scaled_dot_product_attention`, always.
+    * torch: `scaled_dot_product_attention`, on a CPU for more than 256 keys: with 197 it is no faster. For others than
+      CPUs always, which is not measured.
     * JAX on a GPU: that of cuDNN, which takes 16 bits, and heads of a multiple of 8 up to 128 channels. Not measured.
     * Else none: Keras's for TensorFlow keeps all weights, and that for JAX on a TPU hides later keys from a query
       (Keras 3.15: without a mask its mask is the causal one).
@@ -61,14 +64,16 @@ def has_kernel(query, bias=None):
     The softmax is computed in float32 by all of them.
     """
     if keras.backend.backend() == "torch":
-        return True
+        return key.shape[-2] > LONGEST_WITHOUT_TORCH or _platform(query) != "cpu"
     in_16_bits = keras.backend.standardize_dtype(query.dtype) in ("bfloat16", "float16")
     fits = bias is None and in_16_bits and query.shape[-1] % 8 == 0 and query.shape[-1] <= 128
-    return fits and keras.backend.backend() == "jax" and _platform() == "gpu"
+    return fits and keras.backend.backend() == "jax" and _platform(query) == "gpu"
 
 
-def _platform():
-    """`"cpu"`, `"gpu"` or `"tpu"`: what JAX runs on."""
+def _platform(tensor):
+    """What computes: `"cpu"`, `"gpu"` or `"tpu"` of JAX, `"cpu"`, `"cuda"` and others of torch."""
+    if keras.backend.backend() == "torch":
+        return tensor.device.type
     return keras.distribution.list_devices()[0].split(":")[0]
 
 

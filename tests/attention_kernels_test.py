@@ -24,7 +24,7 @@ def small_parts(monkeypatch):
     """All that is longer than three tokens goes by parts, of at most three queries."""
     monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 3)
     monkeypatch.setattr(attention_kernels, "QUERIES_AT_ONCE", 3)
-    monkeypatch.setattr(attention_kernels, "has_kernel", lambda query, bias=None: False)
+    monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: False)
     calls, by_parts = [], attention_kernels._by_parts
     monkeypatch.setattr(
         attention_kernels, "_by_parts", lambda *arrays: calls.append(tuple(arrays[0].shape)) or by_parts(*arrays)
@@ -62,7 +62,8 @@ def _check_bias(lines):
 
 @pytest.mark.skipif(BACKEND != "torch", reason="torch has a kernel")
 @pytest.mark.parametrize("lines", [(), (5,)])
-def test_the_kernel_takes_a_bias_and_lines(lines):
+def test_the_kernel_takes_a_bias_and_lines(lines, monkeypatch):
+    monkeypatch.setattr(attention_kernels, "LONGEST_WITHOUT_TORCH", 6)
     _check_bias(lines)
 
 
@@ -209,7 +210,7 @@ def test_dropped_weights_and_relative_positions_are_not_in_parts(small_parts):
 
 def test_long_is_more_than_1024_tokens(monkeypatch):
     calls = []
-    monkeypatch.setattr(attention_kernels, "has_kernel", lambda query, bias=None: False)
+    monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: False)
     by_parts = attention_kernels._by_parts
     monkeypatch.setattr(attention_kernels, "_by_parts", lambda *arrays: calls.append(1) or by_parts(*arrays))
     for num_tokens in (1024, 1025):
@@ -233,8 +234,8 @@ def test_an_unknown_number_of_tokens_is_computed_at_once(small_parts):
 @pytest.mark.parametrize(
     ("backend", "platform", "dtype", "key_dim", "bias", "expected"),
     [
-        ("torch", "cpu", "float32", 5, None, True),
-        ("torch", "gpu", "bfloat16", 64, np.zeros((2, 7)), True),
+        ("torch", "cpu", "float32", 5, None, False),
+        ("torch", "cuda", "bfloat16", 5, np.zeros((2, 7)), True),
         ("jax", "gpu", "bfloat16", 64, None, True),
         ("jax", "gpu", "float16", 128, None, True),
         ("jax", "gpu", "float32", 64, None, False),
@@ -248,15 +249,18 @@ def test_an_unknown_number_of_tokens_is_computed_at_once(small_parts):
 )
 def test_where_kernels_of_the_backend_are_used(backend, platform, dtype, key_dim, bias, expected, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
-    monkeypatch.setattr(attention_kernels, "_platform", lambda: platform)
-    assert has_kernel(keras.KerasTensor((2, 3, 7, key_dim), dtype), bias) == expected
+    monkeypatch.setattr(attention_kernels, "_platform", lambda query: platform)
+    query, key = keras.KerasTensor((2, 3, 7, key_dim), dtype), keras.KerasTensor((2, 3, 256, key_dim), dtype)
+    assert has_kernel(query, key, bias) == expected
+    longer = keras.KerasTensor((2, 3, 257, key_dim), dtype)
+    assert has_kernel(query, longer, bias) == (expected or backend == "torch")
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="has its own platforms")
 def test_the_platform_is_that_of_the_device(monkeypatch):
-    assert attention_kernels._platform() in ("cpu", "gpu", "tpu")
-    monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["gpu:0", "gpu:1"])
-    assert attention_kernels._platform() == "gpu"
+    assert attention_kernels._platform(ops.ones(1)) in ("cpu", "gpu", "tpu", "cuda")
+    if BACKEND != "torch":
+        monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["gpu:0", "gpu:1"])
+        assert attention_kernels._platform(ops.ones(1)) == "gpu"
 
 
 @pytest.mark.parametrize("queries", [[], [(2, 12)]])
@@ -265,7 +269,7 @@ def test_the_kernel_gives_the_same_numbers(lines, queries, monkeypatch):
     if lines and queries:
         pytest.skip("lines have no other queries")
     calls, kernel = [], ops.dot_product_attention
-    monkeypatch.setattr(attention_kernels, "has_kernel", lambda query, bias=None: True)
+    monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: True)
     monkeypatch.setattr(
         ops, "dot_product_attention", lambda *arrays, **rest: calls.append(1) or kernel(*arrays, **rest)
     )

@@ -140,7 +140,6 @@ def test_softmax_is_as_exact_as_float32(policy):
     np.testing.assert_allclose(weights, reference.softmax(logits), rtol=2.2 * rounding)
 
 
-@pytest.mark.skipif(keras.backend.backend() == "torch", reason="has a kernel of its own; the test above holds for it")
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_softmax_is_given_float32(policy, monkeypatch):
     # TensorFlow's own bfloat16 kernel is exact on a CPU and would hide a missing cast; on an accelerator it is not.
