@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the test suite but what is slow: make test-slow.
 
-.PHONY: train test lint test-slow test-peers test-lowest accuracy vt-accuracy survival self-supervision models weights bench bench-input bench-latency bench-speed bench-merging clean
+.PHONY: train test lint test-slow test-peers test-lowest accuracy vt-accuracy survival self-supervision models weights bench bench-input bench-latency bench-speed bench-size bench-merging clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -86,6 +86,10 @@ bench: .venv-peers/installed
 # Images a second and the largest batch, by model and size of the images: make bench-speed ARGS="--models B/16".
 bench-speed: .venv/training.installed
 	TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.speed $(ARGS)
+
+# Time and memory of an image against its size, the depth, the batch and the cores: make bench-size ARGS="--document".
+bench-size: .venv/training.installed
+	TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.cost_against_size $(ARGS)
 
 # What token merging saves, and, of a trained model, how far its answers move. It wants a quiet machine.
 bench-merging: .venv/training.installed

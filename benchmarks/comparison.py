@@ -193,16 +193,29 @@ def _group(row):
 
 def write_document(rows, document=DOCUMENT, figure=FIGURE):
     """Puts a table for each device between the marks in the document, and the figure beside it."""
-    text = pathlib.Path(document).read_text()
-    before, _, rest = text.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
     parts = []
     for device in sorted({row["device"] for row in rows}):
         here = [row for row in rows if row["device"] == device]
         versions = sorted({f"{name} {version}" for row in here for name, version in row["versions"].items()})
         parts.append(f"{device}; {', '.join(versions)}:\n\n{table(here)}")
-    pathlib.Path(document).write_text(f"{before}{_BEGIN}{chr(10).join(parts)}{_END}{after}")
+    put_between((_BEGIN, _END), "\n".join(parts), document)
     plot(rows).savefig(figure, dpi=120, bbox_inches="tight")
+
+
+def put_between(marks, text, document):
+    """Puts text between two marks in a document, in place of what stands there."""
+    path = pathlib.Path(document)
+    begin, end = marks
+    before, _, rest = path.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    path.write_text(f"{before}{begin}{text}{end}{after}")
+
+
+def append(rows, path):
+    """Adds lines of JSON to a results file, which is made if it is not there."""
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "a") as file:
+        file.writelines(f"{json.dumps(row)}\n" for row in rows)
 
 
 def _macs(job):
@@ -273,9 +286,7 @@ def _run(job, options):
     state = provenance()  # Before measuring, which takes long: of the code that is measured.
     entries = compare(job, taking_part, options.batch, options.steps, options.rounds)
     rows = rows_of(job, entries, options.batch, options.steps, macs)
-    options.results.parent.mkdir(exist_ok=True)
-    with open(options.results, "a") as file:
-        file.writelines(f"{json.dumps(row | state)}\n" for row in rows)
+    append([row | state for row in rows], options.results)
     print(table(rows), flush=True)
 
 

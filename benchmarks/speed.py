@@ -82,14 +82,14 @@ def largest_batch(step, limit=LONGEST_BATCH):
     return low
 
 
-def open_keras_steps(job):
+def open_keras_steps(job, build=build_ours):
     """The steps of a model with Keras: (function from a batch size and a number of steps, what they run on)."""
     import keras
     import numpy as np
 
     keras.config.set_dtype_policy(job.precision)
     shape = (job.size, job.size, 3)
-    model = build_ours(job)
+    model = build(job)
     if job.work == "train":
         model.compile("adamw", "sparse_categorical_crossentropy")
     rng, made = np.random.default_rng(0), {}

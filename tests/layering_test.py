@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 ROOMS = (
     ("keras_vit.checks", "keras_vit.resampling"),
     ("keras_vit.config",),
-    ("keras_vit.architectures",),
+    ("keras_vit.architectures", "keras_vit.attention_kernels"),
     ("keras_vit.graph", "keras_vit.layers", "keras_vit.preprocessing"),
     ("keras_vit.image_headers", "keras_vit.stems", "keras_vit.weights"),
     ("keras_vit.decoding",),
@@ -34,6 +34,7 @@ RANKS = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 # functions, so that nobody needs it who does not call them.
 IN_FUNCTIONS = {
     "keras_vit.analysis.plots": {"matplotlib"},
+    "keras_vit.attention_kernels": {"tensorflow"},
     "keras_vit.decoding": {"tensorflow"},
     "keras_vit.export.parity": {"jax", "tensorflow"},
     "keras_vit.export.runtimes": {"ai_edge_litert", "onnxruntime", "openvino", "tensorflow"},

@@ -6,15 +6,15 @@ import os
 CLASSES = 1000
 
 
-def build_ours(job):
-    """Our model of a job, in Keras's present precision."""
+def build_ours(job, **config_changes):
+    """Our model of a job, in Keras's present precision; of a ViT, fields of its config can be changed."""
     import keras_vit
 
     shape = (job.size, job.size, 3)
     if job.model in keras_vit.VARIANTS:
         is_plain = keras_vit.VARIANTS[job.model].stem is None
         changes = {"crop_to_patches": True} if is_plain else {}  # 224 pixels are no multiple of 14 that 64 is.
-        return keras_vit.ViT(job.model, input_shape=shape, classes=CLASSES, **changes)
+        return keras_vit.ViT(job.model, input_shape=shape, classes=CLASSES, **changes, **config_changes)
     return getattr(keras_vit, job.model)(input_shape=shape, classes=CLASSES)
 
 

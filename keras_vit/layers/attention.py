@@ -8,6 +8,7 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.attention_kernels import attend, attention_weights
 from keras_vit.config import check_positive_integer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer_normalization import LayerNormalization
@@ -155,24 +156,18 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         return ops.swapaxes(_multiply(projection, tokens, 1, scale), -3, -2)
 
     def _weights(self, query, key, sizes=None):
-        logits = ops.matmul(query, ops.swapaxes(key, -1, -2))  # (B, K, t, T)
+        bias = None if sizes is None else _log(sizes)[:, None, None]
         if self.relative_positions:
-            logits = logits + self.relative_position(ops.swapaxes(query, -3, -2))
-        logits = ops.cast(logits, "float32")
-        if sizes is not None:
-            logits = logits + ops.log(ops.cast(sizes, "float32"))[:, None, None]
-        return ops.softmax(logits, axis=-1)
+            bias = self.relative_position(ops.swapaxes(query, -3, -2))
+        return attention_weights(query, key, bias)
 
     def draw_seed(self):
         """The seed of one call in training; `None` if nothing is ever dropped."""
         return self.dropout.draw_seed()
 
     def call(self, tokens, queries=None, seed=None, training=None):
-        value = self._heads(self.value, tokens)
-        weights = ops.cast(self._weights(*self._queries_and_keys(tokens, queries)), value.dtype)
-        weights = self.dropout(weights, seed=seed, training=training)
-        heads = ops.swapaxes(ops.matmul(weights, value), -3, -2)  # (B, t, K, Dh)
-        return _multiply(self.output_projection, heads, 2)
+        outputs, _ = self._attend(tokens, queries, None, seed, training)
+        return outputs
 
     def attend_in_proportion(self, tokens, sizes=None, seed=None, training=None):
         """As the layer's call, where a token may stand for several: `A = softmax(q k^T / sqrt(Dh) + log s)`.
@@ -188,11 +183,17 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         Returns:
             (B, T, D), and the keys, (B, K, T, Dh).
         """
+        return self._attend(tokens, None, sizes, seed, training)
+
+    def _attend(self, tokens, queries, sizes, seed, training):
         value = self._heads(self.value, tokens)
-        query, key = self._queries_and_keys(tokens)
-        weights = ops.cast(self._weights(query, key, sizes), value.dtype)
-        heads = ops.swapaxes(ops.matmul(self.dropout(weights, seed=seed, training=training), value), -3, -2)
-        return _multiply(self.output_projection, heads, 2), key
+        query, key = self._queries_and_keys(tokens, queries)
+        if self.relative_positions or (training and self.dropout_rate > 0):  # Of the weights themselves.
+            weights = ops.cast(self._weights(query, key, sizes), value.dtype)
+            heads = ops.matmul(self.dropout(weights, seed=seed, training=training), value)
+        else:
+            heads = attend(query, key, value, None if sizes is None else _log(sizes))
+        return _multiply(self.output_projection, ops.swapaxes(heads, -3, -2), 2), key  # From (B, t, K, Dh).
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):
         return tokens_shape if queries_shape is None else queries_shape
@@ -212,6 +213,10 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "relative_positions": self.relative_positions,
         }
+
+
+def _log(sizes):
+    return ops.log(ops.cast(sizes, "float32"))
 
 
 def _xavier_uniform(hidden_dim):

@@ -58,3 +58,15 @@ def open_dying(job):
             os.kill(os.getpid(), signal.SIGKILL)
 
     return make_steps, "a stub"
+
+
+def open_sized(job, point):
+    """Steps that take a millisecond an image and block, and keep a megabyte for each image."""
+    kept = []
+
+    def make_steps(batch_size, steps):
+        for _ in range(steps):
+            time.sleep(0.001 * batch_size * point.num_layers)
+            kept[:] = [bytes([1]) * (10**6 * batch_size)]
+
+    return make_steps, "a stub"

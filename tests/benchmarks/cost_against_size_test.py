@@ -1,0 +1,98 @@
+"""What is measured against the size, what is counted beside it, and what is kept, tabulated and drawn."""
+
+import json
+import os
+
+import keras
+import pytest
+
+import keras_vit
+from benchmarks import cost_against_size
+from benchmarks.cost_against_size import AXES, MARKS, Point, count, main, measure, newest, open_steps, plot, table
+from benchmarks.workers import Job
+from tests.benchmarks.stub_steps import open_sized
+
+
+def test_time_and_memory_are_those_of_an_image():
+    row = measure("S/16", "forward", Point(num_layers=6, batch_size=20), open_sized)
+    assert 0.006 <= row["seconds"] < 0.02
+    assert 0.9e6 < row["memory"] < 3e6
+    assert (row["num_layers"], row["batch_size"], row["size"], row["device"]) == (6, 20, 224, "a stub")
+
+
+def test_the_parts_of_the_macs():
+    # 224 pixels in patches of 16, and the class token; two products of (T, T, D) in each block.
+    found = count("Ti/16", 224, 3)
+    assert (found["tokens"], found["heads"]) == (197, 3)
+    assert found["square_macs"] == 3 * 2 * 197**2 * 192
+    model = keras_vit.ViT("Ti/16", num_layers=3)
+    assert found["linear_macs"] + found["square_macs"] == keras_vit.profile(model).macs
+    # All but the head and the class token's share grows as the number of tokens.
+    assert count("Ti/16", 448, 3)["linear_macs"] == pytest.approx(found["linear_macs"] * 785 / 197, rel=0.01)
+    assert count("Ti/16", 448, 3)["square_macs"] == pytest.approx(found["square_macs"] * (785 / 197) ** 2)
+
+
+def test_steps_of_a_real_model(monkeypatch, keras_calls):
+    tiny = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=5, num_heads=3, mlp_dim=20)
+    monkeypatch.setitem(keras_vit.VARIANTS, "tiny", tiny)
+    built, asked = [], []
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: asked.append(list(cores)))
+    build = cost_against_size.build_ours
+    monkeypatch.setattr(cost_against_size, "build_ours", lambda *a, **k: built.append(build(*a, **k)) or built[-1])
+    make_steps, device = open_steps(Job("tiny", 8, "train"), Point(8, 2, 3, 1))
+    make_steps(3, 2)
+    assert [call[:2] for call in keras_calls] == [("train_on_batch", (3, 8, 8, 3))] * 2
+    assert sum("encoder_block" in layer.name for layer in built[0].layers) == 2
+    assert [len(cores) for cores in asked] == [1]
+    assert device.startswith(f"{keras.backend.backend()}: ")
+
+
+def _measured(model, work, point):
+    found = {"seconds": point.size / 1000, "memory": 10**6 * point.size, "device": f"stub, {point.cores} cores"}
+    return vars(Job(model, point.size, work)) | vars(point) | found
+
+
+def test_what_is_measured_is_kept_tabulated_and_drawn(tmp_path, monkeypatch, capsys):
+    calls = []
+    monkeypatch.setattr(cost_against_size, "measure", lambda *job: calls.append(job) or _measured(*job))
+    document, figure, results = tmp_path / "page.md", tmp_path / "size.png", tmp_path / "results" / "size.jsonl"
+    document.write_text(f"before\n{MARKS[0]}old\n{MARKS[1]}after\n")
+    write = cost_against_size.write_document
+    monkeypatch.setattr(cost_against_size, "write_document", lambda rows: write(rows, document, figure))
+    monkeypatch.setenv("KERAS_BACKEND", keras.backend.backend())
+    assert not main(["--model", "Ti/16", "--results", str(results), "--document"])
+    points = {point for points in AXES.values() for point in points}
+    assert len(calls) == len(set(calls)) == 2 * len(points)
+    assert all({"time", "git", "versions", "tokens"} <= json.loads(line).keys() for line in results.open())
+    text = document.read_text()
+    assert text.startswith(f"before\n{MARKS[0]}Ti/16, float32; stub, None cores; keras ")
+    assert text.endswith(f"\n{MARKS[1]}after\n")
+    assert "old" not in text
+    assert "| resolution | 512 | 1025 | 12 | 1 | all | 5.6 | 4.8 | 0.512 | 512 | 0.512 | 512 |" in text
+    assert "| cores | 224 | 197 | 12 | 4 | 1 |" in text
+    assert figure.stat().st_size > 10_000
+    assert "train Point(size=1024" in capsys.readouterr().out
+
+
+def test_the_newest_row_counts_and_what_is_missing_is_left_out(tmp_path):
+    rows = [_measured("Ti/16", "forward", Point(size, batch_size=1)) for size in (224, 384, 224)]
+    rows[2]["seconds"] = 9.0
+    rows = [row | count("Ti/16", row["size"], 12) for row in rows]
+    path = tmp_path / "size.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    kept = newest(path)
+    assert [(row["size"], row["seconds"]) for row in kept] == [(224, 9.0), (384, 0.384)]
+    assert [line.split(" | ")[0] for line in table(kept).splitlines()[2:]] == [
+        "| resolution",
+        "| resolution",
+        "| batch",
+    ]
+    times, memories = plot(kept).axes
+    assert list(times.lines[0].get_xdata()) == list(memories.lines[0].get_xdata()) == [197, 577]
+    assert list(memories.lines[0].get_ydata()) == [4 * 3 * 12 * 197**2 / 1e6, 4 * 3 * 12 * 577**2 / 1e6]
+
+
+def test_without_results_nothing_is_written(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["--axes", "--document", "--results", str(tmp_path / "size.jsonl")])
+    assert "which is not there yet: measure first" in capsys.readouterr().err
