@@ -19,6 +19,7 @@ from keras_vit.decoding import decode_upright, resize
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images
 from keras_vit.export.signatures import check_output, probabilities
+from keras_vit.layers.textbook import textbook_operations
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer
 
 _BATCH_SIZES = (1, 3)
@@ -153,8 +154,18 @@ def write_file(model, file, format, precision, photographs, sizes):
 
 
 def _write_onnx(model, file, precision):
-    # A model that was never called must be told what it takes.
-    model.export(file, format="onnx", verbose=False, input_signature=[_images_of(model)])
+    # Opset 18: means of the last axis are means there. In earlier ones tf2onnx makes pooling of them, which ONNX Runtime
+    # does not take for a part of a norm.
+    _export(model, file, "onnx", opset_version=18)
+
+
+def _export(model, file, format, **options):
+    """What Keras's exporter writes of a model in the operations that the runtimes look for."""
+    import tensorflow as tf
+
+    with textbook_operations(tf.matmul):
+        # A model that was never called must be told what it takes.
+        model.export(file, format=format, verbose=False, input_signature=[_images_of(model)], **options)
 
 
 def _write_litert(model, file, precision):
@@ -172,7 +183,7 @@ def _write_openvino(model, file, precision):
 
     with tempfile.TemporaryDirectory() as folder:
         exported = os.path.join(folder, "exported.xml")
-        model.export(exported, format="openvino", verbose=False, input_signature=[_images_of(model)])
+        _export(model, exported, "openvino")
         openvino.save_model(openvino.Core().read_model(exported), file, compress_to_fp16=precision == "float16")
 
 
