@@ -19,7 +19,7 @@ from keras_vit.decoding import decode_upright, resize
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images
 from keras_vit.export.signatures import check_output, probabilities
-from keras_vit.layers.textbook import textbook_operations
+from keras_vit.layers.textbook import TextbookOperations
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer
 
 _BATCH_SIZES = (1, 3)
@@ -163,7 +163,7 @@ def _export(model, file, format, **options):
     """What Keras's exporter writes of a model in the operations that the runtimes look for."""
     import tensorflow as tf
 
-    with textbook_operations(tf.matmul):
+    with TextbookOperations(tf.matmul):
         # A model that was never called must be told what it takes.
         model.export(file, format=format, verbose=False, input_signature=[_images_of(model)], **options)
 
