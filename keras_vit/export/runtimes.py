@@ -154,8 +154,8 @@ def write_file(model, file, format, precision, photographs, sizes):
 
 
 def _write_onnx(model, file, precision):
-    # Opset 18: means of the last axis are means there. In earlier ones tf2onnx makes pooling of them, which ONNX Runtime
-    # does not take for a part of a norm.
+    # Opset 18: before it, tf2onnx makes means of the last axis pooling, which ONNX Runtime does not take for a part of
+    # a norm.
     _export(model, file, "onnx", opset_version=18)
     _divide_in_gelus(file)
 
