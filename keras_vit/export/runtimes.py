@@ -19,6 +19,7 @@ from keras_vit.decoding import decode_upright, resize
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images
 from keras_vit.export.signatures import check_output, probabilities
+from keras_vit.layers.textbook import TextbookOperations
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer
 
 _BATCH_SIZES = (1, 3)
@@ -66,7 +67,7 @@ def export_model(
         model: A classifier or segmentation model of this package, also nested in another model, that computes in
             float32. Where Keras does not run on TensorFlow, the file is written by another process.
         path: The file to write.
-        format: `"onnx"`: ONNX Runtime; a file `.onnx`, opset 15. `"litert"`: LiteRT, formerly TensorFlow Lite; a file
+        format: `"onnx"`: ONNX Runtime; a file `.onnx`, opset 18. `"litert"`: LiteRT, formerly TensorFlow Lite; a file
             `.tflite`. `"openvino"`: a file `.xml`, and beside it the weights in a file `.bin`. OpenVINO computes in
             bfloat16 on CPUs that can, unless the model is compiled with `{"INFERENCE_PRECISION_HINT": "f32"}`, as it is
             for the comparison; probabilities of ViT-Ti/16 changed by up to 0.03.
@@ -153,8 +154,41 @@ def write_file(model, file, format, precision, photographs, sizes):
 
 
 def _write_onnx(model, file, precision):
-    # A model that was never called must be told what it takes.
-    model.export(file, format="onnx", verbose=False, input_signature=[_images_of(model)])
+    # Opset 18: before it, tf2onnx makes means of the last axis pooling, which ONNX Runtime does not take for a part of
+    # a norm.
+    _export(model, file, "onnx", opset_version=18)
+    _divide_in_gelus(file)
+
+
+def _divide_in_gelus(file):
+    """Writes `erf(x / sqrt(2))` in the place of `erf(x * sqrt(1/2))`."""
+    # ONNX Runtime knows an exact GELU by the quotient only, and TensorFlow makes products of quotients by constants.
+    import onnx
+
+    model = onnx.load(file)
+    makers = {output: node for node in model.graph.node for output in node.output}
+    numbers = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer if not tensor.dims}
+    divisor = onnx.numpy_helper.from_array(np.float32(np.sqrt(2.0)), "square_root_of_2")
+    changed = False
+    for erf in [node for node in model.graph.node if node.op_type == "Erf"]:
+        maker = makers.get(erf.input[0])
+        factors = [] if maker is None or maker.op_type != "Mul" else list(maker.input)
+        halves = [name for name in factors if name in numbers and abs(numbers[name] - np.sqrt(0.5)) < 1e-6]
+        if len(halves) == 1:
+            (values,) = [name for name in factors if name not in halves]
+            maker.op_type, maker.input[:], changed = "Div", [values, divisor.name], True
+    if changed:
+        model.graph.initializer.append(divisor)
+        onnx.save(model, file)
+
+
+def _export(model, file, format, **options):
+    """What Keras's exporter writes of a model in the operations that the runtimes look for."""
+    import tensorflow as tf
+
+    with TextbookOperations(tf.matmul):
+        # A model that was never called must be told what it takes.
+        model.export(file, format=format, verbose=False, input_signature=[_images_of(model)], **options)
 
 
 def _write_litert(model, file, precision):
@@ -172,7 +206,7 @@ def _write_openvino(model, file, precision):
 
     with tempfile.TemporaryDirectory() as folder:
         exported = os.path.join(folder, "exported.xml")
-        model.export(exported, format="openvino", verbose=False, input_signature=[_images_of(model)])
+        _export(model, exported, "openvino")
         openvino.save_model(openvino.Core().read_model(exported), file, compress_to_fp16=precision == "float16")
 
 

@@ -13,6 +13,7 @@ from keras_vit.config import check_positive_integer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer_normalization import LayerNormalization
 from keras_vit.layers.relative_position_embedding import RelativePositionEmbedding
+from keras_vit.layers.textbook import reshape_like, textbook_multiply
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -236,9 +237,12 @@ def _multiply(layer, inputs, num_axes, scale=None):
         return outputs if scale is None else outputs * scale
     kernel, bias = (ops.cast(weight, layer.compute_dtype) for weight in (layer.kernel, layer.bias))
     outer_shape = kernel.shape[num_axes:]
-    rows = ops.reshape(ops.cast(inputs, layer.compute_dtype), (-1, math.prod(kernel.shape[:num_axes])))
-    kernel, bias = ops.reshape(kernel, (rows.shape[-1], -1)), ops.reshape(bias, (-1,))
+    inner, multiply = math.prod(kernel.shape[:num_axes]), textbook_multiply()
+    values = ops.cast(inputs, layer.compute_dtype)
+    rows = reshape_like(values, inputs, num_axes, (inner,)) if multiply else ops.reshape(values, (-1, inner))
+    kernel, bias = ops.reshape(kernel, (inner, -1)), ops.reshape(bias, (-1,))
     if scale is not None:  # Cheaper on the weights than on what is made of all tokens.
         kernel, bias = kernel * scale, bias * scale
-    outputs = ops.add(ops.matmul(rows, kernel), bias)  # Not `+`: ops.add makes the addition that is joined.
-    return ops.reshape(outputs, (*ops.shape(inputs)[:-num_axes], *outer_shape))
+    products = multiply(rows, kernel) if multiply else ops.matmul(rows, kernel)
+    outputs = ops.add(products, bias)  # Not `+`: ops.add makes the addition that is joined.
+    return reshape_like(outputs, inputs, num_axes, outer_shape)

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_vit.config import check_positive_integer
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.textbook import reshape_like, textbook_multiply
 
 
 def gelu_tanh(x):
@@ -29,6 +30,14 @@ def swiglu(x):
     """`SiLU(gate) value`, where x holds the gate in its first half and the value in its second (arXiv 2002.05202)."""
     gate, value = ops.split(x, 2, axis=-1)
     return ops.silu(gate) * value
+
+
+def _dense(layer, inputs, multiply):
+    """What a `Dense` returns, with `multiply` for its product if there is one."""
+    if multiply is None or layer.quantization_mode is not None:
+        return layer(inputs)
+    kernel, bias = (ops.cast(weight, layer.compute_dtype) for weight in (layer.kernel, layer.bias))
+    return multiply(ops.cast(inputs, layer.compute_dtype), kernel) + bias
 
 
 _ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "quick_gelu": quick_gelu, "swiglu": swiglu}
@@ -107,12 +116,15 @@ class MlpBlock(keras.layers.Layer):
         hidden_seed, output_seed = seeds or (None, None)
         # TensorFlow on CPUs joins a product of two matrices, its bias and a GELU into one kernel, if it finds them: it
         # sorts operations by name, and looks for those of the GELU behind those of the layer `hidden`.
-        hidden = self.hidden(ops.reshape(tokens, (-1, tokens.shape[-1])))  # (B T, M)
+        multiply = textbook_multiply()
+        rows = tokens if multiply else ops.reshape(tokens, (-1, tokens.shape[-1]))  # (B T, D)
+        hidden = _dense(self.hidden, rows, multiply)
         with keras.name_scope("nonlinearity"):
             hidden = _ACTIVATIONS[self.activation](hidden)
         hidden = self.dropout(hidden, seed=hidden_seed, training=training)
-        outputs = self.dropout(self.output_projection(hidden), seed=output_seed, training=training)
-        return ops.reshape(outputs, ops.shape(tokens))
+        outputs = _dense(self.output_projection, hidden, multiply)
+        outputs = self.dropout(outputs, seed=output_seed, training=training)
+        return outputs if multiply else reshape_like(outputs, tokens, 1, tokens.shape[-1:])
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -1,0 +1,43 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import layers
+from keras_vit.layers.textbook import TextbookOperations, textbook_multiply
+from tests.test_case import assert_close, randomize
+
+BUILD = {
+    "attention": (lambda: layers.MultiHeadSelfAttention(num_heads=3, qk_norm=True), (2, 7, 12)),
+    "attention of lines": (lambda: layers.MultiHeadSelfAttention(num_heads=3), (2, 5, 7, 12)),
+    "MLP": (lambda: layers.MlpBlock(mlp_dim=20), (2, 7, 12)),
+    "SwiGLU": (lambda: layers.MlpBlock(mlp_dim=20, activation="swiglu"), (2, 7, 12)),
+    "norm": (lambda: layers.LayerNormalization(epsilon=1e-3), (2, 7, 12)),
+}
+
+
+@pytest.mark.parametrize("name", BUILD)
+def test_results_are_the_same(name):
+    build, shape = BUILD[name]
+    layer = build()
+    inputs = np.random.default_rng(0).normal(3, 2, shape).astype("float32")
+    layer.build(shape)
+    randomize(layer)
+    expected = layer(inputs)
+    products = []
+
+    def multiply(values, kernel):
+        products.append((tuple(values.shape), tuple(kernel.shape)))
+        return keras.ops.matmul(values, kernel)
+
+    with TextbookOperations(multiply):
+        assert_close(layer(inputs), expected)
+    assert len(products) == {"norm": 0, "MLP": 2, "SwiGLU": 2}.get(name, 4)
+    assert all(of[:-1] == shape[:-1] and len(kernel) == 2 for of, kernel in products)
+
+
+def test_ends():
+    with TextbookOperations():
+        assert textbook_multiply() is keras.ops.matmul
+    with pytest.raises(ZeroDivisionError), TextbookOperations():
+        raise ZeroDivisionError
+    assert textbook_multiply() is None
