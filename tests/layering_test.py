@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 ROOMS = (
     ("keras_vit.checks", "keras_vit.resampling"),
     ("keras_vit.config",),
-    ("keras_vit.architectures", "keras_vit.attention_kernels"),
+    ("keras_vit.architectures", "keras_vit.attention_kernels", "keras_vit.textbook"),
     ("keras_vit.graph", "keras_vit.layers", "keras_vit.preprocessing"),
     ("keras_vit.image_headers", "keras_vit.stems", "keras_vit.weights"),
     ("keras_vit.decoding",),
@@ -37,7 +37,7 @@ IN_FUNCTIONS = {
     "keras_vit.attention_kernels": {"tensorflow"},
     "keras_vit.decoding": {"tensorflow"},
     "keras_vit.export.parity": {"jax", "tensorflow"},
-    "keras_vit.export.runtimes": {"ai_edge_litert", "onnxruntime", "openvino", "tensorflow"},
+    "keras_vit.export.runtimes": {"ai_edge_litert", "onnx", "onnxruntime", "openvino", "tensorflow"},
     "keras_vit.export.signatures": {"tensorflow"},
     "keras_vit.export.warmup": {"tensorflow"},
     "keras_vit.export.writing": {"tensorflow"},

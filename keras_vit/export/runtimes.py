@@ -19,8 +19,8 @@ from keras_vit.decoding import decode_upright, resize
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images
 from keras_vit.export.signatures import check_output, probabilities
-from keras_vit.layers.textbook import TextbookOperations
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer
+from keras_vit.textbook import TextbookOperations
 
 _BATCH_SIZES = (1, 3)
 _MESSAGE_BYTES = 2**31 - 1

@@ -13,7 +13,7 @@ from keras_vit.config import check_positive_integer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer_normalization import LayerNormalization
 from keras_vit.layers.relative_position_embedding import RelativePositionEmbedding
-from keras_vit.layers.textbook import reshape_like, textbook_multiply
+from keras_vit.textbook import reshape_like, textbook_multiply
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

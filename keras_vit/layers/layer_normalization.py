@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.layers.textbook import textbook_multiply
+from keras_vit.textbook import textbook_multiply
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit.config import check_positive_integer
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.textbook import reshape_like, textbook_multiply
+from keras_vit.textbook import reshape_like, textbook_multiply
 
 
 def gelu_tanh(x):

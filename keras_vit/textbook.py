@@ -21,7 +21,7 @@ class TextbookOperations(contextlib.AbstractContextManager):
     Example:
 
     >>> import keras, keras_vit
-    >>> from keras_vit.layers.textbook import TextbookOperations
+    >>> from keras_vit.textbook import TextbookOperations
     >>> with TextbookOperations():
     ...     tokens = keras_vit.layers.MlpBlock(mlp_dim=32)(keras.ops.ones((2, 7, 12)))
     >>> tuple(tokens.shape)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_vit import layers
-from keras_vit.layers.textbook import TextbookOperations, textbook_multiply
+from keras_vit.textbook import TextbookOperations, textbook_multiply
 from tests.test_case import assert_close, randomize
 
 BUILD = {
