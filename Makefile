@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the test suite but what is slow: make test-slow.
 
-.PHONY: train test lint test-slow test-peers test-lowest accuracy vt-accuracy survival self-supervision models weights bench bench-input bench-latency bench-speed bench-size bench-merging clean
+.PHONY: train test lint test-slow test-peers test-lowest accuracy vt-accuracy survival self-supervision models weights bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -91,7 +91,12 @@ bench-speed: .venv/training.installed
 bench-size: .venv/training.installed
 	TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.cost_against_size $(ARGS)
 
-# What token merging saves, and, of a trained model, how far its answers move. It wants a quiet machine.
+# How far a trained model's answers move with smaller weights, in other runtimes, and with merged tokens:
+# make bench-agreement ARGS="--weights vit.npz --images photographs".
+bench-agreement: .venv-peers/installed
+	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.agreement $(ARGS)
+
+# What token merging saves. It wants a quiet machine.
 bench-merging: .venv/training.installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.token_merging $(ARGS)
 

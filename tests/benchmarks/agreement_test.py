@@ -1,0 +1,44 @@
+"""The comparison of answers compares what it says."""
+
+import numpy as np
+import pytest
+
+import keras_vit
+from benchmarks import agreement
+from tests.test_case import randomize
+
+TINY = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
+
+
+def test_agreement():
+    expected = np.array([[0.7, 0.2, 0.1], [0.3, 0.6, 0.1], [0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
+    actual = np.array([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1], [0.2, 0.3, 0.5], [0.9, 0.1, 0.0]])
+    same, moved, largest = agreement.agreement(expected, actual)
+    assert same == 0.75
+    assert moved == pytest.approx((0.1 + 0.2 + 0.0 + 0.1) / 4)
+    assert largest == pytest.approx(0.2)
+
+
+def test_answers_of_a_trained_model(tmp_path, capsys):
+    model = randomize(keras_vit.ViT(TINY, input_shape=(16, 16, 3), classes=5), scale=0.4)
+    keras_vit.save_weights(model, tmp_path / "weights", "timm")
+    folder = keras_vit.__path__[0]
+    options = ["--weights", str(tmp_path / "weights"), "--images", folder, "--merged", "3"]
+    assert agreement.main(options) == 0
+    title, _, *rows = capsys.readouterr().out.splitlines()
+    assert f"weights, {len(agreement.image_paths([folder]))} images" in title
+    cells = {name: [float(cell.rstrip("%")) for cell in others] for _, name, *others, _ in map(_split, rows)}
+    assert cells["the model"] == [100, 0, 0]
+    assert cells["OpenVINO file, float32"][2] < 1e-5
+    for name in ("SavedModel, bfloat16", "SavedModel, int8", "`token_merging=3`"):
+        assert 1e-5 < cells[name][2] < 1
+    assert len(cells) == 6
+
+
+def _split(row):
+    return [cell.strip() for cell in row.split("|")]
+
+
+def test_a_folder_without_an_image_is_told(tmp_path):
+    with pytest.raises(SystemExit, match=f"There is no image in {tmp_path}"):
+        agreement.image_paths([tmp_path])
