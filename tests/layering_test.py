@@ -36,7 +36,7 @@ IN_FUNCTIONS = {
     "keras_vit.analysis.plots": {"matplotlib"},
     "keras_vit.decoding": {"tensorflow"},
     "keras_vit.export.parity": {"jax", "tensorflow"},
-    "keras_vit.export.runtimes": {"ai_edge_litert", "onnxruntime", "openvino", "tensorflow"},
+    "keras_vit.export.runtimes": {"ai_edge_litert", "onnx", "onnxruntime", "openvino", "tensorflow"},
     "keras_vit.export.signatures": {"tensorflow"},
     "keras_vit.export.warmup": {"tensorflow"},
     "keras_vit.export.writing": {"tensorflow"},
