@@ -188,7 +188,7 @@ def test_refuses_an_impossible_number(value):
         functools.partial(keras_vit.features, layers=["patch_embedding", "encoder_block_0"]),
         functools.partial(keras_vit.features, layers=["encoder_norm/class_token"]),
     ],
-    ids=str,
+    ids=lambda look: getattr(look, "__name__", "features"),  # Not str: two processes would have other names.
 )
 def test_analyses_of_patches_are_refused(look):
     model = merging_model()
