@@ -32,14 +32,6 @@ def swiglu(x):
     return ops.silu(gate) * value
 
 
-def _dense(layer, inputs, multiply):
-    """What a `Dense` returns, with `multiply` for its product if there is one."""
-    if multiply is None or layer.quantization_mode is not None:
-        return layer(inputs)
-    kernel, bias = (ops.cast(weight, layer.compute_dtype) for weight in (layer.kernel, layer.bias))
-    return multiply(ops.cast(inputs, layer.compute_dtype), kernel) + bias
-
-
 _ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "quick_gelu": quick_gelu, "swiglu": swiglu}
 
 
@@ -118,11 +110,11 @@ class MlpBlock(keras.layers.Layer):
         # sorts operations by name, and looks for those of the GELU behind those of the layer `hidden`.
         multiply = textbook_multiply()
         rows = tokens if multiply else ops.reshape(tokens, (-1, tokens.shape[-1]))  # (B T, D)
-        hidden = _dense(self.hidden, rows, multiply)
+        hidden = _apply(self.hidden, rows, multiply)
         with keras.name_scope("nonlinearity"):
             hidden = _ACTIVATIONS[self.activation](hidden)
         hidden = self.dropout(hidden, seed=hidden_seed, training=training)
-        outputs = _dense(self.output_projection, hidden, multiply)
+        outputs = _apply(self.output_projection, hidden, multiply)
         outputs = self.dropout(outputs, seed=output_seed, training=training)
         return outputs if multiply else reshape_like(outputs, tokens, 1, tokens.shape[-1:])
 
@@ -141,3 +133,11 @@ class MlpBlock(keras.layers.Layer):
             "activation": self.activation,
             "dropout_rate": self.dropout_rate,
         }
+
+
+def _apply(layer, inputs, multiply):
+    """What a `Dense` returns, with `multiply` for its product if there is one."""
+    if multiply is None or layer.quantization_mode is not None:
+        return layer(inputs)
+    kernel, bias = (ops.cast(weight, layer.compute_dtype) for weight in (layer.kernel, layer.bias))
+    return multiply(ops.cast(inputs, layer.compute_dtype), kernel) + bias
