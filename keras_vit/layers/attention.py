@@ -159,7 +159,8 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     def _weights(self, query, key, sizes=None):
         bias = None if sizes is None else _log(sizes)[:, None, None]
         if self.relative_positions:
-            bias = self.relative_position(ops.swapaxes(query, -3, -2))
+            relative = self.relative_position(ops.swapaxes(query, -3, -2))
+            bias = relative if bias is None else bias + relative
         return attention_weights(query, key, bias)
 
     def draw_seed(self):
