@@ -15,6 +15,7 @@ import tempfile
 
 import numpy as np
 
+from benchmarks.provenance import in_words
 from benchmarks.runtimes import openvino_model
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
@@ -116,6 +117,7 @@ def main(arguments=None):
     add("--images", required=True, nargs="+", type=pathlib.Path, metavar="FOLDER", help="what it is asked about")
     add("--merged", nargs="*", type=int, default=[2, 4, 8, 13, 16], metavar="R", help="tokens merged in each block")
     options = parser.parse_args(arguments)
+    print(f"{in_words()}\n")
     print(table(options.weights, image_paths(options.images), options.merged))
     return 0
 

@@ -110,6 +110,11 @@ def newest(path):
     return list({(_point(row), row["model"], row["work"], row["device"]): row for row in rows}.values())
 
 
+def _machine(row):
+    """What it was measured on, whatever the number of cores."""
+    return row["device"].rsplit(",", 1)[0]
+
+
 def _point(row):
     return Point(**{field.name: row[field.name] for field in dataclasses.fields(Point)})
 
@@ -219,7 +224,10 @@ def main(arguments=None):
             print(f"{work} {point}: {row['seconds']:.3f} s, {_megabytes(row)} MB an image", flush=True)
     if options.results.is_file():
         rows = [row for row in newest(options.results) if row["model"] == options.model]
+        rows = [row for row in rows if _machine(row) == _machine(rows[-1])]
         print(table(rows))
+        if options.document and not any(_point(row) in AXES["resolution"] for row in rows):
+            parser.error(f"--document draws the axis 'resolution', of which there is nothing for {options.model}.")
         if options.document:
             write_document(rows)
     return 0

@@ -39,6 +39,13 @@ def provenance():
     }
 
 
+def in_words():
+    """What an answer or a time depends on, in a line: the device, and the versions of Keras and its backends."""
+    versions = provenance()["versions"]
+    names = [name for name in ("keras", "tensorflow", "jax", "torch") if name in versions]
+    return f"{device()}; {', '.join(f'{name} {versions[name]}' for name in names)}"
+
+
 def device():
     """The accelerator, or the processor and its cores."""
     import keras

@@ -15,9 +15,7 @@ import time
 
 import numpy as np
 
-from benchmarks.provenance import device, provenance
-
-_PACKAGES = ("keras", "tensorflow", "jax", "torch")
+from benchmarks.provenance import in_words
 
 
 def rates(models, images, rounds, steps):
@@ -72,8 +70,7 @@ def main(arguments=None):
     add("--rounds", type=int, default=7, help="turns of each r")
     add("--steps", type=int, default=3, help="batches in a turn")
     options = parser.parse_args(arguments)
-    versions = provenance()["versions"]
-    print(f"{device()}; {', '.join(f'{name} {versions[name]}' for name in _PACKAGES if name in versions)}", flush=True)
+    print(in_words(), flush=True)
     merged = sorted({0, *options.merged})
     print("\n| model | r | GMACs | images a second | quartiles | times r = 0 |\n|---|--:|--:|--:|---|--:|")
     for variant in options.models:

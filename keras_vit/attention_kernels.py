@@ -20,8 +20,8 @@ def attend(query, key, value, bias=None):
 
     A kernel of the backend computes it where `has_kernel` says so. Else it goes by parts of the queries if there are
     many keys: the weights of one part are there at a time, and those that gradients need are computed again, part by
-    part. So memory grows as T and not as T^2. Where the number of keys or queries is not known while TensorFlow's graph
-    is made, it is computed at once: exported models of any image size, whose runtimes take no loops.
+    part. So memory grows as T and not as T^2. Where the number of keys or queries is not known while a graph is
+    made, it is computed at once: exported models of any image size, whose runtimes take no loops.
 
     Args:
         query: (B, K, t, Dh), scaled.
@@ -35,7 +35,8 @@ def attend(query, key, value, bias=None):
     if has_kernel(query, key, bias):
         return _of_the_backend(query, key, value, bias)
     num_queries, num_keys = query.shape[-2], key.shape[-2]
-    if num_queries is None or num_keys is None or num_keys <= LONGEST_AT_ONCE or num_queries <= QUERIES_AT_ONCE:
+    is_known = isinstance(num_queries, int) and isinstance(num_keys, int)
+    if not is_known or num_keys <= LONGEST_AT_ONCE or num_queries <= QUERIES_AT_ONCE:
         bias = None if bias is None else bias[..., None, None, :]
         return ops.matmul(ops.cast(attention_weights(query, key, bias), value.dtype), value)
     if bias is not None:  # One more channel, by which queries of one take it from the keys.
@@ -77,13 +78,13 @@ def _platform(tensor):
 
 def _of_the_backend(query, key, value, bias):
     # (B n, T, K, Dh), as Keras has them.
-    *outer, num_heads, _, key_dim = ops.shape(query)
+    *outer, num_heads, _, _ = ops.shape(query)
     arrays = (ops.reshape(x, (-1, *ops.shape(x)[-3:])) for x in (query, key, value))
     arrays = [ops.swapaxes(x, -3, -2) for x in arrays]
     if bias is not None:
         bias = ops.reshape(ops.cast(bias, query.dtype), (-1, 1, 1, ops.shape(key)[-2]))
     heads = ops.swapaxes(ops.dot_product_attention(*arrays, bias=bias, scale=1.0), -3, -2)
-    return ops.reshape(heads, (*outer, num_heads, -1, key_dim))
+    return ops.reshape(heads, (*outer, num_heads, -1, ops.shape(value)[-1]))
 
 
 def _by_parts(query, key, value):
@@ -91,10 +92,12 @@ def _by_parts(query, key, value):
     num_queries = query.shape[-2]
 
     def gradients(gradient):
-        sums = [ops.zeros_like(key), ops.zeros_like(value)]
+        # In float32: in 16 bits each part would round the sums.
+        sums = [ops.zeros_like(x, dtype="float32") for x in (key, value)]
         parts = [_parts(query), _parts(gradient)]
         (_, _, *sums), of_queries = _for_each(_gradients_of_part, [key, value, *sums], parts, query.shape[-1])
-        return _joined(of_queries, num_queries), *sums
+        of_key, of_value = (ops.cast(total, x.dtype) for total, x in zip(sums, (key, value), strict=True))
+        return _joined(of_queries, num_queries), of_key, of_value
 
     _, heads = _for_each(_part, [key, value], [_parts(query)], value.shape[-1])
     return _joined(heads, num_queries), gradients
@@ -110,11 +113,12 @@ def _part(handed_on, parts):
 def _gradients_of_part(handed_on, parts):
     (key, value, of_keys, of_values), (query, gradient) = handed_on, parts
     weights = attention_weights(query, key)
-    of_values = of_values + ops.matmul(ops.swapaxes(ops.cast(weights, value.dtype), -1, -2), gradient)
+    weights_of_keys = ops.swapaxes(ops.cast(weights, value.dtype), -1, -2)
+    of_values = of_values + ops.cast(ops.matmul(weights_of_keys, gradient), "float32")
     of_weights = ops.cast(ops.matmul(gradient, ops.swapaxes(value, -1, -2)), "float32")
     of_logits = weights * (of_weights - ops.sum(of_weights * weights, axis=-1, keepdims=True))
     of_logits = ops.cast(of_logits, query.dtype)
-    of_keys = of_keys + ops.matmul(ops.swapaxes(of_logits, -1, -2), query)
+    of_keys = of_keys + ops.cast(ops.matmul(ops.swapaxes(of_logits, -1, -2), query), "float32")
     return [key, value, of_keys, of_values], ops.matmul(of_logits, key)
 
 

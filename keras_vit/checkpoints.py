@@ -5,7 +5,8 @@ import functools
 import inspect
 
 from keras_vit.architectures import AxialResNetConfig, BiTResNetConfig, ResNetConfig, read_architecture
-from keras_vit.config import ViTConfig, did_you_mean
+from keras_vit.checks import did_you_mean
+from keras_vit.config import ViTConfig
 from keras_vit.models import bit_resnet, resnet
 from keras_vit.models.building import build_convolutional, image_size
 from keras_vit.models.vit import build_model, check_pixels

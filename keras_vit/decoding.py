@@ -5,7 +5,7 @@ TensorFlow is imported inside the functions only. B batch, H W C image.
 
 import functools
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.image_headers import (
     bmp_palette,
     encoded_size,

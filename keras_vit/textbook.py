@@ -8,7 +8,8 @@ from keras import ops
 _MULTIPLY = contextvars.ContextVar("multiply", default=None)
 
 
-class TextbookOperations(contextlib.AbstractContextManager):
+@contextlib.contextmanager
+def textbook_operations(multiply):
     """Inside, layers compute in the operations that ONNX Runtime and OpenVINO look for.
 
     What these join to one kernel is not what TensorFlow joins: a norm as mean, difference, variance, root and quotient,
@@ -21,26 +22,21 @@ class TextbookOperations(contextlib.AbstractContextManager):
     Example:
 
     >>> import keras, keras_vit
-    >>> from keras_vit.textbook import TextbookOperations
-    >>> with TextbookOperations():
+    >>> from keras_vit.textbook import textbook_operations
+    >>> with textbook_operations(keras.ops.matmul):
     ...     tokens = keras_vit.layers.MlpBlock(mlp_dim=32)(keras.ops.ones((2, 7, 12)))
     >>> tuple(tokens.shape)
     (2, 7, 12)
     """
-
-    def __init__(self, multiply=ops.matmul):
-        self.multiply = multiply
-
-    def __enter__(self):
-        self._token = _MULTIPLY.set(self.multiply)
-        return self
-
-    def __exit__(self, *_):
-        _MULTIPLY.reset(self._token)
+    token = _MULTIPLY.set(multiply)
+    try:
+        yield
+    finally:
+        _MULTIPLY.reset(token)
 
 
 def textbook_multiply():
-    """The function that `TextbookOperations` was given; `None` outside of it."""
+    """The function that `textbook_operations` was given; `None` outside of it."""
     return _MULTIPLY.get()
 
 

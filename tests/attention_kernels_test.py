@@ -60,6 +60,27 @@ def _check_bias(lines):
     assert_close(attend(*map(ops.convert_to_tensor, arrays), ops.convert_to_tensor(3 * bias)), expected)
 
 
+@pytest.mark.skipif(not TENSORFLOW, reason="another process writes the file")
+@pytest.mark.parametrize("name", ["model.onnx", "model.tflite", "model.xml"])
+def test_files_of_long_sequences_are_written(name, tmp_path, small_parts):
+    """And compared with the model, by the exporter."""
+    formats = {".onnx": "onnx", ".tflite": "litert", ".xml": "openvino"}
+    path = tmp_path / name
+    exported = keras_vit.export_model(randomize(tiny_model(num_layers=1)), path, formats[path.suffix])
+    assert small_parts
+    assert exported.parity
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="JAX has sizes with names")
+def test_a_size_with_a_name_is_not_known(small_parts):
+    import jax
+
+    layer = built(MultiHeadSelfAttention(3))
+    (shape,) = (jax.export.symbolic_shape("2, t, 12"),)
+    jax.export.export(jax.jit(layer.call))(jax.ShapeDtypeStruct(shape, "float32"))
+    assert not small_parts
+
+
 @pytest.mark.skipif(BACKEND != "torch", reason="torch has a kernel")
 @pytest.mark.parametrize("lines", [(), (5,)])
 def test_the_kernel_takes_a_bias_and_lines(lines, monkeypatch):
@@ -123,9 +144,9 @@ def test_training_is_the_same(arguments, tolerance, small_parts, monkeypatch):
     expected_loss, expected = _trained(**arguments)
     np.testing.assert_allclose(loss, expected_loss, rtol=tolerance)
     for value, expected_value in zip(weights, expected, strict=True):
-        np.testing.assert_allclose(
-            value, expected_value, rtol=tolerance, atol=20 * tolerance if tolerance > 1e-5 else tolerance
-        )
+        # In 16 bits a third of what a gradient of zero would make.
+        limits = {"rtol": 0, "atol": 1e-3} if tolerance > 1e-5 else {"rtol": tolerance, "atol": tolerance}
+        np.testing.assert_allclose(value, expected_value, **limits)
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="JAX is always compiled, torch has a kernel")

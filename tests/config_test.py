@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from keras_vit import VARIANTS, StemConfig, ViTConfig
-from keras_vit.config import CHOICES, check_rate, get_variant
+from keras_vit.checks import check_rate
+from keras_vit.config import CHOICES, get_variant
 
 TINY = {"patch_size": (4, 3), "hidden_dim": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20}
 STEM = StemConfig(stage_depths=(2, 1), width=32)

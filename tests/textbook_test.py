@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_vit import layers
-from keras_vit.textbook import TextbookOperations, textbook_multiply
+from keras_vit.textbook import textbook_multiply, textbook_operations
 from tests.test_case import assert_close, randomize
 
 BUILD = {
@@ -29,15 +29,40 @@ def test_results_are_the_same(name):
         products.append((tuple(values.shape), tuple(kernel.shape)))
         return keras.ops.matmul(values, kernel)
 
-    with TextbookOperations(multiply):
+    with textbook_operations(multiply):
         assert_close(layer(inputs), expected)
     assert len(products) == {"norm": 0, "MLP": 2, "SwiGLU": 2}.get(name, 4)
     assert all(of[:-1] == shape[:-1] and len(kernel) == 2 for of, kernel in products)
 
 
+def test_a_norm_is_written_as_textbooks_have_it(monkeypatch):
+    powers, power = [], keras.ops.power
+    monkeypatch.setattr(keras.ops, "power", lambda *arrays: powers.append(arrays) or power(*arrays))
+    layer, tokens = layers.LayerNormalization(), np.ones((2, 7, 12), "float32")
+    layer(tokens)
+    assert not powers
+    with textbook_operations(keras.ops.matmul):
+        layer(tokens)
+    assert len(powers) == 1
+
+
+@pytest.mark.parametrize("name", ["attention", "MLP"])
+def test_layers_in_8_bits_stay_as_they_are(name):
+    build, shape = BUILD[name]
+    layer, tokens = build(), np.random.default_rng(0).normal(0, 1, shape).astype("float32")
+    layer.build(shape)
+    randomize(layer)
+    for inner in layer._layers:
+        if hasattr(inner, "kernel"):
+            inner.quantize("int8")
+    expected = layer(tokens)
+    with textbook_operations(None.__class__):  # No function that multiplies: it is not called.
+        assert_close(layer(tokens), expected)
+
+
 def test_ends():
-    with TextbookOperations():
+    with textbook_operations(keras.ops.matmul):
         assert textbook_multiply() is keras.ops.matmul
-    with pytest.raises(ZeroDivisionError), TextbookOperations():
+    with pytest.raises(ZeroDivisionError), textbook_operations(keras.ops.matmul):
         raise ZeroDivisionError
     assert textbook_multiply() is None

@@ -11,7 +11,7 @@ from keras_vit.architectures import (
     VTFPNConfig,
     VTResNetConfig,
 )
-from keras_vit.config import did_you_mean
+from keras_vit.checks import did_you_mean
 from keras_vit.models.building import build_convolutional
 
 # Of the functions that take any field of their config.

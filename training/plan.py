@@ -13,7 +13,7 @@ import keras
 import tensorflow_datasets as tfds
 
 import keras_vit
-from keras_vit.config import did_you_mean
+from keras_vit.checks import did_you_mean
 from training import distribution
 from training.data import Dataset, find_label, load_dataset
 from training.errors import InputError
@@ -119,7 +119,8 @@ def activations(recipe, model, engine):
     config, shared = keras_vit.describe(model).config, recipe.distribution.model_devices
     if not isinstance(config, keras_vit.ViTConfig):
         return None
-    _, tokens, width = model.get_layer("encoder_block_0").input.shape
+    block_inputs = keras.tree.flatten(model.get_layer("encoder_block_0").input)  # Of an axial block the patches, too.
+    _, tokens, width = block_inputs[0].shape
     hidden = (3 if config.mlp == "swiglu" else 2) * config.mlp_dim
     block = 4 * tokens * width + (tokens * (4 * width + hidden) + config.num_heads * tokens**2) / shared
     depth = config.num_layers

@@ -89,7 +89,7 @@ def _write_timm(job, path):
     dynamic = {"images": {0: "batch"}, "logits": {0: "batch"}}
     names = {"input_names": ["images"], "output_names": ["logits"]}
     model = build_timm(job).eval()
-    with torch.no_grad():  # As for ours, which _randomized says.
+    with torch.no_grad():  # As for ours, which `randomized` says.
         for weight in model.parameters():
             weight += 0.02 * torch.randn_like(weight)
     # The older exporter: the newer one needs a package more, and folds what belongs to a fixed batch.

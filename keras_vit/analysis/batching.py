@@ -1,6 +1,6 @@
 """Many images, a few at a time."""
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 
 
 def batches(images, batch_size):

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit import graph
 from keras_vit.analysis.architecture import is_vision_transformer, model_config
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.encoder import DEFAULT_IMAGE_SIZE
 from keras_vit.preprocessing import vision_model
 from keras_vit.weights.assign import canonical_variables

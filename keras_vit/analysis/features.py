@@ -8,7 +8,7 @@ from keras import ops
 from keras_vit import graph
 from keras_vit.analysis.architecture import check_unmerged, is_vision_transformer, model_config
 from keras_vit.analysis.attention import BLOCKS
-from keras_vit.config import did_you_mean
+from keras_vit.checks import did_you_mean
 from keras_vit.layers import PatchEmbedding
 
 

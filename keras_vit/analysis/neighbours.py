@@ -5,7 +5,7 @@ import numpy as np
 from keras_vit import graph
 from keras_vit.analysis.batching import batches
 from keras_vit.analysis.features import representation
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 
 
 def nearest_neighbours(model, images, gallery, k=5, batch_size=16):

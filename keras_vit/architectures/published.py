@@ -4,7 +4,7 @@ import dataclasses
 
 from keras_vit.architectures.resnets import ResNetConfig, SelfAttentionNetworkConfig
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
-from keras_vit.config import did_you_mean
+from keras_vit.checks import did_you_mean
 
 RESNETS = {
     "R18": ResNetConfig((2, 2, 2, 2), expansion=1),

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from keras_vit.config import check_positive_integer, check_rate
+from keras_vit.checks import check_positive_integer, check_rate
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pathlib
 import shutil
 import tempfile
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 
 
 def new_version(path, version, overwrite):

@@ -20,7 +20,7 @@ from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images
 from keras_vit.export.signatures import check_output, probabilities
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer
-from keras_vit.textbook import TextbookOperations
+from keras_vit.textbook import textbook_operations
 
 _BATCH_SIZES = (1, 3)
 _MESSAGE_BYTES = 2**31 - 1
@@ -186,7 +186,7 @@ def _export(model, file, format, **options):
     """What Keras's exporter writes of a model in the operations that the runtimes look for."""
     import tensorflow as tf
 
-    with TextbookOperations(tf.matmul):
+    with textbook_operations(tf.matmul):
         # A model that was never called must be told what it takes.
         model.export(file, format=format, verbose=False, input_signature=[_images_of(model)], **options)
 

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints import describe
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.decoding import input_protocol
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.folders import appears_complete, new_version

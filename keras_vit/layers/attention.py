@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_vit.attention_kernels import attend, attention_weights
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer_normalization import LayerNormalization
 from keras_vit.layers.relative_position_embedding import RelativePositionEmbedding
@@ -157,7 +157,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         return ops.swapaxes(_multiply(projection, tokens, 1, scale), -3, -2)
 
     def _weights(self, query, key, sizes=None):
-        bias = None if sizes is None else _log(sizes)[:, None, None]
+        bias = None if sizes is None else _log(sizes)[..., None, None, :]
         if self.relative_positions:
             relative = self.relative_position(ops.swapaxes(query, -3, -2))
             bias = relative if bias is None else bias + relative

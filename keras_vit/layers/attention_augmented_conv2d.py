@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.layers.padded_conv2d import PaddedConv2D, every, strided_shape
 from keras_vit.layers.pointwise_convolution import built_dense
 from keras_vit.resampling import resize_matrix

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 
 _AXES = {"height": 1, "width": 2}
 

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_vit.config import check_rate
+from keras_vit.checks import check_rate
 from keras_vit.layers.drawn_seed import DrawnSeed
 
 

@@ -6,6 +6,7 @@ import typing
 import keras
 from keras import ops
 
+from keras_vit.checks import check_positive_integer
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.drop_path import DropPath
 from keras_vit.layers.dropout import Dropout
@@ -62,7 +63,8 @@ class EncoderBlock(keras.layers.Layer):
         sizes, (B, T - r) int32.
 
     Raises:
-        ValueError: If tokens are to be merged where there are relative positions.
+        ValueError: If tokens are to be merged where there are relative positions or lines of tokens, or sizes come
+            without `token_merging`.
 
     Example:
 
@@ -98,7 +100,7 @@ class EncoderBlock(keras.layers.Layer):
         self.layer_scale = layer_scale
         self.qk_norm = qk_norm
         self.relative_positions = relative_positions
-        self.token_merging = token_merging
+        self.token_merging = token_merging and check_positive_integer("token_merging", token_merging)
         self.num_prefix_tokens = num_prefix_tokens
         self.use_rematerialization = False
 
@@ -126,6 +128,11 @@ class EncoderBlock(keras.layers.Layer):
         return TokenMerging(self.token_merging, self.num_prefix_tokens, name="merging", **policy)
 
     def build(self, input_shape):
+        if self.token_merging and len(input_shape) != 3:
+            raise ValueError(
+                f"Tokens are merged in one sequence for each image, (B, T, D). Received: tokens of shape "
+                f"{tuple(input_shape)} with token_merging={self.token_merging}"
+            )
         for layer in (self.attention_norm, self.attention, self.attention_scale, self.dropout):
             layer.build(input_shape)
         for layer in (self.mlp_norm, self.mlp_block, self.mlp_scale):
@@ -135,6 +142,10 @@ class EncoderBlock(keras.layers.Layer):
         # Drawn here, whether rematerialised or not: what is computed a second time must be random in the same way, and
         # a generator must not advance inside what is.
         seeds = self._draw_seeds() if training else _Seeds()
+        if sizes is not None and not self.token_merging:
+            raise ValueError(
+                "Sizes are of tokens that were merged: build the block with token_merging=r, r at least 1."
+            )
         if self.token_merging:
             return self._call_merging(tokens, sizes, seeds, training)
         if training and self.use_rematerialization:

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.layers.axial_attention import batch_norm
 from keras_vit.layers.pointwise_convolution import built_dense
 from keras_vit.layers.tokenizer import as_pixels

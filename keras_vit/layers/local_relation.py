@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.layers.local_self_attention import check_window_size, inside_map, local_windows
 from keras_vit.layers.padded_conv2d import every, strided_shape
 from keras_vit.layers.pointwise_convolution import built_dense

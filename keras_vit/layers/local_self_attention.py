@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.layers.padded_conv2d import strided_shape
 from keras_vit.layers.pointwise_convolution import built_dense
 

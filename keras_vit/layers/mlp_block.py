@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.textbook import reshape_like, textbook_multiply
 

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.config import check_patch_size, check_positive_integer
+from keras_vit.checks import check_patch_size, check_positive_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.layers.pointwise_convolution import built_projection
 from keras_vit.layers.tokenizer import as_pixels
 

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.layers.bottleneck_unit import NUM_GROUPS
 from keras_vit.layers.std_conv2d import StdConv2D
 

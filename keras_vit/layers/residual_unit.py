@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.layers.attention_augmented_conv2d import AttentionAugmentedConv2D
 from keras_vit.layers.axial_attention import batch_norm
 from keras_vit.layers.convolutional_block_attention import ConvolutionalBlockAttention

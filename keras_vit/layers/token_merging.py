@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -34,7 +34,7 @@ class TokenMerging(keras.layers.Layer):
         The tokens that stay, (B, T - r, D), and their sizes, (B, T - r) int32.
 
     Raises:
-        ValueError: If `num_merged` is no positive integer.
+        ValueError: If `num_merged` is no positive integer, or `num_prefix_tokens` neither 0 nor one.
 
     Example:
 
@@ -48,12 +48,13 @@ class TokenMerging(keras.layers.Layer):
     def __init__(self, num_merged, num_prefix_tokens=0, **kwargs):
         super().__init__(autocast=False, **kwargs)  # The metric stays as exact as it is, and sizes whole numbers.
         self.num_merged = check_positive_integer("num_merged", num_merged)
+        if num_prefix_tokens != 0:
+            check_positive_integer("num_prefix_tokens", num_prefix_tokens)
         self.num_prefix_tokens = num_prefix_tokens
 
     def call(self, tokens, metric, sizes=None):
         tokens, (batch, num_tokens) = ops.cast(tokens, self.compute_dtype), ops.shape(tokens)[:2]
-        if sizes is None:
-            sizes = ops.ones((batch, num_tokens), "int32")
+        sizes = ops.ones((batch, num_tokens), "int32") if sizes is None else ops.cast(sizes, "int32")
         count = self._count(num_tokens)
         if isinstance(count, int) and count == 0:
             return tokens, sizes

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_vit.config import did_you_mean
+from keras_vit.checks import did_you_mean
 from keras_vit.preprocessing import vision_model
 
 

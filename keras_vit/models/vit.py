@@ -2,7 +2,8 @@
 
 import functools
 
-from keras_vit.config import VARIANTS, ViTConfig, check_positive_integer, get_variant
+from keras_vit.checks import check_positive_integer
+from keras_vit.config import VARIANTS, ViTConfig, get_variant
 from keras_vit.encoder import encode
 from keras_vit.heads import classify, classify_distilled, pool, represent
 from keras_vit.models.building import (

@@ -8,7 +8,7 @@ import keras
 
 from keras_vit import layers
 from keras_vit.architectures import PANOPTIC_FPNS, VT_FPNS, ResNetConfig, changed_config
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.models.building import functional_model, image_inputs, prepare, with_weights
 from keras_vit.stems.resnet import resnet
 

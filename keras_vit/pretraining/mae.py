@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import graph, layers
-from keras_vit.config import check_positive_integer
+from keras_vit.checks import check_positive_integer
 from keras_vit.pretraining import masking
 from keras_vit.pretraining.pretrainer import Pretrainer
 

@@ -3,7 +3,7 @@
 import dataclasses
 import types
 
-from keras_vit.config import did_you_mean
+from keras_vit.checks import did_you_mean
 from keras_vit.weights.published_google import AUGREG_STEM, augreg_entry, google_entries
 from keras_vit.weights.published_meta import meta_entries
 

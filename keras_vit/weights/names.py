@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from keras_vit.config import did_you_mean
+from keras_vit.checks import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)

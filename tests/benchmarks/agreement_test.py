@@ -25,7 +25,7 @@ def test_answers_of_a_trained_model(tmp_path, capsys):
     folder = keras_vit.__path__[0]
     options = ["--weights", str(tmp_path / "weights"), "--images", folder, "--merged", "3"]
     assert agreement.main(options) == 0
-    title, _, *rows = capsys.readouterr().out.splitlines()
+    _, _, title, _, *rows = capsys.readouterr().out.splitlines()
     assert f"weights, {len(agreement.image_paths([folder]))} images" in title
     cells = {name: [float(cell.rstrip("%")) for cell in others] for _, name, *others, _ in map(_split, rows)}
     assert cells["the model"] == [100, 0, 0]

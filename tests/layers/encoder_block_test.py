@@ -204,3 +204,22 @@ def test_attention_weights_are_of_the_normalised_tokens():
     weights = canonical_weights(block)
     normalised = reference.norm(tokens, weights, "attention_norm").astype("float32")
     assert_close(block.attention_weights(tokens), to_numpy(block.attention.attention_weights(normalised)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shapes", "message"),
+    [
+        ({"token_merging": 2}, [(2, 5, 7, 12)], "Tokens are merged in one sequence for each image"),
+        ({}, [(2, 7, 12), (2, 7)], "Sizes are of tokens that were merged"),
+    ],
+)
+def test_refuses_what_cannot_be_merged(arguments, shapes, message):
+    with pytest.raises(ValueError, match=message):
+        EncoderBlock(num_heads=3, mlp_dim=20, **arguments)(*(np.ones(shape, "float32") for shape in shapes))
+
+
+def test_refuses_an_impossible_number_by_its_name():
+    with pytest.raises(ValueError, match="token_merging must be a positive integer"):
+        EncoderBlock(num_heads=3, mlp_dim=20, token_merging=-1)
+    with pytest.raises(ValueError, match="num_prefix_tokens must be a positive integer"):
+        EncoderBlock(num_heads=3, mlp_dim=20, token_merging=1, num_prefix_tokens=-1)

@@ -7,12 +7,14 @@ import json
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
+import keras_vit
 from training import recipes
 from training.assignments import override
-from training.plan import count_collectives, with_devices
+from training.plan import activations, count_collectives, with_devices
 from training.plan_report import ACCELERATORS, Memory, Plan
 
 DEVICES = 4
@@ -58,6 +60,7 @@ PLANS = {
 }
 _PROGRAM = """
 import dataclasses, json, sys
+import keras_vit
 from training import recipes
 from training.assignments import override
 from training.errors import InputError
@@ -174,6 +177,16 @@ BLOCK = T * (8 * D + 2 * M) + K * T * T
 )
 def test_activations_by_formula(plans, name, numbers):
     assert plans[name]["memory"]["activations"] == 4 * numbers
+
+
+def test_activations_of_an_axial_model():
+    """Whose blocks take tokens and patches."""
+    config = keras_vit.ViTConfig(4, hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20, pooling="avg", axial=True)
+    model = keras_vit.ViT(config, input_shape=(8, 12, 3), classes=5)
+    fit = types.SimpleNamespace(rematerialize=False, batch_size=4, accumulation_steps=1, precision="float32")
+    recipe = types.SimpleNamespace(fit=fit, distribution=types.SimpleNamespace(model_devices=1))
+    numbers = 2 * (6 * (8 * 12 + 2 * 20) + 3 * 6**2)
+    assert activations(recipe, model, types.SimpleNamespace(num_replicas=1)) == 4 * 4 * numbers
 
 
 def test_replicas_add_up_their_gradients(plans):

@@ -28,7 +28,7 @@ def load(name):
             return from_dict(json.loads(path.read_text())["recipe"])
         except (AttributeError, json.JSONDecodeError, KeyError, TypeError) as error:
             raise InputError(f"{name} is not a recipe.json that a run left: {error!r}") from None
-    from keras_vit.config import did_you_mean
+    from keras_vit.checks import did_you_mean
 
     raise InputError(
         f"There is no recipe {name!r}.{did_you_mean(name, NAMES)} Recipes: {', '.join(NAMES)}; or the folder of a "

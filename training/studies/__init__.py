@@ -11,7 +11,7 @@ NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 def load(name):
     """The `training.study.Study` of a name; an unknown one raises an InputError that lists those there are."""
     if name not in NAMES:
-        from keras_vit.config import did_you_mean
+        from keras_vit.checks import did_you_mean
 
         raise InputError(f"There is no study {name!r}.{did_you_mean(name, NAMES)} Studies: {', '.join(NAMES)}")
     return importlib.import_module(f"training.studies.{name}").STUDY
