@@ -68,7 +68,7 @@ def test_files_of_long_sequences_are_written(name, tmp_path, small_parts):
     path = tmp_path / name
     exported = keras_vit.export_model(randomize(tiny_model(num_layers=1)), path, formats[path.suffix])
     assert small_parts
-    assert exported.parity
+    assert exported.max_difference < 1e-5
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="JAX has sizes with names")
