@@ -166,18 +166,24 @@ def plot(rows):
     groups = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in _KEYS), []).append(row)
-    groups = dict(sorted(groups.items()))
+    # Ours alone are no comparison; where there is none, they are drawn.
+    compared = {group: members for group, members in groups.items() if not all(map(_is_ours, members))}
+    groups = dict(sorted((compared or groups).items()))
     figure, axes = panels((9, 4.5), rows=len(groups))
     for axis, ((work, model, size, precision, batch), members) in zip(axes.flat, groups.items(), strict=True):
         members = sorted(members, key=lambda row: row["images_per_second"])
         titles = [CONTENDERS[row["contender"]].title.replace("`", "") for row in members]
-        colors = [INK if title.startswith("keras_vit") else FAINT for title in titles]
+        colors = [INK if _is_ours(row) else FAINT for row in members]
         rates = np.array([row["images_per_second"] for row in members])
         spread = [rates - [row["low"] for row in members], [row["high"] for row in members] - rates]
         axis.barh(titles, rates, xerr=spread, color=colors, ecolor="grey")
         axis.set_title(f"{model}, {size} px, {work}, {precision}, batches of {batch}")
         axis.set_xlabel("images a second")
     return figure
+
+
+def _is_ours(row):
+    return CONTENDERS[row["contender"]].title.startswith("keras_vit")
 
 
 def newest(path):

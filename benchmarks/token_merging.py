@@ -64,7 +64,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--models", nargs="+", default=["S/16", "B/16"], help="variants whose speed is measured")
-    add("--merged", nargs="+", type=int, default=[0, 8, 13, 16], metavar="R", help="tokens merged in each block")
+    add("--merged", nargs="+", type=int, default=[0, 2, 4, 8, 13, 16], metavar="R", help="tokens merged in each block")
     add("--size", type=int, default=224, help="side of the images in pixels")
     add("--batch-size", type=int, default=8)
     add("--rounds", type=int, default=7, help="turns of each r")

@@ -150,6 +150,13 @@ def test_each_work_has_a_panel(entries):
     assert table(rows).count("\n| ") == 4
 
 
+def test_ours_alone_is_drawn_only_where_nothing_is_compared(entries):
+    both = rows_of(JOB, entries, 8, 4, MACS)
+    alone = rows_of(Job("S/16", 224, "train"), {name: entries[name] for name in ("ours", None)}, 8, 4, MACS)
+    assert [axis.get_title() for axis in plot(both + alone).axes] == [axis.get_title() for axis in plot(both).axes]
+    assert len(plot(alone).axes) == 1
+
+
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 @pytest.mark.parametrize("work", ["forward", "train"])
 def test_ours_runs_as_users_run_it(work, backend, monkeypatch, keras_calls):
