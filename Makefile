@@ -35,7 +35,7 @@ test-peers: .venv-peers/installed
 	KERAS_BACKEND=jax $(PEERS) tests/peers
 	KERAS_BACKEND=tensorflow $(PEERS) tests/peers
 	KERAS_BACKEND=torch $(PEERS) tests/peers tests/layers tests/models tests/stems tests/weights \
-		tests/checkpoints_test.py tests/resampling_test.py
+		tests/attention_kernels_test.py tests/checkpoints_test.py tests/resampling_test.py tests/textbook_test.py
 
 .venv-peers/installed: setup.cfg pyproject.toml | .venv/bin/python
 	@echo "Installing into .venv-peers what setup.cfg names for peers: some minutes, and about 10 GB."
