@@ -41,11 +41,10 @@ def image_paths(folders):
     return paths
 
 
-def ways_to_answer(weights, merged):
-    """{name: function from pixels (N, H, W, C), uint8, to probabilities}, the model itself first."""
+def ways_to_answer(model, weights, merged):
+    """{name: function from pixels (N, H, W, C), uint8, to probabilities}, the model of the weights itself first."""
     import keras_vit
 
-    model = keras_vit.from_pretrained(weights)
     with_merging = {
         f"`token_merging={r}`": _of_model(keras_vit.from_pretrained(weights, token_merging=r)) for r in merged
     }
@@ -94,14 +93,15 @@ def table(weights, paths, merged):
     import keras_vit
     from keras_vit.decoding import image_decoder
 
-    decode = image_decoder(keras_vit.from_pretrained(weights))
+    model = keras_vit.from_pretrained(weights)
+    decode = image_decoder(model)
     pixels = np.stack([decode(path.read_bytes()) for path in paths])
     lines = [
         f"| {pathlib.Path(weights).name}, {len(paths)} images | same class | difference of its probability | largest |",
         "|---|--:|--:|--:|",
     ]
     expected = None
-    for name, answer in ways_to_answer(weights, merged).items():
+    for name, answer in ways_to_answer(model, weights, merged).items():
         actual = np.concatenate([answer(pixels[first : first + _BATCH]) for first in range(0, len(pixels), _BATCH)])
         expected = actual if expected is None else expected
         same, moved, largest = agreement(expected, actual)

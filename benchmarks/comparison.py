@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import dataclasses
 import itertools
-import json
 import os
 import pathlib
 import sys
@@ -26,11 +25,11 @@ import numpy as np
 from benchmarks.contenders import CONTENDERS
 from benchmarks.contenders.matrix_product import flops_of_product, open_matrix_product
 from benchmarks.provenance import provenance
+from benchmarks.records import DOCUMENT, append, put_between, read
 from benchmarks.workers import Job, Measured, OutOfMemoryError
 
 OURS = "ours"
 RESULTS = pathlib.Path(__file__).with_name("results") / "comparison.jsonl"
-DOCUMENT = pathlib.Path(__file__).parents[1] / "docs" / "performance.md"
 FIGURE = DOCUMENT.parent / "figures" / "performance.png"
 _BEGIN, _END = "<!-- make bench: begin -->\n", "<!-- make bench: end -->\n"
 _MODELS = ["S/16", "B/16"]
@@ -188,7 +187,7 @@ def _is_ours(row):
 
 def newest(path):
     """Of the lines of a results file, the newest comparison of each group and device: its contenders met each other."""
-    rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+    rows = read(path)
     last = {_group(row): row["time"] for row in rows}
     return [row for row in rows if row["time"] == last[_group(row)]]
 
@@ -206,22 +205,6 @@ def write_document(rows, document=DOCUMENT, figure=FIGURE):
         parts.append(f"{device}; {', '.join(versions)}:\n\n{table(here)}")
     put_between((_BEGIN, _END), "\n".join(parts), document)
     plot(rows).savefig(figure, dpi=120, bbox_inches="tight")
-
-
-def put_between(marks, text, document):
-    """Puts text between two marks in a document, in place of what stands there."""
-    path = pathlib.Path(document)
-    begin, end = marks
-    before, _, rest = path.read_text().partition(begin)
-    _, _, after = rest.partition(end)
-    path.write_text(f"{before}{begin}{text}{end}{after}")
-
-
-def append(rows, path):
-    """Adds lines of JSON to a results file, which is made if it is not there."""
-    path.parent.mkdir(exist_ok=True)
-    with open(path, "a") as file:
-        file.writelines(f"{json.dumps(row)}\n" for row in rows)
 
 
 def _macs(job):

@@ -18,7 +18,6 @@ newest of each and writes them into docs/performance.md. It wants a quiet machin
 import argparse
 import dataclasses
 import functools
-import json
 import os
 import pathlib
 import statistics
@@ -26,9 +25,9 @@ import sys
 
 import numpy as np
 
-from benchmarks.comparison import DOCUMENT, append, put_between
 from benchmarks.contenders.keras_models import build_ours
 from benchmarks.provenance import provenance
+from benchmarks.records import DOCUMENT, append, put_between, read
 from benchmarks.speed import open_keras_steps
 from benchmarks.workers import Job, Measured
 
@@ -106,8 +105,7 @@ def count(model, size, num_layers):
 
 def newest(path):
     """Of the lines of a results file, the newest of each point, work and device."""
-    rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
-    return list({(_point(row), row["model"], row["work"], row["device"]): row for row in rows}.values())
+    return list({(_point(row), row["model"], row["work"], row["device"]): row for row in read(path)}.values())
 
 
 def _machine(row):

@@ -25,25 +25,29 @@ def provenance():
     """What a measurement depends on besides the machine: the time, the commit and the versions."""
     from training.runs import git_state
 
+    return {
+        "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "git": git_state(),
+        "python": platform.python_version(),
+        "versions": _versions(),
+    }
+
+
+def in_words():
+    """What an answer or a time depends on, in a line: the device, and the versions of Keras and its backends."""
+    versions = _versions()
+    names = [name for name in ("keras", "tensorflow", "jax", "torch") if name in versions]
+    return f"{device()}; {', '.join(f'{name} {versions[name]}' for name in names)}"
+
+
+def _versions():
     versions = {}
     for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return {
-        "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        "git": git_state(),
-        "python": platform.python_version(),
-        "versions": versions,
-    }
-
-
-def in_words():
-    """What an answer or a time depends on, in a line: the device, and the versions of Keras and its backends."""
-    versions = provenance()["versions"]
-    names = [name for name in ("keras", "tensorflow", "jax", "torch") if name in versions]
-    return f"{device()}; {', '.join(f'{name} {versions[name]}' for name in names)}"
+    return versions
 
 
 def device():

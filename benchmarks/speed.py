@@ -17,12 +17,12 @@ draws the newest ones. It wants a quiet machine.
 
 import argparse
 import dataclasses
-import json
 import pathlib
 import sys
 
 from benchmarks.contenders.keras_models import CLASSES, build_ours
 from benchmarks.provenance import device, provenance
+from benchmarks.records import append, read
 from benchmarks.workers import Job, Measured, OutOfMemoryError
 
 RESULTS = pathlib.Path(__file__).with_name("results") / "speed.jsonl"
@@ -137,9 +137,8 @@ def measure(job, max_batch=LONGEST_BATCH, open_steps=open_keras_steps):
 
 def newest(path):
     """Of the lines of a results file, the newest of each job and device."""
-    rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
     fields = [field.name for field in dataclasses.fields(Job)]
-    return list({tuple(row[name] for name in (*fields, "device")): row for row in rows}.values())
+    return list({tuple(row[name] for name in (*fields, "device")): row for row in read(path)}.values())
 
 
 def plot(rows):
@@ -203,9 +202,7 @@ def main(arguments=None):
     for job in [] if options.only_plot else jobs:
         state = provenance()  # Before measuring, which takes long: of the code that is measured.
         row = measure(job, options.max_batch) | state
-        options.results.parent.mkdir(exist_ok=True)
-        with open(options.results, "a") as file:
-            file.write(json.dumps(row) + "\n")
+        append([row], options.results)
         print(
             f"{job.model} {job.work} {job.size} px: {row['images_per_second']} images a second with batches of "
             f"{row['batch_size']}; largest batch {row['largest_batch']} of at most {options.max_batch}",

@@ -42,7 +42,7 @@ def attend(query, key, value, bias=None):
     if bias is not None:  # One more channel, by which queries of one take it from the keys.
         column = ops.broadcast_to(ops.cast(bias, key.dtype)[..., None, :, None], (*ops.shape(key)[:-1], 1))
         query, key = ops.concatenate([query, ops.ones_like(query[..., :1])], -1), ops.concatenate([key, column], -1)
-    return keras.ops.custom_gradient(_by_parts)(query, key, value)
+    return ops.custom_gradient(_by_parts)(query, key, value)
 
 
 def attention_weights(query, key, bias=None):

@@ -40,7 +40,11 @@ def open_flax(job):
 
     model = build_flax(job)
     shape = (job.size, job.size, 3)
-    state = {"parameters": jax.jit(functools.partial(model.init, train=False))(jax.random.key(0), _ones(1, shape))}
+    state = {
+        "parameters": jax.jit(functools.partial(model.init, train=False))(
+            jax.random.key(0), jax.numpy.ones((1, *shape))
+        )
+    }
     optimizer = optax.adamw(1e-3)
 
     @jax.jit
@@ -76,9 +80,3 @@ def open_flax(job):
         jax.block_until_ready(result)
 
     return make_steps, device()
-
-
-def _ones(size, shape):
-    import jax.numpy as jnp
-
-    return jnp.ones((size, *shape))

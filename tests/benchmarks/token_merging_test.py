@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import keras_vit
 from benchmarks import token_merging
 
 
@@ -20,3 +21,13 @@ def test_every_model_has_its_turn_in_every_round():
     turns = ["".join(calls[3 + 6 * i : 9 + 6 * i : 2]) for i in range(5)]
     assert all(sorted(turn) == list("abc") for turn in turns)
     assert len(set(turns)) > 1
+
+
+def test_the_table_has_a_row_for_each_number(monkeypatch, capsys):
+    tiny = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
+    monkeypatch.setitem(keras_vit.VARIANTS, "tiny", tiny)
+    assert token_merging.main(["--models", "tiny", "--merged", "3", "--size", "16", "--rounds", "2"]) == 0
+    rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("| tiny")]
+    assert [int(row[1]) for row in rows] == [0, 3]
+    assert float(rows[0][-1]) == 1.0
+    assert all(float(row[3]) > 0 for row in rows)
