@@ -14,6 +14,7 @@ from keras_vit.layers.layer_normalization import LayerNormalization
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.token_merging import TokenMerging
+from keras_vit.textbook import reshape_like, textbook_multiply
 
 
 class _Seeds(typing.NamedTuple):
@@ -172,25 +173,29 @@ class EncoderBlock(keras.layers.Layer):
         )
 
     def _transform(self, tokens, seeds, training):
-        branch = self.attention(self.attention_norm(tokens), seed=seeds.attention, training=training)
-        return self._add_mlp(self._add_attention(tokens, branch, seeds, training), seeds, training)
+        rows = _as_rows(tokens)
+        branch = self.attention(self.attention_norm(_as_tokens(rows, tokens)), seed=seeds.attention, training=training)
+        rows = self._add_attention(rows, branch, seeds, training)
+        return _as_tokens(self._add_mlp(rows, tokens, seeds, training), tokens)
 
     def _transform_and_merge(self, tokens, sizes, seeds, training):
+        rows = _as_rows(tokens)
         branch, keys = self.attention.attend_in_proportion(
-            self.attention_norm(tokens), sizes, seed=seeds.attention, training=training
+            self.attention_norm(_as_tokens(rows, tokens)), sizes, seed=seeds.attention, training=training
         )
-        tokens = self._add_attention(tokens, branch, seeds, training)
+        tokens = _as_tokens(self._add_attention(rows, branch, seeds, training), tokens)
         metric = ops.mean(ops.cast(keys, "float32"), axis=1)  # (B, T, Dh)
         tokens, sizes = self.merging(tokens, metric, sizes)
-        return self._add_mlp(tokens, seeds, training), sizes
+        rows = self._add_mlp(_as_rows(tokens), tokens, seeds, training)
+        return _as_tokens(rows, tokens), sizes
 
-    def _add_attention(self, tokens, branch, seeds, training):
+    def _add_attention(self, rows, branch, seeds, training):
         branch = self.attention_scale(self.dropout(branch, seed=seeds.dropout, training=training))
-        return tokens + self.drop_path(branch, seed=seeds.attention_path, training=training)
+        return rows + _as_rows(self.drop_path(branch, seed=seeds.attention_path, training=training))
 
-    def _add_mlp(self, tokens, seeds, training):
-        branch = self.mlp_block(self.mlp_norm(tokens), seeds=seeds.mlp, training=training)
-        return tokens + self.drop_path(self.mlp_scale(branch), seed=seeds.mlp_path, training=training)
+    def _add_mlp(self, rows, tokens, seeds, training):
+        branch = self.mlp_block(self.mlp_norm(_as_tokens(rows, tokens)), seeds=seeds.mlp, training=training)
+        return rows + _as_rows(self.drop_path(self.mlp_scale(branch), seed=seeds.mlp_path, training=training))
 
     def attention_weights(self, tokens, sizes=None):
         """How much each token receives from every other in this block.
@@ -238,3 +243,15 @@ class EncoderBlock(keras.layers.Layer):
             "token_merging": self.token_merging,
             "num_prefix_tokens": self.num_prefix_tokens,
         }
+
+
+# Residual connections add rows, and each branch makes tokens of them for itself. Else XLA on CPUs computes the gradient
+# of a residual connection from those of all later branches again, in every block (docs/decisions/0018).
+def _as_rows(tokens):
+    """(B, T, D) as (B T, D)."""
+    return tokens if textbook_multiply() else ops.reshape(tokens, (-1, tokens.shape[-1]))
+
+
+def _as_tokens(rows, tokens):
+    """(B T, D) in the shape of `tokens`."""
+    return rows if textbook_multiply() else reshape_like(rows, tokens, 1, tokens.shape[-1:])

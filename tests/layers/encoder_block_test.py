@@ -1,5 +1,6 @@
 import functools
 
+import keras
 import numpy as np
 import pytest
 
@@ -223,3 +224,24 @@ def test_refuses_an_impossible_number_by_its_name():
         EncoderBlock(num_heads=3, mlp_dim=20, token_merging=-1)
     with pytest.raises(ValueError, match="num_prefix_tokens must be a positive integer"):
         EncoderBlock(num_heads=3, mlp_dim=20, token_merging=1, num_prefix_tokens=-1)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="counts what JAX's compiler makes")
+def test_a_block_more_is_so_much_more_to_compute_however_many_there_are():
+    # Of gradients: XLA on CPUs would compute what goes back through the residual connections again in each block.
+    import jax
+
+    def num_additions(num_blocks):
+        blocks = [built(EncoderBlock(num_heads=3, mlp_dim=20)) for _ in range(num_blocks)]
+
+        def loss(kernels, tokens):
+            for block, values in zip(blocks, kernels, strict=True):
+                tokens, _ = block.stateless_call(values, [], tokens, training=True)
+            return keras.ops.sum(tokens**2)
+
+        kernels = [[weight.value for weight in block.trainable_variables] for block in blocks]
+        compiled = jax.jit(jax.grad(loss)).lower(kernels, *random_inputs((7, 12))).compile()
+        return compiled.as_text().count(" add(")
+
+    counts = [num_additions(num_blocks) for num_blocks in (2, 4, 6)]
+    assert counts[2] - counts[1] == counts[1] - counts[0] > 0
