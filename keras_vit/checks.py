@@ -48,4 +48,4 @@ def check_choice(name, value, choices):
     """Refuses what is none of the choices."""
     # By type too: 0 == False and 1 == True.
     if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):
-        raise ValueError(f"{name}={value!r} is not available. Available: {', '.join(map(repr, choices))}")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}. Received: {value!r}")

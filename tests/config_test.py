@@ -104,7 +104,7 @@ def test_replace_refuses_a_name_like_no_other():
 def test_what_is_not_available_is_refused_with_what_is(field):
     value = NOT_AVAILABLE[field]
     available = ", ".join(map(repr, CHOICES[field]))
-    message = re.escape(f"{field}={value!r} is not available. Available: {available}")
+    message = re.escape(f"{field} must be one of {available}. Received: {value!r}")
     with pytest.raises(ValueError, match=f"^{message}$"):
         ViTConfig(**TINY, **{field: value})
 

@@ -40,11 +40,8 @@ def open_flax(job):
 
     model = build_flax(job)
     shape = (job.size, job.size, 3)
-    state = {
-        "parameters": jax.jit(functools.partial(model.init, train=False))(
-            jax.random.key(0), jax.numpy.ones((1, *shape))
-        )
-    }
+    initialize = jax.jit(functools.partial(model.init, train=False))
+    state = {"parameters": initialize(jax.random.key(0), jax.numpy.ones((1, *shape)))}
     optimizer = optax.adamw(1e-3)
 
     @jax.jit
@@ -74,9 +71,8 @@ def open_flax(job):
             if job.work == "forward":
                 result = forward(state["parameters"], images)
             else:
-                state["parameters"], state["moments"], result = train(
-                    state["parameters"], state["moments"], images, labels
-                )
+                *changed, result = train(state["parameters"], state["moments"], images, labels)
+                state["parameters"], state["moments"] = changed
         jax.block_until_ready(result)
 
     return make_steps, device()

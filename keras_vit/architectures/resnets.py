@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from keras_vit.checks import check_positive_integer, check_rate
+from keras_vit.checks import check_choice, check_positive_integer, check_rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,9 +211,3 @@ class SelfAttentionNetworkConfig(_ResNetConfig):
     def to_dict(self):
         """The kind and the fields as JSON keeps them."""
         return {**super().to_dict(), "window_sizes": list(self.window_sizes)}
-
-
-def check_choice(name, value, accepted):
-    """Refuses a value that is none of those accepted."""
-    if value not in accepted:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, accepted))}. Received: {value!r}")

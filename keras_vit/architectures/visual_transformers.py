@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from keras_vit.architectures.resnets import ResNetConfig, check_choice
-from keras_vit.checks import check_positive_integer
+from keras_vit.architectures.resnets import ResNetConfig
+from keras_vit.checks import check_choice, check_positive_integer
 
 TOKENIZERS = ("filter", "pooling", "clustering")
 RELATIONS = ("transformer", "graph_convolution", "none")

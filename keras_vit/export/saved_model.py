@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from keras_vit.checkpoints import describe
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_choice, check_positive_integer
 from keras_vit.decoding import input_protocol
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.folders import appears_complete, new_version
@@ -133,8 +133,7 @@ def export_saved_model(
     folder = new_version(path, version, overwrite)
     check_output(model)
     input_protocol(model, image_size)
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}. Received: {precision!r}")
+    check_choice("precision", precision, PRECISIONS)
     check_limits(tolerance, min_agreement)
     options = {
         "labels": _labels(model, labels),

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_choice, check_positive_integer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.textbook import reshape_like, textbook_multiply
 
@@ -69,10 +69,7 @@ class MlpBlock(keras.layers.Layer):
 
     def __init__(self, mlp_dim, activation="gelu_tanh", dropout_rate=0.0, **kwargs):
         super().__init__(**kwargs)
-        if activation not in _ACTIVATIONS:
-            raise ValueError(
-                f"activation must be one of {', '.join(map(repr, _ACTIVATIONS))}. Received: {activation!r}"
-            )
+        check_choice("activation", activation, _ACTIVATIONS)
         self.mlp_dim = check_positive_integer("mlp_dim", mlp_dim)
         self.activation = activation
         self.dropout_rate = dropout_rate

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_choice, check_positive_integer
 from keras_vit.layers.attention_augmented_conv2d import AttentionAugmentedConv2D
 from keras_vit.layers.axial_attention import batch_norm
 from keras_vit.layers.convolutional_block_attention import ConvolutionalBlockAttention
@@ -78,8 +78,7 @@ class ResidualUnit(keras.layers.Layer):
             ("mixing", mixing, tuple(SPATIAL_MIXINGS)),
             ("attention", attention, (None, *_ATTENTIONS)),
         ):
-            if value not in accepted:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, accepted))}. Received: {value!r}")
+            check_choice(name, value, accepted)
         self.expansion = expansion
         self.strides_first = strides_first
         self.drop_path_rate = drop_path_rate

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit.checks import check_choice
 from keras_vit.layers.axial_attention import batch_norm
 from keras_vit.layers.pairwise_self_attention import PairwiseSelfAttention
 from keras_vit.layers.patchwise_self_attention import PatchwiseSelfAttention
@@ -43,8 +44,7 @@ class SelfAttentionUnit(keras.layers.Layer):
 
     def __init__(self, relation, window_size=7, **kwargs):
         super().__init__(**kwargs)
-        if relation not in _ATTENTIONS:
-            raise ValueError(f"relation must be one of {', '.join(_ATTENTIONS)}. Received: {relation!r}")
+        check_choice("relation", relation, _ATTENTIONS)
         self.relation = relation
         self.window_size = window_size
         policy = {"dtype": self.dtype_policy, "trainable": self.trainable}

@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.checks import check_choice
 from keras_vit.pretraining.masking import PatchCorruption, check_share
 from keras_vit.pretraining.pretrainer import Pretrainer
 
@@ -128,8 +129,7 @@ def _loss(has_classes):
 
 
 def _check_target(target, stride, channels):
-    if target not in TARGETS:
-        raise ValueError(f"target must be one of {', '.join(map(repr, TARGETS))}. Received: {target!r}")
+    check_choice("target", target, TARGETS)
     if target == "small_patch" and any(side % _SMALL for side in stride):
         raise ValueError(
             f"target='small_patch' divides each patch into {_SMALL} x {_SMALL} parts; its sides must be multiples of "

@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 from keras import ops
 
+from keras_vit.checks import check_choice
 from keras_vit.config import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights import google, huggingface, keras_hub, timm
@@ -44,9 +45,7 @@ def save_weights(model, path, format):
     >>> model = keras_vit.ViT("Ti/16", num_layers=1, classes=10)
     >>> keras_vit.save_weights(model, "tiny.npz", "google")  # doctest: +SKIP
     """
-    formats = ("google", *FORMATS)
-    if format not in formats:
-        raise ValueError(f"format must be one of {', '.join(map(repr, formats))}. Received: {format!r}")
+    check_choice("format", format, ("google", *FORMATS))
     path = pathlib.Path(path)
     weights = {name: _float32(variable) for name, variable in canonical_variables(model).items()}
     target = target_of(model)

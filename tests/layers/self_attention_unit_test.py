@@ -92,7 +92,7 @@ def test_macs(relation, of_weights):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: SelfAttentionUnit("both"), "relation must be one of pairwise, patchwise. Received: 'both'"),
+        (lambda: SelfAttentionUnit("both"), "relation must be one of 'pairwise', 'patchwise'. Received: 'both'"),
         (lambda: SelfAttentionUnit("pairwise").build((None, 7, 9, 48)), "a multiple of 32. Received: 48 channels"),
         (lambda: SelfAttentionUnit("pairwise").build((None, 3, 9, 32)), "more than 3. Received: maps of .*3, 9, 32"),
         (lambda: layers.PairwiseSelfAttention(12), "filters must be a multiple of 8. Received: 12"),

@@ -289,12 +289,12 @@ def test_freezing(up_to, trained):
         (
             {"tokenizer": "recurrent"},
             ValueError,
-            "tokenizer must be one of filter, pooling, clustering. Received: 'rec",
+            "tokenizer must be one of 'filter', 'pooling', 'clustering'. Received: 'rec",
         ),
         (
             {"relation": None},
             ValueError,
-            "relation must be one of transformer, graph_convolution, none. Received: None",
+            "relation must be one of 'transformer', 'graph_convolution', 'none'. Received: None",
         ),
         ({"relation_modules": (0, 3)}, ValueError, r"numbers of modules from 0 to 2. Received: \(0, 3\)"),
         ({"relation_modules": 1}, ValueError, "numbers of modules from 0 to 2. Received: 1"),

@@ -291,8 +291,8 @@ def test_refused_arguments():
     tensor = keras.Input(SHAPE)
     for arguments, error, message in (
         ({"hiden_dim": 24}, TypeError, "'hiden_dim' is not a field of ViTConfig. Did you mean 'hidden_dim'"),
-        ({"pooling": "max"}, ValueError, "pooling='max' is not available. Available: 'token', 'avg', 'map', None"),
-        ({"qk_norm": 1}, ValueError, "qk_norm=1 is not available. Available: False, True"),
+        ({"pooling": "max"}, ValueError, "pooling must be one of 'token', 'avg', 'map', None. Received: 'max'"),
+        ({"qk_norm": 1}, ValueError, "qk_norm must be one of False, True. Received: 1"),
         ({"pooling": None}, ValueError, "include_top=True needs a pooling.*include_top=False"),
         ({"input_shape": (9, 9, 3)}, ValueError, r"9 x 9 pixels does not divide into patches of 4 x 3.*crop_to_patch"),
         ({"input_shape": (3, 9, 3), "crop_to_patches": True}, ValueError, "at least one patch must remain"),
