@@ -100,8 +100,16 @@ def test_a_model_that_does_not_say_what_it_is_made_of_is_refused():
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
-        (ResNetConfig, {"mixing": "attention"}, "mixing must be one of 'convolution', .*Received: 'attention'"),
-        (ResNetConfig, {"attention": "se"}, "attention must be one of None, 'squeeze_exc.*, 'cbam'. Received: 'se'"),
+        (
+            ResNetConfig,
+            {"mixing": "attention"},
+            "mixing must be one of 'convolution', 'attention_.*Received: 'attention'",
+        ),
+        (
+            ResNetConfig,
+            {"attention": "se"},
+            "attention must be one of None, 'squeeze_excitation', 'cbam'. Received: 'se'",
+        ),
         (ResNetConfig, {"global_unit": "glore"}, "global_unit must be one of None, 'global_.*Received: 'glore'"),
         (ResNetConfig, {"num_global_units": (1, 0)}, "num_global_units needs a global_unit.*Received: .*\\(1, 0\\)"),
         (ResNetConfig, {"global_unit": "global_reasoning"}, "as many numbers as there are stages.*Received: .*=\\(\\)"),

@@ -74,11 +74,8 @@ class ResidualUnit(keras.layers.Layer):
         self.strides = check_positive_integer("strides", strides)
         if expansion not in (1, 4):
             raise ValueError(f"expansion must be 4 (bottleneck) or 1 (basic unit). Received: {expansion!r}")
-        for name, value, accepted in (
-            ("mixing", mixing, tuple(SPATIAL_MIXINGS)),
-            ("attention", attention, (None, *_ATTENTIONS)),
-        ):
-            check_choice(name, value, accepted)
+        check_choice("mixing", mixing, SPATIAL_MIXINGS)
+        check_choice("attention", attention, (None, *_ATTENTIONS))
         self.expansion = expansion
         self.strides_first = strides_first
         self.drop_path_rate = drop_path_rate
