@@ -6,17 +6,18 @@ import math
 
 import keras
 
-from keras_vit.layers import ClassToken, LayerNormalization, LayerScale, LearnedPositionEmbedding, RegisterTokens
+from keras_vit import layers
 
 # Layers of Keras that apply their kernel once at each output position.
 _KERNEL_LAYERS = (keras.layers.Dense, keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
 # Layers with weights whose work is not counted, as is usual.
 _UNCOUNTED_LAYERS = (
-    ClassToken,
-    LayerNormalization,
-    LayerScale,
-    LearnedPositionEmbedding,
-    RegisterTokens,
+    layers.ClassToken,
+    layers.GroupNormalization,
+    layers.LayerNormalization,
+    layers.LayerScale,
+    layers.LearnedPositionEmbedding,
+    layers.RegisterTokens,
     keras.layers.BatchNormalization,
     keras.layers.Embedding,
     keras.layers.GroupNormalization,
@@ -87,11 +88,11 @@ def profile(model, input_shape=None):
             f"The model takes images of shape {function.input_shape[1:]}: MACs depend on their size, so give "
             f"input_shape, for example profile(model, input_shape=(224, 224, 3))."
         )
-    layers = tuple(_layer_costs(function, (1, *shape), set()))
+    costs = tuple(_layer_costs(function, (1, *shape), set()))
     return Profile(
         parameters=sum(math.prod(weight.shape) for weight in model.weights),
-        macs=sum(cost.macs for cost in layers),
-        layers=layers,
+        macs=sum(cost.macs for cost in costs),
+        layers=costs,
     )
 
 

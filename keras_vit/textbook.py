@@ -40,6 +40,22 @@ def textbook_multiply():
     return _MULTIPLY.get()
 
 
+def standardize(values, epsilon):
+    """Values (..., D), brought to mean 0 and variance 1 in operations that ONNX Runtime and OpenVINO join to a norm.
+
+    Args:
+        values: (..., D)
+        epsilon: Added to the variance.
+
+    Returns:
+        Same shape as `values`.
+    """
+    # ONNX Runtime takes a square for a part of a norm only as a power, OpenVINO an axis only in a list.
+    centered = values - ops.mean(values, axis=[-1], keepdims=True)
+    variance = ops.mean(ops.power(centered, 2.0), axis=[-1], keepdims=True)
+    return centered / ops.sqrt(variance + epsilon)
+
+
 def reshape_like(values, inputs, num_axes, outer_shape):
     """Values in the shape of `inputs`, with others than its last `num_axes` axes.
 

@@ -238,6 +238,16 @@ def run_parity_test(layer, reference, inputs, tolerance=TOLERANCE, fill=randomiz
     assert_close(actual, expected, tolerance)
 
 
+def run_twin_test(ours, theirs, inputs, tolerance=TOLERANCE):
+    """A layer has the weights of another one, of Keras, in number, shape and type, and with these its outputs."""
+    for layer in (ours, theirs):
+        layer.build(inputs.shape)
+    randomize(ours)
+    theirs.set_weights(ours.get_weights())
+    assert [weight.dtype for weight in ours.weights] == [weight.dtype for weight in theirs.weights]
+    assert_close(ours(inputs), to_numpy(theirs(inputs)), tolerance)
+
+
 def run_mixed_precision_test(build, policy, shape, scale=0.45):
     """A model of 16 bits answers in float32, nearly as one of float32 does: what images change, it changes too.
 

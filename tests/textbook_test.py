@@ -12,6 +12,7 @@ BUILD = {
     "MLP": (lambda: layers.MlpBlock(mlp_dim=20), (2, 7, 12)),
     "SwiGLU": (lambda: layers.MlpBlock(mlp_dim=20, activation="swiglu"), (2, 7, 12)),
     "norm": (lambda: layers.LayerNormalization(epsilon=1e-3), (2, 7, 12)),
+    "norm of groups": (lambda: layers.GroupNormalization(groups=3, epsilon=1e-3), (2, 5, 7, 12)),
 }
 
 
@@ -31,7 +32,7 @@ def test_results_are_the_same(name):
 
     with textbook_operations(multiply):
         assert_close(keras.ops.convert_to_numpy(layer(inputs)), expected)
-    assert len(products) == {"norm": 0, "MLP": 2, "SwiGLU": 2}.get(name, 4)
+    assert len(products) == {"norm": 0, "norm of groups": 0, "MLP": 2, "SwiGLU": 2}.get(name, 4)
     assert all(of[:-1] == shape[:-1] and len(kernel) == 2 for of, kernel in products)
 
 

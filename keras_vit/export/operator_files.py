@@ -52,6 +52,8 @@ services:
       - --enable_batching=true
       - --batching_parameters_file=/models/{name}/batching.config
       - --monitoring_config_file=/models/{name}/monitoring.config{xla}
+    environment: # On CPUs, weights are brought into the order that products want once, and not for each request.
+      TF_ONEDNN_ASSUME_FROZEN_WEIGHTS: "1"
     ports: ["8500:8500", "8501:8501"]
     volumes: [".:/models/{name}:ro"]
     healthcheck: # The image has bash, and neither curl nor wget.

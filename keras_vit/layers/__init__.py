@@ -17,6 +17,7 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.encoder_block import EncoderBlock
 from keras_vit.layers.filter_tokenizer import FilterTokenizer
 from keras_vit.layers.global_reasoning import GlobalReasoning
+from keras_vit.layers.group_normalization import GroupNormalization
 from keras_vit.layers.layer_normalization import LayerNormalization
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.learned_2d_position_embedding import Learned2DPositionEmbedding
@@ -64,6 +65,7 @@ __all__ = [
     "EncoderBlock",
     "FilterTokenizer",
     "GlobalReasoning",
+    "GroupNormalization",
     "LayerNormalization",
     "LayerScale",
     "Learned2DPositionEmbedding",

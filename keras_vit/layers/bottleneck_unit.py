@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.group_normalization import GroupNormalization
 from keras_vit.layers.std_conv2d import StdConv2D
 
 NUM_GROUPS = 32
@@ -63,7 +64,7 @@ class BottleneckUnit(keras.layers.Layer):
         return StdConv2D(filters, kernel_size, strides, epsilon, name=name, **policy)
 
     def _norm(self, name, **arguments):
-        return keras.layers.GroupNormalization(
+        return GroupNormalization(
             NUM_GROUPS,
             epsilon=self.group_norm_epsilon,
             dtype=self.dtype_policy,

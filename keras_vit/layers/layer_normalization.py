@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.textbook import textbook_multiply
+from keras_vit.textbook import standardize, textbook_multiply
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -54,7 +54,7 @@ class LayerNormalization(keras.layers.Layer):
         dtype = keras.backend.result_type(inputs.dtype, "float32")
         values, gamma, beta = (ops.cast(x, dtype) for x in (inputs, self.gamma, self.beta))
         if textbook_multiply() is not None:
-            outputs = _textbook(values, gamma, beta, self.epsilon)
+            outputs = standardize(values, self.epsilon) * gamma + beta
         elif _is_constant(self.gamma) and _is_constant(self.beta):
             outputs = _joinable(values, gamma, beta, self.epsilon)
         else:
@@ -71,14 +71,6 @@ class LayerNormalization(keras.layers.Layer):
 def _is_constant(weight):
     """Whether a weight is read as a constant of a TensorFlow graph."""
     return getattr(getattr(weight.value, "op", None), "type", None) == "Const"
-
-
-def _textbook(values, gamma, beta, epsilon):
-    """Layer normalization in the operations that ONNX Runtime and OpenVINO join to one kernel."""
-    # ONNX Runtime takes a square for a part of a norm only as a power, OpenVINO an axis only in a list.
-    centered = values - ops.mean(values, axis=[-1], keepdims=True)
-    variance = ops.mean(ops.power(centered, 2.0), axis=[-1], keepdims=True)
-    return centered / ops.sqrt(variance + epsilon) * gamma + beta
 
 
 def _joinable(values, gamma, beta, epsilon):

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.bottleneck_unit import NUM_GROUPS
+from keras_vit.layers.group_normalization import GroupNormalization
 from keras_vit.layers.std_conv2d import StdConv2D
 
 GROUP_NORM_EPSILON = 1e-5
@@ -55,7 +56,7 @@ class PreActivationUnit(keras.layers.Layer):
         self.projection_conv = None
 
     def _norm(self, name):
-        return keras.layers.GroupNormalization(NUM_GROUPS, epsilon=GROUP_NORM_EPSILON, name=name, **self._policy())
+        return GroupNormalization(NUM_GROUPS, epsilon=GROUP_NORM_EPSILON, name=name, **self._policy())
 
     def _conv(self, name, filters, kernel_size, strides=1):
         return bit_conv(filters, kernel_size, strides, name=name, **self._policy())

@@ -97,7 +97,7 @@ def trunk(images, config):
     maps = layers.PaddedMaxPooling2D(config.root_padding, name="stem_pooling")(maps)
     for name, width, strides in stage_units(config.stage_depths, config.width):
         maps = layers.PreActivationUnit(width, strides, name=name)(maps)
-    maps = keras.layers.GroupNormalization(NUM_GROUPS, epsilon=GROUP_NORM_EPSILON, name="final_norm")(maps)
+    maps = layers.GroupNormalization(NUM_GROUPS, epsilon=GROUP_NORM_EPSILON, name="final_norm")(maps)
     return keras.layers.ReLU(name="final_activation")(maps)
 
 

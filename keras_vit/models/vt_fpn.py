@@ -237,7 +237,7 @@ def _head(pyramid, config):
             prefix, suffix = f"head_{level}_", f"_{number}"
             maps = layers.PaddedConv2D(config.head_dim, 3, name=f"{prefix}conv{suffix}")(maps)
             groups = math.gcd(_NORM_GROUPS, config.head_dim)
-            maps = keras.layers.GroupNormalization(groups, epsilon=1e-5, name=f"{prefix}norm{suffix}")(maps)
+            maps = layers.GroupNormalization(groups, epsilon=1e-5, name=f"{prefix}norm{suffix}")(maps)
             maps = keras.layers.ReLU(name=f"{prefix}activation{suffix}")(maps)
             if level > 0:
                 maps = layers.UpsampleLike(2, name=f"{prefix}upsampling{suffix}")(maps, pyramid[level - 1 - number])

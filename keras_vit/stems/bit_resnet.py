@@ -22,7 +22,7 @@ def bit_resnet(images, stem):
         width of the last stage, or `stem.width` without stages.
     """
     maps = layers.StdConv2D(stem.width, 7, 2, stem.weight_standardization_epsilon, name="stem_conv")(images)
-    maps = keras.layers.GroupNormalization(NUM_GROUPS, epsilon=stem.group_norm_epsilon, name="stem_norm")(maps)
+    maps = layers.GroupNormalization(NUM_GROUPS, epsilon=stem.group_norm_epsilon, name="stem_norm")(maps)
     maps = keras.layers.ReLU(name="stem_activation")(maps)
     maps = keras.layers.MaxPooling2D(3, 2, "same", data_format="channels_last", name="stem_pooling")(maps)
     for name, width, strides in stage_units(stem.stage_depths, stem.width):

@@ -14,7 +14,7 @@ NUM_LAYERS = 2
 
 def _export(path, format, **changes):
     sizes = {"patch_size": 4, "hidden_dim": 32, "num_layers": NUM_LAYERS, "num_heads": 2, "mlp_dim": 64}
-    config = keras_vit.ViTConfig(**sizes, pooling="token", **changes)
+    config = keras_vit.ViTConfig(**(sizes | changes), pooling="token")
     # Where weights are zero, runtimes leave out what they do.
     model = randomize(keras_vit.ViT(config, input_shape=(12, 8, 3), classes=5), scale=0.3)
     return export_model(model, path, format).path
@@ -47,11 +47,14 @@ def test_onnx_runtime_joins_norms_and_gelus(mlp, gelu, tmp_path):
     assert written["Shape"] == 2
 
 
-def test_openvino_joins_norms(tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "groups"), [({}, 0), ({"patch_size": 1, "stem": keras_vit.StemConfig((1,), width=32)}, 5)]
+)
+def test_openvino_joins_norms(changes, groups, tmp_path):
     import openvino
 
-    compiled = openvino.Core().compile_model(_export(tmp_path / "pets.xml", "openvino"), "CPU")
+    compiled = openvino.Core().compile_model(_export(tmp_path / "pets.xml", "openvino", **changes), "CPU")
     nodes = [node.get_rt_info() for node in compiled.get_runtime_model().get_ops()]
     kinds = collections.Counter(info["layerType"] for info in nodes)
-    assert kinds["MVN"] == 2 * NUM_LAYERS + 1
+    assert kinds["MVN"] == 2 * NUM_LAYERS + 1 + groups
     assert not {"ReduceMean", "SquaredDifference"} & set(kinds)

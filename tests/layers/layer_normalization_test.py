@@ -12,6 +12,7 @@ from tests.test_case import (
     randomize,
     run_layer_test,
     run_parity_test,
+    run_twin_test,
     to_numpy,
 )
 
@@ -34,12 +35,7 @@ def test_equals_the_layer_of_keras(policy):
     [inputs] = random_inputs((7, 12))
     ours = LayerNormalization(1e-6, dtype=policy)
     theirs = keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy)
-    ours.build(inputs.shape)
-    theirs.build(inputs.shape)
-    randomize(ours)
-    theirs.set_weights(ours.get_weights())
-    assert [weight.dtype for weight in ours.weights] == [weight.dtype for weight in theirs.weights]
-    assert_close(ours(inputs), to_numpy(theirs(inputs)), tolerance=1e-6 if policy == "float32" else 2**-7)
+    run_twin_test(ours, theirs, inputs, tolerance=1e-6 if policy == "float32" else 2**-7)
 
 
 def test_is_computed_in_float32_from_numbers_of_16_bits():
