@@ -1,44 +1,22 @@
-"""A model with smaller weights."""
-
-import warnings
+"""Smaller weights of a SavedModel: a model that computes in bfloat16, and kernels that are kept in 8 bits."""
 
 import keras
+import numpy as np
 
 from keras_vit.preprocessing import Preprocessing
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
 
-def with_precision(model, precision):
-    """A model that stores its weights in a precision; the given one is left as it is.
+def in_bfloat16(model):
+    """A model whose weights and activations are bfloat16; normalising the pixels and classifying stay as they are.
 
     Args:
-        model: A functional `keras.Model`, also with others nested in it.
-        precision: `"float32"`: the model itself. `"bfloat16"`: weights and activations are; normalising the pixels and
-            classifying stay as they are. `"int8"`: Keras's dynamic quantisation: kernels are stored in 8 bits for each
-            output channel, activations are brought to 8 bits for each row as they come. Convolutions, norms and
-            embeddings stay as they are.
+        model: A functional `keras.Model`, also with others nested in it. It is left as it is.
 
     Returns:
         A `keras.Model`.
-
-    Raises:
-        ValueError: If the precision would change nothing.
     """
-    if precision == "float32":
-        return model
-    if precision == "int8":
-        smaller = keras.models.clone_model(model)
-        smaller.set_weights(model.get_weights())
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
-            smaller.quantize("int8")
-        if not any(weight.dtype == "int8" for weight in smaller.weights):
-            raise ValueError(
-                f"precision='int8' stores dense layers in 8 bits, and {model.name!r} has none: its size would stay as "
-                f"it is. Use precision='bfloat16'."
-            )
-        return smaller
     kept = _kept_layers(model)
 
     def clone(layer):
@@ -48,6 +26,35 @@ def with_precision(model, precision):
     smaller = keras.models.clone_model(model, clone_function=clone, recursive=True)
     smaller.set_weights(model.get_weights())
     return smaller
+
+
+def in_8_bits(model):
+    """What a model's kernels are rounded to: 255 numbers for each output channel, zero in their middle.
+
+    Args:
+        model: A `keras.Model`. It is left as it is.
+
+    Returns:
+        List of (the weight, int8 array of its shape, float32 array): their product is near the weight. Biases,
+        norms and embeddings are small, and none of them.
+    """
+    axes = {}
+    for layer in model._flatten_layers(include_self=False):
+        if isinstance(layer, keras.layers.EinsumDense):
+            inputs, outputs = layer.equation.split("->")
+            summed = [axis for axis, letter in enumerate(inputs.split(",")[1]) if letter not in outputs]
+            axes |= {id(weight): tuple(summed) for weight in layer.weights}
+    return [
+        (weight, *_rounded(keras.ops.convert_to_numpy(weight), axes.get(id(weight), tuple(range(weight.ndim - 1)))))
+        for weight in model.weights
+        if weight.name == "kernel" and keras.backend.is_float_dtype(weight.dtype)
+    ]
+
+
+def _rounded(kernel, axes):
+    largest = np.abs(kernel).max(axis=axes, keepdims=True)
+    scale = np.where(largest > 0, largest / 127, 1).astype("float32")
+    return np.rint(kernel / scale).astype("int8"), scale
 
 
 def _kept_layers(model):

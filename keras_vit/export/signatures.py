@@ -20,11 +20,13 @@ _LARGEST_CONSTANT = 2**14
 """Numbers in a weight that is written into the graph itself, and not into a variable beside it."""
 
 
-def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pixels, batch_sizes):
+def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max_image_pixels, batch_sizes):
     """The functions that a model is served with; `keras_vit.export_saved_model` says what each returns.
 
     Args:
         model: A classifier or segmentation model that `check_output` accepts.
+        rounded: List of (weight, int8 `tf.Variable`, float32 `tf.Variable`): the product of the two takes the place of
+            the weight.
         labels: List of the classes' names.
         top_k: How many classes are named, at most.
         jit_compile: Whether the model is compiled with XLA.
@@ -44,7 +46,7 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
     # Part by part: the probabilities of all classes at all pixels are larger than what is made of them.
     reduced = _mask_maker(len(labels)) if is_segmenter(model) else dict
 
-    compiled = _compiler(model, jit_compile, batch_sizes)
+    compiled = _compiler(model, rounded, jit_compile, batch_sizes)
 
     def of_images(signature):
         name, look = OUTPUTS[signature]
@@ -84,7 +86,7 @@ def build_signatures(model, labels, top_k, jit_compile, image_size, max_image_pi
     return served
 
 
-def _compiler(model, jit_compile, batch_sizes):
+def _compiler(model, rounded, jit_compile, batch_sizes):
     """A function that makes of a function of the model and prepared images one of pixels."""
     import tensorflow as tf
 
@@ -93,10 +95,14 @@ def _compiler(model, jit_compile, batch_sizes):
     limit = 0 if jit_compile else _LARGEST_CONSTANT
     small = [(weight, weight.numpy()) for weight in model.weights if math.prod(weight.shape) <= limit]
 
+    def weights():
+        constants = [(weight, tf.constant(value)) for weight, value in small]
+        return constants + [(weight, tf.cast(values, scale.dtype) * scale) for weight, values, scale in rounded]
+
     @functools.cache
     def compiled(look):
         def compute(pixels):
-            with keras.StatelessScope([(weight, tf.constant(value)) for weight, value in small]):
+            with keras.StatelessScope(weights()):  # Of a weight that is there twice, the last.
                 return tf.cast(look(model, preprocess_input(pixels, model)), tf.float32)
 
         compute = tf.function(compute, jit_compile=jit_compile, autograph=False)

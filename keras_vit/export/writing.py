@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit.decoding import decode_upright, image_decoder, input_protocol
 from keras_vit.export.parity import computes_in_float32, full_precision, read_images
-from keras_vit.export.precision import with_precision
+from keras_vit.export.precision import in_8_bits, in_bfloat16
 from keras_vit.export.signatures import OUTPUTS, build_signatures
 from keras_vit.export.warmup import write_warmup
 
@@ -36,10 +36,14 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     import tensorflow as tf
 
     folder = pathlib.Path(folder)
-    smaller = with_precision(model, precision)
-    served = build_signatures(smaller, labels=labels, batch_sizes=batch_sizes, **options)
+    served_model = in_bfloat16(model) if precision == "bfloat16" else model
+    rounded = in_8_bits(model) if precision == "int8" else []
+    rounded = [(weight, tf.Variable(values), tf.Variable(scale)) for weight, values, scale in rounded]
+    served = build_signatures(served_model, rounded, labels=labels, batch_sizes=batch_sizes, **options)
     root = tf.Module()
-    root.weights = [variable.value for variable in smaller.variables]
+    in_other_bits = {id(weight) for weight, *_ in rounded}
+    root.weights = [variable.value for variable in served_model.variables if id(variable) not in in_other_bits]
+    root.rounded = [stored for _, *stored in rounded]
     concrete = {name: function.get_concrete_function() for name, function in served.items()}
     # Not Keras's ExportArchive, which traces every function again, and keeps a second copy of each.
     tf.saved_model.save(root, str(folder), signatures=concrete)

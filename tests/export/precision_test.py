@@ -1,62 +1,84 @@
+"""What smaller weights are, and what models make of them."""
+
 import keras
 import numpy as np
 import pytest
 
-from keras_vit.export.precision import with_precision
+import keras_vit
+from keras_vit.export.precision import in_8_bits, in_bfloat16
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.test_case import randomize, rest_slow, to_numpy
+
+# Of the kernels of tiny models: the axes of their inputs.
+INPUTS = {("query",): (0,), ("key",): (0,), ("value",): (0,), ("attention", "output"): (0, 1), ("mlp", "output"): (0,)}
+INPUTS |= {("hidden",): (0,), ("predictions",): (0,), ("patch_embedding",): (0, 1, 2)}
 
 
 def _images(model):
     return np.random.default_rng(0).uniform(-1, 1, (4, *model.input_shape[1:])).astype("float32")
 
 
-def test_float32_is_the_model_itself():
-    model = tiny_model()
-    assert with_precision(model, "float32") is model
-
-
 @pytest.mark.parametrize(
     "changes", rest_slow([{"pooling": "map"}, {}, {"distillation_token": True}, {"stem": STEM}]), ids=str
 )
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_smaller_weights(changes, precision):
+def test_bfloat16(changes):
     shape = (64, 96, 3) if "stem" in changes else SHAPE
     model = randomize(tiny_model(input_shape=shape, classifier_activation="softmax", **changes), scale=0.3)
     weights = [to_numpy(weight) for weight in model.weights]
-    smaller = with_precision(model, precision)
+    smaller = in_bfloat16(model)
     images = _images(model)
     expected, found = model.predict(images, verbose=0), smaller.predict(images, verbose=0)
     assert found.dtype == np.float32
-    assert 0 < np.abs(found - expected).max() < 0.05  # Of 8 bits of mantissa, or 8 bits.
+    assert 0 < np.abs(found - expected).max() < 0.05  # Of 8 bits of mantissa.
     assert all(variable.dtype == "float32" for variable in model.variables)
     for before, after in zip(weights, model.weights, strict=True):
         np.testing.assert_array_equal(before, to_numpy(after))
 
 
+def _nested():
+    """A classifier made of another model."""
+    inner = randomize(tiny_model(include_top=False), scale=0.3)
+    return keras.Sequential([keras.Input(SHAPE), inner, keras.layers.Dense(3, activation="softmax")])
+
+
 def test_bfloat16_classifies_in_float32():
-    variables = with_precision(tiny_model(), "bfloat16").variables
+    variables = in_bfloat16(tiny_model()).variables
     in_float32 = {variable.path for variable in variables if variable.dtype == "float32"}
     assert in_float32 == {"predictions/kernel", "predictions/bias"}
 
 
-@pytest.mark.slow
-def test_int8_is_a_quarter():
-    model = tiny_model()
-    smaller = with_precision(model, "int8")
-    kernels = {variable.path: variable for variable in smaller.variables if variable.dtype == "int8"}
-    # Of each of the two blocks six, and the classifier.
-    assert len(kernels) == 13
-    assert sum(np.prod(kernel.shape) for kernel in kernels.values()) == 2 * (4 * 12 * 12 + 2 * 12 * 20) + 12 * 5
-
-
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_nested(precision):
-    inner = randomize(tiny_model(include_top=False), scale=0.3)
-    model = keras.Sequential([keras.Input(SHAPE), inner, keras.layers.Dense(3, activation="softmax")])
-    smaller = with_precision(model, precision)
+def test_nested_in_bfloat16():
+    model = _nested()
+    smaller = in_bfloat16(model)
     difference = np.abs(smaller.predict(_images(model), verbose=0) - model.predict(_images(model), verbose=0)).max()
     assert 0 < difference < 0.05
-    expected = {"float32", precision}
-    assert {variable.dtype for variable in smaller.variables} == expected
-    assert {variable.dtype for variable in smaller.layers[-1].variables} >= {"float32"}
+    assert {variable.dtype for variable in smaller.variables} == {"float32", "bfloat16"}
+    assert {variable.dtype for variable in smaller.layers[-1].variables} == {"float32"}
+
+
+def test_8_bits_of_each_output_channel():
+    model = randomize(tiny_model(pooling="map"))
+    kernels = [weight for weight in model.weights if weight.name == "kernel"]
+    before = [to_numpy(kernel) for kernel in kernels]
+    rounded = in_8_bits(model)
+    assert [weight for weight, *_ in rounded] == kernels
+    assert len(kernels) == 1 + 3 * 6 + 1  # Of patches, of two blocks and the pooling, of classes.
+    for (weight, values, scale), kernel in zip(rounded, before, strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), kernel)
+        last = weight.path.split("/")[:-1]
+        [axes] = [axes for name, axes in INPUTS.items() if tuple(last[-len(name) :]) == name]
+        assert (values.dtype, scale.dtype) == ("int8", "float32")
+        np.testing.assert_array_equal(np.abs(values).max(axes), 127)  # All of the 8 bits, by every channel.
+        assert np.abs(values * scale - kernel).max() <= 0.5001 * scale.max()
+        assert scale.size == kernel.size / np.prod([kernel.shape[axis] for axis in axes])
+
+
+def test_8_bits_of_convolutions_of_nested_models_and_of_zeros():
+    model = keras_vit.ResNet("R50", stage_depths=(1,), width=4, input_shape=(32, 32, 3), classes=5)
+    convolutions = [weight for weight, *_ in in_8_bits(model)]
+    assert convolutions == [weight for weight in model.weights if weight.ndim >= 2]
+    assert len(in_8_bits(_nested())) == 1 + 2 * 6 + 1
+    predictions = model.layers[-1].kernel
+    predictions.assign(0 * predictions)
+    _, values, scale = in_8_bits(model)[-1]
+    np.testing.assert_array_equal(values * scale, 0 * to_numpy(predictions))

@@ -92,7 +92,8 @@ def _written(requests, folder):
 
 
 def _run(program, *arguments):
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    # With frozen weights, as in the compose.yaml of an export.
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"}
     result = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, env=environment)
     if result.returncode != 0:
         raise RuntimeError(f"serve {' '.join(map(str, arguments))}: exit status {result.returncode}\n{result.stderr}")
