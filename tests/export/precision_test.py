@@ -7,7 +7,7 @@ import pytest
 import keras_vit
 from keras_vit.export.precision import in_8_bits, in_bfloat16
 from tests.models.tiny import SHAPE, STEM, tiny_model
-from tests.test_case import randomize, rest_slow, to_numpy
+from tests.test_case import TENSORFLOW, assert_close, randomize, rest_slow, to_numpy
 
 # Of the kernels of tiny models: the axes of their inputs.
 INPUTS = {("query",): (0,), ("key",): (0,), ("value",): (0,), ("attention", "output"): (0, 1), ("mlp", "output"): (0,)}
@@ -82,3 +82,23 @@ def test_8_bits_of_convolutions_of_nested_models_and_of_zeros():
     predictions.assign(0 * predictions)
     _, values, scale = in_8_bits(model)[-1]
     np.testing.assert_array_equal(values * scale, 0 * to_numpy(predictions))
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_saved_model_has_8_bits(jit_compile, tmp_path):
+    """It answers as the model does once its kernels are what they were rounded to, and does not keep them twice."""
+    import tensorflow as tf
+
+    model = randomize(tiny_model(), scale=0.5)
+    folder = keras_vit.export_saved_model(model, tmp_path, precision="int8", jit_compile=jit_compile, min_agreement=0)
+    for kernel, values, scale in in_8_bits(model):
+        kernel.assign(values * scale)
+    pixels = np.random.default_rng(0).uniform(0, 255, (3, *SHAPE)).astype("float32")
+    expected = model.predict(keras_vit.preprocess_input(pixels, model), verbose=0)
+    signature = tf.saved_model.load(str(folder)).signatures["predict_pixels_float"]
+    assert_close(signature(images=tf.constant(pixels))["probabilities"], expected)
+    reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
+    in_float32 = [name for name, dtype in reader.get_variable_to_dtype_map().items() if dtype == tf.float32]
+    kernels = [kernel.shape for kernel, *_ in in_8_bits(model)]
+    assert not [name for name in in_float32 if tuple(reader.get_variable_to_shape_map()[name]) in kernels]

@@ -11,7 +11,6 @@ import pytest
 import keras_vit
 from keras_vit.decoding import image_decoder
 from keras_vit.export import saved_model, signatures
-from keras_vit.export.precision import in_8_bits
 from keras_vit.label_spaces import imagenet1k_classes
 from tests.pictures import encoded, exif_segment, picture
 from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy
@@ -222,26 +221,6 @@ print(json.dumps([outputs["probabilities"].numpy().tolist(), outputs["labels"].n
     expected = to_numpy(model(np.asarray(picture(8, 12))[None].astype("float32")))
     assert_close(np.array(probabilities), expected)
     assert label == LABELS[expected.argmax()]
-
-
-@tensorflow_only
-@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_kernels_in_8_bits(jit_compile, tmp_path):
-    """It answers as the model does once its kernels are what they were rounded to, and does not keep them twice."""
-    import tensorflow as tf
-
-    model = _model()
-    folder = keras_vit.export_saved_model(model, tmp_path, precision="int8", jit_compile=jit_compile, min_agreement=0)
-    for kernel, values, scale in in_8_bits(model):
-        kernel.assign(values * scale)
-    pixels = np.random.default_rng(0).uniform(0, 255, (3, 8, 12, 3)).astype("float32")
-    expected = model.predict(keras_vit.preprocess_input(pixels, model), verbose=0)
-    signature = tf.saved_model.load(str(folder)).signatures["predict_pixels_float"]
-    assert_close(signature(images=tf.constant(pixels))["probabilities"], expected)
-    reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
-    in_float32 = [name for name, dtype in reader.get_variable_to_dtype_map().items() if dtype == tf.float32]
-    kernels = [kernel.shape for kernel, *_ in in_8_bits(model)]
-    assert not [name for name in in_float32 if tuple(reader.get_variable_to_shape_map()[name]) in kernels]
 
 
 @tensorflow_only
