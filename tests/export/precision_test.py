@@ -90,7 +90,7 @@ def test_a_saved_model_has_8_bits(jit_compile, tmp_path):
     """It answers as the model does once its kernels are what they were rounded to, and does not keep them twice."""
     import tensorflow as tf
 
-    model = randomize(tiny_model(), scale=0.5)
+    model = randomize(tiny_model(classifier_activation="softmax"), scale=0.5)
     folder = keras_vit.export_saved_model(model, tmp_path, precision="int8", jit_compile=jit_compile, min_agreement=0)
     for kernel, values, scale in in_8_bits(model):
         kernel.assign(values * scale)
