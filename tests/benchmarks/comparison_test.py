@@ -9,7 +9,7 @@ import keras_vit
 from benchmarks import comparison, contenders
 from benchmarks.comparison import Entry, compare, newest, plot, rows_of, table, write_document
 from benchmarks.contenders import CONTENDERS, files, keras_models
-from benchmarks.contenders.matrix_product import flops_of_product
+from benchmarks.contenders.matrix_product import flops_of_product, with_tensorflow
 from benchmarks.workers import Job
 from tests.benchmarks.stub_steps import open_broken, open_dying, open_quick, open_slow
 
@@ -187,6 +187,20 @@ def _ask_saved_model():
 
 def test_the_saved_model_answers():
     files._elsewhere(_ask_saved_model)  # With weights taken for frozen, no other model may be in the process.
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_product_is_made_in_each_step(precision, monkeypatch):
+    import tensorflow as tf
+
+    made, matmul = [], tf.matmul
+    monkeypatch.setattr(tf, "matmul", lambda *matrices: made.append(matmul(*matrices)))
+    make_steps, device = with_tensorflow(Job("S/16", 224, precision=precision))
+    make_steps(8, 3)
+    assert [product.dtype.name for product in made] == [precision] * 3
+    assert flops_of_product() == 2 * 1576 * 768 * 3072
+    assert made[0].shape == (1576, 3072)
+    assert device
 
 
 def test_what_fails_elsewhere_is_told():
