@@ -159,24 +159,25 @@ def table(rows):
 
 
 def plot(rows):
-    """Bars of images a second, a panel for each work, model and precision; ours are dark. A matplotlib figure."""
+    """Bars of images a second, a panel for each device, work, model and precision; ours are dark. A figure."""
     from keras_vit.analysis.plots import FAINT, INK, panels
 
     groups = {}
     for row in rows:
-        groups.setdefault(tuple(row[key] for key in _KEYS), []).append(row)
+        groups.setdefault(_group(row), []).append(row)
     # Ours alone are no comparison; where there is none, they are drawn.
     compared = {group: members for group, members in groups.items() if not all(map(_is_ours, members))}
     groups = dict(sorted((compared or groups).items()))
     figure, axes = panels((9, 4.5), rows=len(groups))
-    for axis, ((work, model, size, precision, batch), members) in zip(axes.flat, groups.items(), strict=True):
+    for axis, (group, members) in zip(axes.flat, groups.items(), strict=True):
+        device, work, model, size, precision, batch = group
         members = sorted(members, key=lambda row: row["images_per_second"])
         titles = [CONTENDERS[row["contender"]].title.replace("`", "") for row in members]
         colors = [INK if _is_ours(row) else FAINT for row in members]
         rates = np.array([row["images_per_second"] for row in members])
         spread = [rates - [row["low"] for row in members], [row["high"] for row in members] - rates]
         axis.barh(titles, rates, xerr=spread, color=colors, ecolor="grey")
-        axis.set_title(f"{model}, {size} px, {work}, {precision}, batches of {batch}")
+        axis.set_title(f"{model}, {size} px, {work}, {precision}, batches of {batch}\n{device}")
         axis.set_xlabel("images a second")
     return figure
 

@@ -142,11 +142,15 @@ def test_the_newest_results_are_written_into_the_document(entries, tmp_path):
     assert figure.stat().st_size > 10_000
 
 
-def test_each_work_has_a_panel(entries):
+def test_each_work_and_device_has_a_panel(entries):
     rows = rows_of(JOB, entries, 8, 4, MACS) + rows_of(Job("S/16", 224, "train"), entries, 8, 4, MACS)
-    forward, train = plot(rows).axes
+    rate = {"images_per_second": 7.0, "low": 7.0, "high": 7.0}
+    elsewhere = [row | rate | {"device": "another"} for row in rows]
+    forward, train, there, _ = plot(rows + elsewhere).axes
     assert [bar.get_width() for bar in forward.patches] == [8.0, 16.0]
+    assert [bar.get_width() for bar in there.patches] == [7.0, 7.0]
     assert "train" in train.get_title()
+    assert there.get_title().endswith("another")
     assert table(rows).count("\n| ") == 4
 
 
