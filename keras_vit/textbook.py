@@ -5,7 +5,8 @@ import contextvars
 
 from keras import ops
 
-_MULTIPLY = contextvars.ContextVar("multiply", default=None)
+_OUTSIDE = object()
+_MULTIPLY = contextvars.ContextVar("multiply", default=_OUTSIDE)
 
 
 @contextlib.contextmanager
@@ -17,7 +18,8 @@ def textbook_operations(multiply):
 
     Args:
         multiply: Function that multiplies (B, T, D) with (D, M). `keras.ops.matmul` makes rows of it on TensorFlow;
-            `tf.matmul` does not.
+            `tf.matmul` does not. `None` for runtimes that want neither what these want nor what TensorFlow wants: the
+            operations are Keras's then.
 
     Example:
 
@@ -37,7 +39,13 @@ def textbook_operations(multiply):
 
 def textbook_multiply():
     """The function that `textbook_operations` was given; `None` outside of it."""
-    return _MULTIPLY.get()
+    multiply = _MULTIPLY.get()
+    return None if multiply is _OUTSIDE else multiply
+
+
+def is_for_tensorflow():
+    """Whether what layers do is for the backend itself: they are not inside `textbook_operations`."""
+    return _MULTIPLY.get() is _OUTSIDE
 
 
 def standardize(values, epsilon):

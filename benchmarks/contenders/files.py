@@ -13,13 +13,13 @@ from benchmarks.runtimes import onnx_session, openvino_model
 
 def open_saved_model(job):
     """A request with pixels to our SavedModel, as TensorFlow Serving answers it."""
-    os.environ["TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"] = "1"  # As in the export's compose.yaml.
     import tensorflow as tf
 
     from benchmarks.provenance import device
 
     with tempfile.TemporaryDirectory() as folder:
         _elsewhere(_write_saved_model, job, folder)
+        os.environ["TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"] = "1"  # As in the export's compose.yaml.
         served = tf.saved_model.load(f"{folder}/1")
     answer = served.signatures["predict_pixels_float"]
 

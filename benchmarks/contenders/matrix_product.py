@@ -1,15 +1,15 @@
 """The product of two matrices, at whose rate the others are measured."""
 
+import shutil
+
 _SIZES = (8 * 197, 768, 3072)
 """Rows, inner and columns: of the MLP of B/16, for 8 images."""
 
 
 def open_matrix_product(job):
     """The product of two matrices, on the same device: what the others are a share of. In float32 for 8 bits."""
-    import torch
-
-    # On CPUs torch's is as fast as TensorFlow's on Intel's only.
-    return _with_torch(job) if torch.cuda.is_available() else with_tensorflow(job)
+    # On CPUs torch's is as fast as TensorFlow's on Intel's only. Not both are imported, which can end the process.
+    return _with_torch(job) if shutil.which("nvidia-smi") else with_tensorflow(job)
 
 
 def _with_torch(job):

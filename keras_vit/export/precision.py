@@ -44,6 +44,8 @@ def in_8_bits(model):
             inputs, outputs = layer.equation.split("->")
             summed = [axis for axis, letter in enumerate(inputs.split(",")[1]) if letter not in outputs]
             axes |= {id(weight): tuple(summed) for weight in layer.weights}
+        elif isinstance(layer, (keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D)):
+            axes |= {id(layer.kernel): tuple(range(layer.kernel.ndim - 2))}
     return [
         (weight, *_rounded(keras.ops.convert_to_numpy(weight), axes.get(id(weight), tuple(range(weight.ndim - 1)))))
         for weight in model.weights

@@ -94,7 +94,7 @@ def export_saved_model(
         jit_compile: Whether the model is compiled with XLA where it is served, for each of `batch_sizes`, to which
             others are filled up; decoding never is.
         precision: Of the weights: `"float32"`; `"bfloat16"`, half the size, computing in bfloat16; or `"int8"`, a
-            quarter of the size, kernels of 8 bits for each output channel, computing in float32.
+            quarter of the size on the disk, kernels of 8 bits for each output channel, computing in float32.
         tolerance: The largest difference of a float32 probability; of other outputs ten times as much. A large model
             may need more where another compiler adds up in another order: with JAX, torch or `jit_compile`.
         min_agreement: The part of the images, in [0, 1], for which a model with smaller weights must name the class

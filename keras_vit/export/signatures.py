@@ -93,7 +93,9 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
     # Small weights, norms and biases among them, are constants of the graph: TensorFlow joins them to other operations
     # then. Not for XLA, which joins by itself, and does not know what TensorFlow makes of them.
     limit = 0 if jit_compile else _LARGEST_CONSTANT
-    small = [(weight, weight.numpy()) for weight in model.weights if math.prod(weight.shape) <= limit]
+    others = {id(weight) for weight, *_ in rounded}
+    small = [weight for weight in model.weights if math.prod(weight.shape) <= limit and id(weight) not in others]
+    small = [(weight, weight.numpy()) for weight in small]
 
     def weights():
         constants = [(weight, tf.constant(value)) for weight, value in small]
@@ -102,7 +104,7 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
     @functools.cache
     def compiled(look):
         def compute(pixels):
-            with keras.StatelessScope(weights()):  # Of a weight that is there twice, the last.
+            with keras.StatelessScope(weights()):
                 return tf.cast(look(model, preprocess_input(pixels, model)), tf.float32)
 
         compute = tf.function(compute, jit_compile=jit_compile, autograph=False)

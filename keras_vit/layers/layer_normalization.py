@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.textbook import standardize, textbook_multiply
+from keras_vit.textbook import is_for_tensorflow, standardize, textbook_multiply
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -56,7 +56,7 @@ class LayerNormalization(keras.layers.Layer):
         values, gamma, beta = (ops.cast(x, dtype) for x in (inputs, self.gamma, self.beta))
         if textbook_multiply() is not None:
             outputs = standardize(values, self.epsilon) * gamma + beta
-        elif training or not hasattr(values, "op"):  # An operation of a graph, which only TensorFlow has.
+        elif training or not is_for_tensorflow() or not hasattr(values, "op"):  # Only graphs of TensorFlow have one.
             outputs = ops.layer_normalization(values, gamma, beta, axis=-1, epsilon=self.epsilon)
         elif _is_constant(self.gamma) and _is_constant(self.beta):
             outputs = _joinable(values, gamma, beta, self.epsilon)

@@ -78,6 +78,8 @@ def test_8_bits_of_convolutions_of_nested_models_and_of_zeros():
     convolutions = [weight for weight, *_ in in_8_bits(model)]
     assert convolutions == [weight for weight in model.weights if weight.ndim >= 2]
     assert len(in_8_bits(_nested())) == 1 + 2 * 6 + 1
+    depthwise = keras.Sequential([keras.Input((5, 5, 4)), keras.layers.DepthwiseConv2D(3)])
+    assert [scale.shape for *_, scale in in_8_bits(depthwise)] == [(1, 1, 4, 1)]
     predictions = model.layers[-1].kernel
     predictions.assign(0 * predictions)
     _, values, scale = in_8_bits(model)[-1]
@@ -89,6 +91,7 @@ def test_8_bits_of_convolutions_of_nested_models_and_of_zeros():
 def test_a_saved_model_has_8_bits(jit_compile, tmp_path):
     """It answers as the model does once its kernels are what they were rounded to, and does not keep them twice."""
     import tensorflow as tf
+    from tensorflow.core.protobuf import saved_model_pb2
 
     model = randomize(tiny_model(classifier_activation="softmax"), scale=0.5)
     folder = keras_vit.export_saved_model(model, tmp_path, precision="int8", jit_compile=jit_compile, min_agreement=0)
@@ -100,5 +103,11 @@ def test_a_saved_model_has_8_bits(jit_compile, tmp_path):
     assert_close(signature(images=tf.constant(pixels))["probabilities"], expected)
     reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
     in_float32 = [name for name, dtype in reader.get_variable_to_dtype_map().items() if dtype == tf.float32]
-    kernels = [kernel.shape for kernel, *_ in in_8_bits(model)]
+    kernels = [tuple(kernel.shape) for kernel, *_ in in_8_bits(model)]
     assert not [name for name in in_float32 if tuple(reader.get_variable_to_shape_map()[name]) in kernels]
+    written = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs[0].graph_def
+    nodes = [*written.node, *(node for function in written.library.function for node in function.node_def)]
+    tensors = [node.attr["value"].tensor for node in nodes if node.op == "Const"]
+    shapes = [tuple(dim.size for dim in tensor.tensor_shape.dim) for tensor in tensors if tensor.dtype == 1]
+    assert jit_compile or (12,) in shapes  # Biases are there.
+    assert not set(shapes) & set(kernels)

@@ -2,7 +2,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import LayerNormalization
+from keras_vit.layers import EncoderBlock, LayerNormalization
+from keras_vit.layers.layer_normalization import _BETA
+from keras_vit.textbook import textbook_operations
 from tests.reference import vit as reference
 from tests.test_case import (
     TENSORFLOW,
@@ -65,6 +67,26 @@ def test_the_kernel_of_tensorflow_changes_nothing(shape, epsilon, constants):
 
     expected = reference.layer_norm(inputs.astype("float64"), weights["gamma"], weights["beta"], epsilon)
     assert_close(compute(inputs), expected)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="other backends have no such operations")
+@pytest.mark.parametrize("build", [LayerNormalization, lambda: EncoderBlock(num_heads=3, mlp_dim=20)])
+def test_the_kernel_is_not_for_training_and_not_for_other_runtimes(build):
+    import tensorflow as tf
+
+    layer = build()
+    layer.build((2, 7, 12))
+
+    def is_for_the_kernel(training):
+        function = tf.function(lambda tokens: layer(tokens, training=training), autograph=False)
+        graph = function.get_concrete_function(tf.TensorSpec((2, 7, 12))).graph
+        constants = [tf.make_ndarray(op.get_attr("value")) for op in graph.get_operations() if op.type == "Const"]
+        return any(np.any(value == np.float32(_BETA)) for value in constants)
+
+    assert is_for_the_kernel(training=False)
+    assert not is_for_the_kernel(training=True)
+    with textbook_operations(None):
+        assert not is_for_the_kernel(training=False)
 
 
 @pytest.mark.parametrize("epsilon", [0, -1e-6])
