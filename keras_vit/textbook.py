@@ -5,8 +5,7 @@ import contextvars
 
 from keras import ops
 
-_OUTSIDE = object()
-_MULTIPLY = contextvars.ContextVar("multiply", default=_OUTSIDE)
+_MULTIPLY = contextvars.ContextVar("multiply", default=None)
 
 
 @contextlib.contextmanager
@@ -18,8 +17,7 @@ def textbook_operations(multiply):
 
     Args:
         multiply: Function that multiplies (B, T, D) with (D, M). `keras.ops.matmul` makes rows of it on TensorFlow;
-            `tf.matmul` does not. `None` for runtimes that want neither what these want nor what TensorFlow wants: the
-            operations are Keras's then.
+            `tf.matmul` does not.
 
     Example:
 
@@ -39,13 +37,7 @@ def textbook_operations(multiply):
 
 def textbook_multiply():
     """The function that `textbook_operations` was given; `None` outside of it."""
-    multiply = _MULTIPLY.get()
-    return None if multiply is _OUTSIDE else multiply
-
-
-def is_for_tensorflow():
-    """Whether what layers do is for the backend itself: they are not inside `textbook_operations`."""
-    return _MULTIPLY.get() is _OUTSIDE
+    return _MULTIPLY.get()
 
 
 def standardize(values, epsilon):

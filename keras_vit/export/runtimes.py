@@ -198,8 +198,7 @@ def _write_litert(model, file, precision):
     options = {} if precision == "float32" else {"optimizations": [tf.lite.Optimize.DEFAULT]}
     if precision == "float16":
         options["target_spec"] = {"supported_types": [tf.float16]}
-    with textbook_operations(None):  # The norms for TensorFlow's kernel would square numbers too large for 16 bits.
-        model.export(file, format="litert", verbose=False, input_signature=[_images_of(model)], **options)
+    model.export(file, format="litert", verbose=False, input_signature=[_images_of(model)], **options)
 
 
 def _write_openvino(model, file, precision):

@@ -174,15 +174,15 @@ class EncoderBlock(keras.layers.Layer):
 
     def _transform(self, tokens, seeds, training):
         rows = _as_rows(tokens)
-        normed = self.attention_norm(_as_tokens(rows, tokens), training=training)
-        branch = self.attention(normed, seed=seeds.attention, training=training)
+        branch = self.attention(self.attention_norm(_as_tokens(rows, tokens)), seed=seeds.attention, training=training)
         rows = self._add_attention(rows, branch, seeds, training)
         return _as_tokens(self._add_mlp(rows, tokens, seeds, training), tokens)
 
     def _transform_and_merge(self, tokens, sizes, seeds, training):
         rows = _as_rows(tokens)
-        normed = self.attention_norm(_as_tokens(rows, tokens), training=training)
-        branch, keys = self.attention.attend_in_proportion(normed, sizes, seed=seeds.attention, training=training)
+        branch, keys = self.attention.attend_in_proportion(
+            self.attention_norm(_as_tokens(rows, tokens)), sizes, seed=seeds.attention, training=training
+        )
         tokens = _as_tokens(self._add_attention(rows, branch, seeds, training), tokens)
         metric = ops.mean(ops.cast(keys, "float32"), axis=1)  # (B, T, Dh)
         tokens, sizes = self.merging(tokens, metric, sizes)
@@ -194,8 +194,7 @@ class EncoderBlock(keras.layers.Layer):
         return rows + _as_rows(self.drop_path(branch, seed=seeds.attention_path, training=training))
 
     def _add_mlp(self, rows, tokens, seeds, training):
-        normed = self.mlp_norm(_as_tokens(rows, tokens), training=training)
-        branch = self.mlp_block(normed, seeds=seeds.mlp, training=training)
+        branch = self.mlp_block(self.mlp_norm(_as_tokens(rows, tokens)), seeds=seeds.mlp, training=training)
         return rows + _as_rows(self.drop_path(self.mlp_scale(branch), seed=seeds.mlp_path, training=training))
 
     def attention_weights(self, tokens, sizes=None):

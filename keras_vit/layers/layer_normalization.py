@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.textbook import is_for_tensorflow, standardize, textbook_multiply
+from keras_vit.textbook import standardize, textbook_multiply
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -13,15 +13,14 @@ class LayerNormalization(keras.layers.Layer):
     """Brings each token to mean 0 and variance 1, then scales and shifts its channels (arXiv 1607.06450).
 
     `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` over the last axis, at least in float32 under any policy.
-    Weights and results are those of `keras.layers.LayerNormalization`. In graphs of TensorFlow, but for training, the
-    operations are others, of which it makes one kernel on CPUs.
+    Weights and results are those of `keras.layers.LayerNormalization`. Where gamma and beta are constants, as in a
+    SavedModel, the operations are others, of which TensorFlow on CPUs makes one kernel.
 
     Args:
         epsilon: Added to the variance. Positive.
 
     Call arguments:
         inputs: (..., D)
-        training: Whether gradients are wanted, for which the kernel would be no help.
 
     Returns:
         Same shape as `inputs`.
@@ -51,17 +50,15 @@ class LayerNormalization(keras.layers.Layer):
         self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones", autocast=False)
         self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros", autocast=False)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs):
         dtype = keras.backend.result_type(inputs.dtype, "float32")
         values, gamma, beta = (ops.cast(x, dtype) for x in (inputs, self.gamma, self.beta))
         if textbook_multiply() is not None:
             outputs = standardize(values, self.epsilon) * gamma + beta
-        elif training or not is_for_tensorflow() or not hasattr(values, "op"):  # Only graphs of TensorFlow have one.
-            outputs = ops.layer_normalization(values, gamma, beta, axis=-1, epsilon=self.epsilon)
         elif _is_constant(self.gamma) and _is_constant(self.beta):
             outputs = _joinable(values, gamma, beta, self.epsilon)
         else:
-            outputs = _joinable(values, *_constants(gamma), self.epsilon) * (gamma / _GAMMA) + beta
+            outputs = ops.layer_normalization(values, gamma, beta, axis=-1, epsilon=self.epsilon)
         return ops.cast(outputs, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
@@ -89,11 +86,4 @@ def _joinable(values, gamma, beta, epsilon):
     return values * scale + (beta - scale * mean)
 
 
-def _constants(gamma):
-    """A gamma and a beta that are constants: neither 1 nor 0, which would be left out and the norm not recognised."""
-    return ops.full_like(gamma, _GAMMA), ops.full_like(gamma, _BETA)
-
-
 _KERNEL_EPSILON = 1e-3
-_GAMMA, _BETA = 2.0, 1e-30
-"""Multiplying by the one and adding the other to numbers of float32 near 1 changes no digit."""

@@ -30,23 +30,7 @@ def _operations(folder, images):
         found = v1.RunMetadata()
         feeds = {signature.inputs["images"].name: images}
         session.run(signature.outputs["probabilities"].name, feeds, options=options, run_metadata=found)
-    return _listed(found)
-
-
-def _operations_of_predict(model, images):
-    """The same of `model.predict`."""
-    from tensorflow.python.eager import context
-
-    context.enable_run_metadata()
-    try:
-        model.predict(images, verbose=0)
-        return _listed(context.export_run_metadata())
-    finally:
-        context.disable_run_metadata()
-
-
-def _listed(metadata):
-    nodes = [node for graph in metadata.partition_graphs for node in graph.node]
+    nodes = [node for graph in found.partition_graphs for node in graph.node]
     return [(node.op, b" ".join(node.attr["fused_ops"].list.s).decode()) for node in nodes]
 
 
@@ -58,26 +42,15 @@ def _listed(metadata):
     ],
 )
 def test_norms_and_gelus_are_one_kernel_each(mlp, precision, tmp_path):
-    model = _model(mlp)
-    folder = keras_vit.export_saved_model(
-        model, tmp_path / "pets", labels=list("abcde"), precision=precision, min_agreement=0
-    )
-    _assert_joined(_operations(folder, np.zeros((2, 12, 8, 3), "float32")), mlp)
-
-
-def test_predict_has_the_same_kernels():
-    _assert_joined(_operations_of_predict(_model("gelu_tanh"), np.zeros((2, 12, 8, 3), "float32")), "gelu_tanh")
-
-
-def _model(mlp):
     config = keras_vit.ViTConfig(
         patch_size=4, hidden_dim=32, num_layers=NUM_LAYERS, num_heads=2, mlp_dim=64, mlp=mlp, pooling="token"
     )
     # Where weights are zero, TensorFlow leaves out what they do.
-    return randomize(keras_vit.ViT(config, input_shape=(12, 8, 3), classes=5), scale=0.3)
-
-
-def _assert_joined(operations, mlp):
+    model = randomize(keras_vit.ViT(config, input_shape=(12, 8, 3), classes=5), scale=0.3)
+    folder = keras_vit.export_saved_model(
+        model, tmp_path / "pets", labels=list("abcde"), precision=precision, min_agreement=0
+    )
+    operations = _operations(folder, np.zeros((2, 12, 8, 3), "float32"))
     gelu = {"gelu_tanh": "GeluApproximate", "gelu_exact": "GeluExact"}[mlp]
     assert [op for op, _ in operations].count("_MklLayerNorm") == 2 * NUM_LAYERS + 1
     assert [joined for _, joined in operations].count(f"BiasAdd {gelu}") == NUM_LAYERS
