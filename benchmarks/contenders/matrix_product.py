@@ -36,9 +36,8 @@ def with_tensorflow(job):
     from benchmarks.provenance import processor
 
     rows, inner, columns = _SIZES
-    one, other = tf.random.normal((rows, inner)), tf.random.normal((inner, columns))
-    if job.precision == "bfloat16":
-        one, other = tf.cast(one, tf.bfloat16), tf.cast(other, tf.bfloat16)
+    dtype = tf.bfloat16 if job.precision == "bfloat16" else tf.float32
+    one, other = tf.random.normal((rows, inner), dtype=dtype), tf.random.normal((inner, columns), dtype=dtype)
 
     def make_steps(batch_size, steps):
         for _ in range(steps):

@@ -15,6 +15,7 @@ from tests.benchmarks.stub_steps import open_broken, open_dying, open_quick, ope
 
 JOB = Job("S/16", 224)
 MACS = 10**9
+TINY = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
 
 
 @pytest.fixture
@@ -164,8 +165,7 @@ def test_ours_alone_is_drawn_only_where_nothing_is_compared(entries):
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 @pytest.mark.parametrize("work", ["forward", "train"])
 def test_ours_runs_as_users_run_it(work, backend, monkeypatch, keras_calls):
-    tiny = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
-    monkeypatch.setitem(keras_vit.VARIANTS, "tiny", tiny)
+    monkeypatch.setitem(keras_vit.VARIANTS, "tiny", TINY)
     monkeypatch.setenv("KERAS_BACKEND", "of this process")  # Which is another one again after the test.
     make_steps, device = keras_models.open_keras(Job("tiny", 12, work), keras_models.build_ours, backend)
     make_steps(2, 3)
@@ -181,7 +181,7 @@ def test_ours_runs_as_users_run_it(work, backend, monkeypatch, keras_calls):
 
 
 def _ask_saved_model():
-    keras_vit.VARIANTS["tiny"] = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
+    keras_vit.VARIANTS["tiny"] = TINY
     files._elsewhere = lambda function, *arguments: function(*arguments)
     make_steps, _ = files.open_saved_model(Job("tiny", 12))
     make_steps(3, 2)

@@ -1,5 +1,5 @@
 """With the environment that compose.yaml gives to the server, where weights are taken for frozen, each version of a
-model answers with its own."""
+model answers as without it."""
 
 import itertools
 import os
@@ -27,7 +27,7 @@ numpy.savez(outputs, *answers)
 
 
 @pytest.mark.parametrize("precision", rest_slow(["bfloat16", "float32", "int8"]))
-def test_answers_are_those_of_the_models(precision, tmp_path):
+def test_answers_are_the_same(precision, tmp_path):
     rng, shape = np.random.default_rng(0), (33, 46, 3)
     for version in (1, 2):
         model = keras_vit.BiTResNet((1,), 32, input_shape=shape, classes=5)
