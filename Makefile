@@ -72,11 +72,12 @@ self-supervision: .venv/training.installed
 
 # Images a second of the input pipeline, by stage, against layers of Keras and keras-cv.
 bench-input: .venv/training.installed
-	.venv/bin/python -m benchmarks.input_pipeline
+	.venv/bin/python -m benchmarks.input_pipeline $(ARGS)
 
-# Cold load and latency of ViT-B/16 against KerasHub's SavedModel, ONNX Runtime and OpenVINO. It wants a quiet machine.
+# Cold load and latency of ViT-B/16 against KerasHub's SavedModel, ONNX Runtime and OpenVINO: make bench-latency
+# ARGS="--document" writes it into docs/performance.md. It wants a quiet machine.
 bench-latency: .venv-peers/installed
-	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.latency
+	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.latency $(ARGS)
 
 # Forward passes and training steps of ours and of other projects: make bench ARGS="--models B/16 --work train". The same
 # on a GPU, where there is one: ARGS="--precision bfloat16 --contenders ours-jax timm-compiled". It wants a quiet machine.

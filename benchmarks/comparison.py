@@ -18,6 +18,7 @@ import itertools
 import os
 import pathlib
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -43,12 +44,13 @@ _KEYS = ("work", "model", "size", "precision", "batch_size")
 
 @dataclasses.dataclass
 class Entry:
-    """A contender in a comparison: its process, the seconds of its first step and of each round; at the end the most
-    that it had in memory while it made steps, in bytes, and what it ran on."""
+    """A contender in a comparison: its process, the seconds of its first step and of each round; at the end those that
+    it took to be ready, the most that it had in memory while it made steps, in bytes, and what it ran on."""
 
     process: Measured
     first: float
     seconds: list
+    ready: float | None = None
     memory: int | None = None
     device: str | None = None
 
@@ -82,7 +84,8 @@ def compare(job, contenders, batch_size, steps, rounds):
                 else:
                     entries[name].seconds.append(seconds)
         for entry in entries.values():
-            entry.memory, entry.device = entry.process.peak_memory, entry.process.device
+            process = entry.process
+            entry.ready, entry.memory, entry.device = process.ready_seconds, process.peak_memory, process.device
     return entries
 
 
@@ -124,7 +127,8 @@ def rows_of(job, entries, batch_size, steps, macs):
         row |= {"images_per_second": round(median, 2), "low": round(low, 2), "high": round(high, 2)}
         row["share_of_products"] = round(np.median(share), 3) if entry.device == products.device else None
         row["times_ours"] = None if ratio is None else round(np.median(ratio), 3)
-        row |= {"first_step_seconds": round(entry.first, 2), "peak_memory": entry.memory}
+        ready = entry.ready and round(entry.ready, 2)
+        row |= {"ready_seconds": ready, "first_step_seconds": round(entry.first, 2), "peak_memory": entry.memory}
         rows.append(dataclasses.asdict(job) | row)
     return rows
 
@@ -140,8 +144,8 @@ def table(rows):
     """
     lines = [
         "| work | model | precision | batch | contender | images a second | quartiles | times ours | share of products "
-        "| compiling, s | memory, GB |",
-        "|---|---|---|--:|---|--:|---|--:|--:|--:|--:|",
+        "| ready, s | compiling, s | memory, GB |",
+        "|---|---|---|--:|---|--:|---|--:|--:|--:|--:|--:|",
     ]
     for row in sorted(rows, key=lambda row: (*(row[key] for key in _KEYS), -row["images_per_second"])):
         size = "" if row["size"] == 224 else f" at {row['size']}"
@@ -153,7 +157,8 @@ def table(rows):
         cells += [f"{row['low']:.1f} to {row['high']:.1f}", ratio, share]
         # What the first step takes longer than another one.
         compiling = row["first_step_seconds"] - row["batch_size"] / row["images_per_second"]
-        cells += [f"{compiling:.1f}", memory]
+        ready = row.get("ready_seconds")  # Older lines have none.
+        cells += ["" if ready is None else f"{ready:.1f}", f"{compiling:.1f}", memory]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -265,7 +270,7 @@ def _jobs(options):
 
 def _run(job, options):
     reasons = {name: CONTENDERS[name].missing(job) for name in options.contenders}
-    taking_part = {name: CONTENDERS[name].open_steps for name, reason in reasons.items() if reason is None}
+    taking_part = [name for name, reason in reasons.items() if reason is None]
     print(f"{job.work} of {job.model} at {job.size} pixels in {job.precision}: {', '.join(taking_part)}")
     for name, reason in reasons.items():
         if reason is not None:
@@ -274,10 +279,23 @@ def _run(job, options):
         return
     macs = _macs(job)
     state = provenance()  # Before measuring, which takes long: of the code that is measured.
-    entries = compare(job, taking_part, options.batch, options.steps, options.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = _prepare(job, taking_part, pathlib.Path(folder))
+        entries = compare(job, prepared, options.batch, options.steps, options.rounds)
     rows = rows_of(job, entries, options.batch, options.steps, macs)
     append([row | state for row in rows], options.results)
     print(table(rows), flush=True)
+
+
+def _prepare(job, names, folder):
+    """{name: what opens the steps}, of all whose files can be written; the others are told."""
+    prepared = {}
+    for name in names:
+        try:
+            prepared[name] = CONTENDERS[name].prepare(job, folder)
+        except RuntimeError as error:
+            print(f"  {name} failed: {error}", file=sys.stderr)
+    return prepared
 
 
 if __name__ == "__main__":

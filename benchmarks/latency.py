@@ -11,192 +11,40 @@ Each runtime has a process of its own. A cold load is in a fresh one, from the s
 one image, with the file in the system's cache; imports are counted by themselves. Then all processes get the same
 requests in turns, in a new order each round, so that what else the machine does meets all alike; the first request of
 each batch size is not counted. Each answer is compared with the Keras model's; one that differs is an error.
+
+A line of JSON for the starts of each row, and for each batch size, is added to benchmarks/results/latency.jsonl, with
+what it was measured on; --document also writes the tables into docs/performance.md. It wants a quiet machine.
 """
 
 import argparse
 import contextlib
 import dataclasses
-import functools
 import importlib
-import importlib.util
 import math
 import multiprocessing
 import os
 import pathlib
-import pickle
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.runtimes import onnx_session, openvino_model
+from benchmarks.contenders.served import OURS, ROWS, build, missing, prepare, read_inputs
+from benchmarks.provenance import processor, provenance
+from benchmarks.records import DOCUMENT, append, put_between
 from benchmarks.workers import peak_memory
 
-OURS = "ours"
-TOLERANCE = 1e-4
-"""Of probabilities, in float32."""
+RESULTS = pathlib.Path(__file__).with_name("results") / "latency.jsonl"
+MARKS = "<!-- make bench-latency: begin -->\n", "<!-- make bench-latency: end -->\n"
 MIN_ROUNDS = 3
 _PAUSE = 0.05
 """Seconds between requests: threads of ONNX Runtime and OpenVINO wait actively for a while after one."""
-_SIZE = 224
-_CLASSES = 1000
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A runtime that is measured.
-
-    Args:
-        title: Its name in the tables.
-        file: What it loads, a name of `_WRITERS`.
-        takes: Its images, a key of the inputs that `prepare` writes: `"pixels"`, `"normalised"` or `"files"`.
-        packages: {name of a package to import: the extra that brings it}; the one that runs it is the first.
-        open: Function (path of the file, number of threads) to the function from images to probabilities.
-        tolerance: Largest difference of a probability from the Keras model's.
-    """
-
-    title: str
-    file: str
-    takes: str
-    packages: dict
-    open: Callable
-    tolerance: float = TOLERANCE
-
-
-def _open_saved_model(path, threads, signature="serving_default"):
-    import tensorflow as tf
-
-    tf.config.set_visible_devices([], "GPU")
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(threads)
-    model = tf.saved_model.load(path)
-    serve = model.signatures[signature]
-    [spec] = serve.structured_input_signature[1].values()
-    # KerasHub's one output is named by the exporter.
-    output = "probabilities" if "probabilities" in serve.structured_outputs else next(iter(serve.structured_outputs))
-
-    def answer(images):
-        return serve(**{spec.name: tf.constant(images, spec.dtype)})[output].numpy()
-
-    answer.model = model  # Its variables live as long as it does.
-    return answer
-
-
-def _open_onnx(path, threads):
-    session = onnx_session(path, threads)
-    return lambda images: session.run(["probabilities"], {"images": images})[0]
-
-
-def _open_openvino(path, threads, **properties):
-    compiled = openvino_model(path, threads, **properties)
-    return lambda images: compiled(images)["probabilities"]
-
-
-_of_pixels = functools.partial(_open_saved_model, signature="predict_pixels_float")
-_in_float32 = functools.partial(_open_openvino, INFERENCE_PRECISION_HINT="f32")
-_TENSORFLOW = {"tensorflow": "tensorflow"}
-_KERAS_HUB = _TENSORFLOW | {"keras_hub": "peers"}
-_ONNX = dict.fromkeys(("onnxruntime", "onnx", "tf2onnx"), "runtimes")
-_OPENVINO = dict.fromkeys(("openvino", "scipy"), "runtimes")
-ROWS = {
-    OURS: Row("our SavedModel", "saved_model/1", "pixels", _TENSORFLOW, _of_pixels),
-    "ours-xla": Row("ours, `jit_compile=True`", "saved_model_xla/1", "pixels", _TENSORFLOW, _of_pixels),
-    "ours-jpeg": Row("ours, from JPEG files", "saved_model/1", "files", _TENSORFLOW, _open_saved_model),
-    "keras-hub": Row("KerasHub's SavedModel", "keras_hub", "normalised", _KERAS_HUB, _open_saved_model),
-    "onnx": Row("ONNX Runtime", "model.onnx", "pixels", _ONNX, _open_onnx),
-    "openvino": Row("OpenVINO", "model.xml", "pixels", _OPENVINO, _in_float32),
-    # bfloat16 has 8 bits: probabilities in the middle of their range move by some hundredths.
-    "openvino-bf16": Row(
-        "OpenVINO's default, bfloat16 if the CPU can", "model.xml", "pixels", _OPENVINO, _open_openvino, 0.1
-    ),
-}
-
-
-def missing(names):
-    """{row: the extra that brings what it needs}, of rows that cannot run here."""
-    absent = {
-        name: [extra for package, extra in ROWS[name].packages.items() if importlib.util.find_spec(package) is None]
-        for name in names
-    }
-    return {name: extras[0] for name, extras in absent.items() if extras}
-
-
-def build(variant, size=_SIZE, classes=_CLASSES):
-    """A classifier whose answers depend on the image: a fresh one's head is zero."""
-    import keras
-
-    import keras_vit
-
-    keras.utils.set_random_seed(0)
-    # KerasHub has the exact GELU only.
-    model = keras_vit.ViT(variant, input_shape=(size, size, 3), classes=classes, mlp="gelu_exact")
-    head = model.layers[-1].kernel
-    # Logits with a standard deviation of 3, as what is read is normalised.
-    head.assign(np.random.default_rng(0).normal(0, 3 / math.sqrt(head.shape[0]), head.shape))
-    return model
-
-
-def prepare(model, folder, names, batch_sizes):
-    """Writes the files that rows load, the images in all forms, and the Keras model's answers.
-
-    Args:
-        model: Of `build`.
-        folder: To write to, a `pathlib.Path`.
-        names: Keys of `ROWS`.
-        batch_sizes: Numbers of images in a request.
-    """
-    import keras_vit
-    from keras_vit.decoding import image_decoder
-    from keras_vit.export.parity import read_images
-
-    for file in {ROWS[name].file for name in names}:
-        _WRITERS[file](model, folder / file, batch_sizes)
-    photographs = read_images(None)
-    files = [photographs[index % len(photographs)] for index in range(max(batch_sizes))]
-    decode = image_decoder(model)
-    pixels = np.stack([decode(file) for file in files]).astype("float32")
-    normalised = keras_vit.preprocess_input(pixels, model)
-    inputs = {"files": files, "pixels": pixels, "normalised": normalised}
-    inputs["probabilities"] = model.predict(normalised, batch_size=4, verbose=0)
-    for name, rows in inputs.items():
-        (folder / f"{name}.pickle").write_bytes(pickle.dumps(rows))
-
-
-def _write_saved_model(model, path, batch_sizes, jit_compile=False):
-    import keras_vit
-
-    keras_vit.export_saved_model(model, path.parent, batch_sizes=batch_sizes, jit_compile=jit_compile)
-
-
-def _write_keras_hub(model, path, batch_sizes):
-    import keras_hub
-
-    import keras_vit
-
-    with tempfile.TemporaryDirectory() as folder:
-        preset = os.path.join(folder, "preset")
-        keras_vit.save_weights(model, preset, "keras_hub")
-        classifier = keras_hub.models.ImageClassifier.from_preset(preset, activation="softmax")
-    classifier.export(str(path), format="tf_saved_model", verbose=False)
-
-
-def _write_runtime(model, path, batch_sizes, format):
-    import keras_vit
-
-    keras_vit.export_model(model, path, format)
-
-
-_WRITERS = {
-    "saved_model/1": _write_saved_model,
-    "saved_model_xla/1": functools.partial(_write_saved_model, jit_compile=True),
-    "keras_hub": _write_keras_hub,
-    "model.onnx": functools.partial(_write_runtime, format="onnx"),
-    "model.xml": functools.partial(_write_runtime, format="openvino"),
-}
-"""{name of a file or folder: function of a model, the path and the batch sizes that writes it}"""
+_FIELDS = ("load", "memory", "imports")
+_VERSIONS = ("keras", "tensorflow", "keras-hub", "onnxruntime", "openvino")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,11 +122,6 @@ def _answer_requests(pipe, row, folder, threads):
         pipe.send((time.perf_counter() - started, answered))
 
 
-def read_inputs(folder, name):
-    """What `prepare` has written: `"files"`, `"pixels"`, `"normalised"` or `"probabilities"`."""
-    return pickle.loads((folder / f"{name}.pickle").read_bytes())
-
-
 def cold_loads(names, folder, threads, rounds):
     """{row: [`Start` of each round]}, each in a fresh process."""
     starts = {name: [] for name in names}
@@ -318,8 +161,7 @@ def cold_table(starts):
         "| cold load | seconds | times ours | peak memory, MB | times ours | import, seconds |",
         "|---|--:|--:|--:|--:|--:|",
     ]
-    fields = ("load", "memory", "imports")
-    values = [{name: [getattr(start, field) for start in starts[name]] for name in starts} for field in fields]
+    values = [{name: [getattr(start, field) for start in starts[name]] for name in starts} for field in _FIELDS]
     loads, memory, _ = values
     for name in starts:
         seconds, megabytes, imported = (statistics.median(found[name]) for found in values)
@@ -343,6 +185,20 @@ def latency_table(results):
     return "\n".join(lines)
 
 
+def report(common, starts, results):
+    """Markdown: what was measured on what, and both tables.
+
+    Args:
+        common: What all lines of the results have: `"model"`, `"threads"`, `"device"`, `"versions"`.
+        starts: What `cold_loads` returns.
+        results: What `latencies` returns.
+    """
+    versions = ", ".join(f"{name} {common['versions'][name]}" for name in _VERSIONS if name in common["versions"])
+    head = f"ViT-{common['model']}, {common['threads']} threads; {common['device']}; {versions}."
+    head += " Times ours: median, lowest and highest round. Of fewer than 100 requests, p99 is the slowest."
+    return f"{head}\n\n{cold_table(starts)}\n\n{latency_table(results)}\n"
+
+
 def _times_ours(values, name):
     """Median, lowest and highest ratio of one row to ours, round by round."""
     if name == OURS:
@@ -351,8 +207,29 @@ def _times_ours(values, name):
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
 
 
+def rows_of(starts, results):
+    """Lines of the results: medians of the starts of each row, percentiles of its requests of each batch size.
+
+    Args:
+        starts: What `cold_loads` returns.
+        results: What `latencies` returns.
+
+    Returns:
+        List of dictionaries, in seconds and MB.
+    """
+    lines = []
+    for name, found in starts.items():
+        medians = {field: statistics.median(getattr(start, field) for start in found) for field in _FIELDS}
+        lines.append({"row": name, "starts": len(found)} | {field: round(value, 3) for field, value in medians.items()})
+    for batch_size, seconds in results.items():
+        for name, values in seconds.items():
+            percentiles = {f"p{percent}": round(percentile(values, percent), 5) for percent in (50, 99)}
+            lines.append({"row": name, "batch_size": batch_size, "requests": len(values)} | percentiles)
+    return lines
+
+
 def main(arguments=None):
-    """Prints the tables; returns the process's exit status."""
+    """Prints and keeps what it measures; returns the process's exit status."""
     options = _parse(arguments)
     absent = missing({OURS, *options.rows})
     for name, extra in absent.items():
@@ -360,13 +237,18 @@ def main(arguments=None):
     if OURS in absent:
         return 1
     names = [name for name in ROWS if name == OURS or (name in options.rows and name not in absent)]
+    state = provenance()  # Before measuring, which takes long: of the code that is measured.
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         prepare(build(options.variant), folder, names, options.batches)
-        print(f"ViT-{options.variant}, {options.threads} threads. Times ours: median, lowest and highest round.\n")
-        print(cold_table(cold_loads(names, folder, options.threads, options.cold_rounds)), flush=True)
+        starts = cold_loads(names, folder, options.threads, options.cold_rounds)
         results = latencies(names, folder, options.threads, options.batches, options.rounds)
-    print(f"\n{latency_table(results)}\n\nOf fewer than 100 requests, p99 is the slowest.")
+    common = {"model": options.variant, "threads": options.threads, "device": processor()} | state
+    append([common | row for row in rows_of(starts, results)], options.results)
+    found = report(common, starts, results)
+    print(found)
+    if options.document:
+        put_between(MARKS, found, DOCUMENT)
     return 0
 
 
@@ -380,6 +262,8 @@ def _parse(arguments):
     )
     parser.add_argument("--cold-rounds", type=int, default=3, help="fresh processes of each")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each runtime")
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="is added to")
+    parser.add_argument("--document", action="store_true", help=f"write the tables into {DOCUMENT.name}")
     return parser.parse_args(arguments)
 
 

@@ -61,11 +61,18 @@ def device():
 
         return jax.devices()[0].device_kind
     if keras.backend.backend() == "tensorflow" and accelerators:
-        import tensorflow as tf
-
-        [first, *_] = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU")
-        return tf.config.experimental.get_device_details(first).get("device_name", first.name)
+        return device_of_tensorflow()
     return processor()
+
+
+def device_of_tensorflow():
+    """The same of what runs TensorFlow without Keras."""
+    import tensorflow as tf
+
+    accelerators = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU")
+    if not accelerators:
+        return processor()
+    return tf.config.experimental.get_device_details(accelerators[0]).get("device_name", accelerators[0].name)
 
 
 def processor():

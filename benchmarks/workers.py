@@ -44,17 +44,26 @@ def peak_memory(process="self"):
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
 
 
+def elsewhere(function, *arguments):
+    """Calls a function in a process of its own, whose memory is nobody else's. A RuntimeError if it fails."""
+    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise RuntimeError(f"{function.__name__} ended with {process.exitcode}; its error is above.")
+
+
 class Measured:
     """A process that makes steps of a job, and is started again after it ran out of memory.
 
     Args:
         job: `Job`
         open_steps: Function from the job to (function from a batch size and a number of steps that makes them; what
-            they run on, in words), called in the process.
+            they run on, in words), called in the process. How long that took is `ready_seconds`.
     """
 
     def __init__(self, job, open_steps):
-        self.job, self.device = job, None
+        self.job, self.device, self.ready_seconds = job, None, None
         self._open_steps, self._process = open_steps, None
 
     def __enter__(self):
@@ -92,7 +101,7 @@ class Measured:
         if kind != "ready":
             self._end()
             raise OutOfMemoryError(value) if kind == "memory" else RuntimeError(value)
-        self.device = value
+        self.device, self.ready_seconds = value
 
     def _ask(self, request):
         with contextlib.suppress(OSError):  # It may have been killed meanwhile, which _answer tells.
@@ -127,9 +136,11 @@ def _serve(connection, job, open_steps):
     try:
         if job.memory_limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (job.memory_limit, job.memory_limit))
+        begun = time.perf_counter()
         make_steps, device = open_steps(job)
+        ready = time.perf_counter() - begun
         _forget_peak_memory()
-        connection.send(("ready", device))
+        connection.send(("ready", (device, ready)))
         while True:
             batch_size, warmup, steps = connection.recv()
             make_steps(batch_size, warmup)

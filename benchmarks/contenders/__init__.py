@@ -8,10 +8,11 @@ import functools
 import importlib.util
 from collections.abc import Callable
 
-from benchmarks.contenders.files import open_runtime, open_saved_model
+from benchmarks.contenders.files import open_runtime, open_saved_model, write_ours, write_saved_model, write_timm
 from benchmarks.contenders.flax_models import open_flax
 from benchmarks.contenders.keras_models import build_keras_hub, build_ours, open_keras
 from benchmarks.contenders.torch_models import TIMM_SIZES, build_timm, build_transformers, open_torch
+from benchmarks.workers import elsewhere
 
 _ALL, _FLOAT32, _BOTH = ("forward", "train"), ("float32",), ("float32", "bfloat16")
 
@@ -23,11 +24,13 @@ class Contender:
     Args:
         title: Its name in tables.
         open_steps: Function from a `Job` to (function from a batch size and a number of steps that makes them, what
-            they run on), for `Measured`.
+            they run on), for `Measured`. What reads a file gets its `path`, too.
         packages: Names of packages that must be there.
         works: Of `"forward"` and `"train"`, what it does.
         precisions: What it computes in.
         has: Function that says whether it has a model, by its name.
+        file: Name of what it reads; `None`: nothing.
+        write: Function from a `Job` and a path that writes it.
     """
 
     title: str
@@ -36,6 +39,8 @@ class Contender:
     works: tuple
     precisions: tuple
     has: Callable
+    file: str | None = None
+    write: Callable | None = None
 
     def missing(self, job):
         """Why it does not take part in a job, in words, or `None` if it does."""
@@ -47,6 +52,22 @@ class Contender:
         if job.precision not in self.precisions:
             return f"not in {job.precision}"
         return None if self.has(job.model) else f"has no {job.model}"
+
+    def prepare(self, job, folder):
+        """Has what it reads written into a folder, by a process of its own, unless it is there for another contender.
+
+        Returns:
+            `open_steps` as a function of the job alone.
+
+        Raises:
+            RuntimeError: If it cannot be written.
+        """
+        if self.file is None:
+            return self.open_steps
+        path = folder / self.file
+        if not path.exists():
+            elsewhere(self.write, job, path)
+        return functools.partial(self.open_steps, path=path)
 
 
 def _any(model):
@@ -74,8 +95,10 @@ def _torch(title, build, package, **arguments):
 
 def _runtime(title, runtime, of_timm, precisions):
     packages = {"onnx": ("onnxruntime",), "openvino": ("openvino",)}[runtime] + (("timm",) if of_timm else ())
-    steps = functools.partial(open_runtime, runtime=runtime, of_timm=of_timm)
-    return Contender(title, steps, packages, ("forward",), precisions, _is_published if of_timm else _any)
+    steps = functools.partial(open_runtime, runtime=runtime, channels_first=of_timm)
+    own = {"onnx": "ours.onnx", "openvino": "ours.xml"}[runtime]
+    rest = (_is_published, "timm.onnx", write_timm) if of_timm else (_any, own, write_ours)
+    return Contender(title, steps, packages, ("forward",), precisions, *rest)
 
 
 CONTENDERS = {
@@ -94,7 +117,14 @@ CONTENDERS = {
         "Google's code, Flax on JAX", open_flax, ("jax", "flax", "optax", "vit_jax"), _ALL, _FLOAT32, _is_published
     ),
     "saved-model": Contender(
-        "keras_vit's SavedModel", open_saved_model, ("tensorflow",), ("forward",), (*_BOTH, "int8"), _any
+        "keras_vit's SavedModel",
+        open_saved_model,
+        ("tensorflow",),
+        ("forward",),
+        (*_BOTH, "int8"),
+        _any,
+        "saved_model",
+        write_saved_model,
     ),
     "onnx": _runtime("keras_vit's ONNX file, ONNX Runtime", "onnx", False, _FLOAT32),
     "onnx-timm": _runtime("timm's ONNX file, ONNX Runtime", "onnx", True, _FLOAT32),

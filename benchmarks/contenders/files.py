@@ -1,26 +1,21 @@
 """Our SavedModel, and files for other runtimes, ours and timm's."""
 
 import functools
-import multiprocessing
 import os
-import pathlib
-import tempfile
 
 from benchmarks.contenders.keras_models import build_ours, randomized
 from benchmarks.contenders.torch_models import build_timm
 from benchmarks.runtimes import onnx_session, openvino_model
 
 
-def open_saved_model(job):
+def open_saved_model(job, path):
     """A request with pixels to our SavedModel, as TensorFlow Serving answers it."""
+    os.environ["TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"] = "1"  # As in the export's compose.yaml.
     import tensorflow as tf
 
-    from benchmarks.provenance import device
+    from benchmarks.provenance import device_of_tensorflow
 
-    with tempfile.TemporaryDirectory() as folder:
-        _elsewhere(_write_saved_model, job, folder)
-        os.environ["TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"] = "1"  # As in the export's compose.yaml.
-        served = tf.saved_model.load(f"{folder}/1")
+    served = tf.saved_model.load(str(path / "1"))
     answer = served.signatures["predict_pixels_float"]
 
     @functools.lru_cache(maxsize=1)
@@ -32,37 +27,26 @@ def open_saved_model(job):
             answer(images=batch(batch_size))["probabilities"].numpy()
 
     make_steps.model = served  # Its variables live as long as it does.
-    return make_steps, device()
+    return make_steps, device_of_tensorflow()
 
 
-def _elsewhere(function, *arguments):
-    """Calls a function in a process of its own, whose memory is not the contender's."""
-    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
-    process.start()
-    process.join()
-    if process.exitcode:
-        raise RuntimeError(f"{function.__name__} ended with {process.exitcode}; its error is above.")
-
-
-def _write_saved_model(job, folder):
+def write_saved_model(job, path):
+    """Our SavedModel's version 1, in a folder."""
     os.environ["KERAS_BACKEND"] = "tensorflow"
     import keras_vit
 
     model = randomized(build_ours(job))
-    keras_vit.export_saved_model(model, folder, precision=job.precision, tolerance=1e-4, min_agreement=0)
+    keras_vit.export_saved_model(model, path, precision=job.precision, tolerance=1e-4, min_agreement=0)
 
 
-def open_runtime(job, runtime, of_timm):
-    """A runtime's request, with our file for it or with timm's."""
+def open_runtime(job, path, runtime, channels_first):
+    """A runtime's request, with a file."""
     import numpy as np
 
     from benchmarks.provenance import processor
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / ("model.xml" if runtime == "openvino" and not of_timm else "model.onnx")
-        _elsewhere(_write_timm if of_timm else _write_ours, job, path)
-        answer = _RUNTIMES[runtime](str(path), job.precision)
-    shape = (3, job.size, job.size) if of_timm else (job.size, job.size, 3)
+    answer = _RUNTIMES[runtime](str(path), job.precision)
+    shape = (3, job.size, job.size) if channels_first else (job.size, job.size, 3)
 
     @functools.lru_cache(maxsize=1)
     def batch(size):
@@ -75,7 +59,8 @@ def open_runtime(job, runtime, of_timm):
     return make_steps, processor()
 
 
-def _write_ours(job, path):
+def write_ours(job, path):
+    """Our ONNX or OpenVINO file."""
     os.environ["KERAS_BACKEND"] = "tensorflow"
     import keras_vit
 
@@ -83,7 +68,8 @@ def _write_ours(job, path):
     keras_vit.export_model(model, path, "onnx" if path.suffix == ".onnx" else "openvino", tolerance=1e-4)
 
 
-def _write_timm(job, path):
+def write_timm(job, path):
+    """timm's ONNX file, which both runtimes read."""
     import torch
 
     images = torch.zeros(2, 3, job.size, job.size)

@@ -1,5 +1,6 @@
 """The rounds, what is made of them, and who takes part."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,8 +11,8 @@ from benchmarks import comparison, contenders
 from benchmarks.comparison import Entry, compare, newest, plot, rows_of, table, write_document
 from benchmarks.contenders import CONTENDERS, files, keras_models
 from benchmarks.contenders.matrix_product import flops_of_product, with_tensorflow
-from benchmarks.workers import Job
-from tests.benchmarks.stub_steps import open_broken, open_dying, open_quick, open_slow
+from benchmarks.workers import Job, elsewhere
+from tests.benchmarks.stub_steps import open_broken, open_dying, open_file, open_quick, open_slow, write_job
 
 JOB = Job("S/16", 224)
 MACS = 10**9
@@ -23,7 +24,7 @@ def entries():
     """Three rounds of 4 steps of 8 images: ours at 16, 32, 8 images a second, the other at half; products at 1 GHz."""
 
     def entry(seconds):
-        return Entry(None, 1.5, seconds, 2 * 10**9, "a stub")
+        return Entry(None, 1.5, seconds, 3.25, 2 * 10**9, "a stub")
 
     products = [comparison._PRODUCTS * flops_of_product() / 1e9] * 3
     return {"ours": entry([2.0, 1.0, 4.0]), "timm": entry([4.0, 2.0, 8.0]), None: entry(products)}
@@ -35,7 +36,8 @@ def test_rates_ratios_and_shares_are_medians_over_the_rounds(entries):
     assert (ours["low"], ours["high"]) == (12.0, 24.0)
     assert (other["contender"], other["images_per_second"], other["times_ours"]) == ("timm", 8.0, 0.5)
     assert ours["share_of_products"] == 2 * MACS * 16 / 1e9
-    assert (ours["first_step_seconds"], ours["peak_memory"], ours["rounds"]) == (1.5, 2 * 10**9, 3)
+    assert (ours["ready_seconds"], ours["first_step_seconds"]) == (3.25, 1.5)
+    assert (ours["peak_memory"], ours["rounds"]) == (2 * 10**9, 3)
 
 
 def test_a_training_step_counts_as_three_passes(entries):
@@ -53,6 +55,7 @@ def test_contenders_are_measured_in_processes_of_their_own(capsys, monkeypatch):
     assert min(found["ours"].seconds) >= 0.008
     assert min(found["timm"].seconds) >= 0.016
     assert (found["ours"].device, found["ours"].memory > 10**6) == ("a stub", True)
+    assert 0 < found["ours"].ready < 10
     assert "transformers failed: " in capsys.readouterr().err
 
 
@@ -74,7 +77,7 @@ def test_another_device_has_no_share_and_no_ratio(entries):
     entries["timm"].device = "another"
     ours, other = rows_of(JOB, entries, 8, 4, MACS)
     assert (ours["times_ours"], other["times_ours"], other["share_of_products"]) == (1.0, None, None)
-    assert "| timm | 8.0 | 6.0 to 12.0 |  |  | 0.5 | 2.0 |" in table([other])  # Of 1.5 s a step takes one.
+    assert "| timm | 8.0 | 6.0 to 12.0 |  |  | 3.2 | 0.5 | 2.0 |" in table([other])  # Of 1.5 s a step takes one.
 
 
 @pytest.mark.parametrize(
@@ -180,17 +183,20 @@ def test_ours_runs_as_users_run_it(work, backend, monkeypatch, keras_calls):
     assert device
 
 
-def _ask_saved_model():
+def _ask_saved_model(folder):
     keras_vit.VARIANTS["tiny"] = TINY
-    files._elsewhere = lambda function, *arguments: function(*arguments)
-    make_steps, _ = files.open_saved_model(Job("tiny", 12))
+    job = Job("tiny", 12)
+    files.write_saved_model(job, folder)
+    make_steps, _ = files.open_saved_model(job, folder)
     make_steps(3, 2)
     outputs = make_steps.model.signatures["predict_pixels_float"](images=np.zeros((3, 12, 12, 3), "float32"))
     assert outputs["probabilities"].shape == (3, 1000)
 
 
-def test_the_saved_model_answers():
-    files._elsewhere(_ask_saved_model)  # With weights taken for frozen, no other model may be in the process.
+def test_the_saved_model_answers(tmp_path):
+    elsewhere(
+        _ask_saved_model, tmp_path / "tiny"
+    )  # With weights taken for frozen, no other model may be in the process.
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -207,9 +213,22 @@ def test_a_product_is_made_in_each_step(precision, monkeypatch):
     assert device
 
 
-def test_what_fails_elsewhere_is_told():
+def test_what_a_contender_reads_is_written_once(tmp_path):
+    contender = dataclasses.replace(CONTENDERS["saved-model"], open_steps=open_file, file="a file", write=write_job)
+    make_steps, device = contender.prepare(JOB, tmp_path)(JOB)
+    assert make_steps(8, 1) == repr(JOB)
+    assert device == "a stub"
+    unable = dataclasses.replace(contender, write=open_broken)
+    assert unable.prepare(JOB, tmp_path)(JOB)[0](8, 1) == repr(JOB)  # It is there.
     with pytest.raises(RuntimeError, match="open_broken ended with 1"):
-        files._elsewhere(open_broken)  # It takes a job.
+        dataclasses.replace(unable, file="another").prepare(JOB, tmp_path)  # It takes a job alone.
+
+
+def test_whose_file_cannot_be_written_is_left_out(tmp_path, monkeypatch, capsys):
+    unable = dataclasses.replace(CONTENDERS["onnx"], write=open_broken)
+    monkeypatch.setitem(CONTENDERS, "onnx", unable)
+    assert list(comparison._prepare(JOB, ["ours", "onnx"], tmp_path)) == ["ours"]
+    assert "onnx failed: open_broken ended with 1" in capsys.readouterr().err
 
 
 def test_random_weights_are_not_zero():

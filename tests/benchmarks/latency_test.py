@@ -1,6 +1,7 @@
 """The benchmark compares what it says, and refuses to time what answers otherwise."""
 
 import dataclasses
+import json
 import pickle
 import shutil
 import types
@@ -10,7 +11,9 @@ import pytest
 
 import keras_vit
 from benchmarks import latency
-from benchmarks.latency import OURS, ROWS, Start
+from benchmarks.contenders import served
+from benchmarks.contenders.served import OURS, ROWS
+from benchmarks.latency import Start
 
 pytestmark = pytest.mark.slow
 TINY = keras_vit.ViTConfig(patch_size=8, hidden_dim=24, num_layers=1, num_heads=3, mlp_dim=36)
@@ -18,23 +21,23 @@ RUNTIME = "openvino"  # Starts in a second.
 
 
 def build():
-    return latency.build(TINY, size=32, classes=7)
+    return served.build(TINY, size=32, classes=7)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
-    latency.prepare(build(), folder, [OURS, RUNTIME], batch_sizes=[1, 5])
+    served.prepare(build(), folder, [OURS, RUNTIME], batch_sizes=[1, 5])
     return folder
 
 
 def test_answers_depend_on_the_image(folder):
     """And on more than the tolerance, so that comparing them says something."""
-    answers = latency.read_inputs(folder, "probabilities")
+    answers = served.read_inputs(folder, "probabilities")
     assert answers.shape == (5, 7)
     np.testing.assert_allclose(answers[4], answers[0], atol=1e-6)  # There are four photographs.
     for index in range(3):
-        assert np.abs(answers[index] - answers[index + 1 : 4]).max(axis=1).min() > 50 * latency.TOLERANCE
+        assert np.abs(answers[index] - answers[index + 1 : 4]).max(axis=1).min() > 50 * served.TOLERANCE
 
 
 def test_latencies(folder):
@@ -53,7 +56,7 @@ def test_other_weights_are_refused(folder, tmp_path):
     kernel = other.layers[-1].kernel
     kernel.assign(kernel * 1.01)
     shutil.copytree(folder, tmp_path / "files")
-    answers = other.predict(latency.read_inputs(folder, "normalised"), verbose=0)
+    answers = other.predict(served.read_inputs(folder, "normalised"), verbose=0)
     (tmp_path / "files" / "probabilities.pickle").write_bytes(pickle.dumps(answers))
     with pytest.raises(
         ValueError, match=r"^OpenVINO answers otherwise than the Keras model: .* at batch size 1, 1e-04"
@@ -67,8 +70,8 @@ def test_a_process_that_dies_is_an_error(folder):
         latency.Process(row, folder, 1)
 
 
-def test_program(folder, monkeypatch, capsys):
-    """A line for each row, a hint for each that is missing."""
+def test_program(folder, monkeypatch, capsys, tmp_path):
+    """A line for each row, in what is printed, kept and documented, and a hint for each that is missing."""
     monkeypatch.setitem(ROWS, OURS, dataclasses.replace(ROWS[RUNTIME], title=ROWS[OURS].title))
     monkeypatch.setitem(ROWS, "onnx", dataclasses.replace(ROWS["onnx"], packages={"no_such_package": "runtimes"}))
     monkeypatch.setattr(latency, "build", lambda variant: variant)
@@ -79,8 +82,11 @@ def test_program(folder, monkeypatch, capsys):
         shutil.copytree(folder, target, dirs_exist_ok=True)
 
     monkeypatch.setattr(latency, "prepare", copy)
+    results, document = tmp_path / "latency.jsonl", tmp_path / "performance.md"
+    document.write_text("before\n{}old{}after\n".format(*latency.MARKS))
+    monkeypatch.setattr(latency, "DOCUMENT", document)
     arguments = ["--rows", "onnx", RUNTIME, "--batches", "2", "5", "--rounds", "1", "--cold-rounds", "1"]
-    assert latency.main([*arguments, "--variant", "Ti/16"]) == 0
+    assert latency.main([*arguments, "--variant", "Ti/16", "--results", str(results), "--document"]) == 0
     assert vars(written) == {"model": "Ti/16", "names": [OURS, RUNTIME], "batch_sizes": [2, 5]}
     lines = capsys.readouterr().out.splitlines()
     assert "ONNX Runtime is missing. Install it with: pip install '.[runtimes]'" in lines
@@ -88,6 +94,15 @@ def test_program(folder, monkeypatch, capsys):
     rows = [cell[0].removeprefix("| ") for cell in cells]
     assert rows == ["cold load", "our SavedModel", "OpenVINO", "latency", *["our SavedModel", "OpenVINO"] * 2]
     assert [cell[1:] for cell in cells[4:]] == [["2", "3"], ["2", "3"], ["5", "3"], ["5", "3"]]
+    before, _, head, *tables, _, after = document.read_text().splitlines()
+    assert (before, after) == ("before", "after")
+    assert lines[1:-1] == [head, *tables]
+    kept = [json.loads(line) for line in results.read_text().splitlines()]
+    assert [(row["row"], row.get("starts"), row.get("batch_size")) for row in kept] == [
+        *[(OURS, 1, None), (RUNTIME, 1, None)],
+        *[(name, None, batch_size) for batch_size in (2, 5) for name in (OURS, RUNTIME)],
+    ]
+    assert {head.partition("; keras ")[0]} == {f"ViT-Ti/16, {row['threads']} threads; {row['device']}" for row in kept}
 
 
 @pytest.mark.parametrize(
@@ -120,4 +135,13 @@ def test_tables():
     assert latency.latency_table(results).splitlines()[2:] == [
         "| our SavedModel | 8 | 3 | 4,000.0 | 1 | 5,000.0 | 1.00 |",
         "| ONNX Runtime | 8 | 3 | 5,000.0 | 1.00 (0.50-2.00) | 8,000.0 | 1.60 |",
+    ]
+
+
+def test_lines_of_the_results():
+    starts = {OURS: [Start(3.0, 2.0, 1000.0), Start(1.0, 4.0, 2000.0), Start(2.0, 1.0, 4000.0)]}
+    results = {8: {OURS: [2.0, 4.0, 5.0]}}
+    assert latency.rows_of(starts, results) == [
+        {"row": OURS, "starts": 3, "load": 2.0, "memory": 2000.0, "imports": 2.0},
+        {"row": OURS, "batch_size": 8, "requests": 3, "p50": 4.0, "p99": 5.0},
     ]

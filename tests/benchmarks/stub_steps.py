@@ -60,6 +60,16 @@ def open_dying(job):
     return make_steps, "a stub"
 
 
+def write_job(job, path):
+    """A file that says what the job is."""
+    path.write_text(repr(job))
+
+
+def open_file(job, path):
+    """Steps that say what is in a file."""
+    return (lambda batch_size, steps: path.read_text()), "a stub"
+
+
 def open_sized(job, point):
     """Steps that take a millisecond an image and block, and keep a megabyte for each image."""
     kept = []

@@ -1,0 +1,179 @@
+"""Who answers requests: one ViT in our SavedModel, KerasHub's, and files of other runtimes, with the same weights."""
+
+import dataclasses
+import functools
+import importlib.util
+import math
+import os
+import pickle
+import tempfile
+from collections.abc import Callable
+
+import numpy as np
+
+from benchmarks.contenders.keras_models import CLASSES
+from benchmarks.runtimes import onnx_session, openvino_model
+
+OURS = "ours"
+TOLERANCE = 1e-4
+"""Of probabilities, in float32."""
+_SIZE = 224
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A runtime that is measured.
+
+    Args:
+        title: Its name in the tables.
+        file: What it loads, a name of `_WRITERS`.
+        takes: Its images, a key of the inputs that `prepare` writes: `"pixels"`, `"normalised"` or `"files"`.
+        packages: {name of a package to import: the extra that brings it}; the one that runs it is the first.
+        open: Function (path of the file, number of threads) to the function from images to probabilities.
+        tolerance: Largest difference of a probability from the Keras model's.
+    """
+
+    title: str
+    file: str
+    takes: str
+    packages: dict
+    open: Callable
+    tolerance: float = TOLERANCE
+
+
+def _open_saved_model(path, threads, signature="serving_default"):
+    import tensorflow as tf
+
+    tf.config.set_visible_devices([], "GPU")
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    model = tf.saved_model.load(path)
+    serve = model.signatures[signature]
+    [spec] = serve.structured_input_signature[1].values()
+    # KerasHub's one output is named by the exporter.
+    output = "probabilities" if "probabilities" in serve.structured_outputs else next(iter(serve.structured_outputs))
+
+    def answer(images):
+        return serve(**{spec.name: tf.constant(images, spec.dtype)})[output].numpy()
+
+    answer.model = model  # Its variables live as long as it does.
+    return answer
+
+
+def _open_onnx(path, threads):
+    session = onnx_session(path, threads)
+    return lambda images: session.run(["probabilities"], {"images": images})[0]
+
+
+def _open_openvino(path, threads, **properties):
+    compiled = openvino_model(path, threads, **properties)
+    return lambda images: compiled(images)["probabilities"]
+
+
+_of_pixels = functools.partial(_open_saved_model, signature="predict_pixels_float")
+_in_float32 = functools.partial(_open_openvino, INFERENCE_PRECISION_HINT="f32")
+_TENSORFLOW = {"tensorflow": "tensorflow"}
+_KERAS_HUB = _TENSORFLOW | {"keras_hub": "peers"}
+_ONNX = dict.fromkeys(("onnxruntime", "onnx", "tf2onnx"), "runtimes")
+_OPENVINO = dict.fromkeys(("openvino", "scipy"), "runtimes")
+ROWS = {
+    OURS: Row("our SavedModel", "saved_model/1", "pixels", _TENSORFLOW, _of_pixels),
+    "ours-xla": Row("ours, `jit_compile=True`", "saved_model_xla/1", "pixels", _TENSORFLOW, _of_pixels),
+    "ours-jpeg": Row("ours, from JPEG files", "saved_model/1", "files", _TENSORFLOW, _open_saved_model),
+    "keras-hub": Row("KerasHub's SavedModel", "keras_hub", "normalised", _KERAS_HUB, _open_saved_model),
+    "onnx": Row("ONNX Runtime", "model.onnx", "pixels", _ONNX, _open_onnx),
+    "openvino": Row("OpenVINO", "model.xml", "pixels", _OPENVINO, _in_float32),
+    # bfloat16 has 8 bits: probabilities in the middle of their range move by some hundredths.
+    "openvino-bf16": Row(
+        "OpenVINO's default, bfloat16 if the CPU can", "model.xml", "pixels", _OPENVINO, _open_openvino, 0.1
+    ),
+}
+
+
+def missing(names):
+    """{row: the extra that brings what it needs}, of rows that cannot run here."""
+    absent = {
+        name: [extra for package, extra in ROWS[name].packages.items() if importlib.util.find_spec(package) is None]
+        for name in names
+    }
+    return {name: extras[0] for name, extras in absent.items() if extras}
+
+
+def build(variant, size=_SIZE, classes=CLASSES):
+    """A classifier whose answers depend on the image: a fresh one's head is zero."""
+    import keras
+
+    import keras_vit
+
+    keras.utils.set_random_seed(0)
+    # KerasHub has the exact GELU only.
+    model = keras_vit.ViT(variant, input_shape=(size, size, 3), classes=classes, mlp="gelu_exact")
+    head = model.layers[-1].kernel
+    # Logits with a standard deviation of 3, as what is read is normalised.
+    head.assign(np.random.default_rng(0).normal(0, 3 / math.sqrt(head.shape[0]), head.shape))
+    return model
+
+
+def prepare(model, folder, names, batch_sizes):
+    """Writes the files that rows load, the images in all forms, and the Keras model's answers.
+
+    Args:
+        model: Of `build`.
+        folder: To write to, a `pathlib.Path`.
+        names: Keys of `ROWS`.
+        batch_sizes: Numbers of images in a request.
+    """
+    import keras_vit
+    from keras_vit.decoding import image_decoder
+    from keras_vit.export.parity import read_images
+
+    for file in {ROWS[name].file for name in names}:
+        _WRITERS[file](model, folder / file, batch_sizes)
+    photographs = read_images(None)
+    files = [photographs[index % len(photographs)] for index in range(max(batch_sizes))]
+    decode = image_decoder(model)
+    pixels = np.stack([decode(file) for file in files]).astype("float32")
+    normalised = keras_vit.preprocess_input(pixels, model)
+    inputs = {"files": files, "pixels": pixels, "normalised": normalised}
+    inputs["probabilities"] = model.predict(normalised, batch_size=4, verbose=0)
+    for name, rows in inputs.items():
+        (folder / f"{name}.pickle").write_bytes(pickle.dumps(rows))
+
+
+def read_inputs(folder, name):
+    """What `prepare` has written: `"files"`, `"pixels"`, `"normalised"` or `"probabilities"`."""
+    return pickle.loads((folder / f"{name}.pickle").read_bytes())
+
+
+def _write_saved_model(model, path, batch_sizes, jit_compile=False):
+    import keras_vit
+
+    keras_vit.export_saved_model(model, path.parent, batch_sizes=batch_sizes, jit_compile=jit_compile)
+
+
+def _write_keras_hub(model, path, batch_sizes):
+    import keras_hub
+
+    import keras_vit
+
+    with tempfile.TemporaryDirectory() as folder:
+        preset = os.path.join(folder, "preset")
+        keras_vit.save_weights(model, preset, "keras_hub")
+        classifier = keras_hub.models.ImageClassifier.from_preset(preset, activation="softmax")
+    classifier.export(str(path), format="tf_saved_model", verbose=False)
+
+
+def _write_runtime(model, path, batch_sizes, format):
+    import keras_vit
+
+    keras_vit.export_model(model, path, format)
+
+
+_WRITERS = {
+    "saved_model/1": _write_saved_model,
+    "saved_model_xla/1": functools.partial(_write_saved_model, jit_compile=True),
+    "keras_hub": _write_keras_hub,
+    "model.onnx": functools.partial(_write_runtime, format="onnx"),
+    "model.xml": functools.partial(_write_runtime, format="openvino"),
+}
+"""{name of a file or folder: function of a model, the path and the batch sizes that writes it}"""
