@@ -66,6 +66,26 @@ def test_constants_change_nothing(shape, epsilon):
     assert_close(of_constants(inputs), expected)
 
 
+@pytest.mark.skipif(not TENSORFLOW, reason="graphs are frozen in TensorFlow")
+def test_who_freezes_a_model_gets_the_same():
+    """Variables that become constants afterwards, as converters have them, are not taken for that kernel's."""
+    import tensorflow as tf
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    inputs = np.random.default_rng(0).normal(0, 1e-3, (3, 7, 12)).astype("float32")
+    layer = LayerNormalization(1e-6)
+    layer.build(inputs.shape)
+    randomize(layer, scale=1.0)
+    function = tf.function(
+        lambda inputs: tf.nn.relu(layer(tf.identity(inputs)) + 8.0) - 8.0,
+        input_signature=[tf.TensorSpec([None, 7, 12])],
+        autograph=False,
+    )
+    frozen = convert_variables_to_constants_v2(function.get_concrete_function())
+    assert not frozen.variables
+    assert_close(frozen(tf.constant(inputs))[0], to_numpy(layer(inputs)))
+
+
 @pytest.mark.parametrize("epsilon", [0, -1e-6])
 def test_refuses_an_epsilon_that_is_not_positive(epsilon):
     with pytest.raises(ValueError, match=f"positive.*Received: {epsilon}"):
