@@ -127,8 +127,8 @@ def rows_of(job, entries, batch_size, steps, macs):
         row |= {"images_per_second": round(median, 2), "low": round(low, 2), "high": round(high, 2)}
         row["share_of_products"] = round(np.median(share), 3) if entry.device == products.device else None
         row["times_ours"] = None if ratio is None else round(np.median(ratio), 3)
-        ready = entry.ready and round(entry.ready, 2)
-        row |= {"ready_seconds": ready, "first_step_seconds": round(entry.first, 2), "peak_memory": entry.memory}
+        row |= {"ready_seconds": round(entry.ready, 2), "first_step_seconds": round(entry.first, 2)}
+        row["peak_memory"] = entry.memory
         rows.append(dataclasses.asdict(job) | row)
     return rows
 
@@ -156,7 +156,7 @@ def table(rows):
         cells += [CONTENDERS[row["contender"]].title, f"{row['images_per_second']:.1f}"]
         cells += [f"{row['low']:.1f} to {row['high']:.1f}", ratio, share]
         # What the first step takes longer than another one.
-        compiling = row["first_step_seconds"] - row["batch_size"] / row["images_per_second"]
+        compiling = max(0.0, row["first_step_seconds"] - row["batch_size"] / row["images_per_second"])
         ready = row.get("ready_seconds")  # Older lines have none.
         cells += ["" if ready is None else f"{ready:.1f}", f"{compiling:.1f}", memory]
         lines.append(f"| {' | '.join(cells)} |")

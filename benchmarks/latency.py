@@ -41,8 +41,6 @@ MARKS = "<!-- make bench-latency: begin -->\n", "<!-- make bench-latency: end --
 MIN_ROUNDS = 3
 _PAUSE = 0.05
 """Seconds between requests: threads of ONNX Runtime and OpenVINO wait actively for a while after one."""
-
-
 _FIELDS = ("load", "memory", "imports")
 _VERSIONS = ("keras", "tensorflow", "keras-hub", "onnxruntime", "openvino")
 
@@ -207,25 +205,23 @@ def _times_ours(values, name):
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
 
 
-def rows_of(starts, results):
-    """Lines of the results: medians of the starts of each row, percentiles of its requests of each batch size.
+def rows_of_starts(starts):
+    """Lines of the results for what `cold_loads` returns: medians, in seconds and MB."""
+    return [
+        {"row": name, "starts": len(found)}
+        | {field: round(statistics.median(getattr(start, field) for start in found), 3) for field in _FIELDS}
+        for name, found in starts.items()
+    ]
 
-    Args:
-        starts: What `cold_loads` returns.
-        results: What `latencies` returns.
 
-    Returns:
-        List of dictionaries, in seconds and MB.
-    """
-    lines = []
-    for name, found in starts.items():
-        medians = {field: statistics.median(getattr(start, field) for start in found) for field in _FIELDS}
-        lines.append({"row": name, "starts": len(found)} | {field: round(value, 3) for field, value in medians.items()})
-    for batch_size, seconds in results.items():
-        for name, values in seconds.items():
-            percentiles = {f"p{percent}": round(percentile(values, percent), 5) for percent in (50, 99)}
-            lines.append({"row": name, "batch_size": batch_size, "requests": len(values)} | percentiles)
-    return lines
+def rows_of_requests(results):
+    """Lines of the results for what `latencies` returns: percentiles, in seconds."""
+    return [
+        {"row": name, "batch_size": batch_size, "requests": len(values)}
+        | {f"p{percent}": round(percentile(values, percent), 5) for percent in (50, 99)}
+        for batch_size, seconds in results.items()
+        for name, values in seconds.items()
+    ]
 
 
 def main(arguments=None):
@@ -237,18 +233,19 @@ def main(arguments=None):
     if OURS in absent:
         return 1
     names = [name for name in ROWS if name == OURS or (name in options.rows and name not in absent)]
-    state = provenance()  # Before measuring, which takes long: of the code that is measured.
+    common = {"model": options.variant, "threads": options.threads, "device": processor()}
+    common |= provenance()  # Before measuring, which takes long: of the code that is measured.
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         prepare(build(options.variant), folder, names, options.batches)
         starts = cold_loads(names, folder, options.threads, options.cold_rounds)
+        append([common | row for row in rows_of_starts(starts)], options.results)
+        print(f"{cold_table(starts)}\n", flush=True)
         results = latencies(names, folder, options.threads, options.batches, options.rounds)
-    common = {"model": options.variant, "threads": options.threads, "device": processor()} | state
-    append([common | row for row in rows_of(starts, results)], options.results)
-    found = report(common, starts, results)
-    print(found)
+    append([common | row for row in rows_of_requests(results)], options.results)
+    print(latency_table(results))
     if options.document:
-        put_between(MARKS, found, DOCUMENT)
+        put_between(MARKS, report(common, starts, results), DOCUMENT)
     return 0
 
 

@@ -66,7 +66,7 @@ def device():
 
 
 def device_of_tensorflow():
-    """The same of what runs TensorFlow without Keras."""
+    """The accelerator that TensorFlow sees, or the processor and its cores."""
     import tensorflow as tf
 
     accelerators = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU")

@@ -54,7 +54,7 @@ class Contender:
         return None if self.has(job.model) else f"has no {job.model}"
 
     def prepare(self, job, folder):
-        """Has what it reads written into a folder, by a process of its own, unless it is there for another contender.
+        """Has what it reads written into a folder, by a process of its own, if it is not there for another contender.
 
         Returns:
             `open_steps` as a function of the job alone.
@@ -64,10 +64,13 @@ class Contender:
         """
         if self.file is None:
             return self.open_steps
-        path = folder / self.file
-        if not path.exists():
-            elsewhere(self.write, job, path)
-        return functools.partial(self.open_steps, path=path)
+        written = folder / self.file
+        if not written.exists():
+            unfinished = folder / "unfinished" / self.file
+            unfinished.mkdir(parents=True, exist_ok=True)
+            elsewhere(self.write, job, unfinished / self.file)
+            unfinished.rename(written)
+        return functools.partial(self.open_steps, path=written / self.file)
 
 
 def _any(model):
@@ -97,8 +100,8 @@ def _runtime(title, runtime, of_timm, precisions):
     packages = {"onnx": ("onnxruntime",), "openvino": ("openvino",)}[runtime] + (("timm",) if of_timm else ())
     steps = functools.partial(open_runtime, runtime=runtime, channels_first=of_timm)
     own = {"onnx": "ours.onnx", "openvino": "ours.xml"}[runtime]
-    rest = (_is_published, "timm.onnx", write_timm) if of_timm else (_any, own, write_ours)
-    return Contender(title, steps, packages, ("forward",), precisions, *rest)
+    has, file, write = (_is_published, "timm.onnx", write_timm) if of_timm else (_any, own, write_ours)
+    return Contender(title, steps, packages, ("forward",), precisions, has, file, write)
 
 
 CONTENDERS = {
@@ -123,8 +126,8 @@ CONTENDERS = {
         ("forward",),
         (*_BOTH, "int8"),
         _any,
-        "saved_model",
-        write_saved_model,
+        file="saved_model",
+        write=write_saved_model,
     ),
     "onnx": _runtime("keras_vit's ONNX file, ONNX Runtime", "onnx", False, _FLOAT32),
     "onnx-timm": _runtime("timm's ONNX file, ONNX Runtime", "onnx", True, _FLOAT32),

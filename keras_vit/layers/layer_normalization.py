@@ -76,7 +76,10 @@ def _is_constant(weight):
 
 
 def _centered(values, gamma, beta, epsilon):
-    """Layer normalization in fewer passes through all tokens than Keras's on TensorFlow, which joins none of them."""
+    """Layer normalization in fewer passes through all tokens than Keras's.
+
+    In an order that TensorFlow does not take for `_MklLayerNorm`, whose epsilon is another (see `_joinable`).
+    """
     centered = values - ops.mean(values, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
     return centered * ops.rsqrt(variance + epsilon) * gamma + beta

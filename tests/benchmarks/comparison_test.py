@@ -12,7 +12,7 @@ from benchmarks.comparison import Entry, compare, newest, plot, rows_of, table, 
 from benchmarks.contenders import CONTENDERS, files, keras_models
 from benchmarks.contenders.matrix_product import flops_of_product, with_tensorflow
 from benchmarks.workers import Job, elsewhere
-from tests.benchmarks.stub_steps import open_broken, open_dying, open_file, open_quick, open_slow, write_job
+from tests.benchmarks.stub_steps import open_broken, open_dying, open_file, open_quick, open_slow, write_half, write_job
 
 JOB = Job("S/16", 224)
 MACS = 10**9
@@ -149,8 +149,8 @@ def test_the_newest_results_are_written_into_the_document(entries, tmp_path):
 def test_each_work_and_device_has_a_panel(entries):
     rows = rows_of(JOB, entries, 8, 4, MACS) + rows_of(Job("S/16", 224, "train"), entries, 8, 4, MACS)
     rate = {"images_per_second": 7.0, "low": 7.0, "high": 7.0}
-    elsewhere = [row | rate | {"device": "another"} for row in rows]
-    forward, train, there, _ = plot(rows + elsewhere).axes
+    others = [row | rate | {"device": "another"} for row in rows]
+    forward, train, there, _ = plot(rows + others).axes
     assert [bar.get_width() for bar in forward.patches] == [8.0, 16.0]
     assert [bar.get_width() for bar in there.patches] == [7.0, 7.0]
     assert "train" in train.get_title()
@@ -218,10 +218,22 @@ def test_what_a_contender_reads_is_written_once(tmp_path):
     make_steps, device = contender.prepare(JOB, tmp_path)(JOB)
     assert make_steps(8, 1) == repr(JOB)
     assert device == "a stub"
-    unable = dataclasses.replace(contender, write=open_broken)
+    unable = dataclasses.replace(contender, write=write_half)
     assert unable.prepare(JOB, tmp_path)(JOB)[0](8, 1) == repr(JOB)  # It is there.
-    with pytest.raises(RuntimeError, match="open_broken ended with 1"):
-        dataclasses.replace(unable, file="another").prepare(JOB, tmp_path)  # It takes a job alone.
+    for _ in range(2):  # What is there in part does not count.
+        with pytest.raises(RuntimeError, match="write_half ended with 1"):
+            dataclasses.replace(unable, file="another").prepare(JOB, tmp_path)
+
+
+def test_runtimes_read_their_files():
+    names = [name for name in CONTENDERS if name.startswith(("onnx", "openvino"))]
+    reading = {name: (CONTENDERS[name].file, CONTENDERS[name].write.__name__) for name in names}
+    assert reading == {
+        "onnx": ("ours.onnx", "write_ours"),
+        "onnx-timm": ("timm.onnx", "write_timm"),
+        "openvino": ("ours.xml", "write_ours"),
+        "openvino-timm": ("timm.onnx", "write_timm"),
+    }
 
 
 def test_whose_file_cannot_be_written_is_left_out(tmp_path, monkeypatch, capsys):

@@ -96,7 +96,7 @@ def test_program(folder, monkeypatch, capsys, tmp_path):
     assert [cell[1:] for cell in cells[4:]] == [["2", "3"], ["2", "3"], ["5", "3"], ["5", "3"]]
     before, _, head, *tables, _, after = document.read_text().splitlines()
     assert (before, after) == ("before", "after")
-    assert lines[1:-1] == [head, *tables]
+    assert lines[1:] == tables[1:]
     kept = [json.loads(line) for line in results.read_text().splitlines()]
     assert [(row["row"], row.get("starts"), row.get("batch_size")) for row in kept] == [
         *[(OURS, 1, None), (RUNTIME, 1, None)],
@@ -141,7 +141,5 @@ def test_tables():
 def test_lines_of_the_results():
     starts = {OURS: [Start(3.0, 2.0, 1000.0), Start(1.0, 4.0, 2000.0), Start(2.0, 1.0, 4000.0)]}
     results = {8: {OURS: [2.0, 4.0, 5.0]}}
-    assert latency.rows_of(starts, results) == [
-        {"row": OURS, "starts": 3, "load": 2.0, "memory": 2000.0, "imports": 2.0},
-        {"row": OURS, "batch_size": 8, "requests": 3, "p50": 4.0, "p99": 5.0},
-    ]
+    assert latency.rows_of_starts(starts) == [{"row": OURS, "starts": 3, "load": 2.0, "memory": 2000.0, "imports": 2.0}]
+    assert latency.rows_of_requests(results) == [{"row": OURS, "batch_size": 8, "requests": 3, "p50": 4.0, "p99": 5.0}]

@@ -65,6 +65,12 @@ def write_job(job, path):
     path.write_text(repr(job))
 
 
+def write_half(job, path):
+    """A file that is not finished."""
+    path.write_text("half")
+    raise OSError("no space")
+
+
 def open_file(job, path):
     """Steps that say what is in a file."""
     return (lambda batch_size, steps: path.read_text()), "a stub"
