@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the test suite but what is slow: make test-slow.
 
-.PHONY: train test lint test-slow test-peers test-lowest accuracy vt-accuracy survival self-supervision models weights bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement clean
+.PHONY: train test lint test-slow test-peers test-lowest accuracy vt-accuracy survival self-supervision models weights bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement bench-all clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -100,6 +100,15 @@ bench-agreement: .venv-peers/installed
 # What token merging saves. It wants a quiet machine.
 bench-merging: .venv/training.installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.token_merging $(ARGS)
+
+# All of them but bench-agreement, which needs weights and images. Hours.
+bench-all:
+	$(MAKE) bench ARGS="--everything --document"
+	$(MAKE) bench-latency ARGS=--document
+	$(MAKE) bench-size ARGS=--document
+	$(MAKE) bench-speed ARGS="--work forward train --memory-limit 8e9"
+	$(MAKE) bench-merging ARGS=
+	$(MAKE) bench-input ARGS=
 
 # The README's table of models.
 models: .venv/training.installed
