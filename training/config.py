@@ -293,7 +293,10 @@ class Fit:
 
     def __post_init__(self):
         if (self.epochs is None) == (self.steps is None):
-            raise ValueError("fit needs either epochs or steps; set the other one to none")
+            raise ValueError(
+                f"either epochs or steps must be set, and the other none, as in fit.epochs=none fit.steps=1000. "
+                f"Received: epochs={self.epochs}, steps={self.steps}"
+            )
         if self.batch_size % self.accumulation_steps:
             raise ValueError(
                 f"fit.batch_size must be a multiple of fit.accumulation_steps. Received: {self.batch_size} and "

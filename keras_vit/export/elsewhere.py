@@ -1,6 +1,7 @@
 """What only TensorFlow can write, for models of other backends: in a process whose Keras runs on TensorFlow."""
 
 import importlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -22,11 +23,17 @@ def with_tensorflow(function, model, **arguments):
         **arguments: What JSON can hold.
 
     Raises:
+        ImportError: If TensorFlow is not installed.
         RuntimeError: If the process fails; the message is its error.
     """
     if keras.backend.backend() == "tensorflow":
         function(model, **arguments)
         return
+    if importlib.util.find_spec("tensorflow") is None:
+        raise ImportError(
+            "TensorFlow writes SavedModels and files for other runtimes, whatever Keras runs on, and is not installed. "
+            "Install it with: pip install 'keras-vit-applications[tensorflow]'"
+        )
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "model.keras"
         model.save(file)

@@ -9,6 +9,7 @@ import pytest
 
 import keras_vit
 from keras_vit.decoding import image_decoder
+from keras_vit.export import elsewhere
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.parity import read_images
 from tests.models.tiny import tiny_model
@@ -21,6 +22,14 @@ elsewhere_only = pytest.mark.skipif(TENSORFLOW, reason="Keras runs on TensorFlow
 @pytest.fixture(scope="module")
 def model():
     return randomize(tiny_model(classifier_activation="softmax"), scale=0.5)
+
+
+@elsewhere_only
+def test_without_tensorflow_nothing_is_written(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(elsewhere.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"TensorFlow writes SavedModels .* is not installed. Install it with: pip"):
+        keras_vit.export_saved_model(model, tmp_path / "pets", labels=list("abcde"))
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="Keras runs on another backend here")
