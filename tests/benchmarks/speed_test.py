@@ -179,3 +179,8 @@ def test_a_batch_that_was_the_largest_tried_is_no_limit():
 def test_a_crash_is_no_lack_of_memory():
     with pytest.raises(RuntimeError, match=f"ended with -{signal.SIGSEGV:d}"):
         measure(JOB, open_steps=open_crashing)
+
+
+def test_a_crash_at_a_limit_of_memory_is_a_lack_of_it():
+    row = measure(dataclasses.replace(JOB, memory_limit=10**10), open_steps=open_crashing)
+    assert (row["largest_batch"], row["images_per_second"]) == (0, None)
