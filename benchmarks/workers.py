@@ -114,8 +114,8 @@ class Measured:
         except (EOFError, OSError):
             self._process.join()
             code = self._process.exitcode
-            # Killed by the system, or by itself where an allocation failed, or, with a limit, where a library did not look
-            # whether one had. Any other end is a fault of the program.
+            # Killed by the system, or by itself where an allocation failed; with a limit also where a library did not
+            # look whether one had. Any other end is a fault of the program.
             of_limit = () if self.job.memory_limit is None else (-signal.SIGSEGV,)
             is_memory = code in (-signal.SIGKILL, -signal.SIGABRT, *of_limit)
             return ("memory" if is_memory else "error"), f"The process of {self.job} ended with {code}."
