@@ -32,7 +32,7 @@ import time
 import numpy as np
 
 from benchmarks.contenders.served import OURS, ROWS, build, missing, prepare, read_inputs
-from benchmarks.provenance import processor, provenance
+from benchmarks.provenance import processor, provenance, versions_in_words
 from benchmarks.records import DOCUMENT, append, put_between
 from benchmarks.workers import peak_memory
 
@@ -43,6 +43,7 @@ _PAUSE = 0.05
 """Seconds between requests: threads of ONNX Runtime and OpenVINO wait actively for a while after one."""
 _FIELDS = ("load", "memory", "imports")
 _VERSIONS = ("keras", "tensorflow", "keras-hub", "onnxruntime", "openvino")
+_NOTE = "Times ours: median, lowest and highest round. Of fewer than 100 requests, p99 is the slowest."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,20 +184,6 @@ def latency_table(results):
     return "\n".join(lines)
 
 
-def report(common, starts, results):
-    """Markdown: what was measured on what, and both tables.
-
-    Args:
-        common: What all lines of the results have: `"model"`, `"threads"`, `"device"`, `"versions"`.
-        starts: What `cold_loads` returns.
-        results: What `latencies` returns.
-    """
-    versions = ", ".join(f"{name} {common['versions'][name]}" for name in _VERSIONS if name in common["versions"])
-    head = f"ViT-{common['model']}, {common['threads']} threads; {common['device']}; {versions}."
-    head += " Times ours: median, lowest and highest round. Of fewer than 100 requests, p99 is the slowest."
-    return f"{head}\n\n{cold_table(starts)}\n\n{latency_table(results)}\n"
-
-
 def _times_ours(values, name):
     """Median, lowest and highest ratio of one row to ours, round by round."""
     if name == OURS:
@@ -238,14 +225,20 @@ def main(arguments=None):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         prepare(build(options.variant), folder, names, options.batches)
+        heading = (
+            f"ViT-{options.variant}, {options.threads} threads; {processor()}; {versions_in_words(_VERSIONS)}. {_NOTE}"
+        )
+        print(f"{heading}\n")
         starts = cold_loads(names, folder, options.threads, options.cold_rounds)
         append([common | row for row in rows_of_starts(starts)], options.results)
-        print(f"{cold_table(starts)}\n", flush=True)
+        loads = cold_table(starts)
+        print(f"{loads}\n", flush=True)
         results = latencies(names, folder, options.threads, options.batches, options.rounds)
     append([common | row for row in rows_of_requests(results)], options.results)
-    print(latency_table(results))
+    requests = latency_table(results)
+    print(requests)
     if options.document:
-        put_between(MARKS, report(common, starts, results), DOCUMENT)
+        put_between(MARKS, f"{heading}\n\n{loads}\n\n{requests}\n", DOCUMENT)
     return 0
 
 

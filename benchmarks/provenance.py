@@ -35,9 +35,13 @@ def provenance():
 
 def in_words():
     """What an answer or a time depends on, in a line: the device, and the versions of Keras and its backends."""
+    return f"{device()}; {versions_in_words(('keras', 'tensorflow', 'jax', 'torch'))}"
+
+
+def versions_in_words(names):
+    """Packages and their versions, in a line, of those that are installed."""
     versions = _versions()
-    names = [name for name in ("keras", "tensorflow", "jax", "torch") if name in versions]
-    return f"{device()}; {', '.join(f'{name} {versions[name]}' for name in names)}"
+    return ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
 
 
 def _versions():
@@ -54,14 +58,13 @@ def device():
     """The accelerator, or the processor and its cores."""
     import keras
 
-    devices = keras.distribution.list_devices() if keras.backend.backend() != "torch" else []
-    accelerators = [name for name in devices if not name.startswith("cpu")]
-    if keras.backend.backend() == "jax" and accelerators:
+    if keras.backend.backend() == "tensorflow":
+        return device_of_tensorflow()
+    if keras.backend.backend() == "jax":
         import jax
 
-        return jax.devices()[0].device_kind
-    if keras.backend.backend() == "tensorflow" and accelerators:
-        return device_of_tensorflow()
+        [first, *_] = jax.devices()
+        return processor() if first.platform == "cpu" else first.device_kind
     return processor()
 
 

@@ -194,9 +194,8 @@ def _ask_saved_model(folder):
 
 
 def test_the_saved_model_answers(tmp_path):
-    elsewhere(
-        _ask_saved_model, tmp_path / "tiny"
-    )  # With weights taken for frozen, no other model may be in the process.
+    # With weights taken for frozen, no other model may be in the process.
+    elsewhere(_ask_saved_model, tmp_path / "tiny")
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -96,7 +96,7 @@ def test_program(folder, monkeypatch, capsys, tmp_path):
     assert [cell[1:] for cell in cells[4:]] == [["2", "3"], ["2", "3"], ["5", "3"], ["5", "3"]]
     before, _, head, *tables, _, after = document.read_text().splitlines()
     assert (before, after) == ("before", "after")
-    assert lines[1:] == tables[1:]
+    assert lines[1:] == [head, *tables]
     kept = [json.loads(line) for line in results.read_text().splitlines()]
     assert [(row["row"], row.get("starts"), row.get("batch_size")) for row in kept] == [
         *[(OURS, 1, None), (RUNTIME, 1, None)],
