@@ -35,6 +35,34 @@ def swiglu(x):
 _ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "quick_gelu": quick_gelu, "swiglu": swiglu}
 
 
+def _with_gradient(gate, slope):
+    """`x gate(x)` with its gradient by hand, `gate(x) + x slope(x)`; `slope` may use what `gate` returned."""
+
+    @ops.custom_gradient
+    def activation(x):
+        kept = gate(x)
+        return x * kept, lambda upstream: upstream * (kept + x * slope(x, kept))
+
+    return activation
+
+
+_LINEAR, _CUBIC = 2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715
+# For training on TensorFlow, which keeps several arrays of (B T, M) for its own gradients, where these keep x and the
+# gate. (1 + tanh(u)) / 2 is sigmoid(2 u).
+_WITH_GRADIENTS = {
+    **_ACTIVATIONS,
+    "gelu_tanh": _with_gradient(
+        lambda x: ops.sigmoid(x * (_CUBIC * ops.square(x) + _LINEAR)),
+        lambda x, gate: gate * (1 - gate) * (3 * _CUBIC * ops.square(x) + _LINEAR),
+    ),
+    "gelu_exact": _with_gradient(
+        lambda x: 0.5 * ops.erf(x * math.sqrt(0.5)) + 0.5,
+        lambda x, gate: ops.exp(-0.5 * ops.square(x)) * (1 / math.sqrt(2 * math.pi)),
+    ),
+    "quick_gelu": _with_gradient(lambda x: ops.sigmoid(1.702 * x), lambda x, gate: 1.702 * gate * (1 - gate)),
+}
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MlpBlock(keras.layers.Layer):
     """Two dense layers with a GELU between them, applied to every token alone.
@@ -109,7 +137,8 @@ class MlpBlock(keras.layers.Layer):
         rows = tokens if multiply else ops.reshape(tokens, (-1, tokens.shape[-1]))  # (B T, D)
         hidden = _apply(self.hidden, rows, multiply)
         with keras.name_scope("nonlinearity"):
-            hidden = _ACTIVATIONS[self.activation](hidden)
+            is_by_hand = training and keras.backend.backend() == "tensorflow"
+            hidden = (_WITH_GRADIENTS if is_by_hand else _ACTIVATIONS)[self.activation](hidden)
         hidden = self.dropout(hidden, seed=hidden_seed, training=training)
         outputs = _apply(self.output_projection, hidden, multiply)
         outputs = self.dropout(outputs, seed=output_seed, training=training)
