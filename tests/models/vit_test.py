@@ -184,7 +184,8 @@ def test_training_is_random_and_inference_is_not(rate):
     first, second = (to_numpy(model(images, training=True)) for _ in range(2))
     assert not np.allclose(first, expected)
     assert not np.allclose(first, second)
-    np.testing.assert_array_equal(to_numpy(plain(images, training=True)), expected)
+    # On TensorFlow GELUs in training are the same formula in another order of operations: other roundings.
+    np.testing.assert_allclose(to_numpy(plain(images, training=True)), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
