@@ -171,7 +171,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         outputs, _ = self._attend(tokens, queries, None, seed, training)
         return outputs
 
-    def attend_in_proportion(self, tokens, sizes=None, seed=None, training=None):
+    def attend_in_proportion(self, tokens, sizes=None, queries=None, seed=None, training=None):
         """As the layer's call, where a token may stand for several: `A = softmax(q k^T / sqrt(Dh) + log s)`.
 
         Proportional attention, ToMe (arXiv 2210.09461), eq. 1.
@@ -179,13 +179,14 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         Args:
             tokens: (B, T, D)
             sizes: (B, T), how many each stands for; `None`: one.
+            queries: As of the call.
             seed: As of the call.
             training: As of the call.
 
         Returns:
-            (B, T, D), and the keys, (B, K, T, Dh).
+            What the call returns, and the keys, (B, K, T, Dh).
         """
-        return self._attend(tokens, None, sizes, seed, training)
+        return self._attend(tokens, queries, sizes, seed, training)
 
     def _attend(self, tokens, queries, sizes, seed, training):
         value = self._heads(self.value, tokens)

@@ -1,5 +1,7 @@
 """One block of the Transformer encoder. B batch, n lines of tokens, T tokens, D hidden, K heads."""
 
+import contextlib
+import contextvars
 import math
 import typing
 
@@ -25,6 +27,10 @@ class _Seeds(typing.NamedTuple):
     mlp: typing.Any = None
     attention_path: typing.Any = None
     mlp_path: typing.Any = None
+
+
+_ONLY_FIRST = contextvars.ContextVar("only_first", default=(None, None))
+"""(block, how many tokens it returns)"""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -147,21 +153,53 @@ class EncoderBlock(keras.layers.Layer):
             raise ValueError(
                 "Sizes are of tokens that were merged: build the block with token_merging=r, r at least 1."
             )
+        block, num_outputs = _ONLY_FIRST.get()
+        if block is self:
+            return self._call_for_first(num_outputs, tokens, sizes, seeds, training)
         if self.token_merging:
             return self._call_merging(tokens, sizes, seeds, training)
-        if training and self.use_rematerialization:
-            return keras.remat(lambda tokens: self._transform(tokens, seeds, training))(tokens)
-        return self._transform(tokens, seeds, training)
+        return self._rematerialized(lambda tokens: self._transform(tokens, seeds, training), training)(tokens)
+
+    @contextlib.contextmanager
+    def only_first(self, num_outputs):
+        """Inside, calls return the first `num_outputs` tokens alone, (B, num_outputs, D), at a sixth of the work.
+
+        These need the keys and values of all tokens, and nothing else of the others. With `token_merging` nothing is
+        merged then, as the tokens in front never are.
+
+        Raises:
+            ValueError: If the block has relative positions, or merges more than what stands behind the first tokens.
+        """
+        if self.relative_positions:
+            raise ValueError("With relative positions all tokens are computed, as each has a row for its distances.")
+        if self.token_merging and num_outputs > self.num_prefix_tokens:
+            raise ValueError(
+                f"Tokens of patches may be merged, so num_outputs must be at most num_prefix_tokens. Received: "
+                f"num_outputs={num_outputs}, num_prefix_tokens={self.num_prefix_tokens}"
+            )
+        token = _ONLY_FIRST.set((self, num_outputs))
+        try:
+            yield
+        finally:
+            _ONLY_FIRST.reset(token)
+
+    def _rematerialized(self, transform, training):
+        return keras.remat(transform) if training and self.use_rematerialization else transform
+
+    def _call_for_first(self, num_outputs, tokens, sizes, seeds, training):
+        def transform(tokens):
+            return self._transform_first(num_outputs, tokens, sizes, seeds, training)
+
+        first = self._rematerialized(transform, training)(tokens)
+        return (first, ops.ones(ops.shape(first)[:2], "int32")) if self.token_merging else first
 
     def _call_merging(self, tokens, sizes, seeds, training):
         def transform(tokens):
             left, sizes_left = self._transform_and_merge(tokens, sizes, seeds, training)
             return left, ops.cast(sizes_left, "float32")  # TensorFlow cannot compute integers again.
 
-        if training and self.use_rematerialization:
-            left, sizes_left = keras.remat(transform)(tokens)
-            return left, ops.cast(sizes_left, "int32")
-        return self._transform_and_merge(tokens, sizes, seeds, training)
+        left, sizes_left = self._rematerialized(transform, training)(tokens)
+        return left, ops.cast(sizes_left, "int32")
 
     def _draw_seeds(self):
         return _Seeds(
@@ -176,6 +214,15 @@ class EncoderBlock(keras.layers.Layer):
         rows = _as_rows(tokens)
         branch = self.attention(self.attention_norm(_as_tokens(rows, tokens)), seed=seeds.attention, training=training)
         rows = self._add_attention(rows, branch, seeds, training)
+        return _as_tokens(self._add_mlp(rows, tokens, seeds, training), tokens)
+
+    def _transform_first(self, num_outputs, tokens, sizes, seeds, training):
+        tokens = _as_tokens(_as_rows(tokens), tokens)
+        normalized, tokens = self.attention_norm(tokens), tokens[:, :num_outputs]
+        branch, _ = self.attention.attend_in_proportion(
+            normalized, sizes, normalized[:, :num_outputs], seed=seeds.attention, training=training
+        )
+        rows = self._add_attention(_as_rows(tokens), branch, seeds, training)
         return _as_tokens(self._add_mlp(rows, tokens, seeds, training), tokens)
 
     def _transform_and_merge(self, tokens, sizes, seeds, training):

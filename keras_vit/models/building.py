@@ -61,11 +61,11 @@ def prepare(inputs, config, include_preprocessing):
     )(inputs)
 
 
-def functional_model(inputs, outputs, name):
-    """The model from where `inputs` comes from to `outputs`."""
+def functional_model(inputs, outputs, name, kind=keras.Model):
+    """The model of a kind from where `inputs` comes from to `outputs`."""
     sources = keras.utils.get_source_inputs(inputs)
     # A list of one would ask for a list of one at each call.
-    return keras.Model(sources[0] if len(sources) == 1 else sources, outputs, name=name)
+    return kind(sources[0] if len(sources) == 1 else sources, outputs, name=name)
 
 
 def is_own_file(weights):
