@@ -75,6 +75,45 @@ def test_merging_equals_the_equations(arguments):
         np.testing.assert_array_equal(to_numpy(sizes_left), expected_sizes)
 
 
+@pytest.mark.parametrize("arguments", [{}, {"layer_scale": 0.1, "qk_norm": True, "mlp": "swiglu"}])
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_only_the_first_tokens(arguments, count):
+    block = randomize(built(EncoderBlock(3, 20, **arguments)))
+    [tokens] = random_inputs((7, 12))
+    whole = to_numpy(block(tokens))
+    with block.only_first(count):
+        first = block(tokens)
+        other = EncoderBlock(3, 20)(tokens)
+    assert (first.shape, other.shape) == ((2, count, 12), (2, 7, 12))
+    assert_close(first, whole[:, :count])
+    np.testing.assert_array_equal(to_numpy(block(tokens)), whole)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_only_the_first_of_merged_tokens(given):
+    block = randomize(built(EncoderBlock(3, 20, token_merging=2, num_prefix_tokens=2)))
+    [tokens] = random_inputs((7, 12))
+    sizes = [np.array([[1, 1, 3, 1, 2, 1, 1]] * 2)] if given else []
+    whole = to_numpy(block(tokens, *sizes)[0])
+    with block.only_first(2):
+        first, sizes = block(tokens, *sizes)
+    assert_close(first, whole[:, :2])
+    np.testing.assert_array_equal(to_numpy(sizes), np.ones((2, 2)))
+
+
+def test_what_is_not_computed_for_the_first_tokens_alone():
+    with (
+        pytest.raises(ValueError, match=r"at most num_prefix_tokens\. Received: num_outputs=2, num_prefix_tokens=1"),
+        EncoderBlock(3, 20, token_merging=2, num_prefix_tokens=1).only_first(2),
+    ):
+        pass
+    with (
+        pytest.raises(ValueError, match="relative positions all tokens are computed"),
+        EncoderBlock(3, 20, relative_positions=True).only_first(1),
+    ):
+        pass
+
+
 def test_merging_needs_tokens_without_distances():
     with pytest.raises(ValueError, match=r"must be False .*token_merging=2, relative_positions=True"):
         EncoderBlock(3, 20, token_merging=2, relative_positions=True)

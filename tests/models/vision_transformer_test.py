@@ -1,0 +1,151 @@
+"""The last block computes what is read of it alone; all numbers are those of the whole graph."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.layers import EncoderBlock
+from tests.models.tiny import CONFIG, SHAPE, tiny_model
+from tests.test_case import assert_close, random_inputs, randomize, to_numpy
+
+T = 7  # Tokens of the tiny model: six patches and the class token.
+# Changes of the tiny model, and how many tokens leave its last block.
+CASES = [
+    ({}, 1),
+    ({"classifier_activation": "softmax", "representation_dim": 7, "layer_scale": 0.1, "qk_norm": True}, 1),
+    ({"norm_placement": "after_pooling"}, 1),
+    ({"include_top": False}, 1),
+    ({"num_register_tokens": 2, "position_embedding": "sincos_2d", "position_placement": "every_layer_shared"}, 1),
+    ({"distillation_token": True}, 2),
+    ({"token_merging": 2}, 1),
+    ({"token_merging": 2, "distillation_token": True, "num_layers": 1}, 2),
+    ({"pooling": "avg", "class_token": True}, T),
+    ({"pooling": "map", "class_token": True}, T),
+    ({"include_top": False, "pooling": None, "class_token": True}, T),
+    ({"position_embedding": "relative"}, T),
+]
+
+
+def _whole(model):
+    """The same layers in a plain functional model."""
+    return keras.Model(model.inputs, model.outputs[0])
+
+
+@pytest.fixture
+def num_computed(monkeypatch):
+    """{name of a block: how many tokens it returned last}"""
+    counts, call = {}, EncoderBlock.__call__
+
+    def counted(self, *arguments, **options):
+        result = call(self, *arguments, **options)
+        counts[self.name] = keras.tree.flatten(result)[0].shape[1]
+        return result
+
+    monkeypatch.setattr(EncoderBlock, "__call__", counted)
+    return counts
+
+
+@pytest.mark.parametrize(("changes", "expected"), CASES)
+def test_numbers_are_those_of_the_whole_graph(changes, expected, num_computed):
+    model = randomize(tiny_model(**changes))
+    [images] = random_inputs(SHAPE)
+    last = f"encoder_block_{keras_vit.describe(model).config.num_layers - 1}"
+    num_computed.clear()
+    outputs = to_numpy(model(images))
+    assert num_computed[last] == expected
+    assert all(count > 2 for name, count in num_computed.items() if name != last)
+    whole = _whole(model)
+    assert_close(outputs, to_numpy(whole(images)))
+    assert num_computed[last] > 2
+    np.testing.assert_allclose(model.predict(images, verbose=0), outputs, rtol=0, atol=1e-5)
+
+
+def _after_a_step(model):
+    """Weights after a step so large that a wrong gradient shows."""
+    model.compile(keras.optimizers.SGD(1.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    [images] = random_inputs(SHAPE, batch=4)
+    model.fit(images, np.arange(4), verbose=0)
+    return model.get_weights()
+
+
+@pytest.mark.parametrize("changes", [{}, {"distillation_token": True, "layer_scale": 0.1}, {"token_merging": 2}])
+@pytest.mark.parametrize("is_rematerialized", [False, True])
+def test_training_is_that_of_the_whole_graph(changes, is_rematerialized, num_computed):
+    model = randomize(tiny_model(**changes))
+    start = model.get_weights()
+    expected = _after_a_step(_whole(model))
+    model.set_weights(start)
+    keras_vit.rematerialize(model, is_rematerialized)
+    found = _after_a_step(model)
+    assert num_computed["encoder_block_1"] == 1 + ("distillation_token" in changes)
+    for weight, value, before, after in zip(model.weights, found, start, expected, strict=True):
+        np.testing.assert_allclose(value, after, rtol=0, atol=1e-5, err_msg=weight.path)
+        assert not np.array_equal(value, before) or "key/bias" in weight.path, weight.path
+
+
+def test_layers_put_out_all_tokens(num_computed):
+    model = randomize(tiny_model())
+    [images] = random_inputs(SHAPE)
+    model(images)
+    for name in ("encoder_block_1", "encoder_norm"):
+        assert keras.Model(model.inputs, model.get_layer(name).output)(images).shape == (2, T, 12)
+        both = keras.Model(model.inputs, [model.output, model.get_layer(name).output])
+        assert [tuple(output.shape) for output in both(images)] == [(2, 5), (2, T, 12)]
+    assert keras_vit.features(model, images, ["encoder_norm"])["encoder_norm"].shape == (2, 2, 3, 12)
+    assert keras_vit.attention_maps(model, images).shape == (2, 2, 3, T, T)
+    block = model.get_layer("encoder_block_1")
+    assert block(np.ones((1, T, 12), "float32")).shape == (1, T, 12)
+
+
+def test_a_model_of_two_outputs_needs_the_tokens_of_both(num_computed):
+    model = tiny_model()
+    [images] = random_inputs(SHAPE)
+    patches = keras.layers.GlobalAveragePooling1D()(model.get_layer("encoder_norm").output)
+    for outputs in ([model.output, model.get_layer("encoder_norm").output], [model.output, patches]):
+        type(model)(model.inputs, outputs)(images)
+        assert num_computed["encoder_block_1"] == T
+
+
+@pytest.mark.parametrize("copy", ["file", "config", "clone"])
+def test_copies_do_so_too(copy, num_computed, tmp_path):
+    model = randomize(tiny_model(distillation_token=True))
+    [images] = random_inputs(SHAPE)
+    if copy == "file":
+        model.save(tmp_path / "model.keras")
+        copied = keras.models.load_model(tmp_path / "model.keras")
+    else:
+        copied = type(model).from_config(model.get_config()) if copy == "config" else keras.models.clone_model(model)
+        copied.set_weights(model.get_weights())
+    expected = to_numpy(model(images))
+    num_computed.clear()
+    np.testing.assert_array_equal(to_numpy(copied(images)), expected)
+    assert num_computed["encoder_block_1"] == 2
+
+
+def test_a_nested_model_does_so_too(num_computed):
+    inner = randomize(tiny_model(include_top=False))
+    outer = keras.Sequential([keras.Input(SHAPE), inner, keras.layers.Dense(3)])
+    outer.predict(random_inputs(SHAPE)[0], verbose=0)
+    assert num_computed["encoder_block_1"] == 1
+
+
+def test_two_models_of_shared_layers_each_compute_what_they_need(num_computed):
+    model = randomize(tiny_model())
+    [images] = random_inputs(SHAPE)
+    tokens = keras.Model(model.inputs, model.get_layer("encoder_norm").output)
+    inputs = keras.Input(SHAPE)
+    both = keras.Model(inputs, [model(inputs), tokens(inputs)])
+    logits, found = both(images)
+    assert_close(logits, to_numpy(model(images)))
+    assert_close(found, to_numpy(tokens(images)))
+    assert found.shape == (2, T, 12)
+
+
+def test_images_of_any_size(num_computed):
+    model = randomize(keras_vit.ViT(CONFIG, classes=5, input_shape=(None, None, 3)))
+    for size in ((8, 9), (12, 9)):
+        [images] = random_inputs((*size, 3))
+        assert_close(model(images), to_numpy(_whole(model)(images)))
+    model(images)
+    assert num_computed["encoder_block_1"] == 1
