@@ -162,13 +162,13 @@ class EncoderBlock(keras.layers.Layer):
 
     @contextlib.contextmanager
     def only_first(self, num_outputs):
-        """Inside, calls return the first `num_outputs` tokens alone, (B, num_outputs, D), at a sixth of the work.
+        """Inside, calls with tokens (B, T, D) return the first alone, (B, num_outputs, D), at about a sixth of the work.
 
         These need the keys and values of all tokens, and nothing else of the others. With `token_merging` nothing is
         merged then, as the tokens in front never are.
 
         Raises:
-            ValueError: If the block has relative positions, or merges more than what stands behind the first tokens.
+            ValueError: If the block has relative positions, or might merge one of these tokens.
         """
         if self.relative_positions:
             raise ValueError("With relative positions all tokens are computed, as each has a row for its distances.")
@@ -198,8 +198,10 @@ class EncoderBlock(keras.layers.Layer):
             left, sizes_left = self._transform_and_merge(tokens, sizes, seeds, training)
             return left, ops.cast(sizes_left, "float32")  # TensorFlow cannot compute integers again.
 
-        left, sizes_left = self._rematerialized(transform, training)(tokens)
-        return left, ops.cast(sizes_left, "int32")
+        if training and self.use_rematerialization:
+            left, sizes_left = keras.remat(transform)(tokens)
+            return left, ops.cast(sizes_left, "int32")
+        return self._transform_and_merge(tokens, sizes, seeds, training)
 
     def _draw_seeds(self):
         return _Seeds(
