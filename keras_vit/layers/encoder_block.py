@@ -162,7 +162,7 @@ class EncoderBlock(keras.layers.Layer):
 
     @contextlib.contextmanager
     def only_first(self, num_outputs):
-        """Inside, calls with tokens (B, T, D) return the first alone, (B, num_outputs, D), at about a sixth of the work.
+        """Inside, calls with tokens (B, T, D) return the first alone, (B, num_outputs, D), for a sixth of the work.
 
         These need the keys and values of all tokens, and nothing else of the others. With `token_merging` nothing is
         merged then, as the tokens in front never are.
