@@ -80,10 +80,15 @@ def device_of_tensorflow():
 
 def processor():
     """The processor and how many of its cores there are."""
-    names = [line.split(":")[1].strip() for line in _cpu_lines() if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+    facts = _facts_of_processor()
+    # On many virtual machines names are those of a brand, whose generations differ by a factor of two.
+    generation = [f"{key.removeprefix('cpu ')} {facts[key]}" for key in ("cpu family", "model") if key in facts]
+    name = facts.get("model name", platform.machine()) + (f" ({', '.join(generation)})" if generation else "")
+    return f"{name}, {len(os.sched_getaffinity(0))} cores"
 
 
-def _cpu_lines():
+def _facts_of_processor():
+    """What Linux says of the first processor."""
     path = pathlib.Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.is_file() else []
+    first = path.read_text().split("\n\n")[0] if path.is_file() else ""
+    return {key.strip(): fact.strip() for key, _, fact in (line.partition(":") for line in first.splitlines())}

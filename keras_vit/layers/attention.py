@@ -146,11 +146,15 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     def _queries_and_keys(self, tokens, queries=None):
         """What asks and what answers: (B, K, t, Dh), scaled, and (B, K, T, Dh)."""
         asking = tokens if queries is None else queries
-        scale = 1.0 / math.sqrt(tokens.shape[-1] // self.num_heads)
         if not self.qk_norm:
-            return self._heads(self.query, asking, scale), self._heads(self.key, tokens)
+            return self._heads(self.query, asking, self._scale), self._heads(self.key, tokens)
         query, key = self._heads(self.query, asking), self._heads(self.key, tokens)
-        return self.query_norm(query) * scale, self.key_norm(key)
+        return self.query_norm(query) * self._scale, self.key_norm(key)
+
+    @property
+    def _scale(self):
+        """Of the queries: 1 / sqrt(Dh)."""
+        return 1.0 / math.sqrt(self.query.kernel.shape[-1])
 
     def _heads(self, projection, tokens, scale=None):
         """(B, T, D) to (B, K, T, Dh)."""
@@ -184,11 +188,13 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             training: As of the call.
 
         Returns:
-            What the call returns, and the keys, (B, K, T, Dh).
+            What the call returns, and the keys, (B, K, T, Dh); `None` where so few ask that there are none.
         """
         return self._attend(tokens, queries, sizes, seed, training)
 
     def _attend(self, tokens, queries, sizes, seed, training):
+        if self._are_few(queries):
+            return self._attend_few(tokens, queries, sizes, seed, training), None
         value = self._heads(self.value, tokens)
         query, key = self._queries_and_keys(tokens, queries)
         if self.relative_positions or (training and self.dropout_rate > 0):  # Of the weights themselves.
@@ -197,6 +203,35 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         else:
             heads = attend(query, key, value, None if sizes is None else _log(sizes))
         return _multiply(self.output_projection, ops.swapaxes(heads, -3, -2), 2), key  # From (B, t, K, Dh).
+
+    def _are_few(self, queries):
+        """Whether `_attend_few` has half the products to compute at most."""
+        if queries is None or queries.shape[-2] is None or self.qk_norm or self.key.quantization_mode is not None:
+            return False
+        return 2 * queries.shape[-2] * self.num_heads <= queries.shape[-1]
+
+    def _attend_few(self, tokens, queries, sizes, seed, training):
+        """As `_attend`, by the tokens themselves: for so few queries keys and values are not worth computing.
+
+        With the kernel W of a head, `q (x W)^T = (q W^T) x^T` and `A (x W) = (A x) W`.
+        """
+        tokens, key_kernel, key_bias, value_kernel, value_bias = (
+            ops.cast(x, self.compute_dtype)
+            for x in (tokens, self.key.kernel, self.key.bias, self.value.kernel, self.value.bias)
+        )
+        query = _multiply(self.query, queries, 1, self._scale)
+        by_head = query.shape[1:3]  # t, K
+        rows = (-1, math.prod(by_head))
+        asking = ops.reshape(ops.einsum("btkh,dkh->btkd", query, key_kernel), (*rows, tokens.shape[-1]))
+        # The same for all tokens, so the softmax takes it away again; without it `key/bias` would have no gradient.
+        bias = ops.cast(ops.reshape(ops.einsum("btkh,kh->btk", query, key_bias), (*rows, 1)), "float32")
+        bias = bias if sizes is None else bias + _log(sizes)[:, None, :]
+        weights = ops.cast(attention_weights(asking, tokens, bias), tokens.dtype)  # (B, t K, T)
+        weights = self.dropout(weights, seed=seed, training=training)
+        received = ops.reshape(ops.matmul(weights, tokens), (-1, *by_head, tokens.shape[-1]))
+        share = ops.reshape(ops.sum(weights, axis=-1), (-1, *by_head))  # Of the values' bias: one, if nothing is dropped.
+        heads = ops.einsum("btkd,dkh->btkh", received, value_kernel) + share[..., None] * value_bias
+        return _multiply(self.output_projection, heads, 2)
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):
         return tokens_shape if queries_shape is None else queries_shape
