@@ -206,7 +206,8 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     def _are_few(self, queries):
         """Whether `_attend_few` has half the products to compute at most."""
-        if queries is None or queries.shape[-2] is None or self.qk_norm or self.key.quantization_mode is not None:
+        are_matrices = self.key.quantization_mode is None and self.value.quantization_mode is None
+        if queries is None or queries.shape[-2] is None or self.qk_norm or not are_matrices:
             return False
         return 2 * queries.shape[-2] * self.num_heads <= queries.shape[-1]
 
@@ -229,8 +230,8 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         weights = ops.cast(attention_weights(asking, tokens, bias), tokens.dtype)  # (B, t K, T)
         weights = self.dropout(weights, seed=seed, training=training)
         received = ops.reshape(ops.matmul(weights, tokens), (-1, *by_head, tokens.shape[-1]))
-        share = ops.reshape(ops.sum(weights, axis=-1), (-1, *by_head))  # Of the values' bias: one, if nothing is dropped.
-        heads = ops.einsum("btkd,dkh->btkh", received, value_kernel) + share[..., None] * value_bias
+        share = ops.reshape(ops.sum(weights, axis=-1), (-1, *by_head, 1))  # Of the values' bias; one without dropout.
+        heads = ops.einsum("btkd,dkh->btkh", received, value_kernel) + share * value_bias
         return _multiply(self.output_projection, heads, 2)
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.layers import MultiHeadSelfAttention
+from keras_vit.layers import MultiHeadSelfAttention, attention
 from tests.reference import vit as reference
 from tests.test_case import (
     MIXED_POLICIES,
@@ -62,14 +62,59 @@ def test_equals_the_equations(qk_norm, relative_positions, shape):
     run_parity_test(layer, reference.multi_head_self_attention, inputs)
 
 
+# Two are few, for which no keys and values are computed; five are not.
+@pytest.mark.parametrize("num_queries", [1, 2, 5])
 @pytest.mark.parametrize("qk_norm", [False, True])
-def test_queries_ask_in_place_of_the_tokens(qk_norm):
-    inputs = [3 * x for x in random_inputs((7, 12), (2, 12))]
+def test_queries_ask_in_place_of_the_tokens(qk_norm, num_queries):
+    inputs = [3 * x for x in random_inputs((7, 12), (num_queries, 12))]
     run_parity_test(
         MultiHeadSelfAttention(3, qk_norm=qk_norm),
         lambda tokens, queries, weights: reference.multi_head_self_attention(tokens, weights, queries),
         inputs,
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "num_queries", "expected"),
+    [
+        ({}, 2, ["query", "output"]),
+        ({}, 3, ["value", "query", "key", "output"]),
+        ({"qk_norm": True}, 2, ["value", "query", "key", "output"]),
+    ],
+)
+def test_few_queries_need_no_keys_and_values(arguments, num_queries, expected, monkeypatch):
+    layer = built(MultiHeadSelfAttention(3, **arguments))
+    [tokens, queries] = random_inputs((7, 12), (num_queries, 12))
+    projected, multiply = [], attention._multiply
+
+    def recorded(part, *arguments):
+        projected.append(part.name)
+        return multiply(part, *arguments)
+
+    monkeypatch.setattr(attention, "_multiply", recorded)
+    layer(tokens, queries)
+    assert projected == expected
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_few_queries_count_tokens_as_often_as_others_do(policy):
+    layer = randomize(built(MultiHeadSelfAttention(3, dtype=policy)))
+    [tokens] = random_inputs((7, 12))
+    sizes = np.random.default_rng(0).integers(1, 5, (2, 7))
+    expected, _ = layer.attend_in_proportion(tokens, sizes)
+    found, keys = layer.attend_in_proportion(tokens, sizes, tokens[:, :2])
+    assert keys is None
+    tolerance = 1e-5 if policy == "float32" else 2e-2  # Some roundings of bfloat16, of numbers up to 1.
+    np.testing.assert_allclose(to_numpy(found), to_numpy(expected)[:, :2], rtol=0, atol=tolerance)
+
+
+def test_few_queries_ask_a_layer_in_8_bits():
+    layer = randomize(built(MultiHeadSelfAttention(3)))
+    inputs = random_inputs((7, 12), (2, 12))
+    expected = to_numpy(layer(*inputs))
+    layer.key.quantize("int8")
+    layer.value.quantize("int8")
+    np.testing.assert_allclose(to_numpy(layer(*inputs)), expected, rtol=0, atol=0.02)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3])
@@ -109,20 +154,21 @@ def test_every_token_depends_on_every_other():
     assert (difference > 1e-4).all()
 
 
-def test_dropout_acts_on_the_weights_in_training_only():
+@pytest.mark.parametrize("num_queries", [2, 7])
+def test_dropout_acts_on_the_weights_in_training_only(num_queries):
     # All values are one, so the output is the sum of a row of weights: one, unless some are dropped.
     layer = built(MultiHeadSelfAttention(3, dropout_rate=0.5))
     weights = {path: np.zeros_like(value) for path, value in canonical_weights(layer).items()}
     weights["value/bias"] += 1
     weights["output/kernel"] = np.eye(12).reshape(3, 4, 12)
     layer.set_weights(list(weights.values()))
-    [tokens] = random_inputs((7, 12))
-    assert_close(layer(tokens, training=False), np.ones((2, 7, 12)))
-    dropped = to_numpy(layer(tokens, training=True))
+    inputs = random_inputs((7, 12), (num_queries, 12))
+    assert_close(layer(*inputs, training=False), np.ones((2, num_queries, 12)))
+    dropped = to_numpy(layer(*inputs, training=True))
     kept = dropped * 7 / 2  # How many of the 7 equal weights were kept and doubled.
     np.testing.assert_allclose(kept, np.round(kept), atol=1e-4)
     assert len(np.unique(np.round(kept))) > 2
-    assert not np.allclose(dropped, to_numpy(layer(tokens, training=True)))
+    assert not np.allclose(dropped, to_numpy(layer(*inputs, training=True)))
 
 
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
