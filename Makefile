@@ -70,7 +70,7 @@ survival: .venv/training.installed
 self-supervision: .venv/training.installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.self_supervision
 
-# Images a second of the input pipeline, by stage, against layers of Keras and keras-cv.
+# Images a second of the input pipeline, by stage, against layers of Keras and keras-cv: make bench-input ARGS=--document.
 bench-input: .venv/training.installed
 	.venv/bin/python -m benchmarks.input_pipeline $(ARGS)
 
@@ -84,7 +84,7 @@ bench-latency: .venv-peers/installed
 bench: .venv-peers/installed
 	TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.comparison $(ARGS)
 
-# Images a second and the largest batch, by model and size of the images: make bench-speed ARGS="--models B/16".
+# Images a second and the largest batch, by model and size of the images: make bench-speed ARGS="--models B/16 --document".
 bench-speed: .venv/training.installed
 	TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.speed $(ARGS)
 
@@ -93,11 +93,11 @@ bench-size: .venv/training.installed
 	TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.cost_against_size $(ARGS)
 
 # How far a trained model's answers move with smaller weights, in other runtimes, and with merged tokens:
-# make bench-agreement ARGS="--weights vit.npz --images photographs".
+# make bench-agreement ARGS="--weights vit.npz --images photographs --document".
 bench-agreement: .venv-peers/installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv-peers/bin/python -m benchmarks.agreement $(ARGS)
 
-# What token merging saves. It wants a quiet machine.
+# What token merging saves: make bench-merging ARGS=--document. It wants a quiet machine.
 bench-merging: .venv/training.installed
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python -m benchmarks.token_merging $(ARGS)
 
@@ -106,9 +106,9 @@ bench-all:
 	$(MAKE) bench ARGS="--everything --document"
 	$(MAKE) bench-latency ARGS=--document
 	$(MAKE) bench-size ARGS=--document
-	$(MAKE) bench-speed ARGS="--work forward train --memory-limit 8e9"
-	$(MAKE) bench-merging ARGS=
-	$(MAKE) bench-input ARGS=
+	$(MAKE) bench-speed ARGS="--work forward train --memory-limit 8e9 --document"
+	$(MAKE) bench-merging ARGS=--document
+	$(MAKE) bench-input ARGS=--document
 
 # The README's table of models.
 models: .venv/training.installed

@@ -4,7 +4,9 @@ Command: make bench-agreement ARGS="--weights vit.npz --images photographs"
 
 A row is one way of answering; each gets the same images, decoded as the model's files do it. Compared are the
 probabilities with those of the model in float32: on how many images the most probable class is the same, by how much
-the probability of that class differs on average, and the largest difference of any. The table is Markdown.
+the probability of that class differs on average, and the largest difference of any. A line of JSON for each row is
+added to benchmarks/results/agreement.jsonl, with what it was measured on; --document writes the table into
+docs/performance.md.
 """
 
 import argparse
@@ -15,7 +17,8 @@ import tempfile
 
 import numpy as np
 
-from benchmarks.provenance import in_words
+from benchmarks.provenance import device, in_words, provenance, versions_in_words
+from benchmarks.records import DOCUMENT, add_options, append, put_between
 from benchmarks.runtimes import openvino_model
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
@@ -88,37 +91,50 @@ def _of_openvino(model, hints):
         return {name: opened(file, hint) for name, hint in hints.items()}
 
 
-def table(weights, paths, merged):
-    """The comparison as Markdown."""
+def measure(weights, paths, merged):
+    """Lines of the results: how alike the answers of each way to answer are to those of the model itself."""
     import keras_vit
     from keras_vit.decoding import image_decoder
 
     model = keras_vit.from_pretrained(weights)
     decode = image_decoder(model)
     pixels = np.stack([decode(path.read_bytes()) for path in paths])
-    lines = [
-        f"| {pathlib.Path(weights).name}, {len(paths)} images | same class | difference of its probability | largest |",
-        "|---|--:|--:|--:|",
-    ]
-    expected = None
+    common = {"weights": pathlib.Path(weights).name, "images": len(paths), "device": device()}
+    expected, rows = None, []
     for name, answer in ways_to_answer(model, weights, merged).items():
         actual = np.concatenate([answer(pixels[first : first + _BATCH]) for first in range(0, len(pixels), _BATCH)])
         expected = actual if expected is None else expected
-        same, moved, largest = agreement(expected, actual)
-        lines.append(f"| {name} | {same:.1%} | {moved:.1e} | {largest:.1e} |")
-    return "\n".join(lines)
+        found = zip(("same_class", "difference", "largest"), map(float, agreement(expected, actual)), strict=True)
+        rows.append(common | {"answers": name} | dict(found))
+    return rows
+
+
+def table(rows):
+    """Markdown: a line for each line of the results, of the same weights and images."""
+    title = f"{rows[0]['weights']}, {rows[0]['images']} images"
+    lines = [f"| {title} | same class | difference of its probability | largest |", "|---|--:|--:|--:|"]
+    for row in rows:
+        cells = [row["answers"], f"{row['same_class']:.1%}", f"{row['difference']:.1e}", f"{row['largest']:.1e}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def main(arguments=None):
-    """Measures and prints; returns the process's exit status."""
+    """Measures, prints and keeps; returns the process's exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--weights", required=True, metavar="SOURCE", help="a trained model, as keras_vit.from_pretrained takes it")
     add("--images", required=True, nargs="+", type=pathlib.Path, metavar="FOLDER", help="what it is asked about")
     add("--merged", nargs="*", type=int, default=[2, 4, 8, 13, 16], metavar="R", help="tokens merged in each block")
+    add_options(parser, "agreement")
     options = parser.parse_args(arguments)
-    print(f"{in_words()}\n")
-    print(table(options.weights, image_paths(options.images), options.merged))
+    heading, state = f"{in_words()}; {versions_in_words(('openvino',))}", provenance()
+    print(f"{heading}:\n")
+    rows = measure(options.weights, image_paths(options.images), options.merged)
+    append([row | state for row in rows], options.results)
+    print(table(rows))
+    if options.document:
+        put_between("bench-agreement", f"{heading}:\n\n{table(rows)}", DOCUMENT)
     return 0
 
 

@@ -26,20 +26,19 @@ import numpy as np
 from benchmarks.contenders import CONTENDERS
 from benchmarks.contenders.matrix_product import flops_of_product, open_matrix_product
 from benchmarks.provenance import provenance
-from benchmarks.records import DOCUMENT, append, put_between, read
+from benchmarks.records import DOCUMENT, FIGURES, add_options, append, newest, put_between, read
 from benchmarks.workers import Job, Measured, OutOfMemoryError
 
 OURS = "ours"
-RESULTS = pathlib.Path(__file__).with_name("results") / "comparison.jsonl"
-FIGURE = DOCUMENT.parent / "figures" / "performance.png"
-_BEGIN, _END = "<!-- make bench: begin -->\n", "<!-- make bench: end -->\n"
+FIGURE = FIGURES / "performance.png"
 _MODELS = ["S/16", "B/16"]
 _EVERY_MODEL = ["Ti/16", "S/16", "B/16", "L/16", "R50+B/16", "VTResNet50"]
 _PAUSE = 0.1
 """Seconds before a contender's turn: threads of the one before wait actively for a while."""
 _PRODUCTS = 20
 """Products of matrices in a round."""
-_KEYS = ("work", "model", "size", "precision", "batch_size")
+_KEYS = ("device", "work", "model", "size", "precision", "batch_size")
+"""What the contenders of one comparison have in common."""
 
 
 @dataclasses.dataclass
@@ -169,7 +168,7 @@ def plot(rows):
 
     groups = {}
     for row in rows:
-        groups.setdefault(_group(row), []).append(row)
+        groups.setdefault(tuple(row[key] for key in _KEYS), []).append(row)
     # Ours alone are no comparison; where there is none, they are drawn.
     compared = {group: members for group, members in groups.items() if not all(map(_is_ours, members))}
     groups = dict(sorted((compared or groups).items()))
@@ -191,17 +190,6 @@ def _is_ours(row):
     return CONTENDERS[row["contender"]].title.startswith("keras_vit")
 
 
-def newest(path):
-    """Of the lines of a results file, the newest comparison of each group and device: its contenders met each other."""
-    rows = read(path)
-    last = {_group(row): row["time"] for row in rows}
-    return [row for row in rows if row["time"] == last[_group(row)]]
-
-
-def _group(row):
-    return (row["device"], *(row[key] for key in _KEYS))
-
-
 def write_document(rows, document=DOCUMENT, figure=FIGURE):
     """Puts a table for each device between the marks in the document, and the figure beside it."""
     parts = []
@@ -209,7 +197,7 @@ def write_document(rows, document=DOCUMENT, figure=FIGURE):
         here = [row for row in rows if row["device"] == device]
         versions = sorted({f"{name} {version}" for row in here for name, version in row["versions"].items()})
         parts.append(f"{device}; {', '.join(versions)}:\n\n{table(here)}")
-    put_between((_BEGIN, _END), "\n".join(parts), document)
+    put_between("bench", "\n".join(parts), document)
     plot(rows).savefig(figure, dpi=120, bbox_inches="tight")
 
 
@@ -237,10 +225,9 @@ def _parse(arguments):
     add("--batch", type=int, default=8, help="images in a step")
     add("--steps", type=int, default=6, help="steps of a turn")
     add("--rounds", type=int, default=9, help="turns of each")
-    add("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="what is measured is added to")
-    add("--document", action="store_true", help=f"write the newest results into {DOCUMENT.name} and draw them")
     add("--everything", action="store_true", help="all models and works, in all precisions, which takes hours")
     add("--list", action="store_true", help="do not measure: say what would run")
+    add_options(parser, "comparison")
     options = parser.parse_args(arguments)
     if options.document and not (options.models or options.results.is_file()):
         parser.error(f"--document writes what {options.results} holds, which is not there yet: measure first.")
@@ -255,7 +242,7 @@ def main(arguments=None):
     for job in _jobs(options):
         _run(job, options)
     if options.document and not options.list:
-        write_document(newest(options.results))
+        write_document(newest(read(options.results), _KEYS))
     return 0
 
 

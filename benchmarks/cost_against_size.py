@@ -19,7 +19,6 @@ import argparse
 import dataclasses
 import functools
 import os
-import pathlib
 import statistics
 import sys
 
@@ -27,13 +26,11 @@ import numpy as np
 
 from benchmarks.contenders.keras_models import build_ours
 from benchmarks.provenance import provenance
-from benchmarks.records import DOCUMENT, append, put_between, read
+from benchmarks.records import DOCUMENT, FIGURES, add_options, append, newest, put_between, read
 from benchmarks.speed import open_keras_steps
 from benchmarks.workers import Job, Measured
 
-RESULTS = pathlib.Path(__file__).with_name("results") / "size.jsonl"
-FIGURE = DOCUMENT.parent / "figures" / "cost_against_size.png"
-MARKS = "<!-- make bench-size: begin -->\n", "<!-- make bench-size: end -->\n"
+FIGURE = FIGURES / "cost_against_size.png"
 _TURNS, _LONG = 3, 8.0
 """Turns of each, and seconds of a step that is so long that one is enough."""
 
@@ -48,6 +45,8 @@ class Point:
     cores: int | None = None
 
 
+KEYS = ("model", "work", "device", *(field.name for field in dataclasses.fields(Point)))
+"""What lines of the results are of, one at each time."""
 AXES = {
     "resolution": [Point(size, batch_size=1) for size in (224, 384, 512, 768, 1024)],
     "depth": [Point(num_layers=number) for number in (6, 12, 24)],
@@ -101,11 +100,6 @@ def count(model, size, num_layers):
     [_, tokens, width] = next(layer.output_shape for layer in cost.layers if layer.name == "encoder_block_0")
     square = num_layers * 2 * tokens**2 * width
     return {"tokens": tokens, "heads": config.num_heads, "linear_macs": cost.macs - square, "square_macs": square}
-
-
-def newest(path):
-    """Of the lines of a results file, the newest of each point, work and device."""
-    return list({(_point(row), row["model"], row["work"], row["device"]): row for row in read(path)}.values())
 
 
 def _machine(row):
@@ -196,7 +190,7 @@ def write_document(rows, document=DOCUMENT, figure=FIGURE):
     devices = sorted({row["device"] for row in rows if row["cores"] is None})
     versions = sorted({f"{name} {row['versions'][name]}" for row in rows for name in ("keras", "tensorflow")})
     text = f"{rows[0]['model']}, float32; {'; '.join(devices)}; {', '.join(versions)}:\n\n{table(rows)}"
-    put_between(MARKS, text, document)
+    put_between("bench-size", text, document)
     plot(rows).savefig(figure, dpi=120, bbox_inches="tight")
 
 
@@ -207,8 +201,7 @@ def main(arguments=None):
     add("--model", default="S/16", help="a variant of ViT")
     add("--axes", nargs="*", default=list(AXES), choices=AXES, metavar="AXIS", help=f"what is changed, of {[*AXES]}")
     add("--work", nargs="+", default=["forward", "train"], choices=("forward", "train"))
-    add("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="what is measured is added to")
-    add("--document", action="store_true", help=f"write the newest results into {DOCUMENT.name} and draw them")
+    add_options(parser, "size")
     options = parser.parse_args(arguments)
     if options.document and not (options.axes or options.results.is_file()):
         parser.error(f"--document writes what {options.results} holds, which is not there yet: measure first.")
@@ -221,7 +214,7 @@ def main(arguments=None):
             append([row], options.results)
             print(f"{work} {point}: {row['seconds']:.3f} s, {_megabytes(row)} MB an image", flush=True)
     if options.results.is_file():
-        rows = [row for row in newest(options.results) if row["model"] == options.model]
+        rows = [row for row in newest(read(options.results), KEYS) if row["model"] == options.model]
         rows = [row for row in rows if _machine(row) == _machine(rows[-1])]
         print(table(rows))
         if options.document and not any(_point(row) in AXES["resolution"] for row in rows):

@@ -4,7 +4,9 @@ Command: make bench-input
 
 The work: JPEG files of 500 x 375 pixels, a random part at 224 x 224, flip, RandAugment(2, 10), Mixup, batches of 32.
 The parts are measured one by one and together, in one process with one thread; each round measures all, one after the
-other, so that what else the machine does meets all alike. Images a second are per second of processor time.
+other, so that what else the machine does meets all alike. Images a second are per second of processor time; a line of
+JSON for each part and library is added to benchmarks/results/input.jsonl, with what it was measured on, and --document
+writes the table into docs/performance.md.
 
 Keras has no layer that crops and resizes at random: the nearest it offers is `Resizing` of the shorter side to 256 and
 `RandomCrop`. Its `RandAugment` draws once for a batch, so it is mapped image by image, as the others are.
@@ -24,6 +26,8 @@ import PIL.Image
 import tensorflow as tf
 
 import keras_vit
+from benchmarks.provenance import processor, provenance, versions_in_words
+from benchmarks.records import DOCUMENT, add_options, append, put_between
 from training.augment import build_augmentation
 from training.config import Augment
 
@@ -32,6 +36,7 @@ BATCH = 32
 CLASSES = 1000
 MIXUP = 0.2
 AT_LEAST = 5
+_VERSIONS = ("keras", "tensorflow", "keras-cv")
 STEPS = ("decode and crop", "flip", "RandAugment", "Mixup", "all")
 _OURS = {
     "decode and crop": {"crop": "inception"},
@@ -173,22 +178,38 @@ def table(results):
     return "\n".join(rows)
 
 
+def rows_of(results):
+    """Lines of the results: of each step and library the rate of each round."""
+    return [
+        {"step": step, "library": library, "images_per_second": [round(rate, 2) for rate in found]}
+        for step, rates in results.items()
+        for library, found in rates.items()
+    ]
+
+
 def ratios_to(other, rates):
     """How many times faster ours is than another library, round by round."""
     return [one / two for one, two in zip(rates["ours"], rates[other], strict=True)]
 
 
 def main(arguments=None):
-    """Prints the table; returns the process's exit status."""
+    """Prints and keeps what it measures; returns the process's exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each")
     parser.add_argument("--seconds", type=float, default=2.0, help="of processor time for each measurement")
+    add_options(parser, "input")
     options = parser.parse_args(arguments)
+    state = {"device": processor()} | provenance()  # Before measuring: of the code that is measured.
     files = photographs(16)
-    print(f"Images a second on one core; {sum(map(len, files)) / len(files) / 1000:.0f} kB a file.")
+    size = f"{sum(map(len, files)) / len(files) / 1000:.0f} kB a file"
+    heading = f"Images a second of one core, {size}; {processor()}; {versions_in_words(_VERSIONS)}"
+    print(f"{heading}:\n")
     steps = pipelines(files)
     results = {step: measure(datasets, options.rounds, options.seconds) for step, datasets in steps.items()}
+    append([state | row for row in rows_of(results)], options.results)
     print(table(results))
+    if options.document:
+        put_between("bench-input", f"{heading}:\n\n{table(results)}\n", DOCUMENT)
     ratio = statistics.median(ratios_to("Keras", results["all"]))
     print(f"All together: {ratio:.1f} times the rate of Keras; at least {AT_LEAST} are expected.")
     return 0 if ratio >= AT_LEAST else 1

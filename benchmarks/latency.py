@@ -33,11 +33,9 @@ import numpy as np
 
 from benchmarks.contenders.served import OURS, ROWS, build, missing, prepare, read_inputs
 from benchmarks.provenance import processor, provenance, versions_in_words
-from benchmarks.records import DOCUMENT, append, put_between
+from benchmarks.records import DOCUMENT, add_options, append, put_between
 from benchmarks.workers import peak_memory
 
-RESULTS = pathlib.Path(__file__).with_name("results") / "latency.jsonl"
-MARKS = "<!-- make bench-latency: begin -->\n", "<!-- make bench-latency: end -->\n"
 MIN_ROUNDS = 3
 _PAUSE = 0.05
 """Seconds between requests: threads of ONNX Runtime and OpenVINO wait actively for a while after one."""
@@ -238,7 +236,7 @@ def main(arguments=None):
     requests = latency_table(results)
     print(requests)
     if options.document:
-        put_between(MARKS, f"{heading}\n\n{loads}\n\n{requests}\n", DOCUMENT)
+        put_between("bench-latency", f"{heading}\n\n{loads}\n\n{requests}\n", DOCUMENT)
     return 0
 
 
@@ -252,8 +250,7 @@ def _parse(arguments):
     )
     parser.add_argument("--cold-rounds", type=int, default=3, help="fresh processes of each")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each runtime")
-    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="is added to")
-    parser.add_argument("--document", action="store_true", help=f"write the tables into {DOCUMENT.name}")
+    add_options(parser, "latency")
     return parser.parse_args(arguments)
 
 

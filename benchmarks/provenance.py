@@ -13,6 +13,7 @@ _PACKAGES = [
     "flax",
     "numpy",
     "keras-hub",
+    "keras-cv",
     "torch",
     "timm",
     "transformers",

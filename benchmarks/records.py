@@ -4,6 +4,15 @@ import json
 import pathlib
 
 DOCUMENT = pathlib.Path(__file__).parents[1] / "docs" / "performance.md"
+FIGURES = DOCUMENT.parent / "figures"
+_RESULTS = pathlib.Path(__file__).with_name("results")
+
+
+def add_options(parser, name):
+    """What every benchmark takes: where its lines are kept, `results/NAME.jsonl`, and if the document gets them."""
+    add, results = parser.add_argument, _RESULTS / f"{name}.jsonl"
+    add("--results", type=pathlib.Path, default=results, metavar="FILE", help="what is measured is added to")
+    add("--document", action="store_true", help=f"write what was measured into {DOCUMENT.name}")
 
 
 def append(rows, path):
@@ -18,10 +27,16 @@ def read(path):
     return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
 
 
-def put_between(marks, text, document):
-    """Puts text between two marks in a document, in place of what stands there."""
+def newest(rows, keys):
+    """Of lines those of the newest time of each combination of what `keys` name."""
+    last = {tuple(row[key] for key in keys): row["time"] for row in rows}
+    return [row for row in rows if row["time"] == last[tuple(row[key] for key in keys)]]
+
+
+def put_between(command, text, document):
+    """Puts text between a command's two marks in a document, in place of what stands there."""
+    begin, end = (f"<!-- make {command}: {mark} -->\n" for mark in ("begin", "end"))
     path = pathlib.Path(document)
-    begin, end = marks
     before, _, rest = path.read_text().partition(begin)
     _, _, after = rest.partition(end)
     path.write_text(f"{before}{begin}{text}{end}{after}")

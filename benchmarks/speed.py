@@ -12,7 +12,7 @@ memory, by an error or killed, it is started again. A CPU has no such limit shor
 given: `--memory-limit` bytes for all data of the process, TensorFlow's or JAX's own among them (some 500 MB).
 
 A line of JSON for each measurement is added to benchmarks/results/speed.jsonl, with what it was measured on; --plot
-draws the newest ones. It wants a quiet machine.
+draws the newest ones, --document writes them into docs/performance.md. It wants a quiet machine.
 """
 
 import argparse
@@ -22,12 +22,13 @@ import sys
 
 from benchmarks.contenders.keras_models import CLASSES, build_ours
 from benchmarks.provenance import device, provenance
-from benchmarks.records import append, read
+from benchmarks.records import DOCUMENT, add_options, append, newest, put_between, read
 from benchmarks.workers import Job, Measured, OutOfMemoryError
 
-RESULTS = pathlib.Path(__file__).with_name("results") / "speed.jsonl"
 WARMUP_STEPS, TIMED_STEPS = 10, 30
 LONGEST_BATCH = 2**16
+KEYS = (*(field.name for field in dataclasses.fields(Job)), "device")
+"""What lines of the results are of, one at each time."""
 _NO_GAIN = 2  # Batch sizes in a row that are no faster, after which larger ones are not tried.
 
 
@@ -135,10 +136,19 @@ def measure(job, max_batch=LONGEST_BATCH, open_steps=open_keras_steps):
         }
 
 
-def newest(path):
-    """Of the lines of a results file, the newest of each job and device."""
-    fields = [field.name for field in dataclasses.fields(Job)]
-    return list({tuple(row[name] for name in (*fields, "device")): row for row in read(path)}.values())
+def table(rows):
+    """Markdown: a line for each line of the results."""
+    lines = [
+        "| work | model | pixels | precision | memory | images a second | batch | largest batch | on |",
+        "|---|---|--:|---|---|--:|--:|--:|---|",
+    ]
+    for row in rows:
+        is_limit = row["largest_batch"] < row["largest_tried"]
+        cells = [row["work"], row["model"], row["size"], row["precision"], _in_words(row, "memory_limit")]
+        cells += [row["images_per_second"], row["batch_size"], row["largest_batch"]]
+        cells = ["" if cell is None else str(cell) for cell in cells]
+        lines.append(f"| {' | '.join(cells)}{'' if is_limit else ' or more'} | {row['device']} |")
+    return "\n".join(lines) + "\n"
 
 
 def plot(rows):
@@ -186,7 +196,7 @@ def main(arguments=None):
     add("--precision", default="float32", help="float32, mixed_bfloat16 or mixed_float16")
     add("--max-batch", type=int, default=64, help="no larger batch is tried")
     add("--memory-limit", type=float, metavar="BYTES", help="of a process, where the device has no limit")
-    add("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="what is measured is added to")
+    add_options(parser, "speed")
     add("--plot", type=pathlib.Path, metavar="FILE", help="draw the newest results, after measuring")
     add("--only-plot", action="store_true", help="do not measure")
     options = parser.parse_args(arguments)
@@ -208,8 +218,11 @@ def main(arguments=None):
             f"{row['batch_size']}; largest batch {row['largest_batch']} of at most {options.max_batch}",
             flush=True,
         )
+    rows = newest(read(options.results), KEYS)
     if options.plot:
-        plot(newest(options.results)).savefig(options.plot, dpi=150)
+        plot(rows).savefig(options.plot, dpi=150)
+    if options.document:
+        put_between("bench-speed", table(rows), DOCUMENT)
     return 0
 
 

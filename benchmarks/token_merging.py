@@ -3,9 +3,10 @@
 Command: make bench-merging ARGS="--models B/16"
 
 Speed is that of `predict_on_batch` on random images and weights, in turns: in each round every number r of merged
-tokens has its turn, in another order each time. What is printed are medians over the rounds with their quartiles;
-ratios are medians round by round. The table is Markdown. It wants a quiet machine. How far answers move with it, `make
-bench-agreement` tells.
+tokens has its turn, in another order each time. Rates are medians over the rounds with their quartiles; ratios are
+medians round by round. A line of JSON for each r is added to benchmarks/results/merging.jsonl, with what it was
+measured on; --document writes the table into docs/performance.md. It wants a quiet machine. How far answers move with
+it, `make bench-agreement` tells.
 """
 
 import argparse
@@ -15,7 +16,8 @@ import time
 
 import numpy as np
 
-from benchmarks.provenance import in_words
+from benchmarks.provenance import device, in_words, provenance
+from benchmarks.records import DOCUMENT, add_options, append, put_between
 
 
 def rates(models, images, rounds, steps):
@@ -42,25 +44,36 @@ def rates(models, images, rounds, steps):
     return found
 
 
-def measure_speed(variant, merged, size, batch_size, rounds, steps):
-    """The table of a variant's speed for each r, 0 among them, as lines of Markdown without the heading."""
+def measure(variant, merged, size, batch_size, rounds, steps):
+    """Lines of the results: a variant's speed for each r, 0 among them."""
     import keras_vit
 
     shape = (size, size, 3)
     models = {r: keras_vit.ViT(variant, input_shape=shape, token_merging=r) for r in merged}
     images = np.random.default_rng(0).standard_normal((batch_size, *shape), dtype="float32")
     found = rates(models, images, rounds, steps)
-    return [_speed_row(variant, r, keras_vit.profile(models[r]).macs, found) for r in merged]
+    common = {"model": variant, "size": size, "batch_size": batch_size, "rounds": rounds, "device": device()}
+    return [common | {"r": r, "macs": keras_vit.profile(models[r]).macs} | _speed(found[r], found[0]) for r in merged]
 
 
-def _speed_row(variant, r, macs, found):
-    low, middle, high = np.percentile(found[r], (25, 50, 75))
-    ratio = np.median(np.divide(found[r], found[0]))
-    return f"| {variant} | {r} | {macs / 1e9:.2f} | {middle:.1f} | {low:.1f} to {high:.1f} | {ratio:.2f} |"
+def _speed(found, unmerged):
+    low, middle, high = (round(rate, 2) for rate in np.percentile(found, (25, 50, 75)))
+    times = round(np.median(np.divide(found, unmerged)), 3)
+    return {"images_per_second": middle, "low": low, "high": high, "times_unmerged": times}
+
+
+def table(rows):
+    """Markdown: a line for each line of the results."""
+    lines = ["| model | r | GMACs | images a second | quartiles | times r = 0 |", "|---|--:|--:|--:|---|--:|"]
+    for row in rows:
+        cells = [row["model"], str(row["r"]), f"{row['macs'] / 1e9:.2f}", f"{row['images_per_second']:.1f}"]
+        cells += [f"{row['low']:.1f} to {row['high']:.1f}", f"{row['times_unmerged']:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def main(arguments=None):
-    """Measures and prints; returns the process's exit status."""
+    """Measures, prints and keeps; returns the process's exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--models", nargs="+", default=["S/16", "B/16"], help="variants whose speed is measured")
@@ -69,13 +82,19 @@ def main(arguments=None):
     add("--batch-size", type=int, default=8)
     add("--rounds", type=int, default=7, help="turns of each r")
     add("--steps", type=int, default=3, help="batches in a turn")
+    add_options(parser, "merging")
     options = parser.parse_args(arguments)
-    print(in_words(), flush=True)
-    merged = sorted({0, *options.merged})
-    print("\n| model | r | GMACs | images a second | quartiles | times r = 0 |\n|---|--:|--:|--:|---|--:|")
+    heading = f"{in_words()}; batches of {options.batch_size} images of {options.size} pixels, every r in turn"
+    print(f"{heading}:\n", flush=True)
+    merged, rows = sorted({0, *options.merged}), []
     for variant in options.models:
-        lines = measure_speed(variant, merged, options.size, options.batch_size, options.rounds, options.steps)
-        print("\n".join(lines), flush=True)
+        state = provenance()  # Before measuring: of the code that is measured.
+        found = measure(variant, merged, options.size, options.batch_size, options.rounds, options.steps)
+        append([row | state for row in found], options.results)
+        print(table(found), flush=True)
+        rows += found
+    if options.document:
+        put_between("bench-merging", f"{heading}:\n\n{table(rows)}", DOCUMENT)
     return 0
 
 

@@ -23,7 +23,8 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     For each head, `A = softmax(q k^T / sqrt(Dh))` and `SA = A v`; the heads are concatenated and projected
     (ViT, arXiv 2010.11929, eqs. 5 to 8). Kernels are kept by head, (D, K, Dh) and (K, Dh, D), as Google publishes
     them. Xavier uniform over the whole D x D matrix, zero biases. The softmax is computed in float32 under any
-    precision policy.
+    precision policy. Few `queries` attend to the tokens themselves, `softmax((q W_k^T) x^T / sqrt(Dh)) x W_v`, which is
+    the same without the keys and values of all tokens.
 
     Args:
         num_heads: Number K of heads. Divides D.
@@ -212,10 +213,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         return 2 * queries.shape[-2] * self.num_heads <= queries.shape[-1]
 
     def _attend_few(self, tokens, queries, sizes, seed, training):
-        """As `_attend`, by the tokens themselves: for so few queries keys and values are not worth computing.
-
-        With the kernel W of a head, `q (x W)^T = (q W^T) x^T` and `A (x W) = (A x) W`.
-        """
+        """(B, t, D), without keys and values: with a head's W `q (x W)^T = (q W^T) x^T` and `A (x W) = (A x) W`."""
         tokens, key_kernel, key_bias, value_kernel, value_bias = (
             ops.cast(x, self.compute_dtype)
             for x in (tokens, self.key.kernel, self.key.bias, self.value.kernel, self.value.bias)

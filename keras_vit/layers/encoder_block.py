@@ -162,10 +162,10 @@ class EncoderBlock(keras.layers.Layer):
 
     @contextlib.contextmanager
     def only_first(self, num_outputs):
-        """Inside, calls with tokens (B, T, D) return the first alone, (B, num_outputs, D), for a sixth of the work.
+        """Inside, calls with tokens (B, T, D) return the first alone, (B, num_outputs, D), for little of the work.
 
-        These need the keys and values of all tokens, and nothing else of the others. With `token_merging` nothing is
-        merged then, as the tokens in front never are.
+        Of the others these need what they attend to, and nothing else. With `token_merging` nothing is merged then, as
+        the tokens in front never are.
 
         Raises:
             ValueError: If the block has relative positions, or might merge one of these tokens.

@@ -13,17 +13,17 @@ class VisionTransformer(keras.Model):
     """A functional model whose last encoder block computes no more tokens than are read behind it.
 
     Where the head reads the class token alone (ViT, arXiv 2010.11929, eq. 4), the last block is needed for that token
-    only: the queries, the attention and the MLP of the others, five sixths of the block, are not computed. Outputs and
-    gradients are the same, to rounding.
+    only: the attention and the MLP of the others are not computed, and keys and values only with `qk_norm`. Outputs
+    and gradients are the same, to rounding.
 
     Built, called and saved as any functional `keras.Model`. What its layers put out is as it was: a model made of them,
     `keras.Model(model.input, model.get_layer("encoder_norm").output)`, computes all tokens.
     """
 
-    def call(self, inputs, training=None, mask=None):
+    def call(self, inputs, training=None, mask=None, **kwargs):
         block, num_read = self._last_block
         with contextlib.nullcontext() if num_read is None else block.only_first(num_read):
-            return super().call(inputs, training=training, mask=mask)
+            return super().call(inputs, training=training, mask=mask, **kwargs)
 
     @functools.cached_property
     def _last_block(self):

@@ -1,5 +1,7 @@
 """The comparison of answers compares what it says."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -19,13 +21,19 @@ def test_agreement():
     assert largest == pytest.approx(0.2)
 
 
-def test_answers_of_a_trained_model(tmp_path, capsys):
+def test_answers_of_a_trained_model(tmp_path, capsys, monkeypatch):
     model = randomize(keras_vit.ViT(TINY, input_shape=(16, 16, 3), classes=5), scale=0.4)
     keras_vit.save_weights(model, tmp_path / "weights", "timm")
     folder = keras_vit.__path__[0]
     options = ["--weights", str(tmp_path / "weights"), "--images", folder, "--merged", "3"]
-    assert agreement.main(options) == 0
-    _, _, title, _, *rows = capsys.readouterr().out.splitlines()
+    results, document = tmp_path / "agreement.jsonl", tmp_path / "page.md"
+    document.write_text("<!-- make bench-agreement: begin -->\nold<!-- make bench-agreement: end -->\n")
+    monkeypatch.setattr(agreement, "DOCUMENT", document)
+    assert agreement.main([*options, "--results", str(results), "--document"]) == 0
+    kept = [json.loads(line) for line in results.open()]
+    assert all({"time", "git", "versions", "device"} <= row.keys() for row in kept)
+    assert agreement.table(kept) in document.read_text()
+    _, _, title, _, *rows = capsys.readouterr().out.splitlines()[:-1]
     assert f"weights, {len(agreement.image_paths([folder]))} images" in title
     cells = {name: [float(cell.rstrip("%")) for cell in others] for _, name, *others, _ in map(_split, rows)}
     assert cells["the model"] == [100, 0, 0]

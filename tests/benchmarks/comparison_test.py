@@ -8,9 +8,10 @@ import pytest
 
 import keras_vit
 from benchmarks import comparison, contenders
-from benchmarks.comparison import Entry, compare, newest, plot, rows_of, table, write_document
+from benchmarks.comparison import Entry, compare, plot, rows_of, table, write_document
 from benchmarks.contenders import CONTENDERS, files, keras_models
 from benchmarks.contenders.matrix_product import flops_of_product, with_tensorflow
+from benchmarks.records import newest, read
 from benchmarks.workers import Job, elsewhere
 from tests.benchmarks.stub_steps import open_broken, open_dying, open_file, open_quick, open_slow, write_half, write_job
 
@@ -129,8 +130,8 @@ def test_the_newest_results_are_written_into_the_document(entries, tmp_path):
     older.append(older[0] | {"contender": "onnx"})  # It did not meet those of the newer comparison.
     results.write_text("".join(f"{json.dumps(row)}\n" for row in older + rows))
     document, figure = tmp_path / "performance.md", tmp_path / "performance.png"
-    document.write_text(f"before\n{comparison._BEGIN}old{comparison._END}after\n")
-    kept = newest(results)
+    document.write_text("before\n<!-- make bench: begin -->\nold<!-- make bench: end -->\nafter\n")
+    kept = newest(read(results), comparison._KEYS)
     write_document(kept, document, figure)
     text = document.read_text()
     assert text.startswith("before\n")

@@ -8,7 +8,8 @@ import pytest
 
 import keras_vit
 from benchmarks import cost_against_size
-from benchmarks.cost_against_size import AXES, MARKS, Point, count, main, measure, newest, open_steps, plot, table
+from benchmarks.cost_against_size import AXES, KEYS, Point, count, main, measure, open_steps, plot, table
+from benchmarks.records import newest
 from benchmarks.workers import Job
 from tests.benchmarks.stub_steps import open_sized
 
@@ -56,7 +57,8 @@ def test_what_is_measured_is_kept_tabulated_and_drawn(tmp_path, monkeypatch, cap
     calls = []
     monkeypatch.setattr(cost_against_size, "measure", lambda *job: calls.append(job) or _measured(*job))
     document, figure, results = tmp_path / "page.md", tmp_path / "size.png", tmp_path / "results" / "size.jsonl"
-    document.write_text(f"before\n{MARKS[0]}old\n{MARKS[1]}after\n")
+    begin, end = "<!-- make bench-size: begin -->\n", "<!-- make bench-size: end -->\n"
+    document.write_text(f"before\n{begin}old\n{end}after\n")
     write = cost_against_size.write_document
     monkeypatch.setattr(cost_against_size, "write_document", lambda rows: write(rows, document, figure))
     monkeypatch.setenv("KERAS_BACKEND", keras.backend.backend())
@@ -65,8 +67,8 @@ def test_what_is_measured_is_kept_tabulated_and_drawn(tmp_path, monkeypatch, cap
     assert len(calls) == len(set(calls)) == 2 * len(points)
     assert all({"time", "git", "versions", "tokens"} <= json.loads(line).keys() for line in results.open())
     text = document.read_text()
-    assert text.startswith(f"before\n{MARKS[0]}Ti/16, float32; stub, None cores; keras ")
-    assert text.endswith(f"\n{MARKS[1]}after\n")
+    assert text.startswith(f"before\n{begin}Ti/16, float32; stub, None cores; keras ")
+    assert text.endswith(f"\n{end}after\n")
     assert "old" not in text
     assert "| resolution | 512 | 1025 | 12 | 1 | all | 5.6 | 4.8 | 0.512 | 512 | 0.512 | 512 |" in text
     assert "| cores | 224 | 197 | 12 | 4 | 1 |" in text
@@ -74,14 +76,12 @@ def test_what_is_measured_is_kept_tabulated_and_drawn(tmp_path, monkeypatch, cap
     assert "train Point(size=1024" in capsys.readouterr().out
 
 
-def test_the_newest_row_counts_and_what_is_missing_is_left_out(tmp_path):
+def test_the_newest_row_counts_and_what_is_missing_is_left_out():
     rows = [_measured("Ti/16", "forward", Point(size, batch_size=1)) for size in (224, 384, 224)]
     rows[2]["seconds"] = 9.0
-    rows = [row | count("Ti/16", row["size"], 12) for row in rows]
-    path = tmp_path / "size.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    kept = newest(path)
-    assert [(row["size"], row["seconds"]) for row in kept] == [(224, 9.0), (384, 0.384)]
+    rows = [row | count("Ti/16", row["size"], 12) | {"time": time} for time, row in enumerate(rows)]
+    kept = newest(rows, KEYS)
+    assert [(row["size"], row["seconds"]) for row in kept] == [(384, 0.384), (224, 9.0)]
     assert [line.split(" | ")[0] for line in table(kept).splitlines()[2:]] == [
         "| resolution",
         "| resolution",

@@ -83,7 +83,7 @@ def test_program(folder, monkeypatch, capsys, tmp_path):
 
     monkeypatch.setattr(latency, "prepare", copy)
     results, document = tmp_path / "latency.jsonl", tmp_path / "performance.md"
-    document.write_text("before\n{}old{}after\n".format(*latency.MARKS))
+    document.write_text("before\n<!-- make bench-latency: begin -->\nold<!-- make bench-latency: end -->\nafter\n")
     monkeypatch.setattr(latency, "DOCUMENT", document)
     arguments = ["--rows", "onnx", RUNTIME, "--batches", "2", "5", "--rounds", "1", "--cold-rounds", "1"]
     assert latency.main([*arguments, "--variant", "Ti/16", "--results", str(results), "--document"]) == 0

@@ -142,13 +142,26 @@ def row_of(size, rate, **changes):
     return vars(Job("Ti/16", size)) | fields | changes
 
 
-def test_results_are_added_and_the_newest_drawn(tmp_path):
-    rows = [row_of(size, rate) for size, rate in ((64, 10.0), (128, 4.0), (64, 11.0))]
-    path = tmp_path / "speed.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    kept = speed.newest(path)
-    assert [(row["size"], row["images_per_second"]) for row in kept] == [(64, 11.0), (128, 4.0)]
-    fast, large = speed.plot(kept).axes
+def test_results_are_added_and_the_newest_drawn_and_documented(tmp_path, monkeypatch):
+    document, path, plot, drawn = tmp_path / "page.md", tmp_path / "speed.jsonl", speed.plot, []
+    document.write_text("<!-- make bench-speed: begin -->\nold<!-- make bench-speed: end -->\n")
+    monkeypatch.setattr(speed, "DOCUMENT", document)
+    monkeypatch.setattr(speed, "plot", lambda rows: drawn.append(rows) or plot(rows))
+    older = row_of(64, 10.0, time="1")
+    path.write_text(f"{json.dumps(older)}\n")
+    rates = {64: (11.0, 8), 128: (4.0, 64)}
+    changes = {size: {"largest_batch": largest, "batch_size": 4} for size, (_, largest) in rates.items()}
+    monkeypatch.setattr(speed, "measure", lambda job, _: row_of(job.size, rates[job.size][0], **changes[job.size]))
+    options = ["--models", "Ti/16", "--sizes", "64", "128", "--results", str(path), "--document"]
+    assert speed.main([*options, "--plot", str(tmp_path / "speed.png")]) == 0
+    assert [json.loads(line)["images_per_second"] for line in path.open()] == [10.0, 11.0, 4.0]
+    assert [(row["size"], row["images_per_second"]) for row in drawn[0]] == [(64, 11.0), (128, 4.0)]
+    _, _, _, *lines, _ = document.read_text().splitlines()
+    assert lines == [
+        "| forward | Ti/16 | 64 | float32 | memory not limited | 11.0 | 4 | 8 | stub |",
+        "| forward | Ti/16 | 128 | float32 | memory not limited | 4.0 | 4 | 64 or more | stub |",
+    ]
+    fast, large = plot([row_of(64, 11.0), row_of(128, 4.0)]).axes
     assert list(fast.lines[0].get_ydata()) == [11.0, 4.0]
     assert list(large.lines[0].get_ydata()) == [8, 8]
 

@@ -1,5 +1,7 @@
 """The benchmark of token merging compares what it says."""
 
+import json
+
 import numpy as np
 
 import keras_vit
@@ -23,10 +25,20 @@ def test_every_model_has_its_turn_in_every_round():
     assert len(set(turns)) > 1
 
 
-def test_the_table_has_a_row_for_each_number(monkeypatch, capsys):
+def test_the_table_has_a_row_for_each_number(monkeypatch, capsys, tmp_path):
     tiny = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
     monkeypatch.setitem(keras_vit.VARIANTS, "tiny", tiny)
-    assert token_merging.main(["--models", "tiny", "--merged", "3", "--size", "16", "--rounds", "2"]) == 0
+    results, document = tmp_path / "merging.jsonl", tmp_path / "page.md"
+    document.write_text("before\n<!-- make bench-merging: begin -->\nold<!-- make bench-merging: end -->\n")
+    monkeypatch.setattr(token_merging, "DOCUMENT", document)
+    options = ["--models", "tiny", "--merged", "3", "--size", "16", "--rounds", "2", "--results", str(results)]
+    assert token_merging.main([*options, "--document"]) == 0
+    kept = [json.loads(line) for line in results.open()]
+    assert [(row["model"], row["r"], row["rounds"]) for row in kept] == [("tiny", 0, 2), ("tiny", 3, 2)]
+    assert kept[0]["macs"] > kept[1]["macs"]
+    assert all({"time", "git", "versions", "device"} <= row.keys() for row in kept)
+    assert token_merging.table(kept) in document.read_text()
+    assert "old" not in document.read_text()
     rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("| tiny")]
     assert [int(row[1]) for row in rows] == [0, 3]
     assert float(rows[0][-1]) == 1.0
