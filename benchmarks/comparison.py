@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import dataclasses
 import itertools
+import math
 import os
 import pathlib
 import sys
@@ -35,6 +36,8 @@ _MODELS = ["S/16", "B/16"]
 _EVERY_MODEL = ["Ti/16", "S/16", "B/16", "L/16", "R50+B/16", "VTResNet50"]
 _PAUSE = 0.1
 """Seconds before a contender's turn: threads of the one before wait actively for a while."""
+_COLUMNS = 3
+"""Of panels in a figure."""
 _PRODUCTS = 20
 """Products of matrices in a round."""
 _KEYS = ("device", "work", "model", "size", "precision", "batch_size")
@@ -172,8 +175,11 @@ def plot(rows):
     # Ours alone are no comparison; where there is none, they are drawn.
     compared = {group: members for group, members in groups.items() if not all(map(_is_ours, members))}
     groups = dict(sorted((compared or groups).items()))
-    figure, axes = panels((9, 4.5), rows=len(groups))
-    for axis, (group, members) in zip(axes.flat, groups.items(), strict=True):
+    columns = min(_COLUMNS, len(groups))
+    figure, axes = panels((7, 3.4), rows=math.ceil(len(groups) / columns), columns=columns)
+    for axis in axes.flat[len(groups) :]:
+        axis.remove()
+    for axis, (group, members) in zip(axes.flat, groups.items(), strict=False):
         device, work, model, size, precision, batch = group
         members = sorted(members, key=lambda row: row["images_per_second"])
         titles = [CONTENDERS[row["contender"]].title.replace("`", "") for row in members]
