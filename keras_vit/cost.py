@@ -61,8 +61,9 @@ def profile(model, input_shape=None):
     Multiply-accumulates (MACs) are those of the dense and convolutional layers and of both products inside attention,
     for one image; a FLOP count is twice as large. Norms, activations, biases and sums are not counted, as is usual for
     these models. All tokens of the last block are counted, as in papers, also where a head reads the class token alone
-    and the others are not computed. Weights shared by two layers count once. Nothing is computed, so a model that does
-    not fit into memory can be counted by building it inside `keras.StatelessScope(initialize_variables=False)`.
+    and the others are not computed, and so are keys and values that few queries do without. Weights shared by two
+    layers count once. Nothing is computed, so a model that does not fit into memory can be counted by building it
+    inside `keras.StatelessScope(initialize_variables=False)`.
 
     Args:
         model: A functional `keras.Model`, such as those of this package, also with other models nested inside.

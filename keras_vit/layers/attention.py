@@ -79,7 +79,8 @@ class MultiHeadSelfAttention(keras.layers.Layer):
                 f"num_heads={self.num_heads}"
             )
         self._lines = "bn"[: len(tokens_shape) - 2]
-        heads_shape = (*tokens_shape[:-1], self.num_heads, hidden_dim // self.num_heads)
+        self._head_width = hidden_dim // self.num_heads
+        heads_shape = (*tokens_shape[:-1], self.num_heads, self._head_width)
         self.query = self._project_in("query", tokens_shape, heads_shape)
         self.key = self._project_in("key", tokens_shape, heads_shape)
         self.value = self._project_in("value", tokens_shape, heads_shape)
@@ -154,8 +155,8 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     @property
     def _scale(self):
-        """Of the queries: 1 / sqrt(Dh)."""
-        return 1.0 / math.sqrt(self.query.kernel.shape[-1])
+        """Of the queries."""
+        return 1.0 / math.sqrt(self._head_width)
 
     def _heads(self, projection, tokens, scale=None):
         """(B, T, D) to (B, K, T, Dh)."""
@@ -207,10 +208,10 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     def _are_few(self, queries):
         """Whether `_attend_few` has half the products to compute at most."""
-        are_matrices = self.key.quantization_mode is None and self.value.quantization_mode is None
-        if queries is None or queries.shape[-2] is None or self.qk_norm or not are_matrices:
+        if queries is None or queries.shape[-2] is None or self._lines != "b" or self.qk_norm:
             return False
-        return 2 * queries.shape[-2] * self.num_heads <= queries.shape[-1]
+        are_matrices = self.key.quantization_mode is None and self.value.quantization_mode is None
+        return are_matrices and 2 * queries.shape[-2] <= self._head_width
 
     def _attend_few(self, tokens, queries, sizes, seed, training):
         """(B, t, D), without keys and values: with a head's W `q (x W)^T = (q W^T) x^T` and `A (x W) = (A x) W`."""
@@ -218,18 +219,18 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             ops.cast(x, self.compute_dtype)
             for x in (tokens, self.key.kernel, self.key.bias, self.value.kernel, self.value.bias)
         )
-        query = _multiply(self.query, queries, 1, self._scale)
-        by_head = query.shape[1:3]  # t, K
-        rows = (-1, math.prod(by_head))
-        asking = ops.reshape(ops.einsum("btkh,dkh->btkd", query, key_kernel), (*rows, tokens.shape[-1]))
+        query = _multiply(self.query, queries, 1, self._scale)  # (B, t, K, Dh)
+        by_head, width = query.shape[1:3], tokens.shape[-1]
+        rows = (-1, math.prod(by_head))  # B, t K
+        asking = ops.reshape(_multiply_heads(query, ops.transpose(key_kernel, (1, 2, 0))), (*rows, width))
         # The same for all tokens, so the softmax takes it away again; without it `key/bias` would have no gradient.
-        bias = ops.cast(ops.reshape(ops.einsum("btkh,kh->btk", query, key_bias), (*rows, 1)), "float32")
+        bias = ops.cast(ops.reshape(ops.sum(query * key_bias, axis=-1), (*rows, 1)), "float32")
         bias = bias if sizes is None else bias + _log(sizes)[:, None, :]
         weights = ops.cast(attention_weights(asking, tokens, bias), tokens.dtype)  # (B, t K, T)
         weights = self.dropout(weights, seed=seed, training=training)
-        received = ops.reshape(ops.matmul(weights, tokens), (-1, *by_head, tokens.shape[-1]))
+        received = ops.reshape(ops.matmul(weights, tokens), (-1, *by_head, width))
         share = ops.reshape(ops.sum(weights, axis=-1), (-1, *by_head, 1))  # Of the values' bias; one without dropout.
-        heads = ops.einsum("btkd,dkh->btkh", received, value_kernel) + share * value_bias
+        heads = _multiply_heads(received, ops.transpose(value_kernel, (1, 0, 2))) + share * value_bias
         return _multiply(self.output_projection, heads, 2)
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):
@@ -260,6 +261,14 @@ def _xavier_uniform(hidden_dim):
     # Not "glorot_uniform": for a kernel kept by head, Keras takes the heads for a receptive field.
     limit = math.sqrt(6 / (hidden_dim + hidden_dim))
     return keras.initializers.RandomUniform(-limit, limit)
+
+
+def _multiply_heads(values, kernels):
+    """(B, t, K, x), each head's multiplied with its own of (K, x, y): (B, t, K, y)."""
+    _, num_queries, num_heads, width = values.shape
+    rows = ops.reshape(ops.transpose(values, (2, 0, 1, 3)), (num_heads, -1, width))  # (K, B t, x)
+    products = ops.reshape(ops.matmul(rows, kernels), (num_heads, -1, num_queries, kernels.shape[-1]))
+    return ops.transpose(products, (1, 2, 0, 3))
 
 
 def _multiply(layer, inputs, num_axes, scale=None):

@@ -1,7 +1,5 @@
 """One block of the Transformer encoder. B batch, n lines of tokens, T tokens, D hidden, K heads."""
 
-import contextlib
-import contextvars
 import math
 import typing
 
@@ -27,10 +25,6 @@ class _Seeds(typing.NamedTuple):
     mlp: typing.Any = None
     attention_path: typing.Any = None
     mlp_path: typing.Any = None
-
-
-_ONLY_FIRST = contextvars.ContextVar("only_first", default=(None, None))
-"""(block, how many tokens it returns)"""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -63,15 +57,18 @@ class EncoderBlock(keras.layers.Layer):
     Call arguments:
         tokens: (B, T, D), or (B, n, T, D) for n lines, each of which attends to itself.
         sizes: With `token_merging`, (B, T) integers, how many patches each token stands for; `None`: one each.
+        num_outputs: How many of the tokens, the first, are returned, for little of the work: of the others these need
+            what they attend to, and nothing else. Nothing is merged then, as the tokens in front never are. `None`:
+            all. Not with relative positions or lines of tokens.
         training: Whether dropout and drop path act.
 
     Returns:
         (B, T, D) or (B, n, T, D), as `tokens`. With `token_merging` the tokens that are left, (B, T - r, D), and their
-        sizes, (B, T - r) int32.
+        sizes, (B, T - r) int32. With `num_outputs` as many tokens, (B, num_outputs, D), and sizes.
 
     Raises:
-        ValueError: If tokens are to be merged where there are relative positions or lines of tokens, or sizes come
-            without `token_merging`.
+        ValueError: If tokens are to be merged where there are relative positions or lines of tokens, sizes come
+            without `token_merging`, or `num_outputs` is more than are never merged, or less than one.
 
     Example:
 
@@ -145,7 +142,7 @@ class EncoderBlock(keras.layers.Layer):
         for layer in (self.mlp_norm, self.mlp_block, self.mlp_scale):
             layer.build(input_shape)
 
-    def call(self, tokens, sizes=None, training=None):
+    def call(self, tokens, sizes=None, num_outputs=None, training=None):
         # Drawn here, whether rematerialised or not: what is computed a second time must be random in the same way, and
         # a generator must not advance inside what is.
         seeds = self._draw_seeds() if training else _Seeds()
@@ -153,35 +150,26 @@ class EncoderBlock(keras.layers.Layer):
             raise ValueError(
                 "Sizes are of tokens that were merged: build the block with token_merging=r, r at least 1."
             )
-        block, num_outputs = _ONLY_FIRST.get()
-        if block is self:
+        if num_outputs is not None:
+            self._check_num_outputs(num_outputs, tokens)
             return self._call_for_first(num_outputs, tokens, sizes, seeds, training)
         if self.token_merging:
             return self._call_merging(tokens, sizes, seeds, training)
         return self._rematerialized(lambda tokens: self._transform(tokens, seeds, training), training)(tokens)
 
-    @contextlib.contextmanager
-    def only_first(self, num_outputs):
-        """Inside, calls with tokens (B, T, D) return the first alone, (B, num_outputs, D), for little of the work.
-
-        Of the others these need what they attend to, and nothing else. With `token_merging` nothing is merged then, as
-        the tokens in front never are.
-
-        Raises:
-            ValueError: If the block has relative positions, or might merge one of these tokens.
-        """
-        if self.relative_positions:
-            raise ValueError("With relative positions all tokens are computed, as each has a row for its distances.")
+    def _check_num_outputs(self, num_outputs, tokens):
+        check_positive_integer("num_outputs", num_outputs)
+        if self.relative_positions or len(tokens.shape) != 3:
+            raise ValueError(
+                f"With relative positions, or in lines, all tokens are computed: num_outputs must be None. Received: "
+                f"num_outputs={num_outputs}, relative_positions={self.relative_positions}, tokens of shape "
+                f"{tuple(tokens.shape)}"
+            )
         if self.token_merging and num_outputs > self.num_prefix_tokens:
             raise ValueError(
                 f"Tokens of patches may be merged, so num_outputs must be at most num_prefix_tokens. Received: "
                 f"num_outputs={num_outputs}, num_prefix_tokens={self.num_prefix_tokens}"
             )
-        token = _ONLY_FIRST.set((self, num_outputs))
-        try:
-            yield
-        finally:
-            _ONLY_FIRST.reset(token)
 
     def _rematerialized(self, transform, training):
         return keras.remat(transform) if training and self.use_rematerialization else transform
@@ -220,9 +208,9 @@ class EncoderBlock(keras.layers.Layer):
 
     def _transform_first(self, num_outputs, tokens, sizes, seeds, training):
         tokens = _as_tokens(_as_rows(tokens), tokens)
-        normalized, tokens = self.attention_norm(tokens), tokens[:, :num_outputs]
+        normalized, tokens = self.attention_norm(tokens), _first(tokens, num_outputs)
         branch, _ = self.attention.attend_in_proportion(
-            normalized, sizes, normalized[:, :num_outputs], seed=seeds.attention, training=training
+            normalized, sizes, _first(normalized, num_outputs), seed=seeds.attention, training=training
         )
         rows = self._add_attention(_as_rows(tokens), branch, seeds, training)
         return _as_tokens(self._add_mlp(rows, tokens, seeds, training), tokens)
@@ -261,11 +249,14 @@ class EncoderBlock(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return self.merging.compute_output_shape(input_shape) if self.token_merging else input_shape
 
-    def compute_output_spec(self, tokens, sizes=None, training=None):
-        shapes = self.compute_output_shape(tokens.shape)
-        if not self.token_merging:
-            return keras.KerasTensor(shapes, self.compute_dtype)
-        return keras.KerasTensor(shapes[0], self.compute_dtype), keras.KerasTensor(shapes[1], "int32")
+    def compute_output_spec(self, tokens, sizes=None, num_outputs=None, training=None):
+        shape = self.compute_output_shape(tokens.shape)
+        shape = shape[0] if self.token_merging else shape
+        if num_outputs is not None:
+            self._check_num_outputs(num_outputs, tokens)
+            shape = (shape[0], num_outputs, shape[-1])
+        outputs = keras.KerasTensor(shape, self.compute_dtype)
+        return (outputs, keras.KerasTensor(shape[:2], "int32")) if self.token_merging else outputs
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""
@@ -292,6 +283,11 @@ class EncoderBlock(keras.layers.Layer):
             "token_merging": self.token_merging,
             "num_prefix_tokens": self.num_prefix_tokens,
         }
+
+
+def _first(tokens, number):
+    """(B, T, D) to (B, number, D), a size that TensorFlow does not know where it does not know T."""
+    return ops.reshape(tokens[:, :number], (-1, number, tokens.shape[-1]))
 
 
 # Residual connections add rows, and each branch makes tokens of them for itself. Else XLA on CPUs computes the gradient

@@ -15,7 +15,7 @@ from keras_vit.models.building import (
     load_own_weights,
     prepare,
 )
-from keras_vit.models.vision_transformer import VisionTransformer
+from keras_vit.models.functional_vit import FunctionalViT
 from keras_vit.weights.catalogue import FAMILIES
 from keras_vit.weights.checkpoint import check_published
 from keras_vit.weights.loading import build_with_weights, check_kind
@@ -128,7 +128,7 @@ def build_model(
         x = classify_distilled(x, tokens, classes, classifier_activation, config)
     elif include_top:
         x = classify(represent(x, config), classes, classifier_activation, config)
-    return functional_model(inputs, x, name, VisionTransformer)
+    return functional_model(inputs, x, name, FunctionalViT)
 
 
 def check_pixels(checkpoint):

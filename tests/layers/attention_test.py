@@ -108,6 +108,31 @@ def test_few_queries_count_tokens_as_often_as_others_do(policy):
     np.testing.assert_allclose(to_numpy(found), to_numpy(expected)[:, :2], rtol=0, atol=tolerance)
 
 
+# Of the largest output: some roundings, each of half a unit in the last place.
+@pytest.mark.parametrize(("policy", "tolerance"), [("mixed_bfloat16", 2**-7), ("mixed_float16", 2**-10)])
+def test_few_queries_are_as_exact_as_others_in_16_bits(policy, tolerance):
+    if policy not in MIXED_POLICIES:
+        pytest.skip("float16 products need TensorFlow on a CPU")
+    layer = randomize(built(MultiHeadSelfAttention(6, dtype=policy), (50, 192)), scale=0.05)
+    plain = built(MultiHeadSelfAttention(6), (50, 192))
+    plain.set_weights(layer.get_weights())
+    [tokens] = random_inputs((50, 192))
+    tokens[..., :2] *= 20  # A few channels that are larger than others, as trained models have them.
+    expected = to_numpy(plain(tokens))[:, :1]
+    few, all_of_them = to_numpy(layer(tokens, tokens[:, :1])), to_numpy(layer(tokens))[:, :1]
+    error, usual = np.abs(few - expected).mean(), np.abs(all_of_them - expected).mean()
+    assert error < 2 * usual
+    assert error < tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("shape", [(7, 12), (5, 7, 12)])
+def test_few_queries_of_lines_and_in_float64(shape):
+    layer = randomize(built(MultiHeadSelfAttention(3, dtype="float64"), shape))
+    [tokens] = random_inputs(shape)
+    queries = tokens[..., :1, :]
+    assert_close(layer(tokens, queries), to_numpy(layer(tokens))[..., :1, :])
+
+
 def test_few_queries_ask_a_layer_in_8_bits():
     layer = randomize(built(MultiHeadSelfAttention(3)))
     inputs = random_inputs((7, 12), (2, 12))

@@ -81,12 +81,8 @@ def test_only_the_first_tokens(arguments, count):
     block = randomize(built(EncoderBlock(3, 20, **arguments)))
     [tokens] = random_inputs((7, 12))
     whole = to_numpy(block(tokens))
-    with block.only_first(count):
-        first = block(tokens)
-        other = EncoderBlock(3, 20)(tokens)
-    assert (first.shape, other.shape) == ((2, count, 12), (2, 7, 12))
-    assert_close(first, whole[:, :count])
-    np.testing.assert_array_equal(to_numpy(block(tokens)), whole)
+    assert_close(block(tokens, num_outputs=count), whole[:, :count])
+    assert block(keras.KerasTensor((None, 7, 12)), num_outputs=count).shape == (None, count, 12)
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -95,23 +91,30 @@ def test_only_the_first_of_merged_tokens(given):
     [tokens] = random_inputs((7, 12))
     sizes = [np.array([[1, 1, 3, 1, 2, 1, 1]] * 2)] if given else []
     whole = to_numpy(block(tokens, *sizes)[0])
-    with block.only_first(2):
-        first, sizes = block(tokens, *sizes)
+    symbolic = block(keras.KerasTensor((None, 7, 12)), num_outputs=2)
+    assert [tuple(output.shape) for output in symbolic] == [(None, 2, 12), (None, 2)]
+    first, sizes = block(tokens, *sizes, num_outputs=2)
     assert_close(first, whole[:, :2])
     np.testing.assert_array_equal(to_numpy(sizes), np.ones((2, 2)))
 
 
-def test_what_is_not_computed_for_the_first_tokens_alone():
-    with (
-        pytest.raises(ValueError, match=r"at most num_prefix_tokens\. Received: num_outputs=2, num_prefix_tokens=1"),
-        EncoderBlock(3, 20, token_merging=2, num_prefix_tokens=1).only_first(2),
-    ):
-        pass
-    with (
-        pytest.raises(ValueError, match="relative positions all tokens are computed"),
-        EncoderBlock(3, 20, relative_positions=True).only_first(1),
-    ):
-        pass
+@pytest.mark.parametrize(
+    ("arguments", "shape", "number", "message"),
+    [
+        (
+            {"token_merging": 2, "num_prefix_tokens": 1},
+            (7, 12),
+            2,
+            r"at most num_prefix_tokens\. .*num_prefix_tokens=1",
+        ),
+        ({"relative_positions": True}, (7, 12), 1, "must be None.*num_outputs=1, relative_positions=True"),
+        ({}, (5, 7, 12), 1, r"must be None.*tokens of shape \(2, 5, 7, 12\)"),
+        ({}, (7, 12), 0, "num_outputs must be a positive integer. Received: 0"),
+    ],
+)
+def test_what_is_not_computed_for_the_first_tokens_alone(arguments, shape, number, message):
+    with pytest.raises(ValueError, match=message):
+        EncoderBlock(3, 20, **arguments)(random_inputs(shape)[0], num_outputs=number)
 
 
 def test_merging_needs_tokens_without_distances():

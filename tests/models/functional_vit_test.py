@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.layers import EncoderBlock
+from keras_vit.layers import EncoderBlock, MultiHeadSelfAttention, TokenPooling
 from tests.models.tiny import CONFIG, SHAPE, tiny_model
 from tests.test_case import assert_close, random_inputs, randomize, to_numpy
 
@@ -107,13 +107,64 @@ def test_a_model_of_two_outputs_needs_the_tokens_of_both(num_computed):
         assert num_computed["encoder_block_1"] == T
 
 
-@pytest.mark.parametrize("copy", ["file", "config", "clone"])
+def _own_model(changes, tail):
+    """A model of the class of a ViT's, of what `tail` makes of the outputs of its last block."""
+    model = randomize(tiny_model(**changes))
+    outputs = tail(keras.tree.flatten(model.get_layer("encoder_block_1").output))
+    return type(model)(model.inputs, outputs)
+
+
+def _shared_pooling(outputs):
+    pooling = keras.layers.GlobalAveragePooling1D()
+    pooling(keras.Input((T, 12)))
+    return pooling(outputs[0])
+
+
+def _nested_head(outputs):
+    tokens = keras.Input((None, 12))
+    return keras.Model(tokens, keras.layers.GlobalAveragePooling1D()(tokens))(outputs[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "tail"),
+    [
+        ({}, _shared_pooling),
+        ({}, _nested_head),
+        ({}, lambda outputs: TokenPooling(-2)(outputs[0])),
+        ({}, lambda outputs: TokenPooling(-1)(outputs[0])),
+        ({"token_merging": 2}, lambda outputs: [TokenPooling()(outputs[0]), outputs[1]]),
+        ({"token_merging": 2}, lambda outputs: TokenPooling(2)(outputs[0])),
+        ({"token_merging": 2}, lambda outputs: keras.ops.sum(outputs[1], axis=1)),
+    ],
+)
+def test_whoever_reads_more_gets_it(changes, tail):
+    model = _own_model(changes, tail)
+    [images] = random_inputs(SHAPE)
+    for found, expected in zip(
+        keras.tree.flatten(model(images)),
+        keras.tree.flatten(keras.Model(model.inputs, model.outputs)(images)),
+        strict=True,
+    ):
+        assert_close(found, to_numpy(expected))
+
+
+def test_a_block_that_is_called_twice_computes_all():
+    model = randomize(tiny_model())
+    block = model.get_layer("encoder_block_1")
+    outputs = TokenPooling()(block(block.output))
+    twice = type(model)(model.inputs, outputs)
+    [images] = random_inputs(SHAPE)
+    assert_close(twice(images), to_numpy(_whole(twice)(images)))
+
+
+@pytest.mark.parametrize("copy", ["file", "h5", "config", "clone"])
 def test_copies_do_so_too(copy, num_computed, tmp_path):
     model = randomize(tiny_model(distillation_token=True))
     [images] = random_inputs(SHAPE)
-    if copy == "file":
-        model.save(tmp_path / "model.keras")
-        copied = keras.models.load_model(tmp_path / "model.keras")
+    if copy in ("file", "h5"):
+        path = tmp_path / {"file": "model.keras", "h5": "model.h5"}[copy]
+        model.save(path)
+        copied = keras.models.load_model(path)
     else:
         copied = type(model).from_config(model.get_config()) if copy == "config" else keras.models.clone_model(model)
         copied.set_weights(model.get_weights())
@@ -121,6 +172,28 @@ def test_copies_do_so_too(copy, num_computed, tmp_path):
     num_computed.clear()
     np.testing.assert_array_equal(to_numpy(copied(images)), expected)
     assert num_computed["encoder_block_1"] == 2
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="TensorFlow and JAX refuse this scope")
+@pytest.mark.parametrize("mode", ["full", "list_of_layers"])
+def test_keras_may_compute_the_block_a_second_time(mode):
+    start = randomize(tiny_model())
+    blocks = ["encoder_block_0", "encoder_block_1"] if mode == "list_of_layers" else None
+    with keras.RematScope(mode=mode, layer_names=blocks):
+        model = tiny_model()
+    model.set_weights(start.get_weights())
+    for found, expected in zip(_after_a_step(model), _after_a_step(_whole(start)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="torch's exporter")
+def test_torch_exports_it_strictly():
+    import torch
+
+    model = randomize(tiny_model())
+    images = torch.from_numpy(random_inputs(SHAPE)[0])
+    exported = torch.export.export(model, (images,), strict=True)
+    assert_close(exported.module()(images), to_numpy(model(images)))
 
 
 def test_a_nested_model_does_so_too(num_computed):
@@ -142,10 +215,23 @@ def test_two_models_of_shared_layers_each_compute_what_they_need(num_computed):
     assert found.shape == (2, T, 12)
 
 
-def test_images_of_any_size(num_computed):
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_images_of_any_size(is_traced, num_computed, monkeypatch):
     model = randomize(keras_vit.ViT(CONFIG, classes=5, input_shape=(None, None, 3)))
+    asked, attend = [], MultiHeadSelfAttention._attend_few
+    monkeypatch.setattr(
+        MultiHeadSelfAttention, "_attend_few", lambda self, *arguments: asked.append(1) or attend(self, *arguments)
+    )
+    call = model
+    if is_traced:
+        if keras.backend.backend() != "tensorflow":
+            pytest.skip("only TensorFlow makes graphs without sizes")
+        import tensorflow as tf
+
+        call = tf.function(model, input_signature=[tf.TensorSpec((None, None, None, 3))])
     for size in ((8, 9), (12, 9)):
         [images] = random_inputs((*size, 3))
-        assert_close(model(images), to_numpy(_whole(model)(images)))
+        assert_close(call(images), to_numpy(_whole(model)(images)))
+    assert asked
     model(images)
     assert num_computed["encoder_block_1"] == 1

@@ -1,0 +1,77 @@
+"""`FunctionalViT`, a functional model that leaves out what nobody reads. B batch, T tokens, D hidden."""
+
+import functools
+
+import keras
+
+from keras_vit.layers import EncoderBlock, LayerNormalization, TokenPooling
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class FunctionalViT(keras.Model):
+    """A functional model whose last encoder block computes no more tokens than are read behind it.
+
+    Where the head reads the class token alone (ViT, arXiv 2010.11929, eq. 4), the last block is needed for that token
+    only: the attention and the MLP of the others are not computed, and keys and values only with `qk_norm`. Outputs
+    and gradients are the same, to rounding.
+
+    Built, called and saved as any functional `keras.Model`. What its layers put out is as it was: a model made of them,
+    `keras.Model(model.input, model.get_layer("encoder_norm").output)`, computes all tokens.
+    """
+
+    def call(self, inputs, training=None, mask=None, **kwargs):
+        block, num_outputs = self._last_block
+        if num_outputs is None or mask is not None or kwargs:
+            return super().call(inputs, training=training, mask=mask, **kwargs)
+
+        def asked(operation):
+            options = {"num_outputs": num_outputs} if operation is block else {}
+            if training is not None and isinstance(operation, keras.Layer):
+                options["training"] = training
+            return functools.partial(operation, **options)
+
+        # What Keras's own `Functional.call` does, with a word to one of the layers.
+        outputs = self._run_through_graph(self._standardize_inputs(inputs), operation_fn=asked)
+        return outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
+
+    @functools.cached_property
+    def _last_block(self):
+        """The last encoder block, and how many of its tokens, the first, are read behind it; `None`: all."""
+        blocks = [layer for layer in self.layers if isinstance(layer, EncoderBlock)]
+        calls = [node for node in self._calls() if blocks and node.operation is blocks[-1]]
+        if len(calls) != 1:
+            return None, None
+        [block], [call] = blocks[-1:], calls
+        tokens, *sizes = call.outputs
+        number = None if any(map(self._is_read, sizes)) else self._num_read(tokens)
+        is_possible = len(tokens.shape) == 3 and not block.relative_positions
+        if number is None or not is_possible or (block.token_merging and number > block.num_prefix_tokens):
+            return block, None
+        return block, number
+
+    def _calls(self):
+        """Each call of a layer, a node of the graph: what it reads and puts out as Keras tensors."""
+        return [node for nodes in self._nodes_by_depth.values() for node in nodes]
+
+    def _readers(self, tensor):
+        return [node for node in self._calls() if any(tensor is value for value in node.input_tensors)]
+
+    def _is_read(self, tensor):
+        return bool(self._readers(tensor)) or any(tensor is output for output in self.outputs)
+
+    def _num_read(self, tokens):
+        """How many, the first, of the tokens (B, T, D) of a Keras tensor are read; `None`: all, or nobody knows."""
+        if any(tokens is output for output in self.outputs):
+            return None
+        counts = [self._num_read_by(node) for node in self._readers(tokens)]
+        return None if None in counts else max(counts, default=None)
+
+    def _num_read_by(self, node):
+        layer = node.operation
+        if isinstance(layer, TokenPooling):
+            return layer.index + 1 if layer.index >= 0 else None
+        return self._num_read(node.outputs[0]) if isinstance(layer, LayerNormalization) else None
+
+
+# Keras's older files, .h5, have a model's class without its package.
+keras.saving.get_custom_objects()["FunctionalViT"] = FunctionalViT
