@@ -20,7 +20,7 @@ class FunctionalViT(keras.Model):
     """
 
     def call(self, inputs, training=None, mask=None, **kwargs):
-        block, num_outputs = self._last_block
+        block, num_outputs = self._last_block()
         if num_outputs is None or mask is not None or kwargs:
             return super().call(inputs, training=training, mask=mask, **kwargs)
 
@@ -34,7 +34,6 @@ class FunctionalViT(keras.Model):
         outputs = self._run_through_graph(self._standardize_inputs(inputs), operation_fn=asked)
         return outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
 
-    @functools.cached_property
     def _last_block(self):
         """The last encoder block, and how many of its tokens, the first, are read behind it; `None`: all."""
         blocks = [layer for layer in self.layers if isinstance(layer, EncoderBlock)]
