@@ -284,7 +284,7 @@ def test_the_platform_is_that_of_the_device(monkeypatch):
         assert attention_kernels._platform(ops.ones(1)) == "gpu"
 
 
-@pytest.mark.parametrize(("lines", "queries"), [((), []), ((), [(2, 12)]), ((5,), [])])  # Lines have no other queries.
+@pytest.mark.parametrize(("lines", "queries"), [((), []), ((), [(5, 12)]), ((5,), [])])  # Lines have no other queries.
 def test_the_kernel_gives_the_same_numbers(lines, queries, monkeypatch):
     calls, kernel = [], ops.dot_product_attention
     monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: True)
