@@ -12,7 +12,7 @@ def add_options(parser, name):
     """What every benchmark takes: where its lines are kept, `results/NAME.jsonl`, and if the document gets them."""
     add, results = parser.add_argument, _RESULTS / f"{name}.jsonl"
     add("--results", type=pathlib.Path, default=results, metavar="FILE", help="what is measured is added to")
-    add("--document", action="store_true", help=f"write what was measured into {DOCUMENT.name}")
+    add("--document", action="store_true", help=f"write the table, and the figure, into {DOCUMENT.name}")
 
 
 def append(rows, path):

@@ -222,7 +222,8 @@ def main(arguments=None):
     if options.plot:
         plot(rows).savefig(options.plot, dpi=150)
     if options.document:
-        put_between("bench-speed", table(rows), DOCUMENT)
+        versions = sorted({f"{name} {row['versions'][name]}" for row in rows for name in ("keras", "tensorflow")})
+        put_between("bench-speed", f"{', '.join(versions)}:\n\n{table(rows)}", DOCUMENT)
     return 0
 
 

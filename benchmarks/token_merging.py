@@ -17,7 +17,10 @@ import time
 import numpy as np
 
 from benchmarks.provenance import device, in_words, provenance
-from benchmarks.records import DOCUMENT, add_options, append, put_between
+from benchmarks.records import DOCUMENT, add_options, append, newest, put_between, read
+
+KEYS = ("device", "model", "size", "batch_size", "r")
+"""What lines of the results are of, one at each time."""
 
 
 def rates(models, images, rounds, steps):
@@ -86,14 +89,19 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     heading = f"{in_words()}; batches of {options.batch_size} images of {options.size} pixels, every r in turn"
     print(f"{heading}:\n", flush=True)
-    merged, rows = sorted({0, *options.merged}), []
+    merged = sorted({0, *options.merged})
     for variant in options.models:
         state = provenance()  # Before measuring: of the code that is measured.
         found = measure(variant, merged, options.size, options.batch_size, options.rounds, options.steps)
         append([row | state for row in found], options.results)
         print(table(found), flush=True)
-        rows += found
     if options.document:
+        asked = (found[0]["device"], options.size, options.batch_size)
+        rows = [
+            row
+            for row in newest(read(options.results), KEYS)
+            if (row["device"], row["size"], row["batch_size"]) == asked
+        ]
         put_between("bench-merging", f"{heading}:\n\n{table(rows)}", DOCUMENT)
     return 0
 

@@ -156,7 +156,8 @@ def test_results_are_added_and_the_newest_drawn_and_documented(tmp_path, monkeyp
     assert speed.main([*options, "--plot", str(tmp_path / "speed.png")]) == 0
     assert [json.loads(line)["images_per_second"] for line in path.open()] == [10.0, 11.0, 4.0]
     assert [(row["size"], row["images_per_second"]) for row in drawn[0]] == [(64, 11.0), (128, 4.0)]
-    _, _, _, *lines, _ = document.read_text().splitlines()
+    _, versions, _, _, _, *lines, _ = document.read_text().splitlines()
+    assert versions.startswith("keras ")
     assert lines == [
         "| forward | Ti/16 | 64 | float32 | memory not limited | 11.0 | 4 | 8 | stub |",
         "| forward | Ti/16 | 128 | float32 | memory not limited | 4.0 | 4 | 64 or more | stub |",

@@ -54,7 +54,7 @@ def test_norms_and_gelus_are_one_kernel_each(mlp, precision, tmp_path):
     gelu = {"gelu_tanh": "GeluApproximate", "gelu_exact": "GeluExact"}[mlp]
     assert [op for op, _ in operations].count("_MklLayerNorm") == 2 * NUM_LAYERS + 1
     assert [joined for _, joined in operations].count(f"BiasAdd {gelu}") == NUM_LAYERS
-    # Queries, keys, values, the attention's and the MLP's outputs, but for keys and values of the last block, which are not
-    # computed; patches and classes.
+    # Queries, keys, values, the attention's and the MLP's outputs, but for keys and values of the last block, which are
+    # not computed; patches and classes.
     assert [joined for _, joined in operations].count("BiasAdd") == 5 * NUM_LAYERS - 2 + 2
     assert not {"Tanh", "Erf", "Rsqrt"} & {op for op, _ in operations}
