@@ -80,9 +80,23 @@ def _run(function, inputs, change):
 
         return call
 
-    # What Keras's own `Functional.call` does, with an eye on every call. Models made of `layer.output` would not do:
-    # a nested model's layers belong to another graph, and so do those that are called more than once.
-    outputs = function._run_through_graph(inputs, operation_fn=changed)
+    # Models made of `layer.output` would not do: a nested model's layers belong to another graph, and so do those that
+    # are called more than once.
+    return run_operations(function, inputs, changed)
+
+
+def run_operations(function, inputs, call_of):
+    """Runs a model's own graph, as Keras's `Functional.call` does, with a word in every call.
+
+    Args:
+        function: A functional `keras.Model`.
+        inputs: What goes into it.
+        call_of: Function from an operation of the graph to what is called in its place.
+
+    Returns:
+        The model's output.
+    """
+    outputs = function._run_through_graph(inputs, operation_fn=call_of)
     return outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
 
 

@@ -68,7 +68,8 @@ class EncoderBlock(keras.layers.Layer):
 
     Raises:
         ValueError: If tokens are to be merged where there are relative positions or lines of tokens, sizes come
-            without `token_merging`, or `num_outputs` is more than are never merged, or less than one.
+            without `token_merging`, or `num_outputs` is less than one, more than are never merged, or there with
+            relative positions or lines of tokens.
 
     Example:
 

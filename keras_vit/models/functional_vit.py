@@ -4,6 +4,7 @@ import functools
 
 import keras
 
+from keras_vit.graph import run_operations
 from keras_vit.layers import EncoderBlock, LayerNormalization, TokenPooling
 
 
@@ -12,8 +13,8 @@ class FunctionalViT(keras.Model):
     """A functional model whose last encoder block computes no more tokens than are read behind it.
 
     Where the head reads the class token alone (ViT, arXiv 2010.11929, eq. 4), the last block is needed for that token
-    only: the attention and the MLP of the others are not computed, and keys and values only with `qk_norm`. Outputs
-    and gradients are the same, to rounding.
+    only: the attention and the MLP of the others are not computed, and keys and values only with `qk_norm` or kernels
+    that Keras has quantized. Outputs and gradients are the same, to rounding.
 
     Built, called and saved as any functional `keras.Model`. What its layers put out is as it was: a model made of them,
     `keras.Model(model.input, model.get_layer("encoder_norm").output)`, computes all tokens.
@@ -30,12 +31,10 @@ class FunctionalViT(keras.Model):
                 options["training"] = training
             return functools.partial(operation, **options)
 
-        # What Keras's own `Functional.call` does, with a word to one of the layers.
-        outputs = self._run_through_graph(self._standardize_inputs(inputs), operation_fn=asked)
-        return outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
+        return run_operations(self, self._standardize_inputs(inputs), asked)
 
     def _last_block(self):
-        """The last encoder block, and how many of its tokens, the first, are read behind it; `None`: all."""
+        """The last encoder block, and how many of its tokens, the first, it is asked for; `None` and `None`: all."""
         blocks = [layer for layer in self.layers if isinstance(layer, EncoderBlock)]
         calls = [node for node in self._calls() if blocks and node.operation is blocks[-1]]
         if len(calls) != 1:
@@ -45,7 +44,7 @@ class FunctionalViT(keras.Model):
         number = None if any(map(self._is_read, sizes)) else self._num_read(tokens)
         is_possible = len(tokens.shape) == 3 and not block.relative_positions
         if number is None or not is_possible or (block.token_merging and number > block.num_prefix_tokens):
-            return block, None
+            return None, None
         return block, number
 
     def _calls(self):

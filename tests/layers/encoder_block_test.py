@@ -105,7 +105,7 @@ def test_only_the_first_of_merged_tokens(given):
             {"token_merging": 2, "num_prefix_tokens": 1},
             (7, 12),
             2,
-            r"at most num_prefix_tokens\. .*num_prefix_tokens=1",
+            r"at most num_prefix_tokens\. Received: num_outputs=2, num_prefix_tokens=1",
         ),
         ({"relative_positions": True}, (7, 12), 1, "must be None.*num_outputs=1, relative_positions=True"),
         ({}, (5, 7, 12), 1, r"must be None.*tokens of shape \(2, 5, 7, 12\)"),
