@@ -35,8 +35,10 @@ def provenance():
 
 
 def in_words():
-    """What an answer or a time depends on, in a line: the device, and the versions of Keras and its backends."""
-    return f"{device()}; {versions_in_words(('keras', 'tensorflow', 'jax', 'torch'))}"
+    """What an answer or a time depends on, in a line: the device, and the versions of Keras and of its backend."""
+    import keras
+
+    return f"{device()}; {versions_in_words(('keras', keras.backend.backend()))}"
 
 
 def versions_in_words(names):

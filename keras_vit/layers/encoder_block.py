@@ -159,18 +159,24 @@ class EncoderBlock(keras.layers.Layer):
         return self._rematerialized(lambda tokens: self._transform(tokens, seeds, training), training)(tokens)
 
     def _check_num_outputs(self, num_outputs, tokens):
-        check_positive_integer("num_outputs", num_outputs)
-        if self.relative_positions or len(tokens.shape) != 3:
-            raise ValueError(
+        reason = self.why_not_first(check_positive_integer("num_outputs", num_outputs), tokens.shape)
+        if reason is not None:
+            raise ValueError(reason)
+
+    def why_not_first(self, num_outputs, tokens_shape):
+        """Why the first `num_outputs` of tokens of a shape cannot be computed alone, in words; `None` if they can."""
+        if self.relative_positions or len(tokens_shape) != 3:
+            return (
                 f"With relative positions, or in lines, all tokens are computed: num_outputs must be None. Received: "
                 f"num_outputs={num_outputs}, relative_positions={self.relative_positions}, tokens of shape "
-                f"{tuple(tokens.shape)}"
+                f"{tuple(tokens_shape)}"
             )
         if self.token_merging and num_outputs > self.num_prefix_tokens:
-            raise ValueError(
+            return (
                 f"Tokens of patches may be merged, so num_outputs must be at most num_prefix_tokens. Received: "
                 f"num_outputs={num_outputs}, num_prefix_tokens={self.num_prefix_tokens}"
             )
+        return None
 
     def _rematerialized(self, transform, training):
         return keras.remat(transform) if training and self.use_rematerialization else transform

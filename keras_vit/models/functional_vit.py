@@ -42,8 +42,7 @@ class FunctionalViT(keras.Model):
         [block], [call] = blocks[-1:], calls
         tokens, *sizes = call.outputs
         number = None if any(map(self._is_read, sizes)) else self._num_read(tokens)
-        is_possible = len(tokens.shape) == 3 and not block.relative_positions
-        if number is None or not is_possible or (block.token_merging and number > block.num_prefix_tokens):
+        if number is None or block.why_not_first(number, tokens.shape) is not None:
             return None, None
         return block, number
 
