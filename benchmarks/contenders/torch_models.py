@@ -78,6 +78,8 @@ def open_torch(job, build, compiled=False):
 
     def make_steps(batch_size, steps):
         for _ in range(steps):
-            step(batch(batch_size)).detach().float().sum().item()  # Waits for it.
+            result = step(batch(batch_size))
+        if steps:
+            result.detach().float().sum().item()  # Waits for all of them.
 
     return make_steps, torch.cuda.get_device_name() if on_gpu else processor()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -205,12 +206,18 @@ def test_a_product_is_made_in_each_step(precision, monkeypatch):
 
     made, matmul = [], tf.matmul
     monkeypatch.setattr(tf, "matmul", lambda *matrices: made.append(matmul(*matrices)))
+    monkeypatch.setattr(shutil, "which", lambda program: None)
     make_steps, device = with_tensorflow(Job("S/16", 224, precision=precision))
     make_steps(8, 3)
     assert [product.dtype.name for product in made] == [precision] * 3
     assert flops_of_product() == 2 * 1576 * 768 * 3072
     assert made[0].shape == (1576, 3072)
     assert device
+
+
+def test_the_product_keeps_a_gpu_busy(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda program: f"/usr/bin/{program}")
+    assert flops_of_product() == 2 * 8192**3
 
 
 def test_what_a_contender_reads_is_written_once(tmp_path):
