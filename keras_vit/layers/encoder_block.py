@@ -142,6 +142,8 @@ class EncoderBlock(keras.layers.Layer):
             layer.build(input_shape)
         for layer in (self.mlp_norm, self.mlp_block, self.mlp_scale):
             layer.build(input_shape)
+        if self.merging is not None:  # On JAX Keras runs a model with a layer that is not built once more, uncompiled.
+            self.merging.build(input_shape)
 
     def call(self, tokens, sizes=None, num_outputs=None, training=None):
         # Drawn here, whether rematerialised or not: what is computed a second time must be random in the same way, and

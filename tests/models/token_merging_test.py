@@ -57,6 +57,11 @@ def test_tokens_become_fewer_from_block_to_block():
     np.testing.assert_array_equal(to_numpy(sizes)[:, 0], [1, 1])
 
 
+def test_all_layers_are_built():
+    # Else Keras's predict on JAX runs the model once more before each batch, operation by operation.
+    assert [layer for layer in merging_model()._flatten_layers() if not layer.built] == []
+
+
 def test_weights_are_those_of_the_model_without(tmp_path):
     plain, merging = randomize(merging_model(token_merging=0)), merging_model()
     assert plain.count_params() == merging.count_params()
