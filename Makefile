@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
-# make test:  set-up included, lints and runs the test suite but what is slow: make test-slow.
+# make test:  set-up included, lints and runs the default tier of the tests; make test-full runs all.
 
-.PHONY: train test lint test-slow test-peers test-lowest accuracy vt-accuracy survival self-supervision models weights bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement bench-all clean
+.PHONY: train test lint test-full test-changed test-costs test-peers test-peers-full test-lowest accuracy vt-accuracy survival self-supervision models weights bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement bench-all clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -18,23 +18,46 @@ train: .venv/training.installed
 # What runs TensorFlow's operations whatever Keras runs on.
 OF_TENSORFLOW = training serving benchmarks decoding_test.py readme_test.py
 
-# Two processes, file by file in their order: sorted by the number of tests, the longest files would come last.
-TWO = -n 2 --dist loadfile --no-loadscope-reorder
+# Two processes, file by file.
+PYTEST = .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+# The default tier: on TensorFlow what is not slow, on JAX what depends on the backend. In a random order; a failure names
+# the seed: make test ARGS="-p randomly --randomly-seed=7".
 test: lint
-	KERAS_BACKEND=tensorflow .venv/bin/python -m pytest $(TWO)
-	KERAS_BACKEND=jax .venv/bin/python -m pytest $(TWO) $(patsubst %,--ignore=tests/%,$(OF_TENSORFLOW))
+	KERAS_BACKEND=tensorflow $(PYTEST) $(ARGS)
+	KERAS_BACKEND=jax $(PYTEST) -m "each_backend and not slow" $(ARGS)
 
-test-slow: .venv/test.installed
-	KERAS_BACKEND=tensorflow .venv/bin/python -m pytest $(TWO) -m slow
+# Everything that one machine can run: before a release.
+test-full: lint
+	KERAS_BACKEND=tensorflow $(PYTEST) -m "" $(ARGS)
+	KERAS_BACKEND=jax $(PYTEST) -m "" $(patsubst %,--ignore=tests/%,$(OF_TENSORFLOW)) $(ARGS)
 
-# Comparisons with timm, transformers and KerasHub, on all three backends; and the models and weights on torch. With one
-# thread a process torch adds up in the same order everywhere.
+# The tests that run what has changed since the last call. The first call runs the default tier, to learn which these are.
+CHANGED = $(PYTEST) --testmon-forceselect -p no:randomly
+test-changed: .venv/test.installed
+	KERAS_BACKEND=tensorflow $(CHANGED) $(ARGS) || [ $$? = 5 ]  # 5: nothing to run.
+	KERAS_BACKEND=jax $(CHANGED) --testmon-env jax -m "each_backend and not slow" $(ARGS) || [ $$? = 5 ]
+
+# What each test costs, by part, file and test, into costs/: docs/testing.md.
+test-costs: .venv/test.installed
+	rm -rf costs
+	TEST_COSTS=costs KERAS_BACKEND=tensorflow $(PYTEST) -p tests.costs $(ARGS)
+	TEST_COSTS=costs KERAS_BACKEND=jax $(PYTEST) -p tests.costs -m "each_backend and not slow" $(ARGS)
+	.venv/bin/python -m tests.costs costs
+
+# Comparisons with timm, transformers and KerasHub: one small model of each family on TensorFlow and JAX, and on torch what
+# depends on the backend. With one thread a process torch adds up in the same order everywhere.
 PEERS = OMP_NUM_THREADS=1 .venv-peers/bin/python -m pytest -n 2 --dist loadfile -p tests.peers.first_imports
 test-peers: .venv-peers/installed
 	KERAS_BACKEND=jax $(PEERS) tests/peers
 	KERAS_BACKEND=tensorflow $(PEERS) tests/peers
-	KERAS_BACKEND=torch $(PEERS) tests/peers tests/layers tests/models tests/stems tests/weights \
+	KERAS_BACKEND=torch $(PEERS) -m "each_backend and not slow" tests/layers tests/models tests/attention_kernels_test.py
+
+# All comparisons, on all three backends, and the models and weights on torch: before a release.
+test-peers-full: .venv-peers/installed
+	KERAS_BACKEND=jax $(PEERS) -m "" tests/peers
+	KERAS_BACKEND=tensorflow $(PEERS) -m "" tests/peers
+	KERAS_BACKEND=torch $(PEERS) -m "" tests/peers tests/layers tests/models tests/stems tests/weights \
 		tests/attention_kernels_test.py tests/checkpoints_test.py tests/resampling_test.py tests/textbook_test.py
 
 .venv-peers/installed: setup.cfg pyproject.toml | .venv/bin/python
@@ -43,7 +66,7 @@ test-peers: .venv-peers/installed
 	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
 	@touch $@
 
-# The same as test with the lowest versions that setup.cfg allows.
+# The default tier on TensorFlow with the lowest versions that setup.cfg allows: before a release.
 test-lowest: .venv/test.installed
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv/bin/uv venv --quiet --clear --python .venv/bin/python .venv-lowest

@@ -1,34 +1,58 @@
 """What holds for every test."""
 
 import os
+import pathlib
+import random
 import sys
 
+import numpy as np
 import pytest
 
-# On JAX much of the time is XLA compiling one small operation after the other. Set before Keras is imported.
+ROOT = pathlib.Path(__file__).parents[1]
+# On JAX most of the time goes into compiling what takes no time to run. XLA makes the least effort, and what it has
+# compiled is kept for other workers, fresh processes and later runs. Set before Keras is imported.
+QUICK_XLA = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 if os.environ.get("KERAS_BACKEND") == "jax":
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    os.environ.setdefault("XLA_FLAGS", QUICK_XLA)
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "jax"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+RELEASED_FROM = 2_000_000_000
+"""Bytes of a worker beyond which it gives up what it has compiled and traced. Clearing each time would take minutes."""
 
 
 @pytest.fixture(autouse=True)
 def seeded():
-    """The same random weights and dropped paths in every run of the suite, in whatever order."""
-    import keras
+    """The same random weights and dropped paths in every run of the suite, in whatever order.
 
-    keras.utils.set_random_seed(0)
+    Keras draws all its seeds from Python's generator. `keras.utils.set_random_seed` would set TensorFlow's as well, and
+    make it forget all that it has compiled.
+    """
+    random.seed(0)
+    np.random.seed(0)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def released():
-    """What a file of tests has compiled and traced: kept until the end, it fills the memory."""
+    """Frees the memory of what a file of tests has compiled and traced, once there is much of it."""
     yield
-    import keras
+    if _memory() > RELEASED_FROM:
+        import keras
 
-    keras.utils.clear_session()
-    if keras.backend.backend() == "jax":
-        import jax
+        keras.utils.clear_session()
+        if keras.backend.backend() == "jax":
+            import jax
 
-        jax.clear_caches()
+            jax.clear_caches()
+
+
+def _memory():
+    """Bytes that this process holds; 0 where the system does not say."""
+    try:
+        return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 # The comparisons with other projects need those installed: `make test-peers` loads this plugin.

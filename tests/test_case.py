@@ -13,7 +13,6 @@ import pytest
 from keras import ops
 
 from keras_vit import preprocess_input
-from tests.fresh_process import reload_and_run
 
 TOLERANCE = 1e-5
 """Of float32 results against float64 ones."""
@@ -21,6 +20,8 @@ TOLERANCE = 1e-5
 TENSORFLOW = keras.backend.backend() == "tensorflow"
 counted_once = pytest.mark.skipif(not TENSORFLOW, reason="counts are the same on every backend")
 """Of published sizes, which take long to build."""
+MIXED_POLICY = "mixed_float16" if TENSORFLOW else "mixed_bfloat16"
+"""What every layer is tried with: products of float16 need TensorFlow on a CPU."""
 MIXED_POLICIES = [
     pytest.param(
         "mixed_float16", marks=pytest.mark.skipif(not TENSORFLOW, reason="float16 products need TensorFlow on a CPU")
@@ -33,6 +34,12 @@ def rest_slow(cases):
     """Cases of `parametrize`, of which all but the first are slow tests: what breaks one mostly breaks them all."""
     first, *rest = cases
     return [first, *(pytest.param(case, marks=pytest.mark.slow) for case in rest)]
+
+
+def slow_except(chosen, names):
+    """Names as cases of `parametrize`; those that are not chosen are slow tests."""
+    assert set(chosen) <= set(names)
+    return [pytest.param(name, marks=() if name in chosen else pytest.mark.slow) for name in names]
 
 
 def assert_close(actual, expected, tolerance=TOLERANCE):
@@ -90,45 +97,74 @@ def first(outputs):
     return outputs if is_one else outputs[0]
 
 
+def compute(layer, inputs):
+    """The first output of a layer or model for arrays.
+
+    JAX compiles the call as a whole: operation by operation, compiling would take most of the time.
+    """
+    if keras.backend.backend() != "jax":
+        return to_numpy(first(layer(*inputs)))
+    import jax
+
+    state = [
+        [variable.value for variable in part] for part in (layer.trainable_variables, layer.non_trainable_variables)
+    ]
+    return to_numpy(jax.jit(lambda *values: first(layer.stateless_call(*values)[0]))(*state, *inputs))
+
+
 def gradients(layer, inputs):
     """{path: gradient} of a weighted mean of the outputs; `None` for a weight that is not connected."""
+    return output_and_gradients(layer, inputs)[1]
+
+
+def output_and_gradients(layer, inputs):
+    """The first output, and {path: gradient} as of `gradients`, of one pass forwards and backwards."""
 
     def loss(outputs):
         output = first(outputs)
         weights = np.random.default_rng(2).normal(size=tuple(output.shape))
-        return ops.mean(ops.cast(output, "float32") * ops.convert_to_tensor(weights, "float32"))
+        return ops.mean(ops.cast(output, "float32") * ops.convert_to_tensor(weights, "float32")), output
 
     arguments = [ops.convert_to_tensor(x) for x in inputs]
-    found = _GRADIENTS[keras.backend.backend()](layer, arguments, loss)
+    output, found = _DIFFERENTIATE[keras.backend.backend()](layer, arguments, loss)
     paths = [variable.path for variable in layer.trainable_variables]
-    return {path: g if g is None else to_numpy(g) for path, g in zip(paths, found, strict=True)}
+    found = {path: g if g is None else to_numpy(g) for path, g in zip(paths, found, strict=True)}
+    return to_numpy(output), found
 
 
-def _tensorflow_gradients(layer, arguments, loss):
+def _differentiate_on_tensorflow(layer, arguments, loss):
     import tensorflow as tf
 
     with tf.GradientTape() as tape:
-        value = loss(layer(*arguments))
-    return tape.gradient(value, [variable.value for variable in layer.trainable_variables])
+        value, output = loss(layer(*arguments))
+    return output, tape.gradient(value, [variable.value for variable in layer.trainable_variables])
 
 
-def _jax_gradients(layer, arguments, loss):
+def _differentiate_on_jax(layer, arguments, loss):
     import jax
 
     others = [variable.value for variable in layer.non_trainable_variables]
-    function = jax.jit(jax.grad(lambda values: loss(layer.stateless_call(values, others, *arguments)[0])))
-    return function([variable.value for variable in layer.trainable_variables])
+    function = jax.value_and_grad(
+        lambda values: loss(layer.stateless_call(values, others, *arguments)[0]), has_aux=True
+    )
+    (_, output), found = jax.jit(function)([variable.value for variable in layer.trainable_variables])
+    return output, found
 
 
-def _torch_gradients(layer, arguments, loss):
+def _differentiate_on_torch(layer, arguments, loss):
     import torch
 
     variables = [variable.value for variable in layer.trainable_variables]
+    value, output = loss(layer(*arguments))
     # Without weights there is nothing to differentiate, which PyTorch alone refuses.
-    return torch.autograd.grad(loss(layer(*arguments)), variables, allow_unused=True) if variables else []
+    return output, torch.autograd.grad(value, variables, allow_unused=True) if variables else []
 
 
-_GRADIENTS = {"tensorflow": _tensorflow_gradients, "jax": _jax_gradients, "torch": _torch_gradients}
+_DIFFERENTIATE = {
+    "tensorflow": _differentiate_on_tensorflow,
+    "jax": _differentiate_on_jax,
+    "torch": _differentiate_on_torch,
+}
 
 
 def check_gradients(layer, inputs, cancelled=()):
@@ -172,21 +208,35 @@ def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_sh
     """
     inputs = random_inputs(*input_shapes)
     layer = layer_class(**arguments, name="tested")
-    layer(*inputs)
+    symbolic = [keras.Input(x.shape[1:]) for x in inputs]
+    model = keras.Model(symbolic, first(layer(*symbolic)), name=f"with_{layer_class.__name__}")
     assert {path: array.shape for path, array in canonical_weights(layer).items()} == weight_shapes
     assert layer.count_params() == sum(map(math.prod, weight_shapes.values()))
     randomize(layer, scale=scale)
-    output = to_numpy(first(layer(*inputs)))
+    output = compute(layer, inputs)
+    _check_shapes(layer, model, input_shapes, output, output_shape)
     _check_config(layer, arguments, inputs, output)
-    _check_shapes(layer_class, arguments, input_shapes, output_shape)
     if weight_shapes:
         check_gradients(layer, inputs, cancelled)
-    _check_reload(layer, inputs, output, folder)
-    for policy in ("mixed_bfloat16", "mixed_float16") if TENSORFLOW else ("mixed_bfloat16",):
-        _check_mixed_precision(layer_class(**arguments, dtype=policy, name="tested"), inputs)
+    _check_reload(model, inputs, output, folder)
+    _check_mixed_precision(layer_class(**arguments, dtype=MIXED_POLICY, name="tested"), inputs)
+
+
+def _check_shapes(layer, model, input_shapes, output, output_shape):
+    assert model.output_shape == (None, *output_shape)
+    assert output.shape == (2, *output_shape)
+    assert tuple(first(layer.compute_output_shape(*((None, *shape) for shape in input_shapes)))) == (
+        None,
+        *output_shape,
+    )
+    symbolic = first(layer(*(keras.KerasTensor((3, *shape)) for shape in input_shapes)))
+    assert tuple(symbolic.shape) == (3, *output_shape)
+    if TENSORFLOW:  # Elsewhere another batch is compiled again, to the same shape.
+        assert tuple(first(layer(*random_inputs(*input_shapes, batch=3))).shape) == (3, *output_shape)
 
 
 def _check_config(layer, arguments, inputs, output):
+    """The config has the arguments of the class, and makes a layer with the same outputs."""
     layer_class, config = type(layer), layer.get_config()
     own_keys = set(config) - set(keras.layers.Layer().get_config())
     own_arguments = set()
@@ -196,36 +246,30 @@ def _check_config(layer, arguments, inputs, output):
     assert {key: config[key] for key in arguments} == arguments
     copy = layer_class.from_config(json.loads(json.dumps(config)))
     assert json.dumps(copy.get_config()) == json.dumps(config)
-    copy(*inputs)
+    _build(copy, inputs)
     copy.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(to_numpy(first(copy(*inputs))), output)
+    np.testing.assert_array_equal(compute(copy, inputs), output)
 
 
-def _check_shapes(layer_class, arguments, input_shapes, output_shape):
-    for batch in (2, 3):
-        eager = first(layer_class(**arguments)(*random_inputs(*input_shapes, batch=batch))).shape
-        symbolic_inputs = [keras.KerasTensor((batch, *shape)) for shape in input_shapes]
-        symbolic = first(layer_class(**arguments)(*symbolic_inputs)).shape
-        assert tuple(eager) == tuple(symbolic) == (batch, *output_shape)
-    layer = layer_class(**arguments)
-    shapes = [(None, *shape) for shape in input_shapes]
-    assert tuple(first(layer(*(keras.KerasTensor(shape) for shape in shapes))).shape) == (None, *output_shape)
-    assert tuple(first(layer.compute_output_shape(*shapes))) == (None, *output_shape)
+def _check_reload(model, inputs, output, folder):
+    """A `.keras` file loads without a list of classes. In a fresh process, registration_test.py has all of them."""
+    path = folder / f"{model.name}.keras"
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    np.testing.assert_array_equal(compute(loaded, [inputs]), output)
 
 
-def _check_reload(layer, inputs, output, folder):
-    symbolic = [keras.Input(x.shape[1:]) for x in inputs]
-    model = keras.Model(symbolic, first(layer(*symbolic)), name=f"with_{type(layer).__name__}")
-    np.testing.assert_array_equal(reload_and_run(model, inputs, folder), output)
+def _build(layer, inputs):
+    """Builds a layer by a call, symbolic where each operation is compiled by itself; returns the first output."""
+    return first(layer(*(inputs if TENSORFLOW else (keras.KerasTensor(x.shape) for x in inputs))))
 
 
 def _check_mixed_precision(layer, inputs):
-    output = first(layer(*inputs))
-    assert keras.backend.standardize_dtype(output.dtype) == layer.compute_dtype
+    assert keras.backend.standardize_dtype(_build(layer, inputs).dtype) == layer.compute_dtype
     randomize(layer)
-    assert np.isfinite(to_numpy(first(layer(*inputs)))).all()
     assert all(weight.dtype == "float32" for weight in layer.weights)
-    assert all(np.isfinite(gradient).all() for gradient in gradients(layer, inputs).values())
+    output, found = output_and_gradients(layer, inputs)
+    assert all(np.isfinite(array).all() for array in (output, *found.values()))
 
 
 def run_parity_test(layer, reference, inputs, tolerance=TOLERANCE, fill=randomize):
@@ -283,20 +327,21 @@ def run_factory_test(factory, hidden_dim, num_tokens, size, folder):
         size: (height, width) of images that it accepts, not square.
         folder: Where files may be written.
     """
-    _check_outputs(factory, hidden_dim, num_tokens, size)
-    _check_inputs(factory, size)
-    _check_preprocessing(factory, size)
-    _check_weights_file(factory, size, folder)
-
-
-def _check_outputs(factory, hidden_dim, num_tokens, size):
     shape = (*size, 3)
+    logits = randomize(factory(input_shape=shape, classes=7, classifier_activation=None))
+    probabilities = randomize(factory(input_shape=shape, classes=7))
+    _check_outputs(factory, hidden_dim, num_tokens(*size), logits, probabilities)
+    _check_inputs(factory, size, probabilities)
+    _check_preprocessing(factory, logits)
+    _check_weights_file(factory, probabilities, folder)
+
+
+def _check_outputs(factory, hidden_dim, num_tokens, logits, probabilities):
+    shape = logits.input_shape[1:]
     [images] = random_inputs(shape)
     default = factory(input_shape=shape)
     assert default.output_shape == (None, 1000)
     assert_close(default(images), np.full((2, 1000), 1e-3))  # The head starts at zero.
-    probabilities = randomize(factory(input_shape=shape, classes=7))
-    logits = randomize(factory(input_shape=shape, classes=7, classifier_activation=None))
     sigmoid = randomize(factory(input_shape=shape, classes=7, classifier_activation="sigmoid"))
     scores = to_numpy(logits(images))
     assert_close(probabilities(images), np.exp(scores) / np.exp(scores).sum(1, keepdims=True))
@@ -305,7 +350,7 @@ def _check_outputs(factory, hidden_dim, num_tokens, size):
         ("token", (hidden_dim,)),
         ("avg", (hidden_dim,)),
         ("map", (hidden_dim,)),
-        (None, (num_tokens(*size), hidden_dim)),
+        (None, (num_tokens, hidden_dim)),
     ):
         model = factory(include_top=False, input_shape=shape, pooling=pooling)
         assert model.output_shape == (None, *expected)
@@ -314,28 +359,26 @@ def _check_outputs(factory, hidden_dim, num_tokens, size):
         factory(input_shape=shape, pooling=None)
 
 
-def _check_inputs(factory, size):
-    for channels in (1, 3, 4):
+def _check_inputs(factory, size, plain):
+    for channels in (1, 4):
         shape = (*size, channels)
-        assert factory(input_shape=shape, name="named").input_shape == (None, *shape)
-        assert factory(input_shape=shape, classes=2)(np.zeros((1, *shape), "float32")).shape == (1, 2)
-    assert factory(input_shape=shape, name="named").name == "named"
+        model = factory(input_shape=shape, classes=2, name="named")
+        assert (model.name, model.input_shape) == ("named", (None, *shape))
+        assert model(np.zeros((1, *shape), "float32")).shape == (1, 2)
     shape = (*size, 3)
     [images] = random_inputs(shape)
-    plain = randomize(factory(input_shape=shape, classes=7))
     inputs = keras.Input(shape)
     direct = randomize(factory(input_tensor=inputs, classes=7))
     behind = randomize(factory(input_tensor=keras.layers.Rescaling(2.0)(inputs), classes=7))
     assert direct.inputs[0] is behind.inputs[0] is inputs
-    assert direct.input_shape == behind.input_shape == (None, *shape)
+    assert direct.input_shape == behind.input_shape == plain.input_shape == (None, *shape)
     assert_close(direct(images), to_numpy(plain(images)))
     assert_close(behind(images), to_numpy(plain(2 * images)))
 
 
-def _check_preprocessing(factory, size):
-    shape = (*size, 3)
+def _check_preprocessing(factory, plain):
+    shape = plain.input_shape[1:]
     pixels = np.random.default_rng(3).integers(0, 256, (2, *shape)).astype("uint8")
-    plain = randomize(factory(input_shape=shape, classes=7, classifier_activation=None))
     inside = randomize(factory(input_shape=shape, classes=7, classifier_activation=None, include_preprocessing=True))
     expected = to_numpy(plain(preprocess_input(pixels, plain)))
     assert_close(inside(pixels), expected)
@@ -343,16 +386,14 @@ def _check_preprocessing(factory, size):
     assert not np.allclose(to_numpy(plain(pixels.astype("float32"))), expected)
 
 
-def _check_weights_file(factory, size, folder):
-    shape = (*size, 3)
-    [images] = random_inputs(shape)
-    model = randomize(factory(input_shape=shape, classes=7))
+def _check_weights_file(factory, model, folder):
+    shape = model.input_shape[1:]
     path = folder / "mine.weights.h5"
     model.save_weights(path)
     for weights in (path, str(path)):
-        np.testing.assert_array_equal(
-            to_numpy(factory(weights=weights, input_shape=shape, classes=7)(images)), to_numpy(model(images))
-        )
+        loaded = factory(weights=weights, input_shape=shape, classes=7)
+        for array, expected in zip(loaded.get_weights(), model.get_weights(), strict=True):
+            np.testing.assert_array_equal(array, expected)
     for weights, error, message in (
         ("missing.weights.h5", ValueError, r"weights='missing.weights.h5': there is no such file"),
         ("missing.npz", FileNotFoundError, r"There is no file or folder 'missing.npz' \(working folder: "),

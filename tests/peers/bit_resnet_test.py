@@ -39,7 +39,7 @@ def _weights(model):
     return found
 
 
-@pytest.mark.parametrize("stage_depths", [(1, 2), (2, 1, 1, 1)])
+@pytest.mark.parametrize("stage_depths", [(1, 2), pytest.param((2, 1, 1, 1), marks=pytest.mark.slow)])
 def test_logits(stage_depths):
     theirs = ResNetV2(  # As timm's own functions make a BiT-ResNet.
         stage_depths, num_classes=7, stem_type="fixed", conv_layer=functools.partial(StdConv2d, eps=1e-8)

@@ -25,7 +25,7 @@ TINY = {
 }
 
 
-@pytest.mark.parametrize(("normalize", "ratio"), [(True, 0.75), (False, 0.6)])
+@pytest.mark.parametrize(("normalize", "ratio"), [(True, 0.75), pytest.param(False, 0.6, marks=pytest.mark.slow)])
 def test_equals_transformers(normalize, ratio, tmp_path):
     torch.manual_seed(0)
     config = transformers.ViTMAEConfig(**TINY, norm_pix_loss=normalize, mask_ratio=ratio)

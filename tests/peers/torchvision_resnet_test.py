@@ -41,14 +41,21 @@ def assert_equal(theirs, path, size):
     assert_close(ours(images), expected)
 
 
-@pytest.mark.parametrize("ending", [".safetensors", ".pth"])
-@pytest.mark.parametrize("block", [BasicBlock, Bottleneck])
-@pytest.mark.parametrize(("depths", "size"), [((1, 2, 1, 1), (45, 70)), ((2, 1, 1, 2), (64, 32))])
+@pytest.mark.parametrize(
+    ("depths", "size", "block", "ending"),
+    [
+        ((1, 2, 1, 1), (45, 70), BasicBlock, ".safetensors"),
+        ((2, 1, 1, 2), (64, 32), Bottleneck, ".pth"),
+        pytest.param((1, 2, 1, 1), (45, 70), Bottleneck, ".safetensors", marks=pytest.mark.slow),
+        pytest.param((2, 1, 1, 2), (64, 32), BasicBlock, ".pth", marks=pytest.mark.slow),
+    ],
+)
 def test_logits(depths, size, block, ending, tmp_path):
     theirs = with_statistics(ResNet(block, depths, num_classes=7))
     assert_equal(theirs, saved(theirs, tmp_path, ending), size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "ending"), [("resnet18", ".safetensors"), ("resnet50", ".pth")])
 def test_published_sizes(name, ending, tmp_path):
     theirs = with_statistics(timm.create_model(name, num_classes=11))

@@ -1,0 +1,189 @@
+"""What each test costs: processor time, and what it goes into. `make test-costs` runs the suite with this plugin.
+
+`pytest -p tests.costs` writes one line a test into the folder `TEST_COSTS` names. `python -m tests.costs FOLDER` prints
+the tables of docs/testing.md.
+"""
+
+import collections
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import sys
+import time
+
+import pytest
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _fields(process):
+    """Fields 3 and up of /proc/<process>/stat, where the name of the program cannot be mistaken for one."""
+    return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+
+
+def _children(process):
+    tasks = pathlib.Path(f"/proc/{process}/task")
+    return [child for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+
+
+def _descendants_seconds(process):
+    """Processor time of the processes below this one that have not been waited for, and of what these waited for."""
+    seconds = 0.0
+    for child in _children(process):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # It ended just now.
+            seconds += sum(map(int, _fields(child)[11:15])) / _TICKS + _descendants_seconds(child)
+    return seconds
+
+
+def child_seconds():
+    """Processor time of all processes that this one has started, ended or not."""
+    times = os.times()
+    return times.children_user + times.children_system + _descendants_seconds(os.getpid())
+
+
+class Clock:
+    """Processor time by what it went into: the innermost part that is open when it is spent."""
+
+    def __init__(self):
+        self.seconds = collections.Counter()
+        self._open = []
+        self._since = time.process_time()
+
+    def _settle(self):
+        now = time.process_time()
+        self.seconds[self._open[-1] if self._open else "other"] += now - self._since
+        self._since = now
+
+    @contextlib.contextmanager
+    def part(self, name):
+        self._settle()
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._settle()
+            self._open.pop()
+
+    def timed(self, name, function):
+        @functools.wraps(function)
+        def wrapper(*arguments, **keywords):
+            with self.part(name):
+                return function(*arguments, **keywords)
+
+        return wrapper
+
+    def take(self):
+        """{part: seconds} since the last call."""
+        self._settle()
+        taken, self.seconds = dict(self.seconds), collections.Counter()
+        return taken
+
+
+def _replace(clock, name, owner, *attributes):
+    for attribute in attributes:
+        setattr(owner, attribute, clock.timed(name, getattr(owner, attribute)))
+
+
+def _instrument(clock):
+    """Puts the clock around what is expensive: functions of Keras, of TensorFlow and of the tests."""
+    import keras
+    import tensorflow as tf
+
+    from tests import fresh_process, test_case
+
+    _replace(clock, "gradients", test_case, "output_and_gradients")
+    _replace(clock, "fit, evaluate, predict", keras.Model, "fit", "evaluate", "predict", "train_on_batch")
+    _replace(clock, "exports", keras.Model, "export")
+    _replace(clock, "exports", tf.saved_model, "save", "load")
+    _replace(clock, "files", keras.Model, "save", "save_weights", "load_weights")
+    _replace(clock, "clearing", keras.utils, "clear_session")
+    _replace(clock, "building layers", keras.layers.Layer, "build_from_config")
+    _replace(clock, "fresh processes, waiting", fresh_process, "reload_and_run")
+    if keras.backend.backend() == "jax":
+        from jax._src import compiler
+
+        _replace(clock, "XLA compilation", compiler, "backend_compile_and_load", "compile_or_get_cached")
+
+
+class Recorder:
+    def __init__(self, folder, backend):
+        self.file = (pathlib.Path(folder) / f"{backend}-{os.getpid()}.jsonl").open("a")
+        self.clock, self.backend = Clock(), backend
+        self.started = time.process_time()
+        self.children = child_seconds()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self):
+        with self.clock.part("imports and collection"):
+            yield
+        self._write("(collection)", self.started, 0.0)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item):
+        wall = time.monotonic()
+        self.clock.take()
+        result = yield
+        self._write(item.nodeid, None, time.monotonic() - wall)
+        return result
+
+    def _write(self, test, own, wall):
+        parts = self.clock.take()
+        children = child_seconds()
+        parts["fresh processes"] = children - self.children
+        self.children = children
+        line = {"test": test, "backend": self.backend, "cpu": sum(parts.values()), "wall": wall}
+        rounded = {name: round(seconds, 4) for name, seconds in parts.items() if seconds > 5e-5}
+        self.file.write(json.dumps(line | {"parts": rounded}) + "\n")
+        self.file.flush()
+
+
+def pytest_configure(config):
+    folder = os.environ.get("TEST_COSTS")
+    is_worker = hasattr(config, "workerinput")
+    if not folder or (config.getoption("numprocesses", None) and not is_worker):
+        return  # Nobody asked, or the workers write.
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+    recorder = Recorder(folder, backend)
+    config.pluginmanager.register(recorder, "costs")
+    with recorder.clock.part("imports and collection"):
+        _instrument(recorder.clock)
+
+
+def read(folder):
+    """What was recorded, one dictionary a test."""
+    return [json.loads(line) for path in sorted(pathlib.Path(folder).glob("*.jsonl")) for line in path.open()]
+
+
+def _total(records, name=None):
+    return sum(record["parts"].get(name, 0.0) if name else record["cpu"] for record in records)
+
+
+def _group(records, key):
+    groups = collections.defaultdict(list)
+    for record in records:
+        groups[key(record)].append(record)
+    return sorted(groups.items(), key=lambda item: -_total(item[1]))
+
+
+def main(folder, *prefixes):
+    """Prints, for each backend: seconds by part, by file, and the longest tests."""
+    records = [record for record in read(folder) if not prefixes or record["test"].startswith(prefixes)]
+    for backend, of_backend in _group(records, lambda record: record["backend"]):
+        print(f"\n{backend}: {len(of_backend)} tests, {_total(of_backend):.0f} s")
+        parts = {name for record in of_backend for name in record["parts"]}
+        for name in sorted(parts, key=lambda name: -_total(of_backend, name)):
+            print(f"{_total(of_backend, name):8.1f}  {name}")
+        print("\n by file")
+        for file, of_file in _group(of_backend, lambda record: record["test"].split("::")[0])[:60]:
+            print(f"{_total(of_file):8.1f} {len(of_file):5}  {file}")
+        print("\n by test")
+        for record in sorted(of_backend, key=lambda record: -record["cpu"])[:60]:
+            largest = max(record["parts"], key=record["parts"].get, default="")
+            print(f"{record['cpu']:8.1f}  {record['test']}  ({largest})")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
