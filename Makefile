@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the default tier of the tests; make test-full runs all.
 
-.PHONY: train test lint test-full test-changed test-costs test-peers test-peers-full test-lowest accuracy vt-accuracy survival self-supervision models weights bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement bench-all clean
+.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full test-lowest accuracy vt-accuracy survival self-supervision models weights bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement bench-all clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -44,6 +44,10 @@ test-costs: .venv/test.installed
 	TEST_COSTS=costs KERAS_BACKEND=tensorflow $(PYTEST) -p tests.costs $(ARGS)
 	TEST_COSTS=costs KERAS_BACKEND=jax $(PYTEST) -p tests.costs -m "each_backend and not slow" $(ARGS)
 	.venv/bin/python -m tests.costs costs
+
+# Whether the tests notice mistakes: make mutation ARGS="draw --count 300 --seed 0", then trace, run and report (docs/testing.md).
+mutation: .venv/test.installed
+	.venv/bin/python -m benchmarks.mutation $(ARGS)
 
 # Comparisons with timm, transformers and KerasHub: one small model of each family on TensorFlow and JAX, and on torch what
 # depends on the backend. With one thread a process torch adds up in the same order everywhere.

@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import gc
 import os
 import pathlib
 import random
@@ -18,8 +19,13 @@ if os.environ.get("KERAS_BACKEND") == "jax":
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
-RELEASED_FROM = 2_000_000_000
-"""Bytes of a worker beyond which it gives up what it has compiled and traced. Clearing each time would take minutes."""
+MOST_GROWTH = 1_500_000_000
+"""Bytes that a worker may grow by before it gives up what it has compiled and traced, which takes it a second."""
+
+
+def pytest_collection_finish():
+    """Hides what is imported from the garbage collector, which would take a second to look through it each time."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -33,11 +39,17 @@ def seeded():
     np.random.seed(0)
 
 
+@pytest.fixture(scope="session")
+def memory_held():
+    """[bytes that were held after the last release]"""
+    return [_memory()]
+
+
 @pytest.fixture(autouse=True, scope="module")
-def released():
-    """Frees the memory of what a file of tests has compiled and traced, once there is much of it."""
+def released(memory_held):
+    """Frees the memory of what the files of tests have compiled and traced, once there is much of it."""
     yield
-    if _memory() > RELEASED_FROM:
+    if _memory() - memory_held[0] > MOST_GROWTH:
         import keras
 
         keras.utils.clear_session()
@@ -45,6 +57,7 @@ def released():
             import jax
 
             jax.clear_caches()
+        memory_held[0] = _memory()
 
 
 def _memory():

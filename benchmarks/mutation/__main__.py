@@ -1,0 +1,158 @@
+"""The commands `draw`, `trace`, `run` and `report` of mutation testing."""
+
+import argparse
+import dataclasses
+import datetime
+import pathlib
+import sys
+import tempfile
+
+from benchmarks import mutation
+from benchmarks.mutation.drawing import PACKAGES, Mutant, draw
+from benchmarks.mutation.report import STATUSES, markdown
+from benchmarks.mutation.running import Controls, Worker, run
+from benchmarks.mutation.selection import Library, Selector
+from benchmarks.mutation.suites import commit, digests, fingerprint, read_suite, trace
+from benchmarks.records import append, newest, put_between, read
+
+ROOT = pathlib.Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "testing.md"
+RESULTS = ROOT / "benchmarks" / "results" / "mutation.jsonl"
+FOLDER = ROOT / "mutation"
+"""Of everything that is made again by the same commands; git ignores it."""
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.mutation",
+        description=mutation.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--folder", type=pathlib.Path, default=FOLDER, help="mutants, compiled programs and logs")
+    common.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="records are added to")
+    _add_draw(commands.add_parser("draw", parents=[common], help="draws mutants"))
+    _add_trace(commands.add_parser("trace", parents=[common], help="records which tests execute which lines"))
+    _add_run(commands.add_parser("run", parents=[common], help="gives the mutants to the tests"))
+    report = commands.add_parser("report", parents=[common], help="prints totals and surviving mutants")
+    report.add_argument("--document", action="store_true", help=f"write it into {DOCUMENT.name}")
+    own, of_pytest = _divide(sys.argv[1:] if arguments is None else list(arguments))
+    options = parser.parse_args(own)
+    options.pytest = of_pytest
+    return options
+
+
+def _divide(arguments):
+    """What stands before the first `--`, and behind it."""
+    where = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:where], arguments[where + 1 :]
+
+
+def _add_draw(parser):
+    parser.add_argument("--count", type=int, default=300, help="mutants, at least")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--checkout", type=pathlib.Path, default=ROOT)
+
+
+def _add_trace(parser):
+    parser.add_argument("trace", type=pathlib.Path, help="folder of the record")
+    parser.add_argument("--checkout", type=pathlib.Path, default=ROOT)
+    parser.add_argument("--backend", default="tensorflow", choices=["tensorflow", "jax"])
+    parser.epilog = "What stands behind -- are arguments of pytest."
+
+
+def _add_run(parser):
+    add = parser.add_argument
+    add("--new", type=pathlib.Path, nargs="+", required=True, metavar="TRACE", help="of the suite that is examined")
+    add("--old", type=pathlib.Path, nargs="*", default=[], metavar="TRACE", help="of the one it is compared with")
+    add("--workers", type=int, default=2)
+    add("--budget", type=float, default=120, help="seconds of processor time of a mutant's tests, in each new suite")
+    add("--old-budget", type=float, default=240, help="the same in each old suite")
+    add("--ids", nargs="+", help="of the mutants that are examined, instead of all")
+    add("--again", nargs="+", choices=STATUSES, help="examine those of this status again, as with a larger budget")
+
+
+def _draw(options):
+    mutants = draw(options.checkout, options.count, options.seed)
+    path = options.folder / "mutants.jsonl"
+    path.unlink(missing_ok=True)
+    append([dataclasses.asdict(mutant) for mutant in mutants], path)
+    for mutant in mutants:
+        print(f"{mutant.id} {mutant.path}:{mutant.line} {mutant.kind}: {mutant.before!r} -> {mutant.after!r}")
+    print(f"{len(mutants)} mutants in {path}")
+    return 0
+
+
+def _trace(options):
+    return trace(options.trace, options.checkout, options.backend, options.pytest, _cache(options))
+
+
+def _cache(options):
+    return (options.folder / "cache").resolve()
+
+
+def _run(options):
+    mutants = [Mutant(**row) for row in read(options.folder / "mutants.jsonl")]
+    mutants = _asked(mutants, options)
+    suites = {"new": [read_suite(path) for path in options.new], "old": [read_suite(path) for path in options.old]}
+    names = Library(_check(suites["new"] + suites["old"]))
+    selectors = {age: [Selector(suite, names) for suite in of_age] for age, of_age in suites.items()}
+    budgets = {"new": options.budget, "old": options.old_budget}
+    controls = Controls(options.folder / "unreliable.jsonl")
+    with tempfile.TemporaryDirectory(prefix="mutation-") as work:
+
+        def make_worker(number):
+            return Worker(selectors, budgets, controls, pathlib.Path(work, str(number)), _cache(options))
+
+        state = {
+            "commit": commit(suites["new"][0].checkout),
+            "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        }
+        run(mutants, make_worker, options.workers, options.results, state)
+    return 0
+
+
+def _asked(mutants, options):
+    """Mutants without a record, or those that the options name."""
+    statuses = {}
+    if options.results.exists():
+        statuses = {(row["id"], row["source"]): row["status"] for row in read(options.results)}
+    found = [mutant for mutant in mutants if options.ids is None or mutant.id in options.ids]
+    if options.again:
+        return [mutant for mutant in found if statuses.get((mutant.id, mutant.source)) in options.again]
+    return [mutant for mutant in found if options.ids or (mutant.id, mutant.source) not in statuses]
+
+
+def _check(suites):
+    """Refuses suites of different libraries; returns the folder of one of them."""
+    [first, *others] = checkouts = sorted({suite.checkout for suite in suites})
+    if any(digests(other, PACKAGES) != digests(first, PACKAGES) for other in others):
+        raise SystemExit(f"The suites are of different libraries: {', '.join(checkouts)}.")
+    for suite in suites:
+        if fingerprint(suite.checkout) != suite.fingerprint:
+            print(f"{suite.name}: has changed since it was traced. Trace it again if the tests have changed.")
+    return first
+
+
+def _report(options):
+    rows, drawn = read(options.results), options.folder / "mutants.jsonl"
+    if drawn.exists():
+        ids = {(row["id"], row["source"]) for row in read(drawn)}
+        rows = [row for row in rows if (row["id"], row["source"]) in ids]
+    text = markdown(newest(rows, ("id", "source")))
+    print(text)
+    if options.document:
+        put_between("mutation", text, DOCUMENT)
+    return 0
+
+
+def main(arguments=None):
+    """Runs a command; returns the process's exit status."""
+    options = parse(arguments)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    return {"draw": _draw, "trace": _trace, "run": _run, "report": _report}[options.command](options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""What a mutation run has found, as Markdown."""
+
+import collections
+
+from benchmarks.mutation.changes import KINDS
+
+_AGES = ("new", "old")
+STATUSES = ("killed", "lost", "survived", "not covered")
+
+
+def markdown(rows):
+    """Totals by kind and status, and the lists of mutants that the new suite lets pass.
+
+    Args:
+        rows: Records of `benchmarks.mutation.running.Worker.examine`.
+    """
+    counts = collections.Counter((row["kind"], row["status"]) for row in rows)
+    totals = collections.Counter(row["status"] for row in rows)
+    lines = [_summary(rows, totals), "", f"| change | mutants | {' | '.join(STATUSES)} |", f"|---|{'--:|' * 5}"]
+    for kind in KINDS:
+        numbers = [counts[kind, status] for status in STATUSES]
+        lines.append(f"| {' | '.join(map(str, [kind, sum(numbers), *numbers]))} |")
+    lines.append(f"| all | {len(rows)} | {' | '.join(str(totals[status]) for status in STATUSES)} |")
+    for status, heading in _HEADINGS.items():
+        lines += _list([row for row in rows if row["status"] == status], heading)
+    return "\n".join(lines) + "\n"
+
+
+_HEADINGS = {
+    "lost": "Caught by the old suite only",
+    "survived": "Caught by neither suite",
+    "not covered": "In lines that no test executes",
+}
+
+
+def _summary(rows, totals):
+    examined = [row for row in rows if any(run["left_out"] for run in row["runs"])]
+    uncertain = sum(row["status"] in ("survived", "not covered") for row in examined)
+    share = 100 * totals["lost"] / max(1, len(rows))
+    suites = {age: sorted({run["suite"] for row in rows for run in row["runs"] if run["age"] == age}) for age in _AGES}
+    text = f"{len(rows)} mutants; the new suite is {_and(suites['new'])}, the old one {_and(suites['old'])}. "
+    text += f"{totals['lost']} are caught by the old suite only ({share:.1f} %)."
+    if uncertain:
+        text += f" Of those that no suite caught, {uncertain} were given to a part of their tests, up to the budget."
+    return text
+
+
+def _and(names):
+    return " and ".join(names) or "none"
+
+
+def _list(rows, heading):
+    if not rows:
+        return []
+    columns = "| place | function | before | after |"
+    caught = any(_killer(row) for row in rows)
+    lines = ["", f"{heading}:", "", columns + (" caught by |" if caught else ""), "|---|---|---|---|" + "---|" * caught]
+    for row in sorted(rows, key=lambda row: (row["path"], row["line"])):
+        cells = [f"{row['path']}:{row['line']}", *(f"`{_short(row[key])}`" for key in ("function", "before", "after"))]
+        lines.append(f"| {' | '.join(cells + ([f'`{_killer(row)}`'] if caught else []))} |")
+    return lines
+
+
+def _killer(row):
+    return next((run["killed_by"].replace("|", "\\|") for run in row["runs"] if run["killed_by"]), "")
+
+
+def _short(text, length=60):
+    line = " ".join(text.split()).replace("|", "\\|").replace("`", "'")
+    return line if len(line) <= length else f"{line[: length - 3]}..."

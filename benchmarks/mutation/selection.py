@@ -1,0 +1,164 @@
+"""Which tests a mutant is given to, and in which order."""
+
+import ast
+import collections
+import functools
+import pathlib
+import re
+import threading
+
+from benchmarks.mutation.drawing import PACKAGES, places
+
+_LIMITS_OF_SECONDS = (0.3, 2.0, 8.0)
+"""Tests that take less run before those that take longer."""
+_FIRST_CASES = 4
+"""Cases of a parametrised test that run with the tests of the same cost; the others run after the next group."""
+
+
+class Library:
+    """The names in the source of the library, and where they are read.
+
+    Args:
+        root: Folder of the checkout.
+    """
+
+    def __init__(self, root):
+        self._lines = collections.defaultdict(set)  # {name: {(path, line of a statement that reads it when called)}}
+        self._tables = collections.defaultdict(set)  # {name: names that are defined by it when imported}
+        self._importers = collections.defaultdict(set)  # {module: paths of the modules that import it}
+        for package in PACKAGES:
+            for path in sorted(pathlib.Path(root, package).rglob("*.py")):
+                self._read(ast.parse(path.read_bytes()), str(path.relative_to(root)))
+
+    def _read(self, tree, path):
+        for place, node in places(tree):
+            name = getattr(node, "id", None) or getattr(node, "attr", None)
+            if name and place.runs == "imported":
+                self._tables[name] |= names_of(place.function)
+            elif name:
+                end = place.end_statement if place.runs == "defined" else place.statement
+                self._lines[name] |= {(path, line) for line in range(place.statement, end + 1)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    self._importers[alias.name].add(path)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                self._importers[node.module].add(path)
+                for alias in node.names:
+                    self._importers[f"{node.module}.{alias.name}"].add(path)
+
+    def importers(self, path):
+        """Modules that import the one at `path`."""
+        return self._importers[path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")]
+
+    def defined_with(self, names, depth=3):
+        """The names, and those of tables and classes that are made with them at import."""
+        for _ in range(depth):
+            names = names.union(*(self._tables[name] for name in names))
+        return names
+
+    def readers(self, names, home):
+        """{path: lines of statements that read one of the names}; private ones are read in their module, `home`."""
+        found = collections.defaultdict(set)
+        for name in names:
+            for path, line in self._lines[name]:
+                if path == home or not name.startswith("_"):
+                    found[path].add(line)
+        return found
+
+
+def names_of(function):
+    """Names that a statement at import defines: those of an assignment, or the class it stands in."""
+    if function.startswith("module:"):
+        return {name for name in function.removeprefix("module:").split(",") if name}
+    return {function.split(".")[0]}
+
+
+class Selector:
+    """Chooses tests of a suite.
+
+    Args:
+        suite: `benchmarks.mutation.suites.Suite`
+        library: `Library`, the same for all suites.
+    """
+
+    def __init__(self, suite, library):
+        self.suite, self._library, self._lock = suite, library, threading.Lock()
+
+    def choose(self, mutant, budget, lateness=None):
+        """The tests that a mutant is given to.
+
+        The first are those that execute its statement. A mutant in a `def` is given to those that execute the
+        function. What runs at import has no test of its own: its mutants are given to test files that name what the
+        statement defines and to tests that execute statements which read it, then to tests of the module and of modules
+        that import it. Tests that share a fixture with the first come after them. If no test executes the statement,
+        tests of the module are taken, for what the record misses.
+
+        Args:
+            mutant: `benchmarks.mutation.drawing.Mutant`
+            budget: Processor time of all tests together, in seconds.
+            lateness: {test: rank}; the higher, the later it comes, whatever else is known.
+
+        Returns:
+            The tests in their order; how many more there are than the budget allows; whether a test executes the
+            statement.
+        """
+        with self._lock:  # The suite remembers what it has looked up.
+            groups, of_module = self._groups(mutant), self._of_module(mutant.path)
+        if not (is_covered := bool(groups[0])):
+            groups, budget = [of_module], budget / 4
+        ranks = {}
+        for rank, group in enumerate(groups):
+            for test in group:
+                ranks.setdefault(test, rank)
+        ordered = self._order(ranks, mutant, lateness or {})
+        tests = self.suite.within(ordered, budget)
+        return tests, len(ordered) - len(tests), is_covered
+
+    def _groups(self, mutant):
+        suite, lines = self.suite, range(mutant.statement, mutant.end_statement + 1)
+        if mutant.runs != "imported":
+            lines = lines[:1] if mutant.runs == "called" else lines
+            groups = list(suite.tests_at(mutant.path, lines))
+            if not suite.runs_at_import(mutant.path, mutant.statement):
+                return groups
+            first, *rest = self._at_import(mutant)
+            return [groups[0] | first, groups[1], *rest]
+        return self._at_import(mutant)
+
+    def _at_import(self, mutant):
+        names = self._library.defined_with(names_of(mutant.function))
+        readers = self._library.readers(names, mutant.path)
+        reading = set().union(*(self.suite.tests_at(path, lines)[0] for path, lines in readers.items()))
+        naming = {test for test in self.suite.seconds if self._names_one(_file(test), frozenset(names))}
+        importing = (self._of_module(path) for path in self._library.importers(mutant.path))
+        of_module = self._of_module(mutant.path)
+        return [naming | reading or of_module, of_module, set().union(*importing)]
+
+    @functools.cache  # noqa: B019 - as long as the selector.
+    def _of_module(self, path):
+        return self.suite.tests_at(path, self.suite.lines.get(path, {}))[0]
+
+    @functools.cache  # noqa: B019 - as long as the selector.
+    def _names_one(self, file, names):
+        path = pathlib.Path(self.suite.checkout, file)
+        words = set(re.findall(r"\w+", path.read_text())) if path.is_file() else set()
+        return not names.isdisjoint(words)
+
+    def _order(self, ranks, mutant, lateness):
+        """By group and cost; first those that are named after the module; file by file, to make its fixtures once."""
+        words = {pathlib.PurePath(mutant.path).stem, *(names_of(mutant.function) if mutant.runs == "imported" else ())}
+        cases = collections.Counter()
+        keys, seconds = {}, self.suite.seconds
+        for test in sorted(ranks, key=seconds.get):
+            group = sum(seconds[test] > limit for limit in _LIMITS_OF_SECONDS)
+            function = test.partition("[")[0]
+            cases[function] += 1
+            late = cases[function] > _FIRST_CASES
+            other = not any(word in test for word in words)
+            keys[test] = (lateness.get(test, 0), ranks[test], group + late, other, _file(test), seconds[test], test)
+        return sorted(keys, key=keys.get)
+
+
+def _file(test):
+    return test.partition("::")[0]

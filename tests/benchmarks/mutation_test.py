@@ -1,0 +1,188 @@
+"""Mutants are small, reproducible changes of code, and go to the tests that execute them."""
+
+import ast
+import collections
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from benchmarks.mutation import suites
+from benchmarks.mutation.changes import KINDS
+from benchmarks.mutation.drawing import MOST_OF_FUNCTION, candidates, draw, is_another
+from benchmarks.mutation.report import markdown
+from benchmarks.mutation.selection import Library, Selector
+
+pytestmark = pytest.mark.slow
+
+SOURCE = textwrap.dedent('''\
+    """A docstring with 1 < 2."""
+
+    __all__ = ["area"][:1]
+    SIZES = {"é": (3, 4.0)}
+
+
+    def area(width: tuple[int, 5], scale=0.5, *, rounded=True):
+        """Of 3 + 4."""
+        if width < 0 and not rounded:
+            raise ValueError(f"width must be {1 + 1} or more", 7)
+        print("the area is", 6 * width)
+        text = f"{width + 8}"
+        width -= 2
+        return max(
+            width * scale,  # A comment.
+            key=len,
+        )
+
+
+    class Box:
+        sides: int = 6
+
+        def volume(self):
+            return -self.sides
+
+
+    if __name__ == "__main__":
+        area(9)
+    ''').encode()
+
+
+@pytest.fixture(scope="module")
+def mutants():
+    return [mutant for mutant in candidates(SOURCE, "keras_vit/box.py") if is_another(mutant, SOURCE)]
+
+
+def test_every_kind_of_change(mutants):
+    changes = collections.defaultdict(set)
+    for mutant in mutants:
+        changes[mutant.kind].add((mutant.before, mutant.after))
+    assert changes.keys() == set(KINDS)
+    assert changes["comparisons"] == {("<", "<="), ("<", ">=")}
+    assert changes["booleans"] == {("and", "or"), ("not ", ""), ("True", "False")}
+    assert changes["arithmetic"] == {("*", "/"), ("-=", "+="), ("-", "")}
+    assert changes["tables"] == {("3", "4"), ("3", "2"), ("4.0", "8.0"), ("4.0", "2.0"), ("6", "7"), ("6", "5")}
+    assert {after for before, after in changes["returns"]} == {"None"}
+    assert ("width -= 2", "pass") in changes["statements"]
+    assert any(before.startswith("raise ValueError(") for before, _ in changes["statements"])
+
+
+def test_messages_docstrings_and_annotations_stay(mutants):
+    numbers = {mutant.before for mutant in mutants if mutant.kind in ("numbers", "tables")}
+    assert numbers == {"0", "0.5", "2", "3", "4.0", "6"}
+
+
+def test_all_else_stays_where_it_is(mutants):
+    for mutant in mutants:
+        mutated = mutant.applied(SOURCE)
+        assert mutated.count(b"\n") == SOURCE.count(b"\n")
+        before, after = SOURCE.splitlines(), mutated.splitlines()
+        changed = {n + 1 for n, lines in enumerate(zip(before, after, strict=True)) if lines[0] != lines[1]}
+        assert changed <= set(range(mutant.line, mutant.end_line + 1)), mutant
+        assert ast.dump(ast.parse(mutated)) != ast.dump(ast.parse(SOURCE))
+    with pytest.raises(ValueError, match="has changed"):
+        mutants[0].applied(SOURCE + b"\n")
+
+
+def test_where_a_change_runs(mutants):
+    runs = {(mutant.before, mutant.runs, mutant.function) for mutant in mutants}
+    assert ("3", "imported", "module:SIZES") in runs
+    assert ("6", "imported", "Box") in runs
+    assert ("0.5", "defined", "area") in runs
+    assert ("<", "called", "area") in runs
+    assert ("-", "called", "Box.volume") in runs
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    for package, source in (("keras_vit", SOURCE), ("training", b"from keras_vit.box import SIZES\n")):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+        (tmp_path / package / "box.py").write_bytes(source)
+    return tmp_path
+
+
+def test_draws_are_reproducible_and_balanced(checkout):
+    first = draw(checkout, count=300, seed=0)
+    assert draw(checkout, count=300, seed=0) == first
+    assert draw(checkout, count=300, seed=1) != first
+    counts = collections.Counter(mutant.function for mutant in first)
+    assert max(counts.values()) == MOST_OF_FUNCTION
+    assert len({mutant.kind for mutant in first}) >= 4
+    assert len({mutant.id for mutant in first}) == len(first)
+
+
+_PROGRAM = """
+import functools, sys
+sys.path.insert(0, {startup!r})
+import sitecustomize
+
+sitecustomize.recorder.enter("tests/box_test.py::test_area")
+from keras_vit.box import Box, area
+
+def built():
+    return Box().volume()
+
+built.__module__ = "tests.box_test"
+built = functools.cache(built)
+built()
+sitecustomize.recorder.write('test "passed"')
+sitecustomize.recorder.leave()
+sitecustomize.recorder.enter("tests/box_test.py::test_box")
+built()
+sitecustomize.recorder.write('test "passed"')
+sitecustomize.recorder.leave()
+"""
+
+
+@pytest.fixture
+def suite(checkout):
+    """What a process records that executes a line in a cached function, and asks for its result twice."""
+    folder = checkout / "trace"
+    (folder / "lines").mkdir(parents=True)
+    facts = f'{{"checkout": "{checkout}", "fingerprint": "", "backend": "tensorflow"}}'
+    (folder / "suite.json").write_text(facts)
+    variables = {"MUTATION_ROOT": str(checkout), "MUTATION_TRACE": str(folder / "lines")}
+    program = _PROGRAM.format(startup=str(suites._STARTUP))
+    subprocess.run([sys.executable, "-S", "-c", program], env=os.environ | variables, cwd="/", check=True)
+    return suites.read_suite(folder)
+
+
+def test_tests_that_execute_a_line_or_use_what_did(suite, checkout, mutants):
+    tests = {"tests/box_test.py::test_area", "tests/box_test.py::test_box"}
+    selector = Selector(suite, Library(checkout))
+    chosen = {
+        mutant.before: selector.choose(mutant, budget=100)
+        for mutant in mutants
+        if mutant.before in ("-", "<", "3") or mutant.function == "Box"
+    }
+    assert suite.lines["keras_vit/box.py"].keys() == {24}
+    assert (set(chosen["-"][0]), chosen["-"][2]) == (tests, True)
+    assert (set(chosen["<"][0]), chosen["<"][2]) == (tests, False)  # Of the module: nothing executes the line.
+    assert set(chosen["6"][0]) == tests
+
+
+def test_what_tests_share_costs_once():
+    tests = {name: frozenset({"fixture"}) for name in "abc"}
+    lines = {"keras_vit/box.py": {1: set("abc")}}
+    suite = suites.Suite("", "", "tensorflow", dict.fromkeys("abc", 1.0), tests, {"fixture": 5.0}, lines, {})
+    assert suite.seconds == dict.fromkeys("abc", 6.0)
+    assert suite.cost(["a", "b"]) == 7.0
+    assert suite.within(["a", "b", "c"], 7.5) == ["a", "b"]
+    assert suite.within(["a", "b", "c"], 1.0) == ["a"]
+
+
+def test_report(mutants):
+    run = {"suite": "new", "age": "new", "killed_by": None, "left_out": 0}
+    old = run | {"suite": "old", "age": "old", "killed_by": "tests/box_test.py::test_area[a|b]"}
+    statuses = {"killed": [run | {"killed_by": "x"}], "lost": [run, old], "survived": [run | {"left_out": 3}]}
+    rows = [
+        vars(mutant) | {"status": status, "runs": runs}
+        for mutant, (status, runs) in zip(mutants, statuses.items(), strict=False)
+    ]
+    text = markdown(rows)
+    assert "1 are caught by the old suite only (33.3 %)" in text
+    assert "1 were given to a part of their tests" in text
+    assert "| all | 3 | 1 | 1 | 1 | 0 |" in text
+    assert "test_area[a\\|b]" in text
