@@ -16,6 +16,7 @@ from tests.reference import vit as reference
 from tests.test_case import TENSORFLOW, assert_close, built, gradients, random_inputs, randomize, run_parity_test
 
 BACKEND = keras.backend.backend()
+pytestmark = pytest.mark.each_backend
 compiled = pytest.mark.skipif(BACKEND == "torch", reason="has a kernel for all of it, and no such compiler")
 
 
@@ -61,7 +62,10 @@ def _check_bias(lines):
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="another process writes the file")
-@pytest.mark.parametrize("name", ["model.onnx", "model.tflite", "model.xml"])
+@pytest.mark.parametrize(
+    "name",  # LiteRT takes the fewest of TensorFlow's operations.
+    ["model.tflite", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model.onnx", "model.xml"))],
+)
 def test_files_of_long_sequences_are_written(name, tmp_path, small_parts):
     """And compared with the model, by the exporter."""
     formats = {".onnx": "onnx", ".tflite": "litert", ".xml": "openvino"}
@@ -111,8 +115,7 @@ def test_gradients_are_the_same(small_parts, monkeypatch):
         assert_close(found[path], expected)
 
 
-def _trained(policy="float32", rematerialized=False, **compilation):
-    """Loss and weights after steps so large that a wrong gradient shows."""
+def _model(policy="float32", rematerialized=False):
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(policy)
     try:
@@ -120,33 +123,59 @@ def _trained(policy="float32", rematerialized=False, **compilation):
     finally:
         keras.config.set_dtype_policy("float32")
     keras_vit.rematerialize(model, rematerialized)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.SGD(1.0), loss, **compilation)
-    [images] = random_inputs(SHAPE, batch=8)
-    history = model.fit(images, np.arange(8) % 5, batch_size=4, shuffle=False, verbose=0).history
-    return history["loss"], model.get_weights()
+    return model
+
+
+class _InTraining(keras.layers.Layer):
+    """A model in training, for `gradients`."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.built = True
+
+    def call(self, images):
+        return self.model(images, training=True)
 
 
 @compiled
 @pytest.mark.parametrize(
     ("arguments", "tolerance"),
-    [
-        ({"jit_compile": False}, 1e-5),
-        pytest.param({"jit_compile": True, "rematerialized": True}, 1e-5, marks=pytest.mark.slow),
-        ({"jit_compile": False, "rematerialized": True}, 1e-5),
-        ({"policy": "mixed_bfloat16"}, 2**-7),  # Where it is rounded differs.
-    ],
+    [({"rematerialized": True}, 1e-5), ({"policy": "mixed_bfloat16"}, 2**-6)],  # Where it is rounded differs.
 )
-def test_training_is_the_same(arguments, tolerance, small_parts, monkeypatch):
-    loss, weights = _trained(**arguments)
+def test_gradients_of_a_model_are_the_same(arguments, tolerance, small_parts, monkeypatch):
+    images = random_inputs(SHAPE, batch=8)
+    found = gradients(_InTraining(_model(**arguments)), images)
     assert small_parts
     monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 100)
-    expected_loss, expected = _trained(**arguments)
-    np.testing.assert_allclose(loss, expected_loss, rtol=tolerance)
+    for path, expected in gradients(_InTraining(_model(**arguments)), images).items():
+        largest = np.abs(expected).max()
+        if not path.endswith("key/bias"):  # Which the softmax cancels.
+            assert largest > 1e-4, path
+            np.testing.assert_allclose(found[path], expected, rtol=0, atol=tolerance * largest, err_msg=path)
+
+
+@compiled
+@pytest.mark.slow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_training_is_the_same(jit_compile, small_parts, monkeypatch):
+    """After steps so large that a wrong gradient shows."""
+
+    def trained():
+        model = _model(rematerialized=True)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(1.0), loss, jit_compile=jit_compile)
+        [images] = random_inputs(SHAPE, batch=8)
+        history = model.fit(images, np.arange(8) % 5, batch_size=4, shuffle=False, verbose=0).history
+        return history["loss"], model.get_weights()
+
+    loss, weights = trained()
+    assert small_parts
+    monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 100)
+    expected_loss, expected = trained()
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
     for value, expected_value in zip(weights, expected, strict=True):
-        # In 16 bits a third of what a gradient of zero would make.
-        limits = {"rtol": 0, "atol": 1e-3} if tolerance > 1e-5 else {"rtol": tolerance, "atol": tolerance}
-        np.testing.assert_allclose(value, expected_value, **limits)
+        assert_close(value, expected_value)
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="JAX is always compiled, torch has a kernel")
@@ -162,7 +191,7 @@ def test_gradients_are_the_same_with_xla(small_parts, monkeypatch):
             loss = tf.reduce_sum(layer(tokens) ** 2)
         return tape.gradient(loss, tokens)
 
-    found = tf.function(step, jit_compile=True)(tf.constant(tokens))
+    found = tf.function(step, jit_compile=True, autograph=False)(tf.constant(tokens))
     assert small_parts
     monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 100)
     assert_close(found, np.asarray(step(tf.constant(tokens))))
@@ -187,7 +216,7 @@ def _largest_of_a_step(num_tokens):
             loss = tf.reduce_sum(layer(tokens, training=True) ** 2)
         return tape.gradient(loss, [variable.value for variable in layer.trainable_variables])
 
-    graph = tf.function(step).get_concrete_function(tf.TensorSpec((2, num_tokens, 12))).graph
+    graph = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec((2, num_tokens, 12))).graph
     graph = graph.as_graph_def(add_shapes=True)
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     shapes = [shape for node in nodes for shape in node.attr["_output_shapes"].list.shape]
@@ -245,7 +274,7 @@ def test_an_unknown_number_of_tokens_is_computed_at_once(small_parts):
     import tensorflow as tf
 
     layer = randomize(built(MultiHeadSelfAttention(3)))
-    function = tf.function(layer).get_concrete_function(tf.TensorSpec((None, None, 12)))
+    function = tf.function(layer, autograph=False).get_concrete_function(tf.TensorSpec((None, None, 12)))
     assert not small_parts
     [tokens] = random_inputs((7, 12))
     assert_close(function(tf.constant(tokens)), np.asarray(layer(tokens)))

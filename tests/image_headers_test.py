@@ -164,11 +164,14 @@ def test_what_is_refused():
 def test_incomplete_headers():
     for name, file in _files().items():
         if len(file) < 5000:
-            sizes = _size([file[:end] for end in range(len(file) + 1)])
+            # Every length at the beginning, where the header is.
+            ends = np.r_[0:700, 700 : len(file) : 41, len(file)]
+            ends = np.unique(ends[ends <= len(file)])
+            sizes = _size([file[:end] for end in ends])
             known = sizes.all(axis=1)
             # Once enough is there, that is the answer.
             assert (np.diff(known.astype(int)) >= 0).all(), name
-            assert 14 <= known.argmax() < len(file), name
+            assert 14 <= ends[known.argmax()] < len(file), name
             assert (sizes[known] == sizes[-1]).all(), name
             assert not sizes[~known].any(), name
 
@@ -190,7 +193,7 @@ def test_damaged_files_have_the_size_that_they_are_decoded_to():
 
     rng = np.random.default_rng(0)
     files = [file for file in _files().values() if len(file) < 5000]
-    damaged = [_damaged(files[i % len(files)], rng) for i in range(800)]
+    damaged = [_damaged(files[i % len(files)], rng) for i in range(500)]
     decode = tf.function(lambda file: tf.shape(decode_upright(file, 3)))
     decode = decode.get_concrete_function(tf.TensorSpec([], tf.string))
     decoded = 0
@@ -198,12 +201,12 @@ def test_damaged_files_have_the_size_that_they_are_decoded_to():
         if 0 < size.prod() < 10**6:
             try:
                 shape = decode(tf.constant(file)).numpy()
-            except tf.errors.InvalidArgumentError:
-                continue
+            except (tf.errors.InvalidArgumentError, tf.errors.CancelledError):
+                continue  # If a loop ran at the time, that it was cancelled may be reported.
             # Not in this order if it is turned.
             assert sorted(shape[:2]) == sorted(size)
             decoded += 1
-    assert 100 < decoded < 600
+    assert 100 < decoded < 400
 
 
 def test_orientations():

@@ -73,9 +73,15 @@ def _room(name):
     return next((room for n in range(len(parts), 0, -1) if (room := ".".join(parts[:n])) in RANKS), None)
 
 
+@functools.cache
+def _nodes(tree):
+    """All nodes of a syntax tree."""
+    return list(ast.walk(tree))
+
+
 def _imports(tree, module_names=frozenset()):
     """Names of the modules that a tree imports; `from package import module` counts as the module."""
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -158,7 +164,7 @@ def test_files_are_short():
 
 def _functions():
     for name, (_, tree) in _modules().items():
-        for node in ast.walk(tree):
+        for node in _nodes(tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 yield name, node
 
@@ -180,7 +186,7 @@ def test_functions_are_short():
 def test_layers_have_few_arguments():
     many = {}
     for name, (_, tree) in _modules().items():
-        for layer in [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]:
+        for layer in [node for node in _nodes(tree) if isinstance(node, ast.ClassDef)]:
             for node in layer.body:
                 if name.startswith("keras_vit.") and isinstance(node, ast.FunctionDef) and node.name == "__init__":
                     many[layer.name] = len(node.args.args + node.args.kwonlyargs) - 1

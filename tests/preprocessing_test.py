@@ -14,6 +14,7 @@ def _pixels(*shape):
     return np.random.default_rng(0).integers(0, 256, shape).astype("uint8")
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     arguments = {
         "mean": MEAN,

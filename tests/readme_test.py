@@ -1,17 +1,19 @@
 """What the README says holds."""
 
+import ast
+import dataclasses
+import inspect
 import pathlib
 import re
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import keras_vit
 from benchmarks.models import table, vt_table
 from keras_vit.weights.catalogue import get_entry
-from tests.test_case import randomize, rest_slow
+from tests.test_case import randomize
 from training import recipes, studies
 from training.__main__ import main
 
@@ -19,9 +21,40 @@ ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("printed", rest_slow([vt_table, table]))
+# What follows needs a server: export/clients_test.py.
+EXAMPLES = re.findall(r"```python\n(.*?)```", README.split("\n## Serving\n")[0], re.DOTALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("printed", [vt_table, table])
 def test_tables_of_models_are_what_their_command_prints(printed):
     assert printed() in README
+
+
+def _named(node):
+    """The object that a name in the syntax tree of an example is, such as `keras_vit.ViT`; `None` for other nodes."""
+    if isinstance(node, ast.Name):
+        return {"keras": keras, "keras_vit": keras_vit}.get(node.id)
+    owner = _named(node.value) if isinstance(node, ast.Attribute) else None
+    return None if owner is None else getattr(owner, node.attr)
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_names_and_arguments_in_python_examples(code):
+    """Each is there, and takes these arguments. test_python_examples_run runs the examples."""
+    assert len(code.splitlines()) <= 10
+    nodes = list(ast.walk(ast.parse(code)))
+    calls = [(_named(node.func), node) for node in nodes if isinstance(node, ast.Call)]
+    calls = [(function, node) for function, node in calls if function is not None]
+    assert calls
+    assert all(_named(node) is not None for node in nodes if isinstance(node, ast.Attribute) and _named(node.value))
+    config = {field.name for field in dataclasses.fields(keras_vit.ViTConfig)}
+    for function, node in calls:
+        keywords = {keyword.arg: None for keyword in node.keywords}
+        bound = inspect.signature(function).bind(*[None] * len(node.args), **keywords)
+        kinds = {parameter.kind: name for name, parameter in bound.signature.parameters.items()}
+        others = bound.arguments.get(kinds.get(inspect.Parameter.VAR_KEYWORD), {})
+        assert set(others) <= config | set(inspect.signature(keras_vit.ViT).parameters), function
 
 
 @pytest.fixture
@@ -35,10 +68,10 @@ def published(tmp_path, monkeypatch):
     keras.utils.save_img("photograph.jpg", np.random.default_rng(0).integers(0, 256, (60, 80, 3)))
 
 
+@pytest.mark.slow
 def test_python_examples_run(published, capsys):
-    library, _ = README.split("\n## Serving\n")  # What follows needs a server: export/clients_test.py.
-    examples = re.findall(r"```python\n(.*?)```", library, re.DOTALL)
-    assert len(examples) == 6
+    import tensorflow as tf
+
     pixels = np.random.default_rng(1).integers(0, 256, (2, 224, 224, 3)).astype("float32")
     given = {
         "photographs": tf.data.Dataset.from_tensors((pixels, np.array([3, 7]))),
@@ -46,8 +79,7 @@ def test_python_examples_run(published, capsys):
         "unlabelled": pixels,
         "pixels": pixels,
     }
-    for code in examples:
-        assert len(code.splitlines()) <= 10
+    for code in EXAMPLES:
         exec(compile(code, "README.md", "exec"), dict(given))
     printed = capsys.readouterr().out
     assert re.search(r"^[\w ]+: \d+\.\d%$", printed, re.MULTILINE)

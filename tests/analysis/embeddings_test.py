@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import keras_vit
-from tests.analysis.nested import NESTED
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.test_case import assert_close, canonical_weights, randomize
 
@@ -26,7 +25,7 @@ def test_a_planted_kernel_is_recovered():
     pictures = np.linalg.qr(rng.normal(size=(36, 3)))[0].T
     mixtures = rng.normal(size=(12, 3))
     mixtures = np.linalg.qr(mixtures - mixtures.mean(0))[0] * [3.0, 2.0, 1.0]
-    model = _plant(tiny_model(), (mixtures @ pictures).T.reshape(4, 3, 3, 12) + 0.7)
+    model = _plant(tiny_model(num_layers=1), (mixtures @ pictures).T.reshape(4, 3, 3, 12) + 0.7)
     found = keras_vit.embedding_filters(model, n=5)
     assert found.shape == (5, 4, 3, 3)
     assert found.dtype == "float32"
@@ -36,7 +35,7 @@ def test_a_planted_kernel_is_recovered():
 
 
 def test_28_filters_in_the_order_of_their_strength():
-    model = randomize(tiny_model((24, 30, 1), patch_size=(6, 5), hidden_dim=48))
+    model = randomize(tiny_model((24, 30, 1), patch_size=(6, 5), hidden_dim=48, num_layers=1))
     found = keras_vit.embedding_filters(model)
     assert found.shape == (28, 6, 5, 1)
     np.testing.assert_array_equal([found.min((1, 2, 3)), found.max((1, 2, 3))], [[0] * 28, [1] * 28])
@@ -47,15 +46,15 @@ def test_28_filters_in_the_order_of_their_strength():
 
 
 def test_of_a_stem_the_first_convolution():
-    model = randomize(tiny_model(stem=STEM, patch_size=(1, 2), input_shape=(32, 64, 3)))
+    model = randomize(tiny_model(stem=STEM, patch_size=(1, 2), input_shape=(32, 64, 3), num_layers=1))
     assert keras_vit.embedding_filters(model, n=7).shape == (7, 7, 7, 3)
 
 
-def test_no_more_filters_than_there_are():
+def test_no_more_filters_than_there_are(model):
     with pytest.raises(ValueError, match=r"12 filters of 36 values have at most 12 .*Received: n=28"):
-        keras_vit.embedding_filters(tiny_model())
+        keras_vit.embedding_filters(model)
     with pytest.raises(ValueError, match="n must be a positive integer"):
-        keras_vit.embedding_filters(tiny_model(), n=0)
+        keras_vit.embedding_filters(model, n=0)
 
 
 def _cosines(rows, grid):
@@ -66,7 +65,7 @@ def _cosines(rows, grid):
 
 @pytest.mark.parametrize("changes", [{}, {"num_register_tokens": 2}, {"pooling": "avg"}, {"distillation_token": True}])
 def test_similarities_of_a_table(changes):
-    model = randomize(tiny_model(**changes))
+    model = randomize(tiny_model(num_layers=1, **changes))
     rows = canonical_weights(model)["position_embedding/embedding"][-6:]
     found = keras_vit.position_similarity(model)
     assert_close(found, _cosines(rows, (2, 3)))
@@ -76,7 +75,7 @@ def test_similarities_of_a_table(changes):
 
 def test_sines_of_rows_and_columns_give_bands():
     """Similarity splits into a part of the distance in rows and one of that in columns, each largest at itself."""
-    model = tiny_model((20, 21, 3), position_embedding="sincos_2d", hidden_dim=24)
+    model = tiny_model((20, 21, 3), position_embedding="sincos_2d", hidden_dim=24, num_layers=1)
     found = keras_vit.position_similarity(model)  # 5 x 7
     for i in range(5):
         np.testing.assert_allclose(found[i, 3] - found[i, 3].mean(1, keepdims=True), _bands(found, 3), atol=1e-5)
@@ -92,7 +91,7 @@ def _bands(similarity, column):
 
 
 def test_two_tables_share_a_half():
-    model = randomize(tiny_model(position_embedding="learned_2d"))
+    model = randomize(tiny_model(position_embedding="learned_2d", num_layers=1))
     weights = {path: value for path, value in canonical_weights(model).items() if path.startswith("position_embedding")}
     [columns] = [table for table in weights.values() if table.shape == (3, 6)]
     [rows] = [table for table in weights.values() if table.shape == (2, 6)]
@@ -114,16 +113,14 @@ def test_each_block_has_a_table_of_its_own():
 
 @pytest.mark.parametrize("positions", ["learned_1d", "sincos_2d"])
 def test_of_variable_size_the_grid_of_the_table(positions):
-    model = randomize(tiny_model((None, None, 3), position_embedding=positions, patch_size=(32, 56)))
+    model = randomize(tiny_model((None, None, 3), position_embedding=positions, patch_size=(32, 56), num_layers=1))
     found = keras_vit.position_similarity(model)
     assert found.shape == (7, 4, 7, 4)
     np.testing.assert_allclose(found.reshape(28, 28).diagonal(), 1, rtol=1e-6)
 
 
-@pytest.mark.parametrize("nest", NESTED.values(), ids=NESTED)
-def test_nested_equals_plain(nest):
-    inner = randomize(tiny_model(include_top=False, name="inner"))
-    outer, _ = nest(inner)
+def test_nested_equals_plain(inner, nested):
+    _, outer, _ = nested
     np.testing.assert_array_equal(keras_vit.position_similarity(outer), keras_vit.position_similarity(inner))
     np.testing.assert_array_equal(keras_vit.embedding_filters(outer, 3), keras_vit.embedding_filters(inner, 3))
 
@@ -137,9 +134,12 @@ def test_nested_equals_plain(nest):
 )
 def test_models_without_places(changes, message):
     with pytest.raises(ValueError, match=message):
-        keras_vit.position_similarity(tiny_model(name="model", **changes))
+        keras_vit.position_similarity(tiny_model(name="model", num_layers=1, **changes))
+
+
+def test_one_embedding_belongs_to_no_other_block(model):
     with pytest.raises(ValueError, match=r"block must be 0: there is one embedding in .* Received: block=1"):
-        keras_vit.position_similarity(tiny_model(), block=1)
+        keras_vit.position_similarity(model, block=1)
 
 
 def test_a_stranger_is_refused():

@@ -4,7 +4,6 @@ import pytest
 
 import keras_vit
 from keras_vit.analysis.features import representation
-from tests.analysis.nested import NESTED
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.reference import vit as reference
 from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, to_numpy
@@ -81,10 +80,8 @@ def test_of_a_hybrid_the_maps_of_the_stem():
     assert found["encoder_block_1"].shape == (2, *model.get_layer("patch_embedding").output.shape[1:])
 
 
-@pytest.mark.parametrize("nest", NESTED.values(), ids=NESTED)
-def test_nested_equals_plain(nest):
-    inner = randomize(tiny_model(include_top=False, name="inner"))
-    outer, prepared = nest(inner)
+def test_nested_equals_plain(inner, nested):
+    kind, outer, prepared = nested
     [images] = random_inputs(SHAPE)
     names = ["patch_embedding", "encoder_block_0", "encoder_block_1/class_token", "pooling"]
     plain = keras_vit.features(inner, prepared(images), names)
@@ -92,12 +89,12 @@ def test_nested_equals_plain(nest):
     nested = keras_vit.features(outer, images, [*names, head])
     for name in names:
         np.testing.assert_allclose(nested[name], plain[name], rtol=1e-5, atol=1e-6)
-    if nest is not NESTED["twice nested"]:
+    if kind != "twice nested":
         assert_close(nested[head], to_numpy(outer(images)))
 
 
 def _headless(**changes):
-    return tiny_model(include_top=False, **changes)
+    return tiny_model(include_top=False, num_layers=1, **changes)
 
 
 HEADLESS = {
@@ -116,12 +113,18 @@ def test_a_model_without_classifier_puts_its_representation_out(build):
     [images] = random_inputs(SHAPE)
     expected = to_numpy(model(images))
     assert_close(representation(model, images), expected)
+    around = keras.Sequential([keras.Input(SHAPE), model, keras.layers.Dense(4), keras.layers.Softmax()])
+    assert_close(representation(around, images), expected)
+
+
+def test_the_representation_of_a_model_around_a_model(inner):
+    [images] = random_inputs(SHAPE)
+    expected = to_numpy(inner(images))
     inputs = keras.Input(SHAPE)
     for around in (
-        keras.Sequential([keras.Input(SHAPE), model]),
-        keras.Sequential([keras.Input(SHAPE), model, keras.layers.Dense(4), keras.layers.Softmax()]),
-        keras.Model(inputs, keras.layers.Dense(4)(keras.layers.Dropout(0.5)(model(inputs)))),
-        keras.Model(model.input, keras.layers.Dense(4)(model.output)),
+        keras.Sequential([keras.Input(SHAPE), inner]),
+        keras.Model(inputs, keras.layers.Dense(4)(keras.layers.Dropout(0.5)(inner(inputs)))),
+        keras.Model(inner.input, keras.layers.Dense(4)(inner.output)),
     ):
         assert_close(representation(around, images), expected)
 
@@ -136,17 +139,16 @@ def test_tokens_and_maps_are_no_representation():
 def test_float32_whatever_the_policy():
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        model = tiny_model(include_preprocessing=True)
+        model = tiny_model(include_preprocessing=True, num_layers=1)
     finally:
         keras.config.set_dtype_policy("float32")
     pixels = np.zeros((2, *SHAPE), "uint8")
-    assert {array.dtype.name for array in keras_vit.features(model, pixels, ["encoder_block_1"]).values()} == {
+    assert {array.dtype.name for array in keras_vit.features(model, pixels, ["encoder_block_0"]).values()} == {
         "float32"
     }
 
 
-def test_refusals():
-    model = tiny_model(name="model")
+def test_refusals(model):
     [images] = random_inputs(SHAPE)
     for layers, error, message in (
         (["encoder_block_2"], ValueError, r"no layer 'encoder_block_2'\. Did you mean .*Layers: preprocessing, "),

@@ -6,7 +6,6 @@ import pytest
 
 import keras_vit
 from keras_vit.analysis.features import representation
-from tests.analysis.nested import NESTED
 from tests.models.tiny import SHAPE, tiny_model
 from tests.test_case import random_inputs, randomize, to_numpy
 
@@ -21,7 +20,6 @@ def _expected(model, images, gallery, k):
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
         {"representation_dim": 7},
         {"pooling": "map", "norm_placement": "after_pooling"},
         {"distillation_token": True},
@@ -29,21 +27,20 @@ def _expected(model, images, gallery, k):
     ],
 )
 def test_equal_the_sorted_cosines(changes):
-    model = randomize(tiny_model(**changes))
+    model = randomize(tiny_model(num_layers=1, **changes))
     [images] = random_inputs(SHAPE, batch=3)
-    [gallery] = random_inputs(SHAPE, batch=11, seed=1)
-    indices, similarities = keras_vit.nearest_neighbours(model, images, gallery, k=4, batch_size=2)
+    [gallery] = random_inputs(SHAPE, batch=7, seed=1)
+    indices, similarities = keras_vit.nearest_neighbours(model, images, gallery, k=4, batch_size=3)
     expected, cosines = _expected(model, images, gallery, 4)
     np.testing.assert_array_equal(indices, expected)
     np.testing.assert_allclose(similarities, cosines, atol=1e-5)
     assert indices.dtype == "int64"
     assert similarities.dtype == "float32"
-    again = keras_vit.nearest_neighbours(model, iter([images]), iter([gallery[:10], gallery[10:]]), k=4)
+    again = keras_vit.nearest_neighbours(model, iter([images]), iter([gallery[:5], gallery[5:]]), k=4)
     np.testing.assert_array_equal(again[0], indices)
 
 
-def test_an_image_of_the_gallery_finds_itself_and_of_equals_the_first():
-    model = randomize(tiny_model(classes=1))
+def test_an_image_of_the_gallery_finds_itself_and_of_equals_the_first(model):
     [gallery] = random_inputs(SHAPE, batch=5)
     gallery[3] = gallery[1]
     indices, similarities = keras_vit.nearest_neighbours(model, gallery[[3, 4]], gallery, k=2)
@@ -53,11 +50,10 @@ def test_an_image_of_the_gallery_finds_itself_and_of_equals_the_first():
     assert similarities.max() <= 1
 
 
-@pytest.mark.parametrize("nest", NESTED.values(), ids=NESTED)
-def test_of_a_model_around_a_model_what_its_classifier_reads(nest):
-    outer, prepared = nest(randomize(tiny_model(include_top=False, name="inner")))
+def test_of_a_model_around_a_model_what_its_classifier_reads(nested):
+    kind, outer, prepared = nested
     [images] = random_inputs(SHAPE, batch=4)
-    if nest is NESTED["twice nested"]:  # The middle model, which has a Dense layer of its own.
+    if kind == "twice nested":  # The middle model, which has a Dense layer of its own.
         read = outer.layers[-2]
     else:
         inner = keras_vit.preprocessing.vision_model(outer)
@@ -68,8 +64,7 @@ def test_of_a_model_around_a_model_what_its_classifier_reads(nest):
     np.testing.assert_allclose(found, -np.sort(-embeddings @ embeddings.T, axis=1), atol=1e-5)
 
 
-def test_refusals():
-    model = tiny_model()
+def test_refusals(model):
     [images] = random_inputs(SHAPE)
     with pytest.raises(ValueError, match="gallery holds 2 images, which is fewer than k=3"):
         keras_vit.nearest_neighbours(model, images, images, k=3)

@@ -11,7 +11,15 @@ from tests.reference.vit import softmax
 from tests.test_case import assert_close, random_inputs, randomize, to_numpy
 
 SHAPE = (32, 48, 3)
-CHANGES = {"width": 6, "filters": 16, "token_dim": 16, "num_heads": 2, "num_tokens": 4, "group_width": 8}
+CHANGES = {
+    "stage_depths": (1, 1, 1),
+    "width": 6,
+    "filters": 16,
+    "token_dim": 16,
+    "num_heads": 2,
+    "num_tokens": 4,
+    "group_width": 8,
+}
 NUM_PIXELS = 2 * 3
 
 
@@ -19,10 +27,15 @@ def tiny(size="VT-R18", **changes):
     return randomize(keras_vit.VTResNet(size, input_shape=SHAPE, classes=5, **CHANGES | changes))
 
 
-def test_maps_are_the_filters_softmax():
-    model = tiny()
+@pytest.fixture(scope="module")
+def model():
+    """A model that no test changes."""
+    return tiny()
+
+
+def test_maps_are_the_filters_softmax(model):
     [images] = random_inputs(SHAPE)
-    pixels = keras_vit.features(model, images, ["stage_2_unit_1"])["stage_2_unit_1"].astype("float64")
+    pixels = keras_vit.features(model, images, ["stage_2_unit_0"])["stage_2_unit_0"].astype("float64")
     tokenizer = model.get_layer("tokenizer_0").filter
     norm = {name: to_numpy(getattr(tokenizer.norm, name)) for name in ("gamma", "beta", "moving_mean")}
     logits = pixels.reshape(2, NUM_PIXELS, -1) @ to_numpy(tokenizer.kernel) - norm["moving_mean"]
@@ -32,9 +45,9 @@ def test_maps_are_the_filters_softmax():
 
 
 @pytest.mark.parametrize("changes", [{}, {"split_tokens": False}, {"is_recurrent": False}, {"tokenizer": "clustering"}])
-def test_maps_sum_to_one(changes):
+def test_maps_sum_to_one(changes, model):
     [images] = random_inputs(SHAPE)
-    maps = keras_vit.token_maps(tiny(**changes), images)
+    maps = keras_vit.token_maps(tiny(**changes) if changes else model, images)
     num_new = 2 if changes.get("split_tokens", True) and changes.get("is_recurrent", True) else 4
     assert {name: array.shape for name, array in maps.items()} == {
         "tokenizer_0": (2, 4, 2, 3),
@@ -75,7 +88,7 @@ def test_lineage_begins_with_a_shrunk_map():
     lineage = keras_vit.token_lineage(model, images)
     assert lineage.shape == (2, 2, 4, 2, 3)
     assert_close(lineage.sum((3, 4)), np.ones((2, 2, 4)))
-    pixels = keras_vit.features(model, images, ["stage_2_unit_1"])["stage_2_unit_1"]
+    pixels = keras_vit.features(model, images, ["stage_2_unit_0"])["stage_2_unit_0"]
     tokens = keras_vit.layers.PoolingTokenizer((2, 2))(pixels)
     assert_close(np.einsum("blhw,bhwc->blc", lineage[:, 0], pixels), to_numpy(tokens))
     carried = keras_vit.token_lineage(tiny(tokenizer="pooling", relation="none"), images)
@@ -88,9 +101,8 @@ def test_lineage_of_a_graph_convolution_is_refused():
         keras_vit.token_lineage(tiny(relation="graph_convolution"), images)
 
 
-def test_entropy_is_the_mean_over_the_images():
+def test_entropy_is_the_mean_over_the_images(model):
     [images] = random_inputs(SHAPE, batch=3)
-    model = tiny()
     maps = keras_vit.token_maps(model, images)
     for name, entropies in keras_vit.token_entropy(model, images, batch_size=2).items():
         assert_close(entropies, -(maps[name] * np.log(maps[name])).sum((2, 3)).mean(0))
@@ -116,17 +128,18 @@ def test_foreground_share():
         keras_vit.foreground_share(maps, np.ones((1, 5, 6)))
 
 
-def test_nested():
+def test_nested(model):
     [images] = random_inputs(SHAPE)
-    inner = tiny()
     inputs = keras.Input(SHAPE)
-    outer = keras.Model(inputs, inner(inputs))
+    outer = keras.Model(inputs, model(inputs))
+    expected = keras_vit.token_maps(model, images)
     for name, maps in keras_vit.token_maps(outer, images).items():
-        assert_close(maps, keras_vit.token_maps(inner, images)[name])
+        assert_close(maps, expected[name])
 
 
-@pytest.mark.parametrize("look", [keras_vit.token_maps, keras_vit.token_lineage, keras_vit.token_entropy])
-def test_a_model_without_tokens_is_refused(look):
+def test_a_model_without_tokens_is_refused():
     [images] = random_inputs(SHAPE)
-    with pytest.raises(ValueError, match="Visual tokens are looked at in tokenizers"):
-        look(keras_vit.ResNet("R18", width=4, input_shape=SHAPE), images)
+    resnet = keras_vit.ResNet("R18", stage_depths=(1,), width=4, input_shape=SHAPE)
+    for look in (keras_vit.token_maps, keras_vit.token_lineage, keras_vit.token_entropy):
+        with pytest.raises(ValueError, match="Visual tokens are looked at in tokenizers"):
+            look(resnet, images)

@@ -9,6 +9,8 @@ import keras_vit
 from benchmarks import agreement
 from tests.test_case import randomize
 
+pytestmark = pytest.mark.slow
+
 TINY = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
 
 

@@ -16,6 +16,8 @@ from benchmarks.records import newest, read
 from benchmarks.workers import Job, elsewhere
 from tests.benchmarks.stub_steps import open_broken, open_dying, open_file, open_quick, open_slow, write_half, write_job
 
+pytestmark = pytest.mark.slow
+
 JOB = Job("S/16", 224)
 MACS = 10**9
 TINY = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)

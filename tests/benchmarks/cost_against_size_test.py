@@ -13,6 +13,8 @@ from benchmarks.records import newest
 from benchmarks.workers import Job
 from tests.benchmarks.stub_steps import open_sized
 
+pytestmark = pytest.mark.slow
+
 
 def test_time_and_memory_are_those_of_an_image():
     row = measure("S/16", "forward", Point(num_layers=6, batch_size=20), open_sized)

@@ -14,6 +14,8 @@ from benchmarks.speed import largest_batch, measure, peak
 from benchmarks.workers import Job, Measured, OutOfMemoryError, is_out_of_memory
 from tests.benchmarks.stub_steps import open_broken, open_crashing, open_limited, open_saying_the_limit
 
+pytestmark = pytest.mark.slow
+
 JOB = Job("Ti/16", 32)
 
 

@@ -3,9 +3,12 @@
 import json
 
 import numpy as np
+import pytest
 
 import keras_vit
 from benchmarks import token_merging
+
+pytestmark = pytest.mark.slow
 
 
 def test_every_model_has_its_turn_in_every_round():

@@ -8,6 +8,8 @@ import keras_vit
 from benchmarks import vt_digits
 from training.models import build_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def trained(monkeypatch):

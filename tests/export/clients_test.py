@@ -17,33 +17,29 @@ import yaml
 import keras_vit
 from keras_vit.decoding import image_decoder
 from keras_vit.export.operator_files import write_operator_files
+from tests.export.exports import LABELS, TOP_K
 from tests.export.stand_in import serve
 from tests.pictures import encoded, picture
-from tests.test_case import TENSORFLOW, randomize, to_numpy
+from tests.test_case import to_numpy
 
-pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="they know nothing of the backend that exported")
 ROOT = pathlib.Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text().split("\n## Serving\n")[1].split("\n## ")[0]
 MANUAL = (ROOT / "docs" / "serving.md").read_text()
-LABELS = ["ant", "bee", "chien égaré", "dog", "elk", "fox"]
-CONFIG = keras_vit.ViTConfig(patch_size=(56, 32), hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
 
 
 def _blocks(text, language):
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
-@pytest.fixture(scope="module")
-def model():
-    model = keras_vit.ViT(CONFIG, input_shape=(224, 224, 3), classes=len(LABELS), include_preprocessing=True)
-    return randomize(model, scale=0.5)
+@pytest.fixture
+def model(pets):
+    return pets[0]
 
 
 @pytest.fixture(scope="module")
-def ports(model, tmp_path_factory):
+def ports(loaded):
     """(of REST, of gRPC) of a server"""
-    path = tmp_path_factory.mktemp("models") / "pets"
-    with serve(keras_vit.export_saved_model(model, path, labels=LABELS, top_k=3)) as ports:
+    with serve(loaded.signatures) as ports:
         yield ports
 
 
@@ -71,10 +67,10 @@ def client(ports, tmp_path, monkeypatch):
 
 
 def _expected(model, pixels):
-    """[(label, score)] of an image, the best three."""
+    """[(label, score)] of an image, the best first."""
     scores = model.predict(pixels[None], verbose=0)[0]
     assert np.ptp(scores) > 0.1
-    return [(LABELS[index], scores[index]) for index in np.argsort(-scores)[:3]]
+    return [(LABELS[index], scores[index]) for index in np.argsort(-scores)[:TOP_K]]
 
 
 def _photo(client, model):
@@ -95,6 +91,7 @@ def test_readme_has_both_clients():
     assert [("urllib" in code, "grpc" in code) for code in _blocks(README, "python")] == [(True, False), (False, True)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("curl"), reason="there is no curl")
 def test_curl(client, model):
     answers = []
@@ -113,13 +110,14 @@ def test_curl(client, model):
     assert embedded["valid"] == [True]
 
 
+@pytest.mark.slow
 def test_python_in_the_manual(client, model, capsys):
     printed = []
     for code in _blocks(MANUAL, "python"):
-        exec(compile(code, "serving.md", "exec"), {})
+        exec(compile(code.replace("224, 224", "16, 24"), "serving.md", "exec"), {})
         printed.append(capsys.readouterr().out.strip())
-    gray = _expected(model, np.full((224, 224, 3), 127.5, "float32"))
-    assert printed == [str([label for label, _ in gray]), "(8, 4, 7, 12)"]
+    gray = _expected(model, np.full((16, 24, 3), 127.5, "float32"))
+    assert printed == [str([label for label, _ in gray]), "(8, 8, 12, 12)"]
 
 
 PHOTO = {"b64": base64.b64encode(encoded(picture(8, 9), "PNG")).decode()}
@@ -131,7 +129,7 @@ PHOTO = {"b64": base64.b64encode(encoded(picture(8, 9), "PNG")).decode()}
         ("", {"instances": [PHOTO]}, 200),
         ("/versions/1", {"instances": [{"image_bytes": PHOTO}]}, 200),
         ("/labels/stable", {"inputs": [PHOTO, PHOTO]}, 200),
-        ("", {"signature_name": "predict_pixels", "instances": np.zeros((1, 224, 224, 3), int).tolist()}, 200),
+        ("", {"signature_name": "predict_pixels", "instances": np.zeros((1, 16, 24, 3), int).tolist()}, 200),
         ("/versions/2", {"instances": [PHOTO]}, 404),
         ("/labels/latest", {"instances": [PHOTO]}, 400),
         ("/label/stable", {"instances": [PHOTO]}, 400),
@@ -143,8 +141,8 @@ PHOTO = {"b64": base64.b64encode(encoded(picture(8, 9), "PNG")).decode()}
         ("", {"instances": [{"b64": "*"}]}, 400),
         ("", {"instances": [PHOTO], "inputs": [PHOTO]}, 400),
         ("", {"signature_name": "features", "instances": [PHOTO]}, 400),
-        ("", {"signature_name": "predict_pixels", "instances": np.zeros((1, 224, 224, 3)).tolist()}, 400),
-        ("", {"signature_name": "predict_pixels", "instances": np.zeros((1, 224, 225, 3), int).tolist()}, 400),
+        ("", {"signature_name": "predict_pixels", "instances": np.zeros((1, 16, 24, 3)).tolist()}, 400),
+        ("", {"signature_name": "predict_pixels", "instances": np.zeros((1, 16, 25, 3), int).tolist()}, 400),
     ],
 )
 def test_the_stand_in_accepts_what_the_server_does(client, path, body, status):

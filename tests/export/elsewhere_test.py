@@ -1,27 +1,33 @@
 """Models of other backends, written by a process with TensorFlow."""
 
+import importlib.util
 import json
+import operator
 import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.decoding import image_decoder
 from keras_vit.export import elsewhere
 from keras_vit.export.elsewhere import with_tensorflow
-from keras_vit.export.parity import read_images
 from tests.models.tiny import tiny_model
-from tests.test_case import TENSORFLOW, assert_close, randomize
+from tests.test_case import TENSORFLOW, randomize
 
-pytest.importorskip("tensorflow")
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
+    pytest.mark.each_backend,
+]
 elsewhere_only = pytest.mark.skipif(TENSORFLOW, reason="Keras runs on TensorFlow here")
+here_only = pytest.mark.skipif(not TENSORFLOW, reason="Keras runs on another backend here")
 
 
 @pytest.fixture(scope="module")
 def model():
-    return randomize(tiny_model(classifier_activation="softmax"), scale=0.5)
+    return randomize(tiny_model(num_layers=1, classifier_activation="softmax"), scale=0.5)
 
 
 @elsewhere_only
@@ -32,7 +38,7 @@ def test_without_tensorflow_nothing_is_written(model, tmp_path, monkeypatch):
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
-@pytest.mark.skipif(not TENSORFLOW, reason="Keras runs on another backend here")
+@here_only
 def test_with_tensorflow_it_is_a_call(model):
     seen = []
     with_tensorflow(lambda *arguments, **options: seen.append((arguments, options)), model, folder="x")
@@ -41,32 +47,99 @@ def test_with_tensorflow_it_is_a_call(model):
 
 @elsewhere_only
 def test_a_saved_model_answers_as_the_model_predicts(model, tmp_path):
-    import tensorflow as tf
-
+    """On the photographs, by the comparison that it must pass. parity_test.py looks at what that finds."""
     labels = [f"class {index} " + "x" * 40_000 for index in range(5)]  # More than a command line holds.
     folder = keras_vit.export_saved_model(model, tmp_path, labels=labels)
-    files = read_images(None)
-    decode = image_decoder(model)
-    pixels = np.stack([decode(file) for file in files])
-    expected = model.predict(keras_vit.preprocess_input(pixels, model), verbose=0)
-    assert np.ptp(expected, axis=0).max() > 0.001
-    signatures = tf.saved_model.load(str(folder)).signatures
-    outputs = signatures["serving_default"](image_bytes=tf.constant(files))
-    assert_close(outputs["probabilities"], expected)
-    assert outputs["labels"][0, 0].numpy().decode() == labels[expected[0].argmax()]
-    assert_close(signatures["predict_pixels"](images=tf.constant(pixels))["probabilities"], expected)
+    assert (folder / "saved_model.pb").is_file()
+    assert (folder / "assets" / "labels.txt").read_text().splitlines() == labels
     facts = json.loads((folder / "keras_vit.json").read_text())
     assert facts["versions"]["keras_backend"] == keras.backend.backend()
-    assert max(facts["parity"]["max_difference"].values()) <= 1e-5
+    assert facts["parity"]["images"] == 4
+    assert set(facts["parity"]["max_difference"]) == set(facts["signatures"])
+    assert 0 < max(facts["parity"]["max_difference"].values()) <= 1e-5
+
+
+@pytest.mark.slow
+@elsewhere_only
+def test_a_file_for_another_runtime(model, tmp_path):
+    images = np.random.default_rng(3).integers(0, 256, (5, *model.input_shape[1:])).astype("uint8")
+    written = keras_vit.export_model(model, tmp_path / "new" / "tiny.onnx", "onnx", images=images)
+    assert 0 < written.max_difference <= 1e-5
+    assert (written.images, written.top_1_agreement) == (5, 1.0)
+
+
+@pytest.fixture
+def process(monkeypatch):
+    """Function (code) that makes `with_tensorflow` start a process with this code, and not one that imports TensorFlow;
+    and the environment that the process gets."""
+    run, seen = subprocess.run, {}
+
+    def start(code):
+        def run_code(command, env, **options):
+            assert command[0] == sys.executable
+            seen.update(env)
+            return run([command[0], "-c", code, command[-1]], env=env, **options)
+
+        monkeypatch.setattr(elsewhere.subprocess, "run", run_code)
+        return seen
+
+    return start
 
 
 @elsewhere_only
-def test_what_fails_there_is_told_here(model, tmp_path):
-    text = tmp_path / "text.jpg"
-    text.write_text("no image")
-    path = tmp_path / "exported"
-    with pytest.raises(
-        RuntimeError, match=r"KERAS_BACKEND=tensorflow.*: images must be JPEG.*text\.jpg cannot be read"
-    ):
-        keras_vit.export_saved_model(model, path, images=[text])
-    assert os.listdir(path) == []
+def test_what_the_process_is_given(model, process, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    code = """
+import json, pathlib, sys
+call = json.loads(pathlib.Path(sys.argv[1]).read_text())
+assert pathlib.Path(call["model"]).suffix == ".keras" and pathlib.Path(call["model"]).stat().st_size > 1000
+assert (call["function"], call["arguments"]) == (["_operator", "add"], {"folder": "x"})
+"""
+    environment = process(code)
+    with_tensorflow(operator.add, model, folder="x")
+    assert (environment["KERAS_BACKEND"], environment["CUDA_VISIBLE_DEVICES"]) == ("tensorflow", "-1")
+    checkout = os.path.dirname(os.path.dirname(keras_vit.__file__))
+    assert environment["PYTHONPATH"].split(os.pathsep) == [checkout, "mine"]
+
+
+@elsewhere_only
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import sys; sys.exit('warning\\nimages must be files.')", "that failed: images must be files. If layers of"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "that failed: it was ended by signal 9 "),
+        ("import sys; sys.exit(3)", "that failed: exit status 3 If layers of your own are missing"),
+    ],
+)
+def test_what_fails_there_is_told_here(code, message, model, process, tmp_path):
+    process(code)
+    with pytest.raises(RuntimeError, match=f"KERAS_BACKEND=tensorflow.* {message}"):
+        keras_vit.export_saved_model(model, tmp_path / "exported")
+    assert os.listdir(tmp_path / "exported") == []
+
+
+def add_class(model, name, path):
+    """Stands for a function of the package."""
+    if name is None:
+        raise ValueError("no\n  name")
+    with open(path, "w") as file:
+        file.write(f"{model.output_shape[-1]} {name} {model.compiled}")
+
+
+@here_only
+def test_the_process(model, tmp_path, monkeypatch):
+    """Which gets the path of a file that says what is to be called."""
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    found = tmp_path / "found"
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path / "call.json")])
+    monkeypatch.setitem(sys.modules, "functions", sys.modules[__name__])
+    for name in ("ant", None):
+        call = {"function": ["functions", "add_class"], "model": path, "arguments": {"name": name, "path": str(found)}}
+        (tmp_path / "call.json").write_text(json.dumps(call))
+        if name:
+            elsewhere.main()
+        else:
+            with pytest.raises(SystemExit, match=r"^no name$"):
+                elsewhere.main()
+    assert found.read_text() == "5 ant False"

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import tempfile
 
 import keras
 import numpy as np
@@ -18,6 +17,7 @@ from tests.test_case import TENSORFLOW, assert_close, lively, to_numpy
 
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
 SIZE = (26, 37)
+PHOTOGRAPHS = sorted((pathlib.Path(keras_vit.__file__).parent / "export" / "photographs").glob("*.jpg"))
 LABELS = ["ground", "road", "sky", "tree", "car"]
 
 
@@ -26,14 +26,14 @@ def tiny(function="VTFPN", size=SIZE, channels=3, **arguments):
 
 
 @pytest.fixture(scope="module")
-def exported():
+def exported(tmp_path_factory):
     """(model, its export loaded again, folder)"""
     import tensorflow as tf
 
-    model = tiny()
-    with tempfile.TemporaryDirectory() as folder:
-        path = keras_vit.export_saved_model(model, pathlib.Path(folder) / "streets", labels=LABELS)
-        yield model, tf.saved_model.load(str(path)), path
+    model = tiny("PanopticFPN")
+    path = tmp_path_factory.mktemp("models") / "streets"
+    folder = keras_vit.export_saved_model(model, path, labels=LABELS, images=PHOTOGRAPHS[:2])
+    return model, tf.saved_model.load(str(folder)), folder
 
 
 def _assert_masks(outputs, probabilities):
@@ -75,6 +75,7 @@ def test_what_is_known_of_the_model(exported):
     assert (path / "assets" / "labels.txt").read_text().splitlines() == LABELS
     assert set(facts["parity"]["max_difference"]) == set(loaded.signatures) == set(facts["signatures"])
     assert 0 <= max(facts["parity"]["max_difference"].values()) <= 1e-5
+    assert facts["parity"]["images"] == 2
     assert facts["parity"]["top_1_agreement"] > 0.999
     import tensorflow as tf
 
@@ -84,18 +85,22 @@ def test_what_is_known_of_the_model(exported):
 
 
 @tensorflow_only
-# None, and more than pass through the model at once.
-@pytest.mark.parametrize(("name", "batch"), [("predict_pixels", 0), ("predict_pixels", 6), ("predict_pixels_float", 1)])
-def test_of_pixels(exported, name, batch):
+def test_of_pixels(exported):
+    """Also of no images, and of more than pass through the model at once."""
     import tensorflow as tf
 
     model, loaded, _ = exported
-    pixels = np.random.default_rng(0).integers(0, 256, (batch, *SIZE, 3))
-    images = tf.constant(pixels, tf.uint8 if name == "predict_pixels" else tf.float32)
-    outputs = loaded.signatures[name](images=images)
-    assert outputs["mask"].shape == outputs["score"].shape == (batch, *SIZE)
-    if batch:
-        _assert_masks(outputs, model.predict(keras_vit.preprocess_input(pixels, model), verbose=0))
+    pixels = np.random.default_rng(0).integers(0, 256, (6, *SIZE, 3))
+    expected = model.predict(keras_vit.preprocess_input(pixels, model), verbose=0)
+    for count, name, dtype in (
+        (0, "predict_pixels", tf.uint8),
+        (6, "predict_pixels", tf.uint8),
+        (1, "predict_pixels_float", tf.float32),
+    ):
+        outputs = loaded.signatures[name](images=tf.constant(pixels[:count], dtype))
+        assert outputs["mask"].shape == outputs["score"].shape == (count, *SIZE)
+        if count:
+            _assert_masks(outputs, expected[:count])
 
 
 @tensorflow_only
@@ -129,31 +134,42 @@ def _signatures(model, labels=None, image_size=None, jit_compile=False):
 
 
 @tensorflow_only
-@pytest.mark.parametrize(("classes", "dtype", "invalid"), [(255, "uint8", 255), (256, "int32", -1)])
-def test_many_classes(classes, dtype, invalid):
-    import tensorflow as tf
-
+@pytest.mark.parametrize(("classes", "dtype"), [(255, "uint8"), (256, "int32")])
+def test_bits_of_a_mask(classes, dtype):
     served = _signatures(tiny("PanopticFPN", classes=classes))
-    outputs = served["serving_default"](tf.constant([b"", encoded(picture(*SIZE), "PNG")]))
-    assert outputs["mask"].dtype.name == dtype
-    assert (outputs["mask"].numpy()[0] == invalid).all()
-    assert 0 <= outputs["mask"].numpy()[1].min() < outputs["mask"].numpy()[1].max() < classes
+    assert served["predict_pixels"].get_concrete_function().structured_outputs["mask"].dtype.name == dtype
 
 
 @tensorflow_only
-def test_a_nested_model_of_any_size_that_ends_with_logits():
+def test_a_nested_model_of_any_size_that_ends_with_logits_of_many_classes():
     import tensorflow as tf
 
-    inner = tiny(size=(None, None), classifier_activation=None, include_preprocessing=True, channels=1)
+    arguments = {"classes": 256, "classifier_activation": None, "include_preprocessing": True, "channels": 1}
+    inner = tiny("PanopticFPN", size=(None, None), **arguments)
     inputs = keras.Input((None, None, 1))
     pixels = np.random.default_rng(0).integers(0, 256, (3, 21, 34, 1)).astype("uint8")
+    logits = inner.predict(pixels, verbose=0)
     bias = inner.get_layer("predictions").bias  # So that no class is ahead everywhere.
-    bias.assign(bias - inner.predict(pixels, verbose=0).mean((0, 1, 2)))
+    bias.assign(bias - logits.mean((0, 1, 2)))
     served = _signatures(keras.Model(inputs, inner(inputs)), image_size=(32, 40))
     expected = to_numpy(keras.ops.softmax(inner.predict(pixels, verbose=0)))
     _assert_masks(served["predict_pixels"](tf.constant(pixels)), expected)
-    outputs = served["serving_default"](tf.constant([encoded(picture(50, 20), "PNG")]))
-    assert outputs["mask"].shape == (1, 32, 40)
+    files = [b"", encoded(picture(101, 100), "PNG"), encoded(picture(50, 20), "PNG")]
+    none, too_large, mask = served["serving_default"](tf.constant(files))["mask"].numpy()
+    assert (none.shape, none.dtype) == ((32, 40), "int32")
+    assert (none == -1).all()
+    assert (too_large == -1).all()
+    assert 0 <= mask.min() < mask.max() < 256
+
+
+@pytest.mark.slow
+@tensorflow_only
+def test_visual_transformers(tmp_path):
+    """All of the photographs, in parts of two."""
+    folder = keras_vit.export_saved_model(tiny("VTFPN"), tmp_path)
+    parity = json.loads((folder / "keras_vit.json").read_text())["parity"]
+    assert parity["images"] == 4
+    assert max(parity["max_difference"].values()) <= 1e-5
 
 
 @pytest.mark.slow
@@ -180,7 +196,7 @@ def test_smaller_weights(tmp_path):
 
 
 def test_the_difference_of_masks():
-    model = tiny()
+    model = tiny("PanopticFPN")
     pixels = np.random.default_rng(0).integers(0, 256, (3, *SIZE, 3)).astype("uint8")
     known = model.predict(keras_vit.preprocess_input(pixels, model), verbose=0)
     right = np.stack([known.argmax(-1), known.max(-1)], axis=-1)
@@ -203,8 +219,8 @@ def test_the_difference_of_masks():
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: tiny(classes=1, classifier_activation="sigmoid"),
-        lambda: tiny(classifier_activation="relu"),
+        lambda: tiny("PanopticFPN", classes=1, classifier_activation="sigmoid"),
+        lambda: tiny("PanopticFPN", classifier_activation="relu"),
         lambda: keras_vit.ResNet("R18", include_top=False, pooling=None, input_shape=(32, 32, 3), **BACKBONE),
     ],
     ids=["one class", "no probabilities", "a trunk"],

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.export.parity import Parity, compare, computes_in_float32, read_images
+from keras_vit.export.parity import Parity, compare, computes_in_float32, full_precision, read_images
 from tests.models.tiny import tiny_model
-from tests.test_case import randomize, to_numpy
+from tests.test_case import TENSORFLOW, randomize, to_numpy
 
 
 def test_photographs_are_images():
@@ -14,13 +14,12 @@ def test_photographs_are_images():
     assert all(file.startswith(b"\xff\xd8") for file in files)
 
 
-@pytest.mark.parametrize("activation", ["softmax", None])
-def test_the_difference_of_each_signature(activation):
-    model = randomize(tiny_model(classifier_activation=activation), scale=0.5)
+def test_the_difference_of_each_signature():
+    """Of a model that ends with logits."""
+    model = randomize(tiny_model(num_layers=1), scale=0.5)
     pixels = np.random.default_rng(0).integers(0, 256, (5, *model.input_shape[1:])).astype("uint8")
     images = keras_vit.preprocess_input(pixels, model)
-    outputs = model.predict(images, verbose=0)
-    probabilities = outputs if activation else to_numpy(keras.ops.softmax(outputs))
+    probabilities = to_numpy(keras.ops.softmax(model.predict(images, verbose=0)))
     known = keras_vit.features(model, images, ["pooling", "encoder_norm"])
     answers = {
         "serving_default": probabilities,
@@ -37,6 +36,30 @@ def test_the_difference_of_each_signature(activation):
     other = np.roll(probabilities, 1, axis=1)
     half = np.concatenate([probabilities[:3], other[3:]])
     assert compare(model, pixels, {"serving_default": half}).top_1_agreement == pytest.approx(0.6)
+
+
+@pytest.mark.each_backend
+def test_products_are_of_all_bits_of_float32():
+    """As they are by default on CPUs only."""
+    before = _precision()
+    with full_precision():
+        assert _precision() in (False, "highest", None)
+    with pytest.raises(ZeroDivisionError), full_precision():
+        raise ZeroDivisionError
+    assert _precision() == before
+
+
+def _precision():
+    """Whether TensorFlow multiplies in fewer bits; JAX's precision."""
+    if TENSORFLOW:
+        import tensorflow as tf
+
+        return tf.config.experimental.tensor_float_32_execution_enabled()
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.config.jax_default_matmul_precision
+    return None
 
 
 def test_check():

@@ -6,8 +6,9 @@ import pytest
 
 import keras_vit
 from keras_vit.export.precision import in_8_bits, in_bfloat16
+from tests.export.exports import export_option
 from tests.models.tiny import SHAPE, STEM, tiny_model
-from tests.test_case import TENSORFLOW, assert_close, randomize, rest_slow, to_numpy
+from tests.test_case import TENSORFLOW, randomize, rest_slow, to_numpy
 
 # Of the kernels of tiny models: the axes of their inputs.
 INPUTS = {("query",): (0,), ("key",): (0,), ("value",): (0,), ("attention", "output"): (0, 1), ("mlp", "output"): (0,)}
@@ -87,27 +88,20 @@ def test_8_bits_of_convolutions_of_nested_models_and_of_zeros():
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
-@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_saved_model_has_8_bits(jit_compile, tmp_path):
-    """It answers as the model does once its kernels are what they were rounded to, and does not keep them twice."""
+def test_a_saved_model_does_not_keep_kernels_twice(tmp_path_factory):
+    """They are there in 8 bits only. tests/serving asks it whether it answers as a model with these kernels does."""
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
-    model = randomize(tiny_model(classifier_activation="softmax"), scale=0.5)
-    folder = keras_vit.export_saved_model(model, tmp_path, precision="int8", jit_compile=jit_compile, min_agreement=0)
-    for kernel, values, scale in in_8_bits(model):
-        kernel.assign(values * scale)
-    pixels = np.random.default_rng(0).uniform(0, 255, (3, *SHAPE)).astype("float32")
-    expected = model.predict(keras_vit.preprocess_input(pixels, model), verbose=0)
-    signature = tf.saved_model.load(str(folder)).signatures["predict_pixels_float"]
-    assert_close(signature(images=tf.constant(pixels))["probabilities"], expected)
+    model, folder = export_option(tmp_path_factory, "int8")
+    kernels = [tuple(kernel.shape) for kernel, *_ in in_8_bits(model)]
+    biases = {tuple(weight.shape) for weight in model.weights if weight.name == "bias"}
     reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
     in_float32 = [name for name, dtype in reader.get_variable_to_dtype_map().items() if dtype == tf.float32]
-    kernels = [tuple(kernel.shape) for kernel, *_ in in_8_bits(model)]
     assert not [name for name in in_float32 if tuple(reader.get_variable_to_shape_map()[name]) in kernels]
     written = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs[0].graph_def
     nodes = [*written.node, *(node for function in written.library.function for node in function.node_def)]
     tensors = [node.attr["value"].tensor for node in nodes if node.op == "Const"]
-    shapes = [tuple(dim.size for dim in tensor.tensor_shape.dim) for tensor in tensors if tensor.dtype == 1]
-    assert jit_compile or (12,) in shapes  # Biases are there.
-    assert not set(shapes) & set(kernels)
+    shapes = {tuple(dim.size for dim in tensor.tensor_shape.dim) for tensor in tensors if tensor.dtype == 1}
+    assert biases <= shapes
+    assert not shapes & set(kernels)

@@ -1,5 +1,7 @@
-import dataclasses
+import json
+import pathlib
 import sys
+import types
 
 import keras
 import numpy as np
@@ -8,68 +10,17 @@ import pytest
 import keras_vit
 from keras_vit.export import runtimes
 from keras_vit.export.runtimes import export_model
+from tests.export.exports import FILES, gray_of_any_size, multi_label
 from tests.models.tiny import tiny_model
-from tests.test_case import TENSORFLOW, assert_close, randomize, rest_slow
+from tests.test_case import TENSORFLOW, assert_close, randomize
 
-tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="another process writes the file: one test does that")
+tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="another process writes the file: elsewhere_test.py")
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}
 ANY_SIZE = (None, None, 3)
 
 
 def _tiny(**changes):
     return tiny_model(**{"num_layers": 1, **changes})
-
-
-def _nested():
-    changes = {"num_register_tokens": 2, "position_embedding": "sincos_2d", "layer_scale": 0.1, "qk_norm": True}
-    backbone = _tiny(include_top=False, pooling="avg", mlp="swiglu", **changes)
-    return keras.Sequential([keras.Input(backbone.input_shape[1:]), backbone, keras.layers.Dense(4)])
-
-
-# {name: (function that makes a model, sizes of images)}
-MODELS = {
-    "attention pooling, exact GELU, multi-label": (
-        lambda: _tiny(pooling="map", mlp="gelu_exact", norm_placement="after_pooling", classifier_activation="sigmoid"),
-        [(8, 9)],
-    ),
-    "nested, average, SwiGLU, registers, sines, layer scale, qk-norm": (_nested, [(8, 9)]),
-    "distilled, quick GELU, normalises": (
-        lambda: _tiny(
-            distillation_token=True, mlp="quick_gelu", include_preprocessing=True, classifier_activation="softmax"
-        ),
-        [(8, 9)],
-    ),
-    "any size": (
-        lambda: _tiny(input_shape=ANY_SIZE, position_interpolation="bicubic_antialias", representation_dim=7),
-        [(8, 9), (12, 6)],
-    ),
-    "any size, registers without class token": (
-        lambda: _tiny(input_shape=ANY_SIZE, pooling="avg", num_register_tokens=2),
-        [(8, 9), (12, 6)],
-    ),
-    "any size, hybrid, gray, sines, cropped": (
-        lambda: _tiny(
-            input_shape=(None, None, 1),
-            stem=keras_vit.StemConfig(stage_depths=(1,), width=32),
-            patch_size=(2, 1),
-            position_embedding="sincos_2d",
-            crop_to_patches=True,
-        ),
-        [(19, 22), (16, 9)],
-    ),
-}
-
-
-@pytest.fixture(scope="module", params=rest_slow(MODELS))
-def case(request):
-    """(model, [(images, the probabilities that it predicts)])"""
-    build, sizes = MODELS[request.param]
-    keras.utils.set_random_seed(0)
-    model = randomize(build())
-    rng = np.random.default_rng(7)
-    shapes = [(batch_size, *size, model.input_shape[-1]) for batch_size, size in zip((2, 5), sizes, strict=False)]
-    batches = [rng.uniform(0, 255, shape).astype("float32") for shape in shapes]
-    return model, [(images, _probabilities(model, images)) for images in batches]
 
 
 def _probabilities(model, images):
@@ -97,39 +48,87 @@ def _run(path, images):
     return compiled({"images": images})["probabilities"]
 
 
-@tensorflow_only
-@pytest.mark.parametrize("format", SUFFIXES)
-def test_answers_as_the_model(case, format, tmp_path):
-    model, batches = case
-    path = tmp_path / f"tiny{SUFFIXES[format]}"
-    written = export_model(model, path, format)
-    assert written.path == path
-    assert written.max_difference < 1e-5
-    for images, expected in batches:
+def _batches(model, sizes):
+    rng = np.random.default_rng(7)
+    shapes = [(batch_size, *size, model.input_shape[-1]) for batch_size, size in zip((2, 5), sizes, strict=False)]
+    return [rng.uniform(0, 255, shape).astype("float32") for shape in shapes]
+
+
+def _assert_answers(path, model, sizes):
+    for images in _batches(model, sizes):
+        expected = _probabilities(model, images)
         assert np.ptp(expected, axis=1).max() > 0.05  # Not the same probability for every class.
         assert_close(_run(path, images), expected)
 
 
-@pytest.mark.parametrize("format", SUFFIXES if TENSORFLOW else ["onnx"])
-def test_what_is_reported(format, tmp_path):
-    """Of a model whose images are no photographs; from another backend through a process that has TensorFlow."""
-    model = randomize(_tiny(input_shape=(8, 9, 4)))
-    images = np.random.default_rng(3).integers(0, 256, (5, 8, 9, 4)).astype("uint8")
-    path = tmp_path / "new" / f"tiny.v2{SUFFIXES[format]}"
-    written = export_model(model, str(path), format, images=images)
-    names = {"tiny.v2.bin", "tiny.v2.xml"} if format == "openvino" else {path.name}
-    files = list(path.parent.iterdir())
-    assert {file.name for file in files} == names
+@tensorflow_only
+@pytest.mark.parametrize(("format", "num_images"), [("onnx", 5), ("litert", 4), ("openvino", 3)])
+def test_answers_as_the_model_and_what_is_reported(format, num_images, request):
+    model, written = request.getfixturevalue(f"{format}_file")
+    _, name, sizes = FILES[format]
+    files = list(written.path.parent.iterdir())
+    assert {file.name for file in files} == ({name, "tiny.v2.bin"} if format == "openvino" else {name})
     assert written.num_bytes == sum(file.stat().st_size for file in files)
-    assert (written.path, written.images, written.batch_sizes) == (path, 5, (1, 3))
-    expected = _probabilities(model, images.astype("float32"))
-    difference = np.abs(_run(path, images.astype("float32")) - expected).max()
-    assert abs(difference - written.max_difference) < 1e-6
+    assert (written.images, written.batch_sizes) == (num_images, [1, 3])
+    assert 0 < written.max_difference < 1e-5
     assert written.top_1_agreement == 1
+    _assert_answers(written.path, model, sizes)
     with pytest.raises(FileExistsError, match=r"tiny\.v2\.\w+ exists.*overwrite=True"):
-        export_model(model, path, format, images=images)
+        export_model(model, written.path, format)
 
 
+@tensorflow_only
+def test_the_reported_difference(onnx_file):
+    model, written = onnx_file
+    images = np.random.default_rng(3).integers(0, 256, (5, 12, 8, 3)).astype("float32")  # Those of the fixture.
+    difference = np.abs(_run(written.path, images) - _probabilities(model, images)).max()
+    assert abs(difference - written.max_difference) < 1e-6
+
+
+def _nested():
+    changes = {"num_register_tokens": 2, "position_embedding": "sincos_2d", "layer_scale": 0.1, "qk_norm": True}
+    backbone = _tiny(include_top=False, pooling="avg", mlp="swiglu", **changes)
+    return keras.Sequential([keras.Input(backbone.input_shape[1:]), backbone, keras.layers.Dense(4)])
+
+
+# {name: (function that makes a model, sizes of images, formats)}
+MODELS = {
+    "attention pooling, exact GELU, multi-label": (multi_label, [(8, 9)], ["onnx", "openvino"]),
+    "nested, average, SwiGLU, registers, sines, layer scale, qk-norm": (_nested, [(8, 9)], ["onnx", "litert"]),
+    "distilled, quick GELU, normalises": (
+        lambda: _tiny(
+            distillation_token=True, mlp="quick_gelu", include_preprocessing=True, classifier_activation="softmax"
+        ),
+        [(8, 9)],
+        ["onnx", "openvino"],
+    ),
+    "any size": (
+        lambda: _tiny(input_shape=ANY_SIZE, position_interpolation="bicubic_antialias", representation_dim=7),
+        [(8, 9), (12, 6)],
+        ["onnx", "litert"],
+    ),
+    "any size, registers without class token": (
+        lambda: _tiny(input_shape=ANY_SIZE, pooling="avg", num_register_tokens=2),
+        [(8, 9), (12, 6)],
+        ["onnx", "openvino"],
+    ),
+    "any size, hybrid, gray, sines, cropped": (gray_of_any_size, [(19, 22), (16, 9)], ["onnx", "litert"]),
+}
+
+
+@pytest.mark.slow
+@tensorflow_only
+@pytest.mark.parametrize("name", MODELS)
+def test_other_models(name, tmp_path):
+    build, sizes, formats = MODELS[name]
+    model = randomize(build())
+    for format in formats:
+        path = tmp_path / f"tiny{SUFFIXES[format]}"
+        assert export_model(model, path, format).max_difference < 1e-5
+        _assert_answers(path, model, sizes)
+
+
+@pytest.mark.slow
 @tensorflow_only
 @pytest.mark.parametrize(
     ("format", "precision", "size"), [("litert", "float16", 0.6), ("litert", "int8", 0.4), ("openvino", "float16", 0.6)]
@@ -149,36 +148,110 @@ def test_smaller_weights(format, precision, size, tmp_path):
 
 
 @tensorflow_only
+def test_precisions_that_exporters_are_asked_for(tmp_path, monkeypatch):
+    import openvino
+    import tensorflow as tf
+
+    asked, saved = [], []
+    monkeypatch.setattr(keras.Model, "export", lambda *_, verbose, input_signature, **options: asked.append(options))
+    monkeypatch.setattr(openvino, "Core", lambda: types.SimpleNamespace(read_model=str))
+    monkeypatch.setattr(openvino, "save_model", lambda model, file, compress_to_fp16: saved.append(compress_to_fp16))
+    model, photographs = _tiny(), str(tmp_path / "photographs.npz")
+    for precision in ("float32", "int8", "float16"):
+        runtimes.write_file(model, str(tmp_path / "tiny.tflite"), "litert", precision, photographs, sizes=[])
+    smaller = {"format": "litert", "optimizations": [tf.lite.Optimize.DEFAULT]}
+    in_float16 = smaller | {"target_spec": {"supported_types": [tf.float16]}}
+    assert asked == [{"format": "litert"}, smaller, in_float16]
+    for precision in ("float32", "float16"):
+        runtimes.write_file(model, str(tmp_path / "tiny.xml"), "openvino", precision, photographs, sizes=[])
+    assert saved == [False, True]
+
+
+@pytest.fixture
+def unwritten(monkeypatch):
+    """Function (answer) that makes `export_model` ask `answer(images)` in the place of LiteRT, of a file that holds
+    nothing; and what is asked of the process that would write it."""
+    asked = []
+
+    def write(function, model, file, photographs, **arguments):
+        asked.append(json.loads(json.dumps(arguments)))  # As on its way to another process.
+        pathlib.Path(file).write_text("nothing")
+        arrays = [np.full((4, *size, model.input_shape[-1]), 100, "uint8") for size in arguments["sizes"]]
+        np.savez(photographs, *arrays)
+
+    def stand_in(answer):
+        runner = types.SimpleNamespace(get_signature_runner=lambda: lambda images: {"probabilities": answer(images)})
+        monkeypatch.setattr("ai_edge_litert.interpreter.Interpreter", lambda file: runner)
+        return asked
+
+    monkeypatch.setattr(runtimes, "with_tensorflow", write)
+    return stand_in
+
+
+def _raise(images):
+    raise RuntimeError("no operator")
+
+
+def _always(*probabilities):
+    return lambda images: np.tile(np.float32([probabilities]), (len(images), 1))
+
+
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("answer", "changes", "message"),
     [
-        # There is no operator for the erfc of Keras's exact GELU, which Keras's exporter does not notice.
-        (lambda model: keras.Sequential([model, keras.layers.Dense(7, "gelu"), keras.layers.Dense(4)]), "Erfc"),
-        (lambda model: model.weights[-1].assign([1.0, 2.0, np.nan, 3.0, 4.0]), "answers otherwise.* by nan"),
+        (_raise, {}, "The runtime of the format 'litert' cannot run what was written.*: no operator"),
+        (lambda images: np.full((len(images), 3), np.nan), {}, "answers otherwise.* by nan"),
+        (
+            lambda images: np.tile(np.float32([[0, 0.9999, 1e-4]]), (len(images), 1)),
+            {},
+            "answers otherwise.* by 1.0e-04",
+        ),
+        (
+            lambda images: np.tile(np.float32([[0.1, 0.2, 0.7]]), (len(images), 1)),
+            {"precision": "int8", "min_agreement": 0.25},
+            r"0\.0%.*min_agreement=0\.25",
+        ),
     ],
 )
-def test_nothing_is_left_of_a_file_that_is_not_right(spoil, message, tmp_path):
-    model = randomize(_tiny())
-    spoilt = spoil(model)
-    model = spoilt if isinstance(spoilt, keras.Model) else model
-    (tmp_path / "tiny.onnx").write_text("the last one")
-    with pytest.raises(ValueError, match=rf"(?s){message}.*Nothing was exported"):
-        export_model(model, tmp_path / "tiny.onnx", "onnx", overwrite=True)
-    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("tiny.onnx", "the last one")]
+def test_nothing_is_left_of_a_file_that_is_not_right(answer, changes, message, unwritten, tmp_path):
+    unwritten(answer)
+    model = _sure_of_the_second()
+    (tmp_path / "tiny.tflite").write_text("the last one")
+    with pytest.raises(ValueError, match=rf"(?s){message}.*Nothing was\s+exported"):
+        export_model(model, tmp_path / "tiny.tflite", "litert", overwrite=True, **changes)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("tiny.tflite", "the last one")]
 
 
-@tensorflow_only
-def test_too_few_of_the_same_classes(tmp_path, monkeypatch):
+def test_sizes_of_the_photographs(unwritten, tmp_path):
+    """Two for a model of any size, one of which is not square."""
+    asked = unwritten(_raise)
+    for shape, images in ((ANY_SIZE, None), ((8, 9, 3), None), ((8, 9, 3), np.zeros((2, 8, 9, 3)))):
+        with pytest.raises(ValueError, match="no operator"):
+            export_model(_tiny(input_shape=shape), tmp_path / "tiny.tflite", "litert", images=images)
+    assert [arguments["sizes"] for arguments in asked] == [[[14 * 4, 14 * 3], [10 * 4, 13 * 3]], [[8, 9]], []]
+
+
+def _sure_of_the_second():
     model = randomize(_tiny(classes=3))
     model.weights[-1].assign([0.0, 99.0, 0.0])
+    return model
 
-    def names_the_last_class(path):
-        return lambda images: np.tile(np.float32([[0.1, 0.2, 0.7]]), (len(images), 1))
 
-    wrong = dataclasses.replace(runtimes._FORMATS["litert"], open=names_the_last_class)
-    monkeypatch.setitem(runtimes._FORMATS, "litert", wrong)
-    with pytest.raises(ValueError, match=r"0\.0%.*min_agreement=0\.25.*Nothing was"):
-        export_model(model, tmp_path / "tiny.tflite", "litert", precision="int8", min_agreement=0.25)
+def test_two_images_are_three(unwritten, tmp_path):
+    """One after the other, and in batches of three."""
+    counts = []
+    unwritten(lambda images: counts.append(len(images)) or _always(0.0, 1.0, 0.0)(images))
+    written = export_model(_sure_of_the_second(), tmp_path / "tiny.tflite", "litert", images=np.zeros((2, 8, 9, 3)))
+    assert (written.images, counts) == (3, [1, 1, 1, 3])
+
+
+@pytest.mark.slow
+@tensorflow_only
+def test_an_operator_that_a_runtime_has_not(tmp_path):
+    """There is none for the erfc of Keras's exact GELU, which Keras's exporter does not notice."""
+    model = keras.Sequential([randomize(_tiny()), keras.layers.Dense(7, "gelu"), keras.layers.Dense(4)])
+    with pytest.raises(ValueError, match=r"(?s)Erfc.*Nothing was exported"):
+        export_model(model, tmp_path / "tiny.onnx", "onnx")
     assert not list(tmp_path.iterdir())
 
 
@@ -232,12 +305,17 @@ def test_refused_models(build, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_too_large_a_model(tmp_path, monkeypatch):
-    monkeypatch.setattr(runtimes, "_MESSAGE_BYTES", 1000)
+def test_too_large_a_model(unwritten, tmp_path, monkeypatch):
+    """Messages of their serialisers hold less than 2 GiB."""
+    unwritten(_always(0.0, 1.0, 0.0))
+    model = _sure_of_the_second()
+    monkeypatch.setattr(keras.Model, "count_params", lambda model: 2**29)
     for format in ("onnx", "litert"):
-        with pytest.raises(ValueError, match=r"2 GiB.*openvino.*export_saved_model"):
-            export_model(_tiny(), tmp_path / f"tiny{SUFFIXES[format]}", format)
+        with pytest.raises(ValueError, match=r"2 GiB, and .* are 2\.0 GiB\. Use format='openvino'.*export_saved"):
+            export_model(model, tmp_path / f"tiny{SUFFIXES[format]}", format)
     assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(keras.Model, "count_params", lambda model: 2**29 - 1)
+    export_model(model, tmp_path / "tiny.tflite", "litert")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ import json
 import pathlib
 import subprocess
 import sys
-import tempfile
 
 import keras
 import numpy as np
@@ -10,14 +9,16 @@ import pytest
 
 import keras_vit
 from keras_vit.decoding import image_decoder
-from keras_vit.export import saved_model, signatures
+from keras_vit.export import saved_model, signatures, writing
 from keras_vit.label_spaces import imagenet1k_classes
+from tests.export.exports import LABELS, TOP_K
+from tests.models.segmenters import tiny_segmenter
+from tests.models.tiny import tiny_model
 from tests.pictures import encoded, exif_segment, picture
 from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy
 
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
 CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
-LABELS = ["ant", "bee", "cat", "dog"]
 OUTPUTS = {"probabilities", "classes", "labels", "scores"}
 
 
@@ -26,22 +27,11 @@ def _model(**changes):
     return randomize(keras_vit.ViT(CONFIG, **arguments), scale=0.5)
 
 
-@pytest.fixture(scope="module")
-def exported():
-    """(model, its export loaded again, folder)"""
-    import tensorflow as tf
-
-    model = _model(include_preprocessing=True)
-    with tempfile.TemporaryDirectory() as folder:
-        path = keras_vit.export_saved_model(model, pathlib.Path(folder) / "pets", labels=LABELS, version=3, top_k=2)
-        yield model, tf.saved_model.load(str(path)), path
-
-
 @tensorflow_only
-def test_folder(exported):
-    _, _, path = exported
-    assert (path.parent.name, path.name) == ("pets", "3")
-    assert {child.name for child in path.parent.iterdir() if child.is_dir()} == {"3"}
+def test_folder(pets):
+    _, path = pets
+    assert (path.parent.name, path.name) == ("pets", "1")
+    assert {child.name for child in path.parent.iterdir() if child.is_dir()} == {"1"}
     files = {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
     assert files >= {"saved_model.pb", "keras_vit.json", "assets/labels.txt"}
     assert "assets.extra/tf_serving_warmup_requests" in files
@@ -50,9 +40,8 @@ def test_folder(exported):
 
 
 @tensorflow_only
-def test_signatures(exported):
-    _, loaded, _ = exported
-    encoded_images, pixels = ("image_bytes", [None]), ("images", [None, 8, 12, 3])
+def test_signatures(loaded):
+    encoded_images, pixels = ("image_bytes", [None]), ("images", [None, 16, 24, 3])
     expected = {
         "serving_default": (*encoded_images, "string", OUTPUTS | {"valid"}),
         "predict_pixels": (*pixels, "uint8", OUTPUTS),
@@ -70,13 +59,13 @@ def test_signatures(exported):
 
 
 @tensorflow_only
-def test_what_is_known_of_the_model(exported):
-    model, loaded, path = exported
+def test_what_is_known_of_the_model(pets, loaded):
+    model, path = pets
     facts = json.loads((path / "keras_vit.json").read_text())
-    assert (facts["name"], facts["version"], facts["classes"], facts["input_shape"]) == ("pets", 3, 4, [8, 12, 3])
+    assert (facts["name"], facts["version"], facts["classes"], facts["input_shape"]) == ("pets", 1, 6, [16, 24, 3])
     assert facts["signatures"] == sorted(loaded.signatures)
     assert keras_vit.ViTConfig.from_dict(facts["config"]) == keras_vit.describe(model).config
-    assert facts["preprocessing"]["resize"] == [8, 12]
+    assert facts["preprocessing"]["resize"] == [16, 24]
     assert facts["weights"] == {"source": None, "adaptations": {}}
     assert facts["versions"]["keras"] == keras.version()
     assert set(facts["parity"]["max_difference"]) == set(facts["signatures"])
@@ -85,33 +74,36 @@ def test_what_is_known_of_the_model(exported):
 
 
 @tensorflow_only
-@pytest.mark.parametrize("batch", [1, 3])
-def test_predict_pixels(exported, batch):
+def test_predict_pixels(pets, loaded):
+    """Both types, and batches of several sizes: of none, and of two parts of 32 and one of six."""
     import tensorflow as tf
 
-    model, loaded, _ = exported
-    pixels = np.random.default_rng(0).integers(0, 256, (batch, 8, 12, 3)).astype("uint8")
-    outputs = loaded.signatures["predict_pixels"](images=tf.constant(pixels))
-    expected = model.predict(pixels, verbose=0)
+    pixels = np.random.default_rng(0).integers(0, 256, (70, 16, 24, 3))
+    expected = pets[0].predict(pixels, verbose=0)
     assert np.ptp(expected) > 0.1  # Not the uniform probabilities of a zero head.
-    _assert_outputs(outputs, expected, LABELS, top_k=2)
+    for count in (0, 1, 70):
+        images = tf.constant(pixels[:count])
+        outputs = loaded.signatures["predict_pixels"](images=tf.cast(images, tf.uint8))
+        _assert_outputs(outputs, expected[:count])
+        of_floats = loaded.signatures["predict_pixels_float"](images=tf.cast(images, tf.float32))
+        np.testing.assert_array_equal(outputs["probabilities"], of_floats["probabilities"])
 
 
-def _assert_outputs(outputs, probabilities, labels, top_k):
+def _assert_outputs(outputs, probabilities):
     assert_close(outputs["probabilities"], probabilities)
-    best = np.argsort(-probabilities, axis=1)[:, :top_k]
+    best = np.argsort(-probabilities, axis=1)[:, :TOP_K]
     np.testing.assert_array_equal(outputs["classes"], best)
     assert_close(outputs["scores"], np.take_along_axis(probabilities, best, axis=1))
     assert [[label.decode() for label in row] for row in outputs["labels"].numpy()] == [
-        [labels[index] for index in row] for row in best
+        [LABELS[index] for index in row] for row in best
     ]
 
 
 @tensorflow_only
-def test_serving_default_reads_a_batch_of_different_files(exported):
+def test_serving_default_reads_a_batch_of_different_files(pets, loaded):
     import tensorflow as tf
 
-    model, loaded, _ = exported
+    model, _ = pets
     files = [
         encoded(picture(8, 12), "PNG"),
         encoded(picture(61, 97), "JPEG", exif=exif_segment(6, "<")),
@@ -122,10 +114,9 @@ def test_serving_default_reads_a_batch_of_different_files(exported):
         encoded(picture(40, 20, "L"), "JPEG"),
     ]
     outputs = loaded.signatures["serving_default"](image_bytes=tf.constant(files))
-    pixels = _decoded(model, files)
-    expected = model.predict(pixels, verbose=0)
+    expected = model.predict(_decoded(model, files), verbose=0)
     assert np.ptp(expected, axis=0).max() > 0.01  # The pictures differ.
-    _assert_outputs(outputs, expected, LABELS, top_k=2)
+    _assert_outputs(outputs, expected)
     assert outputs["valid"].numpy().all()
 
 
@@ -134,18 +125,19 @@ def _decoded(model, files):
     return np.stack([decode(file).numpy() for file in files])
 
 
+@pytest.mark.slow
 @tensorflow_only
-def test_what_the_model_sees_is_what_the_analyses_say(exported):
+def test_what_the_model_sees_is_what_the_analyses_say(pets, loaded):
+    """In Python; tests/serving asks in C++."""
     import tensorflow as tf
 
-    model, loaded, _ = exported
+    model, _ = pets
     files = [encoded(picture(30 + 5 * index, 40), "JPEG") for index in range(3)]
-    pixels = _decoded(model, files)
-    known = keras_vit.features(model, pixels, ["pooling", "encoder_norm"])
+    known = keras_vit.features(model, _decoded(model, files), ["pooling", "encoder_norm"])
     expected = {
         "embed": ("embedding", known["pooling"]),
         "tokens": ("tokens", known["encoder_norm"]),
-        "explain": ("rollout", keras_vit.attention_rollout(model, pixels)),
+        "explain": ("rollout", keras_vit.attention_rollout(model, _decoded(model, files))),
     }
     for name, (output, array) in expected.items():
         outputs = loaded.signatures[name](image_bytes=tf.constant(files))
@@ -155,59 +147,29 @@ def test_what_the_model_sees_is_what_the_analyses_say(exported):
 
 
 @tensorflow_only
-def test_a_bad_image_does_not_harm_its_neighbours(exported):
+def test_a_bad_image_does_not_harm_its_neighbours(loaded):
+    """In Python; tests/serving asks every signature in C++."""
     import tensorflow as tf
 
-    _, loaded, _ = exported
     good = [encoded(picture(30, 40), "JPEG"), encoded(picture(20, 20), "PNG")]
     rows = [good[0], b"no image", b"", good[1], good[0][:200]]
-    for name in ("serving_default", "embed", "tokens", "explain"):
-        serve = loaded.signatures[name]
-        outputs = {key: value.numpy() for key, value in serve(image_bytes=tf.constant(rows)).items()}
-        alone = serve(image_bytes=tf.constant([good[0], good[1], good[0], good[1], good[1]]))
-        assert outputs["valid"].tolist() == [True, False, False, True, False]
-        for key, value in outputs.items():
-            np.testing.assert_array_equal(value[[0, 3]], alone[key].numpy()[[0, 3]])
-            nothing = {"classes": -1, "labels": b"", "valid": False}.get(key, 0)
-            assert (value[[1, 2, 4]] == nothing).all()
+    serve = loaded.signatures["serving_default"]
+    outputs = {key: value.numpy() for key, value in serve(image_bytes=tf.constant(rows)).items()}
+    alone = serve(image_bytes=tf.constant([good[0], good[1], good[0], good[1], good[1]]))
+    assert outputs["valid"].tolist() == [True, False, False, True, False]
+    for key, value in outputs.items():
+        np.testing.assert_array_equal(value[[0, 3]], alone[key].numpy()[[0, 3]])
+        nothing = {"classes": -1, "labels": b"", "valid": False}.get(key, 0)
+        assert (value[[1, 2, 4]] == nothing).all()
 
 
+@pytest.mark.slow
 @tensorflow_only
-def test_batches_of_none_and_of_many(exported):
-    import tensorflow as tf
-
-    _, loaded, _ = exported
-    file = encoded(picture(9, 9), "PNG")
-    pixels = np.random.default_rng(0).integers(0, 256, (70, 8, 12, 3))  # Two parts of 32, and six.
-    for name, signature in loaded.signatures.items():
-        [spec] = signature.structured_input_signature[1].values()
-        many = tf.constant([file] * 70) if spec.dtype == tf.string else tf.cast(pixels, spec.dtype)
-        outputs = signature(**{spec.name: many})
-        alone = signature(**{spec.name: many[37:38]})
-        none = signature(**{spec.name: many[:0]})
-        for key, value in outputs.items():
-            assert value.shape[0] == 70
-            assert none[key].shape == (0, *value.shape[1:]), name
-            if value.dtype == tf.float32:
-                assert_close(value[37:38], alone[key])
-
-
-@tensorflow_only
-def test_pixels_of_either_type(exported):
-    import tensorflow as tf
-
-    _, loaded, _ = exported
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 12, 3))
-    of_bytes = loaded.signatures["predict_pixels"](images=tf.cast(pixels, tf.uint8))
-    of_floats = loaded.signatures["predict_pixels_float"](images=tf.cast(pixels, tf.float32))
-    np.testing.assert_array_equal(of_bytes["probabilities"], of_floats["probabilities"])
-
-
-@tensorflow_only
-def test_loads_where_there_is_only_tensorflow(exported, tmp_path):
-    model, _, path = exported
+def test_loads_where_there_is_only_tensorflow(pets, tmp_path):
+    """In Python; tests/serving has a program in C++."""
+    model, path = pets
     file = tmp_path / "picture.png"
-    file.write_bytes(encoded(picture(8, 12), "PNG"))
+    file.write_bytes(encoded(picture(16, 24), "PNG"))
     program = """
 import json, sys, tensorflow as tf
 loaded = tf.saved_model.load(sys.argv[1])
@@ -218,28 +180,9 @@ print(json.dumps([outputs["probabilities"].numpy().tolist(), outputs["labels"].n
     command = [sys.executable, "-c", program, str(path), str(file)]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
     probabilities, label = json.loads(result.stdout)
-    expected = to_numpy(model(np.asarray(picture(8, 12))[None].astype("float32")))
+    expected = to_numpy(model(np.asarray(picture(16, 24))[None].astype("float32")))
     assert_close(np.array(probabilities), expected)
     assert label == LABELS[expected.argmax()]
-
-
-@tensorflow_only
-def test_nested_model_with_logits_of_gray_images(tmp_path):
-    import tensorflow as tf
-
-    # Normalising happens outside of this model, and its head returns logits.
-    backbone = _model(include_top=False, pooling="avg", input_shape=(8, 12, 1))
-    model = keras.Sequential([keras.Input((8, 12, 1)), backbone, keras.layers.Dense(3)])
-    path = keras_vit.export_saved_model(model, str(tmp_path))
-    assert path == tmp_path / "1"
-    loaded = tf.saved_model.load(str(path))
-    pixels = np.asarray(picture(8, 12, "L"))[None, ..., None]
-    logits = to_numpy(model(keras_vit.preprocess_input(pixels, model)))
-    expected = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    # No label space and no labels: the indices; all three of them, since five are more than there are.
-    _assert_outputs(loaded.signatures["predict_pixels"](images=tf.constant(pixels)), expected, ["0", "1", "2"], 3)
-    files = tf.constant([encoded(picture(8, 12, "L"), "PNG")])
-    _assert_outputs(loaded.signatures["serving_default"](image_bytes=files), expected, ["0", "1", "2"], 3)
 
 
 class _NothingWritten:
@@ -269,15 +212,33 @@ def _versions(path):
     return {child.name for child in path.iterdir() if child.is_dir()}
 
 
+def _perceptron(classes=4, **protocol):
+    """Whatever is predicted: it is the cheapest model."""
+    layer = keras_vit.Preprocessing(resize=(8, 12), architecture=CONFIG.to_dict(), **protocol)
+    layers = [layer, keras.layers.Flatten(), keras.layers.Dense(classes, activation="softmax")]
+    return keras.Sequential([keras.Input((8, 12, 3)), *layers])
+
+
 def test_default_labels(tmp_path, nothing_written):
-    layer = keras_vit.Preprocessing(resize=(8, 12), label_space="imagenet1k", architecture=CONFIG.to_dict())
-    layers = [layer, keras.layers.Flatten(), keras.layers.Dense(1000, activation="softmax", kernel_initializer="zeros")]
-    keras_vit.export_saved_model(keras.Sequential([keras.Input((8, 12, 3)), *layers]), tmp_path)
+    keras_vit.export_saved_model(_perceptron(1000, label_space="imagenet1k"), tmp_path)
     assert nothing_written.options["labels"] == [name for _, name in imagenet1k_classes()]
 
 
+def test_weights_that_were_adapted_are_named(tmp_path, nothing_written):
+    published = randomize(tiny_model(classifier_activation="softmax"))
+    keras_vit.save_weights(published, tmp_path / "published.npz", "google")
+    arguments = {"input_shape": (12, 9, 3), "classes": 3, "grid_size": (2, 3)}
+    model = keras_vit.from_pretrained(tmp_path / "published.npz", **arguments)
+    folder = keras_vit.export_saved_model(model, tmp_path / "pets", version=7, name="others")
+    facts = json.loads((folder / "keras_vit.json").read_text())
+    adaptations = keras_vit.describe(model).adaptations
+    assert {path.split("/")[0] for path in adaptations} == {"position_embedding", "predictions"}
+    assert facts["weights"] == {"source": str(tmp_path / "published.npz"), "adaptations": adaptations}
+    assert (facts["name"], facts["version"], facts["options"]["top_k"]) == ("others", 7, 5)
+
+
 def test_a_failure_leaves_nothing_behind(tmp_path, nothing_written):
-    model = _model()
+    model = _perceptron()
     keras_vit.export_saved_model(model, tmp_path, version=1)
     nothing_written.fails = True
     for version, overwrite in ((2, False), (1, True)):
@@ -295,13 +256,13 @@ def test_of_two_exports_at_once_the_second_replaces_nothing(tmp_path, nothing_wr
 
     monkeypatch.setattr(saved_model, "with_tensorflow", meanwhile)
     with pytest.raises(FileExistsError, match="another export made it meanwhile"):
-        keras_vit.export_saved_model(_model(), tmp_path)
+        keras_vit.export_saved_model(_perceptron(), tmp_path)
     assert [child.name for child in (tmp_path / "1").iterdir()] == ["theirs"]
     assert _versions(tmp_path) == {"1"}
 
 
 def test_an_existing_version_is_refused_unless_it_may_be_replaced(tmp_path, nothing_written):
-    model = _model()
+    model = _perceptron()
     folder = keras_vit.export_saved_model(model, tmp_path, version=2)
     (folder / "mine").write_text("mine")
     with pytest.raises(FileExistsError, match=r"2 exists. Give another version, or overwrite=True"):
@@ -350,36 +311,56 @@ def test_refused_arguments(tmp_path):
 
 
 @tensorflow_only
-def test_images_that_a_server_would_not_read_are_refused(tmp_path):
-    text = tmp_path / "text.jpg"
-    text.write_text("no image")
-    for arguments, message in (
-        ({"images": [text]}, r"images must be JPEG.* files\. .*text\.jpg cannot be read"),
-        ({"max_image_pixels": 5000}, "reads not all of the images that it is compared on"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            keras_vit.export_saved_model(_model(), tmp_path / "exported", **arguments)
+@pytest.mark.parametrize(
+    ("valid", "name", "message"),
+    [
+        (True, "text.jpg", r"images must be JPEG.* files\. .*text\.jpg cannot be read"),
+        (False, "picture.png", "reads not all of the images that it is compared on"),
+    ],
+)
+def test_images_that_a_server_would_not_read_are_refused(valid, name, message, tmp_path, monkeypatch):
+    """Signatures that say of all images whether they are valid have the place of those that decode them."""
+    import tensorflow as tf
+
+    def serve(image_bytes):
+        return {"probabilities": tf.zeros([tf.size(image_bytes), 4]), "valid": tf.fill(tf.shape(image_bytes), valid)}
+
+    signature = tf.function(serve, input_signature=[tf.TensorSpec([None], tf.string, "image_bytes")])
+    monkeypatch.setattr(writing, "build_signatures", lambda *arguments, **options: {"serving_default": signature})
+    (tmp_path / "text.jpg").write_text("no image")
+    (tmp_path / "picture.png").write_bytes(encoded(picture(8, 12), "PNG"))
+    with pytest.raises(ValueError, match=message):
+        keras_vit.export_saved_model(_perceptron(), tmp_path / "exported", images=[tmp_path / name])
     assert not list((tmp_path / "exported").iterdir())
 
 
-def _served(model, path, pixels, **arguments):
-    import tensorflow as tf
+@pytest.mark.parametrize("ending", ["cast", "softmax_layer", "nested_whole", "logits"])
+def test_probabilities_are_the_models_however_it_ends(ending):
+    activation = None if ending in ("softmax_layer", "logits") else "softmax"
+    inner = _model(include_preprocessing=True, classifier_activation=activation)
+    last = {"cast": keras.layers.Activation("linear", dtype="float32"), "softmax_layer": keras.layers.Softmax()}
+    model = keras.Sequential([keras.Input((8, 12, 3)), inner, *([last[ending]] if ending in last else [])])
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 12, 3)).astype("float32")
+    signatures.check_output(model)
+    expected = to_numpy(model(pixels))
+    expected = to_numpy(keras.ops.softmax(expected)) if ending == "logits" else expected
+    assert np.ptp(expected) > 0.1
+    assert_close(signatures.probabilities(model, pixels), expected)
 
-    folder = keras_vit.export_saved_model(model, path, **arguments)
-    return tf.saved_model.load(str(folder)).signatures["predict_pixels"](images=tf.constant(pixels))["probabilities"]
+
+def _signature_names(model):
+    options = {"labels": ["a"] * model.output_shape[-1], "top_k": 1, "jit_compile": False, "image_size": None}
+    return set(signatures.build_signatures(model, [], **options, max_image_pixels=100, batch_sizes=[1]))
 
 
 @tensorflow_only
-@pytest.mark.parametrize("ending", ["cast", "softmax_layer", "nested_whole", "jit_compile"])
-def test_probabilities_are_the_models_however_it_ends(ending, tmp_path):
-    softmax = None if ending == "softmax_layer" else "softmax"
-    inner = _model(include_preprocessing=True, classifier_activation=softmax)
-    last = {"cast": keras.layers.Activation("linear", dtype="float32"), "softmax_layer": keras.layers.Softmax()}
-    model = keras.Sequential([keras.Input((8, 12, 3)), inner, *([last[ending]] if ending in last else [])])
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 12, 3)).astype("uint8")
-    expected = model.predict(pixels, verbose=0)
-    assert np.ptp(expected) > 0.1
-    assert_close(_served(model, tmp_path, pixels, jit_compile=ending == "jit_compile"), expected)
+def test_signatures_of_each_kind_of_model():
+    of_all = {"serving_default", "predict_pixels", "predict_pixels_float"}
+    assert _signature_names(_model()) == of_all | {"embed", "tokens", "explain"}
+    assert _signature_names(_model(token_merging=1)) == of_all | {"embed"}
+    resnet = keras_vit.ResNet("R18", stage_depths=(1,), width=4, input_shape=(16, 24, 3), classes=5)
+    assert _signature_names(resnet) == of_all | {"embed"}
+    assert _signature_names(tiny_segmenter("PanopticFPN", (32, 32, 3))) == of_all
 
 
 def test_what_would_be_guessed_is_refused(tmp_path):

@@ -38,9 +38,9 @@ def _refuse(why, status=grpc.StatusCode.INVALID_ARGUMENT):
 
 
 @contextlib.contextmanager
-def serve(path):
-    """Serves version 1 of "pets", labelled "stable", from the folder of a SavedModel: ports of REST and of gRPC."""
-    served = _Served(path)
+def serve(signatures):
+    """Serves version 1 of "pets", labelled "stable", with the signatures of a SavedModel: ports of REST and of gRPC."""
+    served = _Served(signatures)
     rest = http.server.ThreadingHTTPServer(("localhost", 0), type("Rest", (_Rest,), {"served": served}))
     threading.Thread(target=rest.serve_forever).start()
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
@@ -59,8 +59,8 @@ def serve(path):
 class _Served:
     """The model, by messages of either interface."""
 
-    def __init__(self, path):
-        self._signatures = tf.saved_model.load(str(path)).signatures
+    def __init__(self, signatures):
+        self._signatures = signatures
 
     def input(self, signature):
         """The one input of a signature, a `tf.TensorSpec`."""

@@ -7,6 +7,7 @@ from tests.reference import resnet_baselines as reference
 from tests.test_case import random_inputs, run_layer_test, run_parity_test
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     shapes = {"conv/kernel": (5, 5, 5, 9), "projection/kernel": (5, 15), "output_projection/kernel": (3, 3)}
     shapes |= {"row_embedding": (3, 2), "column_embedding": (5, 2)}
@@ -16,9 +17,9 @@ def test_layer(tmp_path):
 
 
 # Of an even size the pooling adds a place below, of an odd one on both sides.
-@pytest.mark.parametrize("is_pooled", [False, True])
 @pytest.mark.parametrize(
-    ("size", "num_heads", "kernel_size", "strides"), [((4, 7), 3, 3, 1), ((5, 6), 1, 1, 2), ((1, 3), 2, 5, 1)]
+    ("size", "num_heads", "kernel_size", "strides", "is_pooled"),
+    [((4, 7), 3, 3, 1, False), ((4, 7), 3, 3, 1, True), ((5, 6), 1, 1, 2, True), ((1, 3), 2, 5, 1, False)],
 )
 def test_equals_the_equation(size, num_heads, kernel_size, strides, is_pooled):
     layer = AttentionAugmentedConv2D(13, 6, 6, num_heads, kernel_size, strides, is_pooled)

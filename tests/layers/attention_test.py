@@ -33,18 +33,14 @@ ARGUMENTS = {
 }
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     run_layer_test(MultiHeadSelfAttention, ARGUMENTS, [(7, 12)], (7, 12), PROJECTIONS | NORMS, tmp_path)
 
 
-def test_layer_without_norms(tmp_path):
-    arguments = {**ARGUMENTS, "qk_norm": False}
-    run_layer_test(MultiHeadSelfAttention, arguments, [(7, 12)], (7, 12), PROJECTIONS, tmp_path)
-
-
-def test_layer_of_lines_with_relative_positions(tmp_path):
-    arguments = {**ARGUMENTS, "relative_positions": True}
-    weights = PROJECTIONS | NORMS | RELATIVE
+def test_layer_of_lines_with_relative_positions_and_without_norms(tmp_path):
+    arguments = {**ARGUMENTS, "relative_positions": True, "qk_norm": False}
+    weights = PROJECTIONS | RELATIVE
     run_layer_test(MultiHeadSelfAttention, arguments, [(5, 7, 12)], (5, 7, 12), weights, tmp_path)
 
 
@@ -52,9 +48,16 @@ def test_layer_with_queries(tmp_path):
     run_layer_test(MultiHeadSelfAttention, ARGUMENTS, [(7, 12), (2, 12)], (2, 12), PROJECTIONS | NORMS, tmp_path)
 
 
-@pytest.mark.parametrize("shape", [(7, 12), (5, 7, 12)])
-@pytest.mark.parametrize("relative_positions", [False, True])
-@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize(
+    ("qk_norm", "relative_positions", "shape"),
+    [
+        (False, False, (7, 12)),
+        (False, True, (5, 7, 12)),
+        (True, False, (5, 7, 12)),
+        (True, True, (7, 12)),
+        (True, True, (5, 7, 12)),
+    ],
+)
 def test_equals_the_equations(qk_norm, relative_positions, shape):
     # Scaled up, so that the softmax is far from uniform.
     inputs = [3 * x for x in random_inputs(shape)]

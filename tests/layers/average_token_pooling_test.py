@@ -5,6 +5,7 @@ from keras_vit.layers import AverageTokenPooling
 from tests.test_case import MIXED_POLICIES, assert_close, random_inputs, run_layer_test, run_parity_test, to_numpy
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     run_layer_test(AverageTokenPooling, {"num_prefix_tokens": 1}, [(7, 12)], (12,), {}, tmp_path)
 

@@ -1,9 +1,11 @@
 import numpy as np
+import pytest
 
 from keras_vit.layers import ClassToken
 from tests.test_case import canonical_weights, random_inputs, randomize, run_layer_test, to_numpy
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     run_layer_test(ClassToken, {}, [(6, 12)], (7, 12), {"token": (1, 1, 12)}, tmp_path)
 

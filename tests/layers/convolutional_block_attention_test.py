@@ -8,6 +8,7 @@ from tests.reference import resnet_baselines as reference
 from tests.test_case import canonical_weights, norm_shapes, random_inputs, run_layer_test, run_parity_test
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     shapes = {"dense_1/kernel": (6, 2), "dense_2/kernel": (2, 6), "conv/kernel": (3, 3, 2, 1)} | norm_shapes("norm", 1)
     arguments = {"reduction": 3, "kernel_size": 3}

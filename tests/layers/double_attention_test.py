@@ -15,6 +15,7 @@ from tests.test_case import (
 )
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     shapes = {"feature/kernel": (6, 3), "gathering/kernel": (6, 4), "distribution/kernel": (6, 4)}
     shapes |= {"extension/kernel": (3, 6)} | norm_shapes("norm", 6)

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from keras_vit.layers import Dropout, DropPath, MlpBlock, MultiHeadSelfAttention
 from keras_vit.layers.drawn_seed import DrawnSeed
 from tests.test_case import built, random_inputs, randomize, to_numpy
+
+pytestmark = pytest.mark.each_backend  # Seeds of replicas are TensorFlow's.
 
 
 def test_is_the_next_seed_however_often_it_is_asked():
@@ -61,6 +64,33 @@ def test_nothing_is_drawn_without_a_rate():
     assert built(MlpBlock(20)).draw_seeds() is None
 
 
+def _check_masks(first, second):
+    """Of the 128 values of two calls half is kept, give or take 5.7; two independent masks agree in half of them."""
+    assert all(abs((mask > 0).sum() - 64) < 4 * 5.7 for mask in (first, second))
+    assert abs((first == second).sum() - 64) < 4 * 5.7
+    assert not np.array_equal(first[:64], first[64:])
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+def test_replicas_draw_seeds_of_their_own(monkeypatch):
+    import tensorflow as tf
+
+    def mask(kind, replica, num_replicas=2):
+        context = types.SimpleNamespace(num_replicas_in_sync=num_replicas, replica_id_in_sync_group=replica)
+        monkeypatch.setattr(tf.distribute, "get_replica_context", lambda: context)
+        layer = kind(0.5, seed=3)
+        return np.concatenate([to_numpy(layer(np.ones((64, 1)), training=True)).ravel() for _ in range(2)])
+
+    for kind in (Dropout, DropPath):
+        _check_masks(mask(kind, 0), mask(kind, 1))
+        np.testing.assert_array_equal(mask(kind, 1), mask(kind, 1))
+        alone = mask(kind, 0, num_replicas=1)
+        monkeypatch.undo()
+        layer = kind(0.5, seed=3)
+        expected = [to_numpy(layer(np.ones((64, 1)), training=True)).ravel() for _ in range(2)]
+        np.testing.assert_array_equal(alone, np.concatenate(expected))
+
+
 # TensorFlow splits a CPU into devices before it does anything else, or never: hence a process of its own.
 _TWO_REPLICAS = """
 import json
@@ -81,15 +111,12 @@ print(json.dumps(masks))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
 def test_replicas_do_not_drop_the_same_values():
-    """Of the 128 values of two calls half is kept, give or take 5.7; two independent masks agree in half of them."""
     process = subprocess.run([sys.executable, "-c", _TWO_REPLICAS], capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     masks = json.loads(process.stdout.splitlines()[-1])
     assert len(masks) == 2
     for of_layer in masks.values():
-        first, second = np.array(of_layer)
-        assert all(abs((mask > 0).sum() - 64) < 4 * 5.7 for mask in (first, second))
-        assert abs((first == second).sum() - 64) < 4 * 5.7
-        assert not np.array_equal(first[:64], first[64:])
+        _check_masks(*np.array(of_layer))

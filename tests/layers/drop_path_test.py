@@ -6,6 +6,7 @@ from keras_vit.layers import DropPath
 from tests.test_case import random_inputs, run_layer_test, to_numpy
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     run_layer_test(DropPath, {"rate": 0.3, "seed": 7}, [(7, 12)], (7, 12), {}, tmp_path)
 

@@ -15,6 +15,7 @@ from tests.test_case import (
 )
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     shapes = {"state/kernel": (6, 4), "state/bias": (4,), "assignment/kernel": (6, 3), "assignment/bias": (3,)}
     shapes |= {"graph/kernel": (3, 3), "graph/bias": (3,), "update/kernel": (4, 4), "extension/kernel": (4, 6)}

@@ -16,6 +16,8 @@ from tests.test_case import (
     to_numpy,
 )
 
+pytestmark = pytest.mark.each_backend  # Its operations depend on the backend.
+
 
 def test_layer(tmp_path):
     weights = {"gamma": (12,), "beta": (12,)}

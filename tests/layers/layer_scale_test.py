@@ -1,9 +1,11 @@
 import numpy as np
+import pytest
 
 from keras_vit.layers import LayerScale
 from tests.test_case import built, canonical_weights, random_inputs, run_layer_test, run_parity_test
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     run_layer_test(LayerScale, {"initial_value": 0.25}, [(7, 12)], (7, 12), {"gamma": (12,)}, tmp_path)
 

@@ -17,6 +17,7 @@ from tests.test_case import (
     to_numpy,
 )
 
+pytestmark = pytest.mark.each_backend  # Its activation depends on the backend.
 ACTIVATIONS = {
     "gelu_tanh": reference.gelu_tanh,
     "gelu_exact": reference.gelu_exact,

@@ -17,13 +17,25 @@ from tests.test_case import (
 )
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     arguments = {"filters": 4, "kernel_size": 3, "strides": 2}
     run_layer_test(PaddedConv2D, arguments, [(5, 8, 3)], (3, 4, 4), {"kernel": (3, 3, 3, 4)}, tmp_path)
 
 
-@pytest.mark.parametrize("size", [(6, 8), (5, 7), (8, 3), (1, 2)])
-@pytest.mark.parametrize(("kernel_size", "strides"), [(1, 1), (1, 2), (3, 1), (3, 2), (5, 3), (7, 2)])
+# Sides that are even, odd, both, and smaller than the kernel.
+@pytest.mark.parametrize(
+    ("size", "kernel_size", "strides"),
+    [
+        ((6, 8), 1, 1),
+        ((5, 7), 1, 2),
+        ((8, 3), 3, 1),
+        *[(size, 3, 2) for size in ((6, 8), (5, 7), (8, 3), (1, 2))],
+        *[(size, 5, 3) for size in ((6, 8), (5, 7), (8, 3))],
+        ((6, 8), 7, 2),
+        ((1, 2), 7, 2),
+    ],
+)
 def test_equals_the_reference(size, kernel_size, strides):
     def convolution(x, w):
         return np.einsum("bhwcij,ijcf->bhwf", windows_of_bit(x, kernel_size, strides), w["kernel"])
@@ -76,7 +88,7 @@ def test_gradient_of_one_pixel_with_strides():
     layer = PaddedConv2D(8, 1, 2)
     layer.build(maps.shape)
 
-    @tf.function
+    @tf.function(autograph=False)
     def gradient(maps):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(layer(maps) ** 2) / 2

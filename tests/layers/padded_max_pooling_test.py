@@ -6,9 +6,9 @@ from tests.reference.bit_resnet import windows_of_bit
 from tests.test_case import assert_close, run_layer_test, to_numpy
 
 
-@pytest.mark.parametrize("padding", ["zeros", "ignored"])
-def test_layer(padding, tmp_path):
-    run_layer_test(PaddedMaxPooling2D, {"padding": padding}, [(5, 8, 3)], (3, 4, 3), {}, tmp_path)
+@pytest.mark.each_backend
+def test_layer(tmp_path):
+    run_layer_test(PaddedMaxPooling2D, {"padding": "ignored"}, [(5, 8, 3)], (3, 4, 3), {}, tmp_path)
 
 
 @pytest.mark.parametrize("size", [(6, 8), (5, 7), (1, 2)])

@@ -9,6 +9,7 @@ from tests.reference import visual_transformer as reference
 from tests.test_case import assert_close, random_inputs, run_layer_test, run_parity_test, to_numpy
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     arguments = {"grid_size": [2, 3], "token_dim": 10, "use_batch_norm": True}
     shapes = projection_shapes("projection", 6, 10)
@@ -16,8 +17,7 @@ def test_layer(tmp_path):
 
 
 @pytest.mark.parametrize("size", [(5, 7), (14, 14), (8, 6), (1, 2)])
-@pytest.mark.parametrize("grid", [(2, 3), (4, 4)])
-@pytest.mark.parametrize("token_dim", [None, 10])
+@pytest.mark.parametrize(("grid", "token_dim"), [((2, 3), None), ((4, 4), 10)])
 def test_equals_the_reference(size, grid, token_dim):
     layer = PoolingTokenizer(grid, token_dim)
     run_parity_test(layer, functools.partial(reference.pooling_tokenizer, grid=grid), random_inputs((*size, 6)))

@@ -5,6 +5,7 @@ from keras_vit.layers import RegisterTokens
 from tests.test_case import built, canonical_weights, random_inputs, randomize, run_layer_test, to_numpy
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     run_layer_test(RegisterTokens, {"num_tokens": 4}, [(6, 12)], (10, 12), {"tokens": (1, 4, 12)}, tmp_path)
 

@@ -38,8 +38,6 @@ def test_all_are_here():
         ("attention_augmented", None, 4),
         ("pooled_attention_augmented", "cbam", 1),
         ("stand_alone", "squeeze_excitation", 4),
-        ("stand_alone", None, 1),
-        ("local_relation", None, 4),
         ("local_relation", "cbam", 1),
         ("convolution", "squeeze_excitation", 1),
     ],

@@ -39,6 +39,7 @@ def _attention_shapes(relation, channels, relation_dim, filters, num_places):
     )
 
 
+@pytest.mark.each_backend
 @pytest.mark.parametrize("relation", ATTENTIONS)
 def test_attention(relation, tmp_path):
     shapes = _attention_shapes(relation, 32, 2, 16, 9)
@@ -46,6 +47,7 @@ def test_attention(relation, tmp_path):
     run_layer_test(ATTENTIONS[relation], arguments, [(4, 7, 32)], (4, 7, 16), shapes, tmp_path, scale=1.0)
 
 
+@pytest.mark.each_backend
 def test_unit(tmp_path):
     shapes = {f"attention/{path}": shape for path, shape in _attention_shapes("patchwise", 64, 4, 16, 9).items()}
     shapes |= norm_shapes("norm_1", 64) | norm_shapes("norm_2", 16) | _dense_shapes("projection", 16, 64)
@@ -54,14 +56,16 @@ def test_unit(tmp_path):
 
 
 @pytest.mark.parametrize("relation", ATTENTIONS)
-@pytest.mark.parametrize(("size", "window_size"), [((4, 6), 3), ((3, 5), 5), ((1, 2), 1)])
+@pytest.mark.parametrize(("size", "window_size"), [((4, 6), 3), ((1, 2), 1)])
 def test_equals_the_equation(relation, size, window_size):
-    attention = getattr(reference, relation)
-    run_parity_test(
-        ATTENTIONS[relation](16, window_size), functools.partial(attention, n=window_size), random_inputs((*size, 35))
-    )
-    equation = functools.partial(reference.self_attention_unit, attention=attention, n=window_size)
-    run_parity_test(SelfAttentionUnit(relation, window_size), equation, random_inputs((*size, 32)))
+    equation = functools.partial(getattr(reference, relation), n=window_size)
+    run_parity_test(ATTENTIONS[relation](16, window_size), equation, random_inputs((*size, 35)))
+
+
+@pytest.mark.parametrize("relation", ATTENTIONS)
+def test_unit_equals_the_equation(relation):
+    equation = functools.partial(reference.self_attention_unit, attention=getattr(reference, relation), n=5)
+    run_parity_test(SelfAttentionUnit(relation, 5), equation, random_inputs((3, 5, 32)))
 
 
 @pytest.mark.parametrize("relation", ATTENTIONS)

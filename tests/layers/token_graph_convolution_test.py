@@ -7,7 +7,7 @@ from tests.reference import visual_transformer as reference
 from tests.test_case import assert_close, random_inputs, run_layer_test, run_parity_test, to_numpy
 
 
-@pytest.mark.parametrize("use_graph", [True, False])
+@pytest.mark.parametrize("use_graph", [pytest.param(True, marks=pytest.mark.each_backend), False])
 def test_layer(use_graph, tmp_path):
     shapes = projection_shapes("projection", 6, 6, has_norm=use_graph) | ({"graph": (5, 5)} if use_graph else {})
     arguments = {"use_graph": use_graph, "use_batch_norm": use_graph}

@@ -6,6 +6,7 @@ from tests.reference import token_merging as reference
 from tests.test_case import MIXED_POLICIES, assert_close, random_inputs, run_layer_test, to_numpy
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     arguments = {"num_merged": 2, "num_prefix_tokens": 1}
     run_layer_test(TokenMerging, arguments, [(7, 12), (7, 4)], (5, 12), {}, tmp_path)

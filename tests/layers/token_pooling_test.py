@@ -5,6 +5,7 @@ from keras_vit.layers import TokenPooling
 from tests.test_case import random_inputs, run_layer_test, to_numpy
 
 
+@pytest.mark.each_backend
 def test_layer(tmp_path):
     run_layer_test(TokenPooling, {"index": 2}, [(7, 12)], (12,), {}, tmp_path)
 

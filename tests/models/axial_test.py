@@ -7,7 +7,7 @@ import pytest
 import keras_vit
 from tests.fresh_process import reload_and_run
 from tests.models.tiny import CONFIG, SHAPE
-from tests.test_case import assert_close, random_inputs, randomize, to_numpy
+from tests.test_case import assert_close, compute, random_inputs, randomize, to_numpy
 
 
 def _tiny(**arguments):
@@ -22,9 +22,7 @@ def test_is_a_vision_transformer_with_axial_blocks():
     assert keras_vit.describe(model).config == keras_vit.VARIANTS["Ti/16"].replace(
         axial=True, pooling="avg", position_embedding="learned_2d", num_layers=1
     )
-    assert (model.name, _tiny().name, _tiny(name="named").name) == ("axial_vit_Ti16", "axial_vit", "named")
-    names = [layer.name for layer in _tiny().layers]
-    assert names == [layer.name for layer in keras_vit.ViT(CONFIG, input_shape=SHAPE, pooling="avg").layers]
+    assert model.name == "axial_vit_Ti16"
 
 
 def test_functions_of_the_paper(monkeypatch):
@@ -44,15 +42,19 @@ def test_functions_of_the_paper(monkeypatch):
     assert "published weights" not in keras_vit.AxialViTB16.__doc__
 
 
-@pytest.mark.parametrize("channels", [1, 4])
-def test_outputs(channels):
+@pytest.mark.parametrize(
+    ("pooling", "channels", "output_shape"),
+    [("avg", 1, (12,)), ("map", 4, (12,)), (None, 1, (6, 12))],
+)
+def test_outputs(pooling, channels, output_shape):
     shape = (12, 6, channels)  # 3 x 2 patches.
-    [images] = random_inputs(shape)
-    for pooling, expected in (("avg", (12,)), ("map", (12,)), (None, (6, 12))):
-        token = {"class_token": False} if pooling is None else {}
-        model = _tiny(include_top=False, input_shape=shape, pooling=pooling, **token)
-        assert model.output_shape == (None, *expected)
-        assert tuple(model(images).shape) == (2, *expected)
+    token = {"class_token": False} if pooling is None else {}
+    model = _tiny(include_top=False, input_shape=shape, pooling=pooling, **token)
+    assert model.output_shape == (None, *output_shape)
+    assert tuple(model(random_inputs(shape)[0]).shape) == (2, *output_shape)
+
+
+def test_has_no_class_token():
     with pytest.raises(ValueError, match="those of the patches alone"):
         _tiny(pooling="token")
 
@@ -62,8 +64,8 @@ def test_nested_in_another_model_and_kept_in_a_file(tmp_path):
     inner = _tiny(include_top=False, input_shape=(None, None, 3), name="inner", **changes)
     inputs = keras.Input(SHAPE)
     outer = randomize(keras.Model(inputs, keras.layers.Dense(4, name="after")(inner(inputs))))
-    [images] = random_inputs(SHAPE)
-    np.testing.assert_array_equal(reload_and_run(outer, [images], tmp_path), to_numpy(outer(images)))
+    images = random_inputs(SHAPE)
+    np.testing.assert_array_equal(reload_and_run(outer, images, tmp_path), compute(outer, images))
     assert keras_vit.describe(outer).config == keras_vit.describe(inner).config
     keras_vit.rematerialize(outer)
     assert all(inner.get_layer(f"encoder_block_{i}").use_rematerialization for i in range(2))
@@ -74,20 +76,26 @@ def test_nested_in_another_model_and_kept_in_a_file(tmp_path):
 
 def test_own_weights_file(tmp_path):
     model = randomize(_tiny())
+    names = [layer.name for layer in keras_vit.ViT(CONFIG, input_shape=SHAPE, pooling="avg").layers]
+    assert [layer.name for layer in model.layers] == names
     model.save_weights(tmp_path / "mine.weights.h5")
-    again = _tiny(weights=tmp_path / "mine.weights.h5")
+    again = _tiny(weights=tmp_path / "mine.weights.h5", name="named")
+    assert (model.name, again.name) == ("axial_vit", "named")
     [images] = random_inputs(SHAPE)
     assert_close(again(images), to_numpy(model(images)), 1e-6)
 
 
+@pytest.mark.slow  # Every layer in it is tested so.
 def test_mixed_precision():
+    def build():
+        return randomize(_tiny(position_placement="every_layer", classifier_activation=None))
+
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        model = randomize(_tiny(position_placement="every_layer", classifier_activation=None))
+        model = build()
     finally:
         keras.config.set_dtype_policy("float32")
-    exact = randomize(_tiny(position_placement="every_layer", classifier_activation=None))
     assert model.get_layer("encoder_block_0").row.attention.compute_dtype == "bfloat16"
     [images] = random_inputs(SHAPE)
-    outputs, expected = to_numpy(model(images)), to_numpy(exact(images))
+    outputs, expected = to_numpy(model(images)), to_numpy(build()(images))
     assert np.abs(outputs - expected).max() < 0.05 * np.abs(expected).max()  # bfloat16 rounds to 2^-9, some 30 times.

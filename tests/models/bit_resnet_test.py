@@ -4,13 +4,13 @@ import functools
 import inspect
 import math
 
-import keras
 import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.architectures import BiTResNetConfig
 from keras_vit.models import bit_resnet
+from tests.models.counting import counts_by_layer, deep_counts, shapes_only
 from tests.reference import bit_resnet as reference
 from tests.test_case import (
     assert_close,
@@ -18,6 +18,7 @@ from tests.test_case import (
     counted_once,
     random_inputs,
     randomize,
+    rest_slow,
     run_parity_test,
     to_numpy,
 )
@@ -43,22 +44,41 @@ def tiny(stage_depths=(1, 2), input_shape=SHAPE, classes=5, classifier_activatio
     return keras_vit.BiTResNet(stage_depths, 32, **arguments)
 
 
-@pytest.mark.parametrize("stage_depths", [(1,), (2, 1), (1, 1, 2)])
-@pytest.mark.parametrize("size", [(32, 48), (45, 33)])
-@pytest.mark.parametrize(("root_padding", "root_fill"), [(None, 0.0), ("ignored", -np.inf)])
-def test_equals_the_reference(size, stage_depths, root_padding, root_fill):
+@pytest.fixture(scope="module")
+def model():
+    """One with random weights, for tests that do not change it."""
+    return randomize(tiny())
+
+
+@pytest.mark.each_backend
+@pytest.mark.parametrize(
+    ("stage_depths", "size", "root_padding", "root_fill"),
+    [((2, 1), (45, 33), None, 0.0), ((1, 2), (32, 48), "ignored", -np.inf)],
+)
+def test_equals_the_reference(stage_depths, size, root_padding, root_fill):
     equation = functools.partial(reference.bit_resnet_logits, stage_depths=stage_depths, root_fill=root_fill)
     run_parity_test(tiny(stage_depths, (*size, 3), root_padding=root_padding), equation, random_inputs((*size, 3)))
 
 
 @counted_once
-@pytest.mark.parametrize("function", PUBLISHED)
+@pytest.mark.parametrize("factor", [1, 2, 3, 4])
+def test_published_counts(factor):
+    """Of all depths of a width, from one model."""
+    model, cost = shapes_only(lambda: keras_vit.BiTResNet((2, 2, 2, 2), 64 * factor))
+    by_layer = counts_by_layer(model, cost, model.weights)
+    rows = [row for row in PUBLISHED.values() if row[1] == factor]
+    assert rows
+    for stage_depths, _, parameters, giga_macs in rows:
+        counted, macs = deep_counts(by_layer, stage_depths)
+        assert counted == parameters
+        assert macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
+
+
+@counted_once
+@pytest.mark.parametrize("function", rest_slow(PUBLISHED))
 def test_published_sizes(function):
     stage_depths, factor, parameters, giga_macs = PUBLISHED[function]
-    with keras.StatelessScope(initialize_variables=False):
-        model = getattr(keras_vit, function)()
-        cost = keras_vit.profile(model)
-        keras.utils.clear_session()
+    model, cost = shapes_only(getattr(keras_vit, function))
     assert sum(math.prod(weight.shape) for weight in model.weights) == cost.parameters == parameters
     assert cost.macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
     description = keras_vit.describe(model)
@@ -83,8 +103,8 @@ def test_function_passes_its_arguments_on(function, monkeypatch):
     assert build(**arguments) == ((stage_depths, 64 * factor), arguments)
 
 
-def test_names():
-    assert [layer.name for layer in tiny((1, 2)).layers] == [
+def test_names(model):
+    assert [layer.name for layer in model.layers] == [
         "images",
         "preprocessing",
         "stem_conv",
@@ -99,18 +119,17 @@ def test_names():
     ]
 
 
-def test_gradients():
-    check_gradients(randomize(tiny()), random_inputs(SHAPE))
+def test_gradients(model):
+    check_gradients(model, random_inputs(SHAPE))
 
 
-def test_an_image_does_not_depend_on_its_batch():
+def test_an_image_does_not_depend_on_its_batch(model):
     [images] = random_inputs(SHAPE, batch=3)
-    model = randomize(tiny())
     assert_close(model(images, training=True)[1:2], to_numpy(model(images[1:2], training=True)))
 
 
 def test_freezing():
-    model = randomize(tiny())
+    model = tiny()
     assert keras_vit.freeze(model, "stage_1_unit_0") == ["stem_conv", "stage_0_unit_0", "stage_1_unit_0"]
     assert {path.split("/")[0] for path in (weight.path for weight in model.trainable_weights)} == {
         "stage_1_unit_1",
@@ -121,8 +140,7 @@ def test_freezing():
         keras_vit.freeze(model)
 
 
-def test_what_needs_a_vision_transformer_is_refused():
-    model = tiny()
+def test_what_needs_a_vision_transformer_is_refused(model):
     [images] = random_inputs(SHAPE)
     for function in (keras_vit.attention_maps, keras_vit.attention_rollout):
         with pytest.raises(ValueError, match="encoder block"):

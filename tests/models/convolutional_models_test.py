@@ -1,5 +1,6 @@
 """What models that begin with convolutions have in common: the matrix of `keras.applications`, files, precisions."""
 
+import functools
 import inspect
 
 import keras
@@ -11,11 +12,11 @@ from keras_vit.architectures import BiTResNetConfig, ResNetConfig, VTResNetConfi
 from tests.fresh_process import reload_and_run
 from tests.models import bit_resnet_test, resnet_test, visual_transformer_test
 from tests.test_case import (
-    MIXED_POLICIES,
     assert_close,
+    compute,
+    lively,
     random_inputs,
     randomize,
-    rest_slow,
     run_mixed_precision_test,
     to_numpy,
 )
@@ -24,120 +25,126 @@ SHAPE = (33, 46, 3)
 # kind: the factory, a small model of it, and what this has before the head: (places and) channels.
 BUILDS = {
     "bit_resnet": (keras_vit.BiTResNet, bit_resnet_test.tiny, (5, 6, 256)),
-    "resnet": (keras_vit.ResNet, resnet_test.tiny, (5, 6, 32)),
-    "visual_transformer": (keras_vit.VTResNet, visual_transformer_test.tiny, (6, 24)),
+    "resnet": (
+        keras_vit.ResNet,
+        functools.partial(resnet_test.tiny, drop_path_rate=0.2, strides_first=True),
+        (5, 6, 32),
+    ),
+    "visual_transformer": (
+        keras_vit.VTResNet,
+        functools.partial(visual_transformer_test.tiny, num_modules=2, relation_modules=(0,)),
+        (6, 24),
+    ),
+}
+CONFIGS = {
+    "bit_resnet": BiTResNetConfig((1, 2), 32),
+    "resnet": ResNetConfig((1, 2), 4, strides_first=True, drop_path_rate=0.2),
+    "visual_transformer": VTResNetConfig(
+        **visual_transformer_test.TINY | {"num_modules": 2}, expansion=1, relation_modules=(0,)
+    ),
+}
+FEATURES = {
+    "bit_resnet": {"stem_pooling": (2, 9, 12, 32), "stage_1_unit_1": (2, 5, 6, 256), "pooling": (2, 256)},
+    "resnet": {"stem_pooling": (2, 9, 12, 4), "stage_1_unit_1": (2, 5, 6, 32), "pooling": (2, 32)},
+    "visual_transformer": {
+        "tokenizer_0": (2, 6, 24),
+        "token_projector_0": (2, 5, 6, 16),
+        "token_relation_0": (2, 6, 24),
+        "pooling": (2, 24),
+    },
 }
 
 
-@pytest.fixture(params=BUILDS)
+@pytest.fixture(params=BUILDS, scope="module")
 def kind(request):
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tiny(kind):
     return BUILDS[kind][1]
 
 
-def test_outputs(kind, tiny):
+@pytest.fixture(scope="module")
+def model(tiny):
+    """One with random weights, for tests that do not change it."""
+    return lively(tiny())
+
+
+@pytest.fixture(scope="module")
+def pooled(tiny):
+    """One without a head, for tests that do not change it."""
+    return randomize(tiny(include_top=False, name="inner"))
+
+
+def test_outputs(kind, tiny, pooled):
     factory, _, shape = BUILDS[kind]
     [images] = random_inputs(SHAPE)
-    assert_close(tiny(classifier_activation="softmax")(images), np.full((2, 5), 0.2))  # The head starts at zero.
     defaults = inspect.signature(factory).parameters
     assert (defaults["classes"].default, defaults["classifier_activation"].default) == (1000, "softmax")
-    pooled = randomize(tiny(include_top=False))
     assert pooled.output_shape == (None, shape[-1])
     maps = randomize(tiny(include_top=False, pooling=None))
     assert maps.output_shape == (None, *shape)
     assert_close(pooled(images), to_numpy(maps(images)).reshape(2, -1, shape[-1]).mean(1))
 
 
-@pytest.mark.parametrize("channels", rest_slow([4, 3, 1]))
-def test_variable_size(tiny, channels):
-    model = randomize(tiny(input_shape=(None, None, channels)))
-    for size in ((32, 64), (33, 31)):
-        [images] = random_inputs((*size, channels))
-        fixed = randomize(tiny(input_shape=(*size, channels)))
-        assert_close(model(images), to_numpy(fixed(images)))
-
-
-def test_input_tensor(tiny):
-    [images] = random_inputs(SHAPE)
-    inputs = keras.Input(SHAPE)
-    behind = randomize(tiny(input_shape=None, input_tensor=keras.layers.Rescaling(2.0)(inputs)))
+def test_pixels_of_any_size_behind_other_layers(tiny, model):
+    """A model with all that is not the default equals the plain one of the fixed size."""
+    inputs = keras.Input((None, None, 3))
+    arguments = {"input_tensor": keras.layers.Rescaling(0.5)(inputs), "classifier_activation": "softmax"}
+    behind = tiny(input_shape=None, include_preprocessing=True, name="named", **arguments)
     assert behind.inputs[0] is inputs
-    assert_close(behind(images), to_numpy(randomize(tiny())(2 * images)))
+    assert behind.name == "named"
+    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("float32")
+    assert_close(behind(pixels), np.full((2, 5), 0.2))  # The head starts at zero.
+    logits = to_numpy(model(keras_vit.preprocess_input(0.5 * pixels, model)))
+    assert np.ptp(logits, axis=0).max() > 0.1
+    assert_close(lively(behind)(pixels), np.exp(logits) / np.exp(logits).sum(1, keepdims=True), 5e-5)
 
 
-def test_preprocessing_inside(tiny):
-    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
-    inside, plain = randomize(tiny(include_preprocessing=True)), randomize(tiny())
-    assert_close(inside(pixels), to_numpy(plain(keras_vit.preprocess_input(pixels, plain))))
+def test_number_of_channels():
+    assert [resnet_test.tiny(input_shape=(32, 33, channels)).input_shape[-1] for channels in (1, 4)] == [1, 4]
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "config"),
-    [
-        ("bit_resnet", {}, BiTResNetConfig((1, 2), 32)),
-        (
-            "resnet",
-            {"drop_path_rate": 0.2, "strides_first": True},
-            ResNetConfig((1, 2), 4, strides_first=True, drop_path_rate=0.2),
-        ),
-        (
-            "visual_transformer",
-            {"relation_modules": (0, 2)},
-            VTResNetConfig(**visual_transformer_test.TINY, expansion=1, relation_modules=(0, 2)),
-        ),
-    ],
-)
-def test_files(tiny, changes, config, tmp_path):
+def test_config(kind, model):
+    assert keras_vit.describe(model).config == CONFIGS[kind]
+
+
+# That of a ResNet is among its relatives of resnet_baselines_test.py.
+@pytest.mark.parametrize("kind", ["bit_resnet", "visual_transformer"], indirect=True)
+def test_reload(model, tmp_path):
+    images = random_inputs(SHAPE)
+    np.testing.assert_array_equal(reload_and_run(model, images, tmp_path), compute(model, images))
+
+
+@pytest.mark.parametrize("kind", ["resnet"], indirect=True)
+def test_files(tiny, model, tmp_path):
     [images] = random_inputs(SHAPE)
-    model = randomize(tiny(**changes))
-    expected = to_numpy(model(images))
     model.save_weights(tmp_path / "mine.weights.h5")
-    again = tiny(weights=tmp_path / "mine.weights.h5", **changes)
-    np.testing.assert_array_equal(to_numpy(again(images)), expected)
-    description = keras_vit.describe(model)
-    assert description.config == config
-    np.testing.assert_array_equal(reload_and_run(model, [images], tmp_path), expected)
+    again = tiny(weights=tmp_path / "mine.weights.h5")
+    np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(model(images)))
     model.save(tmp_path / "model.keras")
-    assert keras_vit.describe(keras.models.load_model(tmp_path / "model.keras")) == description
-
-
-@pytest.mark.parametrize("policy", MIXED_POLICIES)
-def test_mixed_precision(tiny, policy):
-    run_mixed_precision_test(tiny, policy, SHAPE)
+    assert keras_vit.describe(keras.models.load_model(tmp_path / "model.keras")) == keras_vit.describe(model)
 
 
 @pytest.mark.parametrize(
-    ("kind", "shapes"),
+    ("kind", "policy"),
     [
-        (
-            "bit_resnet",
-            {"stem_pooling": (2, 9, 12, 32), "stage_1_unit_1": (2, 5, 6, 256), "pooling": (2, 256)},
-        ),
-        (
-            "resnet",
-            {"stem_pooling": (2, 9, 12, 4), "stage_1_unit_1": (2, 5, 6, 32), "pooling": (2, 32)},
-        ),
-        (
-            "visual_transformer",
-            {
-                "tokenizer_0": (2, 6, 24),
-                "token_projector_0": (2, 5, 6, 16),
-                "token_relation_2": (2, 6, 24),
-                "pooling": (2, 24),
-            },
-        ),
+        ("resnet", "mixed_float16"),
+        pytest.param("bit_resnet", "mixed_bfloat16", marks=pytest.mark.slow),
+        pytest.param("visual_transformer", "mixed_bfloat16", marks=pytest.mark.slow),
     ],
+    indirect=["kind"],
 )
-def test_features_of_a_nested_model(tiny, shapes):
-    inner = randomize(tiny(include_top=False, name="inner"))
+def test_mixed_precision(kind, policy):
+    run_mixed_precision_test(BUILDS[kind][1], policy, SHAPE)
+
+
+def test_features_of_a_nested_model(kind, pooled):
     inputs = keras.Input(SHAPE)
-    outer = keras.Model(inputs, keras.layers.Dense(3, name="after")(inner(inputs)))
+    outer = keras.Model(inputs, keras.layers.Dense(3, name="after")(pooled(inputs)))
     [images] = random_inputs(SHAPE)
-    found = keras_vit.features(outer, images, list(shapes))
-    assert {name: array.shape for name, array in found.items()} == shapes
-    assert_close(found["pooling"], to_numpy(inner(images)))
-    assert keras_vit.describe(outer).config == keras_vit.describe(inner).config
+    found = keras_vit.features(outer, images, list(FEATURES[kind]))
+    assert {name: array.shape for name, array in found.items()} == FEATURES[kind]
+    assert_close(found["pooling"], to_numpy(pooled(images)))
+    assert keras_vit.describe(outer).config == keras_vit.describe(pooled).config

@@ -1,10 +1,10 @@
 import keras
-import numpy as np
 import pytest
 
 import keras_vit
+from tests.models.steps import train
 from tests.models.tiny import SHAPE, STEM, tiny_model
-from tests.test_case import canonical_weights, random_inputs, randomize
+from tests.test_case import canonical_weights, randomize
 
 START = ["patch_embedding", "class_token", "position_embedding"]
 
@@ -14,6 +14,12 @@ def _nested(**changes):
     inputs = keras.Input(SHAPE)
     x = keras.layers.Conv2D(3, 1, name="before")(inputs)
     return keras.Model(inputs, keras.layers.Dense(4, name="after")(inner(x)), name="outer")
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Shared by tests that set its weights and, with `freeze`, all its flags."""
+    return randomize(tiny_model())
 
 
 @pytest.mark.parametrize(
@@ -29,22 +35,22 @@ def _nested(**changes):
         ("predictions", [*START, "encoder_block_0", "encoder_block_1", "encoder_norm", "predictions"]),
     ],
 )
-def test_a_step_changes_what_comes_after_and_nothing_else(up_to, frozen):
-    model = randomize(tiny_model())
-    # What went before does not matter, whole layers or parts of them.
+def test_what_is_frozen(up_to, frozen, model):
+    # Whole layers or parts of them.
     model.get_layer("encoder_block_1").attention.trainable = False
     model.get_layer("predictions").trainable = False
     assert keras_vit.freeze(model, up_to) == frozen
-    before = canonical_weights(model)
-    fixed = {path for path in before if path.split("/")[0] in frozen}
+    fixed = {path for path in canonical_weights(model) if path.split("/")[0] in frozen}
     assert {weight.path for weight in model.non_trainable_weights} == fixed
-    if len(fixed) < len(before):
-        model.compile(keras.optimizers.SGD(1.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        model.train_on_batch(random_inputs(SHAPE)[0], np.array([1, 3]))
-    changed = {path for path, value in canonical_weights(model).items() if (value != before[path]).any()}
+
+
+@pytest.mark.parametrize("up_to", [None, "position_dropout", "encoder_block_0"])
+def test_a_step_changes_what_comes_after_and_nothing_else(up_to, model):
+    frozen = keras_vit.freeze(model, up_to)
+    changed = train(randomize(model), SHAPE, keras.optimizers.SGD(1.0))
     # The softmax cancels the biases of the keys, all but rounding.
     assert {path for path in changed if "key/bias" not in path} == {
-        path for path in set(before) - fixed if "key/bias" not in path
+        path for path in canonical_weights(model) if path.split("/")[0] not in frozen and "key/bias" not in path
     }
 
 
@@ -66,48 +72,42 @@ def test_positions_and_axial_blocks(changes, frozen):
     assert {weight.path.split("/")[0] for weight in model.non_trainable_weights} == set(frozen)
 
 
-def test_of_a_hybrid_the_stem_comes_first():
-    model = tiny_model(stem=STEM, patch_size=1, input_shape=(32, 32, 3))
-    frozen = keras_vit.freeze(model, "patch_embedding")
-    assert frozen == ["stem_conv", "stem_norm", "stem_stage_0_unit_0", "stem_stage_1_unit_0", "patch_embedding"]
-    assert {weight.path.split("/")[0] for weight in model.non_trainable_weights} == set(frozen)
-
-
-def test_nested():
-    model = _nested()
-    model.get_layer("before").trainable = False
-    assert keras_vit.freeze(model, "encoder_block_0") == [*START, "encoder_block_0"]
-    # Two for each of the convolution, the last norm and the head; and of the one block that trains 16.
-    assert len(model.trainable_weights) == 16 + 2 + 2
-    assert not model.get_layer("before").trainable
-    assert keras_vit.freeze(model, None) == []
-    assert len(model.trainable_weights) == len(model.weights) - 2
-
-
-@pytest.mark.parametrize(
-    ("build", "up_to"),
-    [
-        (_nested, "encoder_block_0"),
-        (lambda: tiny_model(qk_norm=True, layer_scale=0.1, pooling="map"), "pooling"),
-        (lambda: tiny_model(stem=STEM, patch_size=1, input_shape=(32, 32, 3)), "patch_embedding"),
-    ],
-)
-def test_the_flags_are_kept_in_a_file(build, up_to, tmp_path):
-    model = build()
-    keras_vit.freeze(model, up_to)
-    model.save(tmp_path / "frozen.keras")
-    reloaded = keras.saving.load_model(tmp_path / "frozen.keras")
+def _check_kept_in_a_file(model, folder):
+    """The flags of a model are those of the file it is saved in; then all its layers are let train."""
+    model.save(folder / "frozen.keras")
+    reloaded = keras.saving.load_model(folder / "frozen.keras")
     assert [w.path for w in reloaded.trainable_weights] == [w.path for w in model.trainable_weights]
     assert keras_vit.freeze(reloaded, None) == []
     assert len(reloaded.trainable_weights) == len(reloaded.weights)
 
 
-def test_refusals():
+def test_of_a_hybrid_the_stem_comes_first(tmp_path):
+    model = tiny_model(stem=STEM, patch_size=1, input_shape=(32, 32, 3))
+    frozen = keras_vit.freeze(model, "patch_embedding")
+    assert frozen == ["stem_conv", "stem_norm", "stem_stage_0_unit_0", "stem_stage_1_unit_0", "patch_embedding"]
+    assert {weight.path.split("/")[0] for weight in model.non_trainable_weights} == set(frozen)
+    _check_kept_in_a_file(model, tmp_path)
+
+
+def test_nested(tmp_path):
+    model = _nested(qk_norm=True, layer_scale=0.1)
+    assert keras_vit.freeze(model, "encoder_block_0") == [*START, "encoder_block_0"]
+    _check_kept_in_a_file(model, tmp_path)
+    model.get_layer("before").trainable = False
+    assert keras_vit.freeze(model, "encoder_block_0") == [*START, "encoder_block_0"]
+    # Two for each of the last norm and the head; of the block that trains 16, two norms of its heads and two scales.
+    assert len(model.trainable_weights) == 16 + 4 + 2 + 2 + 2
+    assert not model.get_layer("before").trainable
+    assert keras_vit.freeze(model, None) == []
+    assert len(model.trainable_weights) == len(model.weights) - 2
+
+
+def test_refusals(model):
     with pytest.raises(ValueError, match=r"no layer 'encoder_block_2'\. Did you mean .*Layers: images, .*predictions"):
-        keras_vit.freeze(tiny_model(), "encoder_block_2")
+        keras_vit.freeze(model, "encoder_block_2")
     with pytest.raises(ValueError, match="no layer 'encoder_block_5'"):
-        keras_vit.freeze(tiny_model())
-    outer = _nested()
+        keras_vit.freeze(model)
+    outer = _nested(num_layers=1)
     outer.trainable = False
     with pytest.raises(ValueError, match="'outer', in which 'inner' is nested, has trainable=False"):
         keras_vit.freeze(outer, "encoder_block_0")

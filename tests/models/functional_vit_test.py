@@ -5,26 +5,30 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.layers import EncoderBlock, MultiHeadSelfAttention, TokenPooling
+from keras_vit.layers import EncoderBlock, TokenPooling
 from tests.models.tiny import CONFIG, SHAPE, tiny_model
-from tests.test_case import assert_close, random_inputs, randomize, to_numpy
+from tests.test_case import TENSORFLOW, assert_close, compute, random_inputs, randomize, to_numpy
 
 T = 7  # Tokens of the tiny model: six patches and the class token.
 # Changes of the tiny model, and how many tokens leave its last block.
 CASES = [
-    ({}, 1),
+    pytest.param({}, 1, marks=pytest.mark.each_backend),
     ({"classifier_activation": "softmax", "representation_dim": 7, "layer_scale": 0.1, "qk_norm": True}, 1),
-    ({"norm_placement": "after_pooling"}, 1),
-    ({"include_top": False}, 1),
+    ({"norm_placement": "after_pooling", "include_top": False}, 1),
     ({"num_register_tokens": 2, "position_embedding": "sincos_2d", "position_placement": "every_layer_shared"}, 1),
     ({"distillation_token": True}, 2),
     ({"token_merging": 2}, 1),
     ({"token_merging": 2, "distillation_token": True, "num_layers": 1}, 2),
     ({"pooling": "avg", "class_token": True}, T),
-    ({"pooling": "map", "class_token": True}, T),
     ({"include_top": False, "pooling": None, "class_token": True}, T),
     ({"position_embedding": "relative"}, T),
 ]
+
+
+@pytest.fixture(scope="module")
+def model():
+    """One with random weights, for tests that do not change it."""
+    return randomize(tiny_model())
 
 
 def _whole(model):
@@ -48,29 +52,45 @@ def num_computed(monkeypatch):
 
 @pytest.mark.parametrize(("changes", "expected"), CASES)
 def test_numbers_are_those_of_the_whole_graph(changes, expected, num_computed):
-    model = randomize(tiny_model(**changes))
-    [images] = random_inputs(SHAPE)
+    model, images = randomize(tiny_model(**changes)), random_inputs(SHAPE)
     last = f"encoder_block_{keras_vit.describe(model).config.num_layers - 1}"
     num_computed.clear()
-    outputs = to_numpy(model(images))
+    outputs = compute(model, images)
     assert num_computed[last] == expected
     assert all(count > 2 for name, count in num_computed.items() if name != last)
-    whole = _whole(model)
-    assert_close(outputs, to_numpy(whole(images)))
+    assert_close(outputs, compute(_whole(model), images))
     assert num_computed[last] > 2
-    np.testing.assert_allclose(model.predict(images, verbose=0), outputs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{}, {"token_merging": 2}])
+def test_predict_does_so_too(changes, num_computed):
+    model, [images] = randomize(tiny_model(num_layers=1, **changes)), random_inputs(SHAPE)
+    expected = to_numpy(model(images))
+    num_computed.clear()
+    np.testing.assert_allclose(model.predict(images, verbose=0), expected, rtol=0, atol=1e-5)
+    assert num_computed == {"encoder_block_0": 1}
 
 
 def _after_a_step(model):
     """Weights after a step so large that a wrong gradient shows."""
-    model.compile(keras.optimizers.SGD(1.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(
+        keras.optimizers.SGD(1.0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        run_eagerly=TENSORFLOW,  # Which takes longer to compile a step than to run it.
+    )
     [images] = random_inputs(SHAPE, batch=4)
-    model.fit(images, np.arange(4), verbose=0)
+    model.train_on_batch(images, np.arange(4))
     return model.get_weights()
 
 
-@pytest.mark.parametrize("changes", [{}, {"distillation_token": True, "layer_scale": 0.1}, {"token_merging": 2}])
-@pytest.mark.parametrize("is_rematerialized", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "is_rematerialized"),
+    [
+        pytest.param({}, False, marks=pytest.mark.each_backend),
+        ({"distillation_token": True, "layer_scale": 0.1}, True),
+        ({"token_merging": 2}, False),
+    ],
+)
 def test_training_is_that_of_the_whole_graph(changes, is_rematerialized, num_computed):
     model = randomize(tiny_model(**changes))
     start = model.get_weights()
@@ -84,8 +104,7 @@ def test_training_is_that_of_the_whole_graph(changes, is_rematerialized, num_com
         assert not np.array_equal(value, before) or "key/bias" in weight.path, weight.path
 
 
-def test_layers_put_out_all_tokens(num_computed):
-    model = randomize(tiny_model())
+def test_layers_put_out_all_tokens(model):
     [images] = random_inputs(SHAPE)
     model(images)
     for name in ("encoder_block_1", "encoder_norm"):
@@ -98,20 +117,12 @@ def test_layers_put_out_all_tokens(num_computed):
     assert block(np.ones((1, T, 12), "float32")).shape == (1, T, 12)
 
 
-def test_a_model_of_two_outputs_needs_the_tokens_of_both(num_computed):
-    model = tiny_model()
+def test_a_model_of_two_outputs_needs_the_tokens_of_both(model, num_computed):
     [images] = random_inputs(SHAPE)
     patches = keras.layers.GlobalAveragePooling1D()(model.get_layer("encoder_norm").output)
     for outputs in ([model.output, model.get_layer("encoder_norm").output], [model.output, patches]):
         type(model)(model.inputs, outputs)(images)
         assert num_computed["encoder_block_1"] == T
-
-
-def _own_model(changes, tail):
-    """A model of the class of a ViT's, of what `tail` makes of the outputs of its last block."""
-    model = randomize(tiny_model(**changes))
-    outputs = tail(keras.tree.flatten(model.get_layer("encoder_block_1").output))
-    return type(model)(model.inputs, outputs)
 
 
 def _shared_pooling(outputs):
@@ -126,26 +137,36 @@ def _nested_head(outputs):
 
 
 @pytest.mark.parametrize(
-    ("changes", "tail"),
+    ("changes", "tails"),
     [
-        ({}, _shared_pooling),
-        ({}, _nested_head),
-        ({}, lambda outputs: TokenPooling(-2)(outputs[0])),
-        ({}, lambda outputs: TokenPooling(-1)(outputs[0])),
-        ({"token_merging": 2}, lambda outputs: [TokenPooling()(outputs[0]), outputs[1]]),
-        ({"token_merging": 2}, lambda outputs: TokenPooling(2)(outputs[0])),
-        ({"token_merging": 2}, lambda outputs: keras.ops.sum(outputs[1], axis=1)),
+        (
+            {},
+            [
+                _shared_pooling,
+                _nested_head,
+                lambda outputs: TokenPooling(-2)(outputs[0]),
+                lambda outputs: TokenPooling(-1)(outputs[0]),
+            ],
+        ),
+        (
+            {"token_merging": 2},
+            [
+                lambda outputs: [TokenPooling()(outputs[0]), outputs[1]],
+                lambda outputs: TokenPooling(2)(outputs[0]),
+                lambda outputs: keras.ops.sum(outputs[1], axis=1),
+            ],
+        ),
     ],
 )
-def test_whoever_reads_more_gets_it(changes, tail):
-    model = _own_model(changes, tail)
+def test_whoever_reads_more_gets_it(changes, tails):
+    """Models of the class of a ViT's, of what each tail makes of the outputs of its last block."""
+    model = randomize(tiny_model(**changes))
     [images] = random_inputs(SHAPE)
-    for found, expected in zip(
-        keras.tree.flatten(model(images)),
-        keras.tree.flatten(keras.Model(model.inputs, model.outputs)(images)),
-        strict=True,
-    ):
-        assert_close(found, to_numpy(expected))
+    for tail in tails:
+        own = type(model)(model.inputs, tail(keras.tree.flatten(model.get_layer("encoder_block_1").output)))
+        expected = keras.tree.flatten(keras.Model(own.inputs, own.outputs)(images))
+        for found, value in zip(keras.tree.flatten(own(images)), expected, strict=True):
+            assert_close(found, to_numpy(value))
 
 
 def test_a_block_that_is_called_twice_computes_all():
@@ -157,10 +178,15 @@ def test_a_block_that_is_called_twice_computes_all():
     assert_close(twice(images), to_numpy(_whole(twice)(images)))
 
 
+@pytest.fixture(scope="module")
+def distilled():
+    """One with random weights and two tokens that are read, for tests that do not change it."""
+    return randomize(tiny_model(distillation_token=True))
+
+
 @pytest.mark.parametrize("copy", ["file", "h5", "config", "clone"])
-def test_copies_do_so_too(copy, num_computed, tmp_path):
-    model = randomize(tiny_model(distillation_token=True))
-    [images] = random_inputs(SHAPE)
+def test_copies_do_so_too(copy, distilled, num_computed, tmp_path):
+    model, [images] = distilled, random_inputs(SHAPE)
     if copy in ("file", "h5"):
         path = tmp_path / {"file": "model.keras", "h5": "model.h5"}[copy]
         model.save(path)
@@ -197,14 +223,14 @@ def test_torch_exports_it_strictly():
 
 
 def test_a_nested_model_does_so_too(num_computed):
-    inner = randomize(tiny_model(include_top=False))
+    inner = tiny_model(include_top=False)
     outer = keras.Sequential([keras.Input(SHAPE), inner, keras.layers.Dense(3)])
-    outer.predict(random_inputs(SHAPE)[0], verbose=0)
+    num_computed.clear()
+    outer(random_inputs(SHAPE)[0])
     assert num_computed["encoder_block_1"] == 1
 
 
-def test_two_models_of_shared_layers_each_compute_what_they_need(num_computed):
-    model = randomize(tiny_model())
+def test_two_models_of_shared_layers_each_compute_what_they_need(model):
     [images] = random_inputs(SHAPE)
     tokens = keras.Model(model.inputs, model.get_layer("encoder_norm").output)
     inputs = keras.Input(SHAPE)
@@ -215,23 +241,16 @@ def test_two_models_of_shared_layers_each_compute_what_they_need(num_computed):
     assert found.shape == (2, T, 12)
 
 
-@pytest.mark.parametrize("is_traced", [False, True])
-def test_images_of_any_size(is_traced, num_computed, monkeypatch):
+def test_images_of_any_size(num_computed):
     model = randomize(keras_vit.ViT(CONFIG, classes=5, input_shape=(None, None, 3)))
-    asked, attend = [], MultiHeadSelfAttention._attend_few
-    monkeypatch.setattr(
-        MultiHeadSelfAttention, "_attend_few", lambda self, *arguments: asked.append(1) or attend(self, *arguments)
-    )
-    call = model
-    if is_traced:
-        if keras.backend.backend() != "tensorflow":
-            pytest.skip("only TensorFlow makes graphs without sizes")
+    calls = [model]
+    if TENSORFLOW:  # Which alone makes graphs without sizes.
         import tensorflow as tf
 
-        call = tf.function(model, input_signature=[tf.TensorSpec((None, None, None, 3))])
-    for size in ((8, 9), (12, 9)):
-        [images] = random_inputs((*size, 3))
-        assert_close(call(images), to_numpy(_whole(model)(images)))
-    assert asked
-    model(images)
-    assert num_computed["encoder_block_1"] == 1
+        calls.append(tf.function(model, input_signature=[tf.TensorSpec((None, None, None, 3))]))
+    [images] = random_inputs((12, 9, 3))
+    expected = to_numpy(_whole(model)(images))
+    for call in calls:
+        num_computed.clear()
+        assert_close(call(images), expected)
+        assert num_computed["encoder_block_1"] == 1

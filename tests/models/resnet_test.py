@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.architectures import ResNetConfig
+from keras_vit.architectures import RESNETS, ResNetConfig
 from keras_vit.models import resnet
+from tests.models.counting import count_trained, counts_by_layer, deep_counts, shapes_only
+from tests.models.steps import train
 from tests.reference import visual_transformer as reference
 from tests.test_case import (
     assert_close,
@@ -19,6 +21,7 @@ from tests.test_case import (
     counted_once,
     random_inputs,
     randomize,
+    rest_slow,
     run_parity_test,
     to_numpy,
 )
@@ -39,23 +42,20 @@ def tiny(size="R50", input_shape=SHAPE, classes=5, classifier_activation=None, *
     return keras_vit.ResNet(size, **{"stage_depths": (1, 2), "width": 4, **arguments})
 
 
-def shapes_only(build):
-    """A model without values, and its cost."""
-    with keras.StatelessScope(initialize_variables=False):
-        model = build()
-        cost = keras_vit.profile(model)
-        keras.utils.clear_session()
-    return model, cost
+@pytest.fixture(scope="module")
+def model():
+    """One with random weights, for tests that do not change it."""
+    return randomize(tiny())
 
 
-def count_trained(model):
-    return sum(math.prod(weight.shape) for weight in model.trainable_weights)
-
-
-@pytest.mark.parametrize("size", ["R18", "R50"])
-@pytest.mark.parametrize("stage_depths", [(1,), (1, 2), (1, 1, 1)])
-@pytest.mark.parametrize("pixels", [(32, 48), (45, 33)])
-def test_equals_the_reference(pixels, stage_depths, size):
+@pytest.mark.parametrize(
+    ("size", "stage_depths", "pixels"),
+    [
+        pytest.param("R50", (1, 2), (45, 33), marks=pytest.mark.each_backend),
+        ("R18", (2, 1), (32, 48)),
+    ],
+)
+def test_equals_the_reference(size, stage_depths, pixels):
     equation = functools.partial(reference.resnet_logits, stage_depths=stage_depths)
     run_parity_test(tiny(size, (*pixels, 3), stage_depths=stage_depths), equation, random_inputs((*pixels, 3)))
 
@@ -63,12 +63,30 @@ def test_equals_the_reference(pixels, stage_depths, size):
 def test_strides_in_the_first_convolution():
     equation = functools.partial(reference.resnet_logits, stage_depths=(1, 2), strides_first=True)
     run_parity_test(tiny(strides_first=True), equation, random_inputs(SHAPE))
-    _, cost = shapes_only(lambda: keras_vit.ResNet("R50", strides_first=True))
-    assert cost.macs == pytest.approx(3.858e9, abs=0.0005e9)  # What is printed of ResNet-50 in its first form.
 
 
 @counted_once
-@pytest.mark.parametrize("function", PUBLISHED)
+def test_the_first_form_of_resnet_50():
+    by_layer = counts_by_layer(
+        *shapes_only(lambda: keras_vit.ResNet("R50", strides_first=True, stage_depths=(2, 2, 2, 2)))
+    )
+    _, macs = deep_counts(by_layer, (3, 4, 6, 3))
+    assert macs == pytest.approx(3.858e9, abs=0.0005e9)  # As it is printed.
+
+
+@counted_once
+@pytest.mark.parametrize("size", ["R18", "R50"])
+def test_published_counts(size):
+    """Of all depths of one kind of units, from one model."""
+    by_layer = counts_by_layer(*shapes_only(lambda: keras_vit.ResNet(size, stage_depths=(2, 2, 2, 2))))
+    rows = [row for row in PUBLISHED.values() if row[0].expansion == RESNETS[size].expansion]
+    assert len(rows) == 2
+    for config, *counts in rows:
+        assert deep_counts(by_layer, config.stage_depths) == tuple(counts)
+
+
+@counted_once
+@pytest.mark.parametrize("function", rest_slow(PUBLISHED))
 def test_published_sizes(function):
     config, parameters, macs = PUBLISHED[function]
     model, cost = shapes_only(getattr(keras_vit, function))
@@ -77,6 +95,11 @@ def test_published_sizes(function):
     assert cost.parameters == parameters + statistics
     assert keras_vit.describe(model).config == config
     assert model.name == f"resnet_{function.removeprefix('ResNet')}"
+
+
+def test_table_of_sizes():
+    sizes = {f"R{function.removeprefix('ResNet')}": config for function, (config, *_) in PUBLISHED.items()}
+    assert sizes == RESNETS
 
 
 def test_every_published_size_is_here():
@@ -97,13 +120,13 @@ def test_function_passes_its_arguments_on(function, monkeypatch):
 
 
 def test_a_size_may_be_a_config():
-    config = ResNetConfig((2,), 6, 1)
-    assert keras_vit.describe(tiny(config, stage_depths=(1,), width=6)).config == ResNetConfig((1,), 6, 1)
+    config = ResNetConfig((1,), 6, 1)
     assert keras_vit.describe(keras_vit.ResNet(config, input_shape=SHAPE)).config == config
+    assert keras_vit.describe(tiny(config, stage_depths=(2,), width=5)).config == ResNetConfig((2,), 5, 1)
 
 
-def test_names():
-    assert [layer.name for layer in tiny().layers] == [
+def test_names(model):
+    assert [layer.name for layer in model.layers] == [
         "images",
         "preprocessing",
         "stem_conv",
@@ -120,37 +143,32 @@ def test_names():
 
 def test_small_images():
     [images] = random_inputs((32, 32, 3))
-    model = randomize(keras_vit.ResNet("R18", width=4, classes=10, input_shape=(32, 32, 3)))
+    model = randomize(keras_vit.ResNet("R18", stage_depths=(1, 1, 1, 1), width=4, classes=10, input_shape=(32, 32, 3)))
     assert np.ptp(to_numpy(model(images)), axis=0).max() > 1e-4
 
 
 @pytest.mark.parametrize("size", ["R18", "R50"])
-def test_gradients(size):
-    check_gradients(randomize(tiny(size)), random_inputs(SHAPE))
+def test_gradients(size, model):
+    check_gradients(model if size == "R50" else randomize(tiny(size)), random_inputs(SHAPE))
 
 
 def test_training_moves_weights_and_statistics():
     model = tiny()
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    before = canonical_weights(model)
-    [images] = random_inputs(SHAPE, batch=8)
-    for _ in range(3):  # Heads and last norms start at zero: the first steps change nothing else.
-        model.train_on_batch(images, np.arange(8) % 5)
-    changed = {path for path, value in canonical_weights(model).items() if (value != before[path]).any()}
-    assert changed == before.keys()
+    # Heads and last norms start at zero: the first steps change nothing else.
+    assert train(model, SHAPE, keras.optimizers.SGD(1.0), batch=8, steps=3) == canonical_weights(model).keys()
 
 
 def test_rates_reach_their_layers():
-    model = tiny(stage_depths=(1, 2, 2), drop_path_rate=0.4, dropout_rate=0.25)
+    model = randomize(tiny(stage_depths=(1, 2, 2), drop_path_rate=0.4, dropout_rate=0.25))
     units = [layer for layer in model.layers if isinstance(layer, keras_vit.layers.ResidualUnit)]
     assert [unit.drop_path_rate for unit in units] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
     assert [unit.drop_path.rate for unit in units] == [unit.drop_path_rate for unit in units]
     assert model.get_layer("dropout").rate == 0.25
     assert [layer.name for layer in model.layers][-3:] == ["pooling", "dropout", "predictions"]
     [images] = random_inputs(SHAPE)
-    randomize(model)
-    assert_close(model(images), to_numpy(randomize(tiny(stage_depths=(1, 2, 2)))(images)))
-    assert np.abs(to_numpy(model(images, training=True)) - to_numpy(model(images))).max() > 1e-3
+    expected = reference.resnet_logits(images.astype("float64"), canonical_weights(model), stage_depths=(1, 2, 2))
+    assert_close(model(images), expected)
+    assert np.abs(to_numpy(model(images, training=True)) - expected).max() > 1e-3
 
 
 def test_freezing():
@@ -159,11 +177,7 @@ def test_freezing():
     assert keras_vit.freeze(model, "stage_1_unit_0") == ["stem_conv", "stem_norm", "stage_0_unit_0", "stage_1_unit_0"]
     trained = {weight.path.split("/")[0] for weight in model.trainable_weights}
     assert trained == {"stage_1_unit_1", "predictions"}
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    before = canonical_weights(model)
-    model.train_on_batch(random_inputs(SHAPE)[0], np.array([1, 3]))
-    changed = {path.split("/")[0] for path, value in canonical_weights(model).items() if (value != before[path]).any()}
-    assert changed == trained
+    assert {path.split("/")[0] for path in train(model, SHAPE)} == trained
 
 
 @pytest.mark.parametrize(
@@ -199,8 +213,7 @@ def test_refuses_impossible_arguments(arguments, error, message):
         tiny(**arguments)
 
 
-def test_what_needs_a_vision_transformer_is_refused(tmp_path):
-    model = tiny()
+def test_what_needs_a_vision_transformer_is_refused(model, tmp_path):
     [images] = random_inputs(SHAPE)
     with pytest.raises(ValueError, match="encoder block"):
         keras_vit.attention_maps(model, images)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from tests.models.steps import train
 from tests.models.tiny import CONFIG, tiny_model
 from tests.reference import token_merging as reference
 from tests.test_case import (
@@ -28,16 +29,20 @@ SHAPE = (16, 15, 3)  # 4 x 5 patches.
 merging_model = functools.partial(tiny_model, input_shape=SHAPE, token_merging=3)
 
 
+@pytest.fixture(scope="module")
+def model():
+    """One with random weights, for tests that do not change it."""
+    return randomize(merging_model())
+
+
 @pytest.mark.parametrize(
     ("changes", "pooling"),
     [
-        ({}, "token"),
+        pytest.param({}, "token", marks=pytest.mark.each_backend),
         ({"token_merging": 7, "num_layers": 3}, "token"),  # More than half, in the third block.
-        ({"pooling": "avg"}, "avg"),
-        ({"distillation_token": True, "num_register_tokens": 2}, "token"),
-        pytest.param({"pooling": "avg", "num_register_tokens": 3}, "avg", marks=pytest.mark.slow),
-        pytest.param({"pooling": "map"}, "map", marks=pytest.mark.slow),
-        pytest.param({"qk_norm": True, "layer_scale": 0.1}, "token", marks=pytest.mark.slow),
+        ({"pooling": "avg", "num_register_tokens": 3}, "avg"),
+        ({"distillation_token": True, "num_register_tokens": 2, "qk_norm": True, "layer_scale": 0.1}, "token"),
+        ({"pooling": "map"}, "map"),
     ],
 )
 def test_equals_the_equations(changes, pooling):
@@ -51,15 +56,16 @@ def test_tokens_become_fewer_from_block_to_block():
     shapes = [model.get_layer(f"encoder_block_{i}").output[0].shape for i in range(4)]
     assert shapes == [(None, 14, 12), (None, 8, 12), (None, 5, 12), (None, 3, 12)]  # Of 20, half at most.
     assert model.output_shape == (None, 3, 12)
-    assert model(np.zeros((2, *SHAPE), "float32")).shape == (2, 3, 12)
-    sizes = keras.Model(model.inputs[0], model.get_layer("encoder_block_3").output[1])(random_inputs(SHAPE)[0])
+    outputs = [model.output, model.get_layer("encoder_block_3").output[1]]
+    tokens, sizes = keras.Model(model.inputs[0], outputs)(random_inputs(SHAPE)[0])
+    assert tokens.shape == (2, 3, 12)
     np.testing.assert_array_equal(to_numpy(sizes).sum(1), [21, 21])
     np.testing.assert_array_equal(to_numpy(sizes)[:, 0], [1, 1])
 
 
-def test_all_layers_are_built():
+def test_all_layers_are_built(model):
     # Else Keras's predict on JAX runs the model once more before each batch, operation by operation.
-    assert [layer for layer in merging_model()._flatten_layers() if not layer.built] == []
+    assert [layer for layer in model._flatten_layers() if not layer.built] == []
 
 
 def test_weights_are_those_of_the_model_without(tmp_path):
@@ -73,29 +79,21 @@ def test_weights_are_those_of_the_model_without(tmp_path):
     assert not np.allclose(to_numpy(plain(random_inputs(SHAPE)[0])), to_numpy(merging(random_inputs(SHAPE)[0])))
 
 
-@pytest.mark.parametrize("file_format", ["google", "timm", "huggingface"])
-def test_published_weights_go_in_and_out(file_format, tmp_path):
-    changes = {
-        "patch_size": 4,
-        "input_shape": (16, 20, 3),
-        "mlp": "gelu_tanh" if file_format == "google" else "gelu_exact",
-    }
-    merging = randomize(merging_model(**changes))
-    path = tmp_path / ("a.npz" if file_format == "google" else "a")
-    keras_vit.save_weights(merging, path, file_format)
-    source = {"family": "google"} if file_format == "google" else {}
-    source |= {"num_heads": 3, "grid_size": (4, 5), "input_shape": (16, 20, 3), "classifier_activation": None}
-    again = keras_vit.from_pretrained(path, token_merging=3, **source)
-    plain = keras_vit.from_pretrained(path, **source)
-    [images] = random_inputs((16, 20, 3))
+def test_published_weights_go_in_and_out(tmp_path):
+    shape = (16, 20, 3)
+    merging = randomize(merging_model(patch_size=4, input_shape=shape, mlp="gelu_exact"))
+    keras_vit.save_weights(merging, tmp_path / "a", "timm")
+    source = {"num_heads": 3, "grid_size": (4, 5), "input_shape": shape, "classifier_activation": None}
+    again = keras_vit.from_pretrained(tmp_path / "a", token_merging=3, **source)
+    plain = keras_vit.from_pretrained(tmp_path / "a", **source)
+    [images] = random_inputs(shape)
     assert_close(again(images), to_numpy(merging(images)))
     assert not np.allclose(to_numpy(plain(images)), to_numpy(merging(images)), atol=1e-3)
-    report = keras_vit.load_weights(merging, path, grid_size=(4, 5))
+    report = keras_vit.load_weights(merging, tmp_path / "a", grid_size=(4, 5))
     assert len(report.loaded) == len(merging.weights)
 
 
-def test_config_and_file(tmp_path):
-    model = randomize(merging_model())
+def test_config_and_file(model, tmp_path):
     model.save(tmp_path / "merging.keras")
     again = keras.saving.load_model(tmp_path / "merging.keras")
     [images] = random_inputs(SHAPE)
@@ -115,10 +113,9 @@ def test_images_of_any_size():
     [images] = random_inputs(SHAPE)
     expected = to_numpy(fixed(images))
     assert_close(model(images), expected)
-    assert_close(model.predict(images, verbose=0), expected)
     # Of one patch, and of two, there is at most one to be merged.
     for width in (3, 6):
-        assert model.predict(images[:, :4, :width], verbose=0).shape == (2, 5)
+        assert model(images[:, :4, :width]).shape == (2, 5)
     assert keras_vit.profile(model, SHAPE).macs == keras_vit.profile(fixed).macs
 
 
@@ -126,6 +123,7 @@ def test_gradients():
     check_gradients(randomize(merging_model(token_merging=6)), random_inputs(SHAPE, batch=3))
 
 
+@pytest.mark.each_backend
 def test_training():
     """A step changes every weight but the keys' biases, and the same whether blocks are computed once or twice."""
     before, trained = randomize(merging_model()), []
@@ -134,8 +132,7 @@ def test_training():
         model = merging_model(dropout_rate=0.2, drop_path_rate=0.4)
         model.set_weights(before.get_weights())
         keras_vit.rematerialize(model, is_rematerialized)
-        model.compile(keras.optimizers.SGD(1.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        model.fit(random_inputs(SHAPE, batch=4)[0], np.arange(4), verbose=0)
+        train(model, SHAPE, keras.optimizers.SGD(1.0), batch=4)
         trained.append(canonical_weights(model))
     for path, value in canonical_weights(before).items():
         after, after_rematerialized = (weights[path] for weights in trained)
@@ -144,9 +141,8 @@ def test_training():
         np.testing.assert_allclose(after_rematerialized, after, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16"])
-def test_mixed_precision(policy):
-    run_mixed_precision_test(lambda: merging_model(num_layers=1), policy, SHAPE)
+def test_mixed_precision():
+    run_mixed_precision_test(lambda: merging_model(num_layers=1), "mixed_bfloat16", SHAPE)
 
 
 def test_profile_counts_the_tokens_that_are_left():
@@ -195,15 +191,14 @@ def test_refuses_an_impossible_number(value):
     ],
     ids=lambda look: getattr(look, "__name__", "features"),  # Not str: two processes would have other names.
 )
-def test_analyses_of_patches_are_refused(look):
-    model = merging_model()
+def test_analyses_of_patches_are_refused(look, model):
     for looked_into in (model, keras.Sequential([keras.Input(SHAPE), model])):
         with pytest.raises(ValueError, match=r"token_merging=3. Build the model with token_merging=0, .* same weights"):
             look(looked_into, np.zeros((1, *SHAPE), "float32"))
 
 
-def test_other_analyses_are_not():
-    model, [images] = randomize(merging_model()), random_inputs(SHAPE)
+def test_other_analyses_are_not(model):
+    [images] = random_inputs(SHAPE)
     found = keras_vit.features(model, images, ["patch_embedding", "pooling", "predictions"])
     assert {name: array.shape for name, array in found.items()} == {
         "patch_embedding": (2, 4, 5, 12),
@@ -215,11 +210,12 @@ def test_other_analyses_are_not():
 
 
 @pytest.mark.parametrize("kind", ["MaskedPatchPrediction", "MaskedAutoencoder"])
-def test_pretraining_is_refused(kind):
+def test_pretraining_is_refused(kind, model):
     with pytest.raises(ValueError, match=r"token_merging=3 merges them. Pre-train the model with token_merging=0"):
-        getattr(keras_vit.pretraining, kind)(merging_model())
+        getattr(keras_vit.pretraining, kind)(model)
 
 
+@pytest.mark.slow  # tests/export/saved_model_test.py has its signatures.
 @pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
 def test_a_saved_model_answers_without_what_is_of_patches(tmp_path):
     import tensorflow as tf

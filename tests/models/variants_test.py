@@ -1,4 +1,4 @@
-"""Every published variant, built on shapes only, against exact counts."""
+"""Every published variant against exact counts: the equations for all of them, and some that are built on shapes."""
 
 import inspect
 import math
@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit import models
 from keras_vit.models import vit
 from tests.reference.vit import num_macs, num_parameters
-from tests.test_case import counted_once
+from tests.test_case import counted_once, rest_slow
 
 # variant, function: hidden_dim, num_layers, num_heads, mlp_dim; then for each image size the parameters with a class
 # token and 1,000 classes, those with average pooling, and GMACs with a class token. The counts at 224 of Ti, S, B, L
@@ -125,12 +125,18 @@ def _on_shapes_only():
     """Nothing is allocated: the largest model would need 7 GB."""
     with keras.StatelessScope(initialize_variables=False):
         yield
-        # Otherwise Keras would initialise the variables when the scope ends.
-        keras.utils.clear_session()
+        # Otherwise Keras would initialise the variables at the end of the next scope.
+        keras.utils.clear_session(free_memory=False)
 
 
 def _count(model):
     return sum(math.prod(weight.shape) for weight in model.weights)
+
+
+def _but_slow(cases, *quick):
+    """All cases, of which those not named are slow."""
+    assert set(quick) <= set(cases)
+    return [case if case in quick else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
 def test_table_is_complete():
@@ -140,75 +146,144 @@ def test_table_is_complete():
     assert set(models.__all__) <= set(keras_vit.__all__)
 
 
-@counted_once
-@pytest.mark.parametrize(("variant", "size"), [(name[0], size) for name, row in VARIANTS.items() for size in row[1]])
-def test_parameters_and_macs(variant, size):
-    sizes, by_size = next(row for name, row in VARIANTS.items() if name[0] == variant)
-    parameters, average_parameters, giga_macs = by_size[size]
-    hidden_dim, num_layers, num_heads, mlp_dim = sizes
-    model = keras_vit.ViT(variant, input_shape=(size, size, 3))
-    assert _count(model) == parameters
-    cost = keras_vit.profile(model)
-    assert cost.parameters == parameters
-    assert cost.macs == pytest.approx(giga_macs * 1e9, rel=1e-3)
-    patch_size = keras_vit.VARIANTS[variant].patch_size
-    letters = (hidden_dim, num_layers, mlp_dim, patch_size, (size // patch_size) ** 2, 1000)
-    assert num_parameters(*letters) == parameters
-    assert cost.macs == num_macs(*letters)
-    assert model.get_layer("encoder_block_0").num_heads == num_heads
-    if size == 224:  # The larger sizes would show nothing more, and building them takes a while.
-        average = keras_vit.ViT(variant, pooling="avg")
-        assert _count(average) == average_parameters
-    assert average_parameters == num_parameters(*letters, class_token=False)
+def _letters(variant, size, classes=1000):
+    """Those of the equations: width, depth, MLP width, patch side, number of patches, classes."""
+    (hidden_dim, num_layers, _, mlp_dim), _ = next(row for name, row in VARIANTS.items() if name[0] == variant)
+    patch_size = int(variant.split("/")[1])
+    return hidden_dim, num_layers, mlp_dim, patch_size, (size // patch_size) ** 2, classes
 
 
-@counted_once
-@pytest.mark.parametrize(("variant", "function"), list(HYBRIDS))
-def test_hybrids(variant, function):
-    encoder, stage_depths, patch_size, parameters, giga_macs = HYBRIDS[variant, function]
-    config = keras_vit.VARIANTS[variant]
-    stem = keras_vit.StemConfig(stage_depths)
-    assert config == keras_vit.VARIANTS[encoder].replace(stem=stem, patch_size=patch_size)
-    model = keras_vit.ViT(variant)
-    assert _count(model) == parameters
-    cost = keras_vit.profile(model)
-    assert cost.parameters == parameters
-    assert cost.macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
-
-
-@counted_once
-@pytest.mark.parametrize(("variant", "function"), list(AXIAL))
-def test_axial(variant, function):
-    parameters, giga_macs = AXIAL[variant, function]
-    config = keras_vit.VARIANTS[variant]
-    side = 224 // config.patch_size
-    model = getattr(keras_vit, function)()
-    assert list(inspect.signature(getattr(keras_vit, function)).parameters) == SIGNATURE.split()
-    assert _count(model) == parameters
-    # Twice the blocks, without class token.
-    sizes = (config.hidden_dim, 2 * config.num_layers, config.mlp_dim, config.patch_size, side**2, 1000)
-    assert num_parameters(*sizes, class_token=False) == parameters
-    cost = keras_vit.profile(model)
-    assert cost.macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
-    # A patch attends to those of its row, or column, in place of all.
-    fewer = 2 * config.num_layers * 2 * config.hidden_dim * (side**4 - side**3)
-    assert cost.macs == num_macs(*sizes, class_token=False) - fewer
+@pytest.mark.parametrize(("variant", "function"), list(VARIANTS))
+def test_equations(variant, function):
+    """The table has the sizes of the variants, and the counts that follow from them."""
+    (hidden_dim, num_layers, num_heads, mlp_dim), by_size = VARIANTS[variant, function]
+    patch_size = int(variant.split("/")[1])
+    assert keras_vit.VARIANTS[variant] == keras_vit.ViTConfig(patch_size, hidden_dim, num_layers, num_heads, mlp_dim)
+    for size, (parameters, average_parameters, giga_macs) in by_size.items():
+        letters = _letters(variant, size)
+        assert num_parameters(*letters) == parameters
+        assert num_parameters(*letters, class_token=False) == average_parameters
+        assert num_macs(*letters) == pytest.approx(giga_macs * 1e9, rel=1e-3)
 
 
 @counted_once
 @pytest.mark.parametrize(
-    ("variant", "size", "parameters"),
-    [
-        ("So400m/14", 224, 427_680_704),
-        ("So400m/14", 384, 428_225_600),  # 27 x 27 patches; 6 pixels are cut off.
-        ("g/14", 224, 1_036_448_384),
-        ("G/14", 224, 1_881_132_416),
-    ],
+    ("variant", "size"),
+    _but_slow([(name[0], size) for name, row in VARIANTS.items() for size in row[1]], ("Ti/16", 224), ("G/14", 224)),
 )
-def test_attention_pooling(variant, size, parameters):
-    """The towers of SigLIP (arXiv 2303.15343) and of Scaling ViT (arXiv 2106.04560)."""
+def test_parameters_and_macs(variant, size):
+    letters = _letters(variant, size)
+    model = keras_vit.ViT(variant, input_shape=(size, size, 3))
+    cost = keras_vit.profile(model)
+    assert _count(model) == cost.parameters == num_parameters(*letters)
+    assert cost.macs == num_macs(*letters)
+    assert model.get_layer("encoder_block_0").num_heads == keras_vit.VARIANTS[variant].num_heads
+
+
+@counted_once
+def test_parameters_with_average_pooling():
+    assert _count(keras_vit.ViT("S/32", pooling="avg")) == num_parameters(*_letters("S/32", 224), class_token=False)
+
+
+def _stem_counts(stage_depths, size=224, width=64):
+    """(parameters, MACs) of a hybrid's stem, and side and channels of its map; each convolution has a norm."""
+    side, channels = size // 4, width
+    parameters, macs = 49 * 3 * width + 2 * width, (size // 2) ** 2 * 49 * 3 * width
+    for stage, depth in enumerate(stage_depths):
+        inner = width * 2**stage
+        for unit in range(depth):
+            places_in = side**2
+            side //= 2 if stage and not unit else 1
+            parameters += channels * inner + 9 * inner**2 + 4 * inner**2 + 2 * (inner + inner + 4 * inner)
+            macs += places_in * channels * inner + side**2 * (9 * inner**2 + 4 * inner**2)
+            if not unit:
+                parameters += channels * 4 * inner + 2 * 4 * inner
+                macs += side**2 * channels * 4 * inner
+            channels = 4 * inner
+    return parameters, macs, side, channels
+
+
+@pytest.mark.parametrize(("variant", "function"), list(HYBRIDS))
+def test_equations_of_hybrids(variant, function):
+    encoder, stage_depths, patch_size, parameters, giga_macs = HYBRIDS[variant, function]
+    stem = keras_vit.StemConfig(stage_depths)
+    config = keras_vit.VARIANTS[encoder].replace(stem=stem, patch_size=patch_size)
+    assert keras_vit.VARIANTS[variant] == config
+    of_stem, macs_of_stem, side, channels = _stem_counts(stage_depths)
+    sizes = (
+        config.hidden_dim,
+        config.num_layers,
+        config.mlp_dim,
+        patch_size,
+        (side // patch_size) ** 2,
+        1000,
+        channels,
+    )
+    assert of_stem + num_parameters(*sizes) == parameters
+    assert macs_of_stem + num_macs(*sizes) == pytest.approx(giga_macs * 1e9, abs=0.005e9)
+
+
+@counted_once
+@pytest.mark.parametrize(
+    ("variant", "function"), _but_slow(list(HYBRIDS), ("R+Ti/16", "RViTTi16"), ("R50+B/32", "R50ViTB32"))
+)
+def test_hybrids(variant, function):
+    *_, parameters, giga_macs = HYBRIDS[variant, function]
+    model = keras_vit.ViT(variant)
+    cost = keras_vit.profile(model)
+    assert _count(model) == cost.parameters == parameters
+    assert cost.macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
+
+
+def _axial_counts(variant):
+    """(parameters, MACs) at 224 pixels: twice the blocks, without class token."""
+    width, depth, *letters = _letters(variant, 224)
+    letters = (width, 2 * depth, *letters)
+    side = 224 // keras_vit.VARIANTS[variant].patch_size
+    # A patch attends to those of its row, or column, in place of all.
+    fewer = 2 * depth * 2 * width * (side**4 - side**3)
+    return num_parameters(*letters, class_token=False), num_macs(*letters, class_token=False) - fewer
+
+
+@pytest.mark.parametrize(("variant", "function"), list(AXIAL))
+def test_equations_of_axial_models(variant, function):
+    expected, giga_macs = AXIAL[variant, function]
+    parameters, macs = _axial_counts(variant)
+    assert parameters == expected
+    assert macs == pytest.approx(giga_macs * 1e9, abs=0.005e9)
+    assert list(inspect.signature(getattr(keras_vit, function)).parameters) == SIGNATURE.split()
+
+
+@counted_once
+@pytest.mark.parametrize(("variant", "function"), _but_slow(list(AXIAL), ("B/32", "AxialViTB32")))
+def test_axial(variant, function):
+    model = getattr(keras_vit, function)()
+    cost = keras_vit.profile(model)
+    assert (_count(model), cost.macs) == _axial_counts(variant)
+
+
+# The towers of SigLIP (arXiv 2303.15343) and of Scaling ViT (arXiv 2106.04560): parameters.
+TOWERS = {
+    ("So400m/14", 224): 427_680_704,
+    ("So400m/14", 384): 428_225_600,  # 27 x 27 patches; 6 pixels are cut off.
+    ("g/14", 224): 1_036_448_384,
+    ("G/14", 224): 1_881_132_416,
+}
+
+
+@pytest.mark.parametrize(("variant", "size"), list(TOWERS))
+def test_equations_of_attention_pooling(variant, size):
+    letters = _letters(variant, size, classes=0)
+    width, _, mlp_width, *_ = letters
+    pooling = width + 4 * (width**2 + width) + 2 * width + 2 * width * mlp_width + mlp_width + width
+    assert num_parameters(*letters, class_token=False) + pooling == TOWERS[variant, size]
+
+
+@counted_once
+@pytest.mark.parametrize(("variant", "size"), _but_slow(list(TOWERS), ("So400m/14", 384)))
+def test_attention_pooling(variant, size):
     arguments = {"include_top": False, "pooling": "map", "crop_to_patches": True}
-    assert _count(keras_vit.ViT(variant, input_shape=(size, size, 3), **arguments)) == parameters
+    assert _count(keras_vit.ViT(variant, input_shape=(size, size, 3), **arguments)) == TOWERS[variant, size]
 
 
 @pytest.mark.parametrize(("variant", "function"), FUNCTIONS)
@@ -233,58 +308,72 @@ def test_function_builds_the_same_model_as_the_factory():
     assert (
         model.get_config() == keras_vit.ViT("Ti/16", **arguments, include_preprocessing=True, name="named").get_config()
     )
-    assert keras_vit.ViTTi16().name == "vit_Ti16"
+
+
+# A tanh layer as wide as the tokens, and the 21,843 classes of ImageNet-21k: parameters.
+PRE_TRAINED = {
+    "B/32": 104_843_091,
+    "B/16": 103_186_515,
+    "L/16": 326_740_307,
+    "L/32": 328_949_075,
+    "H/14": 660_385_363,
+}
+
+
+@pytest.mark.parametrize("variant", PRE_TRAINED)
+def test_equations_of_the_pre_training_head(variant):
+    letters = _letters(variant, 224, classes=21_843)
+    assert num_parameters(*letters) + letters[0] ** 2 + letters[0] == PRE_TRAINED[variant]
 
 
 @counted_once
-@pytest.mark.parametrize(
-    ("variant", "parameters"),
-    [
-        ("B/16", 103_186_515),
-        ("B/32", 104_843_091),
-        ("L/16", 326_740_307),
-        ("L/32", 328_949_075),
-        ("H/14", 660_385_363),
-    ],
-)
-def test_parameters_with_the_pre_training_head(variant, parameters):
-    # A tanh layer as wide as the tokens, and the 21,843 classes of ImageNet-21k.
+@pytest.mark.parametrize("variant", rest_slow(PRE_TRAINED))
+def test_parameters_with_the_pre_training_head(variant):
     width = keras_vit.VARIANTS[variant].hidden_dim
-    assert _count(keras_vit.ViT(variant, classes=21_843, representation_dim=width)) == parameters
+    assert _count(keras_vit.ViT(variant, classes=21_843, representation_dim=width)) == PRE_TRAINED[variant]
+
+
+BLOCK = 7_087_872
+"""Parameters of a block of B/16."""
 
 
 @counted_once
 @pytest.mark.parametrize(
-    ("changes", "parameters"),
+    ("changes", "parameters", "more_in_a_block"),
     [
-        ({"include_top": False}, 85_798_656),
-        ({"include_top": False, "pooling": None}, 85_798_656),
-        ({"include_top": False, "representation_dim": 768}, 85_798_656),
-        ({"position_embedding": "none"}, 86_416_360),
-        ({"position_embedding": "sincos_2d"}, 86_416_360),
+        ({"include_top": False}, 85_798_656, 0),
+        ({"include_top": False, "pooling": None}, 85_798_656, 0),
+        ({"include_top": False, "representation_dim": 768}, 85_798_656, 0),
+        ({"position_embedding": "none"}, 86_416_360, 0),
+        ({"position_embedding": "sincos_2d"}, 86_416_360, 0),
         # Those of the paper's ablation, table 8. A row for the class token and 14 halves for either coordinate.
-        ({"position_embedding": "learned_2d"}, 86_427_880),
-        ({"position_embedding": "learned_2d", "position_placement": "every_layer"}, 86_416_360 + 12 * 11_520),
+        ({"position_embedding": "learned_2d"}, 86_427_880, 0),
+        (
+            {"position_embedding": "learned_2d", "position_placement": "every_layer"},
+            *(86_416_360 + 12 * 11_520, 11_520),
+        ),
         # A table for each block; the same table before each.
-        ({"position_placement": "every_layer"}, 88_231_912),
-        ({"position_placement": "every_layer_shared"}, 86_567_656),
+        ({"position_placement": "every_layer"}, 88_231_912, 197 * 768),
+        ({"position_placement": "every_layer_shared"}, 86_567_656, 0),
         # A row for each of 2 * 197 - 1 offsets, as wide as a head, for each block.
-        ({"position_embedding": "relative"}, 86_718_184),
-        ({"position_embedding": "learned_2d", "input_shape": (384, 384, 3)}, 86_427_880 + 2 * 10 * 384),
-        ({"num_position_prefix_rows": 0}, 86_567_656 - 768),
-        ({"pooling": "avg", "class_token": True}, 86_567_656),
-        ({"pooling": None, "include_top": False, "class_token": False}, 85_798_656 - 2 * 768),
-        ({"classes": 10}, 85_798_656 + 769 * 10),
-        ({"input_shape": (None, None, 3)}, 86_567_656),
-        ({"input_shape": (224, 224, 1)}, 86_567_656 - 2 * 16 * 16 * 768),
-        ({"input_shape": (224, 448, 3)}, 86_567_656 + 14 * 14 * 768),
+        ({"position_embedding": "relative"}, 86_718_184, 393 * 64),
+        ({"position_embedding": "learned_2d", "input_shape": (384, 384, 3)}, 86_427_880 + 2 * 10 * 384, 0),
+        ({"num_position_prefix_rows": 0}, 86_567_656 - 768, 0),
+        ({"pooling": "avg", "class_token": True}, 86_567_656, 0),
+        ({"pooling": None, "include_top": False, "class_token": False}, 85_798_656 - 2 * 768, 0),
+        ({"classes": 10}, 85_798_656 + 769 * 10, 0),
+        ({"input_shape": (None, None, 3)}, 86_567_656, 0),
+        ({"input_shape": (224, 224, 1)}, 86_567_656 - 2 * 16 * 16 * 768, 0),
+        ({"input_shape": (224, 448, 3)}, 86_567_656 + 14 * 14 * 768, 0),
     ],
 )
-def test_parameters_of_base_16(changes, parameters):
-    assert _count(keras_vit.ViT("B/16", **changes)) == parameters
+def test_parameters_of_base_16(changes, parameters, more_in_a_block):
+    """Of twelve blocks, from two."""
+    shallow = _count(keras_vit.ViT("B/16", num_layers=2, **changes))
+    assert shallow + 10 * (BLOCK + more_in_a_block) == parameters
 
 
 def test_name_of_a_model():
-    assert vit.ViT("g-opt/16").name == "vit_g_opt16"
-    assert vit.ViT("R26+S/32").name == "vit_R26_S32"
-    assert vit.ViT(keras_vit.VARIANTS["Ti/16"]).name == "vit"
+    for variant, name in (("g-opt/16", "vit_g_opt16"), ("R+Ti/16", "vit_R_Ti16"), ("S/32", "vit_S32")):
+        assert keras_vit.ViT(variant, num_layers=1).name == name
+    assert keras_vit.ViT(keras_vit.VARIANTS["Ti/16"], num_layers=1).name == "vit"

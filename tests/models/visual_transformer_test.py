@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.architectures import VTResNetConfig
+from keras_vit.architectures import VT_RESNETS, VTResNetConfig
 from keras_vit.models import visual_transformer
-from tests.fresh_process import reload_and_run
-from tests.models.resnet_test import shapes_only
+from tests.models.counting import counts_by_layer, deep_counts, shapes_only
+from tests.models.steps import train
 from tests.reference import visual_transformer as reference
 from tests.test_case import (
     canonical_weights,
     check_gradients,
+    compute,
     counted_once,
     lively,
     random_inputs,
     randomize,
+    rest_slow,
     run_parity_test,
     to_numpy,
 )
@@ -82,11 +84,17 @@ def count_products(weights):
 @pytest.mark.parametrize(
     ("changes", "modules"),
     [
-        ({}, 3),
-        ({"num_modules": 2, "expansion": 4}, 2),
-        ({"relation_modules": (0, 2)}, 3),
-        ({"filters": 24, "group_width": 12}, 3),  # Tokens have the channels of pixels from the second module on.
-        ({"expansion": 4, "filters": 32, "token_dim": 32, "num_heads": 4, "group_width": 8}, 3),  # And in the first.
+        pytest.param({"relation_modules": (0, 2)}, 3, marks=pytest.mark.each_backend),
+        # Tokens have the channels of pixels from the second module on.
+        ({"filters": 24, "group_width": 12, "num_modules": 2}, 2),
+        # And in the first.
+        (
+            {
+                **{"expansion": 4, "filters": 32, "token_dim": 32, "num_heads": 4, "group_width": 8},
+                **{"num_modules": 2},
+            },
+            2,
+        ),
         ({"num_modules": 1}, 1),
     ],
 )
@@ -94,67 +102,81 @@ def test_equals_the_reference(changes, modules):
     model = tiny(**changes)
     k = keras_vit.describe(model).config.num_heads
     equation = functools.partial(reference.vt_resnet_logits, stage_depths=(1, 2), modules=modules, k=k)
-    [images] = random_inputs(SHAPE)
+    images = random_inputs(SHAPE)
     # Over so many norms and exponentials, with weights that let an image through, rounding adds up; most on torch.
     tolerance = 2e-4 if keras.backend.backend() == "torch" else 5e-5
-    run_parity_test(model, equation, [images], tolerance, lively)
-    outputs = to_numpy(model(images))
+    run_parity_test(model, equation, images, tolerance, lively)
+    outputs = compute(model, images)
     assert np.abs(outputs[0] - outputs[1]).max() > 0.05 * np.abs(outputs).max()  # Images show in them.
 
 
-@functools.cache
-def published(function):
-    """The model of a function, without values, and its cost."""
-    return shapes_only(getattr(keras_vit, function))
+def _by_layer(size, **changes):
+    """{name of a layer: array of its numbers in kernels and its MACs} of a model with two units in each stage."""
+    model, cost = shapes_only(functools.partial(keras_vit.VTResNet, size, stage_depths=(2, 2, 2), **changes))
+    norms = ("gamma", "beta", "moving_mean", "moving_variance")
+    # All but batch norms: kernels, the classifier's bias, and the matrices of graph convolutions.
+    return counts_by_layer(model, cost, [weight for weight in model.weights if weight.name not in norms])
+
+
+@pytest.fixture(scope="module")
+def of_34():
+    return _by_layer("VT-R34")
+
+
+def test_table_of_sizes():
+    sizes = {f"VT-R{function.removeprefix('VTResNet')}": config for function, (config, *_) in PUBLISHED.items()}
+    assert sizes == VT_RESNETS
 
 
 @counted_once
-@pytest.mark.parametrize("function", PUBLISHED)
+@pytest.mark.parametrize("sizes", [("18",), ("34",), ("50", "101")], ids="-".join)
+def test_published_counts(sizes, of_34):
+    by_layer = of_34 if sizes == ("34",) else _by_layer(f"VT-R{sizes[0]}")
+    for size in sizes:
+        config, counts, printed = PUBLISHED[f"VTResNet{size}"]
+        found = deep_counts(by_layer, config.stage_depths)
+        assert found == counts
+        for count, (value, tolerance) in zip(found, printed, strict=True):
+            assert count == pytest.approx(value, rel=tolerance)
+
+
+@counted_once
+@pytest.mark.parametrize("function", rest_slow(PUBLISHED))
 def test_published_sizes(function):
-    config, (parameters, macs), printed = PUBLISHED[function]
-    model, cost = published(function)
+    config, (parameters, macs), _ = PUBLISHED[function]
+    model, cost = shapes_only(getattr(keras_vit, function))
     assert (count_products(model.weights), cost.macs) == (parameters, macs)
-    for count, (value, tolerance) in zip((parameters, macs), printed, strict=True):
-        assert count == pytest.approx(value, rel=tolerance)
     assert keras_vit.describe(model).config == config
     assert model.name == f"vt_resnet_{function.removeprefix('VTResNet')}"
     assert model.get_layer("pooling").input.shape[1:] == (16, 1024)
 
 
-def _cost_of(model, cost, is_counted):
-    """(kernels, MACs) of the layers whose names `is_counted` accepts."""
-    weights = [weight for weight in model.weights if is_counted(weight.path.split("/")[0])]
-    return count_products(weights), sum(layer.macs for layer in cost.layers if is_counted(layer.name))
-
-
-def _is_trunk(name):
-    return name.startswith(("stem_", "stage_"))
-
-
 @counted_once
 @pytest.mark.parametrize("table", ABLATIONS)
-@pytest.mark.parametrize("size", ["18", "34"])
-def test_ablations(table, size):
-    """The trunk is the published model's; a short one is built before the modules."""
+def test_ablations(table):
+    """Of ResNet-34. ResNet-18 has the first two of its three modules, without their last projector."""
     changes, *printed = ABLATIONS[table]
-    arguments = {"stage_depths": (1, 1, 1), "split_tokens": False, "relation_modules": None, **changes}
-    model, cost = shapes_only(functools.partial(keras_vit.VTResNet, f"VT-R{size}", **arguments))
-    trunk = _cost_of(*published(f"VTResNet{size}"), _is_trunk)
-    rest = _cost_of(model, cost, lambda name: not _is_trunk(name))
-    parameters, macs = (sum(parts) for parts in zip(trunk, rest, strict=True))
-    mega_macs, mega_parameters = printed[size == "34"]
-    assert macs == pytest.approx(mega_macs * 1e6, rel=0.0005)
-    assert parameters == pytest.approx(mega_parameters * 1e6, abs=0.06e6)
-    assert (parameters, macs) == EXACT.get((table, size), (parameters, macs))
+    by_layer = _by_layer("VT-R34", split_tokens=False, relation_modules=None, **changes)
+    of_18 = {
+        name: counts
+        for name, counts in by_layer.items()
+        if name not in ("token_projector_1", "tokenizer_2", "token_relation_2")
+    }
+    for size, counts, depths in (("18", of_18, (2, 2, 2)), ("34", by_layer, (3, 4, 6))):
+        parameters, macs = deep_counts(counts, depths)
+        mega_macs, mega_parameters = printed[size == "34"]
+        assert macs == pytest.approx(mega_macs * 1e6, rel=0.0005)
+        assert parameters == pytest.approx(mega_parameters * 1e6, abs=0.06e6)
+        assert (parameters, macs) == EXACT.get((table, size), (parameters, macs))
 
 
 @counted_once
-def test_costs_of_the_modules():
+def test_costs_of_the_modules(of_34):
     """Million MACs and parameters of each module of VT-ResNet-34."""
     expected = {"0": (4.100, 100.2), "1": (2.195, 49.3), "2": (3.736, 65.2)}
     for number, (mega_parameters, mega_macs) in expected.items():
         names = [f"{part}_{number}" for part in ("tokenizer", "token_relation", "token_projector")]
-        parameters, macs = _cost_of(*published("VTResNet34"), names.__contains__)
+        parameters, macs = sum(of_34[name] for name in names if name in of_34)
         assert parameters / 1e6 == pytest.approx(mega_parameters, abs=0.0005)
         assert macs / 1e6 == pytest.approx(mega_macs, abs=0.05)
 
@@ -180,59 +202,50 @@ STEM = ["images", "preprocessing", "stem_conv", "stem_norm", "stem_activation", 
 STEM += ["stage_0_unit_0", "stage_1_unit_0", "stage_1_unit_1"]
 
 
+TWO_MODULES = "tokenizer_0 token_relation_0 token_projector_0 tokenizer_1 token_relation_1"
+
+
 @pytest.mark.parametrize(
-    ("changes", "modules"),
+    ("changes", "modules", "first", "second", "relation"),
     [
         (
-            {},
-            "tokenizer_0 token_relation_0 token_projector_0 tokenizer_1 token_relation_1 token_projector_1 tokenizer_2 "
-            "token_relation_2",
+            {"tokenizer": "pooling", "num_modules": 2},
+            *(TWO_MODULES, "PoolingTokenizer", "RecurrentTokenizer", "TokenTransformer"),
         ),
         (
-            {"relation_modules": (0, 2)},
+            {"tokenizer": "clustering", "is_recurrent": False, "relation": "none", "num_modules": 2},
+            *(TWO_MODULES, "ClusteringTokenizer", "ClusteringTokenizer", "TokenGraphConvolution"),
+        ),
+        (
+            {"is_recurrent": False, "relation": "graph_convolution", "relation_modules": (0, 2)},
             "tokenizer_0 token_relation_0 token_projector_0 tokenizer_1 token_projector_1 tokenizer_2 token_relation_2",
+            *("FilterTokenizer", "FilterTokenizer", "TokenGraphConvolution"),
         ),
         (
-            {"has_projector": False},
-            "tokenizer_0 token_relation_0 token_relation_1 token_relation_2",
+            {"has_projector": False, "num_modules": 2},
+            "tokenizer_0 token_relation_0 token_relation_1",
+            *("FilterTokenizer", None, "TokenTransformer"),
         ),
     ],
 )
-def test_names(changes, modules):
-    """The last module has no projector."""
-    assert [layer.name for layer in tiny(**changes).layers] == [*STEM, *modules.split(), "pooling", "predictions"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "first", "second", "relation"),
-    [
-        ({}, "FilterTokenizer", "RecurrentTokenizer", "TokenTransformer"),
-        ({"is_recurrent": False}, "FilterTokenizer", "FilterTokenizer", "TokenTransformer"),
-        ({"tokenizer": "pooling"}, "PoolingTokenizer", "RecurrentTokenizer", "TokenTransformer"),
-        (
-            {"tokenizer": "clustering", "is_recurrent": False, "relation": "none"},
-            *("ClusteringTokenizer", "ClusteringTokenizer", "TokenGraphConvolution"),
-        ),
-        ({"relation": "graph_convolution"}, "FilterTokenizer", "RecurrentTokenizer", "TokenGraphConvolution"),
-    ],
-)
-def test_kinds_of_modules(changes, first, second, relation, tmp_path):
-    """Each is built, computes, learns, and survives a file."""
+def test_kinds_of_modules(changes, modules, first, second, relation):
+    """Each is built, computes and learns. The last module has no projector."""
     model = randomize(tiny(**changes), scale=0.5)
-    names = ("tokenizer_0", "tokenizer_1", "token_relation_0")
-    kinds = [getattr(keras_vit.layers, kind) for kind in (first, second, relation)]
-    assert [type(model.get_layer(name)) for name in names] == kinds
-    if kinds[2] is keras_vit.layers.TokenGraphConvolution:
+    assert [layer.name for layer in model.layers] == [*STEM, *modules.split(), "pooling", "predictions"]
+    kinds = {"tokenizer_0": first, "tokenizer_1": second, "token_relation_0": relation}
+    assert {name: type(model.get_layer(name)).__name__ for name, kind in kinds.items() if kind} == {
+        name: kind for name, kind in kinds.items() if kind
+    }
+    if relation == "TokenGraphConvolution":
         assert model.get_layer("token_relation_0").use_graph == (changes["relation"] != "none")
-    inputs = random_inputs(SHAPE)
-    check_gradients(model, inputs, CANCELLED)
-    np.testing.assert_array_equal(reload_and_run(model, inputs, tmp_path), to_numpy(model(inputs[0])))
+    check_gradients(model, random_inputs(SHAPE), CANCELLED)
 
 
 def test_small_images():
     """At 32 pixels the map has 2 x 2 places."""
     [images] = random_inputs((32, 32, 3))
     changes = {"width": 4, "filters": 16, "token_dim": 16, "num_heads": 4, "num_tokens": 4, "classes": 10}
+    changes["stage_depths"] = (1, 1, 1)
     model = randomize(keras_vit.VTResNet("VT-R18", input_shape=(32, 32, 3), **changes))
     assert model.get_layer("tokenizer_0").input.shape == (None, 2, 2, 16)
     assert np.ptp(to_numpy(model(images)), axis=0).max() > 1e-4
@@ -240,44 +253,30 @@ def test_small_images():
 
 def test_training_moves_weights_and_statistics():
     """Every part learns: the carried tokens, the last projector, the filters."""
-    model = tiny(drop_path_rate=0.2, dropout_rate=0.1)
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    before = canonical_weights(model)
-    [images] = random_inputs(SHAPE, batch=8)
-    for _ in range(3):  # Heads and last norms start at zero: the first steps change nothing else.
-        model.train_on_batch(images, np.arange(8) % 5)
-    changed = {path for path, value in canonical_weights(model).items() if (value != before[path]).any()}
-    unmoved = {path for path in before.keys() - changed if not path.endswith(("norm/beta", "norm/gamma"))}
-    assert not unmoved
+    model = tiny(drop_path_rate=0.2, dropout_rate=0.1, num_modules=2)
+    # Heads and last norms start at zero: the first steps change nothing else.
+    changed = train(model, SHAPE, keras.optimizers.SGD(1.0), batch=8, steps=3)
+    unmoved = canonical_weights(model).keys() - changed
+    assert not {path for path in unmoved if not path.endswith(("norm/beta", "norm/gamma"))}
 
 
 def test_rates_reach_their_layers():
-    model = tiny(stage_depths=(1, 2, 2), drop_path_rate=0.4, dropout_rate=0.25)
+    model = tiny(stage_depths=(1, 2, 2), drop_path_rate=0.4, dropout_rate=0.25, num_modules=1)
     units = [layer for layer in model.layers if isinstance(layer, keras_vit.layers.ResidualUnit)]
     assert [unit.drop_path_rate for unit in units] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
     assert model.get_layer("dropout").rate == 0.25
 
 
-@pytest.mark.parametrize(
-    ("up_to", "trained"),
-    [
-        ("stage_1_unit_1", ["tokenizer_0", "token_relation_0", "token_projector_0", "tokenizer_1", "predictions"]),
-        ("token_relation_0", ["token_projector_0", "tokenizer_1", "predictions"]),
-        ("token_projector_0", ["tokenizer_1", "predictions"]),
-    ],
-)
-def test_freezing(up_to, trained):
+def test_freezing():
     """What is frozen keeps its weights and statistics."""
     model = randomize(tiny(num_modules=2, relation_modules=[0]))
-    frozen = keras_vit.freeze(model, up_to)
-    assert frozen[0] == "stem_conv"
-    assert frozen[-1] == up_to
-    assert list(dict.fromkeys(weight.path.split("/")[0] for weight in model.trainable_weights)) == trained
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    before = canonical_weights(model)
-    model.train_on_batch(random_inputs(SHAPE)[0], np.array([1, 3]))
-    changed = [path.split("/")[0] for path, value in canonical_weights(model).items() if (value != before[path]).any()]
-    assert list(dict.fromkeys(changed)) == trained
+    parts = ["tokenizer_0", "token_relation_0", "token_projector_0", "tokenizer_1", "predictions"]
+    for up_to, number in (("stage_1_unit_1", 0), ("token_projector_0", 3), ("token_relation_0", 2)):
+        frozen = keras_vit.freeze(model, up_to)
+        assert (frozen[0], frozen[-1]) == ("stem_conv", up_to)
+        trained = list(dict.fromkeys(weight.path.split("/")[0] for weight in model.trainable_weights))
+        assert trained == parts[number:]
+    assert {path.split("/")[0] for path in train(model, SHAPE)} == set(trained)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 
 import keras
 import numpy as np
@@ -11,13 +10,15 @@ import pytest
 import keras_vit
 from keras_vit.architectures import RESNETS, PanopticFPNConfig, ResNetConfig, VTFPNConfig
 from tests.fresh_process import reload_and_run
+from tests.models.counting import counts_by_layer, deep_counts, shapes_only
 from tests.models.segmenters import BACKBONE, SIZES, tiny_segmenter
 from tests.reference import vt_fpn as reference
 from tests.test_case import (
-    MIXED_POLICIES,
     TENSORFLOW,
     assert_close,
     canonical_weights,
+    compute,
+    counted_once,
     gradients,
     lively,
     random_inputs,
@@ -33,11 +34,21 @@ NECKS = {
     "PanopticFPN": reference.pyramid_neck,
 }
 CONFIGS = {"VTFPN": VTFPNConfig, "PanopticFPN": PanopticFPNConfig}
-of_both = pytest.mark.parametrize("factory", FACTORIES)
 
 
 def tiny(factory, input_shape=SHAPE, classifier_activation=None, **arguments):
     return tiny_segmenter(factory, input_shape, classifier_activation=classifier_activation, **arguments)
+
+
+@pytest.fixture(params=FACTORIES, scope="module")
+def factory(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(factory):
+    """One with random weights, for tests that do not change it."""
+    return lively(tiny(factory))
 
 
 COCO, LIP = ((800, 1216, 3), 54), ((473, 473, 3), 20)
@@ -51,128 +62,110 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize(("backbone", "data"), PUBLISHED, ids=["R50-COCO", "R101-COCO", "R50-LIP", "R101-LIP"])
-@of_both
-def test_published_counts(factory, backbone, data):
+@counted_once
+@pytest.mark.parametrize("data", [COCO, LIP], ids=["COCO", "LIP"])
+def test_published_counts(factory, data):
+    """Of both depths, from a model with two units in each stage of its backbone."""
     shape, classes = data
-    with keras.StatelessScope(initialize_variables=False):
-        model = getattr(keras_vit, factory)(backbone, input_shape=shape, classes=classes)
-        cost = keras_vit.profile(model)
-        keras.utils.clear_session()
+    arguments = {"stage_depths": (2, 2, 2, 2), "input_shape": shape, "classes": classes}
+    model, cost = shapes_only(lambda: getattr(keras_vit, factory)("R50", **arguments))
     assert model.output_shape == (None, *shape[:2], classes)
-    neck = [layer for layer in model.layers if layer.name.startswith(("lateral_", "pyramid_", "token"))]
-    kernels = sum(math.prod(weight.shape) for layer in neck for weight in layer.weights if weight.name == "kernel")
-    assert kernels == {"PanopticFPN": 3_342_336, "VTFPN": 6_774_784}[factory]
-    names = {layer.name for layer in neck}
-    neck_macs = sum(layer.macs for layer in cost.layers if layer.name in names)
-    found = neck_macs / 1e9, cost.macs / 1e9
-    ours, (printed_neck, printed) = PUBLISHED[backbone, data][factory]
-    assert found == pytest.approx(ours, abs=5e-4)
-    assert found[0] == pytest.approx(printed_neck, abs=0.1)
-    assert found[1] == pytest.approx(printed, rel=7e-3)
+    kernels = [weight for weight in model.weights if weight.name == "kernel"]
+    by_layer = counts_by_layer(model, cost, kernels)
+    neck = [counts for name, counts in by_layer.items() if name.startswith(("lateral_", "pyramid_", "token"))]
+    neck_kernels, neck_macs = sum(neck)
+    assert neck_kernels == {"PanopticFPN": 3_342_336, "VTFPN": 6_774_784}[factory]
+    for backbone in ("R50", "R101"):
+        _, macs = deep_counts(by_layer, RESNETS[backbone].stage_depths)
+        ours, (printed_neck, printed) = PUBLISHED[backbone, data][factory]
+        assert (neck_macs / 1e9, macs / 1e9) == pytest.approx(ours, abs=5e-4)
+        assert neck_macs / 1e9 == pytest.approx(printed_neck, abs=0.1)
+        assert macs / 1e9 == pytest.approx(printed, rel=7e-3)
     if (factory, data) == ("PanopticFPN", COCO):  # Term by term: projections of the stages, 3 x 3 convolutions.
         pixels = [200 * 304, 100 * 152, 50 * 76, 25 * 38]
         laterals = sum(n * c * 256 for n, c in zip(pixels, (256, 512, 1024, 2048), strict=True))
         assert neck_macs == laterals + sum(pixels) * 9 * 256**2
 
 
-@of_both
-@pytest.mark.parametrize("size", [(32, 48), SHAPE[:2]])
-def test_equals_the_reference(factory, size):
-    shape = (*size, 3)
-    [images] = random_inputs(shape)
-    model = lively(tiny(factory, shape))
+@counted_once
+@pytest.mark.slow
+def test_published_sizes(factory):
+    _, cost = shapes_only(lambda: getattr(keras_vit, factory)("R101", input_shape=COCO[0], classes=COCO[1]))
+    assert cost.macs / 1e9 == pytest.approx(PUBLISHED["R101", COCO][factory][0][1], abs=5e-4)
+
+
+@pytest.mark.each_backend
+def test_equals_the_reference(factory, model):
+    images = random_inputs(SHAPE)
     stages = [f"stage_{number}_unit_0" for number in range(3)]
-    found = keras_vit.features(model, images, [*stages, "predictions"])
+    found = keras_vit.features(model, images[0], [*stages, "predictions"])
     weights = canonical_weights(model)
     maps = [found[name].astype("float64") for name in stages]
-    assert [array.shape[1] for array in maps] == [-(-size[0] // stride) for stride in (4, 8, 16)]
-    expected = reference.logits(maps, images, weights, NECKS[factory], G=2)
-    outputs = to_numpy(model(images))
-    assert outputs.shape == (2, *size, 5)
+    assert [array.shape[1:3] for array in maps] == [(10, 12), (5, 6), (3, 3)]
+    expected = reference.logits(maps, images[0], weights, NECKS[factory], G=2)
+    outputs = compute(model, images)
+    assert outputs.shape == (2, *SHAPE[:2], 5)
     assert np.ptp(expected) > 1
     assert_close(outputs, expected)
-    assert_close(tiny_like(model, factory, shape, "softmax")(images), reference.softmax(expected))
 
 
-def tiny_like(model, factory, shape, activation):
-    other = tiny(factory, shape, classifier_activation=activation)
-    other.set_weights(model.get_weights())
-    return other
-
-
-def test_names():
-    layers = [layer.name for layer in tiny("VTFPN").layers]
+def test_names(factory, model):
+    layers = [layer.name for layer in model.layers]
     resnet = [layer.name for layer in keras_vit.ResNet("R50", include_top=False, input_shape=SHAPE, **BACKBONE).layers]
     assert [name for name in layers if name in resnet] == resnet[:-1]  # But for its pooling.
-    assert sorted(set(layers) - set(resnet)) == sorted(
-        [f"{name}_{level}" for name in ("lateral", "tokenizer", "token_embedding", "tokens") for level in range(3)]
-        + [f"token_projector_{level}" for level in range(3)]
-        + ["tokens", "token_transformer", "head_sum", "predictions", "upsampling", "probabilities"]
+    head = (
+        ["head_sum", "predictions", "upsampling", "probabilities"]
         + [f"head_0_{part}_0" for part in ("conv", "norm", "activation")]
         + [f"head_1_{part}_0" for part in ("conv", "norm", "activation", "upsampling")]
         + [f"head_2_{part}_{k}" for part in ("conv", "norm", "activation", "upsampling") for k in (0, 1)]
     )
-    names = {layer.name for layer in tiny("PanopticFPN").layers}
-    assert names > {"top_down_0", "merge_0", "top_down_1", "merge_1", "pyramid_0", "pyramid_1", "pyramid_2"}
+    necks = {
+        "VTFPN": ["tokens", "token_transformer"]
+        + [f"{name}_{level}" for name in ("tokenizer", "token_embedding", "tokens") for level in range(3)]
+        + [f"token_projector_{level}" for level in range(3)],
+        "PanopticFPN": ["top_down_0", "merge_0", "top_down_1", "merge_1", "pyramid_0", "pyramid_1", "pyramid_2"],
+    }
+    laterals = [f"lateral_{level}" for level in range(3)]
+    assert sorted(set(layers) - set(resnet)) == sorted(laterals + necks[factory] + head)
 
 
 def test_backbones():
-    with keras.StatelessScope(initialize_variables=False):
-        models = [
-            keras_vit.VTFPN(input_shape=(32, 32, 3)),
-            keras_vit.VTFPN("R34", input_shape=(32, 32, 3), strides_first=False),
-            keras_vit.PanopticFPN(ResNetConfig((1, 1), 8, drop_path_rate=0.1), input_shape=(32, 32, 3), head_dim=16),
-            keras_vit.VTFPN(VTFPNConfig((1,), num_tokens=4), input_shape=(32, 32, 3), classes=2),
-        ]
-        keras.utils.clear_session()
+    shape = (32, 32, 3)
+    builds = [
+        lambda: keras_vit.VTFPN(input_shape=shape, stage_depths=(1,)),
+        lambda: keras_vit.VTFPN("R34", input_shape=shape, strides_first=False, stage_depths=(1,)),
+        lambda: keras_vit.PanopticFPN(ResNetConfig((1, 1), 8, drop_path_rate=0.1), input_shape=shape, head_dim=16),
+        lambda: keras_vit.VTFPN(VTFPNConfig((1,), num_tokens=4), input_shape=shape, classes=2),
+    ]
+    models = [shapes_only(build)[0] for build in builds]
     assert [keras_vit.describe(model).config for model in models] == [
-        VTFPNConfig((3, 4, 6, 3)),
-        VTFPNConfig((3, 4, 6, 3), expansion=1, strides_first=False),
+        VTFPNConfig((1,)),
+        VTFPNConfig((1,), expansion=1, strides_first=False),
         PanopticFPNConfig((1, 1), 8, drop_path_rate=0.1, strides_first=False, head_dim=16),
         VTFPNConfig((1,), num_tokens=4),
     ]
     assert [model.name for model in models] == ["vt_fpn", "vt_fpn", "panoptic_fpn", "vt_fpn"]
     assert models[-1].output_shape == (None, 32, 32, 2)
+    assert keras_vit.architectures.VT_FPNS["R50"] == VTFPNConfig((3, 4, 6, 3))
     assert all(VTFPNConfig(**dataclasses.asdict(config)).strides_first is False for config in RESNETS.values())
 
 
-@of_both
-def test_starts_without_an_opinion(factory):
-    [images] = random_inputs(SHAPE)
-    assert_close(tiny(factory, classifier_activation="softmax")(images), np.full((2, *SHAPE[:2], 5), 0.2))
-
-
-@pytest.mark.parametrize(("factory", "channels"), [("VTFPN", 1), ("VTFPN", 4), ("PanopticFPN", 3)])
-def test_variable_size(factory, channels):
-    model = lively(tiny(factory, (None, None, channels)))
-    assert model.output_shape == (None, None, None, 5)
-    for size in ((16, 32), (33, 31)):
-        [images] = random_inputs((*size, channels))
-        assert_close(model(images), to_numpy(tiny_like(model, factory, (*size, channels), None)(images)))
-
-
-@of_both
-def test_preprocessing_inside(factory):
-    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
-    inside, plain = (lively(tiny(factory, include_preprocessing=inside)) for inside in (True, False))
-    expected = to_numpy(plain(keras_vit.preprocess_input(pixels, plain)))
-    assert_close(inside(pixels), expected)
-    assert np.ptp(expected) > 1
-
-
-def test_input_tensor():
-    [images] = random_inputs(SHAPE)
-    inputs = keras.Input(SHAPE)
-    doubled = keras.layers.Rescaling(2.0)(inputs)
-    behind = lively(tiny("VTFPN", input_shape=None, input_tensor=doubled))
+def test_pixels_of_any_size_behind_other_layers(factory, model):
+    """A model with all that is not the default equals the plain one of the fixed size."""
+    inputs = keras.Input((None, None, 3))
+    arguments = {"input_tensor": keras.layers.Rescaling(0.5)(inputs), "classifier_activation": "softmax"}
+    behind = tiny(factory, input_shape=None, include_preprocessing=True, name="named", **arguments)
     assert behind.inputs[0] is inputs
-    assert_close(behind(images), to_numpy(lively(tiny("VTFPN"))(2 * images)))
+    assert (behind.name, behind.output_shape) == ("named", (None, None, None, 5))
+    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("float32")
+    assert_close(behind(pixels), np.full((2, *SHAPE[:2], 5), 0.2))  # It starts without an opinion.
+    logits = to_numpy(model(keras_vit.preprocess_input(0.5 * pixels, model)))
+    assert np.ptp(logits) > 1
+    assert_close(lively(behind)(pixels), reference.softmax(logits))
 
 
-@of_both
-def test_gradients(factory):
-    found = gradients(lively(tiny(factory)), random_inputs(SHAPE))
+def test_gradients(factory, model):
+    found = gradients(model, random_inputs(SHAPE))
     assert all(np.isfinite(gradient).all() for gradient in found.values())  # And connected.
     largest = {path: np.abs(gradient).max() for path, gradient in found.items()}
     # What is added alike to all that a softmax goes over: to the logits of all pixels, to all tokens that are asked.
@@ -184,32 +177,32 @@ def test_gradients(factory):
     assert not [path for path in largest.keys() - cancelled if largest[path] < 1e-7]
 
 
-def test_dropout_and_stochastic_depth():
+@pytest.mark.parametrize("factory", ["PanopticFPN"], indirect=True)
+def test_dropout_and_own_weights_file(factory, model, tmp_path):
     [images] = random_inputs(SHAPE)
-    plain = lively(tiny("PanopticFPN"))
-    for changes in ({"dropout_rate": 0.5}, {"drop_path_rate": 0.9}):
-        model = tiny("PanopticFPN", **changes)
-        model.set_weights(plain.get_weights())
-        assert_close(model(images), to_numpy(plain(images)))
-        in_training, expected = to_numpy(model(images, training=True)), to_numpy(plain(images, training=True))
-        assert np.abs(in_training - expected).max() > 1e-3
-
-
-@of_both
-def test_files(factory, tmp_path):
-    [images] = random_inputs(SHAPE)
-    model = lively(tiny(factory))
-    expected = to_numpy(model(images))
     model.save_weights(tmp_path / "mine.weights.h5")
-    np.testing.assert_array_equal(to_numpy(tiny(factory, weights=tmp_path / "mine.weights.h5")(images)), expected)
-    description = keras_vit.describe(model)
-    np.testing.assert_array_equal(reload_and_run(model, [images], tmp_path), expected)
-    assert keras_vit.describe(keras.models.load_model(tmp_path / f"{model.name}.keras")) == description
-    assert description.config == CONFIGS[factory](**BACKBONE, expansion=1, **SIZES[factory])
+    dropping = tiny(factory, dropout_rate=0.5, weights=tmp_path / "mine.weights.h5")
+    expected = to_numpy(model(images))
+    np.testing.assert_array_equal(to_numpy(dropping(images)), expected)
+    dropping.trainable = False  # Otherwise batch norms change the outputs in training.
+    assert np.abs(to_numpy(dropping(images, training=True)) - expected).max() > 1e-3
 
 
-@of_both
-@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_description(factory, model):
+    assert keras_vit.describe(model).config == CONFIGS[factory](**BACKBONE, expansion=1, **SIZES[factory])
+
+
+@pytest.mark.parametrize("factory", ["VTFPN"], indirect=True)
+def test_reload(model, tmp_path):
+    images = random_inputs(SHAPE)
+    np.testing.assert_array_equal(reload_and_run(model, images, tmp_path), compute(model, images))
+
+
+@pytest.mark.parametrize(
+    ("factory", "policy"),
+    [pytest.param("VTFPN", "mixed_bfloat16", marks=pytest.mark.slow), ("PanopticFPN", "mixed_float16")],
+    indirect=["factory"],
+)
 def test_mixed_precision(factory, policy):
     run_mixed_precision_test(functools.partial(tiny, factory), policy, SHAPE)
 
@@ -234,6 +227,7 @@ def test_nested():
     assert keras_vit.profile(outer).macs == keras_vit.profile(inner).macs > 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TENSORFLOW, reason="slow, and trained by the same steps elsewhere")
 def test_learns_the_class_of_each_pixel():
     """Mean IoU above 0.9 on images that were not seen; measured: 0.96."""

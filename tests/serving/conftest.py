@@ -1,14 +1,19 @@
-"""A SavedModel, and the program that serves it."""
+"""The program, built once, and its answers, made once for all tests."""
+
+import os
 
 import pytest
 
-import keras_vit
-from tests.serving.program import COMPILER, build
-from tests.test_case import randomize
+from tests.export.exports import export_pets, made_once
+from tests.serving import recorded_requests
+from tests.serving.program import COMPILER, Clients, build, read_answers, serve
+from tests.test_case import TENSORFLOW
 
-CONFIG = keras_vit.ViTConfig(patch_size=(2, 2), hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
-LABELS = ["ant", "bee", "cat", "dog", "elk"]
-TOP_K = 3
+collect_ignore_glob = [] if TENSORFLOW else ["*_test.py"]
+
+ROUNDS, REQUESTS_A_ROUND = 6, 40
+SECONDS = float(os.environ.get("LOAD_SECONDS", "0")) / ROUNDS
+"""Of a round: many clients send requests for LOAD_SECONDS (a night: 30000), by default until there are some answers."""
 
 
 @pytest.fixture(scope="session")
@@ -20,9 +25,32 @@ def program(request):
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory):
+def pets(tmp_path_factory):
     """A model with 8 x 12 patches, and the folder that it is exported to."""
-    model = keras_vit.ViT(CONFIG, input_shape=(16, 24, 3), classes=len(LABELS), include_preprocessing=True)
-    randomize(model, scale=0.5)
-    path = tmp_path_factory.mktemp("models") / "pets"
-    return model, keras_vit.export_saved_model(model, path, labels=LABELS, top_k=TOP_K)
+    return export_pets(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def requests(pets):
+    """{name: request}, all that the program is asked about the model."""
+    _, folder = pets
+    return (
+        recorded_requests.warm_up(folder)
+        | recorded_requests.of_every_signature()
+        | recorded_requests.hostile()
+        | recorded_requests.refused()
+    )
+
+
+@pytest.fixture(scope="session")
+def served(program, pets, requests, tmp_path_factory):
+    """({name of a request: its outputs}, {name of a request that failed: why}, what the program reports)."""
+    clients = Clients(list(recorded_requests.of_many_clients()), 8, ROUNDS, REQUESTS_A_ROUND, SECONDS)
+
+    def make(folder):
+        serve(program, [pets[1]], requests.values(), folder, clients)
+
+    found = read_answers(made_once(tmp_path_factory, "answers", make))
+    names = list(requests)
+    errors = {names[index]: message for index, message in found.errors.items()}
+    return dict(zip(names, found.outputs, strict=True)), errors, found.report

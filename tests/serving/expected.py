@@ -6,6 +6,19 @@ import numpy as np
 
 import keras_vit
 from keras_vit.decoding import image_decoder
+from tests.test_case import TOLERANCE
+
+
+def assert_outputs(outputs, expected):
+    assert set(outputs) == set(expected)
+    for name, array in outputs.items():
+        if array.dtype == np.float32:
+            np.testing.assert_allclose(array, expected[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
+        elif array.dtype == object:
+            known = np.vectorize(str.encode, otypes=[object])(expected[name])
+            np.testing.assert_array_equal(array, known, name)
+        else:
+            np.testing.assert_array_equal(array.astype(expected[name].dtype), expected[name], name)
 
 
 def expected_outputs(model, labels, top_k, log):
@@ -34,7 +47,11 @@ def _outputs(model, labels, top_k, signature, pixels):
     if signature == "explain":
         return {"rollout": keras_vit.attention_rollout(model, pixels)}
     assert signature in ("serving_default", "predict_pixels", "predict_pixels_float")
-    probabilities = model.predict(pixels, verbose=0)
+    return named(model.predict(pixels, verbose=0), labels, top_k)
+
+
+def named(probabilities, labels, top_k):
+    """What a signature returns for these probabilities."""
     classes = np.argsort(-probabilities, axis=1)[:, :top_k]
     return {
         "probabilities": probabilities,

@@ -1,19 +1,10 @@
-"""Many clients at once, for as long as LOAD_SECONDS in the environment says (a night: 30000), by default seconds."""
+"""Many clients at once: conftest.py says how many, and for how long."""
 
-import os
-
-import numpy as np
 import pytest
 
-from tests.pictures import encoded, noise, picture
-from tests.serving.hostile_images import hostile_images
-from tests.serving.program import load, prediction_log
-from tests.serving.signatures_test import OF_FILES, OF_PIXELS
+from tests.serving.conftest import REQUESTS_A_ROUND, ROUNDS
+from tests.serving.program import Clients, prediction_log, read_answers, serve
 
-SECONDS = float(os.environ.get("LOAD_SECONDS", "4.8"))
-ROUNDS = 6
-ENOUGH = 200
-"""Requests, of a run whose growth says something."""
 MAX_GROWTH_KIB = 8 * 1024
 """Without a leak it is up to 2 MB, while memory finds its place, also after 12,000 requests. 64 KB kept of each of 200
 requests are 8.5 MB in the rounds that count."""
@@ -25,22 +16,11 @@ def growth_kib(report):
     return rounds[-1] - rounds[len(rounds) // 3 - 1]
 
 
-def _requests():
-    files = [encoded(noise(40 + i, 60), "JPEG") for i in range(7)]
-    files += [encoded(picture(50, 30 + i), "PNG") for i in range(7)]
-    files[3:3] = hostile_images().values()
-    pixels = np.random.default_rng(0).integers(0, 256, (17, 16, 24, 3))
-    for batch in (1, 2, 5, 17):
-        yield from (prediction_log(signature, image_bytes=files[:batch]) for signature in OF_FILES)
-        for signature, dtype in OF_PIXELS.items():
-            yield prediction_log(signature, images=pixels[:batch].astype(dtype))
-
-
-def test_sustained_load(program, exported, tmp_path):
+def test_sustained_load(served):
     """Every answer is the one that the request had when it was alone, to the last bit."""
-    report = load(program, exported[1], _requests(), tmp_path, threads=8, rounds=ROUNDS, seconds=SECONDS / ROUNDS)
-    assert (report["failed"], report["different"]) == (0, 0), report
-    assert report["answered"] > ENOUGH, report
+    *_, report = served
+    assert (report["failed_under_load"], report["different"]) == (0, 0), report
+    assert report["answered"] >= ROUNDS * REQUESTS_A_ROUND >= 200, report
     assert growth_kib(report) < MAX_GROWTH_KIB, report
 
 
@@ -67,8 +47,10 @@ def leaking(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_a_leak_and_a_changed_answer_would_be_seen(program, leaking, tmp_path):
     requests = [prediction_log("serving_default", image_bytes=[b"image"])]
-    report = load(program, leaking, requests, tmp_path, threads=2, rounds=3, seconds=0.3)
+    serve(program, [leaking], requests, tmp_path, Clients(requests, threads=2, rounds=3, number=200))
+    report = read_answers(tmp_path).report
     assert report["different"] > 0
     assert growth_kib(report) > MAX_GROWTH_KIB

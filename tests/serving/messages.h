@@ -32,6 +32,7 @@ using NamedTensors = std::map<std::string, tensorflow::Tensor>;
 // What is needed of a PredictRequest.
 struct Request {
   std::string signature;
+  std::string version_label;  // Which of the models it is for.
   NamedTensors inputs;
 };
 
@@ -45,6 +46,7 @@ constexpr int kPredictRequestModelSpec = 1;
 constexpr int kPredictRequestInputs = 2;
 constexpr int kPredictResponseOutputs = 1;
 constexpr int kModelSpecSignatureName = 3;
+constexpr int kModelSpecVersionLabel = 4;
 constexpr int kMapKey = 1;
 constexpr int kMapValue = 2;
 
@@ -106,6 +108,7 @@ inline absl::StatusOr<Request> DecodeRequest(absl::string_view prediction_log) {
   for (const auto& [number, contents] : fields) {
     if (number == kPredictRequestModelSpec) {
       TF_ASSIGN_OR_RETURN(request.signature, Field(contents, kModelSpecSignatureName));
+      TF_ASSIGN_OR_RETURN(request.version_label, Field(contents, kModelSpecVersionLabel));
     } else if (number == kPredictRequestInputs) {
       TF_ASSIGN_OR_RETURN(const std::string name, Field(contents, kMapKey));
       TF_ASSIGN_OR_RETURN(const std::string tensor, Field(contents, kMapValue));

@@ -1,13 +1,15 @@
-// A SavedModel as TensorFlow Serving runs it.
+// SavedModels as TensorFlow Serving runs them.
 #ifndef TESTS_SERVING_MODEL_H_
 #define TESTS_SERVING_MODEL_H_
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "messages.h"
 #include "tensorflow/cc/saved_model/loader.h"
@@ -60,6 +62,31 @@ class Model {
   }
 
   tensorflow::SavedModelBundleLite bundle_;
+};
+
+// Several models in one process, as a server has several versions. Many threads may run it at once.
+class Models {
+ public:
+  absl::Status Load(const std::vector<std::string>& folders) {
+    for (const std::string& folder : folders) {
+      models_.push_back(std::make_unique<Model>());
+      TF_RETURN_IF_ERROR(models_.back()->Load(folder));
+    }
+    return absl::OkStatus();
+  }
+
+  // Of the model that the request is for: its label is the model's place, and without a label it is for the first.
+  absl::StatusOr<NamedTensors> Run(const Request& request) const {
+    size_t place = 0;
+    const bool is_number = request.version_label.empty() || absl::SimpleAtoi(request.version_label, &place);
+    if (!is_number || place >= models_.size()) {
+      return absl::NotFoundError(absl::StrCat("There is no model ", request.version_label, "."));
+    }
+    return models_[place]->Run(request);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Model>> models_;
 };
 
 }  // namespace serving

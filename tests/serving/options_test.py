@@ -1,53 +1,88 @@
 """What an export can be asked for, in C++."""
 
+import functools
+import itertools
 import json
 
+import keras
 import numpy as np
 import pytest
 
 import keras_vit
-from tests.models.tiny import STEM, tiny_model
+from keras_vit.decoding import image_decoder
+from keras_vit.export.precision import in_8_bits
+from tests.export.exports import OPTIONS, export_option
 from tests.pictures import encoded, picture
-from tests.serving.program import prediction_log, replay
-from tests.test_case import TENSORFLOW, assert_close, randomize, rest_slow
+from tests.serving.expected import assert_outputs, named
+from tests.serving.program import prediction_log, read_answers, serve
 
-pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="what is written is the same on every backend")
-OPTIONS = {
-    "compiled": ({}, {"jit_compile": True, "batch_sizes": (2, 5)}),
-    "bfloat16": ({}, {"precision": "bfloat16"}),
-    "int8": ({}, {"precision": "int8"}),
-    "hybrid of any size": ({"stem": STEM, "input_shape": (None, None, 3)}, {"image_size": (32, 48)}),
-}
+FILES = [encoded(picture(40 + 7 * index, 50), "JPEG") for index in range(3)]
 
 
-@pytest.mark.parametrize("case", rest_slow(OPTIONS))
-def test_in_c_as_in_python(case, program, tmp_path):
+def _answering(model, folder, precision):
+    """The function from pixels to the probabilities that an export answers with."""
     import tensorflow as tf
 
-    changes, options = OPTIONS[case]
-    model = randomize(tiny_model(classifier_activation="softmax", **changes), scale=0.3)
-    folder = keras_vit.export_saved_model(model, tmp_path / "model", **options)
-    files = [encoded(picture(40 + 7 * index, 50), "JPEG") for index in range(3)]
-    size = options.get("image_size") or model.input_shape[1:3]
-    pixels = np.random.default_rng(0).integers(0, 256, (7, *size, 3)).astype("uint8")
-    signatures = tf.saved_model.load(str(folder)).signatures
+    if precision == "bfloat16":  # Keras rounds at other places.
+        signature = tf.saved_model.load(str(folder)).signatures["predict_pixels"]
+        return lambda pixels: signature(images=tf.constant(pixels))["probabilities"].numpy()
+    for kernel, values, scale in in_8_bits(model):
+        kernel.assign(values * scale)
+    return functools.partial(_probabilities, model)
+
+
+def _probabilities(model, pixels):
+    outputs = model.predict(keras_vit.preprocess_input(pixels, model), verbose=0)
+    is_logits = model.layers[-1].activation is keras.activations.linear
+    return keras.ops.convert_to_numpy(keras.ops.softmax(outputs)) if is_logits else outputs
+
+
+def _requests(model, image_size):
+    """[(signature, its input, the pixels that the model is to see)]; of files where a size is to be chosen."""
+    size, channels = image_size or model.input_shape[1:3], model.input_shape[-1]
+    pixels = np.random.default_rng(0).integers(0, 256, (7, *size, channels)).astype("uint8")
+    requests = [("predict_pixels", {"images": pixels}, pixels), ("predict_pixels", {"images": pixels[4:]}, pixels[4:])]
+    if image_size:
+        decode = image_decoder(model, image_size)
+        requests[1] = ("serving_default", {"image_bytes": FILES}, np.stack([decode(file) for file in FILES]))
+    return requests
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["compiled", "int8"], pytest.param(["hybrid in bfloat16"], marks=pytest.mark.slow)],
+    ids=", ".join,
+)
+def test_in_c_as_in_python(names, program, tmp_path, tmp_path_factory):
+    """All models are in one process, as versions are in a server, and have their turns."""
+    exports = [export_option(tmp_path_factory, name) for name in names]
     requests, expected = [], []
-    for name, signature in signatures.items():
-        [spec] = signature.structured_input_signature[1].values()
-        batch = tf.constant(files) if spec.dtype == tf.string else tf.cast(pixels, spec.dtype)
-        requests.append(prediction_log(name, **{spec.name: batch.numpy()}))
-        expected.append(signature(**{spec.name: batch}))
-    answers, _ = replay(program, folder, requests, tmp_path)
-    for outputs, known in zip(answers, expected, strict=True):
-        assert set(outputs) == set(known)
-        for name, array in outputs.items():
-            if array.dtype == np.float32:
-                assert_close(array, known[name])
-            else:
-                np.testing.assert_array_equal(array, known[name])
-    parity = json.loads((folder / "keras_vit.json").read_text())["parity"]
-    # Smaller weights are judged on parts of the photographs too.
-    assert parity["images"] == (32 if "precision" in options else 4)
-    assert parity["top_1_agreement"] >= 0.95
-    if "image_size" in options:
-        assert signatures["predict_pixels"].structured_input_signature[1]["images"].shape == [None, None, None, 3]
+    for place, (name, (model, folder)) in enumerate(zip(names, exports, strict=True)):
+        _, options = OPTIONS[name]
+        image_size = options.get("image_size")
+        facts = json.loads((folder / "keras_vit.json").read_text())
+        # Smaller weights are judged on parts of the photographs too.
+        assert facts["parity"]["images"] == 32
+        assert facts["parity"]["top_1_agreement"] >= 0.95
+        asked = _requests(model, image_size)
+        labels = [str(index) for index in range(model.output_shape[-1])]
+        exact = [_probabilities(model, pixels) for *_, pixels in asked]
+        answer = _answering(model, folder, options["precision"])
+        known = [answer(pixels) for *_, pixels in asked]
+        for close, array in zip(exact, known, strict=True):
+            assert np.ptp(array) > 0.1
+            assert 0 < np.abs(array - close).max() < 0.02
+        valid = {"predict_pixels": {}, "serving_default": {"valid": np.ones(len(FILES), bool)}}
+        requests.append([prediction_log(signature, place, **inputs) for signature, inputs, _ in asked])
+        expected.append(
+            [
+                named(array, labels, top_k=5) | valid[signature]
+                for array, (signature, *_) in zip(known, asked, strict=True)
+            ]
+        )
+    in_turn = list(itertools.chain(*zip(*requests, strict=True)))
+    serve(program, [folder for _, folder in exports], in_turn, tmp_path)
+    answers = read_answers(tmp_path)
+    assert not answers.errors
+    for outputs, known in zip(answers.outputs, itertools.chain(*zip(*expected, strict=True)), strict=True):
+        assert_outputs(outputs, known)

@@ -1,9 +1,11 @@
-"""Building and running the C++ program `serve`, which runs a SavedModel as TensorFlow Serving does."""
+"""Building and running the C++ program `serve`, which runs SavedModels as TensorFlow Serving does."""
 
+import dataclasses
 import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -42,59 +44,101 @@ def build(folder):
     return program
 
 
-def prediction_log(signature, **inputs):
-    """A recorded request, as TensorFlow Serving's own class writes it."""
+def prediction_log(signature, model=0, **inputs):
+    """A recorded request, as TensorFlow Serving's own class writes it.
+
+    Args:
+        signature: Name of the signature.
+        model: Which of the models it is for, by its place among those that the program is given.
+        **inputs: {name: array}
+    """
     import tensorflow as tf
     from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
-    spec = model_pb2.ModelSpec(name="model", signature_name=signature)
+    spec = model_pb2.ModelSpec(name="model", signature_name=signature, version_label=str(model))
     tensors = {name: tf.make_tensor_proto(value) for name, value in inputs.items()}
     request = predict_pb2.PredictRequest(model_spec=spec, inputs=tensors)
     return prediction_log_pb2.PredictionLog(predict_log=prediction_log_pb2.PredictLog(request=request))
 
 
-def replay(program, model, requests, folder):
-    """Sends requests, one after the other.
+@dataclasses.dataclass(frozen=True)
+class Clients:
+    """Clients that send requests at the same time, after the others have been answered.
+
+    Args:
+        requests: List of `PredictionLog`.
+        threads: Number of clients.
+        rounds: After each the memory in use is measured.
+        number: How many answers end a round, at least.
+        seconds: How long a round takes, at least.
+    """
+
+    requests: list
+    threads: int
+    rounds: int
+    number: int
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """What the program answered.
+
+    Args:
+        outputs: For every request {name of output: array}, empty where it failed.
+        errors: {index of a request that failed: why}
+        report: What the program counted and measured, a dictionary.
+    """
+
+    outputs: list
+    errors: dict
+    report: dict
+
+
+def serve(program, models, requests, folder, clients=None):
+    """Runs the program, which sends requests to models, one after the other; then those of clients, at the same time.
 
     Args:
         program: Path of the program.
-        model: Folder of the SavedModel.
-        requests: List of `PredictionLog`, also encoded.
-        folder: Where files may be written.
-
-    Returns:
-        For every request {name of output: array}, and what the program reports.
+        models: Folders of SavedModels, each of one version.
+        requests: List of `PredictionLog`.
+        folder: To write to.
+        clients: `Clients`.
     """
+    files = [_written(requests, folder / "requests"), folder / "responses"]
+    arguments = ["replay", *files]
+    if clients:
+        numbers = [clients.threads, clients.rounds, clients.number, clients.seconds]
+        arguments = ["load", *files, _written(clients.requests, folder / "clients"), *numbers]
+    # With frozen weights, as in the compose.yaml of an export.
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"}
+    command = [str(argument) for argument in (program, *arguments, *models)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if result.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: exit status {result.returncode}\n{result.stderr}")
+    (folder / "errors").write_text(result.stderr)
+    (folder / "report.json").write_text(result.stdout)
+
+
+def read_answers(folder):
+    """The `Answers` that `serve` has left in a folder."""
     import tensorflow as tf
     from tensorflow_serving.apis import predict_pb2
 
-    responses = folder / "responses"
-    report = _run(program, "replay", model, _written(requests, folder), responses)
-    messages = [predict_pb2.PredictResponse.FromString(record.numpy()) for record in tf.data.TFRecordDataset(responses)]
+    records = tf.data.TFRecordDataset(folder / "responses")
+    messages = [predict_pb2.PredictResponse.FromString(record.numpy()) for record in records]
     outputs = [{name: tf.make_ndarray(proto) for name, proto in m.outputs.items()} for m in messages]
-    assert report["requests"] == len(outputs)
-    return outputs, report
+    report = json.loads((folder / "report.json").read_text())
+    found = re.findall(r"^request (\d+): (.*)$", (folder / "errors").read_text(), re.MULTILINE)
+    errors = {int(index): message for index, message in found}
+    assert (report["requests"], report["failed"]) == (len(outputs), len(errors))
+    return Answers(outputs, errors, report)
 
 
-def load(program, model, requests, folder, threads, rounds, seconds):
-    """Many clients send requests, `rounds` times for `seconds`; returns what the program reports."""
-    return _run(program, "load", model, _written(requests, folder), threads, rounds, seconds)
-
-
-def _written(requests, folder):
+def _written(requests, path):
     import tensorflow as tf
 
-    path = folder / "requests"
     with tf.io.TFRecordWriter(str(path)) as writer:
         for request in requests:
-            writer.write(request if isinstance(request, bytes) else request.SerializeToString())
+            writer.write(request.SerializeToString())
     return path
-
-
-def _run(program, *arguments):
-    # With frozen weights, as in the compose.yaml of an export.
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"}
-    result = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, env=environment)
-    if result.returncode != 0:
-        raise RuntimeError(f"serve {' '.join(map(str, arguments))}: exit status {result.returncode}\n{result.stderr}")
-    return json.loads(result.stdout)

@@ -114,7 +114,7 @@ for step in itertools.count(1):
 def test_kill_at_any_moment_leaves_what_was_complete(tmp_path):
     root = pathlib.Path(__file__).parents[2]
     rng = random.Random(0)
-    for number in range(8):
+    for number in range(4):
         folder = tmp_path / str(number)
         folder.mkdir()
         command = [sys.executable, "-c", _WRITES, str(folder), str(root)]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.training.fitting import array_pipeline
 from training import recipes
 from training.assignments import override
 
@@ -24,3 +25,10 @@ def tfds_directory(tmp_path_factory):
 @pytest.fixture(scope="session")
 def brief_recipe(tfds_directory):
     return override(recipes.load("digits"), [*BRIEF, f"data.tfds_directory={tfds_directory}"])
+
+
+@pytest.fixture
+def on_arrays():
+    """The digits come from arrays."""
+    with array_pipeline():
+        yield

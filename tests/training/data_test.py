@@ -7,6 +7,7 @@ import shlex
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow as tf
 import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
 from tensorflow_datasets.core.features import feature
@@ -31,15 +32,15 @@ def digits(brief_recipe):
     return load_dataset(brief_recipe.data)
 
 
-@pytest.fixture(scope="module")
-def decode(brief_recipe):
-    return image_decoder(build_model(brief_recipe, 10))
+def decoder(height, width):
+    """The function that reads PNG files of one size. That of a model, which reads all files, takes seconds to trace."""
+    return lambda content: tf.ensure_shape(tf.io.decode_png(content, channels=3), [height, width, 3])
 
 
-def test_digits_are_scikit_learns_with_a_stratified_fifth_held_out(digits, decode, brief_recipe):
+def test_digits_are_scikit_learns_with_a_stratified_fifth_held_out(digits, brief_recipe):
     assert sizes(digits) == {"test": 360, "train": 1293, "validation": 144}
     assert digits.class_names == tuple("0123456789")
-    parts = {split: evaluation_images(digits, split, decode, brief_recipe) for split in digits.splits}
+    parts = {split: evaluation_images(digits, split, decoder(8, 8), brief_recipe) for split in digits.splits}
     images = np.concatenate([images for images, _ in parts.values()])
     labels = np.concatenate([labels for _, labels in parts.values()]).argmax(1)
     original = load_digits()
@@ -119,12 +120,12 @@ def test_labels_that_were_assessed_again_are_a_test_only(tmp_path, file_format):
     recipe = tiny(tmp_path, name="reassessed_photographs")
     dataset = load_dataset(recipe.data)
     assert sizes(dataset) == {"test": 3}
-    images, labels = evaluation_images(dataset, "test", image_decoder(build_model(recipe, 2)), recipe)
+    images, labels = evaluation_images(dataset, "test", decoder(20, 24), recipe)
     by_brightness = labels[images.mean(axis=(1, 2, 3)).argsort()]
     np.testing.assert_array_equal(by_brightness, [[0, 0], [1, 0], [1, 1]])
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [2, 5])
 def test_processes_share_a_stream(tfds_directory, count):
     split = "data.train_split=train[3:]+validation[:2]"
     dataset = load_dataset(tiny(tfds_directory, split, "data.validation_fraction=0").data)
@@ -140,8 +141,7 @@ def test_array_records_are_read_in_any_order(tmp_path):
     TinyPhotographs(data_dir=tmp_path, file_format="array_record").download_and_prepare()
     dataset = load_dataset(tiny(tmp_path).data)
     assert isinstance(dataset.splits["train"], IndexedSource)
-    recipe = tiny(tmp_path)
-    images, labels = evaluation_images(dataset, "test", image_decoder(build_model(recipe, 2)), recipe)
+    images, labels = evaluation_images(dataset, "test", decoder(20, 24), tiny(tmp_path))
     np.testing.assert_array_equal(labels.argmax(1), images[:, 0, 0, 0] // 10 % 2)
 
 
@@ -172,13 +172,14 @@ def test_photographs_are_upright_and_of_the_models_size(tmp_path):
         (tmp_path / name).mkdir()
         for i in range(12):
             PIL.Image.new("RGB", (20 + i, 30), colour).save(tmp_path / name / f"{i}.png")
-    fields = ["model.weights=none", "model.config=Ti/16", "model.input_shape=32,48,3"]
+    fields = ["model.weights=none", "model.config=Ti/16", "model.config.num_layers=1", "model.input_shape=32,48,3"]
     recipe = override(recipes.load("folder"), [f"data.directory={tmp_path}", *fields])
     dataset = load_dataset(recipe.data)
     assert sizes(dataset) == {"train": 18, "validation": 2, "test": 4}
-    images, labels = evaluation_images(dataset, "test", image_decoder(build_model(recipe, 2)), recipe)
+    decode, examples = image_decoder(build_model(recipe, 2)), list(dataset.splits["test"].in_order())
+    images = np.stack([decode(example["image"]) for example in examples])
     assert images.shape == (4, 32, 48, 3)
-    np.testing.assert_array_equal(images[:, 0, 0, 0], np.where(labels.argmax(1) == 1, 255, 0))
+    np.testing.assert_array_equal(images[:, 0, 0, 0], [255 * int(example["label"]) for example in examples])
 
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "recipes.md"
@@ -262,32 +263,45 @@ VTAB_EXAMPLES = {
 }
 
 
-@pytest.fixture(scope="module", params=["tfrecord", "array_record"])
-def vtab(request, tmp_path_factory):
-    """(Directory with data sets of VTAB as TFDS prepares them, {data set: its images}, format of the files)."""
-    directory, rng = tmp_path_factory.mktemp(request.param), np.random.default_rng(0)
+@pytest.fixture(scope="module")
+def vtab(tmp_path_factory):
+    """(Directory with data sets of VTAB as TFDS prepares them, by format of the files; {data set: its images})."""
+    directory, rng = tmp_path_factory.mktemp("vtab"), np.random.default_rng(0)
     images = {}
     for name, (shape, examples) in VTAB_EXAMPLES.items():
         # The original dSprites are 0 and 1.
         images[name] = rng.integers(0, 2 if name == "dsprites" else 256, (len(examples), *shape), "uint8")
         records = [(i, {"image": images[name][i], **example}) for i, (example, _) in enumerate(examples)]
-        builder = tfds.builder(name, data_dir=directory, file_format=request.param)
-        builder._split_generators = lambda dl_manager, records=records: {"train": records}
-        builder.download_and_prepare()
-    return directory, images, request.param
+        for file_format in ("tfrecord", "array_record"):
+            builder = tfds.builder(name, data_dir=directory / file_format, file_format=file_format)
+            builder._split_generators = lambda dl_manager, records=records: {"train": records}
+            builder.download_and_prepare()
+    return directory, images
 
 
-@pytest.mark.parametrize(("name", "label"), VTAB_CLASSES)
-def test_tasks_of_vtab_have_their_images_and_labels(name, label, vtab):
-    directory, images, file_format = vtab
+# Each data set in both formats, and each label.
+VTAB_FORMATS = [
+    ("clevr", "count", "tfrecord"),
+    ("clevr", "closest_distance", "array_record"),
+    ("dsprites", "x_position", "array_record"),
+    ("dsprites", "orientation", "tfrecord"),
+    ("kitti", "closest_vehicle", "tfrecord"),
+    ("kitti", "closest_vehicle", "array_record"),
+    ("smallnorb", "label_azimuth", "tfrecord"),
+    ("smallnorb", "label_elevation", "array_record"),
+]
+
+
+@pytest.mark.parametrize(("name", "label", "file_format"), VTAB_FORMATS)
+def test_tasks_of_vtab_have_their_images_and_labels(name, label, file_format, vtab):
+    directory, images = vtab
     height, width = VTAB_EXAMPLES[name][0][:2]
     splits = ["data.train_split=train", "data.validation_fraction=0", "data.test_split=train"]
-    fields = [f"data.label={label}", "model.config.num_layers=1", f"model.input_shape={height},{width},3"]
-    recipe = tiny(directory, *splits, *fields, name=name)
+    recipe = tiny(directory / file_format, *splits, f"data.label={label}", name=name)
     dataset = load_dataset(recipe.data)
     assert isinstance(dataset.splits["test"], IndexedSource if file_format == "array_record" else StreamedSource)
     assert len(dataset.class_names) == VTAB_CLASSES[name, label]
-    found_images, found = evaluation_images(dataset, "test", image_decoder(build_model(recipe, 2)), recipe)
+    found_images, found = evaluation_images(dataset, "test", decoder(height, width), recipe)
     # TFDS has an order of its own.
     shown = [np.broadcast_to(image, (height, width, 3)) * (255 if name == "dsprites" else 1) for image in images[name]]
     order = [next(i for i, image in enumerate(shown) if np.array_equal(image, one)) for one in found_images]
@@ -306,7 +320,7 @@ def test_tasks_of_the_document_have_the_splits_of_task_adaptation(tmp_path):
             tasks.add((data.dataset, data.label))
             expected = {"train": 800, "validation": 200, "test": VTAB_TESTS[data.dataset]}
             assert sizes(load_dataset(data)) == expected
-    assert tasks == set(VTAB_CLASSES)
+    assert tasks == set(VTAB_CLASSES) == {(name, label) for name, label, _ in VTAB_FORMATS}
     assert len(rows) == len(tasks)
 
 

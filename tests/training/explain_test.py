@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow as tf
 
 import keras_vit
 from keras_vit.decoding import image_decoder
@@ -16,6 +17,7 @@ from tests.models.tiny import CONFIG
 from training import explain as module
 from training import explain_page, recipes
 from training.__main__ import main
+from training.assignments import override
 from training.data import load_dataset
 from training.distribution import Engine
 from training.errors import InputError
@@ -23,7 +25,7 @@ from training.explain import explain
 from training.runs import Run, open_run
 
 FIGURES = {"filters", "position_similarity", "attention_distance", "attention_entropy", "rollout", "neighbours"}
-AVERAGED, SEARCHED = 38, 40  # Of 1,293 images; a step of a whole number would give 37 of the first.
+AVERAGED, SEARCHED = 128, 200  # Training images whose attention is averaged, and all there are, which are searched.
 NUMBERS = {"filters.npz", "position_similarity.npz", "attention_distance.csv", "attention_entropy.csv", "rollout.npz"}
 
 
@@ -61,9 +63,9 @@ def blank(monkeypatch):
 
 @pytest.fixture(scope="module")
 def run(brief_recipe, tmp_path_factory):
-    """The folder of a run of the digits that looks as if it were trained."""
-    parent = tmp_path_factory.mktemp("runs")
-    run = open_run(brief_recipe, load_dataset(brief_recipe.data), parent, str(parent / "one"), Engine(None))
+    """The folder of a run of some digits that looks as if it were trained."""
+    parent, recipe = tmp_path_factory.mktemp("runs"), override(brief_recipe, [f"data.train_images={SEARCHED}"])
+    run = open_run(recipe, load_dataset(recipe.data), parent, str(parent / "one"), Engine(None))
     tiny().save(run.model)
     write_pictures(run.samples)
     return run
@@ -71,11 +73,8 @@ def run(brief_recipe, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(run):
-    """What is written of the run, with few training images."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_NUM_AVERAGED", AVERAGED)
-        patch.setattr(module, "_NUM_SEARCHED", SEARCHED)
-        page, unreadable = explain(run.folder, neighbours=3)
+    """What is written of the run."""
+    page, unreadable = explain(run.folder, neighbours=3)
     assert page == run.figures / "explain" / "explain.html"
     assert unreadable == 0
     return page.parent
@@ -86,22 +85,18 @@ def _rows(path):
         return list(csv.DictReader(file))
 
 
-def _training_source(run):
-    return load_dataset(recipes.load(str(run.recipe)).data).splits["train"]
+@pytest.fixture(scope="module")
+def model(run):
+    return keras.models.load_model(run.model)
 
 
-def _places(run, count):
-    """Where `count` images are of the training split that are spread over all of it, the last among them."""
-    size = _training_source(run).size
-    return [number * (size - 1) // (count - 1) for number in range(count)]
-
-
-def _training_images(run, model, count):
-    """(pixels, labels) of the training images that are looked at, read one by one."""
-    examples = list(_training_source(run).in_order().as_numpy_iterator())
-    examples = [examples[place] for place in _places(run, count)]
-    decode = image_decoder(model)
-    return np.stack([decode(example["image"]) for example in examples]), [example["label"] for example in examples]
+@pytest.fixture(scope="module")
+def training_images(run, model):
+    """(pixels, labels) of all training images of the run."""
+    decode = tf.function(image_decoder(model), input_signature=[tf.TensorSpec([], tf.string)])
+    source = load_dataset(recipes.load(str(run.recipe)).data).splits["train"]
+    examples = [(decode(example["image"]), example["label"]) for example in source.in_order().as_numpy_iterator()]
+    return tuple(map(np.stack, zip(*examples, strict=True)))
 
 
 def test_every_figure_has_its_numbers(folder):
@@ -112,15 +107,15 @@ def test_every_figure_has_its_numbers(folder):
             assert np.asarray(image.convert("L")).std() > 5, f"{name} is blank"
 
 
-def test_the_numbers_are_those_of_the_model(folder, run):
-    model = keras.models.load_model(run.model)
+def test_the_numbers_are_those_of_the_model(folder, model, training_images):
     np.testing.assert_array_equal(np.load(folder / "filters.npz")["filters"], keras_vit.embedding_filters(model, 12))
     arrays = np.load(folder / "position_similarity.npz")
     assert arrays["names"].tolist() == ["one"]
     np.testing.assert_array_equal(arrays["similarity_1"], keras_vit.position_similarity(model))
     assert f"Averaged over {AVERAGED} images: training images" in (folder / "explain.html").read_text()
-    images, _ = _training_images(run, model, AVERAGED)
-    prepared = keras_vit.preprocess_input(images, model)
+    # Spread over all of them, the last among them.
+    places = [number * (SEARCHED - 1) // (AVERAGED - 1) for number in range(AVERAGED)]
+    prepared = keras_vit.preprocess_input(training_images[0][places], model)
     for name, column, analysis in (
         ("attention_distance", "distance_pixels", keras_vit.mean_attention_distance),
         ("attention_entropy", "entropy_nats", keras_vit.attention_entropy),
@@ -139,19 +134,17 @@ def _decoded_samples(run, model):
     return np.stack([decode(path.read_bytes()) for path in sorted(run.samples.glob("*"))])
 
 
-def test_rollouts_and_neighbours_are_of_the_samples(folder, run):
-    model = keras.models.load_model(run.model)
+def test_rollouts_and_neighbours_are_of_the_samples(folder, run, model, training_images):
     prepared = keras_vit.preprocess_input(_decoded_samples(run, model), model)
     arrays = np.load(folder / "rollout.npz")
     np.testing.assert_allclose(arrays["rollout"], keras_vit.attention_rollout(model, prepared), rtol=1e-5)
     assert arrays["names"].tolist() == ["picture 0.png", "picture 1.png", "picture 2.png"]
-    gallery, labels = _training_images(run, model, SEARCHED)
+    gallery, labels = training_images
     indices, similarities = keras_vit.nearest_neighbours(
         model, prepared, keras_vit.preprocess_input(gallery, model), k=3
     )
     rows = _rows(folder / "neighbours.csv")
-    places = np.array(_places(run, SEARCHED))
-    assert [int(row["training_image"]) for row in rows] == places[indices].ravel().tolist()
+    assert [int(row["training_image"]) for row in rows] == indices.ravel().tolist()
     assert [int(row["class"]) for row in rows] == [labels[index] for index in indices.ravel()]
     np.testing.assert_allclose([float(row["similarity"]) for row in rows], similarities.ravel(), atol=1e-5)
 
@@ -160,9 +153,8 @@ def test_unreadable_files_are_named_and_the_rest_is_shown(run, tmp_path, capsys)
     good = write_pictures(tmp_path, 1)
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(b"\xff\xd8\xff no picture")
-    arguments = ["explain", str(run.folder), *map(str, good), "--neighbours", "0", "--path", str(tmp_path / "to")]
-    assert main(arguments) == 0
-    assert main([*arguments[:3], str(broken), str(tmp_path / "missing.png"), *arguments[3:]]) == 1
+    pictures = [*map(str, good), str(broken), str(tmp_path / "missing.png")]
+    assert main(["explain", str(run.folder), *pictures, "--neighbours", "0", "--path", str(tmp_path / "to")]) == 1
     printed = capsys.readouterr().out
     assert f"{broken}: is not an image that can be decoded" in printed
     assert f"{tmp_path / 'missing.png'}: cannot be read: No such file" in printed
@@ -271,15 +263,10 @@ def test_published_weights_beside_a_model_with_an_unlucky_name(tmp_path, monkeyp
         explain("published.npz")
 
 
-def test_of_a_model_of_variable_size(tmp_path):
-    tiny((None, None, 3), position_embedding="none").save(tmp_path / "any.keras")
-    page, _ = explain(tmp_path / "any.keras", write_pictures(tmp_path, 1), tmp_path / "to", image_size=(12, 8))
-    assert np.load(page.with_name("rollout.npz"))["rollout"].shape == (1, 3, 2)
-
-
-def test_pictures_end_where_the_patches_do(tmp_path):
-    tiny((11, 14, 3), crop_to_patches=True).save(tmp_path / "model.keras")
-    page, _ = explain(tmp_path / "model.keras", write_pictures(tmp_path, 1), tmp_path / "to")
+def test_pictures_of_a_model_of_variable_size_end_where_the_patches_do(tmp_path):
+    tiny((None, None, 3), position_embedding="none", crop_to_patches=True).save(tmp_path / "any.keras")
+    page, _ = explain(tmp_path / "any.keras", write_pictures(tmp_path, 1), tmp_path / "to", image_size=(11, 14))
+    assert np.load(page.with_name("rollout.npz"))["rollout"].shape == (1, 2, 3)
     [source] = re.findall(r'data-picture=0.*?src="data:image/png;base64,([^"]+)"', page.read_text(encoding="utf-8"))
     assert PIL.Image.open(io.BytesIO(base64.b64decode(source))).size == (12, 8)
     assert Run(tmp_path).figures.exists() is False

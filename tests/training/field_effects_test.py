@@ -1,5 +1,6 @@
 """Every field of a recipe does something: no field is accepted and ignored."""
 
+import collections
 import dataclasses
 import hashlib
 import importlib
@@ -12,6 +13,8 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
+from tests.pictures import encoded, noise
+from tests.training.fitting import keys_of
 from training.assignments import override
 from training.config import Recipe
 from training.data import load_dataset
@@ -19,24 +22,25 @@ from training.distribution import Engine
 from training.losses import Objective
 from training.models import build_model
 from training.optimizers import build_optimizer
-from training.pipeline import training_batches
 from training.schedules import build_schedule
+from training.sources import Part
+from training.tasks import task_of
 from training.train import Fitting, seed
 
 STEPS_PER_EPOCH = 9
+PICTURE = encoded(noise(11, 13), "PNG")
 
 
 def splits(recipe):
-    """Sizes of the splits, and a digest of their images."""
-    return {
-        name: (source.size, _digest(source.in_order())) for name, source in load_dataset(recipe.data).splits.items()
-    }
+    """Sizes of the splits, and a digest of their first images."""
+    found = load_dataset(recipe.data).splits
+    return {name: (source.size, _digest(source.in_order().take(5))) for name, source in found.items()}
 
 
-def batches(recipe):
-    dataset = load_dataset(recipe.data)
-    make = training_batches(dataset, build_model(recipe, len(dataset.class_names)), recipe)(range(2))
-    return _digest(make(0, 1, recipe.fit.batch_size))
+def order(recipe):
+    """The order of the training images in an epoch."""
+    source = load_dataset(recipe.data).splits["train"]
+    return [key["image"] for _, key in keys_of(source, Part(recipe.fit.batch_size), seed=recipe.seed)]
 
 
 def _digest(dataset):
@@ -44,12 +48,21 @@ def _digest(dataset):
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
+def images(recipe):
+    """An image in four epochs, and a mixed batch of them: made as the pipeline makes them, but eagerly."""
+    changes = task_of(recipe).build_changes(build_model(recipe, 3), 3)
+    decoded = changes.decode(PICTURE, tf.constant(1))
+    pixels = [changes.change(*decoded, (epoch, 7))[0] for epoch in range(4)]
+    mixed = changes.mix(tf.stack(pixels), tf.one_hot([0, 1, 2, 0], 3), (5, 8), 4)
+    return [np.asarray(part).tobytes() for part in (*pixels, *mixed)]
+
+
 def weights(recipe):
-    """The weights after three steps with the same gradients, or their moving averages."""
+    """The weights after two steps with the same gradients, or their moving averages."""
     keras.utils.set_random_seed(0)
     model = build_model(recipe, 3)
     optimizer = build_optimizer(recipe, model, STEPS_PER_EPOCH)
-    for step in range(1, 4):
+    for step in (1, 2):
         optimizer.apply([keras.ops.full(v.shape, 0.1 * step) for v in model.trainable_variables])
     return [np.array(v).tobytes() for v in optimizer.averages or model.trainable_variables]
 
@@ -82,7 +95,10 @@ def fitting(recipe):
     return made.intervals, made.trained.accumulation_steps
 
 
-FROM_WEIGHTS = ("model.config=none", "model.weights=WEIGHTS", "model.input_shape=8,8,1")
+FROM_WEIGHTS = (
+    *("model.config=none", "model.weights=WEIGHTS", "model.input_shape=8,8,1"),
+    "model.changes.num_heads=4",
+)
 PHOTOGRAPHS = ("data.dataset=folder", "data.directory=PHOTOGRAPHS", "data.tfds_directory=none")
 EXPONENTIAL = ("schedule.decay=exponential", "schedule.rate=0.5", "schedule.every=5 steps")
 TEACHER = ("distillation.teacher=a teacher",)
@@ -91,7 +107,7 @@ NAMED_SPLITS = ("data.validation_fraction=0", "data.train_split=train[:100]", "d
 # {field: (what the recipe has, what changes, where it shows)}, or the test in which the field's effect is seen.
 EFFECTS = {
     "name": ((), "name=other", model),
-    "seed": ((), "seed=1", batches),
+    "seed": "pipeline_test.test_another_seed_gives_other_batches",
     "task": "segmentation.runs_test.test_leaves_a_model_its_export_and_its_numbers",
     "model.config": ((), "model.config.num_layers=2", model),
     "model.weights": "train_test.test_fine_tuning_begins_with_the_weights_and_a_new_head",
@@ -99,9 +115,9 @@ EFFECTS = {
     "model.arguments": "model_functions_test.test_a_model_of_another_kind",
     "model.changes": (FROM_WEIGHTS, "model.changes.drop_path_rate=0.3", model),
     "model.input_shape": ((), "model.input_shape=12,8,1", model),
-    "model.resize": ((), "model.resize=12", batches),
+    "model.resize": ((), "model.resize=12", images),
     "model.freeze_up_to": ((), "model.freeze_up_to=encoder_block_0", model),
-    "data.dataset": ((), "data.dataset=tiny_photographs", splits),
+    "data.dataset": "data_test.test_without_a_test_split_the_validation_split_is_the_test",
     "data.label": "data_test.test_tasks_of_vtab_have_their_images_and_labels",
     "data.directory": (PHOTOGRAPHS, "data.directory=OTHERS", splits),
     "data.mask": "segmentation.runs_test.test_masks_of_tfds",
@@ -116,24 +132,24 @@ EFFECTS = {
     "data.train_images_seed": (("data.train_images=100",), "data.train_images_seed=1", splits),
     "data.test_fraction": (PHOTOGRAPHS, "data.test_fraction=0.5", splits),
     "data.cache": "pipeline_test.test_too_many_images_for_the_memory_are_refused",
-    "data.shuffle_buffer": (("data.cache=false",), "data.shuffle_buffer=7", batches),
-    "augment.library": (("augment.cutmix=1",), "augment.library=keras_cv", batches),
-    "augment.crop": ((), "augment.crop=inception", batches),
-    "augment.crop_from": (("augment.crop=random", "augment.crop_from=10"), "augment.crop_from=12", batches),
-    "augment.crop_area": (("augment.crop=inception",), "augment.crop_area=0.5,0.6", batches),
-    "augment.flip": ((), "augment.flip=true", batches),
+    "data.shuffle_buffer": (("data.cache=false",), "data.shuffle_buffer=7", order),
+    "augment.library": (("augment.cutmix=1",), "augment.library=keras_cv", images),
+    "augment.crop": ((), "augment.crop=inception", images),
+    "augment.crop_from": (("augment.crop=random", "augment.crop_from=10"), "augment.crop_from=12", images),
+    "augment.crop_area": (("augment.crop=inception",), "augment.crop_area=0.5,0.6", images),
+    "augment.flip": ((), "augment.flip=true", images),
     "augment.scale_range": "augment.masked_test.test_both_are_scaled_and_cut_alike",
     "augment.color_jitter": "augment.masked_test.test_colours_change_in_the_image_alone",
-    "augment.translation": ((), "augment.translation=0.2", batches),
-    "augment.rotation": ((), "augment.rotation=20", batches),
-    "augment.scale": ((), "augment.scale=0.3", batches),
-    "augment.fill": ((), "augment.fill=reflect", batches),
-    "augment.randaugment_ops": ((), "augment.randaugment_ops=2", batches),
-    "augment.randaugment_magnitude": (("augment.randaugment_ops=2",), "augment.randaugment_magnitude=25", batches),
-    "augment.autoaugment": ((), "augment.autoaugment=true", batches),
-    "augment.erasing": ((), "augment.erasing=0.5", batches),
-    "augment.mixup": ((), "augment.mixup=0.5", batches),
-    "augment.cutmix": ((), "augment.cutmix=0.5", batches),
+    "augment.translation": ((), "augment.translation=0.2", images),
+    "augment.rotation": ((), "augment.rotation=20", images),
+    "augment.scale": ((), "augment.scale=0.3", images),
+    "augment.fill": ((), "augment.fill=reflect", images),
+    "augment.randaugment_ops": ((), "augment.randaugment_ops=2", images),
+    "augment.randaugment_magnitude": (("augment.randaugment_ops=2",), "augment.randaugment_magnitude=25", images),
+    "augment.autoaugment": ((), "augment.autoaugment=true", images),
+    "augment.erasing": ((), "augment.erasing=0.5", images),
+    "augment.mixup": ((), "augment.mixup=0.5", images),
+    "augment.cutmix": ((), "augment.cutmix=0.5", images),
     "optimizer.kind": ((), "optimizer.kind=rmsprop", weights),
     "optimizer.learning_rate": ((), "optimizer.learning_rate=0.01", weights),
     "optimizer.weight_decay": ((), "optimizer.weight_decay=0.5", weights),
@@ -170,18 +186,6 @@ EFFECTS = {
 }
 
 
-_shown = {}
-
-
-def shown_twice(shows, recipe):
-    """What a recipe shows, which must be the same again: or everything would seem to have an effect."""
-    key = shows.__name__, str(recipe)
-    if key not in _shown:
-        _shown[key] = shows(recipe)
-        assert shows(recipe) == _shown[key]
-    return _shown[key]
-
-
 @pytest.fixture(scope="module")
 def places(brief_recipe, tmp_path_factory):
     """Paths that stand for the words in capitals."""
@@ -206,21 +210,26 @@ def test_the_table_is_complete():
     assert set(EFFECTS) == fields
 
 
-@pytest.mark.parametrize("field", [field for field, effect in EFFECTS.items() if isinstance(effect, tuple)])
-def test_a_field_has_an_effect(field, brief_recipe, places):
-    has, change, shows = EFFECTS[field]
-    assert change.startswith(field)
+# {(what the recipe has, where it shows): {field: what changes}}
+CHANGES = collections.defaultdict(dict)
+for field, effect in EFFECTS.items():
+    if isinstance(effect, tuple):
+        CHANGES[effect[0], effect[2]][field] = effect[1]
 
+
+@pytest.mark.parametrize(("has", "shows"), CHANGES)
+def test_fields_have_an_effect(has, shows, brief_recipe, places):
     def with_paths(assignments):
         for place, path in places.items():
             assignments = [text.replace(place, path) for text in assignments]
         return assignments
 
-    if "WEIGHTS" in "".join(has):
-        has = (*has, "model.changes.num_heads=4")
     before = override(brief_recipe, with_paths(has))
-    after = override(before, with_paths([change]))
-    assert shown_twice(shows, before) != shows(after)
+    shown = shows(before)
+    assert shows(before) == shown  # Or everything would seem to have an effect.
+    for field, change in CHANGES[has, shows].items():
+        assert change.startswith(field)
+        assert shows(override(before, with_paths([change]))) != shown, field
 
 
 @pytest.mark.parametrize("place", sorted({effect for effect in EFFECTS.values() if isinstance(effect, str)}))

@@ -1,12 +1,24 @@
-"""What tests read from data sets, and fit to them."""
+"""What tests read from data sets, and fit to them.
 
+A small run spends its time on tracing: three seconds on what decodes and changes images, two on a Vision Transformer.
+`array_pipeline` and `linear_model` stand for both where neither is tested.
+"""
+
+import contextlib
+import functools
+
+import keras
 import numpy as np
+import pytest
+import sklearn.datasets
 import tensorflow as tf
 
+import keras_vit
+from training import train
 from training.distribution import Engine
 from training.pipeline import evaluation_batches
+from training.sources import Part
 from training.tasks import task_of
-from training.train import Fitting, seed
 
 
 def keys_of(source, part, epoch=0, skip=0, seed=None):
@@ -22,9 +34,84 @@ def evaluation_images(dataset, split, decode, recipe):
     return images[weights > 0], labels[weights > 0]
 
 
-def fitted(recipe, dataset=None):
-    """A `training.train.Fitting` on one device that has run, and written nothing."""
-    seed(recipe)
-    fitting = Fitting(recipe, dataset or task_of(recipe).load(), Engine(recipe.distribution))
+def fitted(recipe, dataset=None, eagerly=False):
+    """A `training.train.Fitting` on one device that has run, and written nothing. A few steps are faster eagerly."""
+    train.seed(recipe)
+    fitting = train.Fitting(recipe, dataset or task_of(recipe).load(), Engine(recipe.distribution))
+    fitting.trained.run_eagerly = eagerly
     assert fitting.run()
     return fitting
+
+
+@functools.cache
+def digits():
+    """The images (1797, 8, 8, 1), pixels from 0 to 255, and label vectors (1797, 10) of scikit-learn's digits."""
+    found = sklearn.datasets.load_digits()
+    return (found.images[..., None] * (255 / 16)).astype("float32"), np.eye(10, dtype="float32")[found.target]
+
+
+@contextlib.contextmanager
+def array_pipeline(arrays=None):
+    """`training.train` reads images from arrays. The batch of a step follows from the seed and the step alone.
+
+    On one device.
+
+    Args:
+        arrays: {split: images (N, H, W, C) and label vectors (N, classes)}. `None`: of the digits as many as the data
+            set has, for the training the first ones, for the validation the last ones.
+    """
+
+    def of_split(dataset, split):
+        if arrays is not None:
+            return arrays[split]
+        size = dataset.splits[split].size
+        return tuple(array[:size] if split == "train" else array[-size:] for array in digits())
+
+    def training_batches(dataset, model, recipe):
+        part, (images, labels) = Part(recipe.fit.batch_size), of_split(dataset, "train")
+        steps_per_epoch = part.num_batches(len(images))
+
+        def of_steps(steps):
+            rows = []
+            for step in steps:
+                epoch, number = divmod(step, steps_per_epoch)
+                order = np.random.default_rng([recipe.seed, epoch]).permutation(len(images))
+                rows.append(order[number * part.share : (number + 1) * part.share])
+            return lambda *share: _batches(images, labels, rows, part.share)
+
+        return of_steps
+
+    def evaluation_batches(dataset, split, decode, recipe):
+        share, (images, labels) = recipe.fit.batch_size, of_split(dataset, split)
+        rows = np.array_split(np.arange(len(images)), range(share, len(images), share))
+        return lambda *_: _batches(images, labels, rows, share)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "training_batches", training_batches)
+        patch.setattr(train, "evaluation_batches", evaluation_batches)
+        yield
+
+
+def _batches(images, labels, rows, size):
+    """Batches of the images with these numbers, filled up with images that have no weight."""
+    padded = np.array([np.resize(some, size) for some in rows])  # (steps, B)
+    weights = np.array([np.arange(size) < len(some) for some in rows], "float32")
+    return tf.data.Dataset.from_tensor_slices((images[padded], labels[padded], weights))
+
+
+@contextlib.contextmanager
+def linear_model():
+    """`training.train` fits a linear classifier with dropout, whatever model the recipe has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "build_model", build_linear_model)
+        yield
+
+
+def build_linear_model(recipe, classes, with_logits=False):
+    """What `linear_model` builds."""
+    images = keras.Input(recipe.model.input_shape)
+    size = recipe.model.input_shape[:2]
+    pixels = keras_vit.Preprocessing(resize=size, normalize=True, name="preprocessing")(images)
+    features = keras.layers.Dropout(0.1)(keras.layers.Flatten()(pixels))
+    activation = None if with_logits else "softmax"
+    return keras.Model(images, keras.layers.Dense(classes, activation, name="predictions")(features))

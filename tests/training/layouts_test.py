@@ -106,8 +106,8 @@ def check_complete(model):
 @pytest.mark.usefixtures("on_shapes_only")
 def test_every_variable_of_every_variant():
     for variant in keras_vit.VARIANTS:
-        # Two blocks are as good as all of them.
-        check_complete(keras_vit.ViT(variant, num_layers=2))
+        # One block is as good as all of them.
+        check_complete(keras_vit.ViT(variant, num_layers=1))
 
 
 @pytest.mark.usefixtures("on_shapes_only")

@@ -1,34 +1,67 @@
-"""A run, end to end: what it leaves, that it can be repeated, and the commands as a person types them."""
+"""A run, end to end: what it leaves, and the commands as a person types them."""
 
 import csv
+import functools
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
+import PIL.Image
 import pytest
 import tensorflow as tf
 
-from keras_vit.decoding import image_decoder
-from tests.training.fitting import evaluation_images, fitted
-from training import recipes
+import keras_vit
+from tests.training.fitting import fitted
+from training import evaluate, recipes
+from training import train as training_module
 from training.__main__ import main
 from training.assignments import override
 from training.checkpoints import Checkpoints
 from training.config import to_dict
 from training.data import load_dataset
 from training.models import build_model
-from training.train import train
+from training.tasks import classification
+from training.train import predict_elsewhere, train
 
 
 @pytest.fixture(scope="module")
 def brief_run(brief_recipe, tmp_path_factory):
-    """The folder of a run, its evaluation, and what its recipe.json says."""
-    run, evaluation = train(brief_recipe, tmp_path_factory.mktemp("runs"))
-    return run, evaluation, json.loads(run.recipe.read_text())
+    """The folder of a run, its evaluation, what its recipe.json says, and how `predict_elsewhere` was called.
+
+    Without the nearest neighbours, which take long and are tested elsewhere.
+    """
+    calls = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classification, "nearest_neighbour_accuracy", lambda model, dataset, recipe: 0.25)
+        patch.setattr(training_module, "predict_elsewhere", lambda *arguments: calls.append(arguments))
+        run, evaluation = train(brief_recipe, tmp_path_factory.mktemp("runs"))
+    [call] = calls
+    return run, evaluation, json.loads(run.recipe.read_text()), call
+
+
+@pytest.fixture(scope="module")
+def images(brief_recipe):
+    """{split: images (N, 8, 8, 1), pixels from 0 to 255, and indices of classes (N,)}"""
+    found = {}
+    for split, source in load_dataset(brief_recipe.data).splits.items():
+        examples = list(source.in_order().as_numpy_iterator())
+        pixels = [np.asarray(PIL.Image.open(io.BytesIO(example["image"]))) for example in examples]
+        found[split] = np.stack(pixels)[..., None], np.array([example["label"] for example in examples])
+    return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once():
+    """A SavedModel takes a second to load."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tf.saved_model, "load", functools.cache(tf.saved_model.load))
+        yield
 
 
 def run_program(*arguments, **environment):
@@ -42,7 +75,7 @@ def run_program(*arguments, **environment):
 
 
 def test_leaves_everything_in_its_folder(brief_run, brief_recipe):
-    run, evaluation, facts = brief_run
+    run, evaluation, facts, _ = brief_run
     assert re.fullmatch(r"digits-\d{8}-\d{6}(-\d+)?", run.folder.name)
     assert {path.name for path in run.folder.iterdir()} == {
         "recipe.json",
@@ -66,41 +99,52 @@ def test_leaves_everything_in_its_folder(brief_run, brief_recipe):
     assert set(rows[0]) == {"epoch", "step", "learning_rate", "accuracy", "loss", "val_accuracy", "val_loss"}
     assert facts["recipe"] == to_dict(brief_recipe)
     assert facts["result"]["test_accuracy"] == evaluation.accuracy
+    assert facts["result"]["test_loss"] == evaluation.loss
+    assert facts["result"]["test_images"] == 360
+    assert facts["result"]["nearest_neighbour_accuracy"] == 0.25
+    assert facts["result"]["seconds_of_training"] > 0
     assert {"keras", "tensorflow", "keras-vit-applications", "python"} <= set(facts["versions"])
     assert facts["git"] is None or re.fullmatch(r"[0-9a-f]{40}", facts["git"]["commit"])
 
 
 def test_recipe_json_is_a_recipe(brief_run, brief_recipe):
-    run, _, _ = brief_run
-    assert recipes.load(str(run.recipe)) == brief_recipe
+    assert recipes.load(str(brief_run[0].recipe)) == brief_recipe
 
 
-def test_model_checkpoint_and_savedmodel_agree(brief_run, brief_recipe):
-    run, evaluation, _ = brief_run
+def test_model_checkpoint_and_savedmodel_agree(brief_run, brief_recipe, images):
+    run, evaluation, *_ = brief_run
     model = keras.models.load_model(run.model)
-    images, _ = evaluation_images(load_dataset(brief_recipe.data), "test", image_decoder(model), brief_recipe)
-    np.testing.assert_allclose(model.predict(images, verbose=0), evaluation.probabilities, atol=1e-6)
+    np.testing.assert_allclose(model(images["test"][0]), evaluation.probabilities, atol=1e-6)
     last = build_model(brief_recipe, 10)
     for variable, array in zip(last.variables, Checkpoints(run.checkpoints).newest().state["weights"], strict=True):
         variable.assign(array)
-    np.testing.assert_allclose(last.predict(images, verbose=0), evaluation.probabilities, atol=1e-6)
+    np.testing.assert_allclose(last(images["test"][0]), evaluation.probabilities, atol=1e-6)
     pixels = tf.saved_model.load(str(run.export / "1")).signatures["predict_pixels"]
-    served = pixels(images=tf.constant(images))["probabilities"]
+    served = pixels(images=tf.constant(images["test"][0]))["probabilities"]
     np.testing.assert_allclose(served, evaluation.probabilities, atol=1e-5)
 
 
+def test_metrics_of_the_history_are_those_of_the_validation(brief_run, images):
+    run, *_ = brief_run
+    pixels, classes = images["validation"]
+    probabilities = keras.ops.convert_to_numpy(keras.models.load_model(run.model)(pixels))
+    *_, last = csv.DictReader(run.history.read_text().splitlines())
+    assert float(last["val_accuracy"]) == pytest.approx((probabilities.argmax(1) == classes).mean(), abs=1e-6)
+    losses = -np.log(probabilities[np.arange(len(classes)), classes])
+    assert float(last["val_loss"]) == pytest.approx(losses.mean(), rel=1e-5)
+
+
+@pytest.mark.slow
 def test_same_seed_gives_the_same_history_to_the_last_digit(brief_run, brief_recipe):
-    run, _, _ = brief_run
+    run, *_ = brief_run
     rows = list(csv.DictReader(run.history.read_text().splitlines()))
     again = fitted(brief_recipe).keeper.history
     assert [{name: str(value) for name, value in row.items()} for row in again] == rows
 
 
-def test_wrong_assignment_is_refused_before_any_work(tmp_path):
-    result = run_program("train", "digits", "fit.bach_size=3", "--runs", tmp_path / "runs")
-    assert result.returncode == 2
-    assert "fit.batch_size" in result.stderr
-    assert "Traceback" not in result.stderr
+def test_wrong_assignment_is_refused_before_any_work(tmp_path, capsys):
+    assert main(["train", "digits", "fit.bach_size=3", "--runs", str(tmp_path / "runs")]) == 2
+    assert "fit.batch_size" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
@@ -108,6 +152,7 @@ def test_another_backend_is_refused(tmp_path):
     result = run_program("train", KERAS_BACKEND="torch")
     assert result.returncode == 2
     assert "TensorFlow or JAX. Received: KERAS_BACKEND=torch" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_show_prints_the_recipe_as_changed(capsys):
@@ -116,7 +161,7 @@ def test_show_prints_the_recipe_as_changed(capsys):
 
 
 def test_predict_names_classes_and_refuses_what_is_no_image(brief_run, tmp_path, capsys):
-    run, _, _ = brief_run
+    run, *_ = brief_run
     images = sorted(run.samples.iterdir())
     assert main(["predict", str(run.folder), *map(str, images), "--top", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -133,10 +178,38 @@ def test_predict_names_classes_and_refuses_what_is_no_image(brief_run, tmp_path,
     assert "No such file" in output[3]
 
 
-def test_predict_needs_tensorflow_alone(brief_run):
-    run, _, _ = brief_run
+def test_held_out_images_are_predicted_by_a_program(brief_run, monkeypatch):
+    run, _, _, arguments = brief_run
+    commands = []
+    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append((command, check)))
+    predict_elsewhere(*arguments)
+    samples = sorted(map(str, run.samples.iterdir()))
+    assert len(samples) == 8
+    command = [sys.executable, "-m", "training", "predict", str(run.export), *samples, "--top", "1"]
+    assert commands == [(command, True)]
+
+
+_WITHOUT_KERAS = """
+import sys
+from importlib import machinery, util
+sys.modules["tensorflow"] = util.module_from_spec(machinery.ModuleSpec("tensorflow", None))  # An empty module.
+from training.__main__ import main
+assert main(sys.argv[1:]) == 2
+assert "training.predict" in sys.modules
+assert not {"keras", "keras_vit"} & set(sys.modules)
+"""
+
+
+def test_predict_needs_tensorflow_alone(tmp_path):
+    """And not even that here: there is no SavedModel in the folder."""
+    subprocess.run([sys.executable, "-c", _WITHOUT_KERAS, "predict", str(tmp_path), "image.png"], check=True)
+
+
+@pytest.mark.slow
+def test_predict_in_a_process_without_keras_vit(brief_run):
+    run, *_ = brief_run
     code = (
-        "import sys; from training.__main__ import main; main(sys.argv[1:]); "
+        "import sys; from training.__main__ import main; assert main(sys.argv[1:]) == 0; "
         "assert 'tensorflow' in sys.modules; assert 'keras_vit' not in sys.modules"
     )
     image = next(run.samples.iterdir())
@@ -144,18 +217,16 @@ def test_predict_needs_tensorflow_alone(brief_run):
 
 
 def test_predict_refuses_what_is_no_model(tmp_path, brief_run, capsys):
-    run, _, _ = brief_run
+    run, *_ = brief_run
     assert main(["predict", str(tmp_path), "image.png"]) == 2
     assert main(["predict", str(run.model), "image.png"]) == 2
     assert "python -m training export" in capsys.readouterr().err
 
 
 def test_evaluate_repeats_the_runs_accuracy(brief_run, capsys):
-    run, evaluation, _ = brief_run
+    run, evaluation, *_ = brief_run
     assert not main(["evaluate", str(run.folder)])
     assert f"{evaluation.accuracy:.2%}" in capsys.readouterr().out
-    assert not main(["evaluate", str(run.folder), "--split", "validation", "fit.batch_size=7"])
-    assert "validation split" in capsys.readouterr().out
     assert main(["evaluate", str(run.folder / "absent")]) == 2
     assert "There is no file or folder" in capsys.readouterr().err
     for assignment in ("optimizer.learning_rate=1", "data.test_fraction=0.5", "data.validation_fraction=0.5"):
@@ -163,8 +234,14 @@ def test_evaluate_repeats_the_runs_accuracy(brief_run, capsys):
         assert "cannot be changed for a trained model" in capsys.readouterr().err
 
 
+def test_evaluate_takes_a_split_and_changes_of_the_data(monkeypatch, capsys):
+    monkeypatch.setattr(evaluate, "evaluate_source", lambda *arguments: f"called with {arguments}")
+    assert not main(["evaluate", "a_run", "--split", "validation", "fit.batch_size=7"])
+    assert "called with ('a_run', ['fit.batch_size=7'], 'validation')" in capsys.readouterr().out
+
+
 def test_evaluate_refuses_other_classes(brief_run, tmp_path, capsys):
-    run, _, facts = brief_run
+    run, _, facts, _ = brief_run
     other = tmp_path / "run"
     other.mkdir()
     (other / "model.keras").symlink_to(run.model)
@@ -199,32 +276,66 @@ def test_a_recipe_that_is_needed_is_asked_for(arguments, capsys):
     assert f"error: name a RECIPE before {arguments[1]}: " in capsys.readouterr().err
 
 
-def test_export_writes_the_next_version(brief_run, tmp_path, capsys):
-    run, _, _ = brief_run
-    assert not main(["export", str(run.folder), "--path", str(tmp_path / "served")])
-    assert not main(["export", str(run.model), "--path", str(tmp_path / "served")])
-    assert (tmp_path / "served" / "2" / "saved_model.pb").is_file()
+@pytest.fixture
+def exports(brief_run, monkeypatch):
+    """Arguments of the calls of `keras_vit.export_saved_model`, which stands for itself: the run's export is taken."""
+    calls = []
+
+    def export_saved_model(model, path, **options):
+        calls.append({"path": path, **options})
+        return brief_run[0].export / "1"
+
+    monkeypatch.setattr(keras_vit, "export_saved_model", export_saved_model)
+    return calls
+
+
+def test_export_writes_the_next_version(brief_run, exports, tmp_path, capsys):
+    run, *_ = brief_run
+    (tmp_path / "2").mkdir()
+    assert not main(["export", str(run.folder), "--path", str(tmp_path)])
     assert "Compared with the model on 8 images: largest difference of a probability" in capsys.readouterr().out
-    assert json.loads((tmp_path / "served" / "1" / "keras_vit.json").read_text())["name"] == "digits"
-    assert main(["export", str(run.folder), "--path", str(tmp_path / "served"), "--version", "2"]) == 2
+    assert not main(["export", str(run.model), "--path", str(tmp_path / "new"), "--name", "ten"])
+    names = tmp_path / "names.txt"
+    names.write_text("".join(f"digit {i}\n" for i in range(10)))
+    assert not main(["export", str(run.folder), "--labels", str(names), "--version", "7"])
+    digits = [str(i) for i in range(10)]
+    common = {"images": sorted(run.samples.iterdir()), "overwrite": False, "precision": "float32"}
+    assert exports == [
+        {"path": tmp_path, "labels": digits, "version": 3, "name": "digits", **common},
+        {"path": tmp_path / "new", "labels": digits, "version": 1, "name": "ten", **common},
+        {"path": run.export, "labels": [f"digit {i}" for i in digits], "version": 7, "name": "digits", **common},
+    ]
+
+
+def test_exports_that_cannot_be_written_are_refused(brief_run, tmp_path, capsys):
+    run, *_ = brief_run
+    assert main(["export", str(run.folder), "--version", "1"]) == 2
     assert "exists. Give another version, or --overwrite to replace it" in capsys.readouterr().err
     names = tmp_path / "names.txt"
     names.write_text("one\ntwo\n")
     assert main(["export", str(run.folder), "--path", str(tmp_path / "named"), "--labels", str(names)]) == 2
     assert "10 classes" in capsys.readouterr().err
-    names.write_text("".join(f"digit {i}\n" for i in range(10)))
-    assert not main(["export", str(run.folder), "--path", str(tmp_path / "named"), "--labels", str(names)])
-    capsys.readouterr()
-    main(["predict", str(tmp_path / "named"), str(next(run.samples.iterdir())), "--top", "1"])
-    assert ": digit " in capsys.readouterr().out
 
 
-def test_export_for_other_runtimes(brief_run, tmp_path, capsys):
-    run, _, _ = brief_run
-    export = ["export", str(run.folder), "--path", str(tmp_path), "--format", "litert"]
-    assert not main(export)
-    assert "Compared with the model on 8 images" in capsys.readouterr().out
-    assert [path.name for path in tmp_path.iterdir()] == ["digits.tflite"]
+def test_export_for_other_runtimes(brief_run, images, tmp_path, capsys, monkeypatch):
+    run, *_ = brief_run
+    calls = []
+
+    def export_model(model, path, format, images=None, **options):
+        calls.append((path, format, images, options))
+        return types.SimpleNamespace(num_bytes=2e6, images=8, max_difference=1e-7, top_1_agreement=1.0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keras_vit, "export_model", export_model)
+        export = ["export", str(run.folder), "--path", str(tmp_path), "--format", "litert"]
+        assert not main([*export, "--precision", "float32"])
+    output = capsys.readouterr().out
+    assert "2.0 MB. Compared with the model on 8 images: largest difference of a probability 1.0e-07" in output
+    [(path, format, compared, options)] = calls
+    assert (path, format) == (tmp_path / "digits.tflite", "litert")
+    assert options == {"precision": "float32", "overwrite": False}
+    samples = [np.asarray(PIL.Image.open(path))[..., None] for path in sorted(run.samples.iterdir())]
+    np.testing.assert_array_equal(compared, samples)
     assert main([*export, "--name", "small", "--precision", "int8", "--version", "3"]) == 2
     assert "--version goes with --format=saved_model. Received: --format=litert" in capsys.readouterr().err
     assert main([*export, "--name", "small", "--precision", "bfloat16"]) == 2
@@ -267,7 +378,7 @@ def test_records_writes_shards_that_can_be_trained_on(brief_recipe, tmp_path, ca
 
 
 def test_explains_a_run_and_what_is_left_of_it_in_its_export(brief_run, tmp_path, capsys):
-    run, _, _ = brief_run
+    run, *_ = brief_run
     samples = sorted(map(str, run.samples.glob("*")))[:2]
     assert main(["explain", str(run.folder), *samples, "--neighbours", "0", "--path", str(tmp_path / "run")]) == 0
     options = ["--path", str(tmp_path / "export")]

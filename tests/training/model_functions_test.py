@@ -7,21 +7,20 @@ import pytest
 
 import keras_vit
 from keras_vit.architectures import BiTResNetConfig
-from tests.test_case import TENSORFLOW, canonical_weights, randomize
+from tests.test_case import canonical_weights, randomize
+from tests.training.fitting import fitted
 from tests.weights.bit_test import bit_file
 from tests.weights.torchvision_test import resnet_file
 from training import recipes
 from training.assignments import describe, from_dict, override
 from training.config import to_dict
-from training.data import load_dataset
-from training.distribution import Engine
 from training.errors import InputError
 from training.models import build_model, without_weights
 from training.optimizers import layer_scales
 from training.plan import activations
 from training.plan_report import ACCELERATORS, Memory, Plan, _memory_text
 from training.runs import load_model
-from training.train import Fitting, seed, train
+from training.train import seed, train
 
 BIT = ["model.config=none", "model.function=BiTResNet", "model.arguments.stage_depths=1,1", "model.arguments.width=32"]
 
@@ -121,17 +120,22 @@ def test_weights_of_another_kind(recipe, tmp_path):
         build_model(override(pretrained, ["model.changes.dropout_rate=0.1"]), 7)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("on_arrays")
 def test_both_optimizers_train_the_same_model_from_the_same_weights(recipe):
     """ViT (arXiv 2010.11929), Table 7: Adam or SGD for the pre-training of ResNets."""
-    dataset = load_dataset(recipe.data)  # Before the seed is set, as in `train`.
+    few = [
+        "model.input_shape=8,8,1",
+        "fit.batch_size=20",
+        "fit.epochs=none",
+        "fit.steps=2",
+        "optimizer.layer_decay=0.5",
+    ]
     before, after = {}, {}
     for kind in ("adamw", "sgd"):
-        changed = override(recipe, [f"optimizer.kind={kind}", "fit.epochs=none", "fit.steps=6"])
+        changed = override(recipe, [*few, "optimizer.layer_decay=0.5", f"optimizer.kind={kind}"])
         seed(changed)
-        fitting = Fitting(changed, dataset, Engine(changed.distribution))
-        before[kind] = canonical_weights(fitting.model)
-        assert fitting.run()
+        before[kind] = canonical_weights(build_model(changed, 10))
+        fitting = fitted(changed, eagerly=True)
         assert np.isfinite([value for row in fitting.keeper.history for value in row.values()]).all()
         after[kind] = canonical_weights(fitting.model)
     assert before["adamw"].keys() == before["sgd"].keys()
@@ -143,19 +147,20 @@ def test_both_optimizers_train_the_same_model_from_the_same_weights(recipe):
             assert np.any(after["adamw"][path] != after["sgd"][path]), path
 
 
+@pytest.mark.slow
 def test_a_run(recipe, tmp_path):
     assignments = ["model.input_shape=16,8,1", "fit.batch_size=256", "optimizer.layer_decay=0.5"]
     run, evaluation = train(override(recipe, assignments), runs=tmp_path)
     assert 0 <= evaluation.accuracy <= 1
     assert keras_vit.describe(load_model(run.model)).config == BiTResNetConfig((1, 1), 32)
     assert run.report.is_file()
-    if TENSORFLOW:
-        [facts] = run.export.rglob("keras_vit.json")
-        signatures = json.loads(facts.read_text())["signatures"]
-        assert "embed" in signatures
-        assert not {"tokens", "explain"} & set(signatures)
+    [facts] = run.export.rglob("keras_vit.json")
+    signatures = json.loads(facts.read_text())["signatures"]
+    assert "embed" in signatures
+    assert not {"tokens", "explain"} & set(signatures)
 
 
+@pytest.mark.usefixtures("on_arrays")
 def test_batch_statistics_move_with_every_part_of_a_batch(recipe):
     fields = to_dict(recipe)
     fields["model"] |= {
@@ -163,9 +168,8 @@ def test_batch_statistics_move_with_every_part_of_a_batch(recipe):
         "arguments": {"stage_depths": [1], "width": 4, "num_heads": 2},
         "input_shape": [8, 8, 1],
     }
-    changed = override(from_dict(fields), ["fit.epochs=none", "fit.steps=2", "fit.accumulation_steps=2"])
-    fitting = Fitting(changed, load_dataset(changed.data), Engine(changed.distribution))
-    assert fitting.run()
+    few = ["fit.epochs=none", "fit.steps=1", "fit.batch_size=20", "fit.accumulation_steps=2"]
+    fitting = fitted(override(from_dict(fields), few), eagerly=True)
     for path, array in canonical_weights(fitting.model).items():
         if path.endswith("moving_mean"):
             assert np.any(array), path

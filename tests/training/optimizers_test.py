@@ -1,10 +1,6 @@
-"""Steps against NumPy and closed forms, on one device and on two."""
+"""Steps against NumPy and closed forms. Those on two replicas are in `distribution_test.py`."""
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -17,7 +13,6 @@ from training import recipes
 from training.assignments import override
 from training.optimizers import build_optimizer, layer_scales
 
-ROOT = pathlib.Path(__file__).parents[2]
 # By the schedule, the learning rates of the first steps.
 RATES = (0.04, 0.07, 0.1)
 STEPS = ["fit.epochs=none", "fit.steps=20"]
@@ -91,6 +86,7 @@ def rmsprop(gradients, rates, rho=0.9, epsilon=1e-8):
         yield velocity
 
 
+@pytest.mark.each_backend
 @pytest.mark.parametrize(
     ("assignments", "steps"),
     [
@@ -138,6 +134,7 @@ def test_of_a_vision_transformer_kernels_decay_and_nothing_else():
     assert {weight.name for weight in model.weights} == {"kernel", "bias", "gamma", "beta", "token", "embedding"}
 
 
+@pytest.mark.each_backend
 @pytest.mark.parametrize(("size", "expected"), [(10.0, 1.0), (0.01, None)])
 def test_clipping_scales_the_norm_of_all_gradients(size, expected):
     model = build_model()
@@ -151,6 +148,7 @@ def test_clipping_scales_the_norm_of_all_gradients(size, expected):
         assert_close(old - new, gradient / norm * (expected or norm), 1e-6)
 
 
+@pytest.mark.each_backend
 def test_the_moving_average_equals_its_closed_form():
     model = build_model()
     optimizer = build_optimizer(make_recipe(*PLAIN, "optimizer.ema=0.8"), model, 1)
@@ -204,6 +202,7 @@ def test_groups_are_counted_from_the_top_and_by_number():
     assert layer_scales(["encoder_norm/gamma", "predictions/kernel"], 0.5) == [1, 1]
 
 
+@pytest.mark.each_backend
 @pytest.mark.parametrize("kind", ["adamw", "sgd", "rmsprop"])
 def test_compiled_steps_of_a_copy_equal_eager_ones(kind):
     """A copy by its configuration keeps the scales of the layers and the kernels that decay."""
@@ -212,7 +211,7 @@ def test_compiled_steps_of_a_copy_equal_eager_ones(kind):
     optimizer = build_optimizer(recipe, models[0], 1)
     copy = keras.optimizers.deserialize(json.loads(json.dumps(keras.optimizers.serialize(optimizer))))
     models[0].compile(optimizer, loss="mse", run_eagerly=True)
-    models[1].compile(copy, loss="mse", jit_compile=True)
+    models[1].compile(copy, loss="mse", jit_compile=kind == "adamw")
     generator = np.random.default_rng(0)
     for _ in range(3):
         images, targets = generator.normal(size=(4, 2)), generator.normal(size=(4, 3))
@@ -224,6 +223,7 @@ def test_compiled_steps_of_a_copy_equal_eager_ones(kind):
         assert_close(compiled, to_numpy(eager))
 
 
+@pytest.mark.each_backend
 @pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
 def test_building_again_changes_nothing(precision):
     model = build_model()
@@ -252,49 +252,6 @@ def test_with_float16_what_is_clipped_is_not_scaled():
         np.testing.assert_array_equal(new, old)
     assert scale > 1000
     assert to_numpy(optimizer.scale_loss(1.0)) == scale / 2
-
-
-@pytest.fixture(scope="module")
-def two_replicas():
-    """What `two_replicas.py` measured: {case: results}."""
-    if not TENSORFLOW:
-        pytest.skip("tf.distribute is TensorFlow's")
-    process = subprocess.run(
-        [sys.executable, "-m", "tests.training.two_replicas"],
-        cwd=ROOT,
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout.splitlines()[-1])
-
-
-@pytest.mark.parametrize("case", ["adamw", "scaled_sgd"])
-def test_steps_on_two_replicas_equal_those_on_one_device(two_replicas, case):
-    """With clipping, which is where they would differ, layer decay, weight decay and the moving average."""
-    results = two_replicas[case]
-    assert results["weights"] < 1e-6
-    assert results["averages"] < 1e-6
-    assert results["change"] > 1e-3
-
-
-def test_a_step_that_overflows_on_the_second_replica_alone_is_skipped(two_replicas):
-    results = two_replicas["overflow"]
-    assert results["finite"]
-    assert results["change"] == 0
-    assert results["scales"] == [1 / 8, 1 / 8]  # Three steps, all of them skipped.
-
-
-def test_keras_still_needs_the_help(two_replicas):
-    assert two_replicas["keras_clipping"]["weights"] > 1e-3, (
-        "Keras clips the sum over the replicas now: remove _clip_gradients and _all_reduce_sum_gradients from _Update, "
-        "and require this version of Keras."
-    )
-    assert not two_replicas["keras_overflow"]["finite"], (
-        "Keras asks every replica whether its gradients are finite now: remove training.optimizers.LossScaleOptimizer, "
-        "and require this version of Keras."
-    )
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="of Keras on TensorFlow")

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import keras_vit
@@ -166,29 +167,69 @@ def _shrunk_function(model):
     return "VTResNet", {**model.arguments, "size": size, **TINY_TOKENS}
 
 
-# Of three recipes that train the same model one is enough to run every time.
-SLOW = ("lip_vt_fpn_r50", "shapes_vt_fpn")
+def fitting_of(recipe):
+    """The recipe's data set, and its `Fitting`."""
+    dataset = task_of(recipe).load()
+    is_indexed = recipe.data.dataset in ("folder", "shapes", ARRAY_RECORDS)
+    assert isinstance(dataset.splits["train"], IndexedSource if is_indexed else StreamedSource)
+    return dataset, Fitting(recipe, dataset, Engine(recipe.distribution))
+
+
+def values_of(fitting):
+    return [keras.ops.convert_to_numpy(variable) for variable in fitting.model.trainable_variables]
+
+
+def assert_changed(before, after):
+    # Statistics of batch norms would move without an optimizer too.
+    assert any(np.any(now != then) for then, now in zip(before, after, strict=True))
+
+
+# One recipe of each kind of data, changes, model and optimizer.
+KINDS = (
+    *("cifar10", "coco_stuff_vt_fpn_r50", "digits_vt_r18", "finetune_flowers", "finetune_imagenet_512"),
+    *("finetune_imagenet_r50_b16", "finetune_mae_b16", "finetune_vtab", "folder", "pretrain_imagenet21k_b16_augreg"),
+    *("pretrain_imagenet21k_r50_b16", "pretrain_imagenet_s16", "pretrain_imagenet_vt_r18_advanced", "shapes_vt_fpn"),
+)
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in recipes.NAMES]
+    "name", [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in recipes.NAMES]
 )
+def test_recipe_makes_steps(name, shrink, monkeypatch):
+    """Of two of its images, changed as they are in training. Everything is eager: tracing takes five times as long."""
+    recipe = shrink(recipes.load(name))
+    dataset, fitting = fitting_of(recipe)
+    task, before = task_of(recipe), values_of(fitting)
+    changes = task.build_changes(fitting.model, len(dataset.class_names))
+    images, labels, examples = [], [], list(dataset.splits["train"].in_order().take(2).as_numpy_iterator())
+    # Eagerly it would make an array of the bytes of a file.
+    monkeypatch.setattr(tf, "numpy_function", lambda f, inputs, *_, **__: f(*(x.numpy() for x in inputs)))
+    for i, example in enumerate(examples):
+        image, label = changes.change(*changes.decode(*map(tf.constant, (example["image"], example["label"]))), [i, 7])
+        assert (image.dtype, image.shape) == ("uint8", fitting.model.input_shape[1:])
+        images.append(image)
+        labels.append(label)
+    batch = *changes.mix(tf.stack(images), tf.stack(labels), [0, 7], 2), tf.ones(2)
+    fitting.trained.run_eagerly = True
+    data = tf.data.Dataset.from_tensors(batch)
+    history = fitting.trained.fit(data.repeat(2), validation_data=data, verbose=0).history
+    assert {"loss", task.metric, "val_loss", f"val_{task.metric}"} == history.keys()
+    assert all(math.isfinite(value) for [value] in history.values())
+    assert_changed(before, values_of(fitting))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
 def test_recipe_trains(name, shrink):
     recipe = shrink(recipes.load(name))
-    task = task_of(recipe)
-    dataset = task.load()
-    is_indexed = recipe.data.dataset in ("folder", "shapes", ARRAY_RECORDS)
-    assert isinstance(dataset.splits["train"], IndexedSource if is_indexed else StreamedSource)
-    fitting = Fitting(recipe, dataset, Engine(recipe.distribution))
-    before = [keras.ops.convert_to_numpy(variable) for variable in fitting.model.trainable_variables]
+    _, fitting = fitting_of(recipe)
+    before, metric = values_of(fitting), task_of(recipe).metric
     assert fitting.run()
     [row] = fitting.keeper.history
     assert row["step"] == 2
-    assert {"loss", task.metric, "val_loss", f"val_{task.metric}"} <= row.keys()
+    assert {"loss", metric, "val_loss", f"val_{metric}"} <= row.keys()
     assert all(map(math.isfinite, row.values()))
-    # Statistics of batch norms would move without an optimizer too.
-    after = [keras.ops.convert_to_numpy(variable) for variable in fitting.model.trainable_variables]
-    assert any(np.any(now != then) for then, now in zip(before, after, strict=True))
+    assert_changed(before, values_of(fitting))
 
 
 @pytest.mark.parametrize("name", recipes.NAMES)

@@ -1,10 +1,13 @@
 """Steps on two replicas, one step after the other, against the same on one device.
 
+    python -m tests.training.two_replicas CASE …
+
 A program of its own: TensorFlow splits a CPU into devices before it does anything else, or never. It prints what
-`optimizers_test.py` checks, as JSON.
+`distribution_test.py` checks, as JSON.
 """
 
 import json
+import sys
 
 import keras
 import numpy as np
@@ -23,7 +26,10 @@ def build_model():
     """Dense layers with the names of a Vision Transformer's."""
     keras.utils.set_random_seed(0)
     units = dict.fromkeys(LAYERS, 6) | {"predictions": CLASSES}
-    layers = [keras.layers.Dense(size, activation="tanh", name=name) for name, size in units.items()]
+    layers = [
+        keras.layers.Dense(size, activation="tanh", use_bias=name == "predictions", name=name)
+        for name, size in units.items()
+    ]
     return keras.Sequential([keras.Input((5,)), *layers])
 
 
@@ -95,7 +101,7 @@ def overflow(strategy, make_optimizer):
     }
 
 
-def main():
+def main(*cases):
     tf.config.set_visible_devices([], "GPU")
     [cpu] = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -111,15 +117,16 @@ def main():
         return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
 
     scaled = ours("optimizer.kind=sgd", "fit.precision=mixed_float16")
-    results = {
-        "adamw": compare(strategy, ours("optimizer.kind=adamw", "optimizer.layer_decay=0.5")),
-        "scaled_sgd": compare(strategy, scaled),
-        "keras_clipping": compare(strategy, keras_clipping),
-        "overflow": overflow(strategy, scaled),
-        "keras_overflow": overflow(strategy, keras_scaling),
+    compared = {
+        "adamw": (compare, ours("optimizer.kind=adamw", "optimizer.layer_decay=0.5")),
+        "scaled_sgd": (compare, scaled),
+        "keras_clipping": (compare, keras_clipping),
+        "overflow": (overflow, scaled),
+        "keras_overflow": (overflow, keras_scaling),
     }
+    results = {case: compared[case][0](strategy, compared[case][1]) for case in cases}
     print(json.dumps(results))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

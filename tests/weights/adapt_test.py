@@ -12,14 +12,15 @@ from tests.test_case import assert_close, canonical_weights, random_inputs, to_n
 from tests.weights.converter_case import CONFIG, make, save
 
 POSITIONS, KERNEL, BIAS = "position_embedding/embedding", "patch_embedding/kernel", "patch_embedding/bias"
-TIMM = CONFIG.replace(mlp="gelu_exact")
+ONE_LAYER = CONFIG.replace(num_layers=1)
+TIMM = ONE_LAYER.replace(mlp="gelu_exact")
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
-def _google(folder, **arguments):
-    """(weights of a model, the path of its file, what its file does not say)"""
-    model = make(**arguments)
-    return canonical_weights(model), save(model, folder / "google", "google"), {"grid_size": (2, 3)}
+@pytest.fixture(scope="session")
+def google(saved):
+    """A function of a pooling: (weights of a model, the path of its file, what its file does not say)"""
+    return lambda pooling="token": (*saved(config=ONE_LAYER, pooling=pooling), {"grid_size": (2, 3)})
 
 
 def _adapted(model):
@@ -32,10 +33,11 @@ def _assert_others_are_kept(found, weights, changed):
         np.testing.assert_array_equal(found[path], weights[path], err_msg=path)
 
 
-@pytest.mark.parametrize("size", [(16, 18), (8, 21), (12, 6), (20, 9)])
-@pytest.mark.parametrize("pooling", ["token", "avg"])
-def test_positions_of_google_are_zoomed(size, pooling, tmp_path):
-    weights, path, told = _google(tmp_path, pooling=pooling)
+@pytest.mark.parametrize(
+    ("size", "pooling"), [((16, 18), "token"), ((8, 21), "avg"), ((12, 6), "token"), ((20, 9), "avg")]
+)
+def test_positions_of_google_are_zoomed(size, pooling, google):
+    weights, path, told = google(pooling)
     found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(*size, 3), **told))
     rows, columns = size[0] // 4, size[1] // 3
     grid = weights[POSITIONS][-6:].reshape(2, 3, 12)
@@ -45,8 +47,8 @@ def test_positions_of_google_are_zoomed(size, pooling, tmp_path):
     _assert_others_are_kept(found, weights, [POSITIONS])
 
 
-def test_positions_of_the_same_number_in_another_arrangement(tmp_path):
-    weights, path, told = _google(tmp_path)
+def test_positions_of_the_same_number_in_another_arrangement(google):
+    weights, path, told = google()
     found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(12, 6, 3), **told))
     assert found[POSITIONS].shape == weights[POSITIONS].shape
     assert np.abs(found[POSITIONS] - weights[POSITIONS]).max() > 0.1
@@ -54,19 +56,18 @@ def test_positions_of_the_same_number_in_another_arrangement(tmp_path):
 
 
 @pytest.mark.parametrize(("format", "method"), [("timm", "bicubic_antialias"), ("huggingface", "bicubic")])
-def test_positions_of_others_are_resampled_in_their_way(format, method, tmp_path):
-    model = make(TIMM)
-    path = save(model, tmp_path / "saved", format)
+def test_positions_of_others_are_resampled_in_their_way(format, method, saved):
+    weights, path = saved(format, TIMM)
     found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(20, 21, 3)))
-    table = canonical_weights(model)[POSITIONS].astype("float32")
+    table = weights[POSITIONS].astype("float32")
     expected = np.concatenate([table[:1], resize_grid(table[1:], (2, 3), (5, 7), method)])
     np.testing.assert_array_equal(found[POSITIONS], expected)
     assert adaptations == {POSITIONS: f"2 x 3 positions resampled to 5 x 7 ({method})"}
 
 
 @pytest.mark.parametrize("patch", [(8, 6), (5, 2), (4, 6)])
-def test_patches(patch, tmp_path):
-    weights, path, told = _google(tmp_path)
+def test_patches(patch, google):
+    weights, path, told = google()
     size = 2 * patch[0], 3 * patch[1]
     model = keras_vit.from_pretrained(path, patch_size=patch, input_shape=(*size, 3), **told)
     found, adaptations = _adapted(model)
@@ -75,41 +76,51 @@ def test_patches(patch, tmp_path):
     _assert_others_are_kept(found, weights, [KERNEL])
 
 
+@pytest.fixture(scope="module")
+def grey(google):
+    """Images of one channel, and the logits for three such channels."""
+    _, path, told = google()
+    [images] = random_inputs((8, 9, 1))
+    model = keras_vit.from_pretrained(path, classifier_activation=None, **told)
+    return images, to_numpy(model(np.repeat(images, 3, -1)))
+
+
 @pytest.mark.parametrize("channels", [1, 2, 4, 5, 7])
-def test_equal_channels_give_what_they_gave(channels, tmp_path):
+def test_equal_channels_give_what_they_gave(channels, google, grey):
     """Of normalised pixels, as long as all channels are normalised alike."""
-    weights, path, told = _google(tmp_path)
-    arguments = {"classifier_activation": None, **told}
-    three = keras_vit.from_pretrained(path, **arguments)
-    model = keras_vit.from_pretrained(path, input_shape=(8, 9, channels), **arguments)
-    [grey] = random_inputs((8, 9, 1))
-    assert_close(model(np.repeat(grey, channels, -1)), to_numpy(three(np.repeat(grey, 3, -1))))
+    weights, path, told = google()
+    model = keras_vit.from_pretrained(path, input_shape=(8, 9, channels), classifier_activation=None, **told)
+    images, expected = grey
+    assert_close(model(np.repeat(images, channels, -1)), expected)
     found, adaptations = _adapted(model)
     assert adaptations == {KERNEL: f"3 input channels made {channels}"}
     _assert_others_are_kept(found, weights, [KERNEL])
     assert all(np.abs(found[KERNEL][:, :, i]).max() > 0.01 for i in range(channels))
 
 
-@pytest.mark.parametrize("channels", [1, 5])
-@pytest.mark.parametrize("size", [(8, 9), (16, 12)])
-def test_a_grey_photograph_gives_what_its_equal_channels_gave(channels, size, tmp_path):
+def test_a_grey_photograph_gives_what_its_equal_channels_gave(tmp_path):
     """Also where each channel is normalised by its own mean and deviation."""
-    model = make(TIMM)
-    model.get_layer("preprocessing").set_protocol(**IMAGENET)
-    path = save(model, tmp_path / "saved", "timm")
-    arguments = {"classifier_activation": None, "include_preprocessing": True}
-    three = keras_vit.from_pretrained(path, input_shape=(*size, 3), **arguments)
-    other = keras_vit.from_pretrained(path, input_shape=(*size, channels), **arguments)
+    saved = make(TIMM)
+    saved.get_layer("preprocessing").set_protocol(**IMAGENET)
+    path = save(saved, tmp_path / "saved", "timm")
+    size = (16, 12)
     pixels = np.random.default_rng(0).integers(0, 256, (2, *size, 1)).astype("uint8")
-    expected = to_numpy(three(np.repeat(pixels, 3, -1)))
+    models = {
+        channels: keras_vit.from_pretrained(
+            path, input_shape=(*size, channels), classifier_activation=None, include_preprocessing=True
+        )
+        for channels in (3, 1, 5)
+    }
+    expected, *others = (to_numpy(model(np.repeat(pixels, channels, -1))) for channels, model in models.items())
     assert np.ptp(expected) > 0.1
-    assert_close(other(np.repeat(pixels, channels, -1)), expected)
-    mean = keras_vit.describe(other).pixels["mean"]
-    assert mean == (pytest.approx(0.449) if channels == 1 else [0.485, 0.456, 0.406, 0.485, 0.456])
+    for logits in others:
+        assert_close(logits, expected)
+    assert keras_vit.describe(models[1]).pixels["mean"] == pytest.approx(0.449)
+    assert keras_vit.describe(models[5]).pixels["mean"] == [0.485, 0.456, 0.406, 0.485, 0.456]
 
 
-def test_channels_positions_and_patches_at_once(tmp_path):
-    weights, path, told = _google(tmp_path)
+def test_channels_positions_and_patches_at_once(google):
+    weights, path, told = google()
     model = keras_vit.from_pretrained(path, patch_size=6, input_shape=(18, 12, 1), **told)
     found, adaptations = _adapted(model)
     resized = resize_patches(weights[KERNEL].astype("float32"), (6, 6)).sum(axis=2, keepdims=True)
@@ -122,7 +133,7 @@ def test_channels_positions_and_patches_at_once(tmp_path):
 
 
 def test_channels_of_a_stem(tmp_path):
-    config = CONFIG.replace(stem=keras_vit.StemConfig((), 32), patch_size=(3, 4))
+    config = ONE_LAYER.replace(stem=keras_vit.StemConfig((), 32), patch_size=(3, 4))
     model = make(config, input_shape=(21, 30, 3))
     path = save(model, tmp_path / "saved", "google")
     found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(21, 30, 1)))

@@ -9,11 +9,17 @@ import pytest
 import keras_vit
 from keras_vit.architectures import BiTResNetConfig
 from keras_vit.weights.files import write_npz, write_safetensors
-from tests.models.bit_resnet_test import tiny
+from keras_vit.weights.opening import open_checkpoint
 from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, to_numpy
+from tests.weights.converter_case import assert_same_weights
 
 SHAPE = (33, 46, 3)
 _PARTS = {"1": "a", "2": "b", "3": "c"}
+
+
+def tiny(stage_depths, **arguments):
+    arguments |= {"input_shape": SHAPE, "classes": 5, "classifier_activation": None}
+    return keras_vit.BiTResNet(stage_depths, 32, **arguments)
 
 
 def _units(weights):
@@ -97,8 +103,29 @@ ROOT_PADDINGS = {layout: "ignored" if layout == "big_vision" else "zeros" for la
 
 
 @pytest.fixture(scope="module")
-def model():
-    return randomize(tiny((1, 2)))
+def models():
+    """{padding of the root: model}, all with the same weights, which no test changes."""
+    return {padding: randomize(tiny((1, 2), root_padding=padding)) for padding in ("zeros", "ignored")}
+
+
+@pytest.fixture(scope="module")
+def logits(models):
+    """{padding of the root: what it makes of random images}; it makes a difference to every image."""
+    [images] = random_inputs(SHAPE)
+    found = {padding: to_numpy(model(images)) for padding, model in models.items()}
+    assert np.abs(found["zeros"] - found["ignored"]).max(1).min() > 1e-3
+    return found
+
+
+@pytest.fixture(scope="module")
+def spares():
+    """{padding of the root: model} into which each test loads what it will."""
+    return {padding: tiny((1, 2), root_padding=padding) for padding in ("zeros", "ignored")}
+
+
+@pytest.fixture
+def model(models):
+    return models["zeros"]
 
 
 def bit_file(model, layout, folder):
@@ -115,43 +142,46 @@ def bit_file(model, layout, folder):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_model_that_the_file_describes(layout, tmp_path):
-    """With the padding of its project, which makes a difference to every image."""
+def test_the_model_that_the_file_describes(layout, models, logits, tmp_path):
+    """With the padding of its project."""
     config = BiTResNetConfig((1, 2), 32, ROOT_PADDINGS[layout])
-    model, different = (
-        randomize(tiny((1, 2), root_padding=padding)) for padding in (config.root_padding, _other(config.root_padding))
-    )
-    path = bit_file(model, layout, tmp_path)
-    [images] = random_inputs(SHAPE)
-    assert np.abs(to_numpy(different(images)) - to_numpy(model(images))).max() > 1e-3
+    path = bit_file(models[config.root_padding], layout, tmp_path)
     loaded = keras_vit.from_pretrained(path, input_shape=SHAPE, classifier_activation=None)
-    assert_close(loaded(images), to_numpy(model(images)))
+    assert_close(loaded(random_inputs(SHAPE)[0]), logits[config.root_padding])
     description = keras_vit.describe(loaded)
     assert (description.config, description.source) == (config, str(path))
     assert (description.pixels["mean"], description.pixels["std"]) in ((0.5, 0.5), ([0.5] * 3, [0.5] * 3))
     assert description.pixels["interpolation"] == ("bicubic" if layout == "timm" else "bilinear")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_into_a_model_that_is_there(layout, models, spares, tmp_path):
+    path = bit_file(models["zeros"], layout, tmp_path)
+    expected = canonical_weights(models["zeros"])
+    for padding, model in spares.items():
+        report = keras_vit.load_weights(randomize(model, seed=7), path)
+        assert len(report.loaded) == len(model.weights)
+        assert list(report.adapted) == ([] if padding == ROOT_PADDINGS[layout] else ["root_padding"])
+        assert_same_weights(model, expected)
+
+
+def test_a_model_is_built_with_weights(model, logits, tmp_path):
+    path = bit_file(model, "big_transfer", tmp_path)
     built = keras_vit.BiTResNet((1, 2), 32, weights=path, input_shape=SHAPE, classes=5, classifier_activation=None)
-    assert_close(built(images), to_numpy(model(images)))
-    other = tiny((1, 2), root_padding=config.root_padding)
-    report = keras_vit.load_weights(other, path)
-    assert len(report.loaded) == len(model.weights)
-    assert not report.adapted
-    assert_close(other(images), to_numpy(model(images)))
-    report = keras_vit.load_weights(other := tiny((1, 2), root_padding=_other(config.root_padding)), path)
-    assert list(report.adapted) == ["root_padding"]
-    assert_close(other(images), to_numpy(different(images)))
+    assert_close(built(random_inputs(SHAPE)[0]), logits["zeros"])
 
 
-def _other(root_padding):
-    return "zeros" if root_padding == "ignored" else "ignored"
+@pytest.fixture(scope="module")
+def three_stages():
+    """The weights of a model of three stages."""
+    return {path: array.astype("float32") for path, array in canonical_weights(tiny((1, 1, 1))).items()}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("kept", "stages"), [("stem_conv", "1"), ("stage_1", "1"), ("stage_0|stage_2", "2")])
-def test_a_file_that_lacks_a_stage(layout, kept, stages, tmp_path):
-    weights = canonical_weights(tiny((1, 1, 1)))
+def test_a_file_that_lacks_a_stage(layout, kept, stages, three_stages, tmp_path):
     parts = f"stem_conv|final_norm|predictions|{kept}"
-    cut = {path: array.astype("float32") for path, array in weights.items() if re.match(parts, path)}
+    cut = {path: array for path, array in three_stages.items() if re.match(parts, path)}
     if layout == "timm":
         write_safetensors(tmp_path / "bit.safetensors", timm(cut), {})
     else:
@@ -162,8 +192,8 @@ def test_a_file_that_lacks_a_stage(layout, kept, stages, tmp_path):
 
 
 def test_image_size(model, tmp_path):
-    assert keras_vit.from_pretrained(bit_file(model, "timm", tmp_path)).input_shape == (None, *SHAPE)
-    assert keras_vit.from_pretrained(bit_file(model, "big_vision", tmp_path)).input_shape == (None, 224, 224, 3)
+    assert open_checkpoint(bit_file(model, "timm", tmp_path)).image_size == SHAPE[:2]
+    assert open_checkpoint(bit_file(model, "big_vision", tmp_path)).image_size == (224, 224)
 
 
 def test_a_new_head_and_other_channels(model, tmp_path):

@@ -178,7 +178,7 @@ def test_refuses_every_cut_and_every_flipped_byte_of_values(save, tmp_path):
     arrays = {"a": values, "b/c": np.arange(5, dtype="float64")}
     save(tmp_path / "good.npz", **arrays)
     content = (tmp_path / "good.npz").read_bytes()
-    for length in range(0, len(content), 3):
+    for length in range(0, len(content), max(3, len(content) // 250)):
         (tmp_path / "cut.npz").write_bytes(content[:length])
         refused(tmp_path / "cut.npz")
     if save in (_save_safetensors, _save_h5):  # Without checksums.

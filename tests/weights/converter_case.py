@@ -1,14 +1,18 @@
-"""What the layout of every project is put through: `run_converter_test`. tests/peers has the projects themselves."""
+"""What the layout of every project is put through: `run_converter_test` and `run_spoiled_test`.
+
+tests/peers has the projects themselves.
+"""
 
 import json
 import re
 
+import keras
 import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.weights.files import open_arrays, write_h5, write_npz, write_safetensors
-from tests.test_case import canonical_weights, random_inputs, randomize, to_numpy
+from tests.test_case import canonical_weights, compute, random_inputs, randomize
 
 CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
 SHAPE = (8, 9, 3)  # 2 x 3 patches.
@@ -21,6 +25,12 @@ def make(config=CONFIG, input_shape=SHAPE, classes=5, seed=1, **arguments):
     """A small model with random weights, in logits."""
     arguments = {"classifier_activation": None, **arguments}
     return randomize(keras_vit.ViT(config, input_shape=input_shape, classes=classes, **arguments), seed)
+
+
+def make_shell(config=CONFIG, input_shape=SHAPE, classes=5, **arguments):
+    """A model of one layer without values, for what is refused because of its config: it costs little to build."""
+    with keras.StatelessScope(initialize_variables=False):
+        return keras_vit.ViT(config, num_layers=1, input_shape=input_shape, classes=classes, **arguments)
 
 
 def save(model, folder, format):
@@ -69,44 +79,49 @@ def assert_refused(load, model, match):
 
 
 def run_converter_test(format, folder, config=CONFIG, input_shape=SHAPE, told=None, **arguments):
-    """There and back without a change; what is missing, unknown or of another shape is named, and nothing is loaded.
+    """There and back without a change: weights, outputs, pixels, and the files themselves.
 
     Args:
         format: As for `save_weights`.
         folder: Where files may be written.
-        config: `ViTConfig` of the model, of two layers.
+        config: `ViTConfig` of the model.
         input_shape: Of its images.
         told: Arguments of `from_pretrained`: what files of this format do not say.
         **arguments: More for `keras_vit.ViT`.
     """
-    told = {"classifier_activation": None, **(told or {})}
     model = make(config, input_shape, **arguments)
-    if format != "google":  # Whose files do not say.
-        model.get_layer("preprocessing").set_protocol(
-            mean=[0.1, 0.2, 0.4], std=[0.25, 0.5, 0.75], resize=input_shape[:2], interpolation="bicubic"
-        )
+    set_pixels(model, format)
+    [images] = random_inputs(input_shape)
+    weights, pixels, outputs = canonical_weights(model), keras_vit.describe(model).pixels, compute(model, [images])
     path = save(model, folder / "first", format)
-    again = keras_vit.from_pretrained(path, **told)
-    _check_equal(again, model, format)
+    again = keras_vit.from_pretrained(path, **{"classifier_activation": None, **(told or {})})
+    _check_equal(again, weights, pixels, format)
+    np.testing.assert_array_equal(compute(again, [images]), outputs)
     _check_files(contents(save(again, folder / "again", format)), contents(path))
-    other = make(config, input_shape, seed=7, **arguments)
-    _check_spoiled(path, other, told)
-    report = keras_vit.load_weights(other, path)
-    assert set(report.loaded) == set(canonical_weights(other))
+    randomize(model, seed=7)
+    model.get_layer("preprocessing").set_protocol()
+    report = keras_vit.load_weights(model, path)
+    assert set(report.loaded) == set(weights)
     assert not report.adapted
     assert report.format == format
-    _check_equal(other, model, format)
+    _check_equal(model, weights, pixels, format)
 
 
-def _check_equal(model, expected, format):
-    assert_same_weights(model, canonical_weights(expected))
-    images = random_inputs(expected.input_shape[1:])[0]
-    np.testing.assert_array_equal(to_numpy(model(images)), to_numpy(expected(images)))
+def set_pixels(model, format):
+    """Makes a model want unusual pixels, if files of the format say how pixels are prepared."""
     if format != "google":
-        pixels, expected_pixels = keras_vit.describe(model).pixels, keras_vit.describe(expected).pixels
+        model.get_layer("preprocessing").set_protocol(
+            mean=[0.1, 0.2, 0.4], std=[0.25, 0.5, 0.75], resize=model.input_shape[1:3], interpolation="bicubic"
+        )
+
+
+def _check_equal(model, weights, pixels, format):
+    assert_same_weights(model, weights)
+    if format != "google":
+        found, expected = keras_vit.describe(model).pixels, dict(pixels)
         for name in ("mean", "std"):  # KerasHub stores others in their place.
-            np.testing.assert_allclose(pixels.pop(name), expected_pixels.pop(name), rtol=1e-12)
-        assert pixels == expected_pixels
+            np.testing.assert_allclose(found.pop(name), expected.pop(name), rtol=1e-12)
+        assert found == expected
 
 
 def _check_files(files, expected):
@@ -121,9 +136,17 @@ def _check_files(files, expected):
             np.testing.assert_array_equal(files[file][name], array, err_msg=name)
 
 
-def _check_spoiled(path, other, told):
+def run_spoiled_test(format, folder, config=CONFIG, input_shape=SHAPE, told=None, **arguments):
+    """What is missing, unknown or of another shape is named, and nothing is loaded.
+
+    Args:
+        As of `run_converter_test`; the model has two layers.
+    """
+    model = make(config, input_shape, **arguments)
+    path = save(model, folder / "saved", format)
     file, name = _place_of_spoiled(path)
     original = file.read_bytes()
+    randomize(model, seed=7)
     misspelt = f"{name[:-3]}{name[-2:]}"
     changes = {
         rf"missing: {SPOILED} \(12,\)": lambda arrays: _without(arrays, name),
@@ -133,9 +156,11 @@ def _check_spoiled(path, other, told):
     }
     for match, change in changes.items():
         edit(file, change)
-        for load in (lambda: keras_vit.load_weights(other, path), lambda: keras_vit.from_pretrained(path, **told)):
-            message = assert_refused(load, other, match)
-            assert str(path) in message
+        message = assert_refused(lambda: keras_vit.load_weights(model, path), model, match)
+        assert str(path) in message
+        if match.startswith("another shape"):
+            with pytest.raises(ValueError, match=match):
+                keras_vit.from_pretrained(path, **(told or {}))
         file.write_bytes(original)
     assert re.search("Did you mean '(.*?)'", message)[1][-12:] == name[-12:]
 

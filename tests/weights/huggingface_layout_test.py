@@ -6,15 +6,24 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.weights.opening import open_checkpoint
 from tests.test_case import canonical_weights
-from tests.weights.converter_case import CONFIG, assert_same_weights, contents, edit, make, run_converter_test, save
+from tests.weights.converter_case import (
+    CONFIG,
+    assert_same_weights,
+    contents,
+    edit,
+    make,
+    make_shell,
+    run_converter_test,
+    run_spoiled_test,
+)
 
 EXACT = CONFIG.replace(mlp="gelu_exact", layer_norm_epsilon=1e-12)
 WIDE = EXACT.replace(mlp_dim=36, patch_size=4)
 SQUARE = (12, 12, 3)  # Some of its models take nothing else.
 CASES = {
     "vit": {"config": EXACT},
-    "vit_no_head": {"config": EXACT, "include_top": False},
     "deit": {"config": EXACT, "distillation_token": True},
     "deit_no_head": {"config": EXACT, "distillation_token": True, "include_top": False},
     "dinov2": {"config": WIDE, "input_shape": SQUARE, "layer_scale": 0.25, "include_top": False},
@@ -44,18 +53,24 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_there_and_back(case, tmp_path):
-    run_converter_test("huggingface", tmp_path, **CASES[case])
+    run_converter_test("huggingface", tmp_path, **{"num_layers": 2 if case == "vit" else 1, **CASES[case]})
 
 
-def _saved(folder, config=EXACT, **arguments):
-    """(model, folder of its files)"""
-    model = make(config, **arguments)
-    return model, save(model, folder / "saved", "huggingface")
+@pytest.mark.parametrize("case", ["vit", "dinov2_registers"])
+def test_names_what_does_not_fit(case, tmp_path):
+    run_spoiled_test("huggingface", tmp_path, **CASES[case])
 
 
-def test_names_on_disk_and_in_memory(tmp_path):
+@pytest.fixture
+def vit(saved, copy_of):
+    """(weights of a model, folder of its files)"""
+    weights, path = saved("huggingface", EXACT)
+    return weights, copy_of(path)
+
+
+def test_names_on_disk_and_in_memory(vit):
     """transformers 5 calls the same arrays otherwise."""
-    model, path = _saved(tmp_path)
+    weights, path = vit
     names = {
         "encoder.layer.": "layers.",
         "attention.attention.query": "attention.q_proj",
@@ -74,12 +89,13 @@ def test_names_on_disk_and_in_memory(tmp_path):
     before = contents(path)["model.safetensors"].keys()
     edit(path / "model.safetensors", renamed)
     assert len(contents(path)["model.safetensors"].keys() - before) == 2 * 16
-    assert_same_weights(keras_vit.from_pretrained(path), canonical_weights(model))
+    assert_same_weights(keras_vit.from_pretrained(path), weights)
 
 
-def test_leaves_out_what_is_no_part_of_the_model(tmp_path):
+def test_leaves_out_what_is_no_part_of_the_model(saved, copy_of):
     arguments = {"config": CONFIG.replace(patch_size=4), "input_shape": SQUARE, "pooling": "map", "include_top": False}
-    model, path = _saved(tmp_path, **arguments)
+    weights, path = saved("huggingface", **arguments)
+    path = copy_of(path)
     others = {
         "text_model.embeddings.token_embedding.weight": np.ones((5, 12), "float32"),
         "logit_scale": np.ones(1, "float32"),
@@ -88,51 +104,47 @@ def test_leaves_out_what_is_no_part_of_the_model(tmp_path):
     edit(path / "model.safetensors", lambda arrays: {**arrays, **others})
     other = make(**arguments, seed=5)
     report = keras_vit.load_weights(other, path)
-    assert_same_weights(other, canonical_weights(model))
+    assert_same_weights(other, weights)
     assert {name.removeprefix("vision_model.") for name in others} == {
         name.removeprefix("vision_model.") for name in report.skipped
     }
 
 
-def test_a_pooler_is_a_pre_logits_layer(tmp_path):
+def test_a_pooler_is_a_pre_logits_layer(saved, copy_of):
     """And has no place in a model without a head."""
-    model, path = _saved(tmp_path, include_top=False)
+    weights, path = saved("huggingface", EXACT, include_top=False)
+    path = copy_of(path)
     dense = {"pooler.dense.weight": np.ones((7, 12), "float32"), "pooler.dense.bias": np.ones(7, "float32")}
     edit(path / "model.safetensors", lambda arrays: {**arrays, **dense})
     other = make(EXACT, include_top=False, seed=5)
     report = keras_vit.load_weights(other, path)
     assert report.skipped == dict.fromkeys(["pre_logits/kernel", "pre_logits/bias"], "the model has no head")
-    assert_same_weights(other, canonical_weights(model))
+    assert_same_weights(other, weights)
     with_head = keras_vit.ViT(EXACT, input_shape=(8, 9, 3), classes=4, representation_dim=7)
     report = keras_vit.load_weights(with_head, path, head="reset")
     assert {"pre_logits/kernel", "pre_logits/bias"} <= set(report.loaded)
     np.testing.assert_array_equal(canonical_weights(with_head)["pre_logits/kernel"], np.ones((12, 7)))
 
 
-def test_says_what_pixels_it_needs(tmp_path):
+def test_says_what_pixels_it_needs(vit):
     """The same layout is that of weights of other pixels, so nothing is assumed."""
-    model, path = _saved(tmp_path)
+    weights, path = vit
     (path / "preprocessor_config.json").unlink()
     with pytest.raises(ValueError, match=r"does not say how its pixels are normalised.*preprocessor_config\.json"):
         keras_vit.from_pretrained(path)
     again = keras_vit.from_pretrained(path, family="deit")
-    assert_same_weights(again, canonical_weights(model))
+    assert_same_weights(again, weights)
     assert keras_vit.describe(again).pixels["interpolation"] == "bicubic"
 
 
-def test_reads_resize_and_crop(tmp_path):
-    _, path = _saved(tmp_path)
+def test_reads_resize_and_crop(vit):
+    _, path = vit
     processor = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.5, 0.4, 0.3], "resample": 3}
     processor |= {"size": {"shortest_edge": 11}, "do_center_crop": True, "crop_size": {"height": 8, "width": 9}}
     (path / "preprocessor_config.json").write_text(json.dumps(processor))
-    assert keras_vit.describe(keras_vit.from_pretrained(path)).pixels == {
-        "mean": [0.1, 0.2, 0.3],
-        "std": [0.5, 0.4, 0.3],
-        "resize": 11,
-        "crop": [8, 9],
-        "interpolation": "bicubic",
-        "normalize": False,
-    }
+    found = open_checkpoint(path).pixels
+    assert (list(found["mean"]), list(found["std"])) == ([0.1, 0.2, 0.3], [0.5, 0.4, 0.3])
+    assert (found["resize"], tuple(found["crop"]), found["interpolation"]) == (11, (8, 9), "bicubic")
 
 
 @pytest.mark.parametrize(
@@ -151,5 +163,5 @@ def test_reads_resize_and_crop(tmp_path):
 )
 def test_refuses_what_transformers_cannot_express(arguments, reason, tmp_path):
     with pytest.raises(ValueError, match=f"transformers 5 cannot express .*{reason}.* not saved"):
-        keras_vit.save_weights(make(EXACT, **arguments), tmp_path / "saved", "huggingface")
+        keras_vit.save_weights(make_shell(EXACT, **arguments), tmp_path / "saved", "huggingface")
     assert not list(tmp_path.iterdir())

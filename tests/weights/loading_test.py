@@ -6,35 +6,28 @@ import pytest
 
 import keras_vit
 from tests.test_case import assert_close, canonical_weights, random_inputs, to_numpy
-from tests.weights.converter_case import CONFIG, SHAPE, assert_refused, assert_same_weights, make, save
+from tests.weights.converter_case import CONFIG as TWO_LAYERS
+from tests.weights.converter_case import SHAPE, assert_refused, assert_same_weights, make
 
 HEAD = ["predictions/kernel", "predictions/bias"]
 POSITIONS = "position_embedding/embedding"
+CONFIG = TWO_LAYERS.replace(num_layers=1)
 EXACT = CONFIG.replace(mlp="gelu_exact")
 
 
-def _file(folder, format="google", config=CONFIG, **arguments):
-    """(weights of a model, the path of its file)"""
-    model = make(config, **arguments)
-    if format == "timm":
-        model.get_layer("preprocessing").set_protocol(mean=[0.1, 0.2, 0.4], std=0.25, resize=SHAPE[:2])
-    folder.mkdir(exist_ok=True)
-    return canonical_weights(model), save(model, folder / "file", format)
-
-
-def test_report(tmp_path):
-    weights, path = _file(tmp_path)
-    model = make(seed=5)
+def test_report(saved):
+    weights, path = saved(config=CONFIG)
+    model = make(CONFIG, seed=5)
     report = keras_vit.load_weights(model, path)
     assert report == keras_vit.LoadReport(str(path), "google", report.loaded, {}, {}, ())
     assert sorted(report.loaded) == sorted(weights)
     assert_same_weights(model, weights)
 
 
-def test_another_number_of_classes_needs_a_new_head(tmp_path):
-    weights, path = _file(tmp_path)
-    others, headless = _file(tmp_path / "headless", include_top=False, seed=3)
-    model = make(classes=6, seed=5)
+def test_another_number_of_classes_needs_a_new_head(saved):
+    weights, path = saved(config=CONFIG)
+    others, headless = saved(config=CONFIG, include_top=False, seed=3)
+    model = make(CONFIG, classes=6, seed=5)
     for source, expected, match in (
         (path, weights, r"has 5 classes, and the model has 6 classes\. .*classes=6.*head='reset'.*classes=5 or"),
         (headless, others, r"has no classifier, .* 6 classes\. .*head='reset'.*with include_top=False"),
@@ -50,9 +43,9 @@ def _body(weights):
     return {path: array for path, array in weights.items() if path not in HEAD}
 
 
-def test_resets_the_head(tmp_path):
-    weights, path = _file(tmp_path)
-    model = make(head_bias=-10.0, seed=5)
+def test_resets_the_head(saved):
+    weights, path = saved(config=CONFIG)
+    model = make(CONFIG, head_bias=-10.0, seed=5)
     report = keras_vit.load_weights(model, path, head="reset")
     expected = {HEAD[0]: np.zeros((12, 5)), HEAD[1]: np.full(5, -10.0)}
     assert_same_weights(model, {**weights, **expected})
@@ -64,8 +57,8 @@ def test_resets_the_head(tmp_path):
         )
 
 
-def test_resets_both_heads_of_a_distilled_model(tmp_path):
-    _, path = _file(tmp_path, "timm", EXACT, distillation_token=True)
+def test_resets_both_heads_of_a_distilled_model(saved):
+    _, path = saved("timm", EXACT, distillation_token=True)
     model = make(EXACT, distillation_token=True, classes=3, seed=5)
     report = keras_vit.load_weights(model, path, head="reset")
     heads = [*HEAD, "distillation_predictions/kernel", "distillation_predictions/bias"]
@@ -76,9 +69,9 @@ def test_resets_both_heads_of_a_distilled_model(tmp_path):
 
 @pytest.mark.parametrize("file_has", [True, False])
 @pytest.mark.parametrize("model_has", [True, False])
-def test_pre_logits(file_has, model_has, tmp_path):
-    weights, path = _file(tmp_path, representation_dim=7 if file_has else None)
-    model = make(representation_dim=7 if model_has else None, seed=5)
+def test_pre_logits(file_has, model_has, saved):
+    weights, path = saved(config=CONFIG, representation_dim=7 if file_has else None)
+    model = make(CONFIG, representation_dim=7 if model_has else None, seed=5)
     pre_logits = ["pre_logits/kernel", "pre_logits/bias"]
     before = canonical_weights(model)
     if file_has != model_has:  # Loaded strictly by default.
@@ -94,9 +87,9 @@ def test_pre_logits(file_has, model_has, tmp_path):
         assert report.skipped.get(name) == ("the head is reset" if file_has else None)
 
 
-def test_a_norm_behind_the_pooling_starts_afresh_with_a_new_head(tmp_path):
+def test_a_norm_behind_the_pooling_starts_afresh_with_a_new_head(saved):
     """As MAE is fine-tuned: main_finetune.py of facebookresearch/mae drops the published final norm."""
-    weights, path = _file(tmp_path, "timm", EXACT)
+    weights, path = saved("timm", EXACT)
     model = make(EXACT, pooling="avg", class_token=True, norm_placement="after_pooling", seed=5)
     assert_refused(lambda: keras_vit.load_weights(model, path), model, r"missing: pooled_norm/gamma \(12,\)")
     report = keras_vit.load_weights(model, path, head="reset")
@@ -113,28 +106,29 @@ def test_a_norm_behind_the_pooling_starts_afresh_with_a_new_head(tmp_path):
     )
 
 
-def test_a_norm_behind_the_pooling_is_kept_if_the_file_has_it(tmp_path):
+def test_a_norm_behind_the_pooling_is_kept_if_the_file_has_it(saved):
     behind = {"pooling": "avg", "norm_placement": "after_pooling"}
-    weights, path = _file(tmp_path, "timm", EXACT, **behind)
+    weights, path = saved("timm", EXACT, **behind)
     model = make(EXACT, **behind, seed=5)
     report = keras_vit.load_weights(model, path, head="reset")
     assert_same_weights(model, {**weights, HEAD[0]: np.zeros((12, 5)), HEAD[1]: np.zeros(5)})
     assert sorted(report.initialized) == sorted(HEAD)
 
 
-def test_a_model_without_a_head_leaves_the_files_out(tmp_path):
-    weights, path = _file(tmp_path, representation_dim=7)
-    model = make(include_top=False, seed=5)
+def test_a_model_without_a_head_leaves_the_files_out(saved):
+    weights, path = saved(config=CONFIG, representation_dim=7)
+    model = make(CONFIG, include_top=False, seed=5)
     report = keras_vit.load_weights(model, path)
     head = [*HEAD, "pre_logits/kernel", "pre_logits/bias"]
     assert report.skipped == dict.fromkeys(head, "the model has no head")
     assert_same_weights(model, {path: array for path, array in weights.items() if path not in head})
 
 
-def test_from_a_class_token_to_the_mean_of_the_patches(tmp_path):
-    weights, path = _file(tmp_path)
-    model = make(pooling="avg", seed=5)
+def test_from_a_class_token_to_the_mean_of_the_patches(saved):
+    weights, path = saved(config=CONFIG)
+    model = make(CONFIG, pooling="avg", seed=5)
     report = keras_vit.load_weights(model, path)
+    weights = dict(weights)
     weights.pop("class_token/token")
     assert_same_weights(model, {**weights, POSITIONS: weights[POSITIONS][1:]})
     assert report.skipped == {"class_token/token": "the model has no class token"}
@@ -145,27 +139,28 @@ def test_from_a_class_token_to_the_mean_of_the_patches(tmp_path):
     }
 
 
-def test_from_attention_pooling_to_the_mean(tmp_path):
-    weights, path = _file(tmp_path, pooling="map")
-    model = make(pooling="avg", seed=5)
+def test_from_attention_pooling_to_the_mean(saved):
+    weights, path = saved(config=CONFIG, pooling="map")
+    model = make(CONFIG, pooling="avg", seed=5)
     report = keras_vit.load_weights(model, path)
     assert_same_weights(model, {path: array for path, array in weights.items() if not path.startswith("pooling/")})
     assert len(report.skipped) == 15
     assert set(report.skipped.values()) == {"the model pools with 'avg'"}
 
 
-def test_positions_of_sines_take_the_place_of_learned_ones(tmp_path):
-    weights, path = _file(tmp_path, "timm", EXACT)
+def test_positions_of_sines_take_the_place_of_learned_ones(saved):
+    weights, path = saved("timm", EXACT)
     model = make(EXACT, position_embedding="sincos_2d", seed=5)
     report = keras_vit.load_weights(model, path)
     assert report.skipped == {POSITIONS: "the model's positions are 'sincos_2d'"}
+    weights = dict(weights)
     weights.pop(POSITIONS)
     assert_same_weights(model, weights)
 
 
-def test_lists_all_that_does_not_fit(tmp_path):
-    _, path = _file(tmp_path)
-    model = make(CONFIG.replace(mlp_dim=24, num_layers=3))
+def test_lists_all_that_does_not_fit(saved):
+    _, path = saved()
+    model = make(TWO_LAYERS.replace(mlp_dim=24, num_layers=3))
     message = assert_refused(
         lambda: keras_vit.load_weights(model, path), model, r"of another shape: encoder_block_0/mlp/hidden/kernel"
     )
@@ -175,10 +170,10 @@ def test_lists_all_that_does_not_fit(tmp_path):
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_a_model_nested_in_another(depth, tmp_path):
+def test_a_model_nested_in_another(depth, saved):
     """Transfer learning: the file has a head, the model none; what is around it stays as it is."""
-    weights, path = _file(tmp_path)
-    base = outer = make(include_top=False, seed=5)
+    weights, path = saved(config=CONFIG)
+    base = outer = make(CONFIG, include_top=False, seed=5)
     for level in range(depth):
         inputs = keras.Input(SHAPE)
         outer = keras.Model(inputs, keras.layers.Dense(3, name=f"added_{level}")(outer(inputs)), name=f"outer_{level}")
@@ -192,8 +187,8 @@ def test_a_model_nested_in_another(depth, tmp_path):
         np.testing.assert_array_equal(layer.get_weights()[0], kernel)
 
 
-def test_one_line_in_the_log_for_each_adaptation(tmp_path, caplog):
-    _, path = _file(tmp_path, "timm", EXACT)
+def test_one_line_in_the_log_for_each_adaptation(saved, caplog):
+    _, path = saved("timm", EXACT)
     caplog.set_level(logging.INFO, "keras_vit")
     model = make(EXACT, seed=5)
     keras_vit.load_weights(model, path)
@@ -217,9 +212,9 @@ def test_one_line_in_the_log_for_each_adaptation(tmp_path, caplog):
         ({"layer_norm_epsilon": 1e-3}, "layer_norm_epsilon", "1e-06, the model has 0.001"),
     ],
 )
-def test_what_the_model_is_told_wins_and_is_reported(changes, field, text, tmp_path):
-    weights, path = _file(tmp_path)
-    model = make(**changes, seed=5)
+def test_what_the_model_is_told_wins_and_is_reported(changes, field, text, saved):
+    weights, path = saved(config=CONFIG)
+    model = make(CONFIG, **changes, seed=5)
     assert keras_vit.load_weights(model, path).adapted == {field: f"the weights were made for {text}"}
     other = keras_vit.from_pretrained(path, input_shape=SHAPE, classifier_activation=None, **changes)
     assert keras_vit.describe(other).adaptations == {field: f"the weights were made for {text}"}
@@ -230,8 +225,8 @@ def test_what_the_model_is_told_wins_and_is_reported(changes, field, text, tmp_p
     assert_same_weights(other, weights)
 
 
-def test_describe_and_keras_files(tmp_path):
-    _, path = _file(tmp_path, "timm", EXACT)
+def test_describe_and_keras_files(saved, tmp_path):
+    _, path = saved("timm", EXACT)
     model = make(EXACT, input_shape=(16, 12, 3), include_preprocessing=True, seed=5)
     before = keras_vit.describe(model)
     assert (before.source, before.adaptations, before.label_space) == (None, {}, None)
@@ -242,8 +237,8 @@ def test_describe_and_keras_files(tmp_path):
     assert after.source == str(path)
     assert after.adaptations == {POSITIONS: "2 x 3 positions resampled to 4 x 4 (bicubic_antialias)"}
     assert after.pixels == {
-        **{"mean": [0.1, 0.2, 0.4], "std": [0.25] * 3, "resize": [16, 12], "crop": None},
-        **{"interpolation": "bilinear", "normalize": True},
+        **{"mean": [0.1, 0.2, 0.4], "std": [0.25, 0.5, 0.75], "resize": [16, 12], "crop": None},
+        **{"interpolation": "bicubic", "normalize": True},
     }
     assert after.config == before.config
     model.save(tmp_path / "model.keras")
@@ -251,13 +246,13 @@ def test_describe_and_keras_files(tmp_path):
     assert keras_vit.describe(reloaded) == after
     pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 12, 3)).astype("uint8")
     np.testing.assert_array_equal(to_numpy(reloaded(pixels)), to_numpy(model(pixels)))
-    weights, other = _file(tmp_path / "again", "timm", EXACT, seed=7)
+    weights, other = saved("timm", EXACT, seed=7)
     keras_vit.load_weights(reloaded, other)
     assert_same_weights(reloaded, {**weights, POSITIONS: canonical_weights(reloaded)[POSITIONS]})
 
 
-def test_functions_compiled_before_normalise_as_the_new_weights_need(tmp_path):
-    _, path = _file(tmp_path, "timm", EXACT)
+def test_functions_compiled_before_normalise_as_the_new_weights_need(saved):
+    _, path = saved("timm", EXACT)
     model = make(EXACT, include_preprocessing=True, seed=5)
     pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
     before = model.predict(pixels, verbose=0)
@@ -268,13 +263,12 @@ def test_functions_compiled_before_normalise_as_the_new_weights_need(tmp_path):
     assert_close(after, to_numpy(plain(keras_vit.preprocess_input(pixels, plain))))
 
 
-def test_loads_again_from_elsewhere(tmp_path):
+def test_loads_again_from_elsewhere(saved):
     """What was known of the weights before is forgotten."""
-    _, path = _file(tmp_path, "timm", EXACT)
+    _, path = saved("timm", EXACT)
     model = make(EXACT, seed=5)
     keras_vit.load_weights(model, path, head="reset")
-    weights = canonical_weights(make(CONFIG, seed=3))
-    other = save(make(CONFIG, seed=3), tmp_path / "google", "google")
+    weights, other = saved(config=CONFIG, seed=3)
     keras_vit.load_weights(model, other)
     assert_same_weights(model, weights)
     description = keras_vit.describe(model)
@@ -282,15 +276,15 @@ def test_loads_again_from_elsewhere(tmp_path):
     assert list(description.adaptations) == ["mlp"]
 
 
-def test_refuses_what_is_no_model_of_this_package(tmp_path):
-    _, path = _file(tmp_path)
+def test_refuses_what_is_no_model_of_this_package(saved):
+    _, path = saved(config=CONFIG)
     inputs = keras.Input((4,))
     with pytest.raises(ValueError, match="Build the model with"):
         keras_vit.load_weights(keras.Model(inputs, keras.layers.Dense(2)(inputs)), path)
 
 
 def test_refuses_what_is_not_there(tmp_path):
-    model = make()
+    model = make(CONFIG)
     for source, error in ((tmp_path / "no.npz", FileNotFoundError), ("./no", FileNotFoundError), ("no", ValueError)):
         with pytest.raises(error, match="no"):
             keras_vit.load_weights(model, source)

@@ -1,5 +1,6 @@
 """What is said beside the arrays: by the caller, by a configuration, by the catalogue; and who wins."""
 
+import functools
 import json
 
 import keras
@@ -8,20 +9,25 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.catalogue import get_entry
-from tests.test_case import canonical_weights, to_numpy
-from tests.weights.converter_case import assert_refused, assert_same_weights, make
+from keras_vit.weights.opening import open_checkpoint
+from tests.test_case import to_numpy
+from tests.weights.converter_case import assert_refused, assert_same_weights, make, make_shell
 
-SMALL = keras_vit.ViTConfig(patch_size=8, hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=24, mlp="gelu_exact")
+SMALL = keras_vit.ViTConfig(patch_size=8, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=24, mlp="gelu_exact")
+GELU_TANH = SMALL.replace(mlp="gelu_tanh")  # As Google has it.
 SHAPE = (32, 40, 3)
 
 
 @pytest.fixture
-def folder(tmp_path, request):
+def folder(saved, copy_of, request):
     """A model's files in a format, "huggingface" unless the test says another."""
-    model = make(SMALL, SHAPE, classes=5)
-    path = tmp_path / "saved"
-    keras_vit.save_weights(model, path, getattr(request, "param", "huggingface"))
-    return path
+    return copy_of(saved(getattr(request, "param", "huggingface"), SMALL, input_shape=SHAPE).path)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A model of the size of those files, into which each test loads what it will."""
+    return make(SMALL, SHAPE, seed=3)
 
 
 def edit(path, change):
@@ -65,9 +71,8 @@ def test_poolings_that_are_not_here_are_refused(pooling, folder):
     "processor",
     [{"image_std": [0, 0, 0]}, {"image_std": ["a"]}, {"image_mean": {}}, {"image_mean": [0.5, 0.5]}, {"size": [3]}],
 )
-def test_pixels_that_cannot_be_are_refused_before_anything_is_written(processor, folder):
+def test_pixels_that_cannot_be_are_refused_before_anything_is_written(processor, folder, model):
     edit(folder / "preprocessor_config.json", updated(**processor))
-    model = make(SMALL, SHAPE, classes=5, seed=3)
     before = keras_vit.describe(model)
     assert_refused(lambda: keras_vit.load_weights(model, folder), model, str(folder))
     assert keras_vit.describe(model) == before
@@ -75,7 +80,7 @@ def test_pixels_that_cannot_be_are_refused_before_anything_is_written(processor,
 
 def test_an_image_size_that_is_not_the_tables_counts_for_nothing(folder):
     edit(folder / "config.json", updated(image_size=8000))
-    assert keras_vit.from_pretrained(folder, grid_size=(4, 5)).input_shape == (None, *SHAPE)
+    assert open_checkpoint(folder, grid_size=(4, 5)).image_size == SHAPE[:2]
 
 
 def test_a_processor_for_smaller_images_grows_with_them(folder):
@@ -88,25 +93,26 @@ def test_a_processor_for_smaller_images_grows_with_them(folder):
 
 
 def test_the_family_that_the_caller_names_wins(folder):
-    assert keras_vit.describe(keras_vit.from_pretrained(folder)).pixels["mean"] == [0.5] * 3
+    assert list(open_checkpoint(folder).pixels["mean"]) == [0.1, 0.2, 0.4]
     model = keras_vit.from_pretrained(folder, family="deit")
     assert keras_vit.describe(model).pixels["mean"] == [0.485, 0.456, 0.406]
     with pytest.raises(ValueError, match=r"family='deitt' is not known\. Did you mean 'deit'"):
         keras_vit.from_pretrained(folder, family="deitt")
 
 
-def test_what_the_caller_says_must_be_possible(folder, tmp_path):
+def test_what_the_caller_says_must_be_possible(folder, saved):
     for grid_size in (14, (4, 0), (4, 5, 6), "45"):
         with pytest.raises(ValueError, match="grid_size must be"):
             keras_vit.from_pretrained(folder, grid_size=grid_size)
-    keras_vit.save_weights(make(SMALL.replace(mlp="gelu_tanh"), SHAPE), tmp_path / "a.npz", "google")
+    _, path = saved("google", GELU_TANH, input_shape=SHAPE)
     with pytest.raises(ValueError, match=r"has 3 attention heads\. Received: num_heads=6"):
-        keras_vit.from_pretrained(tmp_path / "a.npz", grid_size=(4, 5), num_heads=6)
+        keras_vit.from_pretrained(path, grid_size=(4, 5), num_heads=6)
 
 
 def test_an_explicit_argument_wins_over_the_file_even_if_it_is_the_default(tmp_path):
-    keras_vit.save_weights(keras_vit.ViTTi16(classes=2), tmp_path / "a.npz", "google")
-    model = keras_vit.ViT("Ti/16", weights=tmp_path / "a.npz", classes=2, mlp="gelu_exact", position_embedding="none")
+    tiny = functools.partial(keras_vit.ViT, "Ti/16", num_layers=1, classes=2)
+    keras_vit.save_weights(tiny(), tmp_path / "a.npz", "google")
+    model = tiny(weights=tmp_path / "a.npz", mlp="gelu_exact", position_embedding="none")
     description = keras_vit.describe(model)
     assert (description.config.mlp, description.config.position_embedding) == ("gelu_exact", "none")
     assert description.adaptations == {
@@ -114,21 +120,18 @@ def test_an_explicit_argument_wins_over_the_file_even_if_it_is_the_default(tmp_p
         "position_embedding/embedding": "left out: the model's positions are 'none'",
     }
     folder = tmp_path / "timm"
-    keras_vit.save_weights(keras_vit.ViT("Ti/16", mlp="gelu_exact", classes=2), folder, "timm")
+    keras_vit.save_weights(tiny(mlp="gelu_exact"), folder, "timm")
     for changes, mlp in (({}, "gelu_exact"), ({"mlp": "gelu_tanh"}, "gelu_tanh")):
-        model = keras_vit.ViT("Ti/16", weights=folder, classes=2, **changes)
+        model = tiny(weights=folder, **changes)
         assert keras_vit.describe(model).config.mlp == mlp
 
 
-def test_parts_of_another_model_in_a_folder_are_not_mixed_in(tmp_path):
-    model = make(SMALL, SHAPE, classes=5)
-    keras_vit.save_weights(model, tmp_path / "preset", "keras_hub")
-    headless = make(SMALL, SHAPE, include_top=False)
+def test_parts_of_another_model_in_a_folder_are_not_mixed_in(saved, copy_of):
+    weights, path = saved("keras_hub", SMALL, input_shape=SHAPE)
+    preset = copy_of(path)
     with pytest.raises(ValueError, match=r"parts of another model.*task\.json, task\.weights\.h5"):
-        keras_vit.save_weights(headless, tmp_path / "preset", "keras_hub")
-    assert_same_weights(
-        keras_vit.from_pretrained(tmp_path / "preset"), canonical_weights(make(SMALL, SHAPE, classes=5))
-    )
+        keras_vit.save_weights(make_shell(SMALL, SHAPE, include_top=False), preset, "keras_hub")
+    assert_same_weights(keras_vit.from_pretrained(preset), weights)
 
 
 def test_layers_around_the_model_keep_their_weights(folder):
@@ -152,34 +155,35 @@ def test_the_catalogue_comes_before_a_folder_of_the_same_name(tmp_path, monkeypa
     monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
     place = tmp_path / "cache" / get_entry("imagenet", "Ti/16").url.removeprefix("https://")
     place.parent.mkdir(parents=True)
-    keras_vit.save_weights(make(SMALL.replace(mlp="gelu_tanh", patch_size=16), (224, 224, 3)), place, "google")
+    keras_vit.save_weights(make_shell(GELU_TANH.replace(patch_size=16), (224, 224, 3)), place, "google")
     with pytest.raises(ValueError, match="What was fetched is not Ti/16@augreg-i21k-i1k-224"):
         keras_vit.ViT("Ti/16", weights="imagenet")
 
 
 def test_an_input_shape_says_how_positions_of_an_unpublished_size_stand(tmp_path):
-    keras_vit.save_weights(keras_vit.ViTTi16(input_shape=(160, 160, 3), classes=2), tmp_path / "a.npz", "google")
+    tiny = functools.partial(keras_vit.ViT, "Ti/16", num_layers=1, classes=2)
+    keras_vit.save_weights(tiny(input_shape=(160, 160, 3)), tmp_path / "a.npz", "google")
     with pytest.raises(ValueError, match="or the input_shape that the table is for"):
         keras_vit.from_pretrained(tmp_path / "a.npz")
     for arguments in ({"input_shape": (160, 160, 3)}, {"input_tensor": keras.Input((160, 160, 3))}):
-        model = keras_vit.ViT("Ti/16", weights=tmp_path / "a.npz", classes=2, **arguments)
+        model = tiny(weights=tmp_path / "a.npz", **arguments)
         assert keras_vit.describe(model).adaptations == {}
 
 
-def test_a_report_is_short_to_read(folder):
-    report = keras_vit.load_weights(make(SMALL, SHAPE, classes=5), folder)
+def test_a_report_is_short_to_read(folder, model):
+    report = keras_vit.load_weights(model, folder)
     assert repr(report).startswith(f"LoadReport(source='{folder}', format='huggingface', loaded=<")
     assert len(repr(report)) < 300
 
 
 def test_folders_are_not_named_like_files(tmp_path):
     with pytest.raises(ValueError, match=r"is a folder of files\. Received: .*model\.safetensors"):
-        keras_vit.save_weights(make(SMALL, SHAPE), tmp_path / "model.safetensors", "timm")
-    keras_vit.save_weights(make(SMALL.replace(mlp="gelu_tanh"), SHAPE), tmp_path / "new" / "a.npz", "google")
+        keras_vit.save_weights(make_shell(SMALL, SHAPE), tmp_path / "model.safetensors", "timm")
+    keras_vit.save_weights(make_shell(GELU_TANH, SHAPE), tmp_path / "new" / "a.npz", "google")
     assert (tmp_path / "new" / "a.npz").is_file()
 
 
 def test_a_refused_model_leaves_no_folder(tmp_path):
     with pytest.raises(ValueError, match="Google's code cannot express a GELU"):
-        keras_vit.save_weights(make(SMALL, SHAPE), tmp_path / "new" / "a.npz", "google")
+        keras_vit.save_weights(make_shell(SMALL, SHAPE), tmp_path / "new" / "a.npz", "google")
     assert not list(tmp_path.iterdir())

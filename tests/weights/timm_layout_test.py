@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from tests.test_case import canonical_weights, random_inputs, to_numpy
+from keras_vit.weights.opening import open_checkpoint
+from tests.test_case import random_inputs, to_numpy
 from tests.weights.converter_case import (
     CONFIG,
     SHAPE,
@@ -14,22 +15,22 @@ from tests.weights.converter_case import (
     contents,
     edit,
     make,
+    make_shell,
     run_converter_test,
+    run_spoiled_test,
     save,
 )
 
 EXACT = CONFIG.replace(mlp="gelu_exact")
 CASES = {
     "token": {"config": EXACT},
-    "tanh": {},
     "average_fc_norm": {"config": EXACT, "pooling": "avg", "norm_placement": "after_pooling"},
     "average_beside_class_token": {"config": EXACT, "pooling": "avg", "class_token": True},
     "distilled": {"config": EXACT, "distillation_token": True},
     "registers": {"config": EXACT, "num_register_tokens": 3, "num_position_prefix_rows": 0},
     "layer_scale": {"config": EXACT, "layer_scale": 1e-5},
     "qk_norm": {"config": EXACT, "qk_norm": True},
-    "map": {"config": EXACT, "pooling": "map"},
-    "map_no_head": {"config": EXACT, "pooling": "map", "include_top": False},
+    "map_no_head_tanh": {"pooling": "map", "include_top": False},
     "clip": {"config": CONFIG.replace(mlp="quick_gelu"), "pre_norm": True, "layer_norm_epsilon": 1e-5},
     "swiglu": {"config": CONFIG.replace(mlp="swiglu"), "layer_scale": 1e-5, "include_top": False},
     "hybrid": {
@@ -41,19 +42,24 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_there_and_back(case, tmp_path):
-    run_converter_test("timm", tmp_path, **CASES[case])
+    run_converter_test("timm", tmp_path, **{"num_layers": 2 if case == "token" else 1, **CASES[case]})
 
 
-def _saved(folder, **arguments):
-    """(model, folder of its files, {name: array} of its weights)"""
-    model = make(EXACT, **arguments)
-    path = save(model, folder / "timm", "timm")
-    return model, path, contents(path)["model.safetensors"]
+@pytest.mark.parametrize("case", ["token", "hybrid"])
+def test_names_what_does_not_fit(case, tmp_path):
+    run_spoiled_test("timm", tmp_path, **CASES[case])
 
 
-def test_query_key_and_value_are_one_array(tmp_path):
-    model, _, arrays = _saved(tmp_path)
-    weights = canonical_weights(model)
+@pytest.fixture
+def token(saved, copy_of):
+    """(weights of a model, folder of its files)"""
+    weights, path = saved("timm", EXACT)
+    return weights, copy_of(path)
+
+
+def test_query_key_and_value_are_one_array(saved):
+    weights, path = saved("timm", EXACT)
+    arrays = contents(path)["model.safetensors"]
     tokens = np.random.default_rng(0).normal(size=(4, 12))
     projected = tokens @ arrays["blocks.1.attn.qkv.weight"].T + arrays["blocks.1.attn.qkv.bias"]
     for index, part in enumerate(("query", "key", "value")):
@@ -68,15 +74,16 @@ def test_query_key_and_value_are_one_array(tmp_path):
 
 def test_registers_have_no_position_for_the_class_token(tmp_path):
     """timm adds the class token's row to it; the sum is the same."""
-    model, path, arrays = _saved(tmp_path, num_register_tokens=2)
-    assert arrays["pos_embed"].shape == (1, 6, 12)
+    model = make(EXACT, num_register_tokens=2)
+    path = save(model, tmp_path / "timm", "timm")
+    assert contents(path)["model.safetensors"]["pos_embed"].shape == (1, 6, 12)
     again = keras_vit.from_pretrained(path, classifier_activation=None)
     [images] = random_inputs(SHAPE)
     np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(model(images)))
 
 
-def test_asks_for_what_files_without_a_config_do_not_say(tmp_path):
-    model, path, _ = _saved(tmp_path)
+def test_asks_for_what_files_without_a_config_do_not_say(token):
+    weights, path = token
     (path / "config.json").unlink()
     arguments = {}
     for match, answer in (
@@ -88,36 +95,36 @@ def test_asks_for_what_files_without_a_config_do_not_say(tmp_path):
             keras_vit.from_pretrained(path, **arguments)
         arguments |= answer
     again = keras_vit.from_pretrained(path, **arguments)
-    assert_same_weights(again, canonical_weights(model))
+    assert_same_weights(again, weights)
     assert keras_vit.describe(again).pixels["mean"] == [0.485, 0.456, 0.406]
     with pytest.raises(ValueError, match="hidden_dim must be a multiple of num_heads"):
         keras_vit.from_pretrained(path, **{**arguments, "num_heads": 5})
 
 
-def test_a_model_knows_what_its_file_does_not_say(tmp_path):
+def test_a_model_knows_what_its_file_does_not_say(token):
     """Heads and grid of the model that is filled, where the file is silent."""
-    model, path, _ = _saved(tmp_path)
+    weights, path = token
     (path / "config.json").unlink()
     other = make(EXACT, seed=5)
     keras_vit.load_weights(other, path)
-    assert_same_weights(other, canonical_weights(model))
+    assert_same_weights(other, weights)
 
 
 @pytest.mark.parametrize("num_rows", [196, 197])
-def test_196_rows_are_never_195_and_one(num_rows, tmp_path):
-    _, path, _ = _saved(tmp_path)
+def test_196_rows_are_never_195_and_one(num_rows, token):
+    _, path = token
     (path / "config.json").unlink()
     kernel = np.random.default_rng(0).normal(size=(12, 3, 16, 16)).astype("float32")
     table = np.random.default_rng(1).normal(size=(1, num_rows, 12)).astype("float32")
     edit(path / "model.safetensors", lambda arrays: {**arrays, "patch_embed.proj.weight": kernel, "pos_embed": table})
-    model = keras_vit.from_pretrained(path, num_heads=3, family="timm")
-    assert model.input_shape == (None, 224, 224, 3)
-    assert keras_vit.describe(model).config.position_prefix_rows == num_rows - 196
-    np.testing.assert_array_equal(canonical_weights(model)["position_embedding/embedding"], table[0])
+    checkpoint = open_checkpoint(path, num_heads=3, family="timm")
+    assert (checkpoint.image_size, checkpoint.channels) == ((224, 224), 3)
+    assert checkpoint.config.position_prefix_rows == num_rows - 196
+    np.testing.assert_array_equal(checkpoint.read()["position_embedding/embedding"], table[0])
 
 
-def test_refuses_an_activation_that_no_model_has(tmp_path):
-    _, path, _ = _saved(tmp_path)
+def test_refuses_an_activation_that_no_model_has(token):
+    _, path = token
     config = json.loads((path / "config.json").read_text())
     config["model_args"]["act_layer"] = "relu"
     (path / "config.json").write_text(json.dumps(config))
@@ -126,8 +133,8 @@ def test_refuses_an_activation_that_no_model_has(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "\xff"])
-def test_refuses_a_broken_config(text, tmp_path):
-    _, path, _ = _saved(tmp_path)
+def test_refuses_a_broken_config(text, token):
+    _, path = token
     (path / "config.json").write_bytes(text.encode("latin1"))
     with pytest.raises(ValueError, match=r"config\.json is no configuration: .* Download it again, or remove it"):
         keras_vit.from_pretrained(path)
@@ -143,5 +150,5 @@ def test_refuses_a_broken_config(text, tmp_path):
 )
 def test_refuses_what_timm_cannot_express(arguments, reason, tmp_path):
     with pytest.raises(ValueError, match=f"timm cannot express .*{reason}.* not saved"):
-        keras_vit.save_weights(make(EXACT, **arguments), tmp_path / "timm", "timm")
+        keras_vit.save_weights(make_shell(EXACT, **arguments), tmp_path / "timm", "timm")
     assert not list(tmp_path.iterdir())

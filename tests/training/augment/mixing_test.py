@@ -72,9 +72,10 @@ def test_cutmix(seed, num_real):
 
 def test_cutmix_boxes_follow_lambda():
     """Beta(1, 1) is uniform: before they are clipped, boxes have a uniform part of the area."""
+    config, seeds = Augment(cutmix=1.0), tf.data.Dataset.from_tensor_slices([(4, i) for i in range(300)])
+    mixed = seeds.map(lambda seed: mix(tf.constant(IMAGES), tf.constant(LABELS), seed, 5, config)[0])
     parts, corners = [], []
-    for i in range(300):
-        images, _ = _mix((4, i), cutmix=1.0)
+    for images in mixed.as_numpy_iterator():
         box = (images != IMAGES).any(axis=(0, 3))
         parts.append(box.mean())
         corners.append(box[0, 0])

@@ -15,7 +15,6 @@ import tensorflow_datasets as tfds
 
 import keras_vit
 from keras_vit.decoding import image_decoder
-from tests.training.fitting import evaluation_images, fitted
 from training import recipes
 from training import train as module
 from training.__main__ import main
@@ -23,7 +22,7 @@ from training.assignments import override
 from training.data import load_dataset, load_masks
 from training.errors import InputError
 from training.segmentation.evaluate import Segmentation
-from training.segmentation.masks import VOID, as_png, read_values
+from training.segmentation.masks import VOID, as_png, decode_mask, read_values
 from training.segmentation.overlays import legend, overlay, palette
 from training.segmentation.report import judge
 from training.tasks import task_of
@@ -31,9 +30,8 @@ from training.train import train
 
 BRIEF = [
     "model.input_shape=32,64,3",
-    "model.arguments.stage_depths=1,1,1,1",
-    *(f"model.arguments.{size}" for size in ("width=4", "neck_dim=16", "token_dim=16", "num_heads=2", "head_dim=8")),
     "data.train_images=24",
+    "data.validation_fraction=0.02",
     "data.cache=false",
     "augment.scale_range=0.8,1.2",
     "augment.color_jitter=0.2",
@@ -44,7 +42,11 @@ BRIEF = [
 
 @pytest.fixture(scope="module")
 def recipe():
-    return override(recipes.load("shapes_vt_fpn"), BRIEF)
+    """Of a Panoptic FPN, which is built and compiled faster than a VT-FPN, and trained the same way."""
+    recipe = recipes.load("shapes_vt_fpn")
+    arguments = {"backbone": "R18", "stage_depths": (1, 1, 1, 1), "width": 4, "neck_dim": 16, "head_dim": 8}
+    small = dataclasses.replace(recipe.model, function="PanopticFPN", arguments=arguments)
+    return override(dataclasses.replace(recipe, model=small), BRIEF)
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +74,13 @@ def test_evaluate_gives_the_metric_of_the_validation(recipe, brief_run, capsys):
     printed = capsys.readouterr().out
     mean_iou = float(list(csv.DictReader(run.history.read_text().splitlines()))[-1]["val_mean_iou"])
     assert float(re.search(r"mean IoU +(.*)%", printed)[1]) == pytest.approx(100 * mean_iou, abs=0.006)
-    model, dataset = keras.models.load_model(run.model), task_of(recipe).load()
-    images, masks = evaluation_images(dataset, "validation", image_decoder(model), recipe)
-    assert masks.shape == (120, 32, 64)
-    predicted = np.concatenate([np.argmax(model(part), axis=-1) for part in np.split(images, 6)])
+    model, source = keras.models.load_model(run.model), task_of(recipe).load().splits["validation"]
+    assert keras_vit.describe(model).config.kind == "panoptic_fpn"
+    assert source.size == 24
+    decode, examples = image_decoder(model), list(source.in_order().as_numpy_iterator())
+    images = np.stack([decode(example["image"]) for example in examples])
+    masks = np.stack([decode_mask(example["label"], (32, 64)) for example in examples])
+    predicted = np.argmax(model(images), axis=-1)
     expected = sklearn.metrics.jaccard_score(masks.ravel(), predicted.ravel(), average="macro")
     assert mean_iou == pytest.approx(expected, abs=1e-4)
 
@@ -93,15 +98,14 @@ def test_report_shows_images_and_classes(brief_run):
 
 def test_evaluate_takes_other_data(brief_run, tmp_path, capsys):
     run, evaluation = brief_run
-    for part in ("images", "masks"):
-        (tmp_path / part).mkdir()
-    for number in range(6):
-        PIL.Image.new("RGB", (20, 10)).save(tmp_path / "images" / f"{number}.png")
-        (tmp_path / "masks" / f"{number}.png").write_bytes(as_png(np.full((10, 20), number % 2, "uint8")))
+    for part in ("train/images", "train/masks", "test/images", "test/masks"):
+        (tmp_path / part).mkdir(parents=True)
+    for number in range(7):
+        folder = tmp_path / ("test" if number else "train")
+        PIL.Image.new("RGB", (20, 10)).save(folder / "images" / f"{number}.png")
+        (folder / "masks" / f"{number}.png").write_bytes(as_png(np.full((10, 20), number % 2, "uint8")))
     (tmp_path / "classes.txt").write_text("\n".join(evaluation.class_names))
-    assert not main(
-        ["evaluate", str(run.folder), "data.dataset=folder", f"data.directory={tmp_path}", "--split", "all"]
-    )
+    assert not main(["evaluate", str(run.folder), "data.dataset=folder", f"data.directory={tmp_path}"])
     assert "6 images at 32 x 64 pixels" in capsys.readouterr().out
     (tmp_path / "classes.txt").write_text("wall\ndoor")
     assert main(["evaluate", str(run.folder), "data.dataset=folder", f"data.directory={tmp_path}"]) == 2
@@ -285,18 +289,6 @@ def test_the_recipe_reaches_its_mean_iou_and_is_exported(tmp_path):
     probabilities = model(image_decoder(model)(content)[None])
     assert (served["mask"].numpy() == np.argmax(probabilities, axis=-1)).mean() > 0.999
     assert len(list((run.figures / "samples").iterdir())) == 9  # And the legend.
-
-
-@pytest.mark.slow
-def test_a_panoptic_fpn_is_trained_the_same_way(recipe):
-    arguments = {
-        name: value for name, value in recipe.model.arguments.items() if name not in ("token_dim", "num_heads")
-    }
-    model = dataclasses.replace(recipe.model, function="PanopticFPN", arguments=arguments)
-    other = dataclasses.replace(recipe, model=model, data=dataclasses.replace(recipe.data, train_images=7))
-    fitting = fitted(override(other, ["fit.epochs=1"]))
-    assert keras_vit.describe(fitting.model).config.kind == "panoptic_fpn"
-    assert np.isfinite(fitting.keeper.history[0]["val_loss"])
 
 
 def test_the_worth_of_a_mean_iou_is_told_by_true_classes_alone():

@@ -1,0 +1,127 @@
+"""What is exported once in a run, for all tests that look at it. No test changes it."""
+
+import dataclasses
+import json
+import os
+import shutil
+
+import filelock
+import keras
+
+import keras_vit
+from keras_vit.export.runtimes import RuntimeFile
+from tests.models.tiny import STEM, tiny_model
+from tests.test_case import randomize
+
+LABELS = ["ant", "bee", "chien égaré", "dog", "elk", "fox"]
+TOP_K = 3
+
+
+def made_once(tmp_path_factory, name, make):
+    """A folder with what `make(folder)` writes: one process writes it, and all processes of the run read it."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # Each worker of pytest-xdist has a folder of its own in it.
+    folder, unfinished = base / name, base / f"unfinished-{name}"
+    with filelock.FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            make(unfinished)
+            unfinished.rename(folder)
+    return folder
+
+
+def pets():
+    """A ViT with 8 x 12 patches that takes pixels in [0, 255]."""
+    config = keras_vit.ViTConfig(patch_size=(2, 2), hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
+    arguments = {"input_shape": (16, 24, 3), "classes": len(LABELS), "include_preprocessing": True}
+    return randomize(keras_vit.ViT(config, **arguments), scale=0.5)
+
+
+def logits_of_gray_images():
+    """A model nested in another: it normalises outside of the graph, and ends with logits."""
+    arguments = {"stage_depths": (1,), "width": 4, "include_top": False, "input_shape": (16, 24, 1)}
+    backbone = keras_vit.ResNet("R18", **arguments)
+    return randomize(keras.Sequential([keras.Input((16, 24, 1)), backbone, keras.layers.Dense(3)]), scale=0.5)
+
+
+def resnet_of_any_size():
+    return randomize(keras_vit.BiTResNet((1,), 32, input_shape=(None, None, 3), classes=5), scale=0.2)
+
+
+def hybrid():
+    return randomize(tiny_model(input_shape=(64, 96, 3), classifier_activation="softmax", stem=STEM), scale=0.3)
+
+
+# {name: (function that makes a model, arguments of `export_saved_model`)}
+OPTIONS = {
+    "compiled": (logits_of_gray_images, {"jit_compile": True, "precision": "bfloat16", "batch_sizes": (2, 5)}),
+    "int8": (resnet_of_any_size, {"precision": "int8", "image_size": (33, 46)}),
+    "hybrid in bfloat16": (hybrid, {"precision": "bfloat16"}),
+}
+
+
+def export_pets(tmp_path_factory):
+    """The model, and the folder of version 1 of "pets"."""
+    model = pets()
+
+    def make(folder):
+        keras_vit.export_saved_model(model, folder / "pets", labels=LABELS, top_k=TOP_K)
+
+    return model, made_once(tmp_path_factory, "export", make) / "pets" / "1"
+
+
+def export_option(tmp_path_factory, name):
+    """The model, and the folder of its export with one of `OPTIONS`."""
+    build, options = OPTIONS[name]
+    model = build()
+
+    def make(folder):
+        assert keras_vit.export_saved_model(model, str(folder), **options) == folder / "1"
+
+    return model, made_once(tmp_path_factory, f"export-{name}", make) / "1"
+
+
+def plain():
+    """Norms and exact GELUs for runtimes that have kernels of them."""
+    sizes = {"patch_size": 4, "hidden_dim": 32, "num_layers": 2, "num_heads": 2, "mlp_dim": 64}
+    config = keras_vit.ViTConfig(**sizes, mlp="gelu_exact")
+    # Where weights are zero, runtimes leave out what they do.
+    return randomize(keras_vit.ViT(config, input_shape=(12, 8, 3), classes=5, classifier_activation=None), scale=0.3)
+
+
+def multi_label():
+    """Attention pooling and a sigmoid."""
+    changes = {"pooling": "map", "mlp": "gelu_exact", "norm_placement": "after_pooling"}
+    return randomize(tiny_model(num_layers=1, classifier_activation="sigmoid", **changes))
+
+
+def gray_of_any_size():
+    """A hybrid with sines, which crops images to whole patches."""
+    changes = {"position_embedding": "sincos_2d", "crop_to_patches": True, "patch_size": (2, 1)}
+    stem = keras_vit.StemConfig(stage_depths=(1,), width=32)
+    return randomize(tiny_model(num_layers=1, input_shape=(None, None, 1), stem=stem, **changes))
+
+
+# {format: (function that makes a model, name of the file, sizes of images)}
+FILES = {
+    "onnx": (plain, "tiny.v2.onnx", [(12, 8)]),
+    "litert": (multi_label, "tiny.v2.tflite", [(8, 9)]),
+    "openvino": (gray_of_any_size, "tiny.v2.xml", [(19, 22), (16, 9)]),
+}
+
+
+def export_file(tmp_path_factory, format, **options):
+    """The model, and the `RuntimeFile` of its file in one of `FILES`."""
+    build, name, _ = FILES[format]
+    model = build()
+
+    def make(folder):
+        written = keras_vit.export_model(model, str(folder / "new" / name), format, **options)
+        assert written.path == folder / "new" / name
+        (folder / "written.json").write_text(json.dumps(dataclasses.asdict(written) | {"path": None}))
+
+    folder = made_once(tmp_path_factory, f"file-{format}", make)
+    fields = json.loads((folder / "written.json").read_text()) | {"path": folder / "new" / name}
+    return model, RuntimeFile(**fields)

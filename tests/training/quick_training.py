@@ -1,0 +1,27 @@
+"""`python -m training`, except that a run ends with `weights.npz`: evaluation, export and report take longer.
+
+python -m tests.training.quick_training train …
+"""
+
+import sys
+
+import numpy as np
+
+
+def _finish(recipe, dataset, run, weights, keeper):
+    from training.runs import add_result
+
+    np.savez(run.folder / "weights.npz", *weights)
+    add_result(run)
+
+
+def main():
+    """Runs one command; returns the process's exit status."""
+    from training import __main__, train
+
+    train.finish = _finish
+    return __main__.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
