@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 import keras_vit
+from tests.analysis.nested import NESTED
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.test_case import assert_close, random_inputs, randomize
 
@@ -149,10 +150,11 @@ def test_images_may_come_in_batches(analysis, model):
     np.testing.assert_allclose(analysis(model, iter([images[:1], images[1:]]), batch_size=1), at_once, rtol=1e-6)
 
 
-def test_nested_equals_plain(inner, nested):
-    kind, outer, prepared = nested
+def test_nested_equals_plain(inner):
+    """In one kind of nesting; features_test.py has them all."""
+    outer, prepared = NESTED["scaled"](inner)
     [images] = random_inputs(SHAPE)
-    for analysis in ANALYSES if kind == "scaled" else ANALYSES[:1]:
+    for analysis in ANALYSES:
         np.testing.assert_allclose(analysis(outer, images), analysis(inner, prepared(images)), rtol=1e-5)
 
 

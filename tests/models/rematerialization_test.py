@@ -39,13 +39,16 @@ def _trained(enabled, policy="float32", nested=False, frozen=None, changes=RATES
 EAGERLY = {"run_eagerly": True} if BACKEND == "tensorflow" else {}
 
 
-@pytest.mark.each_backend
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"changes": {**RATES, **PARTS}, "steps": 2, **EAGERLY},  # The second draws other random numbers.
-        {"changes": {**RATES, **AXIAL}, **EAGERLY},
-        {"changes": {"num_layers": 1}, "nested": True, "frozen": "patch_embedding", **EAGERLY},
+        # The second step draws other random numbers.
+        pytest.param({"changes": {**RATES, **PARTS}, "steps": 2, **EAGERLY}, marks=pytest.mark.each_backend),
+        {"changes": {**RATES, **AXIAL, "num_layers": 1}, **EAGERLY},
+        pytest.param(
+            {"changes": {"num_layers": 1}, "nested": True, "frozen": "patch_embedding", **EAGERLY},
+            marks=pytest.mark.each_backend,
+        ),
         pytest.param(
             {"jit_compile": True, "changes": {**RATES, "num_layers": 1, "drop_path_rate": 0.0}},
             marks=[
@@ -65,11 +68,12 @@ def test_training_is_the_same(arguments):
 
 def test_training_is_the_same_in_bfloat16():
     """Up to the rounding of bfloat16, 2^-8, as the compiler fuses other operations than without."""
+    changes = {**RATES, "num_layers": 1}
     (loss, weights), (expected_loss, expected) = (
-        _trained(enabled, "mixed_bfloat16", **EAGERLY) for enabled in (True, False)
+        _trained(enabled, "mixed_bfloat16", changes=changes, **EAGERLY) for enabled in (True, False)
     )
     np.testing.assert_allclose(loss, expected_loss, rtol=2**-8)
-    start = randomize(tiny_model(**RATES)).get_weights()
+    start = randomize(tiny_model(**changes)).get_weights()
     step = np.sqrt(sum(((value - old) ** 2).sum() for value, old in zip(expected, start, strict=True)))
     error = np.sqrt(sum(((value - other) ** 2).sum() for value, other in zip(weights, expected, strict=True)))
     assert error < 0.05 * step  # Masks drawn anew would differ by as much as the step itself.
@@ -139,7 +143,7 @@ def test_jax_keeps_less_memory():
 
     kept, temporary = [], []
     for enabled in (False, True):
-        model = _deep(enabled, 5)
+        model = _deep(enabled, 3)
         weights, others = ([v.value for v in vs] for vs in (model.trainable_variables, model.non_trainable_variables))
         images = np.zeros((2, 64, 48, 3), "float32")
 
@@ -156,4 +160,4 @@ def test_jax_keeps_less_memory():
     # Of each block its input, 2 x 257 x 12 float32, in place of its activations, of which the attention's alone are
     # 2 x 3 x 257 x 257.
     assert kept[1] < 0.1 * kept[0]
-    assert temporary[1] < 0.6 * temporary[0]
+    assert temporary[1] < 0.75 * temporary[0]  # Of three blocks one at a time.

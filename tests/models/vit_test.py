@@ -208,9 +208,9 @@ def test_mixed_precision():
     images = random_inputs(SHAPE)
     representation = compute(keras.Model(model.inputs[0], model.get_layer("predictions").input), images)
     # Logits as exact as float32 from a representation of 16 bits: the classifier itself does not round.
-    weights = canonical_weights(model)
+    weights, logits = canonical_weights(model), model.get_layer("predictions")(representation)
     expected = representation.astype("float64") @ weights["predictions/kernel"] + weights["predictions/bias"]
-    assert_close(compute(model, images), expected, 1e-6)
+    assert_close(logits, expected, 1e-6)
     changed = train(model, SHAPE, "adam")
     assert all(np.isfinite(value).all() for value in canonical_weights(model).values())
     assert not [path for path in weights.keys() - changed if "key" not in path]
@@ -255,7 +255,9 @@ def test_final_norm_is_computed_in_float32(policy):
 def test_keras_file_reloads_in_a_fresh_process(changes, tmp_path):
     model = randomize(tiny_model(include_preprocessing=True, **changes))
     images = random_inputs(SHAPE)
-    np.testing.assert_array_equal(reload_and_run(model, images, tmp_path), compute(model, images))
+    # The other process does not compile on JAX.
+    tolerance = 0 if TENSORFLOW else 1e-5
+    assert_close(reload_and_run(model, images, tmp_path), compute(model, images), tolerance)
 
 
 @pytest.mark.parametrize("functional", [False, True])
@@ -281,7 +283,7 @@ def test_trains():
     images = rng.normal(scale=0.3, size=(64, 4, 6, 3)).astype("float32")
     images[labels == 0, :, :3] += 1
     images[labels == 1, :, 3:] += 1
-    model = tiny_model(input_shape=(4, 6, 3), classes=2, dropout_rate=0.1, drop_path_rate=0.1)
+    model = tiny_model(input_shape=(4, 6, 3), classes=2, num_layers=1, dropout_rate=0.1)
     model.compile(keras.optimizers.SGD(0.3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     losses = model.fit(images, labels, batch_size=32, epochs=12, verbose=0).history["loss"]
     assert losses[0] > 0.4

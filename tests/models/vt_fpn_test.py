@@ -12,6 +12,7 @@ from keras_vit.architectures import RESNETS, PanopticFPNConfig, ResNetConfig, VT
 from tests.fresh_process import reload_and_run
 from tests.models.counting import counts_by_layer, deep_counts, shapes_only
 from tests.models.segmenters import BACKBONE, SIZES, tiny_segmenter
+from tests.reference import visual_transformer
 from tests.reference import vt_fpn as reference
 from tests.test_case import (
     TENSORFLOW,
@@ -94,13 +95,12 @@ def test_published_sizes(factory):
     assert cost.macs / 1e9 == pytest.approx(PUBLISHED["R101", COCO][factory][0][1], abs=5e-4)
 
 
-@pytest.mark.each_backend
+@pytest.mark.parametrize(
+    "factory", [pytest.param("VTFPN", marks=pytest.mark.each_backend), "PanopticFPN"], indirect=True
+)
 def test_equals_the_reference(factory, model):
-    images = random_inputs(SHAPE)
-    stages = [f"stage_{number}_unit_0" for number in range(3)]
-    found = keras_vit.features(model, images[0], [*stages, "predictions"])
-    weights = canonical_weights(model)
-    maps = [found[name].astype("float64") for name in stages]
+    images, weights = random_inputs(SHAPE), canonical_weights(model)
+    maps = [visual_transformer.resnet(images[0].astype("float64"), weights, (1,) * depth) for depth in (1, 2, 3)]
     assert [array.shape[1:3] for array in maps] == [(10, 12), (5, 6), (3, 3)]
     expected = reference.logits(maps, images[0], weights, NECKS[factory], G=2)
     outputs = compute(model, images)

@@ -34,7 +34,7 @@ def decoder_weights(pretraining):
 @pytest.mark.parametrize(
     ("changes", "arguments", "normalize"),
     [
-        pytest.param({"num_register_tokens": 2, "distillation_token": True}, {}, True, marks=pytest.mark.each_backend),
+        ({"num_register_tokens": 2, "distillation_token": True}, {}, True),
         ({"pooling": "avg", "position_embedding": "sincos_2d"}, {"position_embedding": "sincos_2d"}, False),
     ],
 )

@@ -10,8 +10,8 @@ from tests.serving.program import prediction_log
 from tests.serving.recorded_requests import GOOD, OF_FILES, OF_PIXELS, PIXELS, TIMES
 
 MAX_KIB = 400 * 1024
-"""Beyond the model and the requests; about a quarter of it is taken. 4,000 images that pass through the model at once
-take 600 MB, most of it for the attention weights, 97 x 97 tokens in 3 heads. The pixels of the PNG bomb alone are
+"""Beyond the model and the requests; about half of it is taken. If 2,000 images passed through the model at once it
+would be 490 MB, most of it for the attention weights, 97 x 97 tokens in 3 heads. The pixels of the PNG bomb alone are
 2.7 GB."""
 
 

@@ -16,7 +16,7 @@ GOOD = [
     encoded(picture(16, 24, "L"), "PNG"),
 ]
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 16, 24, 3)).astype("uint8")
-TIMES = 800
+TIMES = 400
 """How often five images stand in the largest request."""
 TURNED = np.zeros((1, 24, 16, 3), "uint8")
 """As many patches as the model has, in another grid."""

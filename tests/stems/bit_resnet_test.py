@@ -18,7 +18,7 @@ def _model(stem, size=(None, None)):
 @pytest.mark.parametrize(
     ("stage_depths", "size", "is_fixed"),
     [
-        pytest.param((2, 1), (45, 33), True, marks=pytest.mark.each_backend),
+        ((2, 1), (45, 33), True),
         ((), (47, 30), False),
         ((1, 2, 1), (32, 48), False),
     ],

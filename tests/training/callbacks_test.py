@@ -67,7 +67,7 @@ class Interruption(keras.callbacks.Callback):
         super().__init__()
 
         def act(*arguments, **keywords):
-            if keeper.step == step:
+            if keeper.step == step and not keeper.stop.requested:
                 os.kill(os.getpid(), signal.SIGTERM)
 
         setattr(self, hook, act)
@@ -88,10 +88,11 @@ def points(folder, tag):
     ("hook", "step", "saved"),
     [
         ("on_train_batch_end", 3, 4),  # It is heard at the next step.
-        ("on_train_batch_end", 6, 7),
-        ("on_train_batch_end", 7, 7),  # The last step of an epoch, before its validation,
+        pytest.param("on_train_batch_end", 6, 7, marks=pytest.mark.slow),
+        # The last step of an epoch, before its validation,
+        pytest.param("on_train_batch_end", 7, 7, marks=pytest.mark.slow),
         ("on_test_batch_end", 7, 7),  # and in it.
-        ("on_test_batch_end", 14, 14),  # The last of all.
+        pytest.param("on_test_batch_end", 14, 14, marks=pytest.mark.slow),  # The last of all.
         ("on_train_end", 14, 14),  # Nobody listens any more.
     ],
 )

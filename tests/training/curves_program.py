@@ -143,7 +143,7 @@ def _cross_entropy(labels, logits):
 
 # Clipping acts in most steps.
 _OPTIMIZERS = {
-    "sgd": {"kind": "sgd", "learning_rate": 0.2, "weight_decay": 0, "clip_norm": None},
+    "sgd": {"kind": "sgd", "learning_rate": 0.5, "weight_decay": 0, "clip_norm": None},
     "adamw": {"learning_rate": 0.03, "weight_decay": 0.3, "epsilon": 1e-3, "clip_norm": 0.5},
 }
 

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 from keras import ops
 from sklearn.datasets import load_digits
 
@@ -17,6 +18,7 @@ def _digits(size):
     return np.asarray(ops.convert_to_numpy(pixels), "float32"), digits.target
 
 
+@pytest.mark.slow
 def test_fine_tuning_at_twice_the_size_starts_above_chance(tmp_path):
     """A tenth would be chance; ViT (arXiv 2010.11929, section 3.2) resamples the positions for that."""
     keras.utils.set_random_seed(1)

@@ -223,8 +223,17 @@ def test_predict_refuses_what_is_no_model(tmp_path, brief_run, capsys):
     assert "python -m training export" in capsys.readouterr().err
 
 
-def test_evaluate_repeats_the_runs_accuracy(brief_run, capsys):
+def test_evaluate_repeats_the_runs_accuracy(brief_run, brief_recipe, images, capsys, monkeypatch):
+    """How a model is evaluated is tested in `evaluate_test.py`; the run itself was evaluated by the same function."""
     run, evaluation, *_ = brief_run
+
+    def evaluated(model, dataset, splits, recipe):
+        assert (splits, recipe) == (["test"], brief_recipe)
+        assert dataset.splits["test"].size == 360
+        np.testing.assert_allclose(model(images["test"][0]), evaluation.probabilities, atol=1e-6)
+        return evaluation
+
+    monkeypatch.setattr(classification, "evaluate", evaluated)
     assert not main(["evaluate", str(run.folder)])
     assert f"{evaluation.accuracy:.2%}" in capsys.readouterr().out
     assert main(["evaluate", str(run.folder / "absent")]) == 2

@@ -120,6 +120,7 @@ def test_weights_of_another_kind(recipe, tmp_path):
         build_model(override(pretrained, ["model.changes.dropout_rate=0.1"]), 7)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_arrays")
 def test_both_optimizers_train_the_same_model_from_the_same_weights(recipe):
     """ViT (arXiv 2010.11929), Table 7: Adam or SGD for the pre-training of ResNets."""

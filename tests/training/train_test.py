@@ -102,7 +102,7 @@ def test_the_moving_average_is_validated_and_kept(brief_recipe, tmp_path):
 def test_the_best_weights_are_kept_if_asked_for(brief_recipe, tmp_path):
     # The learning rate rises until what was learned is forgotten.
     bad = ["optimizer.learning_rate=100", "schedule.decay=constant", "schedule.warmup=90%", "fit.epochs=2"]
-    recipe = override(brief_recipe, [*bad, "fit.report_every=3 steps"])
+    recipe = override(brief_recipe, [*bad, "fit.report_every=7 steps"])
     kinds = {kind: left_by(override(recipe, [f"fit.final_weights={kind}"]), tmp_path) for kind in ("best", "last")}
     accuracies = [row["val_accuracy"] for row in kinds["best"][0]]
     assert accuracies.index(max(accuracies)) < len(accuracies) - 1
@@ -151,6 +151,7 @@ def test_weights_that_cannot_be_had_are_refused(brief_recipe):
         build_model(recipe, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("linear")
 def test_a_teacher_is_learned_from(brief_recipe, tmp_path):
     teacher = randomize(build_model(brief_recipe, 10))
