@@ -24,8 +24,11 @@ def _fields(process):
 
 
 def _children(process):
-    tasks = pathlib.Path(f"/proc/{process}/task")
-    return [child for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+    children = []
+    for thread in pathlib.Path(f"/proc/{process}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # It ended just now.
+            children += (thread / "children").read_text().split()
+    return children
 
 
 def _descendants_seconds(process):

@@ -25,13 +25,7 @@ from training.errors import InputError
 ROOT = pathlib.Path(__file__).parents[2]
 IS_JAX = keras.backend.backend() == "jax"
 JAX_PROCESSES = [f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")]
-# As `tests/conftest.py` sets it where the tests run on JAX.
-QUICK_XLA = {
-    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
-    "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "jax"),
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-}
+QUICK_XLA = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 BATCH_NORM = {"model": "batch_norm", "optimizer": "sgd"}
 
 
@@ -115,7 +109,7 @@ def programs(tmp_path_factory):
             programs["two replicas"] = _program("two_replicas", *cases)
         command = [sys.executable, "-m", "tests.training.forked_programs", str(folder), json.dumps(programs)]
         # XLA takes most of the time, to make faster what takes none.
-        environment = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", **QUICK_XLA}
+        environment = {"KERAS_BACKEND": backend, "XLA_FLAGS": QUICK_XLA, "TF_CPP_MIN_LOG_LEVEL": "3"}
         return (
             folder,
             programs,

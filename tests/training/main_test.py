@@ -32,17 +32,13 @@ from training.train import predict_elsewhere, train
 
 @pytest.fixture(scope="module")
 def brief_run(brief_recipe, tmp_path_factory):
-    """The folder of a run, its evaluation, what its recipe.json says, and how `predict_elsewhere` was called.
-
-    Without the nearest neighbours, which take long and are tested elsewhere.
-    """
+    """A run without nearest neighbours, its evaluation, what its recipe.json says, the call of `predict_elsewhere`."""
     calls = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classification, "nearest_neighbour_accuracy", lambda model, dataset, recipe: 0.25)
         patch.setattr(training_module, "predict_elsewhere", lambda *arguments: calls.append(arguments))
         run, evaluation = train(brief_recipe, tmp_path_factory.mktemp("runs"))
-    [call] = calls
-    return run, evaluation, json.loads(run.recipe.read_text()), call
+    return run, evaluation, json.loads(run.recipe.read_text()), *calls
 
 
 @pytest.fixture(scope="module")
