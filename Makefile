@@ -31,6 +31,7 @@ test: lint
 test-full: lint
 	KERAS_BACKEND=tensorflow $(PYTEST) -m "" $(ARGS)
 	KERAS_BACKEND=jax $(PYTEST) -m "" $(patsubst %,--ignore=tests/%,$(OF_TENSORFLOW)) $(ARGS)
+	KERAS_BACKEND=jax $(PYTEST) -m each_backend tests/training $(ARGS)
 
 # The tests that run what has changed since the last call. The first call runs the default tier, to learn which these are.
 CHANGED = $(PYTEST) --testmon-forceselect -p no:randomly

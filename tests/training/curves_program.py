@@ -53,6 +53,11 @@ def main(folder, cases):
         if keras.backend.backend() == "jax":
             keras.distribution.set_distribution(None)
         keras.utils.clear_session()
+    if keras.backend.backend() == "jax":
+        import jax
+
+        if jax.process_count() > 1:
+            jax.distributed.shutdown()  # As JAX does at exit: without it the first to end would end the others.
 
 
 def _recipe(case):

@@ -13,6 +13,7 @@ import os
 import pathlib
 import signal
 import sys
+import traceback
 
 _SECONDS = 600
 
@@ -31,13 +32,21 @@ def _fork(program, log):
     process = os.fork()
     if process:
         return process
-    signal.alarm(_SECONDS)  # Of several processes one waits for the others.
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    os.environ.update(program["environment"])
-    importlib.import_module(program["module"]).main(*program["arguments"])
-    sys.exit()  # As any program ends: where JAX runs in several processes, they wait for each other at exit.
+    status = 1
+    try:
+        signal.alarm(_SECONDS)  # Of several processes one waits for the others.
+        with log.open("wb") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        os.environ.update(program["environment"])
+        importlib.import_module(program["module"]).main(*program["arguments"])
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)  # Taking the interpreter down takes more than a second.
 
 
 if __name__ == "__main__":
