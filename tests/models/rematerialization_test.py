@@ -1,5 +1,7 @@
 """With and without rematerialisation everything is the same but the memory."""
 
+import random
+
 import keras
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ AXIAL = {"axial": True, "pooling": "avg", "position_embedding": "learned_2d", "p
 
 def _trained(enabled, policy="float32", nested=False, frozen=None, changes=RATES, steps=1, **compilation):
     """Loss and weights after steps so large that a wrong gradient shows."""
-    keras.utils.set_random_seed(0)
+    random.seed(0)
     keras.config.set_dtype_policy(policy)
     try:
         model = randomize(tiny_model(**changes))

@@ -14,6 +14,7 @@ import tensorflow as tf
 import keras_vit
 from keras_vit.decoding import image_decoder
 from tests.models.tiny import CONFIG
+from tests.test_case import randomize
 from training import explain as module
 from training import explain_page, recipes
 from training.__main__ import main
@@ -31,10 +32,7 @@ NUMBERS = {"filters.npz", "position_similarity.npz", "attention_distance.csv", "
 
 def tiny(input_shape=(8, 12, 1), **changes):
     model = keras_vit.ViT(CONFIG.replace(**{"patch_size": 4, **changes}), input_shape=input_shape, classes=10)
-    keras.utils.set_random_seed(3)
-    for weight in model.weights:
-        weight.assign(0.3 * keras.random.normal(weight.shape))
-    return model
+    return randomize(model, seed=3)
 
 
 def write_pictures(folder, count=3, size=(31, 20)):
