@@ -19,7 +19,8 @@ train: .venv/training.installed
 OF_TENSORFLOW = training serving benchmarks decoding_test.py readme_test.py
 
 # Two processes, file by file.
-PYTEST = .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+TWO = -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST = .venv/bin/python -m pytest $(TWO)
 
 # The default tier: on TensorFlow what is not slow, on JAX what depends on the backend. In a random order; a failure names
 # the seed: make test ARGS="-p randomly --randomly-seed=7".
@@ -52,7 +53,7 @@ mutation: .venv/test.installed
 
 # Comparisons with timm, transformers and KerasHub: one small model of each family on TensorFlow and JAX, and on torch what
 # depends on the backend. With one thread a process torch adds up in the same order everywhere.
-PEERS = OMP_NUM_THREADS=1 .venv-peers/bin/python -m pytest -n 2 --dist loadfile -p tests.peers.first_imports
+PEERS = OMP_NUM_THREADS=1 .venv-peers/bin/python -m pytest $(TWO) -p tests.peers.first_imports
 test-peers: .venv-peers/installed
 	KERAS_BACKEND=jax $(PEERS) tests/peers
 	KERAS_BACKEND=tensorflow $(PEERS) tests/peers
@@ -76,7 +77,7 @@ test-lowest: .venv/test.installed
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv/bin/uv venv --quiet --clear --python .venv/bin/python .venv-lowest
 	.venv/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[test]'
-	KERAS_BACKEND=tensorflow .venv-lowest/bin/python -m pytest -n 2 --dist loadfile
+	KERAS_BACKEND=tensorflow .venv-lowest/bin/python -m pytest $(TWO)
 
 lint: .venv/test.installed
 	.venv/bin/ruff check .

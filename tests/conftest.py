@@ -9,15 +9,13 @@ import sys
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[1]
+from benchmarks import quick_xla
+
 # On JAX most of the time goes into compiling what takes no time to run. XLA makes the least effort, and what it has
 # compiled is kept for other workers, fresh processes and later runs. Set before Keras is imported.
-QUICK_XLA = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 if os.environ.get("KERAS_BACKEND") == "jax":
-    os.environ.setdefault("XLA_FLAGS", QUICK_XLA)
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "jax"))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    for name, value in quick_xla.variables(pathlib.Path(__file__).parents[1] / ".pytest_cache" / "jax").items():
+        os.environ.setdefault(name, value)
 
 MOST_GROWTH = 1_500_000_000
 """Bytes that a worker may grow by before it gives up what it has compiled and traced, which takes it a second."""

@@ -1,7 +1,7 @@
 """What each test costs: processor time, and what it goes into. `make test-costs` runs the suite with this plugin.
 
 `pytest -p tests.costs` writes one line a test into the folder `TEST_COSTS` names. `python -m tests.costs FOLDER` prints
-the tables of docs/testing.md.
+the totals.
 """
 
 import collections
@@ -14,6 +14,8 @@ import sys
 import time
 
 import pytest
+
+from benchmarks import records
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -94,7 +96,7 @@ def _instrument(clock):
     import keras
     import tensorflow as tf
 
-    from tests import fresh_process, test_case
+    from tests import test_case
 
     _replace(clock, "gradients", test_case, "output_and_gradients")
     _replace(clock, "fit, evaluate, predict", keras.Model, "fit", "evaluate", "predict", "train_on_batch")
@@ -102,8 +104,6 @@ def _instrument(clock):
     _replace(clock, "exports", tf.saved_model, "save", "load")
     _replace(clock, "files", keras.Model, "save", "save_weights", "load_weights")
     _replace(clock, "clearing", keras.utils, "clear_session")
-    _replace(clock, "building layers", keras.layers.Layer, "build_from_config")
-    _replace(clock, "fresh processes, waiting", fresh_process, "reload_and_run")
     if keras.backend.backend() == "jax":
         from jax._src import compiler
 
@@ -114,24 +114,23 @@ class Recorder:
     def __init__(self, folder, backend):
         self.file = (pathlib.Path(folder) / f"{backend}-{os.getpid()}.jsonl").open("a")
         self.clock, self.backend = Clock(), backend
-        self.started = time.process_time()
         self.children = child_seconds()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self):
         with self.clock.part("imports and collection"):
             yield
-        self._write("(collection)", self.started, 0.0)
+        self._write("(collection)", 0.0)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item):
         wall = time.monotonic()
         self.clock.take()
         result = yield
-        self._write(item.nodeid, None, time.monotonic() - wall)
+        self._write(item.nodeid, time.monotonic() - wall)
         return result
 
-    def _write(self, test, own, wall):
+    def _write(self, test, wall):
         parts = self.clock.take()
         children = child_seconds()
         parts["fresh processes"] = children - self.children
@@ -157,33 +156,33 @@ def pytest_configure(config):
 
 def read(folder):
     """What was recorded, one dictionary a test."""
-    return [json.loads(line) for path in sorted(pathlib.Path(folder).glob("*.jsonl")) for line in path.open()]
+    return [record for path in sorted(pathlib.Path(folder).glob("*.jsonl")) for record in records.read(path)]
 
 
-def _total(records, name=None):
-    return sum(record["parts"].get(name, 0.0) if name else record["cpu"] for record in records)
+def _total(tests, name=None):
+    return sum(record["parts"].get(name, 0.0) if name else record["cpu"] for record in tests)
 
 
-def _group(records, key):
+def _group(tests, key):
     groups = collections.defaultdict(list)
-    for record in records:
+    for record in tests:
         groups[key(record)].append(record)
     return sorted(groups.items(), key=lambda item: -_total(item[1]))
 
 
 def main(folder, *prefixes):
     """Prints, for each backend: seconds by part, by file, and the longest tests."""
-    records = [record for record in read(folder) if not prefixes or record["test"].startswith(prefixes)]
-    for backend, of_backend in _group(records, lambda record: record["backend"]):
-        print(f"\n{backend}: {len(of_backend)} tests, {_total(of_backend):.0f} s")
-        parts = {name for record in of_backend for name in record["parts"]}
-        for name in sorted(parts, key=lambda name: -_total(of_backend, name)):
-            print(f"{_total(of_backend, name):8.1f}  {name}")
+    asked = [record for record in read(folder) if not prefixes or record["test"].startswith(prefixes)]
+    for backend, tests in _group(asked, lambda record: record["backend"]):
+        print(f"\n{backend}: {len(tests)} tests, {_total(tests):.0f} s")
+        parts = {name for record in tests for name in record["parts"]}
+        for name in sorted(parts, key=lambda name: -_total(tests, name)):
+            print(f"{_total(tests, name):8.1f}  {name}")
         print("\n by file")
-        for file, of_file in _group(of_backend, lambda record: record["test"].split("::")[0])[:60]:
-            print(f"{_total(of_file):8.1f} {len(of_file):5}  {file}")
+        for file, group in _group(tests, lambda record: record["test"].split("::")[0])[:60]:
+            print(f"{_total(group):8.1f} {len(group):5}  {file}")
         print("\n by test")
-        for record in sorted(of_backend, key=lambda record: -record["cpu"])[:60]:
+        for record in sorted(tests, key=lambda record: -record["cpu"])[:60]:
             largest = max(record["parts"], key=record["parts"].get, default="")
             print(f"{record['cpu']:8.1f}  {record['test']}  ({largest})")
 

@@ -19,11 +19,16 @@ for line in sys.stdin:
     try:
         model = keras.saving.load_model(model_path)
         inputs = list(numpy.load(inputs_path).values())
-        outputs = model(inputs if len(inputs) > 1 else inputs[0], training=False)
+        inputs = inputs if len(inputs) > 1 else inputs[0]
+        if keras.backend.backend() == "jax":  # Compiled as a whole, as `tests.test_case.compute` does.
+            import jax
+            state = [[v.value for v in part] for part in (model.trainable_variables, model.non_trainable_variables)]
+            outputs, _ = jax.jit(model.stateless_call)(*state, inputs)
+        else:
+            outputs = model(inputs, training=False)
         numpy.save(outputs_path, keras.ops.convert_to_numpy(outputs))
         keras.utils.clear_session()
         if keras.backend.backend() == "jax":
-            import jax
             jax.clear_caches()
         print(json.dumps("done"), flush=True)
     except Exception as error:

@@ -37,9 +37,9 @@ def parse(arguments):
     _add_run(commands.add_parser("run", parents=[common], help="gives the mutants to the tests"))
     report = commands.add_parser("report", parents=[common], help="prints totals and surviving mutants")
     report.add_argument("--document", action="store_true", help=f"write it into {DOCUMENT.name}")
-    own, of_pytest = _divide(sys.argv[1:] if arguments is None else list(arguments))
+    own, pytest_arguments = _divide(sys.argv[1:] if arguments is None else list(arguments))
     options = parser.parse_args(own)
-    options.pytest = of_pytest
+    options.pytest = pytest_arguments
     return options
 
 
@@ -97,7 +97,7 @@ def _run(options):
     mutants = _asked(mutants, options)
     suites = {"new": [read_suite(path) for path in options.new], "old": [read_suite(path) for path in options.old]}
     names = Library(_check(suites["new"] + suites["old"]))
-    selectors = {age: [Selector(suite, names) for suite in of_age] for age, of_age in suites.items()}
+    selectors = {age: [Selector(suite, names) for suite in traced] for age, traced in suites.items()}
     budgets = {"new": options.budget, "old": options.old_budget}
     controls = Controls(options.folder / "unreliable.jsonl")
     with tempfile.TemporaryDirectory(prefix="mutation-") as work:

@@ -119,7 +119,7 @@ def candidates(source, path):
     Returns:
         List of `Mutant`.
     """
-    text, of_file, found = Text(source), digest(source), {}
+    text, source_digest, found = Text(source), digest(source), {}
     for place, node in places(ast.parse(source)):
         for kind, start, end, after in changes(node, text):
             before = text.between(start, end)
@@ -137,7 +137,7 @@ def candidates(source, path):
                 statement=place.statement,
                 end_statement=place.end_statement,
                 start=start,
-                source=of_file,
+                source=source_digest,
             )
     return list(found.values())
 

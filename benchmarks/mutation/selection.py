@@ -104,9 +104,9 @@ class Selector:
             statement.
         """
         with self._lock:  # The suite remembers what it has looked up.
-            groups, of_module = self._groups(mutant), self._of_module(mutant.path)
+            groups, module_tests = self._groups(mutant), self._module_tests(mutant.path)
         if not (is_covered := bool(groups[0])):
-            groups, budget = [of_module], budget / 4
+            groups, budget = [module_tests], budget / 4
         ranks = {}
         for rank, group in enumerate(groups):
             for test in group:
@@ -131,12 +131,12 @@ class Selector:
         readers = self._library.readers(names, mutant.path)
         reading = set().union(*(self.suite.tests_at(path, lines)[0] for path, lines in readers.items()))
         naming = {test for test in self.suite.seconds if self._names_one(_file(test), frozenset(names))}
-        importing = (self._of_module(path) for path in self._library.importers(mutant.path))
-        of_module = self._of_module(mutant.path)
-        return [naming | reading or of_module, of_module, set().union(*importing)]
+        importing = (self._module_tests(path) for path in self._library.importers(mutant.path))
+        module_tests = self._module_tests(mutant.path)
+        return [naming | reading or module_tests, module_tests, set().union(*importing)]
 
     @functools.cache  # noqa: B019 - as long as the selector.
-    def _of_module(self, path):
+    def _module_tests(self, path):
         return self.suite.tests_at(path, self.suite.lines.get(path, {}))[0]
 
     @functools.cache  # noqa: B019 - as long as the selector.

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 
+from benchmarks import quick_xla
 from benchmarks.mutation.drawing import PACKAGES, digest
 
 _STARTUP = pathlib.Path(__file__).with_name("startup")
@@ -61,17 +62,11 @@ def commit(checkout):
 def environment(root, backend, cache):
     """Variables with which processes import the library from `root`, wherever they are started.
 
-    On JAX XLA makes the least effort and keeps what it has compiled: JAX reads this when it is imported, which in a
-    server is before the tests' own conftest.py.
+    JAX reads its variables when it is imported, which in a server is before the tests' own conftest.py.
     """
     changes = {"PYTHONPATH": str(root), "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     if backend == "jax":
-        changes |= {
-            "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
-            "JAX_COMPILATION_CACHE_DIR": str(pathlib.Path(cache, "jax")),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        }
+        changes |= quick_xla.variables(pathlib.Path(cache, "jax"))
     return {name: value for name, value in os.environ.items() if not name.startswith("MUTATION_")} | changes
 
 
@@ -167,8 +162,8 @@ class Suite:
 
         What tests share, such as the model of a fixture, may have run for the first of them only.
         """
-        of_path = self.lines.get(path, {})
-        contexts = set().union(*(of_path[line] for line in lines if line in of_path))
+        by_line = self.lines.get(path, {})
+        contexts = set().union(*(by_line[line] for line in lines if line in by_line))
         direct = set().union(*map(self._tests_of, contexts))
         shared = [context for context, tests in self._sharing.items() if not direct.isdisjoint(tests)]
         return direct, set().union(*(self._sharing[context] for context in shared)) - direct
@@ -179,7 +174,7 @@ class Suite:
     @functools.cached_property
     def _sharing(self):
         """{context: tests that use it}, of contexts that execute lines of the library."""
-        executing = set().union(*(contexts for of_path in self.lines.values() for contexts in of_path.values()))
+        executing = set().union(*(contexts for by_line in self.lines.values() for contexts in by_line.values()))
         return {context: self._tests_of(context) for context in executing - self.own.keys() if context}
 
     @functools.cached_property

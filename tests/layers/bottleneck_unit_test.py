@@ -19,6 +19,14 @@ from tests.test_case import (
 
 CONVS = {"conv_1": (1, 1, 64, 32), "conv_2": (3, 3, 32, 32), "conv_3": (1, 1, 32, 128)}
 PROJECTION = {"projection_conv": (1, 1, 64, 128)}
+# (size of the maps, strides, their channels, whether the unit projects them); of strides of 2 each parity of the sides.
+MAPS = [
+    ((6, 8), 1, 128, False),
+    ((5, 7), 1, 64, True),
+    ((6, 8), 2, 128, True),
+    ((5, 7), 2, 256, True),
+    ((8, 3), 2, 128, True),
+]
 
 
 def _weight_shapes(convs):
@@ -39,17 +47,7 @@ def test_layer(tmp_path):
     )
 
 
-# Of strides of 2 each parity of the sides.
-@pytest.mark.parametrize(
-    ("size", "strides", "channels", "projects"),
-    [
-        ((6, 8), 1, 128, False),
-        ((5, 7), 1, 64, True),
-        ((6, 8), 2, 128, True),
-        ((5, 7), 2, 256, True),
-        ((8, 3), 2, 128, True),
-    ],
-)
+@pytest.mark.parametrize(("size", "strides", "channels", "projects"), MAPS)
 def test_equals_the_reference(size, strides, channels, projects):
     unit = BottleneckUnit(32, strides)
     run_parity_test(unit, functools.partial(reference.bottleneck_unit, s=strides), random_inputs((*size, channels)))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers.pre_activation_unit import PreActivationUnit
+from tests.layers.bottleneck_unit_test import MAPS
 from tests.reference import bit_resnet as reference
 from tests.test_case import (
     assert_close,
@@ -30,17 +31,7 @@ def test_layer(tmp_path):
     run_layer_test(PreActivationUnit, {"width": 32, "strides": 2}, [(5, 8, 64)], (3, 4, 128), KERNELS | NORMS, tmp_path)
 
 
-# Of strides of 2 each parity of the sides.
-@pytest.mark.parametrize(
-    ("size", "strides", "channels", "projects"),
-    [
-        ((6, 8), 1, 128, False),
-        ((5, 7), 1, 64, True),
-        ((6, 8), 2, 128, True),
-        ((5, 7), 2, 256, True),
-        ((8, 3), 2, 128, True),
-    ],
-)
+@pytest.mark.parametrize(("size", "strides", "channels", "projects"), MAPS)
 def test_equals_the_reference(size, strides, channels, projects):
     unit = PreActivationUnit(32, strides)
     run_parity_test(unit, functools.partial(reference.pre_activation_unit, s=strides), random_inputs((*size, channels)))

@@ -12,6 +12,7 @@ from keras_vit.architectures import BiTResNetConfig, ResNetConfig, VTResNetConfi
 from tests.fresh_process import reload_and_run
 from tests.models import bit_resnet_test, resnet_test, visual_transformer_test
 from tests.test_case import (
+    MIXED_POLICY,
     assert_close,
     compute,
     lively,
@@ -130,7 +131,7 @@ def test_files(tiny, model, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "policy"),
     [
-        ("resnet", "mixed_float16"),
+        ("resnet", MIXED_POLICY),
         pytest.param("bit_resnet", "mixed_bfloat16", marks=pytest.mark.slow),
         pytest.param("visual_transformer", "mixed_bfloat16", marks=pytest.mark.slow),
     ],

@@ -4,20 +4,17 @@ import collections
 import math
 import re
 
-import keras
 import numpy as np
 
 import keras_vit
+from tests.test_case import without_values
 
 
 def shapes_only(build):
     """A model without values, and its cost."""
-    with keras.StatelessScope(initialize_variables=False):
+    with without_values():
         model = build()
-        cost = keras_vit.profile(model)
-        # Otherwise Keras would initialise the variables at the end of the next scope.
-        keras.utils.clear_session(free_memory=False)
-    return model, cost
+        return model, keras_vit.profile(model)
 
 
 def count_trained(model):

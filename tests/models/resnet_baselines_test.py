@@ -13,6 +13,7 @@ from tests.fresh_process import reload_and_run
 from tests.models.counting import count_trained, counts_by_layer, deep_counts, shapes_only
 from tests.reference import resnet_baselines as reference
 from tests.test_case import (
+    MIXED_POLICY,
     assert_close,
     canonical_weights,
     check_gradients,
@@ -202,9 +203,9 @@ def test_gradients(model):
     ("kind", "scale", "policy"),
     [
         ("local_relation", 0.3, "mixed_bfloat16"),
-        ("attention_augmented", 0.3, "mixed_float16"),
+        ("attention_augmented", 0.3, MIXED_POLICY),
         ("stand_alone", 0.3, "mixed_bfloat16"),
-        ("pairwise", 0.45, "mixed_float16"),
+        ("pairwise", 0.45, MIXED_POLICY),
         ("patchwise", 0.4, "mixed_bfloat16"),
     ],
     indirect=["kind"],

@@ -3,14 +3,13 @@
 import inspect
 import math
 
-import keras
 import pytest
 
 import keras_vit
 from keras_vit import models
 from keras_vit.models import vit
 from tests.reference.vit import num_macs, num_parameters
-from tests.test_case import counted_once, rest_slow
+from tests.test_case import counted_once, rest_slow, without_values
 
 # variant, function: hidden_dim, num_layers, num_heads, mlp_dim; then for each image size the parameters with a class
 # token and 1,000 classes, those with average pooling, and GMACs with a class token. The counts at 224 of Ti, S, B, L
@@ -122,11 +121,9 @@ SIGNATURE = (
 
 @pytest.fixture(autouse=True)
 def _on_shapes_only():
-    """Nothing is allocated: the largest model would need 7 GB."""
-    with keras.StatelessScope(initialize_variables=False):
+    """The largest model would need 7 GB."""
+    with without_values():
         yield
-        # Otherwise Keras would initialise the variables at the end of the next scope.
-        keras.utils.clear_session(free_memory=False)
 
 
 def _count(model):

@@ -255,9 +255,7 @@ def test_final_norm_is_computed_in_float32(policy):
 def test_keras_file_reloads_in_a_fresh_process(changes, tmp_path):
     model = randomize(tiny_model(include_preprocessing=True, **changes))
     images = random_inputs(SHAPE)
-    # The other process does not compile on JAX.
-    tolerance = 0 if TENSORFLOW else 1e-5
-    assert_close(reload_and_run(model, images, tmp_path), compute(model, images), tolerance)
+    np.testing.assert_array_equal(reload_and_run(model, images, tmp_path), compute(model, images))
 
 
 @pytest.mark.parametrize("functional", [False, True])
@@ -276,7 +274,6 @@ def test_transfer_model(functional):
 
 @pytest.mark.each_backend
 def test_trains():
-    keras.utils.set_random_seed(0)
     # Left or right half bright: a tiny model learns it in a few steps, through fit and with augmentation's rates on.
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 64)
@@ -285,7 +282,7 @@ def test_trains():
     images[labels == 1, :, 3:] += 1
     model = tiny_model(input_shape=(4, 6, 3), classes=2, num_layers=1, dropout_rate=0.1)
     model.compile(keras.optimizers.SGD(0.3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    losses = model.fit(images, labels, batch_size=32, epochs=12, verbose=0).history["loss"]
+    losses = model.fit(images, labels, batch_size=32, epochs=12, shuffle=False, verbose=0).history["loss"]
     assert losses[0] > 0.4
     assert losses[-1] < 0.3  # Guessing gives ln 2 = 0.69.
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks import quick_xla
 from tests.training.layouts_test import SHARDED
 from training import distribution
 from training.config import validate
@@ -25,7 +26,6 @@ from training.errors import InputError
 ROOT = pathlib.Path(__file__).parents[2]
 IS_JAX = keras.backend.backend() == "jax"
 JAX_PROCESSES = [f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")]
-QUICK_XLA = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 BATCH_NORM = {"model": "batch_norm", "optimizer": "sgd"}
 
 
@@ -109,7 +109,7 @@ def programs(tmp_path_factory):
             programs["two replicas"] = _program("two_replicas", *cases)
         command = [sys.executable, "-m", "tests.training.forked_programs", str(folder), json.dumps(programs)]
         # XLA takes most of the time, to make faster what takes none.
-        environment = {"KERAS_BACKEND": backend, "XLA_FLAGS": QUICK_XLA, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        environment = {"KERAS_BACKEND": backend, "XLA_FLAGS": quick_xla.FLAGS, "TF_CPP_MIN_LOG_LEVEL": "3"}
         return (
             folder,
             programs,

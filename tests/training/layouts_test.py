@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from tests.test_case import without_values
 from training.errors import InputError
 from training.layouts import check_divisible, layout_map
 
@@ -76,10 +77,8 @@ WHOLE = [
 
 @pytest.fixture
 def on_shapes_only():
-    """Nothing is allocated."""
-    with keras.StatelessScope(initialize_variables=False):
+    with without_values():
         yield
-        keras.utils.clear_session()
 
 
 def mesh(batch_devices=2, model_devices=3):

@@ -6,13 +6,12 @@ tests/peers has the projects themselves.
 import json
 import re
 
-import keras
 import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.weights.files import open_arrays, write_h5, write_npz, write_safetensors
-from tests.test_case import canonical_weights, compute, random_inputs, randomize
+from tests.test_case import canonical_weights, compute, random_inputs, randomize, without_values
 
 CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
 SHAPE = (8, 9, 3)  # 2 x 3 patches.
@@ -29,7 +28,7 @@ def make(config=CONFIG, input_shape=SHAPE, classes=5, seed=1, **arguments):
 
 def make_shell(config=CONFIG, input_shape=SHAPE, classes=5, **arguments):
     """A model of one layer without values, for what is refused because of its config: it costs little to build."""
-    with keras.StatelessScope(initialize_variables=False):
+    with without_values():
         return keras_vit.ViT(config, num_layers=1, input_shape=input_shape, classes=classes, **arguments)
 
 
