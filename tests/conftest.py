@@ -21,9 +21,14 @@ MOST_GROWTH = 1_500_000_000
 """Bytes that a worker may grow by before it gives up what it has compiled and traced, which takes it a second."""
 
 
+# Imports leave hundreds of thousands of objects. The garbage collector would look through them again and again.
+gc.disable()
+
+
 def pytest_collection_finish():
-    """Hides what is imported from the garbage collector, which would take a second to look through it each time."""
+    """From now on there is garbage; what is imported is hidden from the search for it."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""A process that imports keras_vit and nothing of the tests, to reload there what a test has saved."""
+"""A process that imports keras_vit and nothing of the tests, to ask there what a file needs."""
 
 import atexit
 import functools
@@ -14,26 +14,35 @@ _PROGRAM = """
 import json, sys
 import keras_vit
 import keras, numpy
+
+def unregistered(*names):
+    return [name for name in names if keras.saving.get_registered_object(name) is None]
+
+def run(model_path, inputs_path, outputs_path):
+    model = keras.saving.load_model(model_path)
+    inputs = list(numpy.load(inputs_path).values())
+    inputs = inputs if len(inputs) > 1 else inputs[0]
+    if keras.backend.backend() == "jax":  # Compiled as a whole, as `tests.test_case.compute` does.
+        import jax
+        state = [[v.value for v in part] for part in (model.trainable_variables, model.non_trainable_variables)]
+        outputs, _ = jax.jit(model.stateless_call)(*state, inputs)
+    else:
+        outputs = model(inputs, training=False)
+    numpy.save(outputs_path, keras.ops.convert_to_numpy(outputs))
+
 for line in sys.stdin:
-    model_path, inputs_path, outputs_path = json.loads(line)
+    command, *arguments = json.loads(line)
     try:
-        model = keras.saving.load_model(model_path)
-        inputs = list(numpy.load(inputs_path).values())
-        inputs = inputs if len(inputs) > 1 else inputs[0]
-        if keras.backend.backend() == "jax":  # Compiled as a whole, as `tests.test_case.compute` does.
-            import jax
-            state = [[v.value for v in part] for part in (model.trainable_variables, model.non_trainable_variables)]
-            outputs, _ = jax.jit(model.stateless_call)(*state, inputs)
-        else:
-            outputs = model(inputs, training=False)
-        numpy.save(outputs_path, keras.ops.convert_to_numpy(outputs))
-        keras.utils.clear_session()
-        if keras.backend.backend() == "jax":
-            jax.clear_caches()
-        print(json.dumps("done"), flush=True)
+        answer = {"unregistered": unregistered, "run": run}[command](*arguments)
     except Exception as error:
-        print(json.dumps(f"{type(error).__name__}: {error}"), flush=True)
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(answer), flush=True)
 """
+
+
+def unregistered(names):
+    """Which of these classes Keras does not know there, by their registered names."""
+    return _ask("unregistered", *names)
 
 
 def reload_and_run(model, inputs, folder):
@@ -41,12 +50,17 @@ def reload_and_run(model, inputs, folder):
     paths = [str(folder / name) for name in (f"{model.name}.keras", "inputs.npz", "outputs.npy")]
     model.save(paths[0])
     np.savez(paths[1], *inputs)
-    process = _process()
-    process.stdin.write(json.dumps(paths) + "\n")
-    process.stdin.flush()
-    answer = json.loads(process.stdout.readline() or json.dumps("the process ended"))
-    assert answer == "done", f"reloading {model.name} in a fresh process: {answer}"
+    _ask("run", *paths)
     return np.load(paths[2])
+
+
+def _ask(command, *arguments):
+    process = _process()
+    process.stdin.write(json.dumps([command, *arguments]) + "\n")
+    process.stdin.flush()
+    answer = json.loads(process.stdout.readline() or json.dumps({"error": "the process ended"}))
+    assert not isinstance(answer, dict), f"{command} in a fresh process: {answer['error']}"
+    return answer
 
 
 @functools.cache

@@ -260,7 +260,7 @@ def _check_config(layer, arguments, inputs, output):
 
 
 def _check_reload(model, inputs, output, folder):
-    """A `.keras` file loads without a list of classes. In a fresh process, registration_test.py has all of them."""
+    """A `.keras` file loads without a list of classes. reloading_test.py asks a fresh process about all of them."""
     path = folder / f"{model.name}.keras"
     model.save(path)
     loaded = keras.saving.load_model(path)

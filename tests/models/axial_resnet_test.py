@@ -4,19 +4,16 @@ import functools
 import inspect
 import math
 
-import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.architectures import AxialResNetConfig
-from tests.fresh_process import reload_and_run
 from tests.models.counting import count_trained, shapes_only
 from tests.models.steps import train
 from tests.reference import axial_resnet as reference
 from tests.test_case import (
     MIXED_POLICIES,
     check_gradients,
-    compute,
     counted_once,
     random_inputs,
     randomize,
@@ -129,11 +126,6 @@ def test_training_moves_weights_and_statistics():
     assert "stem_norm/moving_mean" in changed
     assert "stage_1_unit_1/width_attention/logit_norm/moving_variance" in changed
     assert {path.split("/")[0] for path in changed} == {layer.name for layer in model.layers if layer.weights}
-
-
-def test_reload(model, tmp_path):
-    images = random_inputs(SHAPE)
-    np.testing.assert_array_equal(reload_and_run(model, images, tmp_path), compute(model, images))
 
 
 @pytest.mark.slow

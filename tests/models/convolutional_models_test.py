@@ -9,12 +9,10 @@ import pytest
 
 import keras_vit
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig, VTResNetConfig
-from tests.fresh_process import reload_and_run
 from tests.models import bit_resnet_test, resnet_test, visual_transformer_test
 from tests.test_case import (
     MIXED_POLICY,
     assert_close,
-    compute,
     lively,
     random_inputs,
     randomize,
@@ -109,13 +107,6 @@ def test_number_of_channels():
 
 def test_config(kind, model):
     assert keras_vit.describe(model).config == CONFIGS[kind]
-
-
-# That of a ResNet is among its relatives of resnet_baselines_test.py.
-@pytest.mark.parametrize("kind", ["bit_resnet", "visual_transformer"], indirect=True)
-def test_reload(model, tmp_path):
-    images = random_inputs(SHAPE)
-    np.testing.assert_array_equal(reload_and_run(model, images, tmp_path), compute(model, images))
 
 
 @pytest.mark.parametrize("kind", ["resnet"], indirect=True)

@@ -9,7 +9,6 @@ import pytest
 import keras_vit
 from keras_vit.architectures import RESNETS, SELF_ATTENTION_NETWORKS
 from keras_vit.models import resnet_baselines, self_attention_network
-from tests.fresh_process import reload_and_run
 from tests.models.counting import count_trained, counts_by_layer, deep_counts, shapes_only
 from tests.reference import resnet_baselines as reference
 from tests.test_case import (
@@ -17,7 +16,6 @@ from tests.test_case import (
     assert_close,
     canonical_weights,
     check_gradients,
-    compute,
     counted_once,
     random_inputs,
     randomize,
@@ -182,13 +180,6 @@ def test_images_show_in_the_outputs(model):
     outputs = to_numpy(model(random_inputs(SHAPE)[0]))
     assert np.isfinite(outputs).all()
     assert np.ptp(outputs, axis=0).max() > 1e-4
-
-
-# tests/layers reloads every layer of the others.
-@pytest.mark.parametrize("kind", ["local_relation"], indirect=True)
-def test_reload(model, tmp_path):
-    images = random_inputs(SHAPE)
-    np.testing.assert_array_equal(reload_and_run(model, images, tmp_path), compute(model, images))
 
 
 # Not of a SAN: with random weights whole channels inside its attention are below zero, where ReLU lets nothing through.

@@ -6,7 +6,6 @@ import pytest
 from keras import ops
 
 import keras_vit
-from tests.fresh_process import reload_and_run
 from tests.models.factory_case import run_factory_test
 from tests.models.steps import train
 from tests.models.tiny import CONFIG, SHAPE, STEM, tiny_model
@@ -228,34 +227,6 @@ def test_final_norm_is_computed_in_float32(policy):
     actual = to_numpy(model.get_layer("encoder_norm")(ops.cast(tokens, policy.removeprefix("mixed_"))))
     rounding = 2.0**-9 if policy == "mixed_bfloat16" else 2.0**-12
     np.testing.assert_allclose(actual, reference.layer_norm(tokens, 1, 0), rtol=1.5 * rounding, atol=1.5 * rounding)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param(
-            {
-                **{"pooling": "map", "class_token": True, "norm_placement": "after_pooling", "layer_scale": 0.1},
-                **{"input_shape": (None, None, 3), "representation_dim": 7, "stem": STEM, "patch_size": 1},
-            },
-            marks=pytest.mark.each_backend,
-        ),
-        {
-            **{
-                "distillation_token": True,
-                "num_register_tokens": 2,
-                "pre_norm": True,
-                "mlp": "swiglu",
-                "qk_norm": True,
-            },
-            **{"position_embedding": "relative"},
-        },
-    ],
-)
-def test_keras_file_reloads_in_a_fresh_process(changes, tmp_path):
-    model = randomize(tiny_model(include_preprocessing=True, **changes))
-    images = random_inputs(SHAPE)
-    np.testing.assert_array_equal(reload_and_run(model, images, tmp_path), compute(model, images))
 
 
 @pytest.mark.parametrize("functional", [False, True])

@@ -9,7 +9,6 @@ import pytest
 
 import keras_vit
 from keras_vit.architectures import RESNETS, PanopticFPNConfig, ResNetConfig, VTFPNConfig
-from tests.fresh_process import reload_and_run
 from tests.models.counting import counts_by_layer, deep_counts, shapes_only
 from tests.models.segmenters import BACKBONE, SIZES, tiny_segmenter
 from tests.reference import visual_transformer
@@ -191,12 +190,6 @@ def test_dropout_and_own_weights_file(factory, model, tmp_path):
 
 def test_description(factory, model):
     assert keras_vit.describe(model).config == CONFIGS[factory](**BACKBONE, expansion=1, **SIZES[factory])
-
-
-@pytest.mark.parametrize("factory", ["VTFPN"], indirect=True)
-def test_reload(model, tmp_path):
-    images = random_inputs(SHAPE)
-    np.testing.assert_array_equal(reload_and_run(model, images, tmp_path), compute(model, images))
 
 
 @pytest.mark.parametrize(

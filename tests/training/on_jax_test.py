@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from benchmarks import quick_xla
 from tests.training.on_jax import DEVICES
 
 D, M, K, CLASSES = 64, 128, 4, 10
@@ -87,6 +88,7 @@ def on_jax():
         for name, (devices, layers, changes) in sorted(PLANS.items(), key=lambda item: -item[1][0])
     }
     environment = {name: text for name, text in os.environ.items() if name != "KERAS_BACKEND"}
+    environment["XLA_FLAGS"] = quick_xla.FLAGS  # They change how XLA writes its program, not what it plans.
     command = [sys.executable, "-m", "tests.training.on_jax", json.dumps(requests)]
     process = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert process.returncode == 0, process.stderr
