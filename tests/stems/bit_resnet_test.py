@@ -7,7 +7,7 @@ import pytest
 from keras_vit.config import StemConfig
 from keras_vit.stems.bit_resnet import bit_resnet
 from tests.reference import bit_resnet as reference
-from tests.test_case import assert_close, canonical_weights, random_inputs, run_parity_test
+from tests.test_case import assert_close, canonical_weights, random_inputs, run_parity_test, without_values
 
 
 def _model(stem, size=(None, None)):
@@ -65,7 +65,7 @@ def test_pooling_ignores_the_padding():
 def test_parameters_are_those_of_resnet_50():
     # torchvision's ResNet-50 has 25,557,032, of which 2,049,000 in its classifier. A GroupNorm has as many as the
     # trained ones of a batch norm.
-    with keras.StatelessScope(initialize_variables=False):
+    with without_values():
         assert _model(StemConfig((3, 4, 6, 3))).count_params() == 25_557_032 - 2_049_000
 
 

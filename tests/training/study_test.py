@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from tests.test_case import without_values
 from training import published, recipes, studies, study
 from training.__main__ import main
 from training.assignments import override
@@ -82,7 +83,7 @@ def test_the_data_study_draws_parts_of_the_images(tfds_directory):
 )
 def test_shapes_around_the_papers_base(series, label, parameters, gmacs):
     configs = {(series, label): config for series, label, config in shape.grid(shape.PAPER_BASE, 224, shape.FACTORS)}
-    with keras.StatelessScope(initialize_variables=False):
+    with without_values():
         cost = keras_vit.profile(keras_vit.ViT(configs[series, label]))
     assert cost.parameters == pytest.approx(parameters, abs=0.05e6)
     assert cost.macs / 1e9 == pytest.approx(gmacs, abs=0.005)
@@ -90,7 +91,7 @@ def test_shapes_around_the_papers_base(series, label, parameters, gmacs):
 
 def test_the_patch_size_changes_the_projection_and_the_positions_only():
     configs = {(series, label): config for series, label, config in shape.grid(shape.PAPER_BASE, 224, shape.FACTORS)}
-    with keras.StatelessScope(initialize_variables=False):
+    with without_values():
         layers = [
             {cost.name: cost.parameters for cost in keras_vit.profile(keras_vit.ViT(config)).layers}
             for config in (shape.PAPER_BASE, configs["patch size", "8"])
@@ -118,7 +119,7 @@ def test_the_tokens_study_of_the_published_model_has_the_counts_of_tables_3_to_7
     assert {row["change"] for row in published.read("vt_ablations").rows} < {point.label for point in points}
     arguments = {point.label: override(recipe, point.changes).model.arguments for point in points}
     assert {*TOKENS, "clustering tokenizer"} == arguments.keys()
-    with keras.StatelessScope(initialize_variables=False):
+    with without_values():
         for label, (macs, parameters) in TOKENS.items():
             cost = keras_vit.profile(keras_vit.VTResNet(**arguments[label]))
             assert cost.macs / 1e6 == pytest.approx(macs, rel=1e-3), label

@@ -4,7 +4,6 @@ import pathlib
 import sys
 import time
 
-import keras
 import numpy as np
 import pytest
 
@@ -12,15 +11,15 @@ import keras_vit
 from keras_vit.weights import google
 from keras_vit.weights.checkpoint import Facts
 from keras_vit.weights.files import open_arrays, write_npz
+from tests.test_case import without_values
 
 
 @pytest.fixture
 def base(tmp_path):
     """The path of a ViT-B/16 of half the depth in Google's format."""
     config = keras_vit.VARIANTS["B/16"].replace(num_layers=6)
-    with keras.StatelessScope(initialize_variables=False):
+    with without_values():
         shapes = {weight.path: weight.shape for weight in keras_vit.ViT(config).weights}
-    keras.utils.clear_session()  # Or its variables would be given values when the next model is.
     rng = np.random.default_rng(0)
     weights = {name: rng.random(shape, "float32") - 0.5 for name, shape in shapes.items()}
     facts = Facts(config, (224, 224), 3, 1000, {"mean": 0.5, "std": 0.5})
