@@ -45,8 +45,11 @@ def image_decoder(model, size=None):
         ValueError: If no size is known, the model takes no images of `size`, its preprocessing leads to another size,
             or C is neither 1 nor 3.
     """
+    import tensorflow as tf
+
     decode = _row_decoder(_decode_any, *input_protocol(model, size))
-    return lambda image_bytes: decode(image_bytes, exif_orientation(image_bytes))
+    # AutoGraph has nothing to convert here, and takes a second to find out.
+    return tf.autograph.experimental.do_not_convert(lambda image: decode(image, orientation_reader()(image)))
 
 
 def batch_decoder(model, size=None, max_pixels=89_478_485):
@@ -218,7 +221,15 @@ def _row_decoder(read, protocol, size, channels):
 
 def decode_upright(image_bytes, channels):
     """All pixels of an encoded image, as it is to be looked at: uint8 (height, width, channels), channels 1 or 3."""
-    return _as_seen(_decode_any(image_bytes), exif_orientation(image_bytes), channels)
+    return _as_seen(_decode_any(image_bytes), orientation_reader()(image_bytes), channels)
+
+
+@functools.cache
+def orientation_reader():
+    """`exif_orientation` of one image, as a function that is traced once for all pipelines."""
+    import tensorflow as tf
+
+    return tf.function(exif_orientation, [tf.TensorSpec([], tf.string)], autograph=False)
 
 
 def _as_seen(image, orientation, channels):

@@ -49,7 +49,11 @@ def exif_orientation(image_bytes):
     Returns:
         int32 of the same shape.
     """
-    return read_header(image_bytes)[1]
+    import tensorflow as tf
+
+    is_jpeg = tf.strings.substr(image_bytes, 0, 3) == b"\xff\xd8\xff"
+    _, exif = _walk_jpeg(image_bytes, is_jpeg)
+    return _orientation_at(image_bytes, exif)
 
 
 def read_header(image_bytes):
@@ -69,10 +73,7 @@ def read_header(image_bytes):
     none = tf.zeros_like(head[..., :2])
     size = _jpeg_size(image_bytes, frame) + tf.cond(tf.reduce_all(is_jpeg), lambda: none, size_of_others)
     is_possible = tf.reduce_all((size > 0) & (size < 2**31), axis=-1)
-    orientation = tf.cond(
-        tf.reduce_any(exif > 0), lambda: _tiff_orientation(image_bytes, exif), lambda: tf.ones_like(exif)
-    )
-    return _where(is_possible, size), orientation
+    return _where(is_possible, size), _orientation_at(image_bytes, exif)
 
 
 def has_many_scans(image_bytes):
@@ -334,6 +335,15 @@ def _end_of_blocks(content, start):
         lambda position: content[position] > 0, skip, [tf.minimum(start, size)], maximum_iterations=_MAX_STEPS
     )
     return tf.where((content[end] == 0) & (end < size), end + 1, 0)
+
+
+def _orientation_at(image_bytes, segment):
+    """`_tiff_orientation`, whose work is left out where no file has an EXIF segment."""
+    import tensorflow as tf
+
+    return tf.cond(
+        tf.reduce_any(segment > 0), lambda: _tiff_orientation(image_bytes, segment), lambda: tf.ones_like(segment)
+    )
 
 
 def _tiff_orientation(image_bytes, segment):

@@ -25,6 +25,13 @@ MOST_GROWTH = 1_500_000_000
 gc.disable()
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Files without a test of `each_backend` need not be imported where only those are run."""
+    if config.option.markexpr.startswith("each_backend") and collection_path.suffix == ".py":
+        return "each_backend" not in collection_path.read_text() or None
+    return None
+
+
 def pytest_collection_finish():
     """From now on there is garbage; what is imported is hidden from the search for it."""
     gc.freeze()

@@ -11,7 +11,8 @@ import numpy as np
 
 # Keras is what keras_vit has imported; no custom_objects, and safe_mode stays as it is by default.
 _PROGRAM = """
-import json, sys
+import gc, json, sys
+gc.disable()  # It would look through what imports leave again and again.
 import keras_vit
 import keras, numpy
 

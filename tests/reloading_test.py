@@ -73,12 +73,14 @@ SLOW_MODELS = {
     "BiTResNet": (CONVOLUTIONAL["bit_resnet"], lively, (33, 46)),
     "VTResNet": (CONVOLUTIONAL["visual_transformer"], lively, (33, 46)),
 }
-MARKS = {"map pooling": pytest.mark.each_backend, **dict.fromkeys(SLOW_MODELS, pytest.mark.slow)}
 
 
 @pytest.mark.parametrize(
     ("build", "fill", "size"),
-    [pytest.param(*model, id=name, marks=MARKS.get(name, ())) for name, model in (MODELS | SLOW_MODELS).items()],
+    [
+        *(pytest.param(*model, id=name) for name, model in MODELS.items()),
+        *(pytest.param(*model, id=name, marks=pytest.mark.slow) for name, model in SLOW_MODELS.items()),
+    ],
 )
 def test_a_model_answers_in_a_fresh_process_as_before(build, fill, size, tmp_path):
     model = fill(build())

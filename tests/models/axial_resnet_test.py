@@ -35,7 +35,6 @@ def model():
     return randomize(tiny())
 
 
-@pytest.mark.each_backend
 def test_equals_the_reference(model):
     equation = functools.partial(reference.axial_resnet_logits, stage_depths=(1, 2), k=3)
     run_parity_test(model, equation, random_inputs(SHAPE))

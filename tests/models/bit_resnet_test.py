@@ -53,7 +53,7 @@ def model():
 @pytest.mark.parametrize(
     ("stage_depths", "size", "root_padding", "root_fill"),
     [
-        pytest.param((2, 1), (45, 33), None, 0.0, marks=pytest.mark.each_backend),
+        ((2, 1), (45, 33), None, 0.0),
         ((1, 2), (32, 48), "ignored", -np.inf),
     ],
 )

@@ -84,7 +84,7 @@ def count_products(weights):
 @pytest.mark.parametrize(
     ("changes", "modules"),
     [
-        pytest.param({"relation_modules": (0, 2)}, 3, marks=pytest.mark.each_backend),
+        ({"relation_modules": (0, 2)}, 3),
         # Tokens have the channels of pixels from the second module on.
         ({"filters": 24, "group_width": 12, "num_modules": 2}, 2),
         # And in the first.

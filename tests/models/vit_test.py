@@ -190,7 +190,6 @@ def test_training_is_random_and_inference_is_not(rate, plain):
     np.testing.assert_allclose(to_numpy(plain(images, training=True)), expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.each_backend
 def test_mixed_precision():
     parts = {"pooling": "map", "class_token": True, "num_register_tokens": 2, "layer_scale": 0.1, "pre_norm": True}
     keras.config.set_dtype_policy(MIXED_POLICY)

@@ -95,9 +95,6 @@ def test_published_sizes(factory):
     assert cost.macs / 1e9 == pytest.approx(PUBLISHED["R101", COCO][factory][0][1], abs=5e-4)
 
 
-@pytest.mark.parametrize(
-    "factory", [pytest.param("VTFPN", marks=pytest.mark.each_backend), "PanopticFPN"], indirect=True
-)
 def test_equals_the_reference(factory, model):
     images, weights = random_inputs(SHAPE), canonical_weights(model)
     maps = [visual_transformer.resnet(images[0].astype("float64"), weights, (1,) * depth) for depth in (1, 2, 3)]

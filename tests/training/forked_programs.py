@@ -7,6 +7,7 @@ run at the same time. What each prints goes to `FOLDER/<name>.log`, and its exit
 The process that they are forked from computes nothing, so that each begins as if it had been started afresh.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -19,6 +20,7 @@ _SECONDS = 600
 
 
 def main(folder, programs):
+    gc.disable()  # It would look through what imports leave again and again.
     programs = json.loads(programs)
     for program in programs.values():
         importlib.import_module(program["module"])

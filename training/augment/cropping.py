@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_vit.decoding import decode_upright, exif_orientation, luma, resize, upright
+from keras_vit.decoding import decode_upright, luma, orientation_reader, resize, upright
 
 ASPECT_RATIOS = (3 / 4, 4 / 3)
 # Of the sizes that a JPEG file can be decoded to, the divisors of its own.
@@ -74,7 +74,7 @@ def _draw_window(sides, seed, area):
 
 def _jpeg_part(image_bytes, draw_window, size):
     """A window of a JPEG file's upright image, with at least the resolution of `size` if the file has it."""
-    orientation = exif_orientation(image_bytes)
+    orientation = orientation_reader()(image_bytes)
     sides = tf.image.extract_jpeg_shape(image_bytes)[:2]
     window = draw_window(tf.where(orientation > 4, sides[::-1], sides))
     wanted = tf.where(orientation > 4, size[::-1], size)
