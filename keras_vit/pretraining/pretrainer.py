@@ -66,6 +66,11 @@ class Pretrainer(keras.Model):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
+    def make_train_function(self, force=False):
+        if not self.optimizer.built:  # If the step made the optimizer's variables, TensorFlow would trace it twice.
+            self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
     def encode(self, images, changes):
         """Runs the encoder on images (B, H, W, C).
 
