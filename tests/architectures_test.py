@@ -61,6 +61,11 @@ def test_the_dictionary_of_a_vision_transformer_is_as_old_files_have_it():
     assert read_architecture({"kind": "bit_resnet", "stage_depths": [3, 4], "width": 96}) == CONFIGS[2]
 
 
+def test_defaults_and_strides():
+    assert AxialResNetConfig((3, 4)).num_heads == 8
+    assert SelfAttentionNetworkConfig((3, 4, 2), window_sizes=(3, 5, 7)).total_stride == (8, 8)
+
+
 def test_sizes_with_changes():
     assert changed_config(RESNETS, "R34", {}) == ResNetConfig((3, 4, 6, 3), expansion=1)
     config = changed_config(VT_RESNETS, VTResNetConfig((1, 2)), {"num_modules": 2})

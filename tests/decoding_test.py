@@ -271,6 +271,15 @@ BAD = {
 }
 
 
+def test_an_animated_webp_is_refused_before_it_is_decoded():
+    """TensorFlow 2.21 would decode it into too little memory."""
+    import tensorflow as tf
+
+    decode = image_decoder(_model(**MODEL))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        decode(BAD["animated WebP"])
+
+
 @pytest.fixture(scope="module")
 def decode_batch():
     return batch_decoder(_model(**MODEL))

@@ -37,6 +37,13 @@ def _probabilities(model, pixels):
     return keras.ops.convert_to_numpy(keras.ops.softmax(outputs)) if is_logits else outputs
 
 
+def _is_for_xla(folder):
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    [graph] = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
+    return any(function.attr["_XlaMustCompile"].b for function in graph.graph_def.library.function)
+
+
 def _requests(model, image_size):
     """[(signature, its input, the pixels that the model is to see)]; of files where a size is to be chosen."""
     size, channels = image_size or model.input_shape[1:3], model.input_shape[-1]
@@ -64,6 +71,7 @@ def test_in_c_as_in_python(names, program, tmp_path, tmp_path_factory):
         # Smaller weights are judged on parts of the photographs too.
         assert facts["parity"]["images"] == 32
         assert facts["parity"]["top_1_agreement"] >= 0.95
+        assert _is_for_xla(folder) == options.get("jit_compile", False)
         asked = _requests(model, image_size)
         labels = [str(index) for index in range(model.output_shape[-1])]
         exact = [_probabilities(model, pixels) for *_, pixels in asked]
