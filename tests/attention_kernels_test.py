@@ -1,7 +1,6 @@
 """Attention by parts and by kernels of the backend: the same numbers, in less memory."""
 
 import math
-import random
 
 import keras
 import numpy as np
@@ -117,7 +116,7 @@ def test_gradients_are_the_same(small_parts, monkeypatch):
 
 
 def _model(policy="float32", rematerialized=False):
-    random.seed(0)
+    keras.utils.set_random_seed(0)  # Of torch too.
     keras.config.set_dtype_policy(policy)
     try:
         model = randomize(tiny_model(num_layers=1, pooling="avg", dropout_rate=0.2, drop_path_rate=0.1))

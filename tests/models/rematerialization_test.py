@@ -1,7 +1,5 @@
 """With and without rematerialisation everything is the same but the memory."""
 
-import random
-
 import keras
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ AXIAL = {"axial": True, "pooling": "avg", "position_embedding": "learned_2d", "p
 
 def _trained(enabled, policy="float32", nested=False, frozen=None, changes=RATES, steps=1, **compilation):
     """Loss and weights after steps so large that a wrong gradient shows."""
-    random.seed(0)
+    keras.utils.set_random_seed(0)  # Of torch too.
     keras.config.set_dtype_policy(policy)
     try:
         model = randomize(tiny_model(**changes))

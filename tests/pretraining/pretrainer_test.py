@@ -148,6 +148,14 @@ def test_what_layers_add_to_the_loss():
     assert_close(pretraining.compute_loss(images, y_pred=outputs), expected)
 
 
+def test_an_optimizer_has_its_variables_before_the_step_is_traced(model):
+    """TensorFlow would trace a step that makes variables twice, which takes seconds."""
+    pretraining = MASKED_PATCHES(model, seed=0)
+    pretraining.compile("adam")
+    pretraining.make_train_function()
+    assert len(pretraining.optimizer.variables) > 2 * len(pretraining.trainable_variables)
+
+
 def test_labels_are_not_read(model):
     import tensorflow as tf
 
