@@ -27,9 +27,8 @@ gc.disable()
 
 def pytest_ignore_collect(collection_path, config):
     """Files without a test of `each_backend` need not be imported where only those are run."""
-    if config.option.markexpr.startswith("each_backend") and collection_path.suffix == ".py":
-        return "each_backend" not in collection_path.read_text() or None
-    return None
+    only_those = config.option.markexpr.startswith("each_backend") and collection_path.suffix == ".py"
+    return True if only_those and "each_backend" not in collection_path.read_text() else None
 
 
 def pytest_collection_finish():

@@ -59,7 +59,6 @@ def _nested():
     return keras.Model(inputs, keras.layers.Dense(4, name="after")(inner(inputs)))
 
 
-CONVOLUTIONAL = {kind: build for kind, (_, build, _) in convolutional_models_test.BUILDS.items()}
 # {what: (function that makes a model, what fills it with random weights, height and width of the images)}
 MODELS = {
     "map pooling": (_with_map_pooling, randomize, (8, 9)),
@@ -70,8 +69,8 @@ MODELS = {
 SLOW_MODELS = {
     "nested": (_nested, randomize, (8, 9)),
     "local relation": (resnet_baselines_test.KINDS["local_relation"], randomize, (33, 46)),
-    "BiTResNet": (CONVOLUTIONAL["bit_resnet"], lively, (33, 46)),
-    "VTResNet": (CONVOLUTIONAL["visual_transformer"], lively, (33, 46)),
+    "BiTResNet": (convolutional_models_test.BUILDS["bit_resnet"][1], lively, (33, 46)),
+    "VTResNet": (convolutional_models_test.BUILDS["visual_transformer"][1], lively, (33, 46)),
 }
 
 

@@ -230,7 +230,7 @@ def test_final_norm_is_computed_in_float32(policy):
 
 @pytest.mark.parametrize("functional", [False, True])
 def test_transfer_model(functional):
-    """A backbone nested in the user's own model trains. axial_test.py reloads one."""
+    """A backbone nested in the user's own model trains. tests/reloading_test.py reloads one."""
     backbone = randomize(tiny_model(include_top=False, pooling="avg", name="backbone", num_layers=1))
     if functional:
         inputs = keras.Input(SHAPE)

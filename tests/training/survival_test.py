@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 
+from benchmarks import quick_xla
 from tests.training.conftest import BRIEF
 from training import recipes
 from training.assignments import override
@@ -55,7 +56,7 @@ class Program:
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_signal_saves_and_stops_and_the_run_goes_on(backend, tfds_directory, tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", backend)
-    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    monkeypatch.setenv("XLA_FLAGS", quick_xla.FLAGS)
     folder, stopped = tmp_path / "undisturbed", tmp_path / "stopped run"
     assignments = [*RECIPE, f"data.tfds_directory={tfds_directory}"]
     assert run_program(folder, "digits", *assignments).returncode == 0
