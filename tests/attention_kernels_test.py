@@ -1,6 +1,7 @@
 """Attention by parts and by kernels of the backend: the same numbers, in less memory."""
 
 import math
+import types
 
 import keras
 import numpy as np
@@ -26,10 +27,21 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 3)
     monkeypatch.setattr(attention_kernels, "QUERIES_AT_ONCE", 3)
     monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: False)
-    calls, by_parts = [], attention_kernels._by_parts
-    monkeypatch.setattr(
-        attention_kernels, "_by_parts", lambda *arrays: calls.append(tuple(arrays[0].shape)) or by_parts(*arrays)
-    )
+    return _calls_by_parts(monkeypatch)
+
+
+def _calls_by_parts(monkeypatch):
+    """List of the queries' shapes, one each time that attention goes by parts, which has a gradient of its own."""
+    calls, custom_gradient = [], ops.custom_gradient
+
+    def counting(function):
+        def call(*arrays):
+            calls.append(tuple(arrays[0].shape))
+            return custom_gradient(function)(*arrays)
+
+        return call
+
+    monkeypatch.setattr(ops, "custom_gradient", counting)
     return calls
 
 
@@ -259,10 +271,8 @@ def test_dropped_weights_and_relative_positions_are_not_in_parts(small_parts):
 
 
 def test_long_is_more_than_1024_tokens(monkeypatch):
-    calls = []
+    calls = _calls_by_parts(monkeypatch)
     monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: False)
-    by_parts = attention_kernels._by_parts
-    monkeypatch.setattr(attention_kernels, "_by_parts", lambda *arrays: calls.append(1) or by_parts(*arrays))
     for num_tokens in (1024, 1025):
         arrays = random_inputs(*[(1, num_tokens, 2)] * 3, batch=1)
         assert_close(attend(*map(ops.convert_to_tensor, arrays)), _expected(*arrays))
@@ -299,18 +309,14 @@ def test_an_unknown_number_of_tokens_is_computed_at_once(small_parts):
 )
 def test_where_kernels_of_the_backend_are_used(backend, platform, dtype, key_dim, bias, expected, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
-    monkeypatch.setattr(attention_kernels, "_platform", lambda query: platform)
-    query, key = keras.KerasTensor((2, 3, 7, key_dim), dtype), keras.KerasTensor((2, 3, 256, key_dim), dtype)
-    assert has_kernel(query, key, bias) == expected
-    longer = keras.KerasTensor((2, 3, 257, key_dim), dtype)
-    assert has_kernel(query, longer, bias) == (expected or backend == "torch")
+    monkeypatch.setattr(keras.distribution, "list_devices", lambda: [f"{platform}:0", f"{platform}:1"])
 
+    def array(num_tokens):
+        shape, device = (2, 3, num_tokens, key_dim), types.SimpleNamespace(type=platform)  # The device as of torch.
+        return types.SimpleNamespace(shape=shape, dtype=dtype, device=device)
 
-def test_the_platform_is_that_of_the_device(monkeypatch):
-    assert attention_kernels._platform(ops.ones(1)) in ("cpu", "gpu", "tpu", "cuda")
-    if BACKEND != "torch":
-        monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["gpu:0", "gpu:1"])
-        assert attention_kernels._platform(ops.ones(1)) == "gpu"
+    assert has_kernel(array(7), array(256), bias) == expected
+    assert has_kernel(array(7), array(257), bias) == (expected or backend == "torch")
 
 
 @pytest.mark.parametrize(("lines", "queries"), [((), []), ((), [(5, 12)]), ((5,), [])])  # Lines have no other queries.

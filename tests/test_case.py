@@ -92,6 +92,11 @@ def lively(model, scale=0.45):
     return model
 
 
+def parts(layer):
+    """A layer and all layers in it, for which Keras has no public function."""
+    return layer._flatten_layers()
+
+
 def canonical_weights(layer):
     """{canonical path: float64 array} of a model, or {path within the layer: array} of a layer."""
     prefix = "" if isinstance(layer, keras.Model) else f"{layer.name}/"
@@ -274,6 +279,7 @@ def _build(layer, inputs):
 
 def _check_mixed_precision(layer, inputs):
     assert keras.backend.standardize_dtype(_build(layer, inputs).dtype) == layer.compute_dtype
+    assert {part.dtype_policy.name for part in parts(layer)} == {MIXED_POLICY}
     randomize(layer)
     assert all(weight.dtype == "float32" for weight in layer.weights)
     output, found = output_and_gradients(layer, inputs)

@@ -4,7 +4,7 @@ import pytest
 
 from keras_vit import layers
 from keras_vit.textbook import textbook_multiply, textbook_operations
-from tests.test_case import assert_close, randomize
+from tests.test_case import assert_close, parts, randomize
 
 BUILD = {
     "attention": (lambda: layers.MultiHeadSelfAttention(num_heads=3, qk_norm=True), (2, 7, 12)),
@@ -53,7 +53,7 @@ def test_layers_in_8_bits_stay_as_they_are(name):
     layer, tokens = build(), np.random.default_rng(0).normal(0, 1, shape).astype("float32")
     layer.build(shape)
     randomize(layer)
-    for inner in layer._layers:
+    for inner in parts(layer):
         if hasattr(inner, "kernel"):
             inner.quantize("int8")
     expected = keras.ops.convert_to_numpy(layer(tokens))

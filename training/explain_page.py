@@ -117,7 +117,7 @@ def _attention(subject, pictures, findings):
     num_front = findings.num_tokens[subject.name] - grid[0] * grid[1]
     bytes_a_query = num_layers * num_heads * grid[0] * grid[1]
     num_pictures = int(np.clip(MOST_BYTES // bytes_a_query, 1, min(len(pictures.names), MOST_PICTURES)))
-    patches = _asked_patches(grid, MOST_BYTES // (bytes_a_query * num_pictures) - num_front)
+    patches = asked_patches(grid, MOST_BYTES // (bytes_a_query * num_pictures) - num_front)
     fronts = _front_names(keras_vit.describe(subject.model).config)
     tokens = [*range(num_front), *(num_front + patch for patch in patches)]
     return {
@@ -128,7 +128,7 @@ def _attention(subject, pictures, findings):
     }
 
 
-def _asked_patches(grid, most):
+def asked_patches(grid, most):
     """Numbers of the patches that can be asked: all, or as fine a grid of them as `most` allows, at least one."""
     step = next(step for step in range(1, max(grid) + 1) if -(-grid[0] // step) * -(-grid[1] // step) <= max(most, 1))
     rows, columns = (range(min((step - 1) // 2, size - 1), size, step) for size in grid)

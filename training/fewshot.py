@@ -4,8 +4,9 @@ import numpy as np
 
 SHOTS = (1, 5, 10, 25)
 L2 = 2.0**10
+MOST_COSINES = 2**26
+"""Of test with training images, at a time: with the indices of their order 0.8 GB."""
 _BIAS = 100.0  # The constant feature: so large that its weights are almost free of the penalty.
-_MOST_COSINES = 2**26  # Of test with training images, at a time: with the indices of their order 0.8 GB.
 
 
 def fewshot_accuracy(train_features, train_labels, test_features, test_labels, shots=SHOTS, seeds=(0, 1, 2), l2=L2):
@@ -98,7 +99,7 @@ def neighbour_accuracy(train_features, train_labels, test_features, test_labels,
     known, unknown = _unit(train_features), _unit(test_features)
     num_classes = 1 + int(max(train_labels.max(), test_labels.max()))
     right = 0
-    num_rows = max(1, _MOST_COSINES // len(known))
+    num_rows = max(1, MOST_COSINES // len(known))
     for first in range(0, len(unknown), num_rows):
         rows = slice(first, first + num_rows)
         cosines = unknown[rows] @ known.T

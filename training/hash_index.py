@@ -4,8 +4,9 @@ import itertools
 
 import numpy as np
 
+MAX_PAIRS = 20_000_000
+"""Candidates that are compared at a time."""
 _BANDS, _BAND_BITS = 4, 16
-_MAX_PAIRS = 20_000_000  # Candidates that are looked at together.
 
 
 class HashIndex:
@@ -75,7 +76,7 @@ def _masks(flips):
 
 def _portions(counts):
     """Slices of the rows, each with not too many candidates in all."""
-    portion = np.cumsum(counts) // _MAX_PAIRS
+    portion = np.cumsum(counts) // MAX_PAIRS
     borders = np.flatnonzero(np.diff(portion)) + 1
     return [slice(first, end) for first, end in itertools.pairwise([0, *borders.tolist(), len(counts)])]
 

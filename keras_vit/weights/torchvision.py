@@ -39,7 +39,7 @@ _FROM_ONE = re.compile(r"^layer(\d+)\.")
 _ROOTS = ("conv1.weight", "conv1.0.weight")
 # The short side that torchvision's files were evaluated at, by the first digits of their SHA-256, which are part of
 # their names: `ResNet50_Weights` and so on in torchvision/models/resnet.py.
-_RESIZES = {
+RESIZES = {
     "f37072fd": 256,  # ResNet-18
     "b627a593": 256,  # ResNet-34
     "0676ba61": 256,  # ResNet-50, IMAGENET1K_V1
@@ -100,8 +100,8 @@ def _protocol(source, size):
     """How torchvision prepares images; other people's files, which do not say, as its first ones."""
     digits = re.search(r"resnet\d+-([0-9a-f]{8})\.pth$", source)
     pixels = {**protocol("torchvision", size), "label_space": None}
-    if digits and digits[1] in _RESIZES:
-        pixels |= {"resize": _RESIZES[digits[1]], "label_space": "imagenet1k"}
+    if digits and digits[1] in RESIZES:
+        pixels |= {"resize": RESIZES[digits[1]], "label_space": "imagenet1k"}
     return pixels
 
 

@@ -5,7 +5,6 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from keras_vit.export import warmup
 from keras_vit.export.warmup import write_warmup
 
 PHOTOGRAPH = b"photograph \xff\x00"
@@ -59,12 +58,11 @@ def test_tensors_are_what_the_signatures_take(tmp_path):
     assert found == dict.fromkeys(SPECS, BATCH_SIZES)
 
 
-def test_lengths_of_every_size():
+def test_lengths_of_every_size(tmp_path):
     # The length of a field takes another byte from 128 and from 16,384 on; four fields are in one another.
     for length in (0, 1, *range(60, 132), *range(16_290, 16_390), 2_100_000):
         photograph = bytes(length)
-        tensor = warmup._tensor(SPECS["embed"], 1, photograph)
-        record = warmup._prediction_log("pets-1.0", "embed", "image_bytes", tensor)
+        [record] = _records(tmp_path, {"embed": SPECS["embed"]}, [1], photograph)
         assert record == _message("embed", 1, photograph).SerializeToString(deterministic=True), length
 
 

@@ -71,11 +71,6 @@ def test_probe_starts_xavier_uniform():
     assert probe.std() == pytest.approx(limit / np.sqrt(3), rel=0.05)
 
 
-def test_parts_take_over_the_precision():
-    layer = built(AttentionPooling(3, 20, dtype="mixed_bfloat16"))
-    assert {part.dtype_policy.name for part in layer._flatten_layers()} == {"mixed_bfloat16"}
-
-
 def test_macs():
     # Query and output of one probe, keys and values of 7 tokens, both products of the attention, the MLP of one token.
     expected = 2 * 144 + 7 * 2 * 144 + 2 * 7 * 12 + 2 * 12 * 20

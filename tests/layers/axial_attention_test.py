@@ -74,12 +74,6 @@ def test_initial_values():
     assert weights["relative_embedding"].std() == pytest.approx(1 / math.sqrt(128), rel=0.05)
 
 
-def test_parts_take_over_the_precision():
-    layer = AxialAttention("width", 12, 3, dtype="mixed_bfloat16")
-    layer.build((None, 4, 6, 5))
-    assert {part.dtype_policy.name for part in layer._flatten_layers()} == {"mixed_bfloat16"}
-
-
 def test_macs():
     # 28 places: 5 x 24 products of the projection, then with each of 7 places of a line, for each of 3 heads, three
     # terms of 2 and two of 4.

@@ -134,11 +134,6 @@ def test_each_rate_acts_in_training_only():
         assert not np.allclose(to_numpy(layer(*inputs, training=True)), expected), rate
 
 
-def test_parts_take_over_the_precision():
-    layer = _built(dtype="mixed_bfloat16")
-    assert {inner.dtype_policy.name for inner in layer._flatten_layers()} == {"mixed_bfloat16"}
-
-
 def test_macs_are_those_of_the_lines():
     layer, block = _built(), EncoderBlock(3, 20)
     block.build((None, 3, 12))

@@ -107,12 +107,6 @@ def test_group_norm_is_computed_in_float32(policy, norm):
     np.testing.assert_allclose(to_numpy(layer(maps)), expected, rtol=1.5 * rounding, atol=1.5 * rounding)
 
 
-def test_parts_take_over_the_precision():
-    unit = BottleneckUnit(32, dtype="mixed_bfloat16")
-    unit.build((None, 5, 7, 64))
-    assert {layer.dtype_policy.name for layer in unit._flatten_layers()} == {"mixed_bfloat16"}
-
-
 def test_macs():
     unit = BottleneckUnit(32, strides=2)
     unit.build((None, 5, 8, 64))

@@ -218,13 +218,6 @@ def test_layer_norm_is_computed_in_float32(policy, norm):
     np.testing.assert_allclose(actual, expected, rtol=1.5 * rounding, atol=1.5 * rounding)
 
 
-def test_parts_take_over_the_precision():
-    block = EncoderBlock(3, 20, layer_scale=0.1, qk_norm=True, dtype="mixed_bfloat16")
-    assert {layer.dtype_policy.name for layer in block._flatten_layers()} == {"mixed_bfloat16"}
-    built(block)
-    assert {layer.dtype_policy.name for layer in block._flatten_layers()} == {"mixed_bfloat16"}
-
-
 @pytest.mark.parametrize("name", ["dropout_rate", "attention_dropout_rate", "drop_path_rate"])
 @pytest.mark.parametrize("rate", [-0.1, 1.5])
 def test_refuses_an_impossible_rate(name, rate):

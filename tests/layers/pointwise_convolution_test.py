@@ -55,12 +55,6 @@ def test_in_training_statistics_are_those_of_the_batch():
     assert_close(weights["norm/moving_mean"], 0.1 * ((3 * values + 1) @ weights["kernel"]).mean((0, 1)))
 
 
-def test_parts_take_over_the_precision():
-    layer = PointwiseConvolution(8, use_batch_norm=True, dtype="mixed_bfloat16")
-    layer.build((None, 5, 6))
-    assert {part.dtype_policy.name for part in layer._flatten_layers()} == {"mixed_bfloat16"}
-
-
 def test_macs():
     assert PointwiseConvolution(8).macs((None, 5, 6)) == 5 * 6 * 8
     assert PointwiseConvolution(8, 2).macs((None, 5, 6)) == 5 * 2 * 3 * 4

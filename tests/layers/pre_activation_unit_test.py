@@ -48,12 +48,6 @@ def test_an_image_does_not_depend_on_its_batch():
     assert_close(unit(np.stack([100 * maps[2], maps[1], 0 * maps[0]]), training=True)[1:2], alone)
 
 
-def test_parts_take_over_the_precision():
-    unit = PreActivationUnit(32, dtype="mixed_bfloat16")
-    unit.build((None, 5, 7, 64))
-    assert {layer.dtype_policy.name for layer in unit._flatten_layers()} == {"mixed_bfloat16"}
-
-
 def test_macs():
     places, half = 5 * 8, 3 * 4
     expected = places * 64 * 32 + half * 9 * 32 * 32 + half * 32 * 128 + half * 64 * 128

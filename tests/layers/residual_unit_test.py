@@ -100,12 +100,6 @@ def test_in_training_statistics_are_those_of_the_batch():
     assert all(np.abs(array).max() > 1e-3 for array in moved.values())
 
 
-def test_parts_take_over_the_precision():
-    unit = ResidualUnit(3, 2, dtype="mixed_bfloat16")
-    unit.build((None, 5, 7, 6))
-    assert {part.dtype_policy.name for part in unit._flatten_layers()} == {"mixed_bfloat16"}
-
-
 def test_macs():
     unit = ResidualUnit(3, 2)
     unit.build((None, 5, 8, 6))

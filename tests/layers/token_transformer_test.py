@@ -69,12 +69,6 @@ def test_the_order_of_tokens_does_not_matter():
     assert_close(layer(tokens[:, order]), to_numpy(layer(tokens))[:, order])
 
 
-def test_parts_take_over_the_precision():
-    layer = TokenTransformer(**PUBLISHED, dtype="mixed_bfloat16")
-    layer.build((None, 5, 12))
-    assert {part.dtype_policy.name for part in layer._flatten_layers()} == {"mixed_bfloat16"}
-
-
 def test_macs():
     layer = TokenTransformer(**PUBLISHED)
     layer.build((None, 5, 12))

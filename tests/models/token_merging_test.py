@@ -18,6 +18,7 @@ from tests.test_case import (
     canonical_weights,
     check_gradients,
     lively,
+    parts,
     random_inputs,
     randomize,
     run_mixed_precision_test,
@@ -65,7 +66,7 @@ def test_tokens_become_fewer_from_block_to_block():
 
 def test_all_layers_are_built(model):
     # Else Keras's predict on JAX runs the model once more before each batch, operation by operation.
-    assert [layer for layer in model._flatten_layers() if not layer.built] == []
+    assert [layer for layer in parts(model) if not layer.built] == []
 
 
 def test_weights_are_those_of_the_model_without(tmp_path):

@@ -96,4 +96,4 @@ def test_pixels_of_torchvisions_own_weights():
         for weights in models.get_model_weights(function.lower()):
             digits = weights.url.removesuffix(".pth").rpartition("-")[2]
             found[digits] = weights.transforms().resize_size[0]
-    assert found == adapter._RESIZES
+    assert found == adapter.RESIZES

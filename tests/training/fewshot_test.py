@@ -92,7 +92,7 @@ def test_a_class_without_training_images_is_never_named():
 @pytest.mark.parametrize("neighbours", [1, 20, 200])
 @pytest.mark.parametrize("temperature", [0.07, 1.0])
 def test_neighbours_vote_as_in_scikit_learn(neighbours, temperature, monkeypatch):
-    monkeypatch.setattr(fewshot, "_MOST_COSINES", 200 * 64)
+    monkeypatch.setattr(fewshot, "MOST_COSINES", 200 * 64)
     features, labels = clouds(200, 13, noise=2)
     test_features, test_labels = clouds(1100, 13, seed=1, noise=2)  # More than are compared at a time.
     voting = sklearn.neighbors.KNeighborsClassifier(
@@ -105,7 +105,7 @@ def test_neighbours_vote_as_in_scikit_learn(neighbours, temperature, monkeypatch
 
 def test_many_training_images_take_no_more_memory(monkeypatch):
     """All cosines at once would take 65 MB, and the indices of their order 131 MB."""
-    monkeypatch.setattr(fewshot, "_MOST_COSINES", 2**16)
+    monkeypatch.setattr(fewshot, "MOST_COSINES", 2**16)
     features, labels = clouds(2**14, 3)
     test_features, test_labels = clouds(1000, 3, seed=1)
     tracemalloc.start()

@@ -23,6 +23,7 @@ SMALL = [
     "fit.batch_size=64",
 ]
 PARALLEL = ["distribution.kind=model_parallel"]
+PUBLISHED = ["model.weights=Ti/16@augreg-i21k", "model.input_shape=none"]
 # {name: (devices, layers, changes)}
 PLANS = {
     "one": (1, 2, []),
@@ -49,6 +50,11 @@ PLANS = {
     ),
     "odd batch": (DEVICES, 1, ["fit.batch_size=62"]),
     "odd heads": (DEVICES, 1, [*PARALLEL, "distribution.model_devices=4", "model.config.num_heads=2"]),
+    "odd heads of published weights": (
+        DEVICES,
+        1,
+        [*PARALLEL, "distribution.model_devices=4", "model.config=none", *PUBLISHED],
+    ),
     "odd width": (
         DEVICES,
         1,
@@ -204,6 +210,7 @@ def test_sharded_weights_are_gathered(plans):
     [
         ("odd batch", "fit.batch_size must be a multiple of 4"),
         ("odd heads", "num_heads must be a multiple of the 4"),
+        ("odd heads of published weights", "num_heads must be a multiple of the 4"),
         ("odd width", "hidden_dim must be a multiple of the 4"),
         ("float16", "choose mixed_bfloat16"),
     ],
