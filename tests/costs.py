@@ -7,6 +7,7 @@ the totals.
 import collections
 import contextlib
 import functools
+import inspect
 import json
 import os
 import pathlib
@@ -96,8 +97,12 @@ def _instrument(clock):
     import keras
     import tensorflow as tf
 
+    import keras_vit
     from tests import test_case
 
+    factories = [name for name in keras_vit.models.__all__ if inspect.isfunction(getattr(keras_vit, name))]
+    _replace(clock, "building models", keras_vit, *factories)
+    _replace(clock, "building models", keras_vit.models, *factories)
     _replace(clock, "gradients", test_case, "output_and_gradients")
     _replace(clock, "fit, evaluate, predict", keras.Model, "fit", "evaluate", "predict", "train_on_batch")
     _replace(clock, "exports", keras.Model, "export")
