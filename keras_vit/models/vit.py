@@ -17,7 +17,7 @@ from keras_vit.models.building import (
 )
 from keras_vit.models.functional_vit import FunctionalViT
 from keras_vit.weights.catalogue import FAMILIES
-from keras_vit.weights.checkpoint import check_published
+from keras_vit.weights.expressible import check_published
 from keras_vit.weights.loading import build_with_weights, check_kind
 from keras_vit.weights.opening import open_checkpoint
 

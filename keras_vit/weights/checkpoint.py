@@ -362,34 +362,3 @@ class Facts:
         """Mean or std as a list of one number for each channel."""
         value = self.pixels[name]
         return list(value) if isinstance(value, (list, tuple)) else [value] * self.channels
-
-
-def unpublished_parts(config):
-    """Pairs (what, whether a model has it) of what no format of published weights knows."""
-    kind, placement = config.position_embedding, config.position_placement
-    return [
-        ("two-dimensional learned positions, position_embedding='learned_2d'", kind == "learned_2d"),
-        ("relative positions, position_embedding='relative'", kind == "relative"),
-        (f"positions before every block, position_placement={placement!r}", placement != "stem"),
-        ("axial attention, axial=True", config.axial),
-    ]
-
-
-def check_published(config):
-    """Refuses a model that no published weights are made for."""
-    if not isinstance(config, ViTConfig):
-        return
-    if found := [what for what, present in unpublished_parts(config) if present]:
-        raise ValueError(
-            f"No format of published weights knows {', '.join(found)}. Build the model with weights=None or with a "
-            f".weights.h5 file of your own, or choose a model without."
-        )
-
-
-def refuse(owner, reasons):
-    """Raises a ValueError if a model has what a format cannot express: `reasons` are pairs (what, whether it has)."""
-    if found := [what for what, present in reasons if present]:
-        raise ValueError(
-            f"{owner} cannot express {', '.join(found)}; the model was not saved. Choose another format, "
-            f"or build the model without."
-        )

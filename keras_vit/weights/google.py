@@ -14,10 +14,10 @@ from keras_vit.weights.checkpoint import (
     count_blocks,
     numerics,
     patch_size_of,
-    refuse,
     resolve_positions,
     settle_image_size,
 )
+from keras_vit.weights.expressible import ANY, check_expressible
 from keras_vit.weights.names import Names, Rule, block_rules
 
 _BLOCK = "Transformer/encoderblock_{i}/"
@@ -253,24 +253,27 @@ def _is_vision_transformer(config):
     )
 
 
+_EXPRESSIBLE = {
+    "stem": ANY,
+    "pooling": ("token", "avg", "map", None),
+    "class_token": (None, False, True),
+    "position_embedding": ("learned_1d", "sincos_2d"),
+    "num_position_prefix_rows": ANY,
+    "representation_dim": ANY,
+    "crop_to_patches": (False, True),  # An image's size is not in the file.
+    "mlp": ("gelu_tanh",),
+}
+
+
 def _refuse(facts):
     config = facts.config
     is_theirs = _is_vision_transformer(config)
     has_prefix_rows = config.position_embedding == "learned_1d" and config.position_prefix_rows > 0
-    reasons = [
+    conflicts = [
         ("another normalisation of pixels than to [-1, 1]", not facts.is_normalized_to_one),
         ("other epsilons in the stem", not facts.has_known_stem),
-        ("a GELU other than the tanh approximation", config.mlp != "gelu_tanh"),
-        ("a LayerNorm epsilon other than 1e-6", config.layer_norm_epsilon != 1e-6),
-        ("a distillation token", config.distillation_token),
-        ("register tokens", config.num_register_tokens > 0),
-        ("LayerScale", config.layer_scale is not None),
-        ("normalised queries and keys", config.qk_norm),
-        ("a LayerNorm before the first block", config.pre_norm),
-        ("a LayerNorm behind the pooling", config.norm_placement == "after_pooling"),
-        ("a model without positions", config.position_embedding == "none"),
         ("a class token that is not pooled", config.has_class_token != (config.pooling in ("token", None))),
         ("a hybrid with positions or pooling of big_vision", config.stem is not None and not is_theirs),
         ("a position row of the class token without its pooling", not is_theirs and has_prefix_rows),
     ]
-    refuse("Google's code", reasons)
+    check_expressible("Google's code", config, _EXPRESSIBLE, conflicts)

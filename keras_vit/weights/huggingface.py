@@ -8,7 +8,6 @@ import re
 import numpy as np
 
 from keras_vit.config import ViTConfig
-from keras_vit.weights.adapt import adapt_pixels
 from keras_vit.weights.catalogue import FAMILIES, protocol
 from keras_vit.weights.checkpoint import (
     Checkpoint,
@@ -17,11 +16,12 @@ from keras_vit.weights.checkpoint import (
     count_blocks,
     pair,
     patch_size_of,
-    refuse,
     resolve_num_heads,
     resolve_positions,
     settle_image_size,
 )
+from keras_vit.weights.expressible import ANY, check_expressible
+from keras_vit.weights.huggingface_processor import read_processor, write_processor
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, head_rules, merged_rules, norm_rules
 
 _PROJECTIONS = ("query", "key", "value")
@@ -159,7 +159,7 @@ def describe(file, hints):
         classes=next((shapes[name][0] for name in _CLASSIFIERS if name in shapes), None),
         image_size=size,
         channels=next(shapes[name][1] for name in _PATCHES if name in shapes),
-        pixels=_pixels(hints.processor, size) or (protocol(family, size) if family else None),
+        pixels=read_processor(hints.processor, size) or (protocol(family, size) if family else None),
         read=lambda: _read(file, kind, config),
         skipped=tuple(name for name in file if name not in shapes),
         has_activation=kind != "clip",
@@ -241,29 +241,6 @@ def _join_gates(weights):
     return weights
 
 
-def _pixels(processor, image_size):
-    """Arguments of `Preprocessing` from transformers' `preprocessor_config.json`."""
-    if "image_mean" not in processor:
-        return None
-    normalizes = processor.get("do_normalize", True)
-    crop = processor.get("crop_size") if processor.get("do_center_crop") else None
-    crop = pair(crop) if isinstance(crop, int) else crop and (crop["height"], crop["width"])
-    resize = processor.get("size", image_size[0])
-    if isinstance(resize, dict):
-        resize = resize.get("shortest_edge") or (resize["height"], resize["width"])
-    elif not crop:  # A bare number is the short side only where the centre is cut out.
-        resize = pair(resize)
-    pixels = {
-        "mean": tuple(processor["image_mean"]) if normalizes else 0.0,
-        "std": tuple(processor["image_std"]) if normalizes else 1.0,
-        "resize": resize,
-        "crop": crop,
-        "interpolation": "bicubic" if processor.get("resample") == 3 else "bilinear",  # PIL's numbers.
-    }
-    # The processor's sizes may be smaller than the model's: DINOv2 says 224 here and 518 in config.json.
-    return adapt_pixels(pixels, image_size, crop or pair(resize), len(processor["image_mean"]))
-
-
 _ARCHITECTURES = {
     "vit": ("vit", "ViTModel", "ViTForImageClassification"),
     "deit": ("deit", "DeiTModel", "DeiTForImageClassificationWithTeacher"),
@@ -302,7 +279,7 @@ def write(weights, facts):
             "model_type": model_type,
             **_settings(config, facts, kind),
         },
-        "preprocessor_config.json": _processor(facts),
+        "preprocessor_config.json": write_processor(facts),
     }
 
 
@@ -352,49 +329,39 @@ def _mlp_ratio(config):
     return None
 
 
-def _processor(facts):
-    resize, crop = facts.pixels["resize"], facts.pixels["crop"]
-    size = {"shortest_edge": resize} if isinstance(resize, int) else {"height": resize[0], "width": resize[1]}
-    processor = {
-        "image_processor_type": "ViTImageProcessor" if crop is None else "BitImageProcessor",
-        "do_resize": True,
-        "size": size,
-        "resample": 3 if facts.pixels["interpolation"] == "bicubic" else 2,
-        "do_center_crop": crop is not None,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": facts.by_channel("mean"),
-        "image_std": facts.by_channel("std"),
-    }
-    return processor if crop is None else {**processor, "crop_size": {"height": crop[0], "width": crop[1]}}
+_GELU_MLPS = tuple(_GELUS.values())
+_DINOV2_FIELDS = {"layer_scale": ANY, "mlp": (*_GELU_MLPS, "swiglu")}
+_EXPRESSIBLE = {
+    "vit": {"representation_dim": ANY, "mlp": _GELU_MLPS},
+    "deit": {"distillation_token": (True,), "mlp": _GELU_MLPS},
+    "dinov2": _DINOV2_FIELDS,
+    "dinov2_with_registers": {"num_register_tokens": ANY, **_DINOV2_FIELDS},
+    "siglip": {"pooling": ("map",), "mlp": _GELU_MLPS},
+    "clip": {"pre_norm": (True,), "mlp": _GELU_MLPS},
+}
 
 
 def _refuse(config, facts, kind):
     dinov2 = "dinov2" in kind
     ratio = _mlp_ratio(config) if config.mlp == "swiglu" else config.mlp_dim % config.hidden_dim == 0
-    refuse(
-        "transformers 5",
-        [
-            ("a hybrid stem", config.stem is not None),
-            ("average pooling", config.pooling == "avg"),
-            ("a model without a class token", kind != "siglip" and not config.has_class_token),
-            ("a class token beside attention pooling", kind == "siglip" and config.has_class_token),
-            ("positions other than a learned table", config.position_embedding != "learned_1d"),
-            ("positions of the patches only", config.position_prefix_rows != config.num_class_tokens),
-            ("normalised queries and keys", config.qk_norm),
-            ("a LayerNorm behind the pooling", config.norm_placement == "after_pooling"),
-            ("a pre_logits layer with a classifier", config.representation_dim and facts.classes is not None),
-            ("LayerScale in this kind of model", not dinov2 and config.layer_scale is not None),
-            ("register tokens in this kind of model", not dinov2 and config.num_register_tokens > 0),
-            ("SwiGLU in this kind of model", not dinov2 and config.mlp == "swiglu"),
-            ("this width of the MLP", dinov2 and not ratio),
-            ("this classifier", facts.classes is not None and _ARCHITECTURES[kind][2] is None),
-            ("a distillation token in this kind of model", kind != "deit" and config.distillation_token),
-            ("attention pooling in this kind of model", kind != "siglip" and config.pooling == "map"),
-            (
-                "images that are not square in this kind of model",
-                kind not in ("vit", "deit") and len(set(facts.image_size)) > 1,
-            ),
-        ],
-    )
+    accepted = {
+        "pooling": ("token", None),
+        "class_token": (None, False, True),
+        "num_position_prefix_rows": ANY,
+        "layer_norm_epsilon": ANY,
+        "crop_to_patches": (False, True),
+        **_EXPRESSIBLE[kind],
+    }
+    conflicts = [
+        ("a model without a class token", kind != "siglip" and not config.has_class_token),
+        ("a class token beside attention pooling", kind == "siglip" and config.has_class_token),
+        ("positions of the patches only", config.position_prefix_rows != config.num_class_tokens),
+        ("a pre_logits layer with a classifier", config.representation_dim and facts.classes is not None),
+        ("this width of the MLP", dinov2 and not ratio),
+        ("this classifier", facts.classes is not None and _ARCHITECTURES[kind][2] is None),
+        (
+            "images that are not square in this kind of model",
+            kind not in ("vit", "deit") and len(set(facts.image_size)) > 1,
+        ),
+    ]
+    check_expressible("transformers 5", config, accepted, conflicts)

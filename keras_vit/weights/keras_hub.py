@@ -10,7 +10,8 @@ import keras
 
 from keras_vit.config import ViTConfig
 from keras_vit.weights.catalogue import protocol
-from keras_vit.weights.checkpoint import Checkpoint, Renamed, patch_size_of, refuse
+from keras_vit.weights.checkpoint import Checkpoint, Renamed, patch_size_of
+from keras_vit.weights.expressible import ANY, check_expressible
 from keras_vit.weights.names import Names, Rule, block_rules
 
 _EMBEDDING = "vi_t_patching_and_embedding"
@@ -225,23 +226,21 @@ def _preprocessor(facts):
     return _serialized("ViTImageClassifierPreprocessor", {"image_converter": converter})
 
 
+_EXPRESSIBLE = {
+    "pooling": ("token", "avg", None),
+    "class_token": (None, False, True),
+    "num_position_prefix_rows": ANY,
+    "representation_dim": ANY,
+    "mlp": ("gelu_exact",),
+    "layer_norm_epsilon": ANY,
+}
+
+
 def _refuse(config, image_size):
     rests = [size % side for size, side in zip(image_size, config.patch_shape, strict=True)]
-    refuse(
-        "KerasHub's ViT",
-        [
-            ("a hybrid stem", config.stem is not None),
-            ("a GELU other than the exact one, mlp='gelu_exact'", config.mlp != "gelu_exact"),
-            ("a distillation token", config.distillation_token),
-            ("register tokens", config.num_register_tokens > 0),
-            ("attention pooling", config.pooling == "map"),
-            ("average pooling beside a class token", config.pooling == "avg" and config.has_class_token),
-            ("LayerScale", config.layer_scale is not None),
-            ("normalised queries and keys", config.qk_norm),
-            ("a LayerNorm before the first block", config.pre_norm),
-            ("a LayerNorm behind the pooling", config.norm_placement == "after_pooling"),
-            ("positions other than a learned table", config.position_embedding != "learned_1d"),
-            ("positions of the patches only", config.position_prefix_rows != config.num_class_tokens),
-            ("images of which pixels are cut off", any(rests)),
-        ],
-    )
+    conflicts = [
+        ("average pooling beside a class token", config.pooling == "avg" and config.has_class_token),
+        ("positions of the patches only", config.position_prefix_rows != config.num_class_tokens),
+        ("images of which pixels are cut off", any(rests)),
+    ]
+    check_expressible("KerasHub's ViT", config, _EXPRESSIBLE, conflicts)

@@ -8,7 +8,8 @@ from keras_vit.config import ViTConfig
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
 from keras_vit.weights.adapt import FIRST_KERNELS, Target, adapt, adapt_pixels
 from keras_vit.weights.assign import assign, canonical_variables, check, in_place_of_initial_values
-from keras_vit.weights.checkpoint import TAKEN_BY, check_published
+from keras_vit.weights.checkpoint import TAKEN_BY
+from keras_vit.weights.expressible import check_published
 from keras_vit.weights.opening import open_checkpoint
 
 logger = logging.getLogger("keras_vit")

@@ -12,7 +12,7 @@ from keras_vit.config import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights import google, huggingface, keras_hub, timm
 from keras_vit.weights.assign import canonical_variables
-from keras_vit.weights.checkpoint import Facts, refuse, unpublished_parts
+from keras_vit.weights.checkpoint import Facts
 from keras_vit.weights.files import replacing, write_h5, write_npz, write_safetensors
 from keras_vit.weights.loading import target_of
 
@@ -55,7 +55,6 @@ def save_weights(model, path, format):
             f"{target.config.title}. model.save_weights writes a .weights.h5 file."
         )
     facts = _facts(model, target)
-    refuse(f"The format {format!r}", unpublished_parts(facts.config))
     if format == "google":
         if path.suffix != ".npz":
             raise ValueError(f"Google's format is a file that ends in .npz. Received: {os.fspath(path)!r}")

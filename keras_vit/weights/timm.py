@@ -14,11 +14,11 @@ from keras_vit.weights.checkpoint import (
     count_blocks,
     pair,
     patch_size_of,
-    refuse,
     resolve_num_heads,
     resolve_positions,
     settle_image_size,
 )
+from keras_vit.weights.expressible import ANY, check_expressible
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, merged_rules, norm_rules
 
 
@@ -375,21 +375,34 @@ def _first_convolution(stem):
     return "patch_embed.backbone.stem.conv" if stem.stage_depths else "patch_embed.backbone.conv"
 
 
+_EXPRESSIBLE = {
+    "stem": ANY,
+    "pooling": ("token", "avg", "map", None),
+    "class_token": (None, False, True),
+    "distillation_token": (False, True),
+    "num_register_tokens": ANY,
+    "norm_placement": ("before_pooling", "after_pooling"),
+    "position_embedding": ("learned_1d", "none"),
+    "num_position_prefix_rows": ANY,
+    "layer_scale": ANY,
+    "qk_norm": (False, True),
+    "pre_norm": (False, True),
+    "crop_to_patches": (False, True),
+    "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
+    "layer_norm_epsilon": (1e-6, 1e-5),
+}
+
+
 def _refuse(facts):
     config = facts.config
     stem = config.stem
     special = (stem is not None, config.distillation_token, config.mlp == "swiglu", config.layer_norm_epsilon == 1e-5)
     prefix_rows = (config.num_class_tokens,) if config.distillation_token else (0, config.num_class_tokens)
-    refuse(
-        "timm",
-        [
-            ("a pre_logits layer", config.representation_dim is not None),
-            ("prefix tokens under attention pooling", config.pooling == "map" and config.num_prefix_tokens > 0),
-            ("sine-cosine positions", config.position_embedding == "sincos_2d"),
-            ("a LayerNorm epsilon other than 1e-6 and 1e-5", config.layer_norm_epsilon not in (1e-6, 1e-5)),
-            ("this stem", stem is not None and (stem.stage_depths not in _HYBRIDS or stem.width != 64)),
-            ("other epsilons in the stem", not facts.has_known_stem),
-            ("position rows of some prefix tokens only", config.position_prefix_rows not in prefix_rows),
-            ("this combination of stem, distillation token, SwiGLU and epsilon", sum(special) > 1),
-        ],
-    )
+    conflicts = [
+        ("prefix tokens under attention pooling", config.pooling == "map" and config.num_prefix_tokens > 0),
+        ("this stem", stem is not None and (stem.stage_depths not in _HYBRIDS or stem.width != 64)),
+        ("other epsilons in the stem", not facts.has_known_stem),
+        ("position rows of some prefix tokens only", config.position_prefix_rows not in prefix_rows),
+        ("this combination of stem, distillation token, SwiGLU and epsilon", sum(special) > 1),
+    ]
+    check_expressible("timm", config, _EXPRESSIBLE, conflicts)

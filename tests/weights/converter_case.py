@@ -29,7 +29,7 @@ def make(config=CONFIG, input_shape=SHAPE, classes=5, seed=1, **arguments):
 def make_shell(config=CONFIG, input_shape=SHAPE, classes=5, **arguments):
     """A model of one layer without values, for what is refused because of its config: it costs little to build."""
     with without_values():
-        return keras_vit.ViT(config, num_layers=1, input_shape=input_shape, classes=classes, **arguments)
+        return keras_vit.ViT(config, input_shape=input_shape, classes=classes, **{"num_layers": 1, **arguments})
 
 
 def save(model, folder, format):

@@ -150,15 +150,12 @@ def test_reads_resize_and_crop(vit):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"pooling": "avg"}, "average pooling"),
-        ({"qk_norm": True}, "normalised queries and keys"),
-        ({"num_register_tokens": 2}, "register tokens in this kind of model"),
+        ({"pooling": "avg"}, r"pooling='avg' \(it has 'token' or None\)"),
         ({"representation_dim": 7}, "a pre_logits layer with a classifier"),
         ({"layer_scale": 0.1, "mlp_dim": 36}, "this classifier"),
         ({"layer_scale": 0.1, "mlp_dim": 20, "include_top": False}, "this width of the MLP"),
-        ({"distillation_token": True, "layer_scale": 0.1}, "a distillation token in this kind of model"),
+        ({"distillation_token": True, "layer_scale": 0.1}, r"distillation_token=True \(it has False\)"),
         ({"num_position_prefix_rows": 0}, "positions of the patches only"),
-        ({"position_embedding": "sincos_2d"}, "positions other than a learned table"),
     ],
 )
 def test_refuses_what_transformers_cannot_express(arguments, reason, tmp_path):

@@ -53,11 +53,9 @@ def models():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"mlp": "gelu_tanh"}, "a GELU other than the exact one"),
-        ({"pooling": "map"}, "attention pooling"),
+        ({"mlp": "gelu_tanh"}, r"mlp='gelu_tanh' \(it has 'gelu_exact'\)"),
         ({"pooling": "avg", "class_token": True}, "average pooling beside a class token"),
         ({"num_position_prefix_rows": 0}, "positions of the patches only"),
-        ({"qk_norm": True}, "normalised queries and keys"),
     ],
 )
 def test_refuses_what_keras_hub_cannot_express(arguments, reason, tmp_path):
@@ -69,14 +67,14 @@ def test_refuses_what_keras_hub_cannot_express(arguments, reason, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"position_embedding": "learned_2d"}, "two-dimensional learned positions, position_embedding='learned_2d'"),
-        ({"position_embedding": "relative"}, "relative positions, position_embedding='relative'"),
-        ({"position_placement": "every_layer"}, "positions before every block, position_placement='every_layer'"),
+        ({"position_embedding": "learned_2d"}, "position_embedding='learned_2d'"),
+        ({"position_embedding": "relative"}, "position_embedding='relative'"),
+        ({"position_placement": "every_layer"}, "position_placement='every_layer'"),
         (
             {"position_embedding": "sincos_2d", "position_placement": "every_layer_shared"},
-            "positions before every block, position_placement='every_layer_shared'",
+            "position_placement='every_layer_shared'",
         ),
-        ({"pooling": "avg", "axial": True}, "axial attention, axial=True"),
+        ({"pooling": "avg", "axial": True}, "axial=True"),
     ],
 )
 def test_refuses_what_no_project_has(arguments, reason, saved, tmp_path):
@@ -84,9 +82,9 @@ def test_refuses_what_no_project_has(arguments, reason, saved, tmp_path):
     path = saved().path
     model = make(num_layers=1, **arguments)
     for format in FORMATS:
-        with pytest.raises(ValueError, match=f"The format '{format}' cannot express {reason}; the model was not saved"):
-            keras_vit.save_weights(model, tmp_path / "saved.npz", format)
-    message = f"No format of published weights knows {reason}. Build the model with weights=None"
+        with pytest.raises(ValueError, match=f"cannot express .*{reason} .*The model was not saved"):
+            keras_vit.save_weights(model, tmp_path / ("saved.npz" if format == "google" else "saved"), format)
+    message = rf"No format of published weights can express {reason} \(.*\)\. Build the model with weights=None"
     assert_refused(lambda: keras_vit.load_weights(model, path, head="reset"), model, message)
     assert_refused(lambda: keras_vit.load_weights(model, "hf://never/asked"), model, message)
     assert not list(tmp_path.iterdir())
@@ -94,7 +92,7 @@ def test_refuses_what_no_project_has(arguments, reason, saved, tmp_path):
 
 @pytest.mark.parametrize("build", [keras_vit.from_pretrained, lambda path, **changes: make(weights=path, **changes)])
 def test_builds_nothing_that_no_project_has(build, saved):
-    message = "No format of published weights knows relative positions"
+    message = "No format of published weights can express position_embedding='relative'"
     with pytest.raises(ValueError, match=message):
         build(saved().path, input_shape=SHAPE, position_embedding="relative")
 

@@ -143,9 +143,10 @@ def test_refuses_a_broken_config(text, token):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"representation_dim": 7}, "a pre_logits layer"),
-        ({"position_embedding": "sincos_2d"}, "sine-cosine positions"),
-        ({"layer_norm_epsilon": 1e-3}, "a LayerNorm epsilon"),
+        ({"representation_dim": 7}, r"representation_dim=7 \(it has None\)"),
+        ({"layer_norm_epsilon": 1e-3}, r"layer_norm_epsilon=0\.001 \(it has 1e-06 or 1e-05\)"),
+        ({"pooling": "map", "class_token": True}, "prefix tokens under attention pooling"),
+        ({"mlp": "swiglu", "layer_norm_epsilon": 1e-5}, "this combination of stem"),
     ],
 )
 def test_refuses_what_timm_cannot_express(arguments, reason, tmp_path):

@@ -1,0 +1,136 @@
+"""What a format cannot express is refused; all else reads back as the same model."""
+
+import collections
+import contextlib
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.config import CHOICES, StemConfig
+from keras_vit.weights import google, huggingface, keras_hub, timm
+from keras_vit.weights.catalogue import protocol
+from keras_vit.weights.checkpoint import Facts
+from keras_vit.weights.expressible import check_published
+from keras_vit.weights.opening import open_checkpoint
+from tests.test_case import canonical_weights
+from tests.weights.converter_case import CONFIG, make
+
+SHAPE = (12, 12, 3)
+HUB = CONFIG.replace(num_layers=1, patch_size=4, mlp_dim=24, mlp="gelu_exact", layer_norm_epsilon=1e-12)
+# {format: (its module, a config that it can express)}
+FORMATS = {
+    "google": (google, HUB.replace(mlp="gelu_tanh", layer_norm_epsilon=1e-6)),
+    "timm": (timm, HUB.replace(layer_norm_epsilon=1e-6)),
+    "huggingface": (huggingface, HUB),
+    "keras_hub": (keras_hub, HUB),
+}
+# Of the fields that are no choices; `CHOICES` has the values of the others.
+VALUES = {
+    "patch_size": [3, (4, 3)],
+    "num_register_tokens": [2],
+    "num_position_prefix_rows": [0, 1],
+    "representation_dim": [7],
+    "layer_scale": [0.1],
+    "layer_norm_epsilon": [1e-6, 1e-5, 1e-12],
+    "token_merging": [1],
+}
+STEMS = [
+    {"stem": StemConfig((), 64), "patch_size": 1},
+    {"stem": StemConfig((1,), 32), "patch_size": 1},
+    {"stem": StemConfig((), 64, group_norm_epsilon=1e-3), "patch_size": 1},
+]
+WITH_EVERY_POOLING = ("class_token", "distillation_token", "num_register_tokens", "norm_placement", "stem")
+WITH_EVERY_POOLING += ("position_embedding", "num_position_prefix_rows", "representation_dim")
+# They change no output of a trained model, and no file holds them.
+FREE = {"head_bias": 0.5, "dropout_rate": 0.1, "attention_dropout_rate": 0.1, "drop_path_rate": 0.1}
+FREE |= {"position_interpolation": "bicubic"}
+SIZES = {"hidden_dim", "num_layers", "num_heads", "mlp_dim"}  # Every format has them: `run_converter_test`.
+
+
+def test_every_field_is_covered():
+    fields = {field.name for field in dataclasses.fields(keras_vit.ViTConfig)}
+    assert fields == {*VALUES, *CHOICES, *FREE, *SIZES, "stem"}
+
+
+def changes():
+    """Changes of one field, with every pooling where it matters."""
+    values = VALUES | {name: choices for name, choices in CHOICES.items() if name not in FREE}
+    single = [{field: value} for field, choices in values.items() for value in choices]
+    for change in [{}, *single, *STEMS]:
+        if change == {"crop_to_patches": True}:
+            change["patch_size"] = 5  # So that something is cut off.
+        [field, *_] = change or [None]
+        for pooling in CHOICES["pooling"] if field in (None, *WITH_EVERY_POOLING) else ["token"]:
+            yield {"pooling": pooling, **change}
+
+
+def possible_configs(base):
+    """Pairs (config, the changes that make it of `base`)."""
+    for change in changes():
+        with contextlib.suppress(ValueError):  # There is no such model.
+            yield base.replace(**change), change
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_choice_is_refused_or_reads_back_equal(format, tmp_path):
+    adapter, base = FORMATS[format]
+    outcomes = collections.Counter()
+    for number, (config, change) in enumerate(possible_configs(base)):
+        classes = None if config.pooling is None else 5
+        message = _refusal(adapter, Facts(config, SHAPE[:2], SHAPE[2], classes, protocol("google", SHAPE[:2])))
+        outcomes[bool(message)] += 1
+        if message:
+            assert "cannot express" in message, change
+            continue
+        model = make(config, SHAPE, classes, include_top=classes is not None)
+        path = tmp_path / (f"{number}.npz" if format == "google" else str(number))
+        keras_vit.save_weights(model, path, format)
+        checkpoint = open_checkpoint(path, model_num_heads=config.num_heads, model_image_size=SHAPE[:2])
+        if format == "timm" and config.num_register_tokens and config.position_prefix_rows:
+            continue  # A row of the table is added to the class token: timm_layout_test.py compares the outputs.
+        assert _in_files(checkpoint.config, format, classes) == _in_files(config, format, classes), change
+        weights, expected = checkpoint.read(), canonical_weights(model)
+        assert weights.keys() == expected.keys(), change
+        for name, array in expected.items():
+            np.testing.assert_array_equal(weights[name], array, err_msg=f"{change}: {name}")
+    assert min(outcomes[True], outcomes[False]) > 10, outcomes
+
+
+def _refusal(adapter, facts):
+    """Why a model is not written, or `None`."""
+    try:
+        adapter.write({}, facts)
+    except ValueError as error:
+        return str(error)
+    except KeyError:  # It is written, of weights that are not there.
+        pass
+    return None
+
+
+def _in_files(config, format, classes):
+    """A config with the defaults where a file says nothing."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config) if field.name in FREE}
+    resolved = {"class_token": config.has_class_token, "num_position_prefix_rows": config.position_prefix_rows}
+    if classes is None:  # Nothing is pooled.
+        resolved |= {"pooling": None, "representation_dim": None}
+    if format == "google":  # It does not say the size of the images.
+        resolved["crop_to_patches"] = False
+    if config.stem is not None:  # Google's epsilons and timm's differ by rounding only.
+        resolved["stem"] = StemConfig(config.stem.stage_depths, config.stem.width)
+    return config.replace(**defaults, **resolved)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_values_that_come_later_are_refused(format):
+    """Until a format lists them."""
+    adapter, base = FORMATS[format]
+    for field, value in (("pooling", "max"), ("mlp", "relu"), ("position_embedding", "rotary"), ("qk_norm", "rms")):
+        config = copy.copy(base)
+        object.__setattr__(config, field, value)  # As if `CHOICES` had it.
+        facts = Facts(config, SHAPE[:2], SHAPE[2], 5, protocol("google", SHAPE[:2]))
+        assert f"{field}={value!r}" in _refusal(adapter, facts)
+        with pytest.raises(ValueError, match=f"No format of published weights can express {field}='{value}'"):
+            check_published(config)
