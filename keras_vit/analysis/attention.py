@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vit import graph
 from keras_vit.analysis.architecture import check_unmerged, model_config
+from keras_vit.checks import check_choice
 from keras_vit.layers import AttentionPooling, AverageTokenPooling, AxialEncoderBlock, EncoderBlock, PatchEmbedding
 
 
@@ -89,6 +90,7 @@ def rollout(model, images):
     found = graph.collect(model, images, _look_for_rollout)
     grid, pooling = found.pop("patch_embedding", None), found.pop("pooling", None)
     blocks = check_any(list(found.values()), model)
+    check_choice("pooling", model_config(model).pooling, _POOLINGS)
     num_patches = grid[0] * grid[1]
     row = _read_by_the_head(pooling, model, ops.ones_like(blocks[0][:, 0, 0]), num_patches)
     passes = [block[:, i] for block in blocks for i in range(block.shape[1])]
@@ -97,6 +99,10 @@ def rollout(model, images):
     patches = ops.reshape(row[:, -num_patches:], (-1, *grid))
     largest = ops.max(patches, axis=(1, 2), keepdims=True)
     return patches / ops.where(largest > 0, largest, 1.0)
+
+
+_POOLINGS = ("token", "avg", "map", None)
+"""Those of which `_read_by_the_head` knows what they read."""
 
 
 def _look_for_rollout(layer, arguments, output):

@@ -117,16 +117,17 @@ def position_similarity(model, block=0):
     return (rows @ rows.T).reshape(*grid, *grid).astype("float32")
 
 
-_NOTHING_TO_COMPARE = {
-    "none": "it has no position embedding",
-    "relative": "its positions are of the distances between tokens, not of places",
-}
+_WITH_ROWS = ("learned_1d", "learned_2d", "sincos_2d")
+"""The position embeddings that add a vector to each patch."""
 
 
 def _position_layer(vit, config, block):
     kind = config.position_embedding if is_vision_transformer(config) else "none"
-    if kind in _NOTHING_TO_COMPARE:
-        raise ValueError(f"{vit.name!r} has no positions to compare: {_NOTHING_TO_COMPARE[kind]}.")
+    if kind not in _WITH_ROWS:
+        raise ValueError(
+            f"position_similarity compares the vectors that {', '.join(_WITH_ROWS)} add to the patches. {vit.name!r} "
+            f"has position_embedding={kind!r}."
+        )
     has_many = config.position_placement == "every_layer"
     if block not in range(config.num_layers if has_many else 1):
         accepted = f"must be from 0 to {config.num_layers - 1}" if has_many else "must be 0: there is one embedding"

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.analysis import attention
 from tests.analysis.nested import NESTED
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.reference import bit_resnet
@@ -159,6 +160,15 @@ def test_dropout_is_off_and_the_result_float32():
     assert maps.dtype == keras_vit.attention_rollout(model, images).dtype == "float32"
     np.testing.assert_array_equal(maps, keras_vit.attention_maps(model, images))
     np.testing.assert_allclose(maps.sum(-1), 1, rtol=1e-5)
+
+
+def test_rollout_refuses_a_pooling_that_it_does_not_know(model, monkeypatch):
+    """Such as one that comes later."""
+    config = keras_vit.ViTConfig(4, 12, 1, 3, 20)
+    object.__setattr__(config, "pooling", "max")
+    monkeypatch.setattr(attention, "model_config", lambda model: config)
+    with pytest.raises(ValueError, match=r"pooling must be one of 'token', 'avg', 'map', None\. Received: 'max'"):
+        keras_vit.attention_rollout(model, random_inputs(SHAPE)[0])
 
 
 @pytest.mark.parametrize("analysis", [keras_vit.attention_maps, keras_vit.attention_rollout])
