@@ -25,8 +25,8 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=No
     Args:
         source: Name in the catalogue (see `keras_vit.list_weights`), path of a file or folder, `"hf://owner/repo"`,
             `"gs://bucket/path"` or `"https://…"`.
-        family: Whose weights they are, for files that do not say how their pixels were normalised: a key of
-            `keras_vit.weights.catalogue.FAMILIES`, such as `"deit"`.
+        family: Whose weights they are, a key of `keras_vit.weights.catalogue.FAMILIES` such as `"deit"`: for files of
+            timm's layout without a config.json, and for files that do not say how their pixels were normalised.
         num_heads: Attention heads, for files that do not say.
         grid_size: (rows, columns) of patches of the file's position table, for files that do not say.
         head: `"keep"`: the file's classifier is loaded. `"reset"`: a fresh classifier that starts at zero takes the

@@ -9,7 +9,7 @@ from keras_vit.architectures import BiTResNetConfig
 from keras_vit.weights.catalogue import protocol
 from keras_vit.weights.checkpoint import Checkpoint, Renamed, pair, stage_depths_of
 from keras_vit.weights.names import Names, Rule
-from keras_vit.weights.timm import protocol_of
+from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg
 
 _UNIT = "stage_{s}_unit_{u}"
 _PARTS = (("a", "1"), ("b", "2"), ("c", "3"))
@@ -110,7 +110,7 @@ def describe(file, hints):
         classes=None if bias is None else renamed.shapes[bias][0],
         image_size=size,
         channels=channels,
-        pixels=protocol_of(settings, size) or {**protocol("google", size), "label_space": None},
+        pixels=read_pretrained_cfg(settings, size) or {**protocol("google", size), "label_space": None},
         read=lambda: names.decode(renamed, None),
         skipped=renamed.left_out(file),
     )

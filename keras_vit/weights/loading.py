@@ -42,7 +42,7 @@ class LoadReport:
         )
 
 
-def load_weights(model, source, head="keep", grid_size=None):
+def load_weights(model, source, head="keep", grid_size=None, family=None):
     """Loads published weights into a model, exactly or not at all.
 
     Another image size or number of channels adapts by itself, another patch size if the model has one, a class token
@@ -61,6 +61,7 @@ def load_weights(model, source, head="keep", grid_size=None):
             model's classifier starts at zero, and a LayerNorm behind the pooling afresh if the file has one before it
             instead. A VT-ResNet, VT-FPN and Panoptic FPN need `"reset"`: what no ResNet has keeps its weights.
         grid_size: (rows, columns) of patches of the file's position table, for files that do not say.
+        family: As of `keras_vit.from_pretrained`, for files that do not say whose weights they are.
 
     Returns:
         A `LoadReport`.
@@ -83,6 +84,7 @@ def load_weights(model, source, head="keep", grid_size=None):
     checkpoint = open_checkpoint(
         source,
         None if isinstance(target.config, ViTConfig) else target.config.title,  # Not in the catalogue.
+        family=family,
         grid_size=grid_size,
         model_num_heads=getattr(target.config, "num_heads", None),
         model_image_size=target.image_size,

@@ -20,6 +20,8 @@ from keras_vit.weights.checkpoint import (
 )
 from keras_vit.weights.expressible import ANY, check_expressible
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, merged_rules, norm_rules
+from keras_vit.weights.timm_architectures import activation_of, check_architecture, num_heads_of
+from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg, write_pretrained_cfg
 
 
 def _packed(names, path, layout, paths):
@@ -104,14 +106,6 @@ _MARKS = (
     (r"\.gamma_1$", "deit3"),
     (r"dist_token", "deit"),
 )
-# Heads of an architecture whose size is published with another number.
-_NUM_HEADS = {"vit_base_patch16_gap_224": 16}
-# What timm's architectures run with and their files do not say: by name, the first that fits.
-_ACTIVATIONS = (
-    (r"quickgelu", "quick_gelu"),
-    (r"(base_patch32|so400m_patch16|giantopt_patch16)_siglip|large_patch16_siglip_(gap_)?512", "gelu_tanh"),
-    (r"", "gelu_exact"),
-)
 _FIRST, _ROOT = "patch_embed.proj.weight", "patch_embed.backbone.stem.conv.weight"
 _MLP_BY_ACTIVATION = {"gelu": "gelu_exact", "gelu_tanh": "gelu_tanh", "quick_gelu": "quick_gelu", "silu": "swiglu"}
 
@@ -127,10 +121,10 @@ def describe(file, hints):
     Raises:
         ValueError: If something that is needed is neither in the file, its config.json nor the hints.
     """
-    original = _original_family(file) if file.container == "pth" else None
+    _check_known(file, hints)
     everything, file = file, _renamed(file)
     shapes = file.shapes
-    family = hints.family or original
+    family = hints.family
     config = _config(shapes, hints)
     if family is not None:
         config = config.replace(position_interpolation=FAMILIES[family].position_interpolation)
@@ -147,7 +141,7 @@ def describe(file, hints):
         classes=shapes["head.weight"][0] if "head.weight" in shapes else None,
         image_size=image_size,
         channels=shapes[_FIRST if config.stem is None else _ROOT][1],
-        pixels=protocol_of(settings, image_size) or (protocol(family, image_size) if family else None),
+        pixels=read_pretrained_cfg(settings, image_size) or (protocol(family, image_size) if family else None),
         read=lambda: NAMES.decode(file, config.num_heads),
         skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
     )
@@ -165,12 +159,22 @@ def _renamed(file):
     return Renamed(file, names)
 
 
-def _original_family(file):
-    """Whose training wrote a `.pth` file, by what only they write; `None`: it does not show."""
-    for mark, family in _MARKS:
-        if any(re.search(mark, name) for name in file):
-            return family
-    return None
+def _check_known(file, hints):
+    """Refuses a model of which nobody says what has no array."""
+    if "architecture" in hints.config:
+        check_architecture(hints.config)
+    elif hints.family is None:
+        raise ValueError(
+            f"The file has the names of timm's layout, and no config.json beside it names an architecture. Its arrays "
+            f"do not show whether positions are rotary, the activation, the LayerNorm epsilon and the normalisation of "
+            f"pixels. Pass family=... to keras_vit.from_pretrained or load_weights. By its names the file may be of "
+            f"family={_likely_family(file)!r}. Accepted: {', '.join(FAMILIES)}."
+        )
+
+
+def _likely_family(file):
+    """Whose training wrote the file, by names that it has."""
+    return next((family for mark, family in _MARKS if any(re.search(mark, name) for name in file)), "timm")
 
 
 def _config(shapes, hints):
@@ -178,7 +182,7 @@ def _config(shapes, hints):
     hidden_dim = shapes[_FIRST][0]
     num_layers = count_blocks(shapes, re.compile(r"blocks\.(\d+)\."))
     mlp_dim = shapes["blocks.0.mlp.fc2.weight"][1]
-    told_heads = model_args.get("num_heads") or _NUM_HEADS.get(hints.config.get("architecture"))
+    told_heads = model_args.get("num_heads") or num_heads_of(hints.config.get("architecture"))
     num_heads = resolve_num_heads(told_heads, hidden_dim, num_layers, mlp_dim, hints)
     patch = shapes[_FIRST][2:]
     check_settings(model_args, embed_dim=hidden_dim, depth=num_layers, patch_size=tuple(patch))
@@ -207,6 +211,11 @@ def _config(shapes, hints):
 def _positions(shapes, config, hints, size):
     """The config with what the file says of positions, and (rows, columns) of the table."""
     if "pos_embed" not in shapes:
+        if hints.config.get("model_args", {}).get("pos_embed") not in ("none", ""):
+            raise ValueError(
+                "The file has no table of positions (pos_embed), and no config.json says that the model has none "
+                "(model_args with pos_embed='none'). Its positions may be of a kind that has no array."
+            )
         return config.replace(position_embedding="none"), None
     choices = range(config.num_class_tokens, -1, -1)
     prefix_rows, grid_size = resolve_positions(shapes["pos_embed"][1], choices, config.total_stride, hints, size)
@@ -243,26 +252,7 @@ def _mlp(shapes, config, mlp_dim):
     told = config.get("model_args", {}).get("act_layer")
     if told is not None and told not in _MLP_BY_ACTIVATION:
         raise ValueError(f"The model's activation {told!r} is not available: {', '.join(_MLP_BY_ACTIVATION)} are.")
-    architecture = config.get("architecture", "")
-    return _MLP_BY_ACTIVATION.get(told) or next(mlp for name, mlp in _ACTIVATIONS if re.search(name, architecture))
-
-
-def protocol_of(settings, image_size):
-    """Arguments of `Preprocessing` from timm's `pretrained_cfg`."""
-    if "mean" not in settings:
-        return None
-    ratio = settings.get("crop_pct") or 1.0
-    if not isinstance(ratio, (int, float)) or not 0.1 <= ratio <= 10:
-        raise ValueError(f"crop_pct must be a number near 1. Received: {ratio!r}")
-    squash = settings.get("crop_mode") == "squash"
-    return {
-        "mean": tuple(settings["mean"]),
-        "std": tuple(settings["std"]),
-        "resize": image_size if squash else int(min(image_size) / ratio),
-        "crop": None if squash else image_size,
-        "interpolation": settings.get("interpolation") if settings.get("interpolation") == "bilinear" else "bicubic",
-        "label_space": "imagenet1k" if settings.get("tag", "").endswith("in1k") else None,
-    }
+    return _MLP_BY_ACTIVATION.get(told) or activation_of(config.get("architecture", ""))
 
 
 # Architectures that run with what their arguments cannot say.
@@ -300,7 +290,7 @@ def write(weights, facts):
             "global_pool": config.pooling or "",
             "layer_norm_eps": config.layer_norm_epsilon,
             "model_args": _model_args(config, facts),
-            "pretrained_cfg": _pretrained_cfg(facts),
+            "pretrained_cfg": write_pretrained_cfg(facts),
         },
     }
 
@@ -349,30 +339,6 @@ def _model_args(config, facts):
         "pre_norm": config.pre_norm,
         "fc_norm": config.norm_placement == "after_pooling",
     }
-
-
-def _pretrained_cfg(facts):
-    height, width = facts.image_size
-    resize, crop = facts.pixels["resize"], facts.pixels["crop"]
-    return {
-        "num_classes": facts.classes or 0,
-        "input_size": [facts.channels, height, width],
-        "fixed_input_size": True,
-        "interpolation": facts.pixels["interpolation"],
-        # timm cuts resize = size / crop_pct to an integer.
-        "crop_pct": min(height, width) / (resize + 0.5) if isinstance(resize, int) else 1.0,
-        "crop_mode": "squash" if crop is None else "center",
-        "mean": facts.by_channel("mean"),
-        "std": facts.by_channel("std"),
-        "first_conv": _first_convolution(facts.config.stem),
-        "classifier": ["head", "head_dist"] if facts.config.distillation_token else "head",
-    }
-
-
-def _first_convolution(stem):
-    if stem is None:
-        return "patch_embed.proj"
-    return "patch_embed.backbone.stem.conv" if stem.stage_depths else "patch_embed.backbone.conv"
 
 
 _EXPRESSIBLE = {

@@ -6,7 +6,7 @@ from keras_vit.architectures import ResNetConfig
 from keras_vit.weights.catalogue import protocol
 from keras_vit.weights.checkpoint import Checkpoint, Renamed, pair, stage_depths_of
 from keras_vit.weights.names import Names, Rule, dense_rules, norm_rules
-from keras_vit.weights.timm import protocol_of
+from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg
 
 _BLOCK = "layer{s}.{u}"
 _UNIT = "stage_{s}_unit_{u}"
@@ -90,7 +90,7 @@ def describe(file, hints):
         classes=shapes["fc.weight"][0] if "fc.weight" in shapes else None,
         image_size=size,
         channels=shapes["conv1.weight"][1],
-        pixels=protocol_of(settings, size) or _protocol(hints.source, size),
+        pixels=read_pretrained_cfg(settings, size) or _protocol(hints.source, size),
         read=lambda: NAMES.decode(renamed, None),
         skipped=(*renamed.left_out(file), *(names[name] for name in renamed if NAMES.ignores(name))),
     )

@@ -87,9 +87,9 @@ def test_asks_for_what_files_without_a_config_do_not_say(token):
     (path / "config.json").unlink()
     arguments = {}
     for match, answer in (
+        (r"no config\.json .* names an architecture.* Pass family=.* family='timm'.*deit3", {"family": "deit3"}),
         (r"how many attention heads .* Pass num_heads=", {"num_heads": 3}),
         (r"7 position rows for patches of 4 x 3 pixels .* Pass grid_size=", {"grid_size": (2, 3)}),
-        (r"does not say how its pixels are normalised.* family=.*deit3", {"family": "deit3"}),
     ):
         with pytest.raises(ValueError, match=match):
             keras_vit.from_pretrained(path, **arguments)
@@ -106,7 +106,7 @@ def test_a_model_knows_what_its_file_does_not_say(token):
     weights, path = token
     (path / "config.json").unlink()
     other = make(EXACT, seed=5)
-    keras_vit.load_weights(other, path)
+    keras_vit.load_weights(other, path, family="timm")
     assert_same_weights(other, weights)
 
 
@@ -123,13 +123,43 @@ def test_196_rows_are_never_195_and_one(num_rows, token):
     np.testing.assert_array_equal(checkpoint.read()["position_embedding/embedding"], table[0])
 
 
-def test_refuses_an_activation_that_no_model_has(token):
+@pytest.mark.parametrize(
+    ("changes", "arguments", "message"),
+    [
+        ({}, {"act_layer": "relu"}, "activation 'relu' is not available: gelu"),
+        ({}, {"qkv_bias": False}, "has qkv_bias=False. This package computes qkv_bias=True only"),
+        ({}, {"dynamic_img_pad": True}, "has dynamic_img_pad=True"),
+        ({}, {"ref_feat_shape": [16, 16]}, r"has ref_feat_shape=\[16, 16\], which is not known"),
+        ({"architecture": "vit_base_patch16_rope_224"}, {}, "vit_base_patch16_rope_224 has rotary positions"),
+        ({"architecture": "mine_rope_small"}, {}, "mine_rope_small has rotary positions"),
+        ({"architecture": "mine", "model_args": {}}, {}, "'mine' is no architecture .* at least patch_size, embed_dim"),
+    ],
+)
+def test_refuses_architectures_and_arguments_that_it_does_not_know(changes, arguments, message, token):
     _, path = token
-    config = json.loads((path / "config.json").read_text())
-    config["model_args"]["act_layer"] = "relu"
+    config = json.loads((path / "config.json").read_text()) | changes
+    config["model_args"].update(arguments)
     (path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="activation 'relu' is not available: gelu"):
-        keras_vit.from_pretrained(path)
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(path)
+
+
+def test_reads_an_architecture_of_ones_own_whose_arguments_are_known(token):
+    weights, path = token
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"architecture": "mine"}))
+    assert_same_weights(keras_vit.from_pretrained(path), weights)
+
+
+def test_positions_without_an_array_are_none_only_if_a_config_says_so(token):
+    _, path = token
+    edit(path / "model.safetensors", lambda arrays: {name: arrays[name] for name in arrays if name != "pos_embed"})
+    with pytest.raises(ValueError, match=r"no table of positions .* kind that has no array"):
+        open_checkpoint(path)
+    config = json.loads((path / "config.json").read_text())
+    config["model_args"]["pos_embed"] = "none"
+    (path / "config.json").write_text(json.dumps(config))
+    assert open_checkpoint(path).config.position_embedding == "none"
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "\xff"])
