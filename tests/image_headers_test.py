@@ -83,6 +83,8 @@ def _files():
         "GIF animation": encoded(_palette(23, 37), "GIF", save_all=True, append_images=[_palette(23, 37).rotate(180)]),
         "GIF comment": _gif((37, 23), (0, 0, _palette(23, 37)), extension=comment),
         "GIF small frame": _gif((50, 40), (5, 3, _palette(23, 37))),
+        "GIF two colors": encoded(_palette(23, 37).point(lambda index: index % 2), "GIF", optimize=True),
+        "GIF blocks of one byte": _gif((37, 23), (0, 0, _palette(23, 37)), extension=b"!\xfe" + 3 * b"\1x" + b"\0"),
         "GIF large frame": _gif((10, 10), (5, 3, _palette(23, 37))),
         "GIF growing": _gif((37, 23), (0, 0, _palette(23, 37)), (0, 0, _palette(50, 60))),
         "GIF without screen": _gif((0, 0), (0, 0, _palette(23, 37))),

@@ -232,6 +232,7 @@ def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_sh
     if weight_shapes:
         check_gradients(layer, inputs, cancelled)
     _check_reload(model, inputs, output, folder)
+    _check_moving_statistics(layer, inputs)
     _check_mixed_precision(layer_class(**arguments, dtype=MIXED_POLICY, name="tested"), inputs)
 
 
@@ -270,6 +271,16 @@ def _check_reload(model, inputs, output, folder):
     model.save(path)
     loaded = keras.saving.load_model(path)
     np.testing.assert_array_equal(compute(loaded, [inputs]), output)
+
+
+def _check_moving_statistics(layer, inputs):
+    """In training every BatchNorm inside counts."""
+    moving = [weight for weight in layer.non_trainable_weights if weight.name.startswith("moving_")]
+    if moving and TENSORFLOW:
+        before = [to_numpy(weight) for weight in moving]
+        layer(*inputs, training=True)
+        for weight, array in zip(moving, before, strict=True):
+            assert not np.array_equal(to_numpy(weight), array), weight.path
 
 
 def _build(layer, inputs):

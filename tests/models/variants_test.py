@@ -141,6 +141,13 @@ def test_table_is_complete():
     functions = {"ViT", "AxialViT"} | {function for _, function in [*FUNCTIONS, *AXIAL]}
     assert functions == set(models.__all__) - {*models.RESNETS, *models.SEGMENTERS}
     assert set(models.__all__) <= set(keras_vit.__all__)
+    assert [getattr(models, name).__name__ for name in models.__all__] == models.__all__
+    assert {parameter(name, "classes") for name in models.SEGMENTERS} == {150}  # ADE20K's.
+
+
+def parameter(function, name):
+    """The default of an argument."""
+    return inspect.signature(getattr(models, function)).parameters[name].default
 
 
 def _letters(variant, size, classes=1000):

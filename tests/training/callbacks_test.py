@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import signal
+import types
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ import tensorflow as tf
 from tests.training.fitting import array_pipeline, linear_model
 from training import train as module
 from training.assignments import override
+from training.callbacks import Progress
 from training.data import load_dataset
 from training.distribution import Engine
 from training.errors import InputError
@@ -192,3 +194,16 @@ def test_images_are_counted_without_padding(recipe):
     dataset = load_dataset(recipe.data)
     fitting = Fitting(recipe, dataset, Engine(recipe.distribution))
     assert fitting.intervals.images * 7 == dataset.splits["train"].size < 7 * 150
+
+
+def test_progress_tells_the_rate_and_the_time_that_is_left(capsys):
+    """Of the steps after the first, which compiles: four in 100 seconds."""
+    intervals = types.SimpleNamespace(total=100, images=1000)
+    keeper = types.SimpleNamespace(intervals=intervals, metric="accuracy", schedule=lambda step: step / 1e4)
+    progress = Progress(keeper)
+    progress.on_epoch_begin(0)
+    for keeper.step, keeper.stepped in ((10, 1000.0), (14, 1100.0)):
+        progress.on_train_batch_end(0, {"loss": 0.5, "accuracy": 0.25})
+    _, line = capsys.readouterr().out.splitlines()
+    expected = "step 14/100  loss 0.5000  accuracy 25.0%  learning rate 1.30e-03  40 images/s  0:35:50 left"
+    assert line == expected

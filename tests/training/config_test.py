@@ -7,7 +7,7 @@ import pytest
 from keras_vit.config import VARIANTS
 from training import recipes
 from training.assignments import describe, from_dict, leaves, override
-from training.config import Data, Fit, Model, Recipe, to_dict
+from training.config import Augment, Data, Fit, Model, Recipe, to_dict
 from training.errors import InputError
 
 DIGITS = recipes.load("digits")
@@ -61,6 +61,7 @@ def test_number_stays_text_where_text_is_meant():
         ("bach_size=3", "fit.batch_size"),
         ("model.config.hiden_dim=3", "model.config.hidden_dim"),
         ("optimiser.learning_rate=1", "optimizer.learning_rate"),
+        ("training.hidden_dim=3", "model.config.hidden_dim"),
         ("fit.epochs", "section.field=value"),
         ("fit=3", "fit.<field>"),
         ("fit.epochs=many", "valid integer"),
@@ -90,6 +91,11 @@ def test_wrong_assignments_are_refused_with_what_is_right(assignment, expected):
     with pytest.raises(InputError, match=r"(?s).*") as error:
         override(DIGITS, [assignment])
     assert expected in str(error.value)
+
+
+def test_what_nothing_fills_is_refused():
+    with pytest.raises(ValueError, match="with translation, rotation or scale"):
+        Augment(fill="black")
 
 
 def test_published_weights_say_themselves_how_images_are_resized():
@@ -127,6 +133,8 @@ def test_every_field_says_what_it_means():
 def test_unknown_recipe_lists_those_there_are(tmp_path):
     with pytest.raises(InputError, match=r"Did you mean 'digits'.*cifar10, .*digits, .*folder"):
         recipes.load("digit")
+    with pytest.raises(InputError, match=r"There is no recipe 'missing\.json'"):
+        recipes.load("missing.json")
     broken = tmp_path / "recipe.json"
     for text in ("{}", "[]", "{", '{"recipe": []}'):
         broken.write_text(text)

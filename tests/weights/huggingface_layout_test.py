@@ -137,6 +137,17 @@ def test_says_what_pixels_it_needs(vit):
     assert keras_vit.describe(again).pixels["interpolation"] == "bicubic"
 
 
+def test_refuses_an_activation_that_no_model_has(vit):
+    _, path = vit
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
+    with pytest.raises(ValueError, match="activation 'relu' is not available: gelu"):
+        open_checkpoint(path)
+    del config["hidden_act"]
+    (path / "config.json").write_text(json.dumps(config))
+    assert open_checkpoint(path).config.mlp == "gelu_exact"
+
+
 def test_reads_resize_and_crop(vit):
     _, path = vit
     processor = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.5, 0.4, 0.3], "resample": 3}

@@ -77,6 +77,7 @@ def test_registers_have_no_position_for_the_class_token(tmp_path):
     model = make(EXACT, num_register_tokens=2)
     path = save(model, tmp_path / "timm", "timm")
     assert contents(path)["model.safetensors"]["pos_embed"].shape == (1, 6, 12)
+    assert contents(path)["config.json"]["pretrained_cfg"]["fixed_input_size"] is True
     again = keras_vit.from_pretrained(path, classifier_activation=None)
     [images] = random_inputs(SHAPE)
     np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(model(images)))

@@ -1,0 +1,160 @@
+"""Which of timm's Vision Transformers are read, and whether those are read right.
+
+Each architecture is made without values, and the config.json and the header that timm would write are opened. Of each
+structure that is read, timm writes one model with two blocks and random weights, and its logits are compared with those
+of the model that `keras_vit.from_pretrained` builds. Exits with 1 if one differs. Command: make support-matrix
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import re
+import struct
+import sys
+import tempfile
+
+import numpy as np
+import timm
+import torch
+from timm.models._hub import save_config_for_hf
+
+import keras_vit
+from keras_vit.weights.opening import open_checkpoint
+
+DOCUMENT = pathlib.Path(__file__).parents[1] / "docs" / "support.md"
+MODULES = ("vision_transformer", "vision_transformer_hybrid", "vision_transformer_relpos", "vision_transformer_sam")
+MODULES += ("deit", "eva", "beit")
+TOLERANCE, HYBRID_TOLERANCE = 1e-5, 5e-5
+"""Of the largest logit. timm standardises a hybrid's kernels with another epsilon than this package."""
+_FLAGS = ("global_pool", "has_class_token", "no_embed_class", "pool_include_prefix", "num_classes", "num_reg_tokens")
+
+
+def architectures():
+    """Names of timm's Vision Transformers."""
+    return sorted(name for module in MODULES for name in timm.list_models(module=module))
+
+
+def refusal(name):
+    """Why an architecture is not read, or `None`."""
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    with tempfile.TemporaryDirectory() as folder:
+        write_header(model, pathlib.Path(folder))
+        try:
+            config = open_checkpoint(folder).config
+        except ValueError as error:
+            return str(error).removeprefix(f"{folder}: ")
+    if config.num_heads != model.blocks[0].attn.num_heads:
+        raise ValueError(f"{name} was read with {config.num_heads} attention heads.")
+    return None
+
+
+def write_header(model, folder):
+    """Writes what timm would save of a model without values: config.json, and weights that are a hole in a file."""
+    save_config_for_hf(model, str(folder / "config.json"))
+    header, end = {}, 0
+    for name, tensor in model.state_dict().items():
+        start, end = end, end + 4 * tensor.numel()
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
+
+
+def structure(name):
+    """What an architecture is made of, without its sizes: equal for those whose code is the same."""
+    with torch.device("meta"):
+        model = timm.create_model(name, depth=1)
+    flags = [getattr(model, flag, None) for flag in _FLAGS]
+    shown = [bool(value) if isinstance(value, int) else value for value in flags]
+    text = repr((model, shown, getattr(model, "pos_embed", None) is None))
+    return re.sub(r"(?<![\w.-])\d+(?![\w.-])", "n", text)
+
+
+def difference(name):
+    """The largest difference of a logit, or of an embedding, between timm and this package, relative to the largest."""
+    torch.manual_seed(0)
+    model = timm.create_model(name, depth=2).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # Also those that start at zero or one.
+            parameter.add_(torch.randn_like(parameter) * (0.1 if parameter.ndim == 1 else 0.02))
+    with tempfile.TemporaryDirectory() as folder:
+        timm.models.save_for_hf(model, folder, safe_serialization=True)
+        # timm does not write the heads, and a model of two blocks has no published size.
+        num_heads = model.blocks[0].attn.num_heads
+        ours = keras_vit.from_pretrained(folder, num_heads=num_heads, classifier_activation=None)
+    images = np.random.default_rng(0).normal(size=(1, *ours.input_shape[1:])).astype("float32")
+    with torch.no_grad():
+        expected = model(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())).numpy()
+    return float(np.abs(np.asarray(ours(images)) - expected).max() / np.abs(expected).max())
+
+
+def is_hybrid(name):
+    return bool(re.search(r"_r\d*_s\d+", name))
+
+
+def smallest(names):
+    """The architecture that costs the least to run."""
+
+    def cost(name):
+        size = timm.get_pretrained_cfg(name).input_size[-1]
+        with torch.device("meta"):
+            width = timm.create_model(name, depth=1).num_features
+        return size**2 * width**2, name
+
+    return min(names, key=cost)
+
+
+def compare(readable):
+    """[(architectures of one structure, the one that was compared, its difference)]"""
+    groups = collections.defaultdict(list)
+    for name in readable:
+        groups[structure(name)].append(name)
+    rows = []
+    for names in groups.values():
+        name = smallest(names)
+        rows.append((names, name, difference(name)))
+        print(f"{rows[-1][2]:.1e}  {name}  ({len(names)} architectures)", flush=True)
+    return sorted(rows)
+
+
+def markdown(rows, refusals):
+    count = sum(len(names) for names, _, _ in rows) + len(refusals)
+    by_reason = collections.defaultdict(list)
+    for name, reason in refusals.items():
+        match = re.fullmatch(r"timm's \S+ has (.*), which this package does not compute\.", reason)
+        by_reason[match[1] if match else reason].append(name)
+    lines = [
+        "# timm's Vision Transformers\n",
+        f"`make support-matrix` made this page with timm {timm.__version__}. It opens the config.json and the header "
+        f"of each of the {count} architectures. Of each structure that is read, it compares the logits of one model "
+        f"with two blocks and random weights. Differences are relative to the largest logit.\n",
+        "## Read\n",
+        "| architectures | compared | difference |\n|---|---|--:|",
+        *(f"| {', '.join(names)} | {name} | {found:.0e} |" for names, name, found in rows),
+        "\n## Refused\n",
+        "| what they have | architectures |\n|---|---|",
+        *(f"| {reason} | {', '.join(names)} |" for reason, names in sorted(by_reason.items())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments=None):
+    """Returns the process's exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.support_matrix", description=__doc__.split("\n")[0])
+    parser.add_argument("--document", action="store_true", help=f"write {DOCUMENT.name}")
+    options = parser.parse_args(arguments)
+    refusals = {name: refusal(name) for name in architectures()}
+    rows = compare([name for name, reason in refusals.items() if reason is None])
+    text = markdown(rows, {name: reason for name, reason in refusals.items() if reason})
+    if options.document:
+        DOCUMENT.write_text(text)
+    wrong = [name for _, name, found in rows if not found <= (HYBRID_TOLERANCE if is_hybrid(name) else TOLERANCE)]
+    print(f"{len(rows)} structures compared; read and wrong: {', '.join(wrong) or 'none'}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
