@@ -132,6 +132,13 @@ def resolve_positions(num_rows, prefix_choices, stride, hints, image_size=None):
         ]
         if fitting and (first_counts or len(set(fitting)) == 1):
             return fitting[0]
+    if image_size is not None and hints.grid_size is None:
+        rows, columns = _grids(image_size, stride)[0]
+        raise ValueError(
+            f"The file has {num_rows} position rows. The images of its config.json, {image_size[0]} x {image_size[1]} "
+            f"pixels, have {rows * columns} patches, and of its other tokens {max(prefix_choices)} at most have a row "
+            f"in the models that are read. It is another kind of model."
+        )
     received = "" if hints.grid_size is None else f" Received: grid_size={tuple(hints.grid_size)}"
     raise ValueError(
         f"The file has {num_rows} position rows for patches of {stride[0]} x {stride[1]} pixels and does not say how "

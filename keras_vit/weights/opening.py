@@ -14,7 +14,15 @@ from keras_vit.weights.checkpoint import Hints, Merged, pair
 from keras_vit.weights.fetch import fetch, locate
 from keras_vit.weights.files import open_arrays
 
-ADAPTERS = (google, keras_hub, huggingface, timm, bit, torchvision)
+ADAPTERS = {
+    google: "Google's Vision Transformers",
+    keras_hub: "KerasHub's ViT",
+    huggingface: "the Vision Transformers of transformers",
+    timm: "timm's VisionTransformer",
+    bit: "BiT-ResNets",
+    torchvision: "the ResNets of torchvision and timm",
+}
+"""{module of a layout: the models whose files have it}, the first that recognises a file"""
 
 # What a folder's weights are called, the first that is there.
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.weights.h5")
@@ -119,12 +127,10 @@ def _describe(path, hints):
             checkpoint = adapter.describe(file, hints)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-        except StopIteration as error:
-            raise ValueError(f"{path}: the names of its arrays are of no model that is known.") from error
-        except (AttributeError, IndexError, KeyError, TypeError, ZeroDivisionError) as error:
+        except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ZeroDivisionError) as error:
             raise ValueError(
-                f"{path} is incomplete, or the configuration beside it is not that of these weights: {error!r}. "
-                f"Download both again."
+                f"{path} has the layout of {ADAPTERS[adapter]}, and not all arrays or settings of such a model. It is "
+                f"of another architecture, or incomplete. If it was downloaded, download it again, with its config.json."
             ) from error
         opened = stack.pop_all()
     return _normalized(dataclasses.replace(checkpoint, read=functools.partial(_read, checkpoint.read, opened)))

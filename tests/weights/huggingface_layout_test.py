@@ -137,12 +137,27 @@ def test_says_what_pixels_it_needs(vit):
     assert keras_vit.describe(again).pixels["interpolation"] == "bicubic"
 
 
-def test_refuses_an_activation_that_no_model_has(vit):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_act": "relu"}, "activation 'relu' is not available: gelu"),
+        ({"model_type": "dinov3_vit"}, r"type 'dinov3_vit' of transformers, which is not read\. .*: vit, vit_mae"),
+        ({"pooler_act": "relu"}, "says pooler_act='relu'. This package computes pooler_act='tanh' only"),
+        ({"qkv_bias": False}, "says qkv_bias=False. This package computes qkv_bias=True only"),
+        ({"image_size": [16, 9]}, "has 7 position rows.* 16 x 9 pixels, have 12 patches.* It is another kind of model"),
+    ],
+)
+def test_refuses_what_its_config_says_and_no_model_has(changes, message, vit):
     _, path = vit
     config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
-    with pytest.raises(ValueError, match="activation 'relu' is not available: gelu"):
+    (path / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(ValueError, match=message):
         open_checkpoint(path)
+
+
+def test_an_activation_that_is_not_said_is_that_of_its_kind(vit):
+    _, path = vit
+    config = json.loads((path / "config.json").read_text())
     del config["hidden_act"]
     (path / "config.json").write_text(json.dumps(config))
     assert open_checkpoint(path).config.mlp == "gelu_exact"

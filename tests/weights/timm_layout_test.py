@@ -152,6 +152,14 @@ def test_reads_an_architecture_of_ones_own_whose_arguments_are_known(token):
     assert_same_weights(keras_vit.from_pretrained(path), weights)
 
 
+def test_another_architecture_is_named_as_one_and_not_by_an_array(token):
+    _, path = token
+    edit(path / "model.safetensors", lambda arrays: {name: arrays[name] for name in arrays if "mlp.fc2" not in name})
+    with pytest.raises(ValueError, match="has the layout of timm's VisionTransformer, and not all arrays") as caught:
+        open_checkpoint(path)
+    assert "fc2" not in str(caught.value)
+
+
 def test_positions_without_an_array_are_none_only_if_a_config_says_so(token):
     _, path = token
     edit(path / "model.safetensors", lambda arrays: {name: arrays[name] for name in arrays if name != "pos_embed"})
