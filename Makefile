@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the default tier of the tests; make test-full runs all.
 
-.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full test-lowest accuracy vt-accuracy survival self-supervision models weights bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement bench-all clean
+.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy survival self-supervision models weights bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement bench-all clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -60,7 +60,7 @@ test-peers: .venv-peers/installed
 	KERAS_BACKEND=torch $(PEERS) -m "each_backend and not slow" tests/layers tests/models tests/attention_kernels_test.py
 
 # All comparisons, on all three backends, and the models and weights on torch: before a release.
-test-peers-full: .venv-peers/installed
+test-peers-full: .venv-peers/installed support-matrix
 	KERAS_BACKEND=jax $(PEERS) -m "" tests/peers
 	KERAS_BACKEND=tensorflow $(PEERS) -m "" tests/peers
 	KERAS_BACKEND=torch $(PEERS) -m "" tests/peers tests/layers tests/models tests/stems tests/weights \
@@ -71,6 +71,10 @@ test-peers-full: .venv-peers/installed
 	@.venv/bin/python -m venv --clear .venv-peers
 	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
 	@touch $@
+
+# Which of timm's Vision Transformers are read: docs/support.md. Fails if one is read and wrong.
+support-matrix: .venv-peers/installed
+	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=3 OMP_NUM_THREADS=1 .venv-peers/bin/python -m benchmarks.support_matrix --document
 
 # The default tier on TensorFlow with the lowest versions that setup.cfg allows: before a release.
 test-lowest: .venv/test.installed

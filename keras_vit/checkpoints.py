@@ -121,14 +121,14 @@ class Description:
         adaptations: {what: how} the loaded weights were changed to fit the model, or differ from it.
         pixels: How its images are prepared: mean, std, resize, crop, interpolation, as in `keras_vit.Preprocessing`,
             and whether the model normalises them itself.
-        label_space: What its classes are, such as `"imagenet1k"`; `None`: not known.
+        label_space: What its classes are: `"imagenet1k"`, `"imagenet21k"`, a list of their names, or `None`: not known.
     """
 
     config: ViTConfig | BiTResNetConfig | AxialResNetConfig | ResNetConfig
     source: str | None
     adaptations: dict
     pixels: dict
-    label_space: str | None
+    label_space: str | list[str] | None
 
 
 def describe(model):

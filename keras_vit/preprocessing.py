@@ -23,7 +23,8 @@ class Preprocessing(keras.layers.Layer):
             proportion. `None`: it keeps its size.
         crop: `(height, width)` of the centre that is cut out after the resize, or `None`.
         interpolation: `"bilinear"` or `"bicubic"`, antialiased.
-        label_space: What the classes are, such as `"imagenet1k"`, or `None` if nothing is known.
+        label_space: What the classes are: `"imagenet1k"`, `"imagenet21k"`, a list of their names, or `None` if nothing
+            is known.
         source: Where the weights come from, or `None` for weights that were not loaded.
         architecture: The model's `ViTConfig`, or that of `keras_vit.architectures`, as its `to_dict` gives it.
         adaptations: {what: how} the loaded weights were changed to fit the model.
@@ -84,7 +85,7 @@ class Preprocessing(keras.layers.Layer):
         self.resize = _plain(resize)
         self.crop = _plain(crop)
         self.interpolation = interpolation
-        self.label_space = label_space
+        self.label_space = label_space if isinstance(label_space, (str, type(None))) else list(label_space)
 
     def call(self, images):
         if self.normalize:

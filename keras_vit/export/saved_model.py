@@ -178,11 +178,12 @@ def _batch_sizes(sizes):
 
 
 def _labels(model, labels):
-    classes = model.output_shape[-1]
-    if labels is None and preprocessing_layer(model).label_space == "imagenet1k":
+    classes, label_space = model.output_shape[-1], preprocessing_layer(model).label_space
+    if labels is None and label_space == "imagenet1k":
         labels = [name for _, name in imagenet1k_classes()]
-    if labels is None:
-        labels = [str(index) for index in range(classes)]
+    elif labels is None:
+        known = isinstance(label_space, list) and len(label_space) == classes
+        labels = label_space if known else [str(index) for index in range(classes)]
     if not isinstance(labels, (list, tuple)) or len(labels) != classes:
         raise ValueError(f"labels must be a list of names for the model's {classes} classes. Received: {labels!r}")
     labels = [str(label) for label in labels]

@@ -62,6 +62,8 @@ FAMILIES = types.MappingProxyType(
     }
 )
 """The families by name, such as `CatalogueEntry.family`."""
+FAMILY_ALIASES = types.MappingProxyType({"augreg": "google"})
+"""Other names of families: AugReg (arXiv 2106.10270) is by Google, and prepares images as its other code does."""
 
 
 def protocol(family, image_size):

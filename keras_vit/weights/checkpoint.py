@@ -345,6 +345,7 @@ class Facts:
         channels: Of the images.
         classes: Of the head, or `None` without one.
         pixels: mean, std, resize, crop and interpolation, as in `keras_vit.Preprocessing`.
+        class_names: List of them, or `None` where they are not known.
     """
 
     config: ViTConfig
@@ -352,6 +353,7 @@ class Facts:
     channels: int
     classes: int | None
     pixels: dict
+    class_names: list[str] | None = None
 
     @property
     def is_normalized_to_one(self):

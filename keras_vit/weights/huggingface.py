@@ -21,7 +21,13 @@ from keras_vit.weights.checkpoint import (
     settle_image_size,
 )
 from keras_vit.weights.expressible import ANY, check_expressible
-from keras_vit.weights.huggingface_processor import read_processor, write_processor
+from keras_vit.weights.huggingface_config import (
+    check_model_type,
+    read_class_names,
+    read_processor,
+    write_class_names,
+    write_processor,
+)
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, head_rules, merged_rules, norm_rules
 
 _PROJECTIONS = ("query", "key", "value")
@@ -124,15 +130,6 @@ _PREFIX = re.compile(r"^(vit|deit|dinov2|dinov2_with_registers|vision_model)\.")
 _GELUS = {"gelu": "gelu_exact", "gelu_pytorch_tanh": "gelu_tanh", "quick_gelu": "quick_gelu"}
 _ACTIVATIONS = {**_GELUS, "gelu_new": "gelu_tanh"}
 
-_MODEL_TYPES = (
-    *("vit", "vit_mae", "vit_msn", "deit", "dinov2", "dinov2_with_registers"),
-    *("siglip", "siglip_vision_model", "siglip2", "siglip2_vision_model"),
-    *("clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model"),
-)
-"""Those whose image tower is read, by `model_type` of `config.json`."""
-_COMPUTED = {"qkv_bias": True, "pooler_act": "tanh"}
-"""{setting without an array of its own: the value that is computed}"""
-
 _POSITIONS = ("embeddings.position_embeddings", "embeddings.position_embedding.weight")
 _PATCHES = ("embeddings.patch_embeddings.projection.weight", "embeddings.patch_embedding.weight")
 _OUTER = ("output.dense", "mlp.fc2", "mlp.weights_out", "mlp.down_proj")
@@ -151,7 +148,7 @@ def describe(file, hints):
         ValueError: If something that is needed is neither in the file, its config.json nor the hints.
     """
     settings = {**hints.config, **hints.config.get("vision_config", {})}
-    _check_settings(hints.config, settings)
+    check_model_type(hints.config, settings)
     kind = _kind(file)
     file = Renamed(file, {_PREFIX.sub("", name): name for name in file})
     shapes = {name: shape for name, shape in file.shapes.items() if not TABLES[kind].ignores(name)}
@@ -161,34 +158,21 @@ def describe(file, hints):
     _, grid_size = resolve_positions(num_rows, [config.num_class_tokens], config.patch_shape, hints, size)
     size = settle_image_size(grid_size, config.patch_shape, hints, size)
     family = hints.family or _family(kind)
+    classes = next((shapes[name][0] for name in _CLASSIFIERS if name in shapes), None)
+    pixels = read_processor(hints.processor, size) or (protocol(family, size) if family else None)
     return Checkpoint(
         source=hints.source,
         format="huggingface",
         config=config,
         grid_size=grid_size,
-        classes=next((shapes[name][0] for name in _CLASSIFIERS if name in shapes), None),
+        classes=classes,
         image_size=size,
         channels=next(shapes[name][1] for name in _PATCHES if name in shapes),
-        pixels=read_processor(hints.processor, size) or (protocol(family, size) if family else None),
+        pixels=pixels and {**pixels, "label_space": read_class_names(hints.config, classes)},
         read=lambda: _read(file, kind, config),
         skipped=tuple(name for name in file if name not in shapes),
         has_activation=kind != "clip",
     )
-
-
-def _check_settings(config, settings):
-    """Refuses a kind of model, or a way to compute it, that is not in the tables."""
-    model_type = config.get("model_type")
-    if model_type is not None and model_type not in _MODEL_TYPES:
-        raise ValueError(
-            f"Its config.json is that of a model of type {model_type!r} of transformers, which is not read. Types that "
-            f"are: {', '.join(_MODEL_TYPES)}."
-        )
-    for name, value in _COMPUTED.items():
-        if settings.get(name, value) != value:
-            raise ValueError(
-                f"Its config.json says {name}={settings[name]!r}. This package computes {name}={value!r} only."
-            )
 
 
 def _kind(file):
@@ -341,8 +325,7 @@ def _settings(config, facts, kind):
     else:
         settings["intermediate_size"] = config.mlp_dim
     if facts.classes is not None:
-        settings["id2label"] = {str(index): f"LABEL_{index}" for index in range(facts.classes)}
-        settings["label2id"] = {f"LABEL_{index}": index for index in range(facts.classes)}
+        settings |= write_class_names(facts)
     return settings
 
 

@@ -9,7 +9,7 @@ import pathlib
 
 from keras_vit.config import VARIANTS, ViTConfig
 from keras_vit.weights import bit, google, huggingface, keras_hub, timm, torchvision
-from keras_vit.weights.catalogue import get_entry, protocol
+from keras_vit.weights.catalogue import FAMILY_ALIASES, get_entry, protocol
 from keras_vit.weights.checkpoint import Hints, Merged, pair
 from keras_vit.weights.fetch import fetch, locate
 from keras_vit.weights.files import open_arrays
@@ -25,7 +25,7 @@ ADAPTERS = {
 """{module of a layout: the models whose files have it}, the first that recognises a file"""
 
 # What a folder's weights are called, the first that is there.
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.weights.h5")
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.weights.h5", "pytorch_model.bin")
 _MAX_CONFIG_BYTES = 10_000_000
 
 
@@ -46,6 +46,8 @@ def open_checkpoint(source, variant=None, **told):
         ValueError: If the source is unknown, damaged, in no layout that is known, or leaves something unsaid.
     """
     told = {name: value for name, value in told.items() if value is not None}
+    if "family" in told:
+        told["family"] = FAMILY_ALIASES.get(told["family"], told["family"])
     entry = _entry(source, variant)
     if entry is None:
         hints = Hints(source=str(source), **told)
@@ -130,7 +132,7 @@ def _describe(path, hints):
         except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ZeroDivisionError) as error:
             raise ValueError(
                 f"{path} has the layout of {ADAPTERS[adapter]}, and not all arrays or settings of such a model. It is "
-                f"of another architecture, or incomplete. If it was downloaded, download it again, with its config.json."
+                f"of another architecture, or incomplete. If it was downloaded, download it and its config.json again."
             ) from error
         opened = stack.pop_all()
     return _normalized(dataclasses.replace(checkpoint, read=functools.partial(_read, checkpoint.read, opened)))

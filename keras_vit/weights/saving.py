@@ -93,10 +93,13 @@ def _facts(model, target):
     _, height, width, channels = vision_model(model).input_shape
     image_size = (height, width) if None not in (height, width) else target.image_size or (224, 224)
     pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")}
+    classes = target.shapes["predictions/kernel"][1] if target.has_top else None
+    has_names = isinstance(layer.label_space, list) and len(layer.label_space) == classes
     return Facts(
         config=target.config,
         image_size=image_size,
         channels=channels,
-        classes=target.shapes["predictions/kernel"][1] if target.has_top else None,
+        classes=classes,
         pixels={**pixels, "resize": pixels["resize"] or image_size},
+        class_names=layer.label_space if has_names else None,
     )

@@ -182,7 +182,7 @@ def _config(shapes, hints):
     hidden_dim = shapes[_FIRST][0]
     num_layers = count_blocks(shapes, re.compile(r"blocks\.(\d+)\."))
     mlp_dim = shapes["blocks.0.mlp.fc2.weight"][1]
-    told_heads = model_args.get("num_heads") or num_heads_of(hints.config.get("architecture"))
+    told_heads = model_args.get("num_heads") or num_heads_of(hints.config.get("architecture", ""))
     num_heads = resolve_num_heads(told_heads, hidden_dim, num_layers, mlp_dim, hints)
     patch = shapes[_FIRST][2:]
     check_settings(model_args, embed_dim=hidden_dim, depth=num_layers, patch_size=tuple(patch))

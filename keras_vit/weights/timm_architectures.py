@@ -59,8 +59,16 @@ _ARGUMENTS = {
 _STRUCTURE = ("patch_size", "embed_dim", "depth", "num_heads")
 """Arguments that show that an owner's own architecture is timm's `VisionTransformer`."""
 
-# Heads of an architecture whose size is published with another number.
-_NUM_HEADS = {"vit_base_patch16_gap_224": 16}
+# The first that fits; else by the name of the size.
+_NUM_HEADS = (
+    (r"vit_base_patch16_gap_224", 16),
+    (r"_giant_patch14_.*(dinov2|tipsv2)", 24),
+    (r"_plus_", 14),
+)
+_NUM_HEADS_BY_SIZE = {
+    **{"tiny": 3, "xsmall": 4, "wee": 4, "little": 5, "small": 6, "medium": 8, "mediumd": 8, "betwixt": 10, "base": 12},
+    **dict.fromkeys(("large", "so400m", "huge", "giant", "giantopt", "gigantic"), 16),
+}
 _ACTIVATIONS = (
     (r"quickgelu", "quick_gelu"),
     (r"(base_patch32|so400m_patch16|giantopt_patch16)_siglip|large_patch16_siglip_(gap_)?512", "gelu_tanh"),
@@ -100,8 +108,10 @@ def check_architecture(config):
 
 
 def num_heads_of(architecture):
-    """Attention heads that an architecture's name stands for where its size stands for others, or `None`."""
-    return _NUM_HEADS.get(architecture)
+    """Attention heads of an architecture whose arguments do not say them; `None` if its name does not tell."""
+    heads = next((heads for pattern, heads in _NUM_HEADS if re.search(pattern, architecture)), None)
+    size = re.match(r"[a-z0-9]+_([a-z0-9]+)", architecture)
+    return heads or (size and _NUM_HEADS_BY_SIZE.get(size[1]))
 
 
 def activation_of(architecture):

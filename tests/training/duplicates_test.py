@@ -19,6 +19,7 @@ from training.data import load_dataset
 from training.datasets.folder import read_folder
 from training.duplicates import perceptual_hashes
 from training.duplicates_report import find_and_report
+from training.parser import parse
 
 
 def scenes(count, seed):
@@ -213,3 +214,7 @@ def test_the_test_images_of_another_recipe_are_looked_for_among_drawn_images(bri
     assert row["image"].endswith("digit.png")
     assert row["train_image"] == "3"
     assert row["label"] == row["same_label"] == ""
+
+
+def test_numbers_of_options_are_numbers():
+    assert parse(["duplicates", "digits", "--correlation", "0.95"]).correlation == 0.95

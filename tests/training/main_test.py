@@ -26,7 +26,6 @@ from training.checkpoints import Checkpoints
 from training.config import to_dict
 from training.data import load_dataset
 from training.models import build_model
-from training.parser import parse
 from training.tasks import classification
 from training.train import predict_elsewhere, train
 
@@ -348,10 +347,6 @@ def test_export_for_other_runtimes(brief_run, images, tmp_path, capsys, monkeypa
     assert "precision of the format 'litert' must be one of" in capsys.readouterr().err
     assert main([*export, "--name", "small", "--image-size", "8", "8"]) == 2
     assert "--image-size goes with --format=saved_model" in capsys.readouterr().err
-
-
-def test_numbers_of_options_are_numbers():
-    assert parse(["duplicates", "digits", "--correlation", "0.95"]).correlation == 0.95
 
 
 @pytest.mark.parametrize("command", ["train", "plan", "records", "evaluate", "predict", "export"])

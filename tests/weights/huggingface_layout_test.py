@@ -17,6 +17,7 @@ from tests.weights.converter_case import (
     make_shell,
     run_converter_test,
     run_spoiled_test,
+    save,
 )
 
 EXACT = CONFIG.replace(mlp="gelu_exact", layer_norm_epsilon=1e-12)
@@ -161,6 +162,21 @@ def test_an_activation_that_is_not_said_is_that_of_its_kind(vit):
     del config["hidden_act"]
     (path / "config.json").write_text(json.dumps(config))
     assert open_checkpoint(path).config.mlp == "gelu_exact"
+
+
+def test_names_of_classes_survive_the_round_trip(vit, tmp_path):
+    _, path = vit
+    config = json.loads((path / "config.json").read_text())
+    names = [f"class {index}" for index in range(len(config["id2label"]))]
+    labels = {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+    (path / "config.json").write_text(json.dumps(config | labels))
+    model = keras_vit.from_pretrained(path)
+    assert keras_vit.describe(model).label_space == names
+    again = json.loads((save(model, tmp_path / "again", "huggingface") / "config.json").read_text())
+    assert again["id2label"] == {str(index): name for index, name in enumerate(names)}
+    assert again["label2id"] == labels["label2id"]
+    other = keras_vit.from_pretrained(path, classes=3)
+    assert keras_vit.describe(other).label_space is None
 
 
 def test_reads_resize_and_crop(vit):

@@ -1,12 +1,14 @@
 """timm's layout without timm; tests/peers has timm itself."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.weights.opening import open_checkpoint
+from keras_vit.weights.timm_architectures import check_architecture
 from tests.test_case import random_inputs, to_numpy
 from tests.weights.converter_case import (
     CONFIG,
@@ -97,6 +99,7 @@ def test_asks_for_what_files_without_a_config_do_not_say(token):
         arguments |= answer
     again = keras_vit.from_pretrained(path, **arguments)
     assert_same_weights(again, weights)
+    assert open_checkpoint(path, **{**arguments, "family": "augreg"}).pixels["mean"] == 0.5
     assert keras_vit.describe(again).pixels["mean"] == [0.485, 0.456, 0.406]
     with pytest.raises(ValueError, match="hidden_dim must be a multiple of num_heads"):
         keras_vit.from_pretrained(path, **{**arguments, "num_heads": 5})
@@ -192,3 +195,28 @@ def test_refuses_what_timm_cannot_express(arguments, reason, tmp_path):
     with pytest.raises(ValueError, match=f"timm cannot express .*{reason}.* not saved"):
         keras_vit.save_weights(make_shell(EXACT, **arguments), tmp_path / "timm", "timm")
     assert not list(tmp_path.iterdir())
+
+
+def _architectures():
+    """{architecture: what it has that is not read, or `None`}, of docs/support.md."""
+    read, refused = (pathlib.Path(__file__).parents[2] / "docs" / "support.md").read_text().split("\n## Refused\n")
+    found = {name: None for names, *_ in _rows(read) for name in names.split(", ")}
+    return found | {name: kind for kind, names in _rows(refused) for name in names.split(", ")}
+
+
+def _rows(text):
+    """The cells of a table, without its head."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+def test_architectures_are_read_and_refused_as_documented():
+    """Which `make support-matrix` compares with timm."""
+    found = _architectures()
+    assert len(found) > 270
+    for name, kind in found.items():
+        if kind is None:
+            check_architecture({"architecture": name})
+        else:
+            with pytest.raises(ValueError, match=f"timm's {name} has {kind}, which this package does not compute"):
+                check_architecture({"architecture": name})

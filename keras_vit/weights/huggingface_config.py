@@ -1,7 +1,52 @@
-"""How images are prepared: `preprocessor_config.json` of Hugging Face transformers, read and written."""
+"""What the `config.json` and `preprocessor_config.json` of transformers say of kinds, classes and images."""
 
 from keras_vit.weights.adapt import adapt_pixels
 from keras_vit.weights.checkpoint import pair
+
+_MODEL_TYPES = (
+    *("vit", "vit_mae", "vit_msn", "deit", "dinov2", "dinov2_with_registers"),
+    *("siglip", "siglip_vision_model", "siglip2", "siglip2_vision_model"),
+    *("clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model"),
+)
+"""Those whose image tower is read, by `model_type` of `config.json`."""
+_COMPUTED = {"qkv_bias": True, "pooler_act": "tanh"}
+"""{setting without an array of its own: the value that is computed}"""
+
+_DEFAULT_NAME = "LABEL_{}"
+"""Of a class, as transformers names it where nobody does."""
+
+
+def check_model_type(config, settings):
+    """Refuses a kind of model, or a way to compute it, that is not in the tables."""
+    model_type = config.get("model_type")
+    if model_type is not None and model_type not in _MODEL_TYPES:
+        raise ValueError(
+            f"Its config.json is that of a model of type {model_type!r} of transformers, which is not read. Types that "
+            f"are: {', '.join(_MODEL_TYPES)}."
+        )
+    for name, value in _COMPUTED.items():
+        if settings.get(name, value) != value:
+            raise ValueError(
+                f"Its config.json says {name}={settings[name]!r}. This package computes {name}={value!r} only."
+            )
+
+
+def read_class_names(config, classes):
+    """The names of the classes in their order; `None` if the config has none but transformers' own."""
+    names = config.get("id2label", {})
+    names = [names.get(str(index)) for index in range(classes or 0)]
+    known = all(isinstance(name, str) and name for name in names)
+    defaults = [_DEFAULT_NAME.format(index) for index in range(len(names))]
+    return names if names and known and names != defaults else None
+
+
+def write_class_names(facts):
+    """The settings that name the classes, of `Facts`."""
+    names = facts.class_names or [_DEFAULT_NAME.format(index) for index in range(facts.classes)]
+    return {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }
 
 
 def read_processor(processor, image_size):
