@@ -40,6 +40,9 @@ def _summary(rows, totals):
     suites = {age: sorted({run["suite"] for row in rows for run in row["runs"] if run["age"] == age}) for age in _AGES}
     text = f"{len(rows)} mutants; the new suite is {_and(suites['new'])}, the old one {_and(suites['old'])}. "
     text += f"{totals['lost']} are caught by the old suite only ({share:.1f} %)."
+    passed = [row for row in rows if row["status"] in ("survived", "not covered")]
+    if suites["old"] and (waiting := sum(all(run["age"] == "new" for run in row["runs"]) for row in passed)):
+        text += f" {waiting} of the {len(passed)} that the new suite lets pass were not given to the old one yet."
     if uncertain:
         text += f" Of those that no suite caught, {uncertain} were given to a part of their tests, up to the budget."
     return text
