@@ -14,7 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 # From the ground up. A module imports from a lower rank or from its own package.
 ROOMS = (
-    ("keras_vit.checks", "keras_vit.resampling"),
+    ("keras_vit.atomic_files", "keras_vit.checks", "keras_vit.resampling"),
     ("keras_vit.config",),
     ("keras_vit.architectures", "keras_vit.attention_kernels", "keras_vit.textbook"),
     ("keras_vit.graph", "keras_vit.layers", "keras_vit.preprocessing"),
@@ -34,6 +34,7 @@ RANKS = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 # functions, so that nobody needs it who does not call them.
 IN_FUNCTIONS = {
     "keras_vit.analysis.plots": {"matplotlib"},
+    "keras_vit.atomic_files": {"filelock"},
     "keras_vit.attention_kernels": {"tensorflow"},
     "keras_vit.decoding": {"tensorflow"},
     "keras_vit.export.parity": {"jax", "tensorflow"},

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 import keras_vit
+from keras_vit.atomic_files import replacing
 from keras_vit.decoding import image_decoder
 from training import distribution
 from training.callbacks import (
@@ -254,7 +255,8 @@ def save_and_evaluate(recipe, dataset, run, weights):
     model = build_model(recipe, len(dataset.class_names))
     for variable, array in zip(model.variables, weights, strict=True):
         variable.assign(array)
-    model.save(run.model)
+    with replacing(run.model) as unfinished:
+        model.save(unfinished)
     return model, task_of(recipe).evaluate(model, dataset, "test")
 
 

@@ -24,8 +24,8 @@ ADAPTERS = {
 }
 """{module of a layout: the models whose files have it}, the first that recognises a file"""
 
-# What a folder's weights are called, the first that is there.
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.weights.h5", "pytorch_model.bin")
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.weights.h5", "pytorch_model.bin")
+"""What a folder's weights are called, the first that is there."""
 _MAX_CONFIG_BYTES = 10_000_000
 
 
@@ -164,14 +164,14 @@ def _weight_files(path):
     path = pathlib.Path(path)
     if path.is_file():
         return (path.parent if path.suffix != ".npz" else None), _with_task(path)
-    for name in _WEIGHTS:
+    for name in WEIGHTS:
         if (path / name).is_file():
             return path, _with_task(path / name)
     others = sorted(path.glob("*.npz")) + sorted(path.glob("*.safetensors"))
     if len(others) != 1:
         found = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
         raise ValueError(
-            f"The folder {path} has none of {', '.join(_WEIGHTS)}, and not one single .npz or .safetensors file. It "
+            f"The folder {path} has none of {', '.join(WEIGHTS)}, and not one single .npz or .safetensors file. It "
             f"holds: {found}. Name the file."
         )
     return path, others
