@@ -93,9 +93,14 @@ def test_killed_at_any_file_operation(tmp_path):
 
 def test_what_fails_leaves_what_was_there(tmp_path):
     (tmp_path / "file").write_text("old")
-    with pytest.raises(OSError, match="full"), replacing(tmp_path / "file") as unfinished:
-        unfinished.write_text("new")
-        raise OSError("full")
+
+    def write():
+        with replacing(tmp_path / "file") as unfinished:
+            unfinished.write_text("new")
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        write()
     assert (tmp_path / "file").read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
 
@@ -114,10 +119,15 @@ def test_what_is_in_use_and_what_is_the_users_stays(tmp_path):
 
 def test_a_folder_made_meanwhile_is_not_replaced(tmp_path):
     target = tmp_path / "1"
-    with pytest.raises(FileExistsError, match="1 exists"), appears_complete(target, overwrite=False) as folder:
-        (folder / "1").mkdir()
-        target.mkdir()
-        (target / "theirs").touch()
+
+    def write():
+        with appears_complete(target, overwrite=False) as folder:
+            (folder / "1").mkdir()
+            target.mkdir()
+            (target / "theirs").touch()
+
+    with pytest.raises(FileExistsError, match="1 exists"):
+        write()
     assert os.listdir(target) == ["theirs"]
 
 

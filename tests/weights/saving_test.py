@@ -173,7 +173,9 @@ def test_a_folder_appears_as_a_whole(models, tmp_path, monkeypatch):
             patches.setattr(pathlib.Path, "replace", failing_from(number, pathlib.Path.replace))
             with contextlib.suppress(OSError):
                 keras_vit.save_weights(model, path, "keras_hub")
-        is_old = {name: (path / name).read_bytes() == content for name, content in old.items() if (path / name).exists()}
+        is_old = {
+            name: (path / name).read_bytes() == content for name, content in old.items() if (path / name).exists()
+        }
         seen.add(tuple(is_old.items()))
         assert "model.weights.h5" not in is_old or len(set(is_old.values())) == 1
         assert not list(path.glob("unfinished-*"))
