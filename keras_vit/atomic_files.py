@@ -58,15 +58,23 @@ def working_folder(parent, name):
     It removes too what killed processes have left there.
     """
     remove_abandoned(parent)
-    lock = None
-    while lock is None:
-        folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{name}-", dir=parent))
-        lock = _lock(folder)  # `None` if another process has just removed it.
+    folder, lock = _new_folder(parent, f"{_PREFIX}{name}-")
     try:
         yield folder
     finally:
-        lock.release()
+        if lock is not None:
+            lock.release()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _new_folder(parent, prefix):
+    """A new folder and its lock, which is `None` where the file system has no locks."""
+    for attempts_left in (2, 1, 0):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        lock = _lock(folder)
+        if lock is not None or not attempts_left:
+            return folder, lock
+        shutil.rmtree(folder, ignore_errors=True)  # Another process was just about to remove it.
 
 
 def remove_abandoned(parent):
@@ -89,7 +97,7 @@ def _is_ours(folder):
 
 def _remove_unless_in_use(folder, parent):
     lock = _lock(folder)
-    if lock is None or not lock.is_locked:
+    if lock is None:
         return
     for replaced in folder.glob(f"{_REPLACED}*"):
         original = parent / replaced.name.removeprefix(_REPLACED)
@@ -100,20 +108,16 @@ def _remove_unless_in_use(folder, parent):
 
 
 def _lock(folder):
-    """The lock of a folder, locked unless the file system has no locks; `None` if another process has it."""
+    """The lock of a folder, or `None`: another process has it or removes it, or the file system has no locks."""
     import filelock
 
     lock = filelock.FileLock(folder / _LOCK)
-    try:
+    with contextlib.suppress(OSError, NotImplementedError):
         lock.acquire(timeout=0)
-    except (filelock.Timeout, FileNotFoundError):
-        return None
-    except (NotImplementedError, OSError):
-        return lock
-    if not (folder / _LOCK).exists():  # It was removed while this process waited for it.
+        if (folder / _LOCK).exists():
+            return lock
         lock.release()
-        return None
-    return lock
+    return None
 
 
 def _move(complete, target, overwrite):

@@ -194,4 +194,5 @@ def image_problem(path):
 @functools.cache
 def _decoder():
     """Traced once: a folder may have many thousands of images."""
-    return tf.function(lambda image_bytes: decode_upright(image_bytes, 3), [tf.TensorSpec([], tf.string)])
+    signature = [tf.TensorSpec([], tf.string)]
+    return tf.function(lambda image_bytes: decode_upright(image_bytes, 3), signature, autograph=False)
