@@ -35,12 +35,12 @@ def appears_complete(*targets, overwrite=True):
     with working_folder(parent, targets[-1].name) as folder:
         yield folder
         for path in [*folder.rglob("*"), folder]:
-            _sync(path)
+            sync(path)
         if len(targets) > 1:
             targets[-1].unlink(missing_ok=True)
         for target in targets:
             _move(folder / target.name, target, overwrite)
-        _sync(parent)
+        sync(parent)
 
 
 @contextlib.contextmanager
@@ -135,7 +135,8 @@ def _move(complete, target, overwrite):
         raise
 
 
-def _sync(path):
+def sync(path):
+    """Has a file, or the names in a folder, written to the disk."""
     if os.name == "nt":  # Windows syncs no folders, and files only through the handle that wrote them.
         return
     descriptor = os.open(path, os.O_RDONLY)

@@ -20,7 +20,7 @@ from keras_vit.decoding import image_decoder
 from keras_vit.export.signatures import is_segmenter
 from training import recipes
 from training.data import load_dataset
-from training.errors import InputError
+from training.errors import InputError, without_queries
 from training.explain_page import Findings, write_page
 from training.images import read_image
 from training.opening import open_model
@@ -141,7 +141,7 @@ class _Examples:
 def _subjects(sources, image_size):
     names = [_name(source) for source in sources]
     if len(set(names)) < len(names):
-        names = [str(source) for source in sources]
+        names = [without_queries(str(source)) for source in sources]
     found = []
     for name, source in zip(names, sources, strict=True):
         model = _load(source)
@@ -160,7 +160,7 @@ def _name(source):
     path = pathlib.Path(source)
     if path.suffix == ".keras":
         return path.stem
-    return path.resolve().name if path.exists() else str(source)
+    return path.resolve().name if path.exists() else without_queries(str(source))
 
 
 def _load(source):

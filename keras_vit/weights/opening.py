@@ -11,6 +11,7 @@ from keras_vit.config import VARIANTS, ViTConfig
 from keras_vit.weights import bit, google, huggingface, keras_hub, timm, torchvision
 from keras_vit.weights.catalogue import FAMILY_ALIASES, get_entry, protocol
 from keras_vit.weights.checkpoint import Hints, Merged, pair
+from keras_vit.weights.download import shown
 from keras_vit.weights.fetch import fetch, locate
 from keras_vit.weights.files import open_arrays
 
@@ -50,7 +51,7 @@ def open_checkpoint(source, variant=None, **told):
         told["family"] = FAMILY_ALIASES.get(told["family"], told["family"])
     entry = _entry(source, variant)
     if entry is None:
-        hints = Hints(source=str(source), **told)
+        hints = Hints(source=shown(str(source)), **told)
         return _told(_describe(locate(source), hints), told)
     hints = Hints(source=entry.name, **{"family": entry.family, "image_size": pair(entry.image_size), **told})
     checkpoint = _told(_describe(_fetch(entry), hints), told)
