@@ -21,6 +21,11 @@ _TITLES = {
     "dinov2_registers": "DINOv2 with registers",
     "huggingface_vit": "ViT in the layout of transformers",
 }
+_WITH_SUM = sum(entry.sha256 is not None for entry in ENTRIES.values())
+_ON_GOOGLES, _ON_THE_HUB = (
+    sum(entry.url.startswith(place) for entry in ENTRIES.values())
+    for place in ("https://storage.googleapis.com/", "hf://")
+)
 _INTRODUCTION = f"""\
 # Published weights
 
@@ -51,7 +56,22 @@ go by the plain name in timm's layout; Meta's own files, which end in `-original
 Top-1 is the accuracy in % on the validation set of ImageNet-1k that the source beside it states. None of these figures
 was measured with this package. Weights without classes have no head: their figures are of a linear classifier trained
 on their features, or of zero-shot classification, and that part is not in the file. The licence is that of the
-publisher's repository; MAE's does not permit commercial use."""
+publisher's repository; MAE's does not permit commercial use.
+
+How files are checked depends on what their publishers say:
+
+* {_WITH_SUM} of the {len(ENTRIES)} files have the first digits of their SHA-256 in their names. They are compared with
+  it when they arrive and whenever they are loaded.
+* Google's storage, which has {_ON_GOOGLES} of them, announces the MD5 of files that were uploaded in one piece. It is
+  compared when a file arrives.
+* The Hugging Face Hub has {_ON_THE_HUB}. Its cache names weights by their SHA-256, which is compared whenever they are
+  loaded, unless the cache is on a file system without links.
+* All others are as the server sent them, over https.
+
+Beside each file that comes by `https://…` or `gs://…` a file `<name>.origin` keeps its SHA-256, and the ETag and MD5 of
+its publisher. If the file in the cache is another one later, it is refused. The query of an address, which may be a
+signature, is left out of `describe(model).source`, saved models, exports and messages. Only `recipe.json` of a training
+run has the whole address, because the run needs it to go on."""
 
 
 def document():

@@ -7,6 +7,7 @@ import functools
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.image_headers import (
+    MAX_SCANS,
     bmp_palette,
     encoded_size,
     exif_orientation,
@@ -15,6 +16,13 @@ from keras_vit.image_headers import (
     read_header,
 )
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer
+
+MAX_PIXELS = 89_478_485
+"""Pixels of the largest image that is decoded by default: above it Pillow warns of a decompression bomb."""
+# Scans of a JPEG file of that size. Progressive ones have 10.
+_SCANS_OF_LARGEST = 12
+# A short side that images may be resized to, where it is not known.
+_LARGE_SIDE = 512
 
 
 def image_decoder(model, size=None):
@@ -52,7 +60,7 @@ def image_decoder(model, size=None):
     return tf.autograph.experimental.do_not_convert(lambda image: decode(image, orientation_reader()(image)))
 
 
-def batch_decoder(model, size=None, max_pixels=89_478_485):
+def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
     """Makes the function that reads a batch of encoded images of which any may be damaged, or an attack.
 
     Args:
@@ -61,7 +69,8 @@ def batch_decoder(model, size=None, max_pixels=89_478_485):
         max_pixels: An image is not decoded if it has more pixels by its header, or would have while it is resized, as
             very long ones have. The default is the limit above which Pillow warns of a decompression bomb. Reading an
             image takes up to 12 bytes of memory a pixel, and as many images are read at a time as there are CPU cores.
-            Nor is a JPEG file decoded that has some hundred scans, each of which costs as much as a file of one.
+            Nor is a JPEG file decoded that has more than 100 scans, or whose scans go through more than 12 times
+            `max_pixels` pixels together: each costs as much as a file of one.
 
     Returns:
         A `tf.function` from strings (B,) to pixels, uint8 (B, H, W, C), and whether each image could be read, bool
@@ -98,7 +107,7 @@ def batch_decoder(model, size=None, max_pixels=89_478_485):
     def decode_batch(image_bytes):
         sizes, orientations = read_header(image_bytes)
         most = _most_pixels(sizes, protocol.resize)
-        are_safe = (most > 0) & (most <= max_pixels) & ~has_many_scans(image_bytes)
+        are_safe = (most > 0) & (most <= max_pixels) & ~has_many_scans(image_bytes, _most_scans(sizes, max_pixels))
         are_common = _starts_with(image_bytes, b"\xff\xd8\xff") | _starts_with(image_bytes, b"\x89PNG")
         common = decode_some(_decode_common, are_safe & are_common, image_bytes, orientations)
         are_other = are_safe & ~are_common
@@ -118,6 +127,44 @@ def batch_decoder(model, size=None, max_pixels=89_478_485):
     return decode_batch
 
 
+def check_bounds(image_bytes):
+    """Refuses an image that would cost much to decode, by its headers alone.
+
+    Args:
+        image_bytes: Bytes of a file.
+
+    Raises:
+        ValueError: If it has more than `MAX_PIXELS`, also while it is resized, or many scans, or does not say.
+    """
+    size, most_pixels, has_many = (found.numpy() for found in _bounds_reader()(image_bytes))
+    if not image_bytes:
+        raise ValueError("Input is empty.")
+    if not size.all():
+        raise ValueError(
+            "Unknown image file format, or a kind that is not read: animated WebP, compressed BMP. Accepted are JPEG, "
+            "PNG, GIF, BMP and WebP."
+        )
+    if most_pixels > MAX_PIXELS:
+        raise ValueError(
+            f"It has {size[1]:,} x {size[0]:,} pixels, more than {MAX_PIXELS:,} in all, or while its short side is "
+            f"resized to {_LARGE_SIDE}. Make it smaller."
+        )
+    if has_many:
+        raise ValueError("It has more scans than its size allows. Save it anew.")
+
+
+@functools.cache
+def _bounds_reader():
+    import tensorflow as tf
+
+    def read(image_bytes):
+        sizes = encoded_size(image_bytes[None])
+        has_many = has_many_scans(image_bytes[None], _most_scans(sizes, MAX_PIXELS))
+        return sizes[0], _most_pixels(sizes, _LARGE_SIDE)[0], has_many[0]
+
+    return tf.function(read, [tf.TensorSpec([], tf.string)], autograph=False)
+
+
 def _starts_with(image_bytes, prefix):
     import tensorflow as tf
 
@@ -133,6 +180,14 @@ def _most_pixels(sizes, resized):
     # First the columns are resized, then the rows.
     height, width = resized if isinstance(resized, list) else (resized, resized * long / tf.maximum(short, 1))
     return tf.where(pixels > 0, tf.reduce_max([pixels, height * long, height * width * tf.ones_like(long)], axis=0), 0)
+
+
+def _most_scans(sizes, max_pixels):
+    """How many scans a JPEG file of one of `sizes` (..., 2) may have: int64 (...)."""
+    import tensorflow as tf
+
+    pixels = tf.maximum(tf.reduce_prod(sizes, axis=-1), 1)
+    return tf.minimum(_SCANS_OF_LARGEST * max_pixels // pixels, MAX_SCANS)
 
 
 def input_protocol(model, size=None):

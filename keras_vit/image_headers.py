@@ -4,23 +4,18 @@ In TensorFlow's own operations, so that all of it can be part of a SavedModel. A
 raises, and the work is bounded. TensorFlow is imported inside the functions only.
 """
 
-import numpy as np
+from keras_vit.jpeg_markers import FRAME_MARKERS, MAX_SEGMENTS, count_scans, find_frame
 
-# How many segments of a JPEG file, or blocks of a GIF file, are looked at: real files have tens.
+# How many blocks of a GIF file are looked at: real files have tens.
 _MAX_STEPS = 2000
-# Of a JPEG file: real ones have up to about a dozen.
-_MAX_SCANS = 100
+MAX_SCANS = 100
+"""Of a JPEG file: real ones have up to about a dozen."""
 # Of a GIF file's blocks, as many of one length are one step.
 _MAX_RUN = 1024
 # How many entries of an EXIF directory are looked at: real ones have tens.
 _MAX_ENTRIES = 1000
 # The longest EXIF block: what a segment can hold.
 _EXIF_BYTES = 2**16
-# JPEG's markers (ITU-T T.81, table B.1): headers of frames; what has a length, and may stand before a frame: DHT, DAC,
-# DQT, DNL, DRI, of applications, comments; what has none: TEM, RSTn.
-_FRAME_MARKERS = [*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)]
-_SEGMENT_MARKERS = [0xC4, 0xCC, *range(0xDB, 0xDE), *range(0xE0, 0xF0), 0xFE]
-_LONE_MARKERS = [0x01, *range(0xD0, 0xD8)]
 
 
 def encoded_size(image_bytes):
@@ -52,7 +47,7 @@ def exif_orientation(image_bytes):
     import tensorflow as tf
 
     is_jpeg = tf.strings.substr(image_bytes, 0, 3) == b"\xff\xd8\xff"
-    _, exif = _walk_jpeg(image_bytes, is_jpeg)
+    _, exif = find_frame(image_bytes, is_jpeg)
     return _orientation_at(image_bytes, exif)
 
 
@@ -63,7 +58,7 @@ def read_header(image_bytes):
     length = tf.strings.length(image_bytes)
     head = _bytes_at(image_bytes, tf.zeros_like(length), 66)
     is_jpeg = _starts_with(head, b"\xff\xd8\xff")
-    frame, exif = _walk_jpeg(image_bytes, is_jpeg)
+    frame, exif = find_frame(image_bytes, is_jpeg)
 
     def size_of_others():
         is_gif, (_, _, canvas) = _starts_with(head, b"GIF8"), _gif_layout(image_bytes, head)
@@ -76,11 +71,12 @@ def read_header(image_bytes):
     return _where(is_possible, size), _orientation_at(image_bytes, exif)
 
 
-def has_many_scans(image_bytes):
-    """Which JPEG files have so many scans that they are made to keep a decoder busy: a scan can be 10 bytes long.
+def has_many_scans(image_bytes, most=MAX_SCANS):
+    """Which JPEG files have more scans than they may have: a scan can be 10 bytes long, and goes through all pixels.
 
     Args:
         image_bytes: (B,) strings.
+        most: (B,) int64, or one number for all.
 
     Returns:
         bool (B,)
@@ -88,11 +84,16 @@ def has_many_scans(image_bytes):
     import tensorflow as tf
 
     is_jpeg = tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"
-    # Inside of compressed pixels the marker cannot be. Behind the image anything may follow, a film for example, and by
-    # chance the marker is in every 64 KB of it.
-    parts = tf.strings.split(tf.where(is_jpeg, image_bytes, ""), b"\xff\xda", maxsplit=_MAX_STEPS)
-    by_chance = tf.strings.length(image_bytes) // 2**15
-    return parts.row_lengths() > tf.cast(tf.minimum(_MAX_SCANS + by_chance, _MAX_STEPS), tf.int64)
+    parts = tf.strings.split(tf.where(is_jpeg, image_bytes, ""), b"\xff\xda", maxsplit=MAX_SEGMENTS)
+    # Not only scans: in a film behind the image, for example, the marker is in every 64 KB by chance.
+    marks = parts.row_lengths() - 1
+    places = tf.where(marks > most)[:, 0]
+
+    def exactly():
+        scans = tf.map_fn(count_scans, tf.gather(image_bytes, places), fn_output_signature=tf.int64)
+        return tf.tensor_scatter_nd_update(marks, places[:, None], scans)
+
+    return tf.cond(tf.size(places) > 0, exactly, lambda: marks) > most
 
 
 def first_frame(gif_bytes):
@@ -177,55 +178,11 @@ def _where(condition, size):
     return tf.where(condition[..., None], size, 0)
 
 
-def _walk_jpeg(image_bytes, is_jpeg):
-    """Goes from segment to segment as libjpeg does, so that libjpeg cannot find another frame than this.
-
-    Returns:
-        int32: the position where the walk ended, at a frame's marker if the file is good; and that of the first EXIF
-        segment before it, 0 if there is none.
-    """
-    import tensorflow as tf
-
-    # By marker, and at last for a byte that is none, which is passed over: how far it is to the next one.
-    steps = np.zeros(257, "int32")
-    steps[[0x00, *_LONE_MARKERS, *_SEGMENT_MARKERS]] = 2
-    steps[[0xFF, 256]] = 1
-    has_length = np.zeros(257, bool)
-    has_length[_SEGMENT_MARKERS] = True
-    size = tf.strings.length(image_bytes)
-
-    def walk(position, exif, _):
-        words = _words_at(image_bytes, position)
-        marker = tf.where(words[..., 0] >= 0xFF00, words[..., 0] - 0xFF00, 256)
-        length = tf.where(tf.gather(has_length, marker), words[..., 1], 0)
-        is_exif = tf.reduce_all(tf.gather(words, [0, 2, 3], axis=-1) == [0xFFE1, 0x4578, 0x6966], axis=-1)
-        exif = tf.where(is_exif & (exif == 0), position, exif)
-        step = tf.gather(steps, marker) + length
-        goes_on = (step > 0) & (position < size)
-        return tf.where(goes_on, position + step, position), exif, goes_on
-
-    none = tf.zeros(tf.shape(image_bytes), tf.int32)
-    start = tf.where(is_jpeg, 2, size)
-    position, exif, _ = tf.while_loop(
-        lambda *state: tf.reduce_any(state[-1]), walk, (start, none, is_jpeg), maximum_iterations=_MAX_STEPS
-    )
-    return position, exif
-
-
-def _words_at(image_bytes, position):
-    """Four big-endian words from a position on: int32 (..., 4)."""
-    import tensorflow as tf
-
-    length = tf.strings.length(image_bytes)
-    found = tf.strings.substr(image_bytes, tf.minimum(position, length), tf.fill(tf.shape(length), 8))
-    return tf.cast(tf.io.decode_raw(found, tf.uint16, little_endian=False, fixed_length=8), tf.int32)
-
-
 def _jpeg_size(image_bytes, position):
     import tensorflow as tf
 
     header = _bytes_at(image_bytes, position, 9)
-    is_frame = (header[..., 0] == 0xFF) & tf.reduce_any(header[..., 1, None] == _FRAME_MARKERS, axis=-1)
+    is_frame = (header[..., 0] == 0xFF) & tf.reduce_any(header[..., 1, None] == FRAME_MARKERS, axis=-1)
     is_complete = position + 9 <= tf.strings.length(image_bytes)
     return _where(is_frame & is_complete, tf.stack([_big_endian(header[..., 5:7]), _big_endian(header[..., 7:9])], -1))
 

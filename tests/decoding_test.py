@@ -12,7 +12,7 @@ import PIL.ImageOps
 import pytest
 
 import keras_vit
-from keras_vit.decoding import batch_decoder, decode_upright, image_decoder, input_protocol
+from keras_vit.decoding import batch_decoder, check_bounds, decode_upright, image_decoder, input_protocol
 from tests.pictures import encoded, exif_segment, noise, picture
 from tests.test_case import TENSORFLOW
 
@@ -326,6 +326,45 @@ def test_an_image_of_too_many_pixels_is_not_decoded(channels, resized, sizes):
     pixels, valid = batch_decoder(model, max_pixels=3000)(files)
     assert dict(zip(sizes, valid.numpy().tolist(), strict=True)) == sizes
     np.testing.assert_array_equal(pixels[0], image_decoder(model)(files[0]))
+
+
+def test_scans_and_pixels_are_bounded_together():
+    """Of the largest image 12 scans are decoded, of one a tenth as large 100."""
+    file = encoded(picture(60, 50), "JPEG", progressive=True)
+    scan = file[file.rindex(b"\xff\xda") : -2]
+    files = [
+        file,
+        file[:-2] + 2 * scan + file[-2:],
+        file[:-2] + 3 * scan + file[-2:],
+        file[:-2] + 91 * scan + file[-2:],
+    ]
+    assert batch_decoder(_model(**MODEL), max_pixels=3000)(files)[1].numpy().tolist() == [True, True, False, False]
+    assert batch_decoder(_model(**MODEL), max_pixels=30_000)(files)[1].numpy().tolist() == [True, True, True, False]
+
+
+def _png_of(height, width):
+    return GOOD["PNG"][:16] + struct.pack(">II", width, height) + GOOD["PNG"][24:]
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (b"", "Input is empty"),
+        (b"no image", "Unknown image file format"),
+        (BAD["animated WebP"], "animated WebP"),
+        (_png_of(20_000, 20_001), "has 20,001 x 20,000 pixels, more than 89,478,485"),
+        (_png_of(1, 60_000), "resized to 512"),
+        (BAD["many scans"], "more scans"),
+    ],
+)
+def test_what_would_cost_much_is_refused_by_its_headers(file, message):
+    with pytest.raises(ValueError, match=message):
+        check_bounds(file)
+
+
+def test_what_costs_little_passes():
+    for file in [*GOOD.values(), BAD["cut JPEG"]]:
+        check_bounds(file)
 
 
 def test_max_pixels_is_checked():

@@ -267,3 +267,23 @@ def test_many_scans():
     film = np.random.default_rng(0).bytes(30 * 2**15) + 100 * b"\xff\xda"
     files = [JPEG, file, file[:-2] + 80 * scan + file[-2:], many, b"", encoded(noise(8, 12), "PNG") + many, JPEG + film]
     assert has_many_scans(files).numpy().tolist() == [False, False, False, True, False, False, False]
+
+
+def test_scans_are_counted_as_the_decoder_meets_them():
+    """Whatever stands beside them: an end that is none, a thumbnail, a film."""
+    import tensorflow as tf
+
+    file = encoded(noise(23, 37), "JPEG", progressive=True)
+    frame = file.index(b"\xff\xc2")
+    comment = _segment(0xFE, b"\xff\xd9" + 9 * b"\xff\xda")
+    thumbnail = file[:2] + _segment(0xE1, file) + file[2:]
+    files = [file, file[:frame] + comment + file[frame:], file[:-2] + comment + file[-2:], thumbnail, file + 3 * file]
+    twice = file[:-2] + comment + file[frame:]  # The second frame's scans are behind the comment.
+    long = file[:-2] + 3000 * _segment(0xFE, b"") + 101 * b"\xff\xda\0\x08"
+    several = [*files, twice, b"\xff\xd8", b"\xff\xd8\xff", long]
+    counts = [*[10] * len(files), 20, 0, 0, 2000]
+    has_many = tf.function(has_many_scans, [tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)])
+    for most in (9, 10, 19, 20):
+        expected = [count > most for count in counts]
+        assert has_many(several, [most] * len(several)).numpy().tolist() == expected
+    assert has_many([file, file], [9, 10]).numpy().tolist() == [True, False]

@@ -14,10 +14,10 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 # From the ground up. A module imports from a lower rank or from its own package.
 ROOMS = (
-    ("keras_vit.checks", "keras_vit.resampling"),
+    ("keras_vit.atomic_files", "keras_vit.checks", "keras_vit.resampling"),
     ("keras_vit.config",),
     ("keras_vit.architectures", "keras_vit.attention_kernels", "keras_vit.textbook"),
-    ("keras_vit.graph", "keras_vit.layers", "keras_vit.preprocessing"),
+    ("keras_vit.graph", "keras_vit.jpeg_markers", "keras_vit.layers", "keras_vit.preprocessing"),
     ("keras_vit.image_headers", "keras_vit.stems", "keras_vit.weights"),
     ("keras_vit.decoding",),
     ("keras_vit.encoder", "keras_vit.heads", "keras_vit.label_spaces"),
@@ -34,6 +34,7 @@ RANKS = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 # functions, so that nobody needs it who does not call them.
 IN_FUNCTIONS = {
     "keras_vit.analysis.plots": {"matplotlib"},
+    "keras_vit.atomic_files": {"filelock"},
     "keras_vit.attention_kernels": {"tensorflow"},
     "keras_vit.decoding": {"tensorflow"},
     "keras_vit.export.parity": {"jax", "tensorflow"},
@@ -42,6 +43,7 @@ IN_FUNCTIONS = {
     "keras_vit.export.warmup": {"tensorflow"},
     "keras_vit.export.writing": {"tensorflow"},
     "keras_vit.image_headers": {"tensorflow"},
+    "keras_vit.jpeg_markers": {"tensorflow"},
     "keras_vit.layers.drawn_seed": {"tensorflow"},
     "keras_vit.weights.containers": {"h5py", "torch"},
     "keras_vit.weights.fetch": {"filelock", "huggingface_hub"},

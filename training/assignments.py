@@ -13,7 +13,7 @@ import pydantic
 
 from keras_vit.config import ViTConfig, get_variant
 from training.config import Recipe, to_dict, validate
-from training.errors import InputError
+from training.errors import InputError, without_queries
 
 _VIT_CONFIG_ARGUMENTS = inspect.getdoc(ViTConfig)
 _VIT_CONFIG_FIELDS = {field.name for field in dataclasses.fields(ViTConfig)}
@@ -118,8 +118,10 @@ def _value(text, accepted):
 
 
 def as_text(value):
-    """A value as it is written in an assignment."""
-    return ",".join(map(as_text, value)) if isinstance(value, list) else "none" if value in (None, {}) else str(value)
+    """A value as it is written in an assignment, to be shown."""
+    if isinstance(value, list):
+        return ",".join(map(as_text, value))
+    return "none" if value in (None, {}) else without_queries(str(value))
 
 
 def _check_names(fields, section=Recipe, prefix=""):

@@ -9,16 +9,16 @@ import contextlib
 import dataclasses
 import errno
 import json
-import os
 import zipfile
 
 import numpy as np
 
+from keras_vit.atomic_files import remove_abandoned, replacing
 from training.errors import InputError
 
 NUM_KEPT = 2
 _DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-_PREFIX, _UNFINISHED = "step-", "unfinished-"
+_PREFIX = "step-"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Checkpoints:
         arrays = {f"{group}/{i}": array for group, part in checkpoint.state.items() for i, array in enumerate(part)}
         facts = np.frombuffer(json.dumps(checkpoint.facts).encode(), np.uint8)
         try:
-            with _appears_complete(self._path(checkpoint.step)) as file:
-                np.savez(file, facts=facts, **arrays)
+            with replacing(self._path(checkpoint.step)) as unfinished:
+                np.savez(unfinished, facts=facts, **arrays)
         except OSError as error:
             last = max(self.steps(), default=None)
             kept = "There is none yet." if last is None else f"The last good one is that of step {last}."
@@ -83,8 +83,7 @@ class Checkpoints:
 
     def clean(self):
         """Removes what cannot be gone back to: unfinished files, and damaged ones among the newest and the best."""
-        for path in self.folder.glob(f"{_UNFINISHED}*"):
-            path.unlink()
+        remove_abandoned(self.folder)
         for step in sorted(self.steps(), reverse=True):
             newest = self._read_or_remove(step)
             if newest is not None:
@@ -123,34 +122,10 @@ class Checkpoints:
         return self.folder / f"{_PREFIX}{step:09d}.npz"
 
 
-@contextlib.contextmanager
-def _appears_complete(path):
-    """A file to write to, that takes its name when all is on the disk; nothing is left behind if it fails."""
-    unfinished = path.with_name(f"{_UNFINISHED}{path.name}")
-    try:
-        with open(unfinished, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-        _sync_folder(path.parent)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-
-
-def _sync_folder(folder):
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_text(path, text):
     """Writes a text file that is complete or as it was. Raises an InputError if it cannot be written."""
     try:
-        with _appears_complete(path) as file:
-            file.write(text.encode())
+        with replacing(path) as unfinished:
+            unfinished.write_bytes(text.encode())
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}.") from None

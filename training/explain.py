@@ -20,8 +20,9 @@ from keras_vit.decoding import image_decoder
 from keras_vit.export.signatures import is_segmenter
 from training import recipes
 from training.data import load_dataset
-from training.errors import InputError
+from training.errors import InputError, without_queries
 from training.explain_page import Findings, write_page
+from training.images import read_image
 from training.opening import open_model
 from training.predict import find_saved_model
 from training.runs import Run, load_model
@@ -140,7 +141,7 @@ class _Examples:
 def _subjects(sources, image_size):
     names = [_name(source) for source in sources]
     if len(set(names)) < len(names):
-        names = [str(source) for source in sources]
+        names = [without_queries(str(source)) for source in sources]
     found = []
     for name, source in zip(names, sources, strict=True):
         model = _load(source)
@@ -159,7 +160,7 @@ def _name(source):
     path = pathlib.Path(source)
     if path.suffix == ".keras":
         return path.stem
-    return path.resolve().name if path.exists() else str(source)
+    return path.resolve().name if path.exists() else without_queries(str(source))
 
 
 def _load(source):
@@ -177,16 +178,17 @@ def _read_pictures(subject, paths):
     names, contents, pixels, unreadable = [], [], [], 0
     for path in map(pathlib.Path, paths):
         try:
-            content = path.read_bytes()
-            pixels.append(subject.decode(content).numpy())
-            contents.append(content)
-            names.append(path.name)
+            content, decoded = read_image(path, subject.decode)
         except OSError as error:
             unreadable += 1
             print(f"{path}: cannot be read: {error.strerror}")
-        except tf.errors.InvalidArgumentError:
+        except ValueError as error:
             unreadable += 1
-            print(f"{path}: is not an image that can be decoded (JPEG, PNG, GIF, BMP or WebP)")
+            print(f"{path}: is not an image that can be decoded (JPEG, PNG, GIF, BMP or WebP): {error}")
+        else:
+            pixels.append(decoded.numpy())
+            contents.append(content)
+            names.append(path.name)
     if not pixels:
         raise InputError("There is no picture to look at. Name image files that can be read, after the model.")
     pixels = np.stack(pixels)

@@ -4,11 +4,11 @@ import json
 import pathlib
 
 import numpy as np
-import tensorflow as tf
 
 import keras_vit
 from keras_vit.decoding import image_decoder
 from training.errors import InputError
+from training.images import read_image
 from training.runs import Run, load_model, read_class_names
 
 _SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}
@@ -75,9 +75,9 @@ def _export_saved_model(model, path, run, labels=None, version=None, **options):
 
 def _decoded(model, image):
     try:
-        return image_decoder(model)(image.read_bytes())
-    except (OSError, tf.errors.InvalidArgumentError):
-        raise InputError(f"--images: {image} cannot be read as a JPEG, PNG, GIF, BMP or WebP file.") from None
+        return read_image(image, image_decoder(model))[1]
+    except (OSError, ValueError) as error:
+        raise InputError(f"--images: {image} cannot be read as a JPEG, PNG, GIF, BMP or WebP file. {error}") from None
 
 
 def _recipe_name(run):

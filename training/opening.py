@@ -10,7 +10,7 @@ from keras_vit.label_spaces import NUM_CLASSES, imagenet1k_classes
 from training import recipes
 from training.assignments import override
 from training.config import Data, Recipe
-from training.errors import InputError
+from training.errors import InputError, without_queries
 from training.runs import Run, load_model, read_class_names
 
 # Not the parts of the splits: images that were trained on would come into the test.
@@ -67,7 +67,7 @@ def open_model(source):
         except ValueError as error:
             no_run = "" if path.is_file() else f" And {source} is not the folder of a run: it has no {run.recipe.name}."
             raise InputError(f"{str(error).rstrip('.')}.{no_run}") from error
-    return Opened(str(source), model, class_names=_check(model, source))
+    return Opened(without_queries(str(source)), model, class_names=_check(model, source))
 
 
 def _check(model, source):

@@ -10,6 +10,7 @@ import PIL.ImageOps
 import tensorflow as tf
 
 from training.errors import InputError
+from training.files import read_file
 from training.segmentation.masks import MOST_CLASSES
 from training.segmentation.overlays import legend, overlay
 
@@ -44,7 +45,7 @@ def predict(source, paths, top=5, to=None):
     unreadable = 0
     for path in map(pathlib.Path, paths):
         try:
-            content = path.read_bytes()
+            content = read_file(path)
         except OSError as error:
             unreadable += 1
             print(f"{path}: cannot be read: {error.strerror}")

@@ -17,6 +17,7 @@ from training import pages
 from training.assignments import as_text, leaves
 from training.checkpoints import write_text
 from training.config import to_dict
+from training.errors import without_queries
 from training.figures import (
     FEW_CLASSES,
     SMALL_IMAGE,
@@ -80,7 +81,7 @@ def origin(run, recipe, task, result):
         "origin": pages.part(
             "origin",
             recipe=_rows(leaves(to_dict(recipe))),
-            command=escape(facts["command"]),
+            command=escape(without_queries(facts["command"])),
             provenance=_rows(_provenance(facts)),
         ),
     }

@@ -37,6 +37,7 @@ class Run:
     folder: pathlib.Path
 
     recipe = property(lambda self: self.folder / "recipe.json")
+    lock = property(lambda self: self.folder / "run.lock")
     history = property(lambda self: self.folder / "history.csv")
     tensorboard = property(lambda self: self.folder / "tensorboard")
     checkpoints = property(lambda self: self.folder / "checkpoints")
@@ -45,7 +46,7 @@ class Run:
     figures = property(lambda self: self.folder / "figures")
     samples = property(lambda self: self.folder / "samples")
     report = property(lambda self: self.folder / "report.html")
-    places = property(lambda self: (self.folder, self.checkpoints, self.figures, self.samples, self.tensorboard))
+    places = property(lambda self: (self.checkpoints, self.figures, self.samples, self.tensorboard))
 
 
 def is_finished(recipe, runs, folder):
@@ -59,8 +60,9 @@ def is_finished(recipe, runs, folder):
         return False
     run = Run(pathlib.Path(folder))
     if not run.recipe.is_file():
-        strangers = [path.name for path in run.folder.iterdir()] if run.folder.is_dir() else []
-        strangers = sorted(set(strangers) - {path.name for path in run.places})
+        strangers = {path.name for path in run.folder.iterdir()} if run.folder.is_dir() else set()
+        strangers -= {path.name for path in (run.lock, *run.places)}
+        strangers = sorted(name for name in strangers if not name.startswith(f"unfinished-{run.recipe.name}-"))
         if strangers:
             raise InputError(f"run={folder} holds other things: {', '.join(strangers[:5])}. Name an empty folder.")
         return False
@@ -77,40 +79,39 @@ def is_finished(recipe, runs, folder):
     return "result" in facts
 
 
-def open_run(recipe, dataset, runs, folder, engine):
-    """The folder of a run: the one that is named, or a new `<runs>/<recipe>-<time>`.
-
-    What is needed to repeat the run is in its `recipe.json`. Several processes need to be given a folder, which all of
-    them see.
+def new_folder(recipe, runs, engine):
+    """The path of a new folder for a run, `<runs>/<recipe>-<time>`.
 
     Raises:
-        InputError: If there are several processes and no folder, or the run was begun with other data.
+        InputError: If there are several processes: they need to be given one, which all of them see.
     """
-    if folder is None and engine.num_processes > 1:
+    if engine.num_processes > 1:
         raise InputError("Several processes need the folder of their run: run=PATH, where all of them see it.")
-    started = datetime.datetime.now().astimezone()
-    if folder is None:
-        folder = _new_folder(pathlib.Path(runs), f"{recipe.name}-{started:%Y%m%d-%H%M%S}")
-    run = Run(pathlib.Path(folder))
-    if run.recipe.is_file():
-        _check_data(run, dataset)
-    if engine.is_chief:
-        for place in run.places:
-            _make_folder(place)
-        if not run.recipe.is_file():
-            write_text(run.recipe, json.dumps(_facts(recipe, dataset, started), indent=2) + "\n")
-    engine.barrier()
-    return run
+    name = f"{recipe.name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    for attempt in itertools.count(1):
+        folder = pathlib.Path(runs) / (name if attempt == 1 else f"{name}-{attempt}")
+        try:
+            folder.mkdir()
+            return folder
+        except FileExistsError:
+            continue  # Another run began in the same second.
 
 
 @contextlib.contextmanager
 def hold(run):
     """Keeps other processes from working on a run. The system lets go of it when this process ends, however it does.
 
+    Nothing may be written before: two processes could begin two runs in one folder.
+
     Raises:
-        InputError: If another process works on it.
+        InputError: If another process works on it, or its folder cannot be written to.
     """
-    with open(run.recipe, "r+") as file:
+    _make_folder(run.folder)
+    try:
+        file = open(run.lock, "a")  # noqa: SIM115  Closed below.
+    except OSError as error:
+        raise InputError(f"{run.lock} cannot be written: {error.strerror}.") from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
@@ -121,6 +122,29 @@ def hold(run):
             # There are file systems without locks.
             print(f"{run.folder} cannot be locked: {error.strerror}. See that no other process works on it.")
         yield
+
+
+def open_run(recipe, dataset, runs, folder, engine):
+    """The folder of a run: the one that is named, or a new `<runs>/<recipe>-<time>`.
+
+    What is needed to repeat the run is in its `recipe.json`.
+
+    Raises:
+        InputError: If there are several processes and no folder, the run was begun with another recipe or other data,
+            or another process has finished it meanwhile.
+    """
+    run = Run(pathlib.Path(folder or new_folder(recipe, runs, engine)))
+    if run.recipe.is_file():
+        if is_finished(recipe, runs, run.folder):
+            raise InputError(f"run={run.folder} was finished by another process meanwhile: {run.report}.")
+        _check_data(run, dataset)
+    if engine.is_chief:
+        for place in run.places:
+            _make_folder(place)
+        if not run.recipe.is_file():
+            write_text(run.recipe, json.dumps(_facts(recipe, dataset), indent=2) + "\n")
+    engine.barrier()
+    return run
 
 
 def _check_data(run, dataset):
@@ -154,13 +178,13 @@ def shortened(names, limit=10):
     return ", ".join(names[:limit]) + (f", … ({len(names):,} in all)" if len(names) > limit else "")
 
 
-def _facts(recipe, dataset, started):
+def _facts(recipe, dataset):
     return {
         "recipe": to_dict(recipe),
         "class_names": dataset.class_names,
         "num_images": _sizes(dataset),
         "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
-        "started": started.isoformat(timespec="seconds"),
+        "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "git": git_state(),
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in _PACKAGES},
@@ -187,16 +211,6 @@ def _make_folder(folder):
         raise InputError(
             f"{folder} cannot be made: {error.strerror}. Name another folder with --runs or run=PATH."
         ) from None
-
-
-def _new_folder(parent, name):
-    for attempt in itertools.count(1):
-        folder = parent / (name if attempt == 1 else f"{name}-{attempt}")
-        try:
-            folder.mkdir()
-            return folder
-        except FileExistsError:
-            continue  # Another run began in the same second.
 
 
 def add_result(run, **result):

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 import keras_vit
+from keras_vit.atomic_files import replacing
 from keras_vit.decoding import image_decoder
 from training import distribution
 from training.callbacks import (
@@ -27,7 +28,7 @@ from training.errors import InputError
 from training.models import build_model, load_teacher
 from training.optimizers import build_optimizer
 from training.pipeline import evaluation_batches, num_steps_per_epoch, training_batches
-from training.runs import Run, add_result, hold, is_finished, open_run, program_path, resume_command
+from training.runs import Run, add_result, hold, is_finished, new_folder, open_run, program_path, resume_command
 from training.schedules import build_schedule, num_steps, training_steps
 from training.sources import Part
 from training.step import TrainedModel
@@ -59,9 +60,10 @@ def train(recipe, runs="runs", folder=None, leave=None):
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
         print(f"{sizes} in {len(dataset.class_names)} classes")
-    run = open_run(recipe, dataset, runs, folder, engine)
+    run = Run(pathlib.Path(folder or new_folder(recipe, runs, engine)))
     try:
         with hold(run) if engine.is_chief else contextlib.nullcontext(), terminating_like_ctrl_c():
+            open_run(recipe, dataset, runs, run.folder, engine)
             return run, _fit_and_finish(Fitting(recipe, dataset, engine, run), leave or finish)
     except KeyboardInterrupt:
         print(f"Stopped. To go on: {resume_command(run)}")
@@ -254,7 +256,8 @@ def save_and_evaluate(recipe, dataset, run, weights):
     model = build_model(recipe, len(dataset.class_names))
     for variable, array in zip(model.variables, weights, strict=True):
         variable.assign(array)
-    model.save(run.model)
+    with replacing(run.model) as unfinished:
+        model.save(unfinished)
     return model, task_of(recipe).evaluate(model, dataset, "test")
 
 

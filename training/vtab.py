@@ -9,7 +9,7 @@ import statistics
 from training import published, recipes
 from training.assignments import override
 from training.data import load_dataset
-from training.errors import InputError
+from training.errors import InputError, without_queries
 from training.runs import Run, is_finished
 from training.study_figures import plot_bars
 from training.tables import lay_out, write_csv
@@ -187,7 +187,7 @@ def run_vtab(weights, assignments, folder, tasks=None, images=1000):
     folder, chosen = pathlib.Path(folder), _choose(tasks)
     weights = weights or [recipes.load("finetune_vtab").model.weights]
     planned = _plan(weights, assignments, folder, images)
-    results = Results({source: {} for source in weights} | _finished(folder), {})
+    results = Results({without_queries(source): {} for source in weights} | _finished(folder), {})
     for (source, task), (recipe, run) in planned.items():
         if task not in chosen:
             continue
@@ -218,10 +218,11 @@ def _plan(weights, assignments, folder, images):
         )
     planned = {}
     for source in weights:
-        name = re.sub(r"[^\w.-]+", "_", source).strip("_")
+        shown = without_queries(source)
+        name = re.sub(r"[^\w.-]+", "_", shown).strip("_")
         for task in TASKS:
             recipe = task_recipe(task, [f"model.weights={source}", *assignments], images)
-            planned[source, task] = recipe, Run(folder / name / task.folder)
+            planned[shown, task] = recipe, Run(folder / name / task.folder)
     for recipe, run in planned.values():
         is_finished(recipe, folder, run.folder)
     return planned
@@ -234,7 +235,7 @@ def _finished(folder):
         for path in sorted(folder.glob(f"*/{task.folder}/recipe.json")):
             facts = json.loads(path.read_text())
             if "result" in facts:
-                scores = accuracy.setdefault(facts["recipe"]["model"]["weights"], {})
+                scores = accuracy.setdefault(without_queries(facts["recipe"]["model"]["weights"]), {})
                 scores[task.name] = facts["result"]["test_accuracy"]
     return accuracy
 

@@ -11,6 +11,8 @@ import tempfile
 
 import keras
 
+from keras_vit.atomic_files import working_folder
+
 
 def with_tensorflow(function, model, **arguments):
     """Calls `function(model, **arguments)` where Keras runs on TensorFlow.
@@ -34,11 +36,11 @@ def with_tensorflow(function, model, **arguments):
             "TensorFlow writes SavedModels and files for other runtimes, whatever Keras runs on, and is not installed. "
             "Install it with: pip install 'keras-vit-applications[tensorflow]'"
         )
-    with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / "model.keras"
+    with working_folder(tempfile.gettempdir(), "keras_vit") as folder:
+        file = folder / "model.keras"
         model.save(file)
         call = {"function": [function.__module__, function.__name__], "model": str(file), "arguments": arguments}
-        (pathlib.Path(folder) / "call.json").write_text(json.dumps(call))
+        (folder / "call.json").write_text(json.dumps(call))
         command = [sys.executable, "-c", f"from {__name__} import main; main()", f"{folder}/call.json"]
         result = subprocess.run(command, env=_environment(), capture_output=True, text=True)
     if result.returncode:

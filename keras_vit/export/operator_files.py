@@ -3,6 +3,8 @@
 import logging
 import re
 
+from keras_vit.atomic_files import replacing
+
 logger = logging.getLogger(__name__)
 
 _MODELS = """\
@@ -158,9 +160,8 @@ def _read_models(text):
 
 def _write(path, content, may_replace):
     if not path.exists() or (may_replace and path.read_text() != content):
-        unfinished = path.with_name(f"unfinished-{path.name}")  # The server may read the file at any moment.
-        unfinished.write_text(content)
-        unfinished.replace(path)
+        with replacing(path) as unfinished:  # The server may read the file at any moment.
+            unfinished.write_text(content)
     elif path.read_text() != content:
         logger.warning(
             "%s was edited, or is of an earlier export; it is left as it is. New would be:\n%s", path, content

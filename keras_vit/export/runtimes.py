@@ -3,18 +3,17 @@
 Keras's own exporters write them. The runtimes are imported inside the functions only. N images, H W C image.
 """
 
-import contextlib
 import dataclasses
 import importlib.util
 import os
 import pathlib
-import tempfile
 from collections.abc import Callable
 
 import keras
 import numpy as np
 
 from keras_vit.architectures import read_architecture
+from keras_vit.atomic_files import appears_complete
 from keras_vit.decoding import decode_upright, resize
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images
@@ -108,7 +107,8 @@ def export_model(
     for target in targets:
         if target.exists() and not overwrite:
             raise FileExistsError(f"{target} exists. Give another path, or overwrite=True to replace it.")
-    with _appear_complete(targets) as folder:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with appears_complete(*targets) as folder:
         file, photographs = folder / path.name, folder / "photographs.npz"
         arguments = {"format": format, "precision": precision, "photographs": str(photographs), "sizes": sizes}
         with_tensorflow(write_file, model, file=str(file), **arguments)
@@ -204,10 +204,9 @@ def _write_litert(model, file, precision):
 def _write_openvino(model, file, precision):
     import openvino
 
-    with tempfile.TemporaryDirectory() as folder:
-        exported = os.path.join(folder, "exported.xml")
-        _export(model, exported, "openvino")
-        openvino.save_model(openvino.Core().read_model(exported), file, compress_to_fp16=precision == "float16")
+    exported = str(pathlib.Path(file).with_suffix(".exported.xml"))
+    _export(model, exported, "openvino")
+    openvino.save_model(openvino.Core().read_model(exported), file, compress_to_fp16=precision == "float16")
 
 
 def _images_of(model):
@@ -370,14 +369,3 @@ def _photograph_sizes(model):
         return [[height, width]]
     stride = read_architecture(architecture).total_stride
     return [[height or rows * stride[0], width or columns * stride[1]] for rows, columns in ((14, 14), (10, 13))]
-
-
-@contextlib.contextmanager
-def _appear_complete(targets):
-    """A folder to write to, from where files of these names come to their places when all went well."""
-    folder = targets[0].parent
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"unfinished-{targets[-1].name}-", dir=folder) as unfinished:
-        yield pathlib.Path(unfinished)
-        for target in targets:
-            os.replace(pathlib.Path(unfinished) / target.name, target)

@@ -9,17 +9,16 @@ import datetime
 import json
 import pathlib
 import platform
-import tempfile
 from importlib import metadata
 
 import keras
 import numpy as np
 
+from keras_vit.atomic_files import appears_complete
 from keras_vit.checkpoints import describe
 from keras_vit.checks import check_choice, check_positive_integer
 from keras_vit.decoding import input_protocol
 from keras_vit.export.elsewhere import with_tensorflow
-from keras_vit.export.folders import appears_complete, new_version
 from keras_vit.export.operator_files import check_name, default_name, write_operator_files
 from keras_vit.export.parity import check_limits, compare, compare_masks, computes_in_float32
 from keras_vit.export.precision import PRECISIONS
@@ -130,7 +129,7 @@ def export_saved_model(
     PosixPath('models/pets/1')
     """
     path = pathlib.Path(path)
-    folder = new_version(path, version, overwrite)
+    folder = _new_version(path, version, overwrite)
     check_output(model)
     input_protocol(model, image_size)
     check_choice("precision", precision, PRECISIONS)
@@ -146,8 +145,11 @@ def export_saved_model(
         "batch_sizes": _batch_sizes(_default_batch_sizes(model) if batch_sizes is None else batch_sizes),
         "model_name": default_name(path) if name is None else check_name(name),
     }
-    with appears_complete(folder, overwrite) as unfinished, tempfile.TemporaryDirectory() as elsewhere:
-        answers = pathlib.Path(elsewhere) / "answers.npz"
+    path.mkdir(parents=True, exist_ok=True)
+    # TensorFlow Serving looks at folders with a number for a name only.
+    with appears_complete(folder, overwrite=overwrite) as working:
+        unfinished, answers = working / folder.name, working / "answers.npz"
+        unfinished.mkdir()
         with_tensorflow(write_saved_model, model, folder=str(unfinished), answers=str(answers), **options)
         with np.load(answers) as arrays:
             arrays = dict(arrays)
@@ -157,6 +159,14 @@ def export_saved_model(
         facts = _facts(model, int(version), options, sorted(arrays), parity, unfinished)
         (unfinished / "keras_vit.json").write_text(json.dumps(facts, indent=2) + "\n")
     write_operator_files(path, options["model_name"], version, options["batch_sizes"], jit_compile)
+    return folder
+
+
+def _new_version(path, version, overwrite):
+    """The folder of a version, which does not exist or may be replaced."""
+    folder = path / str(check_positive_integer("version", version))
+    if folder.exists() and not overwrite:
+        raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
     return folder
 
 

@@ -1,18 +1,29 @@
 """Downloads one file over HTTP, whatever the connection does meanwhile."""
 
+import base64
 import contextlib
 import hashlib
 import http.client
 import os
 import re
 import shutil
+import socket
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 
+from keras_vit.atomic_files import sync
+
 STALL_SECONDS = 30
-"""A connection on which nothing arrives for so long is broken."""
+"""A connection on which nothing arrives for so long is broken; headers must have arrived by then."""
+SLOWEST_RATE = 1_000
+"""Bytes a second. A connection that is slower, after `STALL_SECONDS`, is broken."""
+LONGEST_SECONDS = 24 * 3600
+"""A download that takes longer ends; what has arrived is kept for a later call."""
+MOST_BYTES = 2**35
+"""A file of more is no file of weights: the largest published ones have a fourth of it."""
 PAUSES = (1, 2, 4, 8)
 """Seconds before each new attempt."""
 LONGEST_PAUSE = 60
@@ -43,45 +54,71 @@ def download(address, path, sha256=None):
         path: Where to put it, a `pathlib.Path` in an existing folder. One process at a time may download to a path.
         sha256: SHA-256 of the file, or its first digits, or `None`.
 
+    Returns:
+        What is known of the file: `sha256`, computed here, and the publisher's `etag`, `last_modified` and `md5`, each
+        `None` where the server does not say.
+
     Raises:
         ConnectionError: If the server cannot be reached, or the connection keeps breaking.
         OSError: If the server refuses, or the folder cannot be written.
         ValueError: If the file is not what it should be.
     """
     partial = path.with_name(f"{path.name}.partial")
+    deadline = time.monotonic() + LONGEST_SECONDS
     for pause in (*PAUSES, None):
         try:
-            _receive(address, partial, sha256)
+            origin = _receive(address, partial, sha256, deadline)
             break
         except _InterruptedError as error:
             if pause is None or not error.retry:
                 kind = OSError if isinstance(error.__cause__, urllib.error.HTTPError) else ConnectionError
                 raise kind(
-                    f"Could not download {address}: {error}. Check the address, or call again later (what has arrived "
-                    f"is kept), or download it elsewhere and put it at {path}, or pass the path of a file."
+                    f"Could not download {shown(address)}: {error}. Check the address, or call again later (what has "
+                    f"arrived is kept), or download it elsewhere and put it at {path}, or pass the path of a file."
                 ) from error
             time.sleep(max(pause, error.pause))
-    _check_contents(address, partial, sha256)
+    origin["sha256"] = _checked_sum(address, partial, sha256, origin["md5"])
     with writing(path):
         os.replace(partial, path)
+        sync(path.parent)
         _discard(partial)
+    return origin
 
 
-def _receive(address, partial, sha256):
-    """Makes one request for what a partial file lacks, and appends the answer."""
+def _receive(address, partial, sha256, deadline):
+    """Makes one request for what a partial file lacks, and appends the answer; returns what the headers say of it."""
     with _open(address, partial, sha256) as response:
         received, total = _extent(response, partial)
+        _check_size(address, partial, total)
         _check_space(partial, total, received)
         show = _progress(address, total)
         with writing(partial), partial.open("ab") as file:
-            for data in _chunks(response):
+            for data in _chunks(response, deadline):
                 file.write(data)
                 received += len(data)
+                _check_size(address, partial, received)
                 show(received)
             file.flush()
             os.fsync(file.fileno())
     if total not in (None, received):
         raise _InterruptedError(f"the connection ended after {received} of {total} bytes")
+    headers = response.headers
+    return {"etag": headers["ETag"], "last_modified": headers["Last-Modified"], "md5": _md5_of(headers)}
+
+
+def _md5_of(headers):
+    """The MD5 of the file, in hexadecimal digits, as Google's storage says it; `None`: the server does not."""
+    if headers.get("x-goog-stored-content-encoding", "identity") != "identity":
+        return None  # It is that of the compressed file.
+    found = re.search(r"\bmd5=([\w+/]{22}==)", ",".join(headers.get_all("x-goog-hash", [])))
+    return found and base64.b64decode(found[1]).hex()
+
+
+def shown(address):
+    """An address as messages and files may show it: without the query, which may be a signature, and a password."""
+    if "://" not in address:
+        return address
+    return re.sub(r"(?<=://)[^/]*@", "", re.split(r"[?#]", address, maxsplit=1)[0])
 
 
 def is_local(address):
@@ -96,22 +133,59 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, request, file, code, message, headers, url):
         is_https = urllib.parse.urlsplit(url).scheme == "https"
         if not is_https and not (is_local(request.full_url) and is_local(url)):
-            raise urllib.error.HTTPError(request.full_url, code, f"redirects to {url}, not https", headers, file)
+            raise urllib.error.HTTPError(request.full_url, code, f"redirects to {shown(url)}, not https", headers, file)
         return super().redirect_request(request, file, code, message, headers, url)
+
+
+class _PunctualConnection(http.client.HTTPConnection):
+    """Ends if the headers have not arrived in time, however small the steps they come in."""
+
+    def getresponse(self):
+        is_late = threading.Event()
+
+        def end():
+            is_late.set()
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(STALL_SECONDS, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            response = super().getresponse()
+        finally:
+            timer.cancel()
+        if is_late.is_set():  # What has arrived may look like complete headers.
+            raise http.client.HTTPException(f"its headers took more than {STALL_SECONDS} seconds")
+        return response
+
+
+class _PunctualSecureConnection(_PunctualConnection, http.client.HTTPSConnection):
+    pass
+
+
+class _Connections(urllib.request.HTTPHandler):
+    def http_open(self, request):
+        return self.do_open(_PunctualConnection, request)
+
+
+class _SecureConnections(urllib.request.HTTPSHandler):
+    def https_open(self, request):
+        return self.do_open(_PunctualSecureConnection, request)
 
 
 def _open(address, partial, sha256):
     headers = {"User-Agent": "keras_vit", **_range_headers(partial, sha256)}
     request = urllib.request.Request(address, headers=headers)
     try:
-        return urllib.request.build_opener(_Redirects).open(request, timeout=STALL_SECONDS)
+        opener = urllib.request.build_opener(_Redirects, _Connections, _SecureConnections)
+        return opener.open(request, timeout=STALL_SECONDS)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             _discard(partial)
             raise _InterruptedError("the file on the server has changed") from error
         wanted = error.headers.get("Retry-After", "")
-        pause = int(wanted) if wanted.isdecimal() else 0
+        pause = int(wanted[:9]) if re.fullmatch("[0-9]+", wanted) else 0
         retry = error.code in PASSING_STATUSES and pause <= LONGEST_PAUSE
         raise _InterruptedError(f"the server answered {error.code} {error.reason}", retry, pause) from error
     except (OSError, http.client.HTTPException) as error:
@@ -141,7 +215,7 @@ def _extent(response, partial):
         raise _web_page(response.url)
     if response.status == http.HTTPStatus.PARTIAL_CONTENT:
         size = partial.stat().st_size if partial.exists() else 0
-        extent = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+        extent = re.fullmatch(r"bytes (\d{1,18})-\d+/(\d{1,18})", response.headers.get("Content-Range", ""))
         if extent and int(extent[1]) == size:
             return size, int(extent[2])
         _discard(partial)
@@ -160,6 +234,12 @@ def _discard(partial):
     _validator_file(partial).unlink(missing_ok=True)
 
 
+def _check_size(address, partial, size):
+    if size is not None and size > MOST_BYTES:
+        _discard(partial)
+        raise ValueError(f"{shown(address)} sends more than {MOST_BYTES:,} bytes, which no published weights have.")
+
+
 def _check_space(partial, total, received):
     free = shutil.disk_usage(partial.parent).free
     if total is not None and total - received > free:
@@ -169,10 +249,16 @@ def _check_space(partial, total, received):
         )
 
 
-def _chunks(response):
+def _chunks(response, deadline):
+    received, start = 0, time.monotonic()
     try:
         while data := response.read1(CHUNK_BYTES):
             yield data
+            received, now = received + len(data), time.monotonic()
+            if now > deadline:
+                raise _InterruptedError(f"it took more than {LONGEST_SECONDS} seconds", retry=False)
+            if now - start > STALL_SECONDS + received / SLOWEST_RATE:
+                raise _InterruptedError(f"less than {SLOWEST_RATE} bytes a second arrive")
     except (OSError, http.client.HTTPException) as error:
         raise _InterruptedError(f"the connection broke ({error!r})") from error
 
@@ -183,36 +269,51 @@ def _progress(address, total):
         return lambda received: None
     import keras
 
-    print(f"Downloading {address}")
+    print(f"Downloading {shown(address)}")
     return keras.utils.Progbar(total, interval=1, unit_name="byte").update
 
 
-def _check_contents(address, partial, sha256):
+def _checked_sum(address, partial, sha256, md5):
+    """The SHA-256 of what has arrived, which is deleted if it is not what was expected or announced."""
     with partial.open("rb") as file:
         start = file.read(512).lstrip()
     # A safetensors file starts with eight bytes of its header's length: the first may be "<", the last are NUL.
     if not start or (start.startswith(b"<") and b"\0" not in start):
         _discard(partial)
         raise _web_page(address)
-    if sha256 and not (actual := sha256_of(partial)).startswith(sha256.lower()):
-        _discard(partial)
-        raise ValueError(
-            f"What {address} sent is not the expected file and was deleted: its SHA-256 is {actual}, expected "
-            f"{sha256}. Try again; if it stays so, the file has been replaced, or the expected sum is wrong."
-        )
+    actual = sha256_of(partial)
+    for kind, found, expected in (
+        ("SHA-256", actual, sha256),
+        ("MD5", md5 and _digest(partial, _md5), md5),
+    ):
+        if expected and not found.startswith(expected.lower()):
+            _discard(partial)
+            raise ValueError(
+                f"What {shown(address)} sent is not the expected file and was deleted: its {kind} is {found}, expected "
+                f"{expected}. Try again; if it stays so, the file has been replaced, or the expected sum is wrong."
+            )
+    return actual
 
 
 def _web_page(address):
     return ValueError(
-        f"{address} sent a web page or nothing, not weights. Open it in a browser: the file itself may have another "
-        f"address, or need a login; then download it there and pass its path."
+        f"{shown(address)} sent a web page or nothing, not weights. Open it in a browser: the file itself may have "
+        f"another address, or need a login; then download it there and pass its path."
     )
 
 
 def sha256_of(path):
     """SHA-256 of a file, in hexadecimal digits."""
+    return _digest(path, "sha256")
+
+
+def _digest(path, method):
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, method).hexdigest()
+
+
+def _md5():
+    return hashlib.md5(usedforsecurity=False)
 
 
 @contextlib.contextmanager

@@ -3,13 +3,15 @@
 import contextlib
 import fnmatch
 import hashlib
+import json
 import os
 import pathlib
 import re
 import string
 import urllib.parse
 
-from keras_vit.weights.download import download, is_local, sha256_of, writing
+from keras_vit.atomic_files import replacing
+from keras_vit.weights.download import download, is_local, sha256_of, shown, writing
 
 ACCEPTED = (
     "Accepted: the path of a file or folder, 'https://…', 'gs://bucket/path', 'hf://owner/repository', "
@@ -19,6 +21,9 @@ ACCEPTED = (
 
 LONGEST_WAIT = 3600
 """Seconds to wait for another process that downloads the same file."""
+
+COMPANIONS = ("lock", "origin", "partial", "validator")
+"""Endings of what stands beside a file in the cache: `vit.npz.lock`."""
 
 HUB_DESCRIPTIONS = (
     *("config.json", "preprocessor_config.json", "processor_config.json", "model.safetensors.index.json"),
@@ -83,12 +88,12 @@ def fetch(url, sha256=None):
     """Downloads a file once; later calls, also of other processes, use the file in the cache and no network.
 
     A download that breaks is tried again and goes on where it ended, also in a later call. The file appears under its
-    name only when it is complete.
+    name only when it is complete. Beside it a file `<name>.origin` keeps its SHA-256 and what the server says of its
+    version, so that later calls notice if the file in the cache is not the one that was downloaded.
 
     Args:
         url: `https://…`, `gs://bucket/path`, or `http://…` of this machine itself.
-        sha256: SHA-256 of the file, or its first digits, or `None`. Files that are in the cache already are checked
-            too.
+        sha256: SHA-256 of the file, or its first digits, or `None`, if its publisher names none.
 
     Returns:
         The file's path in the cache, as a `pathlib.Path`.
@@ -109,14 +114,45 @@ def fetch(url, sha256=None):
     if not path.is_file():
         with _locked(path):
             if not path.is_file():
-                download(address, path, sha256)
+                origin = download(address, path, sha256)
+                with writing(path), replacing(_origin_of(path)) as unfinished:
+                    unfinished.write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
                 return path
-    if sha256 and not sha256_of(path).startswith(sha256.lower()):
+    _check_cached(path, url, sha256)
+    return path
+
+
+def _check_cached(path, url, sha256):
+    """Refuses a file in the cache that is not the expected one, nor the one that was downloaded."""
+    origin = _read_origin(path)
+    actual = sha256_of(path) if sha256 or origin else None
+    if sha256 and not actual.startswith(sha256.lower()):
         raise ValueError(
-            f"{path}, from an earlier download of {url}, is not the expected file: its SHA-256 is {sha256_of(path)}, "
+            f"{path}, from an earlier download of {shown(url)}, is not the expected file: its SHA-256 is {actual}, "
             f"expected {sha256}. Delete it, and it is downloaded anew."
         )
-    return path
+    if origin and actual != origin:
+        raise ValueError(
+            f"{path} has changed since it was downloaded from {shown(url)}: its SHA-256 is {actual}, and was {origin}. "
+            f"Delete it, and it is downloaded anew. To read it as it is, delete {_origin_of(path).name} beside it."
+        )
+
+
+def _origin_of(path):
+    return path.with_name(f"{path.name}.origin")
+
+
+def _read_origin(path):
+    """The SHA-256 that a file in the cache had when it was downloaded; `None` if it was put there in another way."""
+    try:
+        origin = json.loads(_origin_of(path).read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        origin = None
+    if not isinstance(origin, dict) or not isinstance(origin.get("sha256"), str):
+        raise ValueError(f"{_origin_of(path)} is damaged. Delete it and {path.name}, which is then downloaded anew.")
+    return origin["sha256"]
 
 
 def fetch_from_hub(source):
@@ -136,7 +172,8 @@ def fetch_from_hub(source):
     Raises:
         ImportError: If `huggingface_hub` is not installed.
         OSError: If the repository or file does not exist, needs permission, or cannot be reached.
-        ValueError: If the source cannot be read, or the repository has no such weights or several.
+        ValueError: If the source cannot be read, the repository has no such weights or several, or a file in the Hub's
+            cache is not the one that was downloaded.
 
     Example:
 
@@ -146,7 +183,7 @@ def fetch_from_hub(source):
     """
     parts = re.fullmatch(r"hf://([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.+))?", source.rstrip("/"))
     if not parts or ".." in source.split("/"):
-        raise ValueError(f"{source!r} names nothing on the Hugging Face Hub. {ACCEPTED}")
+        raise ValueError(f"{shown(source)!r} names nothing on the Hugging Face Hub. {ACCEPTED}")
     try:
         import huggingface_hub as hub
     except ImportError as error:
@@ -158,10 +195,12 @@ def fetch_from_hub(source):
             return _hub_file(hub, repository, revision, file)
         return _hub_folder(hub, repository, revision)
     except OSError as error:
+        # The Hub's messages name addresses that it has signed, so they are not passed on, not even as a cause.
+        problem = re.sub(r"(://[^\s?#]+)[?#]\S*", r"\1", str(error))
         raise OSError(
-            f"Could not bring {source}: {error}. Check the name; for a gated or private repository call "
+            f"Could not bring {source}: {problem}. Check the name; for a gated or private repository call "
             f"huggingface_hub.login(); without network pass the path of a copy."
-        ) from error
+        ) from None
 
 
 def _hub_file(hub, repository, revision, file):
@@ -170,7 +209,7 @@ def _hub_file(hub, repository, revision, file):
     for name in ("config.json", "preprocessor_config.json"):
         with contextlib.suppress(EntryNotFoundError):
             hub.hf_hub_download(repository, str(pathlib.PurePosixPath(file).with_name(name)), revision=revision)
-    return pathlib.Path(hub.hf_hub_download(repository, file, revision=revision))
+    return _checked_hub_file(pathlib.Path(hub.hf_hub_download(repository, file, revision=revision)))
 
 
 def _hub_folder(hub, repository, revision):
@@ -184,7 +223,21 @@ def _hub_folder(hub, repository, revision):
             f"another repository; weights of another format have to be converted first."
         )
     wanted = [*HUB_DESCRIPTIONS, *weights]
-    return pathlib.Path(hub.snapshot_download(repository, revision=revision, allow_patterns=wanted))
+    folder = pathlib.Path(hub.snapshot_download(repository, revision=revision, allow_patterns=wanted))
+    for name in weights:
+        _checked_hub_file(folder / name)
+    return folder
+
+
+def _checked_hub_file(path):
+    """Refuses a file that is not the one that the Hub's cache names: it names large files by their SHA-256."""
+    place = path.resolve()
+    if re.fullmatch("[0-9a-f]{64}", place.name) and (actual := sha256_of(place)) != place.name:
+        raise ValueError(
+            f"{path} has changed since it was downloaded: its SHA-256 is {actual}, and was {place.name}. Delete "
+            f"{place}, and it is downloaded anew."
+        )
+    return path
 
 
 def _hub_names(hub, repository, revision):
@@ -210,7 +263,7 @@ def _address(url):
         address = urllib.parse.quote(url, safe=string.punctuation.replace("\\", ""))
     parts = urllib.parse.urlsplit(address)
     if not (parts.hostname and (parts.scheme == "https" or is_local(address))) or "@" in parts.netloc:
-        raise ValueError(f"Weights cannot be fetched from {url!r}. {ACCEPTED}")
+        raise ValueError(f"Weights cannot be fetched from {shown(url)!r}. {ACCEPTED}")
     return address
 
 
@@ -221,11 +274,19 @@ def _cached_path(address):
     host = parts.hostname if port is None else f"{parts.hostname}+{port}"
     names = parts.path.split("/")[1:]
     if not names or any(urllib.parse.unquote(name) in ("", ".", "..") for name in names):
-        raise ValueError(f"The path of {address!r} names no file. Accepted: names between single slashes, not '..'")
+        raise ValueError(
+            f"The path of {shown(address)!r} names no file. Accepted: names between single slashes, not '..'"
+        )
     if parts.query:
         name = pathlib.PurePosixPath(names[-1])
         names[-1] = f"{name.stem}-{hashlib.sha256(parts.query.encode()).hexdigest()[:16]}{name.suffix}"
-    return cache_folder().joinpath(*(name.replace(":", "%3A") for name in (host, *names)))
+    return cache_folder().joinpath(*map(_cached_name, (host, *names)))
+
+
+def _cached_name(name):
+    """A name in the cache, other than those of what stands beside a file there."""
+    name = name.replace(":", "%3A")
+    return re.sub(rf"\.(?=({'|'.join(COMPANIONS)})$)", "%2E", name, flags=re.IGNORECASE)
 
 
 @contextlib.contextmanager

@@ -4,11 +4,11 @@ import collections.abc
 import contextlib
 import json
 import os
-import uuid
 import zipfile
 
 import numpy as np
 
+from keras_vit.atomic_files import replacing
 from keras_vit.weights.containers import READABLE, SAFETENSORS_DTYPES, checked_name, naming, open_container
 
 
@@ -185,7 +185,7 @@ def write_safetensors(path, arrays, metadata=None):
         header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": offsets[name]}
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)
-    with replacing(path) as file:
+    with replacing(path) as unfinished, open(unfinished, "wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for name in order:
             array = arrays[name]
@@ -204,21 +204,6 @@ def write_h5(path, arrays):
     with replacing(path) as file, h5py.File(file, "w") as target:
         for name, array in arrays.items():
             target.create_dataset(name, data=array)
-
-
-@contextlib.contextmanager
-def replacing(path):
-    """A new file that takes the place of `path` once it is complete."""
-    folder, name = os.path.split(os.path.abspath(path))
-    temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}")
-    try:
-        with open(temporary, "x+b") as file:
-            yield file
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
 
 
 def _float32_of_bfloat16(values):

@@ -11,6 +11,7 @@ from keras_vit.config import VARIANTS, ViTConfig
 from keras_vit.weights import bit, google, huggingface, keras_hub, timm, torchvision
 from keras_vit.weights.catalogue import FAMILY_ALIASES, get_entry, protocol
 from keras_vit.weights.checkpoint import Hints, Merged, pair
+from keras_vit.weights.download import shown
 from keras_vit.weights.fetch import fetch, locate
 from keras_vit.weights.files import open_arrays
 
@@ -24,8 +25,8 @@ ADAPTERS = {
 }
 """{module of a layout: the models whose files have it}, the first that recognises a file"""
 
-# What a folder's weights are called, the first that is there.
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.weights.h5", "pytorch_model.bin")
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.weights.h5", "pytorch_model.bin")
+"""What a folder's weights are called, the first that is there."""
 _MAX_CONFIG_BYTES = 10_000_000
 
 
@@ -50,7 +51,7 @@ def open_checkpoint(source, variant=None, **told):
         told["family"] = FAMILY_ALIASES.get(told["family"], told["family"])
     entry = _entry(source, variant)
     if entry is None:
-        hints = Hints(source=str(source), **told)
+        hints = Hints(source=shown(str(source)), **told)
         return _told(_describe(locate(source), hints), told)
     hints = Hints(source=entry.name, **{"family": entry.family, "image_size": pair(entry.image_size), **told})
     checkpoint = _told(_describe(_fetch(entry), hints), told)
@@ -164,14 +165,14 @@ def _weight_files(path):
     path = pathlib.Path(path)
     if path.is_file():
         return (path.parent if path.suffix != ".npz" else None), _with_task(path)
-    for name in _WEIGHTS:
+    for name in WEIGHTS:
         if (path / name).is_file():
             return path, _with_task(path / name)
     others = sorted(path.glob("*.npz")) + sorted(path.glob("*.safetensors"))
     if len(others) != 1:
         found = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
         raise ValueError(
-            f"The folder {path} has none of {', '.join(_WEIGHTS)}, and not one single .npz or .safetensors file. It "
+            f"The folder {path} has none of {', '.join(WEIGHTS)}, and not one single .npz or .safetensors file. It "
             f"holds: {found}. Name the file."
         )
     return path, others

@@ -7,20 +7,23 @@ import pathlib
 import numpy as np
 from keras import ops
 
+from keras_vit.atomic_files import appears_complete
 from keras_vit.checks import check_choice
 from keras_vit.config import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights import google, huggingface, keras_hub, timm
 from keras_vit.weights.assign import canonical_variables
 from keras_vit.weights.checkpoint import Facts
-from keras_vit.weights.files import replacing, write_h5, write_npz, write_safetensors
+from keras_vit.weights.files import write_h5, write_npz, write_safetensors
 from keras_vit.weights.loading import target_of
+from keras_vit.weights.opening import WEIGHTS
 
 FORMATS = {"timm": timm, "huggingface": huggingface, "keras_hub": keras_hub}
 # What any format reads beside the weights.
 _BELONGING = (
     *("preprocessor_config.json", "processor_config.json", "model.safetensors", "model.safetensors.index.json"),
     *("task.json", "task.weights.h5", "preprocessor.json", "image_converter.json", "model.weights.h5"),
+    "pytorch_model.bin",
 )
 _WRITERS = {".safetensors": write_safetensors, ".h5": write_h5}
 
@@ -71,21 +74,33 @@ def save_weights(model, path, format):
             f"The folder {os.fspath(path)!r} holds parts of another model, which would be taken for parts of this one: "
             f"{', '.join(others)}. Name another folder, or remove them."
         )
-    path.mkdir(parents=True, exist_ok=True)
+    _write_folder(path, files)
+
+
+def _write_folder(path, files):
+    """Writes {name: contents} to a folder: a new one appears as a whole, one that exists gets the weights last."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        with appears_complete(path) as folder:
+            (folder / path.name).mkdir()
+            _write_files(folder / path.name, files)
+        return
+    in_order = sorted(files, key=lambda name: name in WEIGHTS)
+    with appears_complete(*[path / name for name in in_order]) as folder:
+        _write_files(folder, files)
+
+
+def _write_files(folder, files):
     for name, contents in files.items():
-        _write(path / name, contents)
+        path = folder / name
+        if path.suffix == ".json":
+            path.write_text(json.dumps(contents, indent=2), encoding="utf-8")
+        else:
+            _WRITERS[path.suffix](path, contents)
 
 
 def _float32(variable):
     return np.asarray(ops.convert_to_numpy(ops.cast(variable.value, "float32")))
-
-
-def _write(path, contents):
-    if path.suffix == ".json":
-        with replacing(path) as file:
-            file.write(json.dumps(contents, indent=2).encode())
-    else:
-        _WRITERS[path.suffix](path, contents)
 
 
 def _facts(model, target):

@@ -21,7 +21,7 @@ from training.callbacks import Progress
 from training.data import load_dataset
 from training.distribution import Engine
 from training.errors import InputError
-from training.runs import Run, hold, open_run, program_path
+from training.runs import Run, add_result, hold, open_run, program_path
 from training.train import Fitting, train
 
 # Seven steps and three batches of validation in an epoch, and everything that has a state.
@@ -173,11 +173,28 @@ def test_weights_that_are_not_finite_are_not_saved(recipe, tmp_path):
 
 
 def test_one_process_at_a_time(recipe, tmp_path):
-    run = open_run(recipe, load_dataset(recipe.data), None, tmp_path, Engine(recipe.distribution))
-    with hold(run), pytest.raises(InputError, match="is being worked on by another process"):
-        train_in(tmp_path, recipe)
+    """Also before anything is written, and when the recipe is replaced."""
+    run = Run(tmp_path)
+    with hold(run):
+        with pytest.raises(InputError, match="is being worked on by another process"):
+            train_in(tmp_path, recipe)
+        assert [path.name for path in tmp_path.iterdir()] == [run.lock.name]
+        open_run(recipe, load_dataset(recipe.data), None, tmp_path, Engine(recipe.distribution))
+        with pytest.raises(InputError, match="is being worked on by another process"):
+            train_in(tmp_path, recipe)
     with hold(run):
         pass
+
+
+def test_what_another_process_began_or_finished_meanwhile_is_not_gone_on_with(recipe, tmp_path):
+    """It may have done so between the first look at the folder and the lock."""
+    arguments = load_dataset(recipe.data), None, tmp_path, Engine(recipe.distribution)
+    run = open_run(recipe, *arguments)
+    with pytest.raises(InputError, match=r"was begun with another recipe:\n  seed: was 0, is 7"):
+        open_run(override(recipe, ["seed=7"]), *arguments)
+    add_result(run)
+    with pytest.raises(InputError, match="was finished by another process meanwhile"):
+        open_run(recipe, *arguments)
 
 
 def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, capsys):

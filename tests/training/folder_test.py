@@ -1,5 +1,7 @@
 """A directory of photographs, well or badly laid out."""
 
+import struct
+
 import numpy as np
 import PIL.Image
 import pytest
@@ -52,12 +54,16 @@ def test_unreadable_images_are_skipped_by_name(photographs):
     (photographs / "dog" / "phone.heic").write_bytes(b"....ftypheic")
     (photographs / "dog" / "notes.txt").write_text("not meant as an image")
     (photographs / "dog" / ".hidden.png").write_text("a thumbnail cache")
+    png = bytearray((photographs / "dog" / "1.png").read_bytes())
+    png[16:24] = struct.pack(">II", 20_000, 20_000)
+    (photographs / "dog" / "bomb.png").write_bytes(png)
     (photographs / "fox").mkdir()
     folder = read_folder(photographs, 0.2, 0)
     skipped = {path.rpartition("/")[2]: problem for path, problem in folder.skipped.items()}
-    assert set(skipped) == {"broken.jpg", "text.png", "empty.png", "phone.heic", "fox"}
+    assert set(skipped) == {"broken.jpg", "text.png", "empty.png", "phone.heic", "bomb.png", "fox"}
     assert skipped["empty.png"] == "Input is empty."
     assert "convert it to JPEG or PNG" in skipped["phone.heic"]
+    assert "has 20,000 x 20,000 pixels, more than 89,478,485" in skipped["bomb.png"]  # It is not decoded.
     assert all(skipped.values())
     assert sum(map(len, folder.splits.values())) == 16
 

@@ -1,8 +1,10 @@
+import base64
 import hashlib
 import resource
 import shutil
 import socket
 import time
+import traceback
 import types
 
 import numpy as np
@@ -15,6 +17,7 @@ from tests.weights.file_server import chunked, file, status, without_ranges
 
 CONTENTS = b"PK" + np.random.default_rng(0).bytes(70_001)
 OTHER = b"PK" + np.random.default_rng(1).bytes(60_007)
+SLEEP = time.sleep
 SHA256 = hashlib.sha256(CONTENTS).hexdigest()
 
 
@@ -36,6 +39,7 @@ def server():
 
 def _download(server, folder, *answers, sha256=None, path="/some/vit.npz"):
     """Downloads from a path that answers so, and returns what is in the file."""
+    folder.mkdir(exist_ok=True)
     server.answers[path] = list(answers)
     download(server.address(path), folder / "vit.npz", sha256)
     assert [entry.name for entry in folder.iterdir()] == ["vit.npz"]
@@ -94,7 +98,9 @@ def test_starts_again_if_ranges_are_ignored(server, tmp_path):
     assert server.ranges() == [None, "bytes=30011-"]
 
 
-@pytest.mark.parametrize("extent", ["bytes 30010-70002/70003", "bytes 0-70002/70003", "", "bytes */70003"])
+@pytest.mark.parametrize(
+    "extent", ["bytes 30010-70002/70003", "bytes 0-70002/70003", "", "bytes */70003", "bytes 30011-70002/" + "9" * 5000]
+)
 def test_refuses_another_part_than_it_asked_for(server, tmp_path, extent):
     shifted = file(CONTENTS, Content_Range=extent)
     assert _download(server, tmp_path, file(CONTENTS, limit=30_011), shifted, file(CONTENTS)) == CONTENTS
@@ -127,6 +133,33 @@ def test_waits_longer_each_time_and_as_long_as_it_is_told(server, tmp_path, paus
     assert pauses == [1, 3, 4]
 
 
+@pytest.mark.parametrize("headers", [False, True])
+def test_gives_up_on_a_server_that_sends_byte_by_byte(server, tmp_path, monkeypatch, headers):
+    """Each byte in time, and all of them never."""
+    for name, value in {"STALL_SECONDS": 0.5, "SLOWEST_RATE": 10_000, "PAUSES": ()}.items():
+        monkeypatch.setattr(module, name, value)
+    match = "its headers took more than 0.5 seconds" if headers else "less than 10000 bytes a second arrive"
+    begun = time.monotonic()
+    _fails(server, tmp_path, file_server.slowly(CONTENTS, SLEEP, headers), error=ConnectionError, match=match)
+    assert time.monotonic() - begun < 5
+
+
+def test_ends_after_a_time_and_goes_on_later(server, tmp_path, monkeypatch):
+    with monkeypatch.context() as patches:
+        patches.setattr(module, "LONGEST_SECONDS", 0)
+        patches.setattr(module, "CHUNK_BYTES", 30_011)
+        left = _fails(server, tmp_path, file(CONTENTS), error=ConnectionError, match="it took more than 0 seconds")
+    assert left == {"vit.npz.partial", "vit.npz.partial.validator"}
+    assert _download(server, tmp_path, file(CONTENTS)) == CONTENTS
+    assert 0 < int(server.ranges()[1].strip("bytes=-")) < len(CONTENTS)
+
+
+@pytest.mark.parametrize("answer", [file(CONTENTS), chunked(CONTENTS)])
+def test_refuses_a_file_of_too_many_bytes(server, tmp_path, monkeypatch, answer):
+    monkeypatch.setattr(module, "MOST_BYTES", 70_002)
+    assert not _fails(server, tmp_path, answer, error=ValueError, match="sends more than 70,002 bytes")
+
+
 @pytest.mark.parametrize("code", [401, 403, 404, 410])
 def test_says_what_the_server_refused(server, tmp_path, code):
     assert not _fails(
@@ -135,7 +168,9 @@ def test_says_what_the_server_refused(server, tmp_path, code):
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize(("headers", "requests"), [({}, 4), ({"Retry_After": "3600"}, 1)])
+@pytest.mark.parametrize(
+    ("headers", "requests"), [({}, 4), ({"Retry_After": "3600"}, 1), ({"Retry_After": "9" * 5000}, 1)]
+)
 def test_gives_up_on_a_busy_server(server, tmp_path, headers, requests):
     assert not _fails(server, tmp_path, status(503, **headers), error=OSError, match="answered 503")
     assert len(server.requests) == requests
@@ -182,6 +217,48 @@ def test_deletes_what_has_another_checksum(server, tmp_path, answers):
     assert not _fails(server, tmp_path, *answers, sha256=SHA256, error=ValueError, match=f"expected {SHA256}")
     received = hashlib.sha256(OTHER if len(answers) == 1 else OTHER[:30_011] + CONTENTS[30_011:]).hexdigest()
     _fails(server, tmp_path, *answers, sha256=SHA256, error=ValueError, match=f"SHA-256 is {received}")
+
+
+def _announced(contents):
+    """The header in which Google's storage announces sums of a file."""
+    return f"crc32c=n03x6A==,md5={base64.b64encode(hashlib.md5(contents).digest()).decode()}"
+
+
+def test_checks_the_sum_that_the_server_announces(server, tmp_path):
+    announced = _announced(CONTENTS)
+    assert _download(server, tmp_path / "good", file(CONTENTS, x_goog_hash=announced)) == CONTENTS
+    match = f"its MD5 is {hashlib.md5(OTHER).hexdigest()}, expected {hashlib.md5(CONTENTS).hexdigest()}"
+    assert not _fails(server, tmp_path / "bad", file(OTHER, x_goog_hash=announced), error=ValueError, match=match)
+    unpacked = file(OTHER, x_goog_hash=announced, x_goog_stored_content_encoding="gzip")  # The sum of what is packed.
+    assert _download(server, tmp_path / "unpacked", unpacked) == OTHER
+
+
+def test_says_what_is_known_of_a_file(server, tmp_path):
+    server.answers["/vit.npz"] = [file(CONTENTS, x_goog_hash=_announced(CONTENTS), Last_Modified="Thu, 22 Oct 2020")]
+    assert download(server.address("/vit.npz"), tmp_path / "vit.npz") == {
+        "etag": '"one"',
+        "last_modified": "Thu, 22 Oct 2020",
+        "md5": hashlib.md5(CONTENTS).hexdigest(),
+        "sha256": SHA256,
+    }
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(file(CONTENTS), file(b""), status(403), status(503), file(CONTENTS, limit=30_011), file_server.until_left),
+        *(status(302, Location="http://elsewhere.org/?secret"), file(CONTENTS, Content_Type="text/html")),
+    ],
+)
+def test_a_signature_is_shown_nowhere(server, tmp_path, monkeypatch, capsys, answer):
+    for name, value in {"STALL_SECONDS": 0.1, "SMALLEST_SHOWN_BYTES": 1, "MOST_BYTES": 70_002}.items():
+        monkeypatch.setattr(module, name, value)
+    path, fragment = "/some/vit.npz?X-Amz-Signature=secret", "#secret"
+    server.answers[path] = [answer]
+    with pytest.raises((OSError, ValueError)) as caught:
+        download(server.address(path) + fragment, tmp_path / "vit.npz", sha256="0")
+    assert "secret" not in "".join(traceback.format_exception(caught.value)) + capsys.readouterr().out
+    assert server.address("/some/vit.npz") in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 import hashlib
+import json
 import pathlib
 import re
 import subprocess
 import sys
 import threading
 import time
+import traceback
 import unittest.mock
 
 import filelock
@@ -120,6 +122,41 @@ def test_checks_what_is_in_the_cache(server):
     assert hashlib.sha256(CONTENTS[:-1]).hexdigest() in str(caught.value)
     path.unlink()
     assert fetch(url, SHA256).read_bytes() == CONTENTS
+
+
+def test_keeps_what_is_known_of_a_file_and_checks_it_later(server):
+    """Whether a file is damaged or replaced shows without its publisher's sum."""
+    url = server.address("/vit.npz?X-Amz-Signature=secret")
+    server.answers = {"/vit.npz?X-Amz-Signature=secret": [file_server.file(CONTENTS)]}
+    path = fetch(url)
+    origin = path.with_name(f"{path.name}.origin")
+    known = json.loads(origin.read_text())
+    assert known == {"sha256": SHA256, "etag": '"one"', "last_modified": None, "md5": None}
+    assert fetch(url) == path
+    path.write_bytes(CONTENTS[:-1] + b"?")
+    with pytest.raises(ValueError, match=rf"has changed since .*/vit\.npz: .*and was {SHA256}\. Delete it") as caught:
+        fetch(url)
+    assert "secret" not in str(caught.value)
+    origin.unlink()
+    assert fetch(url) == path  # As it is.
+    for damaged in ("", "{}", '["sha256"]'):
+        origin.write_text(damaged)
+        with pytest.raises(ValueError, match=r"\.origin is damaged\. Delete it and vit-"):
+            fetch(url)
+    path.unlink()
+    assert fetch(url).read_bytes() == CONTENTS
+
+
+@pytest.mark.parametrize("ending", ["lock", "Partial", "partial.validator", "origin"])
+@pytest.mark.parametrize("rest", ["", "/vit.npz"])
+def test_files_are_not_taken_for_what_stands_beside_others(server, ending, rest):
+    files = {f"/vit.npz.{ending}{rest}": b"PK other", "/vit.npz": CONTENTS}
+    for path, contents in files.items():
+        server.answers[path] = [file_server.file(contents)]
+        assert fetch(server.address(path)).read_bytes() == contents
+    for path, contents in files.items():
+        assert fetch(server.address(path)).read_bytes() == contents
+    assert len(server.requests) == 2
 
 
 def test_says_that_the_cache_cannot_be_written(server, cache):
@@ -316,6 +353,33 @@ def test_uses_an_earlier_copy_without_network(hub):
 def test_says_that_a_repository_does_not_exist(hub):
     with pytest.raises(OSError, match=r"Could not bring hf://owner/name: 404 .*Check the name"):
         fetch_from_hub("hf://owner/name")
+
+
+def test_checks_what_is_in_the_hubs_cache(hub):
+    """Which names large files by their SHA-256."""
+    hub.repositories["owner/name"] = {"model.safetensors": CONTENTS}
+    folder = fetch_from_hub("hf://owner/name")
+    blob = hub.folder / SHA256
+    (folder / "model.safetensors").rename(blob)
+    (folder / "model.safetensors").symlink_to(blob)
+    hub.is_reachable = False
+    for source in ("hf://owner/name", "hf://owner/name/model.safetensors"):
+        blob.write_bytes(CONTENTS)
+        fetch_from_hub(source)
+        blob.write_bytes(CONTENTS[:-1])
+        with pytest.raises(ValueError, match=f"was {SHA256}. Delete {blob}, and it is downloaded anew"):
+            fetch_from_hub(source)
+
+
+def test_addresses_that_the_hub_has_signed_are_shown_nowhere(hub, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("403 for url: https://cdn.hf.co/a?X-Amz-Signature=secret (Forbidden)")
+
+    hub.repositories["owner/name"] = {"model.safetensors": CONTENTS}
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    with pytest.raises(OSError, match=r"403 for url: https://cdn\.hf\.co/a \(Forbidden\)") as caught:
+        fetch_from_hub("hf://owner/name")
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("source", ["hf://", "hf://name", "hf://owner/name/../x.npz", "hf://owner/name@", "hf:///a/b"])

@@ -108,6 +108,20 @@ def chunked(contents, complete=True):
     return lambda handler: handler.reply(200, body, {"Transfer-Encoding": "chunked"})
 
 
+def slowly(contents, pause, headers=False):
+    """An answer that comes byte by byte: the file, or also its headers."""
+
+    def answer(handler):
+        lines = f"HTTP/1.1 200 OK\r\nContent-Length: {len(contents)}\r\nETag: {'1' * 100}\r\n\r\n".encode()
+        if not headers:
+            handler.wfile.write(lines)
+        for byte in lines * headers + contents:
+            handler.wfile.write(bytes([byte]))
+            pause(0.01)
+
+    return answer
+
+
 def until_left(handler):
     """Waits until the other side closes the connection."""
     handler.rfile.read(1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.weights import opening
 from keras_vit.weights.catalogue import get_entry
 from keras_vit.weights.opening import open_checkpoint
 from tests.test_case import to_numpy
@@ -168,6 +169,18 @@ def test_an_input_shape_says_how_positions_of_an_unpublished_size_stand(tmp_path
     for arguments in ({"input_shape": (160, 160, 3)}, {"input_tensor": keras.Input((160, 160, 3))}):
         model = tiny(weights=tmp_path / "a.npz", **arguments)
         assert keras_vit.describe(model).adaptations == {}
+
+
+def test_a_signed_address_is_kept_without_its_signature(saved, monkeypatch):
+    """It may be as good as a password: the source goes into messages, `.keras` files and exports."""
+    path = saved("google", GELU_TANH, input_shape=SHAPE).path
+    monkeypatch.setattr(opening, "locate", lambda source: path)
+    source = "https://ann:password@weights.org/a.npz?X-Amz-Signature=1234#5678"
+    model = keras_vit.from_pretrained(source, grid_size=(4, 5))
+    assert keras_vit.describe(model).source == "https://weights.org/a.npz"
+    assert not {word for word in ("Signature", "1234", "5678", "password") if word in model.to_json()}
+    with pytest.raises(ValueError, match=r"^https://weights\.org/a\.npz has 3 attention heads"):
+        keras_vit.from_pretrained(source, grid_size=(4, 5), num_heads=4)
 
 
 def test_a_report_is_short_to_read(folder, model):

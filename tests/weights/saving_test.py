@@ -1,6 +1,8 @@
 """`save_weights`, and KerasHub's layout without KerasHub; tests/peers has KerasHub itself."""
 
+import contextlib
 import os
+import pathlib
 
 import keras
 import numpy as np
@@ -139,6 +141,46 @@ def test_replaces_what_is_there(format, models, tmp_path):
     expected = save(models[format], tmp_path / "expected", format)
     note.unlink()
     assert_same_files(contents(path), contents(expected))
+
+
+def failing_from(number, function):
+    """A stand-in for a method of `pathlib.Path` that fails from one call on."""
+    count = iter(range(number))
+
+    def stand_in(path, *arguments, **options):
+        if next(count, None) is None:
+            raise OSError("full")
+        return function(path, *arguments, **options)
+
+    return stand_in
+
+
+def test_a_folder_appears_as_a_whole(models, tmp_path, monkeypatch):
+    """It has never parts of two models, wherever writing ends: without the first weights it is no model."""
+    model, path = models["keras_hub"], tmp_path / "saved"
+    for method in ("write_text", "replace"):
+        with monkeypatch.context() as patches:
+            patches.setattr(pathlib.Path, method, failing_from(0, getattr(pathlib.Path, method)))
+            with pytest.raises(OSError, match="full"):
+                keras_vit.save_weights(model, path, "keras_hub")
+        assert not list(tmp_path.iterdir())
+    other = make(FORMATS["keras_hub"].replace(mlp_dim=24), num_layers=1, seed=3)
+    seen = set()
+    for number in range(20):
+        keras_vit.save_weights(other, path, "keras_hub")
+        old = {name: (path / name).read_bytes() for name in ("config.json", "task.json", "model.weights.h5")}
+        with monkeypatch.context() as patches:
+            patches.setattr(pathlib.Path, "replace", failing_from(number, pathlib.Path.replace))
+            with contextlib.suppress(OSError):
+                keras_vit.save_weights(model, path, "keras_hub")
+        is_old = {
+            name: (path / name).read_bytes() == content for name, content in old.items() if (path / name).exists()
+        }
+        seen.add(tuple(is_old.items()))
+        assert "model.weights.h5" not in is_old or len(set(is_old.values())) == 1
+        assert not list(path.glob("unfinished-*"))
+    assert len(seen) > 2
+    assert not any(is_old.values())  # The last one went through.
 
 
 @pytest.mark.parametrize("format", ["torch", "Google", None, ["timm"]])

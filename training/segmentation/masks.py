@@ -22,13 +22,20 @@ def read_values(content):
         OSError: If it cannot be decoded.
     """
     file = io.BytesIO(content)
-    with PIL.Image.open(file, formats=["PNG"]) as image:
+    with _opened(file) as image:
         if image.mode not in ("L", "P", "1"):
             raise ValueError(f"its pixels are {image.mode}; a mask has one channel of 8 bits, gray or with a palette")
         values = np.asarray(image).astype("uint8")
     bits, color = file.getvalue()[24:26]
     # Pillow stretches gray of two or four bits over all of a byte.
     return values // (255 // (2**bits - 1)) if color == 0 and bits in (2, 4) else values
+
+
+def _opened(file):
+    try:
+        return PIL.Image.open(file, formats=["PNG"])
+    except PIL.Image.DecompressionBombError as error:
+        raise ValueError(f"it is too large: {error}") from None
 
 
 def renumbered(content, offset, num_classes):

@@ -1,6 +1,8 @@
 """Photographs with masks beside them: pairs, splits, names, and what is skipped or refused."""
 
 import itertools
+import struct
+import zlib
 
 import numpy as np
 import PIL.Image
@@ -48,16 +50,21 @@ def test_a_split_folder_is_taken_as_it_is(tmp_path):
 
 
 def test_what_does_not_fit_is_skipped_and_named(tmp_path):
-    write_pairs(tmp_path, "abcdefg")
+    write_pairs(tmp_path, "abcdefgh")
     (tmp_path / "classes.txt").write_text("road\nsky\n")
     (tmp_path / "masks" / "a.png").unlink()
     (tmp_path / "masks" / "b.png").write_bytes(b"no picture")
     (tmp_path / "masks" / "c.png").write_bytes(as_png(np.zeros((9, 6), "uint8")))
     (tmp_path / "masks" / "d.png").write_bytes(as_png(np.full((6, 9), 2, "uint8")))
     (tmp_path / "images" / "e.jpg").write_bytes(b"no picture")
+    bomb = bytearray(as_png(np.zeros((6, 9), "uint8")))
+    bomb[16:24] = struct.pack(">II", 20_000, 20_000)
+    bomb[29:33] = struct.pack(">I", zlib.crc32(bomb[12:29]))
+    (tmp_path / "masks" / "h.png").write_bytes(bomb)
     found = read_mask_folder(tmp_path, 0.5, 0.0)
     problems = {path.rpartition("/")[2]: problem for path, problem in found.skipped.items()}
-    assert problems.keys() == {f"{name}.jpg" for name in "abcde"}
+    assert problems.keys() == {f"{name}.jpg" for name in "abcdeh"}
+    assert "400000000 pixels" in problems["h.jpg"]
     assert problems["a.jpg"] == "has no mask a.png"
     assert problems["b.jpg"].startswith("its mask cannot be read")
     assert problems["c.jpg"] == "has 9 x 6 pixels, its mask 6 x 9"

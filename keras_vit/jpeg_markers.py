@@ -1,0 +1,87 @@
+"""JPEG files from marker to marker (ITU-T T.81, annex B), as libjpeg goes through them.
+
+In TensorFlow's own operations, which are imported inside the functions only. A file may say anything: nothing here
+raises, and the work is bounded.
+"""
+
+import numpy as np
+
+MAX_SEGMENTS = 2000
+"""How many segments of a file are looked at: real ones have tens."""
+
+# Table B.1: headers of frames; what has a length, and may stand before a frame: DHT, DAC, DQT, DNL, DRI, of
+# applications, comments; what has none: TEM, RSTn.
+FRAME_MARKERS = [*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)]
+_SEGMENT_MARKERS = [0xC4, 0xCC, *range(0xDB, 0xDE), *range(0xE0, 0xF0), 0xFE]
+_LONE_MARKERS = [0x01, *range(0xD0, 0xD8)]
+
+
+def find_frame(image_bytes, is_jpeg):
+    """Goes from segment to segment as libjpeg does, so that libjpeg cannot find another frame than this.
+
+    Returns:
+        int32: the position where the walk ended, at a frame's marker if the file is good; and that of the first EXIF
+        segment before it, 0 if there is none.
+    """
+    import tensorflow as tf
+
+    # By marker, and at last for a byte that is none, which is passed over: how far it is to the next one.
+    steps = np.zeros(257, "int32")
+    steps[[0x00, *_LONE_MARKERS, *_SEGMENT_MARKERS]] = 2
+    steps[[0xFF, 256]] = 1
+    has_length = np.zeros(257, bool)
+    has_length[_SEGMENT_MARKERS] = True
+    size = tf.strings.length(image_bytes)
+
+    def walk(position, exif, _):
+        words = _words_at(image_bytes, position)
+        marker = tf.where(words[..., 0] >= 0xFF00, words[..., 0] - 0xFF00, 256)
+        length = tf.where(tf.gather(has_length, marker), words[..., 1], 0)
+        is_exif = tf.reduce_all(tf.gather(words, [0, 2, 3], axis=-1) == [0xFFE1, 0x4578, 0x6966], axis=-1)
+        exif = tf.where(is_exif & (exif == 0), position, exif)
+        step = tf.gather(steps, marker) + length
+        goes_on = (step > 0) & (position < size)
+        return tf.where(goes_on, position + step, position), exif, goes_on
+
+    none = tf.zeros(tf.shape(image_bytes), tf.int32)
+    start = tf.where(is_jpeg, 2, size)
+    position, exif, _ = tf.while_loop(
+        lambda *state: tf.reduce_any(state[-1]), walk, (start, none, is_jpeg), maximum_iterations=MAX_SEGMENTS
+    )
+    return position, exif
+
+
+def _words_at(image_bytes, position):
+    """Four big-endian words from a position on: int32 (..., 4)."""
+    import tensorflow as tf
+
+    length = tf.strings.length(image_bytes)
+    found = tf.strings.substr(image_bytes, tf.minimum(position, length), tf.fill(tf.shape(length), 8))
+    return tf.cast(tf.io.decode_raw(found, tf.uint16, little_endian=False, fixed_length=8), tf.int32)
+
+
+def count_scans(jpeg):
+    """The number of scans of a JPEG file, as libjpeg counts them: int64, `MAX_SEGMENTS` for a file of more segments."""
+    import tensorflow as tf
+
+    content = tf.concat([tf.io.decode_raw(jpeg, tf.uint8), [0, 0, 0, 0]], axis=0)
+    size = tf.strings.length(jpeg)
+    # Among compressed pixels 0xFF stands before a zero or a restart marker only.
+    ends_pixels = np.ones(256, bool)
+    ends_pixels[[0x00, 0xFF, *range(0xD0, 0xD8)]] = False
+    markers = tf.cast(tf.where(content == 0xFF)[:, 0], tf.int32)
+    markers = tf.boolean_mask(markers, tf.gather(ends_pixels, tf.cast(tf.gather(content, markers + 1), tf.int32)))
+    markers = tf.concat([markers, [size]], axis=0)
+
+    def is_inside(position, _):
+        return (position < size) & (content[position + 1] != 0xD9)
+
+    def skip(position, scans):
+        marker, high, low = tf.unstack(tf.cast(content[position + 1 : position + 4], tf.int32), 3)
+        length = tf.where((marker == 0x01) | (marker == 0xD8), 0, 256 * high + low)
+        next_one = tf.searchsorted(markers[:-1], [position + 2 + length])[0]
+        return markers[next_one], scans + tf.cast(marker == 0xDA, tf.int64)
+
+    start = (markers[0], tf.constant(0, tf.int64))
+    position, scans = tf.while_loop(is_inside, skip, start, maximum_iterations=MAX_SEGMENTS)
+    return tf.where(is_inside(position, scans), tf.constant(MAX_SEGMENTS, tf.int64), scans)
