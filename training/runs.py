@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import importlib.metadata
 import itertools
 import json
@@ -112,12 +111,14 @@ def hold(run):
     """
     with open(run.recipe, "r+") as file:
         try:
+            import fcntl  # There is none on Windows.
+
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise InputError(
                 f"run={run.folder} is being worked on by another process. Wait for it, or stop it."
             ) from None
-        except OSError as error:
+        except (ImportError, OSError) as error:
             # There are file systems without locks.
             problem = getattr(error, "strerror", error)
             print(f"{run.folder} cannot be locked: {problem}. See that no other process works on it.")

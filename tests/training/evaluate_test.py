@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import sklearn.metrics
+import sklearn.neighbors
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
@@ -162,6 +163,26 @@ def test_nearest_neighbour_equals_numpy(model, brief_recipe):
     assert 0 < expected < 1
     assert nearest_neighbour_accuracy(model, Dataset(NAMES, splits), recipe) == pytest.approx(expected)
     assert nearest_neighbour_accuracy(model, Dataset(NAMES, splits), recipe, max_values=40 * 8 * 12 * 3 - 1) is None
+
+
+def test_nearest_neighbour_holds_a_batch_of_the_test(model, brief_recipe, monkeypatch):
+    images, sizes = random_images(60), []
+    labels = [[i % 7, (i + 2) % 7][: i % 3] for i in range(51)]  # No class, one, or two, of which one is enough.
+    splits = {"test": dataset_of(images[9:], labels).splits["test"]}
+    splits["validation"] = dataset_of(images[:9], [i % 7 for i in range(9)]).splits["test"]
+    usual = sklearn.neighbors.KNeighborsClassifier.predict
+
+    def predict(classifier, pixels):
+        sizes.append(len(pixels))
+        return usual(classifier, pixels)
+
+    monkeypatch.setattr(sklearn.neighbors.KNeighborsClassifier, "predict", predict)
+    accuracy = nearest_neighbour_accuracy(model, Dataset(NAMES, splits), override(brief_recipe, ["fit.batch_size=10"]))
+    assert max(sizes) <= 10
+    assert sum(sizes) == 34
+    distances = ((images[9:, None].astype(float) - images[None, :9]) ** 2).sum((2, 3, 4))
+    nearest = distances.argmin(axis=1) % 7
+    assert accuracy == pytest.approx(sum(nearest[i] in of_image for i, of_image in enumerate(labels)) / 34)
 
 
 def lines_of(evaluation):
