@@ -247,10 +247,10 @@ def evaluate_source(source, assignments=(), split="test"):
     if split == "all" and opened.is_own_data(recipe.data):
         raise InputError(f"{source} was trained on images of these data. Choose the test split, or name other data.")
     task = task_of(recipe)
-    dataset = task.load()
+    dataset = task.load(disjoint=split == "all")
     splits = list(dataset.splits) if split == "all" else [split]
-    if split != "all" and split not in dataset.splits:
-        raise InputError(f"The data set has no {split} split. It has: {', '.join(dataset.splits)}")
+    for name in splits:
+        dataset.source(name)
     title = f"{recipe.data.dataset}, {'all images' if split == 'all' else f'{split} split'}"
     if opened.class_names == _imagenet1k_ids() and is_objectnet(dataset.class_names):
         return f"{title}\n{_describe_objectnet(opened.model, shared_part(dataset, splits), splits, recipe)}"

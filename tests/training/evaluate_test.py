@@ -258,6 +258,13 @@ class TinyReal(Tiny):
         return {"original_label": i % 3, "real_label": list(range(i % 4))}
 
 
+class TinyTrain(Tiny):
+    """The same images in a training split only."""
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+
 @pytest.fixture(scope="module")
 def run(model, brief_recipe, tmp_path_factory):
     """A run on a data set that is not `tiny`, but has its classes."""
@@ -282,6 +289,13 @@ def test_a_run_is_evaluated_on_reassessed_labels(run, model, tfds_directory, cap
     assert f"top-1 accuracy     {right / labelled:.2%} ({right} of {labelled} images;" in output
     assert "ReaL (arXiv 2006.07159)" in output
     assert f"{8 - labelled} images without a right class are left out." in output
+
+
+def test_a_split_of_other_data_may_be_one_that_others_would_learn_from(run):
+    data = ["data.dataset=tiny_train", "data.test_split=train[:5]", "fit.batch_size=10"]
+    assert "of 5 images" in evaluate_source(run.folder, data)
+    with pytest.raises(InputError, match=r"the test split 'train\[:5\]' of tiny_train both hold train\[0:5\]"):
+        evaluate_source(run.folder, data, "all")  # Some would count twice.
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,10 @@ class Task:
     def __init__(self, recipe):
         self.recipe = recipe
 
-    def load(self):
-        """The `training.data.Dataset`; a label is the index of a class, or of several."""
-        return load_dataset(self.recipe.data)
+    def load(self, disjoint=True):
+        """The `training.data.Dataset`, as `training.data.load_dataset` gives it; a label is the index of a class, or of
+        several."""
+        return load_dataset(self.recipe.data, disjoint)
 
     def read_label(self, label, image, num_classes):
         """(classes,): 1 for the right class, or for each of several."""
