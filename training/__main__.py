@@ -7,17 +7,18 @@ import tempfile
 
 from training.errors import InputError
 from training.parser import parse
+from training.text import shortened_lines
 
 
 def main(arguments=None):
     """Runs one command; returns the process's exit status."""
-    options = parse(arguments)
     try:
+        options = parse(arguments)
         os.environ.update(getattr(options, "environment", {}))
         _import_tensorflow()
         return options.command(options)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (InputError, OSError) as error:  # What the system refuses, such as a name that is too long, is input too.
+        print(f"error: {shortened_lines(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)

@@ -3,13 +3,13 @@
 import dataclasses
 import difflib
 import inspect
-import json
 import re
 import types
 import typing
-from typing import Annotated
+from typing import Annotated, Any
 
 import pydantic
+import pydantic_core
 
 from keras_vit.config import ViTConfig, get_variant
 from training.config import Recipe, to_dict, validate
@@ -19,16 +19,38 @@ _VIT_CONFIG_ARGUMENTS = inspect.getdoc(ViTConfig)
 _VIT_CONFIG_FIELDS = {field.name for field in dataclasses.fields(ViTConfig)}
 _VIT_CONFIG_SECTIONS = ("config", "changes")
 _ARGUMENTS = "model.arguments."
+_INTEGER_LIMIT = 2**32
 _BOOLEANS = {"true": True, "false": False}
+
+
+class _Facts(pydantic.BaseModel, extra="allow"):
+    """What the programs read of a `recipe.json`; there is more for people to read."""
+
+    recipe: dict[str, Any]
+    class_names: list[str] = []
+    num_images: dict[str, int] = {}
+    result: dict[str, Any] = {}
+
+
+def read_facts(path):
+    """What a run's `recipe.json` says, as a dictionary. Raises an InputError if it cannot be read."""
+    try:
+        return _Facts.model_validate_json(path.read_bytes()).model_dump(exclude_unset=True)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except pydantic.ValidationError as error:
+        raise InputError(f"{path} is not a recipe.json that a run left. {explain(error)}") from None
 
 
 def from_dict(fields):
     """The recipe that `to_dict` wrote. Raises an InputError that names each field that does not fit."""
     _check_names(fields)
     try:
-        return validate(fields)
+        recipe = validate(fields)
     except pydantic.ValidationError as error:
-        raise InputError("\n".join(map(_explain, error.errors()))) from None
+        raise InputError(explain(error)) from None
+    _check_integers(fields)
+    return recipe
 
 
 def override(recipe, assignments):
@@ -111,8 +133,8 @@ def _value(text, accepted):
     if bool in accepted:
         return _BOOLEANS.get(text.lower(), text)
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
+        value = pydantic_core.from_json(text)
+    except ValueError:
         return [_value(part, ()) for part in text.split(",")] if "," in text else text
     return text if isinstance(value, bool) else value
 
@@ -135,6 +157,14 @@ def _check_names(fields, section=Recipe, prefix=""):
             _check_names(value, inner, f"{prefix}{name}.")
 
 
+def _check_integers(fields):
+    """Refuses integers that the programs and TensorFlow cannot count to."""
+    for name, value in leaves(fields):
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int) and abs(number) >= _INTEGER_LIMIT:
+                raise InputError(f"{name} must be below {_INTEGER_LIMIT:,}. Received: {value!r}")
+
+
 def _unknown(path, fields):
     names = [name for name, _ in leaves(fields)]
     near = difflib.get_close_matches(path, names, n=3, cutoff=0.5)
@@ -142,6 +172,11 @@ def _unknown(path, fields):
     near += [by_last[last] for last in difflib.get_close_matches(path.rpartition(".")[2], by_last, n=2)]
     hint = f" Did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
     return InputError(f"{path} is not a field of a recipe.{hint} All fields: python -m training train RECIPE --show")
+
+
+def explain(error):
+    """What a pydantic.ValidationError says, a line for each field."""
+    return "\n".join(map(_explain, error.errors()))
 
 
 def _explain(error):
@@ -152,7 +187,8 @@ def _explain(error):
     return (
         (f"{path}: " if path else "")
         + message
-        + ("" if isinstance(error["input"], dict) else f". Received: {error['input']!r}")
+        # A whole section, or a whole file, would not be read.
+        + ("" if isinstance(error["input"], (dict, bytes)) else f". Received: {error['input']!r}")
     )
 
 

@@ -56,8 +56,8 @@ def plan(options):
     changes, count = _take("devices", options.assignments)
     recipe = override(recipes.load(options.recipe or "digits"), changes)
     count = count or str(recipe.distribution.devices or 1)
-    if not count.isdecimal() or not int(count):
-        raise InputError(f"devices must be a whole number from 1. Received: {count}")
+    if not re.fullmatch(r"[1-9]\d{0,4}", count, re.ASCII):
+        raise InputError(f"devices must be a whole number from 1 to 99,999. Received: {count}")
     print(plan(with_devices(recipe, int(count)), options.images, options.classes))
 
 

@@ -21,8 +21,8 @@ _section = functools.partial(
     config=pydantic.ConfigDict(extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False),
 )
 Fraction = Annotated[float, Field(ge=0, lt=1)]
-Duration = Annotated[str, Field(pattern=r"^(\d+(\.\d+)?(%| epochs?)|\d+ steps?)$")]
-"""How long something is: `5%` of all steps, `10000 steps` or `2.5 epochs`."""
+Duration = Annotated[str, Field(pattern=r"^(\d{1,9}(\.\d{1,9})?(%| epochs?)|\d{1,9} steps?)$")]
+"""How long something is: `5%` of all steps, `10000 steps` or `2.5 epochs`; of nine digits at most."""
 
 
 def _variant_by_name(value):
@@ -122,7 +122,9 @@ class Data:
     tfds_directory: str | None = Field(None, description="where TFDS keeps its data; none: its own default")
     train_split: str | None = Field(None, description="of TFDS, such as train[:99%]; none: train")
     validation_split: str | None = Field(
-        None, description="of TFDS; none: its own, or validation_fraction of the training images"
+        None,
+        description="of TFDS; none: its own, or validation_fraction of the training images; with train_split: no "
+        "validation",
     )
     test_split: str | None = Field(None, description="of TFDS; none: test, or else validation")
     validation_fraction: Fraction = Field(0.1, description="part of the training images kept for validation")
@@ -328,7 +330,7 @@ class Distribution:
         description="with TensorFlow mirrored (GPUs of this machine), multi_worker (several, by TF_CONFIG) or tpu; "
         "with JAX data_parallel or model_parallel",
     )
-    devices: PositiveInt | None = Field(
+    devices: Annotated[int, Field(gt=0, lt=100_000)] | None = Field(
         None, description="how many of this machine; none: all. Without accelerators the CPU is split into so many"
     )
     model_devices: PositiveInt = Field(1, description="of model_parallel: devices that share a layer's heads and width")
@@ -347,7 +349,7 @@ class Distribution:
 class Recipe:
     """Everything that decides a run."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*$", description="the first part of the run folder's name")
+    name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]{0,99}$", description="the first part of the run folder's name")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         0, description="of the initial weights, the order of the images, and all randomness"
     )

@@ -1,5 +1,6 @@
 """The data sets: their classes, and where the images of each split come from."""
 
+import contextlib
 import dataclasses
 import logging
 import operator
@@ -14,69 +15,79 @@ from training.datasets.digits import Digits
 from training.datasets.folder import read_folder
 from training.datasets.mask_folder import read_mask_folder
 from training.datasets.records import read_records
+from training.datasets.tfds_splits import as_split, cut, find_shared, num_images, pieces, split_names
 from training.errors import InputError
 from training.segmentation.masks import renumbered
 from training.sources import IndexedSource, StreamedSource
 
 _DOWNLOAD_RETRIES = 3
-# TFDS warns of its own use of an attribute that it has deprecated, whenever some features of several are read.
-logging.getLogger("absl").addFilter(lambda record: "`FeatureConnector.dtype` is deprecated" not in record.getMessage())
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
     """Names of the classes, and the source of each split: "train", "test" and, unless nothing is kept for it,
-    "validation"."""
+    "validation". `overlap` says which images are in two splits, and what to do; `None`: none is."""
 
     class_names: tuple[str, ...]
     splits: dict[str, IndexedSource | StreamedSource]
+    overlap: str | None = None
+
+    def __post_init__(self):
+        for name in self.class_names:
+            if name.splitlines() not in ([], [name]):  # A class is a line of an export's labels.txt.
+                raise InputError(f"The name of a class must be one line of text. Received: {name!r}. Rename the class.")
+
+    def source(self, split):
+        """The source of a split. Raises an InputError with the splits there are."""
+        if split not in self.splits:
+            raise InputError(f"The data set has no {split} split. It has: {', '.join(self.splits)}")
+        return self.splits[split]
 
 
-def load_dataset(data):
+def load_dataset(data, disjoint=True):
     """The data set that `training.config.Data` describes.
+
+    Args:
+        data: `training.config.Data`
+        disjoint: Whether an image must not be in two splits, as where one is learned from and another is measured.
 
     Returns:
         A `Dataset`.
 
     Raises:
-        InputError: If it is not to be had; the message says what to do.
+        InputError: If it is not to be had, or an image is in two splits; the message says what to do.
     """
     if data.dataset == "shapes":
         raise InputError("data.dataset=shapes has masks and no labels. Choose the recipe shapes_vt_fpn.")
     load = {"folder": _load_folder, "records": _load_records}.get(data.dataset, _load_tfds)
-    return _with_drawn(load(data), data)
+    return _finished(load(data), data, disjoint)
 
 
-def load_masks(data):
-    """The data set that `training.config.Data` describes, to segment; a label is an encoded mask.
-
-    Returns:
-        A `Dataset`.
-
-    Raises:
-        InputError: If it is not to be had; the message says what to do.
-    """
+def load_masks(data, disjoint=True):
+    """As `load_dataset`, to segment; a label is an encoded mask."""
     load = {"folder": _load_mask_folder, "shapes": _load_shapes}.get(data.dataset)
     if load is None and data.mask is None:
         raise InputError(
             f"data.dataset={data.dataset} has no masks to learn. Choose shapes, folder, or a data set of TFDS and "
             f"which of its features is the mask: data.mask=segmentation_mask"
         )
-    return _with_drawn((load or _load_tfds)(data), data)
+    return _finished((load or _load_tfds)(data), data, disjoint)
 
 
-def _with_drawn(dataset, data):
-    """The data set with some of its training images only, if so many are asked for."""
+def _finished(dataset, data, disjoint):
+    """The data set, with some of its training images only if so many are asked for."""
+    if disjoint and dataset.overlap:
+        raise InputError(dataset.overlap)
     if data.train_images is None:
         return dataset
-    source = dataset.splits.get("train")
-    if source is None or data.train_images > source.size:
+    source = dataset.source("train")
+    if data.train_images > source.size:
         raise InputError(
-            f"data.train_images={data.train_images}, but {data.dataset} has {source.size if source else 0:,} images "
-            f"for training. Choose fewer, or none for all of them."
+            f"data.train_images={data.train_images}, but {data.dataset} has {source.size:,} images for training. "
+            f"Choose fewer, or none for all of them."
         )
     drawn = source.draw(data.train_images, data.train_images_seed)
-    return Dataset(dataset.class_names, dataset.splits | {"train": drawn})
+    return dataclasses.replace(dataset, splits=dataset.splits | {"train": drawn})
 
 
 def _load_folder(data):
@@ -88,7 +99,7 @@ def _load_folder(data):
             f"{data.directory} has no image for the test, and too few to hold any out: {splits['train'].size} in "
             f"{len(folder.class_names)} classes. Add images, at least two in a class, or raise data.test_fraction."
         )
-    return Dataset(folder.class_names, splits)
+    return Dataset(folder.class_names, splits, folder.overlap)
 
 
 def _tell_skipped(folder):
@@ -113,7 +124,8 @@ def _load_mask_folder(data):
             f"{data.directory} has too few images to hold any out for the test: {len(folder.splits['train'])}. Add "
             f"some, or raise data.test_fraction."
         )
-    return Dataset(folder.class_names, {name: _file_pairs(pairs) for name, pairs in folder.splits.items() if pairs})
+    splits = {name: _file_pairs(pairs) for name, pairs in folder.splits.items() if pairs}
+    return Dataset(folder.class_names, splits, folder.overlap)
 
 
 def _file_pairs(pairs):
@@ -152,73 +164,59 @@ def _load_records(data):
 def _load_tfds(data):
     builder = _prepared_builder(data)
     label = _label_or_mask(builder, data)
-    names = _split_names(builder, label, data)
+    names = split_names(builder, label, data)
     splits = {name: _tfds_source(builder, split, label, data.shuffle_buffer) for name, split in names.items()}
-    return Dataset(label.class_names, splits)
-
-
-def _split_names(builder, label, data):
-    """{split: what TFDS calls it}, as far as the data set and the recipe have it."""
-    available = builder.info.splits
-    test = data.test_split or ("test" if "test" in available else "validation")
-    train = data.train_split or "train"
-    if train not in available and "train" not in available:
-        return {"test": _checked(builder, label, "test", test)}  # Such as ImageNet's re-assessed labels.
-    validation = data.validation_split or ("validation" if "validation" in available and test != "validation" else None)
-    if validation is None and data.validation_fraction:
-        total = available["train"].num_examples
-        kept = min(max(total - round(data.validation_fraction * total), 1), total - 1)
-        train, validation = f"train[:{kept}]", f"train[{kept}:]"
-    names = {"train": train, "test": test} | ({"validation": validation} if validation else {})
-    return {name: _checked(builder, label, name, split) for name, split in names.items()}
-
-
-def _checked(builder, label, name, split):
-    try:
-        unlabelled = any(piece.splitname in label.absent_from for piece in _pieces(builder, split))
-        if builder.info.splits[split].num_examples and not unlabelled:
-            return split
-        problem = "has images without such a label" if unlabelled else "is empty"
-    except (KeyError, ValueError) as error:
-        problem = f"cannot be read: {error}"
-    raise InputError(
-        f"The {name} split {split!r} of {builder.name} {problem}. It has the splits "
-        f"{', '.join(f'{name} ({part.num_examples:,})' for name, part in builder.info.splits.items())}."
-    ) from None
-
-
-def _pieces(builder, split):
-    """What a split such as `train[:800]+test` is made of: parts of the data set's own splits, from image to image."""
-    return tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
+    return Dataset(label.class_names, splits, find_shared(builder, names))
 
 
 def _tfds_source(builder, split, label, shuffle_buffer):
     decoders = {name: tfds.decode.SkipDecoding() for name in ("image", *label.encoded)}
     # Not all that an example has, such as the boxes of Oxford-IIIT Pets: nobody reads them.
     needed = tfds.decode.PartialDecoding({"image": True} | label.features, decoders=decoders)
-    size = builder.info.splits[split].num_examples
+    held = pieces(builder, split)
+    size = num_images(held)
     repair = _IMAGE_REPAIRS.get(builder.name, tf.identity)
 
     def to_example(example):
         return {"image": repair(example["image"]), "label": label.read(example)}
 
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
-        features = needed.extract_features(builder.info.features)
-        records = builder.as_data_source(split=split, deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES)
+        with _without_warnings_of_itself():
+            features = needed.extract_features(builder.info.features)
+        raw = tfds.decode.DeserializeMethod.RAW_BYTES
+        records = builder.as_data_source(split=as_split(held), deserialize_method=raw)
 
         def read(index):
             record = tf.numpy_function(lambda index: records[int(index)], [index], tf.string, stateful=False)
-            return to_example(features.deserialize_example(tf.ensure_shape(record, []), decoders=decoders))
+            with _without_warnings_of_itself():
+                return to_example(features.deserialize_example(tf.ensure_shape(record, []), decoders=decoders))
 
         return IndexedSource(len(records), read)
 
     def stream(ranges, seed):
-        share = "+".join(_share(builder, split, first, end) for first, end in ranges)
+        share = as_split([piece for first, end in ranges for piece in cut(held, first, end)])
         config = tfds.ReadConfig(shuffle_seed=seed, skip_prefetch=True, try_autocache=False)
-        examples = builder.as_dataset(split=share, shuffle_files=seed is not None, decoders=needed, read_config=config)
+        shuffle = seed is not None
+        with _without_warnings_of_itself():
+            examples = builder.as_dataset(split=share, shuffle_files=shuffle, decoders=needed, read_config=config)
         return examples.map(to_example)
 
     return StreamedSource(size, stream, shuffle_buffer)
+
+
+@contextlib.contextmanager
+def _without_warnings_of_itself():
+    """TFDS warns of its own use of an attribute that it has deprecated, whenever some features of several are read."""
+    logger = logging.getLogger("absl")
+    logger.addFilter(_is_not_of_itself)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_not_of_itself)
+
+
+def _is_not_of_itself(record):
+    return "`FeatureConnector.dtype` is deprecated" not in record.getMessage()
 
 
 def _black_and_white(image):
@@ -228,19 +226,6 @@ def _black_and_white(image):
 
 # On the images of dSprites, as TFDS has them, there would be nothing to see. task_adaptation does the same.
 _IMAGE_REPAIRS = {"dsprites": _black_and_white}
-
-
-def _share(builder, split, first, end):
-    """The images of a TFDS split from number `first` to before number `end`."""
-    shares, position = [], 0
-    for piece in _pieces(builder, split):
-        begin = piece.from_ or 0
-        size = (builder.info.splits[piece.splitname].num_examples if piece.to is None else piece.to) - begin
-        start, stop = max(first - position, 0), min(end - position, size)
-        if start < stop:
-            shares.append(f"{piece.splitname}[{begin + start}:{begin + stop}]")
-        position += size
-    return "+".join(shares)
 
 
 def _prepared_builder(data):

@@ -4,11 +4,11 @@
 """
 
 import contextlib
-import json
 import os
 
 import keras
 import numpy as np
+import pydantic_core
 import tensorflow as tf
 
 from training.errors import InputError
@@ -362,7 +362,7 @@ def _workers():
     """The addresses of all workers in TF_CONFIG, and this one's place among them."""
     accepted = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}'
     try:
-        description = json.loads(os.environ["TF_CONFIG"])
+        description = pydantic_core.from_json(os.environ["TF_CONFIG"])
         workers, task = description["cluster"]["worker"], description["task"]
         is_valid = list(description["cluster"]) == ["worker"] and task["type"] == "worker" and len(workers) > 1
         index = range(len(workers))[int(task["index"])]

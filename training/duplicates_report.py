@@ -43,11 +43,9 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
     """
     for each in (recipe, other):
         require_classification(each, "duplicates")
-    known = load_dataset(recipe.data)
-    others = known if other == recipe else load_dataset(other.data)
-    if "train" not in known.splits:
-        raise InputError(f"{recipe.data.dataset} has no training images. It has: {', '.join(known.splits)}")
-    finder = DuplicateFinder(known.splits["train"], distance, correlation)
+    known = load_dataset(recipe.data, disjoint=False)  # What splits share is what is looked for.
+    others = known if other == recipe else load_dataset(other.data, disjoint=False)
+    finder = DuplicateFinder(known.source("train"), distance, correlation)
     train = _Images(known, "train", recipe.data)
     found = []
     for split in [name for name in ("test", "validation") if name in others.splits]:

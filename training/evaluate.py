@@ -189,22 +189,29 @@ class _Gathered:
 def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
     """Accuracy of a nearest-neighbour classifier on the same test images, which tells how hard they are.
 
-    It compares raw pixels, at the model's input size, with those of the training and validation images. `None` if
-    the training images have more than `max_values` values together.
+    It compares raw pixels, at the model's input size, with those of the training and validation images, of which it
+    holds all in memory, and of the test images a batch. `None` if the former have more than `max_values` values
+    together.
     """
     from sklearn.neighbors import KNeighborsClassifier
 
-    num_images = sum(source.size for name, source in dataset.splits.items() if name != "test")
+    known = [split for split in dataset.splits if split != "test"]
+    num_images = sum(dataset.splits[split].size for split in known)
     if num_images * np.prod(model.input_shape[1:]) > max_values:
         return None
-    known, unknown = [], []
-    for split in dataset.splits:
+
+    def labelled(split):
         for images, labels, is_real in _batches(model, dataset, split, recipe):
-            flat = images[is_real].reshape(is_real.sum(), -1).astype("float32")
-            (unknown if split == "test" else known).append((flat, labels[is_real].argmax(axis=1)))
+            is_labelled = is_real & labels.any(axis=1)
+            yield images[is_labelled].reshape(is_labelled.sum(), -1).astype("float32"), labels[is_labelled]
+
+    pixels, labels = zip(*itertools.chain.from_iterable(map(labelled, known)), strict=True)
     classifier = KNeighborsClassifier(n_neighbors=1)
-    classifier.fit(*map(np.concatenate, zip(*known, strict=True)))
-    return float(classifier.score(*map(np.concatenate, zip(*unknown, strict=True))))
+    classifier.fit(np.concatenate(pixels), np.concatenate(labels).argmax(axis=1))
+    is_right = [
+        labels[np.arange(len(labels)), classifier.predict(pixels)] for pixels, labels in labelled("test") if len(labels)
+    ]
+    return float(np.concatenate(is_right).mean())
 
 
 def _batches(model, dataset, split, recipe):
@@ -240,10 +247,10 @@ def evaluate_source(source, assignments=(), split="test"):
     if split == "all" and opened.is_own_data(recipe.data):
         raise InputError(f"{source} was trained on images of these data. Choose the test split, or name other data.")
     task = task_of(recipe)
-    dataset = task.load()
+    dataset = task.load(disjoint=split == "all")
     splits = list(dataset.splits) if split == "all" else [split]
-    if split != "all" and split not in dataset.splits:
-        raise InputError(f"The data set has no {split} split. It has: {', '.join(dataset.splits)}")
+    for name in splits:
+        dataset.source(name)
     title = f"{recipe.data.dataset}, {'all images' if split == 'all' else f'{split} split'}"
     if opened.class_names == _imagenet1k_ids() and is_objectnet(dataset.class_names):
         return f"{title}\n{_describe_objectnet(opened.model, shared_part(dataset, splits), splits, recipe)}"

@@ -7,6 +7,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit.decoding import image_decoder
+from training.assignments import read_facts
 from training.errors import InputError
 from training.images import read_image
 from training.runs import Run, load_model, read_class_names
@@ -81,7 +82,7 @@ def _decoded(model, image):
 
 
 def _recipe_name(run):
-    return json.loads(run.recipe.read_text())["recipe"]["name"] if run.recipe.is_file() else None
+    return read_facts(run.recipe)["recipe"].get("name") if run.recipe.is_file() else None
 
 
 def _sentence(num_bytes, images, difference, agreement):

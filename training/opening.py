@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import re
 
 import keras
 
@@ -30,7 +31,12 @@ class Opened:
     def is_own_data(self, data):
         """Whether the model was trained on these data."""
         own = self.recipe and self.recipe.data
-        return bool(own) and own.dataset == data.dataset and _place(own.directory) == _place(data.directory)
+        return bool(own) and _is_same(own.dataset, data.dataset) and _place(own.directory) == _place(data.directory)
+
+
+def _is_same(dataset, other):
+    """Whether two names are of one data set: `cifar10` and `cifar10:3.0.2` have the same images."""
+    return re.split("[/:]", dataset)[0] == re.split("[/:]", other)[0]
 
 
 def _place(directory):
@@ -103,7 +109,7 @@ def recipe_for(opened, assignments, of_other_data=DATA_FIELDS):
     if name is None:
         raise InputError(f"{opened.source} is no run, and so has no data of its own. Name some: data.dataset=NAME")
     recipe, free = opened.recipe or recipes.load("digits"), _FREE
-    if own is None or name != own.dataset:
+    if own is None or not _is_same(name, own.dataset):
         # What is said of one data set's directory and splits means nothing for another.
         tfds_directory = own.tfds_directory if own and name not in ("folder", "records") else None
         recipe = dataclasses.replace(recipe, data=Data(dataset=name, tfds_directory=tfds_directory))

@@ -2,13 +2,20 @@
 
 import argparse
 import pathlib
+import sys
 
 from training import commands, recipes, studies
+from training.text import check_name, shortened_lines
+
+_MOST_DIGITS = 9
 
 
 def parse(arguments):
     """The options of a command line; `command` is the function of `training.commands` that takes them."""
     parser = _parser()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    for argument in arguments:
+        check_name(argument)
     options, rest = parser.parse_known_args(arguments)
     assignments = [argument for argument in rest if commands.is_assignment(argument)]
     if rest != assignments or (rest and not hasattr(options, "assignments")):
@@ -22,8 +29,13 @@ def parse(arguments):
     return options
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        super().error(shortened_lines(message))
+
+
 def _parser():
-    parser = argparse.ArgumentParser("python -m training", description="Train Vision Transformers and use them.")
+    parser = _Parser("python -m training", description="Train Vision Transformers and use them.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
     train = subparsers.add_parser(
@@ -85,7 +97,7 @@ def _add_fewshot(subparsers):
     add("--shots", type=_positive, nargs="+", default=(1, 5, 10, 25), metavar="N", help="images a class (1 5 10 25)")
     add("--seeds", type=_positive, default=3, metavar="N", help="how often they are chosen (default: 3)")
     add("--knn", type=_positive, nargs="?", const=20, metavar="K", help="also let the K nearest of all vote (20)")
-    add("--csv", type=pathlib.Path, metavar="FILE", help="write the accuracy with each seed to a file")
+    add("--csv", type=_new_file, metavar="FILE", help="write the accuracy with each seed to a file")
     fewshot.set_defaults(command=commands.fewshot)
 
 
@@ -101,7 +113,7 @@ def _add_duplicates(subparsers):
         "--against", metavar="RECIPE", help="whose test and validation images are looked for (default: its own)"
     )
     add = duplicates.add_argument
-    add("--to", type=pathlib.Path, default=pathlib.Path("duplicates"), metavar="FOLDER", help="default: duplicates")
+    add("--to", type=_new_folder, default=pathlib.Path("duplicates"), metavar="FOLDER", help="default: duplicates")
     add("--distance", type=int, choices=range(12), default=11, metavar="BITS", help="between hashes, 0 to 11 (11)")
     add("--correlation", type=float, default=0.9, metavar="X", help="at least, of the brightness (default: 0.9)")
     duplicates.set_defaults(command=commands.duplicates)
@@ -216,6 +228,23 @@ def _add_plan(subparsers):
     plan.set_defaults(command=commands.plan, environment={"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"})
 
 
+def _new_file(text):
+    """The path of a file that can be written when the work is done."""
+    path = pathlib.Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} cannot be written: name a file in a folder that exists")
+    return path
+
+
+def _new_folder(text):
+    """The path of a folder that can be made when the work is done."""
+    path = pathlib.Path(text)
+    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not nearest.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} cannot be made: {nearest} is not a folder")
+    return path
+
+
 def _count(text):
     return _at_least(0, text)
 
@@ -225,6 +254,8 @@ def _positive(text):
 
 
 def _at_least(least, text):
+    if text.isdecimal() and len(text) > _MOST_DIGITS:
+        raise argparse.ArgumentTypeError(f"{text} has more than {_MOST_DIGITS} digits")
     if text.isdecimal() and int(text) >= least:
         return int(text)
     # An option that takes several numbers takes what follows them, too.

@@ -90,8 +90,10 @@ def _graph_seed(seed):
     """Another global seed for the operations of the function that is traced, for a while."""
     before = tf.compat.v1.get_default_graph().seed
     tf.random.set_seed(seed)
-    yield
-    tf.random.set_seed(before)
+    try:
+        yield
+    finally:
+        tf.random.set_seed(before)
 
 
 def evaluation_batches(dataset, split, decode, recipe):
@@ -147,6 +149,10 @@ def _in_memory(source, decode):
     """The source with what `decode` makes of its examples in memory, for as long as there is this process."""
     examples = source.in_order().map(lambda example: decode(example["image"], example["label"]), tf.data.AUTOTUNE)
     specs = examples.element_spec
+    if not all(spec.shape.is_fully_defined() for spec in specs):
+        raise InputError(
+            "data.cache=true keeps one right class of an image; these may have several, or none. Set data.cache=false."
+        )
     _check_memory(source.size, sum(_mean_length(examples, i) for i in range(len(specs))))
     # Filled in place. Encoded images are Python's bytes, in an array of objects.
     images, labels = (np.empty([source.size, *spec.shape], spec.dtype.as_numpy_dtype) for spec in specs)

@@ -184,9 +184,7 @@ def _dataset(data, images, classes):
         names = dataset.class_names if classes is None else range(classes)
         if images is not None:
             return _of_size(images, names), "given"
-        if "train" not in dataset.splits:
-            raise InputError(f"{data.dataset} has no training images.")
-        return _of_size(dataset.splits["train"].size, names), f"of {data.dataset} on this machine"
+        return _of_size(dataset.source("train").size, names), f"of {data.dataset} on this machine"
     if data.dataset in ("folder", "records"):
         raise InputError(f"data.dataset={data.dataset} needs data.directory, or --images=N and --classes=N.")
     names = _class_names(data) if classes is None else range(classes)

@@ -3,7 +3,6 @@
 import collections
 import datetime
 import importlib.metadata
-import json
 import os
 import pathlib
 import statistics
@@ -14,7 +13,7 @@ import numpy as np
 
 import keras_vit
 from training import pages
-from training.assignments import as_text, leaves
+from training.assignments import as_text, leaves, read_facts
 from training.checkpoints import write_text
 from training.config import to_dict
 from training.errors import without_queries
@@ -68,7 +67,7 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
 
 def origin(run, recipe, task, result):
     """The values of a page that say which run it is of, and how to repeat it."""
-    facts = json.loads(run.recipe.read_text())
+    facts = read_facts(run.recipe)
     started = datetime.datetime.fromisoformat(facts["started"])
     directory = recipe.data.directory and pathlib.PurePath(recipe.data.directory).name
     name = f"{recipe.name}: {directory}" if directory else recipe.name

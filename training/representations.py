@@ -90,9 +90,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     recipe = recipe_for(opened, assignments)
     require_classification(recipe, "fewshot")
     dataset = load_dataset(recipe.data)
-    if "train" not in dataset.splits:
-        raise InputError(f"{recipe.data.dataset} has no training images. It has: {', '.join(dataset.splits)}")
-    train, test = dataset.splits["train"], dataset.splits["test"]
+    train, test = dataset.source("train"), dataset.source("test")
     labels, test_labels = read_labels(train, "the train split"), read_labels(test, "the test split")
     if neighbours is not None and neighbours > len(labels):
         raise InputError(f"{neighbours} neighbours are more than the {len(labels):,} training images. Take fewer.")

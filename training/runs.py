@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import importlib.metadata
 import itertools
 import json
@@ -13,7 +12,7 @@ import shlex
 import subprocess
 import sys
 
-from training.assignments import as_text, from_dict, leaves
+from training.assignments import as_text, from_dict, leaves, read_facts
 from training.checkpoints import write_text
 from training.config import to_dict
 from training.errors import InputError
@@ -66,7 +65,7 @@ def is_finished(recipe, runs, folder):
         if strangers:
             raise InputError(f"run={folder} holds other things: {', '.join(strangers[:5])}. Name an empty folder.")
         return False
-    facts = json.loads(run.recipe.read_text())
+    facts = read_facts(run.recipe)
     # Completed as it is read: a run may have been begun before there were some of the fields.
     was, now = (dict(leaves(to_dict(each))) for each in (from_dict(facts["recipe"]), recipe))
     differences = [
@@ -113,14 +112,17 @@ def hold(run):
         raise InputError(f"{run.lock} cannot be written: {error.strerror}.") from None
     with file:
         try:
+            import fcntl  # There is none on Windows.
+
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise InputError(
                 f"run={run.folder} is being worked on by another process. Wait for it, or stop it."
             ) from None
-        except OSError as error:
+        except (ImportError, OSError) as error:
             # There are file systems without locks.
-            print(f"{run.folder} cannot be locked: {error.strerror}. See that no other process works on it.")
+            problem = getattr(error, "strerror", error)
+            print(f"{run.folder} cannot be locked: {problem}. See that no other process works on it.")
         yield
 
 
@@ -149,9 +151,9 @@ def open_run(recipe, dataset, runs, folder, engine):
 
 def _check_data(run, dataset):
     """Refuses data that changed since the run began: its labels and batches would mean something else from here on."""
-    facts, names, sizes = json.loads(run.recipe.read_text()), list(dataset.class_names), _sizes(dataset)
+    facts, names, sizes = read_facts(run.recipe), list(dataset.class_names), _sizes(dataset)
     # Runs begun before sizes were written have none to compare.
-    begun_names, begun_sizes = facts["class_names"], facts.get("num_images", sizes)
+    begun_names, begun_sizes = facts.get("class_names", names), facts.get("num_images", sizes)
     differences = [
         f"{split} images: were {begun_sizes.get(split, 0):,}, are {sizes.get(split, 0):,}"
         for split in sorted(begun_sizes.keys() | sizes.keys())
@@ -215,13 +217,13 @@ def _make_folder(folder):
 
 def add_result(run, **result):
     """Adds what came out of a run to its `recipe.json`."""
-    facts = json.loads(run.recipe.read_text())
+    facts = read_facts(run.recipe)
     write_text(run.recipe, json.dumps(facts | {"result": result}, indent=2) + "\n")
 
 
 def read_class_names(run):
     """The names of the classes that a run learned, or `None` if the folder is no run's."""
-    return json.loads(run.recipe.read_text())["class_names"] if run.recipe.is_file() else None
+    return read_facts(run.recipe).get("class_names") if run.recipe.is_file() else None
 
 
 def image_suffix(content):

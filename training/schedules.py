@@ -8,10 +8,13 @@ from keras import ops
 
 from training.errors import InputError
 
+_MOST_STEPS = 2**31 - 1  # JAX counts in 32 bits.
+
 
 def training_steps(recipe, steps_per_epoch):
-    """How often the weights are changed in a whole run."""
-    return recipe.fit.steps or recipe.fit.epochs * int(steps_per_epoch)
+    """How often the weights are changed in a whole run. Raises an InputError if that is too often to be counted."""
+    steps = recipe.fit.steps or recipe.fit.epochs * int(steps_per_epoch)
+    return _checked(steps, "The whole run")
 
 
 def num_steps(duration, steps_per_epoch, total_steps):
@@ -24,11 +27,21 @@ def num_steps(duration, steps_per_epoch, total_steps):
 
     Returns:
         An integer.
+
+    Raises:
+        InputError: If there are too many to be counted.
     """
     amount, unit = re.fullmatch(r"([\d.]+) ?(%|step|epoch)s?", duration).groups()
     # Decimal: in binary fractions 2.8 % of 125 steps are less than three and a half.
     of_one = {"%": decimal.Decimal(int(total_steps)) / 100, "step": 1, "epoch": int(steps_per_epoch)}[unit]
-    return int((decimal.Decimal(amount) * of_one).to_integral_value(decimal.ROUND_HALF_UP))
+    steps = int((decimal.Decimal(amount) * of_one).to_integral_value(decimal.ROUND_HALF_UP))
+    return _checked(steps, f"A duration of {duration}")
+
+
+def _checked(steps, what):
+    if steps > _MOST_STEPS:
+        raise InputError(f"{what} is {steps:,} steps. At most {_MOST_STEPS:,} can be counted; choose fewer.")
+    return steps
 
 
 def build_schedule(recipe, steps_per_epoch, total_steps):

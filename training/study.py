@@ -4,7 +4,6 @@ Every point of a study is an ordinary run inside its folder, for each of some se
 """
 
 import dataclasses
-import json
 import pathlib
 import re
 import statistics
@@ -12,7 +11,7 @@ from collections.abc import Callable
 
 import keras_vit
 from training import recipes
-from training.assignments import override
+from training.assignments import override, read_facts
 from training.errors import InputError
 from training.metrics import wilson_interval
 from training.plan_report import training_flops
@@ -177,7 +176,7 @@ def leave(recipe, dataset, run, weights, keeper):
 
 
 def _row(run, point, recipe, folder):
-    facts = json.loads(run.recipe.read_text())
+    facts = read_facts(run.recipe)
     result = facts["result"]
     return Row(
         series=point.series,

@@ -55,7 +55,7 @@ def train(recipe, runs="runs", folder=None, leave=None):
         return run, None
     seed(recipe)
     engine = distribution.start(recipe)
-    dataset = task_of(recipe).load()
+    dataset = _load(recipe)
     seed(recipe)  # Again: preparing a data set for the first time draws random numbers too.
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
@@ -68,6 +68,19 @@ def train(recipe, runs="runs", folder=None, leave=None):
     except KeyboardInterrupt:
         print(f"Stopped. To go on: {resume_command(run)}")
         return run, None
+
+
+def _load(recipe):
+    """The data set of a recipe, with all the splits that a run needs."""
+    dataset = task_of(recipe).load()
+    for split in ("train", "test"):
+        dataset.source(split)
+    if recipe.fit.final_weights == "best" and "validation" not in dataset.splits:
+        raise InputError(
+            "fit.final_weights=best needs validation images, and there are none. Name some with data.validation_split, "
+            "or set fit.final_weights=last."
+        )
+    return dataset
 
 
 def train_once(recipe, runs, folder, leave=None):

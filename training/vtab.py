@@ -1,13 +1,12 @@
 """VTAB-1k: 19 tasks of 1,000 images, to which published weights are fine-tuned one by one (arXiv 1910.04867)."""
 
 import dataclasses
-import json
 import pathlib
 import re
 import statistics
 
 from training import published, recipes
-from training.assignments import override
+from training.assignments import from_dict, override, read_facts
 from training.data import load_dataset
 from training.errors import InputError, without_queries
 from training.runs import Run, is_finished
@@ -116,14 +115,16 @@ def task_recipe(task, assignments=(), images=1000):
     Args:
         task: `Task`
         assignments: Further changes of `finetune_vtab`.
-        images: 800, or 1000: those of the validation are learned from too, as for the figures that papers print.
+        images: 800, or 1000: those of the validation are learned from too, as for the figures that papers print. Then
+            there is no validation, and the last weights count.
 
     Returns:
         A `training.config.Recipe`.
     """
     recipe = override(recipes.load("finetune_vtab"), task.changes.split())
     if images == 1000:
-        recipe = override(recipe, [f"data.train_split={recipe.data.train_split}+{recipe.data.validation_split}"])
+        train = f"data.train_split={recipe.data.train_split}+{recipe.data.validation_split}"
+        recipe = override(recipe, [train, "data.validation_split=none"])
     return override(recipe, assignments)
 
 
@@ -233,9 +234,9 @@ def _finished(folder):
     accuracy = {}
     for task in TASKS:
         for path in sorted(folder.glob(f"*/{task.folder}/recipe.json")):
-            facts = json.loads(path.read_text())
+            facts = read_facts(path)
             if "result" in facts:
-                scores = accuracy.setdefault(without_queries(facts["recipe"]["model"]["weights"]), {})
+                scores = accuracy.setdefault(without_queries(from_dict(facts["recipe"]).model.weights), {})
                 scores[task.name] = facts["result"]["test_accuracy"]
     return accuracy
 

@@ -83,6 +83,14 @@ def test_number_stays_text_where_text_is_meant():
         ("fit.epochs=true", "valid integer"),
         ("data.directory=photographs", "data.dataset=folder and records only"),
         ("name=../elsewhere", "pattern"),
+        pytest.param("name=" + "a" * 101, "pattern", id="long name"),
+        ("fit.epochs=" + "9" * 30, "fit.epochs must be below 4,294,967,296. Received: 999999"),
+        pytest.param("fit.epochs=" + "9" * 5000, "exceeded maximum size", id="5000 digits"),
+        pytest.param("fit.epochs=" + "[" * 100_000, "valid integer", id="nested"),
+        pytest.param("[" * 100_000 + "=3", "is not a field of a recipe", id="nested name"),
+        ("model.config.hidden_dim=" + "8" * 30, "model.config.hidden_dim must be below"),
+        ("schedule.warmup=" + "9" * 10 + " steps", "Durations are such as"),
+        ("distribution.devices=100000", "less than 100000"),
         ("seed=-1", "greater than or equal to 0"),
         ("seed=4294967296", "less than 4294967296"),
     ],
@@ -119,6 +127,14 @@ def test_names_that_a_file_has_too_many_are_refused():
         from_dict(fields)
 
 
+def test_integers_that_nothing_counts_to_are_refused_in_a_file_too():
+    fields = to_dict(override(DIGITS, ["model.config=none", "model.function=BiTResNet", "model.arguments.width=3"]))
+    assert from_dict(fields).model.arguments == {"width": 3}
+    fields["model"]["arguments"] = {"stage_depths": [1, 10**30]}
+    with pytest.raises(InputError, match=r"model\.arguments\.stage_depths must be below 4,294,967,296"):
+        from_dict(fields)
+
+
 def test_impossible_recipes_cannot_be_written_in_python_either():
     with pytest.raises(ValueError, match="epochs"):
         Recipe(name="x", model=Model(config="Ti/16"), data=Data(dataset="digits"), fit=Fit(epochs=0, batch_size=1))
@@ -136,8 +152,10 @@ def test_unknown_recipe_lists_those_there_are(tmp_path):
     with pytest.raises(InputError, match=r"There is no recipe 'missing\.json'"):
         recipes.load("missing.json")
     broken = tmp_path / "recipe.json"
-    for text in ("{}", "[]", "{", '{"recipe": []}'):
-        broken.write_text(text)
+    broken_texts = [b"{}", b"[]", b"{", b'{"recipe": []}', b'{"recipe": {}, "class_names": 3}']
+    broken_texts += [b'{"recipe": ' + b"[" * 100_000, b'{"recipe": "caf\xe9"}', b'{"recipe": ' + b"9" * 5000 + b"}"]
+    for text in broken_texts:
+        broken.write_bytes(text)
         with pytest.raises(InputError, match=r"not a recipe\.json"):
             recipes.load(str(broken))
     with pytest.raises(InputError, match=r"not a recipe\.json"):

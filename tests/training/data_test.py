@@ -1,5 +1,6 @@
 """Data sets: their classes, their splits, and what is refused."""
 
+import logging
 import pathlib
 import re
 import shlex
@@ -127,8 +128,8 @@ def test_labels_that_were_assessed_again_are_a_test_only(tmp_path, file_format):
 
 @pytest.mark.parametrize("count", [2, 5])
 def test_processes_share_a_stream(tfds_directory, count):
-    split = "data.train_split=train[3:]+validation[:2]"
-    dataset = load_dataset(tiny(tfds_directory, split, "data.validation_fraction=0").data)
+    splits = ["data.train_split=train[3:]+validation[:2]", "data.test_split=validation[2:]"]
+    dataset = load_dataset(tiny(tfds_directory, *splits, "data.validation_fraction=0").data)
     source = dataset.splits["train"]
     assert isinstance(source, StreamedSource)
     parts = [keys_of(source, Part(batch_size=2 * count, index=i, count=count), seed=4) for i in range(count)]
@@ -298,7 +299,7 @@ def test_tasks_of_vtab_have_their_images_and_labels(name, label, file_format, vt
     height, width = VTAB_EXAMPLES[name][0][:2]
     splits = ["data.train_split=train", "data.validation_fraction=0", "data.test_split=train"]
     recipe = tiny(directory / file_format, *splits, f"data.label={label}", name=name)
-    dataset = load_dataset(recipe.data)
+    dataset = load_dataset(recipe.data, disjoint=False)
     assert isinstance(dataset.splits["test"], IndexedSource if file_format == "array_record" else StreamedSource)
     assert len(dataset.class_names) == VTAB_CLASSES[name, label]
     found_images, found = evaluation_images(dataset, "test", decoder(height, width), recipe)
@@ -349,3 +350,21 @@ def test_labels_that_are_not_there_are_refused(tmp_path, name, assignments, expe
 def test_a_label_is_named_for_tfds_only(name):
     with pytest.raises(InputError, match=r"data\.label is read for data sets of TFDS other than digits only"):
         tiny("none", "data.label=label", name=name)
+
+
+def test_names_of_classes_are_lines_of_text(tmp_path):
+    for name in ("ant", "bee\nor wasp"):
+        (tmp_path / name).mkdir()
+        for i in range(3):
+            PIL.Image.new("L", (4, 4), i).save(tmp_path / name / f"{i}.png")
+    recipe = override(recipes.load("folder"), [f"data.directory={tmp_path}"])
+    with pytest.raises(InputError, match=r"must be one line of text\. Received: 'bee\\nor wasp'\. Rename"):
+        load_dataset(recipe.data)
+
+
+@pytest.mark.usefixtures("digits")
+def test_tfds_is_left_as_it_is():
+    """After data were imported, prepared and read."""
+    assert not logging.getLogger("absl").filters
+    with pytest.raises(tfds.core.registered.DatasetNotFoundError):
+        tfds.builder_cls("digits")

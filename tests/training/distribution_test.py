@@ -257,6 +257,7 @@ REFUSED_ON_TENSORFLOW = [
     ({"kind": "mirrored"}, workers(2), "TF_CONFIG is set, but distribution.kind=mirrored"),
     ({"kind": "multi_worker"}, {}, "needs the environment variable TF_CONFIG.*Received: None"),
     ({"kind": "multi_worker"}, {"TF_CONFIG": "{"}, "Received: '{'"),
+    ({"kind": "multi_worker"}, {"TF_CONFIG": "[" * 9999}, r"Received: '\[\["),
     ({"kind": "multi_worker"}, workers(1), "two workers or more"),
     ({"kind": "multi_worker"}, workers(2, index=2), "two workers or more"),
     ({"kind": "multi_worker"}, workers(2, kind="evaluator"), "two workers or more"),

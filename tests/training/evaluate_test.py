@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import sklearn.metrics
+import sklearn.neighbors
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
@@ -164,6 +165,26 @@ def test_nearest_neighbour_equals_numpy(model, brief_recipe):
     assert nearest_neighbour_accuracy(model, Dataset(NAMES, splits), recipe, max_values=40 * 8 * 12 * 3 - 1) is None
 
 
+def test_nearest_neighbour_holds_a_batch_of_the_test(model, brief_recipe, monkeypatch):
+    images, sizes = random_images(60), []
+    labels = [[i % 7, (i + 2) % 7][: i % 3] for i in range(51)]  # No class, one, or two, of which one is enough.
+    splits = {"test": dataset_of(images[9:], labels).splits["test"]}
+    splits["validation"] = dataset_of(images[:9], [i % 7 for i in range(9)]).splits["test"]
+    usual = sklearn.neighbors.KNeighborsClassifier.predict
+
+    def predict(classifier, pixels):
+        sizes.append(len(pixels))
+        return usual(classifier, pixels)
+
+    monkeypatch.setattr(sklearn.neighbors.KNeighborsClassifier, "predict", predict)
+    accuracy = nearest_neighbour_accuracy(model, Dataset(NAMES, splits), override(brief_recipe, ["fit.batch_size=10"]))
+    assert max(sizes) <= 10
+    assert sum(sizes) == 34
+    distances = ((images[9:, None].astype(float) - images[None, :9]) ** 2).sum((2, 3, 4))
+    nearest = distances.argmin(axis=1) % 7
+    assert accuracy == pytest.approx(sum(nearest[i] in of_image for i, of_image in enumerate(labels)) / 34)
+
+
 def lines_of(evaluation):
     return describe(evaluation).splitlines()
 
@@ -237,6 +258,13 @@ class TinyReal(Tiny):
         return {"original_label": i % 3, "real_label": list(range(i % 4))}
 
 
+class TinyTrain(Tiny):
+    """The same images in a training split only."""
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+
 @pytest.fixture(scope="module")
 def run(model, brief_recipe, tmp_path_factory):
     """A run on a data set that is not `tiny`, but has its classes."""
@@ -261,6 +289,13 @@ def test_a_run_is_evaluated_on_reassessed_labels(run, model, tfds_directory, cap
     assert f"top-1 accuracy     {right / labelled:.2%} ({right} of {labelled} images;" in output
     assert "ReaL (arXiv 2006.07159)" in output
     assert f"{8 - labelled} images without a right class are left out." in output
+
+
+def test_a_split_of_other_data_may_be_one_that_others_would_learn_from(run):
+    data = ["data.dataset=tiny_train", "data.test_split=train[:5]", "fit.batch_size=10"]
+    assert "of 5 images" in evaluate_source(run.folder, data)
+    with pytest.raises(InputError, match=r"the test split 'train\[:5\]' of tiny_train both hold train\[0:5\]"):
+        evaluate_source(run.folder, data, "all")  # Some would count twice.
 
 
 @pytest.mark.parametrize(

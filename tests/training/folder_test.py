@@ -1,5 +1,7 @@
 """A directory of photographs, well or badly laid out."""
 
+import os
+import shutil
 import struct
 
 import numpy as np
@@ -47,6 +49,26 @@ def test_split_is_the_same_wherever_the_directory_lies(photographs, tmp_path):
     assert names(first) == names(second)
 
 
+def test_copies_of_an_image_are_in_the_same_split(photographs):
+    for i in range(4):
+        shutil.copy(photographs / "cat" / "0.jpg", photographs / "cat" / f"copy {i}.jpg")
+    for fractions in ((0.2, 0.25), (0.5, 0.5), (0.9, 0.9)):
+        splits = read_folder(photographs, *fractions).splits
+        [of_copies] = [split for split, images in splits.items() if any("copy" in path for path, _ in images)]
+        assert sum("copy" in path or path.endswith("/cat/0.jpg") for path, _ in splits[of_copies]) == 5
+        assert all(splits[split] for split in ("train", "test"))
+        assert sum(map(len, splits.values())) == 20
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.png", b"caf\xe9/1.png", b"../caf\xe9/1.png"])
+def test_names_that_are_not_utf8_are_refused(photographs, name):
+    path = os.path.join(os.fsencode(photographs), b"cat", name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    shutil.copy(os.fsencode(photographs / "cat" / "1.png"), path)
+    with pytest.raises(InputError, match=r"^Names must be in UTF-8\. Received: '.*caf\\udce9.*'\. Rename the file"):
+        read_folder(photographs, 0.2, 0)
+
+
 def test_unreadable_images_are_skipped_by_name(photographs):
     (photographs / "cat" / "broken.jpg").write_bytes((photographs / "cat" / "0.jpg").read_bytes()[:200])
     (photographs / "cat" / "text.png").write_text("no image")
@@ -81,6 +103,20 @@ def test_a_directory_that_is_split_already_keeps_its_splits(tmp_path):
     write_image(tmp_path / "Valid" / "eel" / "1.png")
     with pytest.raises(InputError, match="eel"):
         read_folder(tmp_path, 0.25, 0.5)
+
+
+def test_images_that_are_in_two_split_folders_are_named(tmp_path):
+    for split in ("train", "test"):
+        for i in range(24):
+            write_image(tmp_path / split / ("cat", "dog")[i % 2] / f"{split}{i}.png")
+    assert read_folder(tmp_path, 0.2, 0.2).overlap is None
+    original, copy = tmp_path / "test" / "cat" / "test0.png", tmp_path / "train" / "cat" / "again.png"
+    shutil.copy(original, copy)
+    assert read_folder(tmp_path, 0.2, 0.2).overlap == (
+        f"Images are in two splits:\n  {original} (test) and {copy} (train)\nRemove one file of each two."
+    )
+    shutil.copytree(tmp_path / "test" / "dog", tmp_path / "train" / "dog", dirs_exist_ok=True)
+    assert "\n  … (13 in all)\nRemove" in read_folder(tmp_path, 0.2, 0.2).overlap
 
 
 def test_what_is_no_such_directory_is_refused_with_what_is_expected(tmp_path):

@@ -357,21 +357,6 @@ def test_every_command_explains_itself(command, capsys):
     assert "usage: python -m training" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["fewshot", "a_run", "--knn", "data.dataset=mnist"], "no whole number of 1 or more. Changes of fields stand"),
-        (["fewshot", "a_run", "--shots", "5", "data.dataset=mnist"], "no whole number of 1 or more. Changes of fields"),
-        (["explain", "a_run", "--neighbours", "-1"], "argument --neighbours: -1 is no whole number of 0 or more\n"),
-        (["predict", "a_run", "x.png", "--top", "0"], "argument --top: 0 is no whole number of 1 or more\n"),
-    ],
-)
-def test_a_number_that_is_none_is_named(arguments, message, capsys):
-    with pytest.raises(SystemExit):
-        main(arguments)
-    assert message in capsys.readouterr().err
-
-
 def test_records_writes_shards_that_can_be_trained_on(brief_recipe, tmp_path, capsys):
     directory = brief_recipe.data.tfds_directory
     assert not main(["records", "digits", f"data.tfds_directory={directory}", "--to", str(tmp_path / "shards")])

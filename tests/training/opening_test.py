@@ -77,6 +77,16 @@ def test_own_data_are_known_by_any_of_their_paths(brief_recipe, own, other, same
     assert not opened.is_own_data(dataclasses.replace(data[1], dataset="folder"))
 
 
+@pytest.mark.parametrize("name", ["cifar10:3.0.2", "cifar10/any", "cifar10"])
+def test_own_data_are_known_by_any_of_their_names(brief_recipe, name):
+    opened = Opened("run", None, dataclasses.replace(brief_recipe, data=Data(dataset="cifar10")))
+    assert opened.is_own_data(Data(dataset=name))
+    assert not opened.is_own_data(Data(dataset="cifar100"))
+    with pytest.raises(InputError, match=r"data\.test_split cannot be changed for a trained model"):
+        recipe_for(opened, [f"data.dataset={name}", "data.test_split=train"])
+    assert recipe_for(opened, [f"data.dataset={name}"]).data == Data(dataset=name)
+
+
 @pytest.mark.parametrize("name", ["model.keras", "Ti/16@name"])
 def test_a_file_has_no_data_of_its_own(model, name, tmp_path, monkeypatch):
     source = name

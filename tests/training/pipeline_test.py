@@ -279,6 +279,15 @@ def test_a_shuffle_buffer_that_nobody_reads_is_refused(brief_recipe, assignments
         recipe_with(brief_recipe, *assignments, "data.shuffle_buffer=5")
 
 
+def test_images_of_several_classes_are_not_kept(brief_recipe):
+    labels = tf.ragged.constant([[], [2, 1]], tf.int64)
+    source = IndexedSource(
+        2, lambda index: {"image": tf.io.encode_png(tf.zeros([8, 8, 1], tf.uint8)), "label": labels[index]}
+    )
+    with pytest.raises(InputError, match=r"may have several, or none\. Set data\.cache=false"):
+        prepared(recipe_with(brief_recipe), Dataset(("ant", "bee", "cat"), {"train": source}))
+
+
 def test_evaluation_images_are_not_changed(brief_recipe):
     recipe = recipe_with(brief_recipe)
     dataset = load_dataset(recipe.data)

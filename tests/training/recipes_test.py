@@ -80,11 +80,11 @@ def photographs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def masked_photographs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("masked")
-    for split in ("train", "validation", "test"):
+    for number, split in enumerate(("train", "validation", "test")):
         for part in ("images", "masks"):
             (folder / split / part).mkdir(parents=True)
         for i in range(12):
-            PIL.Image.new("RGB", (40 + i, 30), (20 * i, 50, 90)).save(folder / split / "images" / f"{i}.jpg")
+            PIL.Image.new("RGB", (40 + i, 30), (20 * i, 50, 90 * number)).save(folder / split / "images" / f"{i}.jpg")
             PIL.Image.new("L", (40 + i, 30), i % 3).save(folder / split / "masks" / f"{i}.png")
     return folder
 

@@ -1,11 +1,13 @@
 """The folder of a run: whether it goes on is decided by what it was begun with."""
 
+import importlib.util
 import json
+import sys
 
 import PIL.Image
 import pytest
 
-from training import recipes
+from training import recipes, runs
 from training.assignments import override
 from training.data import load_dataset
 from training.distribution import Engine
@@ -90,3 +92,14 @@ def test_a_run_that_wrote_no_sizes_goes_on(begin):
     facts.pop("num_images")
     run.recipe.write_text(json.dumps(facts))
     assert begin() == Run(run.folder)
+
+
+def test_without_locks_a_run_is_held_with_a_word_of_caution(begin, monkeypatch, capsys):
+    """As on Windows, which has no fcntl."""
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    specification = importlib.util.spec_from_file_location("runs_without_locks", runs.__file__)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    run = begin()
+    with module.hold(run):
+        assert f"{run.folder} cannot be locked: import of fcntl" in capsys.readouterr().out

@@ -117,3 +117,14 @@ def test_compiled_steps_read_the_schedule_at_their_number():
 def test_impossible_schedules_are_refused(assignments, message):
     with pytest.raises(InputError, match=message):
         build_schedule(make_recipe(*assignments), EPOCH, TOTAL)
+
+
+def test_steps_that_cannot_be_counted_are_refused():
+    recipe = override(make_recipe(), ["fit.steps=none", "fit.epochs=1000000"])
+    assert training_steps(recipe, 2147) == 2_147_000_000
+    with pytest.raises(
+        InputError, match=r"The whole run is 2,148,000,000 steps\. At most 2,147,483,647 can be counted"
+    ):
+        training_steps(recipe, 2148)
+    with pytest.raises(InputError, match=r"A duration of 999999999 epochs is 2,999,999,997 steps"):
+        num_steps("999999999 epochs", 3, 100)

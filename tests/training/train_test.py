@@ -20,6 +20,7 @@ from training.models import build_model
 from training.runs import Run, program_path
 from training.sources import IndexedSource
 from training.tasks import task_of
+from training.tasks.classification import Task
 from training.train import export, train
 
 
@@ -241,3 +242,19 @@ def test_a_run_outlives_an_export_that_is_refused(brief_recipe, tmp_path, monkey
     printed = capsys.readouterr().out
     assert "The model is not exported: What was written answers otherwise" in printed
     assert f"{program_path()} -m training export '{tmp_path / 'my run'}' --help" in printed
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        (("test", "validation"), r"has no train split\. It has: test, validation"),
+        (("train", "validation"), r"has no test split"),
+        (("train", "test"), r"fit\.final_weights=best needs validation images, and there are none"),
+    ],
+)
+def test_splits_that_a_run_needs_are_asked_for_before_it_begins(brief_recipe, splits, message, tmp_path, monkeypatch):
+    source = IndexedSource(5, None)
+    monkeypatch.setattr(Task, "load", lambda self: Dataset(("ant", "bee"), dict.fromkeys(splits, source)))
+    with pytest.raises(InputError, match=message):
+        train(override(brief_recipe, ["fit.final_weights=best"]), tmp_path / "runs")
+    assert not list((tmp_path / "runs").iterdir())

@@ -14,7 +14,7 @@ import pathlib
 import numpy as np
 import PIL.Image
 
-from training.datasets.folder import READABLE, hold_out, image_problem, split_folders
+from training.datasets.folder import READABLE, examine, find_copies, find_images, hold_out, split_folders
 from training.errors import InputError
 from training.segmentation.masks import MOST_CLASSES, VOID, read_values
 
@@ -28,15 +28,19 @@ _ORIENTATION = 0x0112
 
 @dataclasses.dataclass(frozen=True)
 class MaskFolder:
-    """What a directory holds: class names, (image path, mask path) of each split, and what was skipped and why."""
+    """What a directory holds: class names, (image path, mask path) of each split, what was skipped and why, and a
+    sentence on images that are in two of its split folders, or `None`."""
 
     class_names: tuple[str, ...]
     splits: dict[str, list[tuple[str, str]]]
     skipped: dict[str, str]
+    overlap: str | None = None
 
 
 def read_mask_folder(directory, test_fraction, validation_fraction):
-    """Finds the pairs of a directory, and splits them unless it is split already, by their names alone.
+    """Finds the pairs of a directory, and splits them unless it is split already, by their names.
+
+    Copies of an image stay together.
 
     Args:
         directory: Path of the directory.
@@ -57,7 +61,9 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
     folders = split_folders(root, "the folders images and masks") or {"train": root}
     found = {split: dict(_pairs(folder)) for split, folder in folders.items()}
     names = _read_names(root)
-    values, problems = _read_masks(pair for pairs in found.values() for pair in pairs.items() if None not in pair)
+    values, digests, problems = _read_masks(
+        pair for pairs in found.values() for pair in pairs.items() if None not in pair
+    )
     if names is None:
         largest = max((int(of_mask.max(initial=0)) for of_mask in values.values()), default=0)
         names = tuple(f"class_{i}" for i in range(largest + 1))
@@ -70,45 +76,50 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
         if not by_split[split]:
             _refuse(folders[split], skipped)
     fractions = {"test": test_fraction, "validation": validation_fraction}
-    held = hold_out(by_split["train"], {name: part for name, part in fractions.items() if name not in by_split})
+    missing = {name: part for name, part in fractions.items() if name not in by_split}
+    held = hold_out(by_split["train"], missing, digests)
     masks = {image: mask for pairs in found.values() for image, mask in pairs.items()}
     splits = {name: [(str(image), str(masks[image])) for image in images] for name, images in (by_split | held).items()}
-    return MaskFolder(names, splits, skipped)
+    return MaskFolder(names, splits, skipped, find_copies(by_split, digests))
 
 
 def _pairs(folder):
     """Yields (path of an image, path of its mask or `None`), in the order of their names."""
     if not ((folder / "images").is_dir() and (folder / "masks").is_dir()):
         raise InputError(f"{folder} has no folders images and masks. {_LAYOUT}")
-    for path in sorted((folder / "images").rglob("*")):
-        if path.suffix.lower() in READABLE and not path.name.startswith("."):
-            mask = folder / "masks" / path.relative_to(folder / "images").with_suffix(".png")
-            yield path, mask if mask.is_file() else None
+    for path in find_images(folder / "images", READABLE):
+        mask = folder / "masks" / path.relative_to(folder / "images").with_suffix(".png")
+        yield path, mask if mask.is_file() else None
 
 
 def _read_names(root):
     path = root / "classes.txt"
     if not path.is_file():
         return None
-    names = tuple(path.read_text(encoding="utf-8").splitlines())
+    try:
+        names = tuple(path.read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as text in UTF-8: {error}") from None
     if len(names) > MOST_CLASSES or len(set(names)) < len(names) or not all(name.strip() for name in names):
         raise InputError(f"{path} must have a name a line, at most {MOST_CLASSES}, none of them empty or twice.")
     return names
 
 
 def _read_masks(pairs):
-    """{image: the classes in its mask} of those that can be read, and {image: why not} of the others."""
+    """{image: classes in its mask} and {image: its digest} of those that can be read; {image: why not}."""
     pairs = list(pairs)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         read = dict(zip((image for image, _ in pairs), pool.map(_read, pairs), strict=True))
-    values = {image: classes for image, classes in read.items() if not isinstance(classes, str)}
-    return values, {image: problem for image, problem in read.items() if isinstance(problem, str)}
+    problems = {image: found for image, found in read.items() if isinstance(found, str)}
+    readable = {image: found for image, found in read.items() if image not in problems}
+    values = {image: classes for image, (classes, _) in readable.items()}
+    return values, {image: digest for image, (_, digest) in readable.items()}, problems
 
 
 def _read(pair):
-    """The classes in a mask, or what is wrong with it or with its image."""
+    """The classes in a mask and a digest of its image, or what is wrong with one of them."""
     image_path, mask_path = pair
-    problem = image_problem(image_path)
+    digest, problem = examine(image_path)
     if problem:
         return problem
     try:
@@ -122,7 +133,7 @@ def _read(pair):
     if mask.shape != (height, width):
         return f"has {width} x {height} pixels, its mask {mask.shape[1]} x {mask.shape[0]}"
     classes = np.unique(mask)
-    return classes[classes != VOID]
+    return classes[classes != VOID], digest
 
 
 def _unknown_classes(values, names):

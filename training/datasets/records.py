@@ -8,14 +8,34 @@ test-00000-of-00001.tfrecord
 import itertools
 import json
 import posixpath
+from typing import Annotated, Literal
 
+import pydantic
 import tensorflow as tf
 
+from training.assignments import explain
 from training.errors import InputError
 from training.sources import Part, StreamedSource
 
 _INDEX = "records.json"
+_Files = Annotated[dict[str, pydantic.PositiveInt], pydantic.Field(min_length=1)]
 _FEATURES = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+
+
+class _Index(pydantic.BaseModel):
+    """What `records.json` says: class names, and {split: {file: images in it}}."""
+
+    class_names: tuple[str, ...]
+    splits: dict[Literal["train", "validation", "test"], _Files]
+
+    @pydantic.field_validator("splits")
+    @classmethod
+    def _check_files(cls, splits):
+        for (one, files), (other, others) in itertools.combinations(splits.items(), 2):
+            shared = sorted(files.keys() & others.keys())
+            if shared:
+                raise ValueError(f"{shared[0]} is in the splits {one} and {other}; an image must be in one only")
+        return splits
 
 
 def write_records(dataset, directory, images_per_shard=1000):
@@ -84,15 +104,16 @@ def read_records(directory, shuffle_buffer):
     if directory is None:
         raise InputError("The records data set needs data.directory=<folder or bucket of the shards>.")
     try:
-        with tf.io.gfile.GFile(posixpath.join(directory, _INDEX)) as file:
-            index = json.load(file)
-        splits = {name: _source(directory, files, shuffle_buffer) for name, files in index["splits"].items()}
-        return tuple(index["class_names"]), splits
-    except (tf.errors.OpError, json.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
+        with tf.io.gfile.GFile(posixpath.join(directory, _INDEX), "rb") as file:
+            index = _Index.model_validate_json(file.read())
+    except (tf.errors.OpError, pydantic.ValidationError) as error:
+        problem = explain(error) if isinstance(error, pydantic.ValidationError) else error
         raise InputError(
-            f"{directory} is not a directory of shards, its {_INDEX} cannot be read: {error}. They are written by: "
+            f"{directory} is not a directory of shards, its {_INDEX} cannot be read: {problem}. They are written by: "
             f"python -m training records RECIPE --to {directory}"
         ) from None
+    splits = {name: _source(directory, files, shuffle_buffer) for name, files in index.splits.items()}
+    return index.class_names, splits
 
 
 def _source(directory, files, shuffle_buffer):

@@ -1,7 +1,6 @@
 """The recipes: one file a run, each with a `RECIPE`."""
 
 import importlib
-import json
 import pathlib
 import pkgutil
 
@@ -18,16 +17,13 @@ def load(name):
     """
     if name in NAMES:
         return importlib.import_module(f"training.recipes.{name}").RECIPE
-    from training.assignments import from_dict
+    from training.assignments import from_dict, read_facts
 
     path = pathlib.Path(name)
     if path.is_dir():
         path = path / "recipe.json"
     if path.suffix == ".json" and path.is_file():
-        try:
-            return from_dict(json.loads(path.read_text())["recipe"])
-        except (AttributeError, json.JSONDecodeError, KeyError, TypeError) as error:
-            raise InputError(f"{name} is not a recipe.json that a run left: {error!r}") from None
+        return from_dict(read_facts(path)["recipe"])
     from keras_vit.checks import did_you_mean
 
     raise InputError(

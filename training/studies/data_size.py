@@ -34,10 +34,7 @@ def points(recipe):
     models = _LARGE if height >= LARGE_IMAGE else _SMALL
     if models is _SMALL and (recipe.model.config is None or recipe.model.config.stem is not None):
         raise InputError("The study data_size needs a recipe with a model.config without a stem.")
-    dataset = load_dataset(recipe.data)
-    if "train" not in dataset.splits:
-        raise InputError(f"{recipe.data.dataset} has no training images.")
-    total = dataset.splits["train"].size
+    total = load_dataset(recipe.data).source("train").size
     counts = sorted({max(round(part * total), 1) for part in PARTS})
     return [
         Point(name, f"{count}", (*changes, f"data.train_images={count}"))

@@ -3,6 +3,7 @@
 import re
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from training.augment import Augmentation, build_augmentation
@@ -30,9 +31,10 @@ class Task:
     def __init__(self, recipe):
         self.recipe = recipe
 
-    def load(self):
-        """The `training.data.Dataset`; a label is the index of a class, or of several."""
-        return load_dataset(self.recipe.data)
+    def load(self, disjoint=True):
+        """The `training.data.Dataset`, as `training.data.load_dataset` gives it; a label is the index of a class, or of
+        several."""
+        return load_dataset(self.recipe.data, disjoint)
 
     def read_label(self, label, image, num_classes):
         """(classes,): 1 for the right class, or for each of several."""
@@ -72,10 +74,14 @@ class Task:
         return describe(evaluation)
 
     def write_samples(self, dataset, run):
-        """Writes a test image of each of some classes as it came, named after its class; returns their paths."""
+        """Writes a test image of each of some classes as it came, named after its class; returns their paths.
+
+        Of several right classes of an image, the first counts.
+        """
         first = {}
         for example in dataset.splits["test"].in_order().as_numpy_iterator():
-            first.setdefault(example["label"], example["image"])
+            for label in np.atleast_1d(example["label"])[:1].tolist():
+                first.setdefault(label, example["image"])
             if len(first) == min(NUM_SAMPLES, len(dataset.class_names)):
                 break
         paths = []

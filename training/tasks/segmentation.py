@@ -28,8 +28,8 @@ class Task:
     def __init__(self, recipe):
         self.recipe = recipe
 
-    def load(self):
-        return load_masks(self.recipe.data)
+    def load(self, disjoint=True):
+        return load_masks(self.recipe.data, disjoint)
 
     def read_label(self, label, image, num_classes):
         return decode_mask(label, image.shape[:2])

@@ -1,6 +1,7 @@
 """Photographs with masks beside them: pairs, splits, names, and what is skipped or refused."""
 
 import itertools
+import os
 import struct
 import zlib
 
@@ -17,7 +18,7 @@ def write_pairs(folder, names, size=(6, 9), values=(0, 1)):
     for part in ("images", "masks"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(names):
-        PIL.Image.new("RGB", size[::-1], (number, 80, 90)).save(folder / "images" / f"{name}.jpg")
+        PIL.Image.new("RGB", size[::-1], (12 * number, 80, 90)).save(folder / "images" / f"{name}.jpg")
         mask = np.resize(np.array(values, "uint8"), size)
         (folder / "masks" / f"{name}.png").write_bytes(as_png(mask))
 
@@ -47,6 +48,27 @@ def test_a_split_folder_is_taken_as_it_is(tmp_path):
     assert stems(found.splits["validation"]) == ["x", "y"]
     assert len(found.splits["test"]) == 1  # Held out: there is no folder for it.
     assert len(found.splits["train"]) == 3
+
+
+def test_images_that_are_in_two_split_folders_are_named(tmp_path):
+    write_pairs(tmp_path / "train", "abcd")
+    write_pairs(tmp_path / "test", "xy")
+    overlap = read_mask_folder(tmp_path, 0.25, 0.25).overlap
+    assert f"{tmp_path}/test/images/y.jpg (test) and {tmp_path}/train/images/b.jpg (train)" in overlap
+    for name in "ab":
+        (tmp_path / "train" / "images" / f"{name}.jpg").unlink()
+    assert read_mask_folder(tmp_path, 0.25, 0.25).overlap is None
+
+
+def test_names_that_are_not_utf8_are_refused(tmp_path):
+    write_pairs(tmp_path, "abc")
+    os.rename(tmp_path / "images" / "a.jpg", os.fsencode(tmp_path / "images") + b"/caf\xe9.jpg")
+    with pytest.raises(InputError, match=r"Names must be in UTF-8\. Received: '.*caf\\udce9.jpg'"):
+        read_mask_folder(tmp_path, 0.2, 0)
+    os.remove(os.fsencode(tmp_path / "images") + b"/caf\xe9.jpg")
+    (tmp_path / "classes.txt").write_bytes(b"caf\xe9\n")
+    with pytest.raises(InputError, match=r"classes\.txt cannot be read as text in UTF-8"):
+        read_mask_folder(tmp_path, 0.2, 0)
 
 
 def test_what_does_not_fit_is_skipped_and_named(tmp_path):

@@ -51,6 +51,28 @@ def test_shards_hold_the_same_images(photographs, tmp_path):
         write_records(dataset, str(directory))
 
 
+@pytest.mark.parametrize(
+    ("index", "problem"),
+    [
+        pytest.param("[" * 10_000, "recursion limit exceeded", id="nested"),
+        (b"\xe9", "Invalid JSON"),
+        ('{"class_names": "ab", "splits": {}}', r"class_names: Input should be a valid array. Received: 'ab'"),
+        ('{"class_names": ["a"], "splits": {"train": {}}}', "splits.train: Dictionary should have at least 1 item"),
+        ('{"class_names": ["a"], "splits": {"trian": {"a": 1}}}', "should be 'train', 'validation' or 'test'"),
+        ('{"class_names": ["a"], "splits": {"train": {"a": 0}}}', "greater than 0"),
+        (
+            '{"class_names": ["a"], "splits": {"train": {"a": 1, "b": 2}, "test": {"b": 2}}}',
+            "b is in the splits train and test; an image must be in one only",
+        ),
+    ],
+)
+def test_an_index_that_is_none_is_refused(index, problem, tmp_path):
+    (tmp_path / "records.json").write_bytes(index if isinstance(index, bytes) else index.encode())
+    with pytest.raises(InputError, match=r"its records\.json cannot be read: .*They are written by") as error:
+        read_records(str(tmp_path), 1)
+    assert problem in str(error.value)
+
+
 def test_a_stream_is_shuffled_as_far_as_its_buffer_goes(photographs, tmp_path):
     directory = str(tmp_path / "shards")
     write_records(load_dataset(photographs.data), directory, images_per_shard=100)
