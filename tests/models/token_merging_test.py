@@ -80,10 +80,15 @@ def test_weights_are_those_of_the_model_without(tmp_path):
     assert not np.allclose(to_numpy(plain(random_inputs(SHAPE)[0])), to_numpy(merging(random_inputs(SHAPE)[0])))
 
 
-def test_published_weights_go_in_and_out(tmp_path):
+def test_published_weights_go_in(tmp_path):
+    """And not out: no file says that tokens are merged."""
     shape = (16, 20, 3)
-    merging = randomize(merging_model(patch_size=4, input_shape=shape, mlp="gelu_exact"))
-    keras_vit.save_weights(merging, tmp_path / "a", "timm")
+    arguments = {"patch_size": 4, "input_shape": shape, "mlp": "gelu_exact"}
+    merging, without = randomize(merging_model(**arguments)), merging_model(token_merging=0, **arguments)
+    without.set_weights(merging.get_weights())
+    with pytest.raises(ValueError, match=r"timm cannot express token_merging=3 \(it has 0\)"):
+        keras_vit.save_weights(merging, tmp_path / "a", "timm")
+    keras_vit.save_weights(without, tmp_path / "a", "timm")
     source = {"num_heads": 3, "grid_size": (4, 5), "input_shape": shape, "classifier_activation": None}
     again = keras_vit.from_pretrained(tmp_path / "a", token_merging=3, **source)
     plain = keras_vit.from_pretrained(tmp_path / "a", **source)

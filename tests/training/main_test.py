@@ -75,6 +75,7 @@ def test_leaves_everything_in_its_folder(brief_run, brief_recipe):
     assert re.fullmatch(r"digits-\d{8}-\d{6}(-\d+)?", run.folder.name)
     assert {path.name for path in run.folder.iterdir()} == {
         "recipe.json",
+        "run.lock",
         "history.csv",
         "tensorboard",
         "checkpoints",
@@ -170,7 +171,7 @@ def test_predict_names_classes_and_refuses_what_is_no_image(brief_run, tmp_path,
     assert output[0] == f"{text}: is not an image that can be decoded (JPEG, PNG, GIF, BMP or WebP)"
     assert output[1].startswith(f"{images[0]}: ")
     assert output[1].count("%") == 5
-    assert "directory" in output[2]
+    assert "not a regular file" in output[2]
     assert "No such file" in output[3]
 
 
