@@ -11,7 +11,7 @@ import numpy as np
 
 # Keras is what keras_vit has imported; no custom_objects, and safe_mode stays as it is by default.
 _PROGRAM = """
-import gc, json, sys
+import gc, json, pathlib, re, sys, time
 gc.disable()  # It would look through what imports leave again and again.
 import keras_vit
 import keras, numpy
@@ -31,10 +31,24 @@ def run(model_path, inputs_path, outputs_path):
         outputs = model(inputs, training=False)
     numpy.save(outputs_path, keras.ops.convert_to_numpy(outputs))
 
+def memory(name):
+    found = re.search(rf"{name}:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())
+    return 1024 * int(found[1])
+
+def refusal(path, arguments):
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    before, start = memory("VmRSS"), time.process_time()
+    try:
+        keras_vit.from_pretrained(path, **arguments)
+        error = "it is not refused"
+    except Exception as caught:
+        error = f"{type(caught).__name__}: {caught}"
+    return error, time.process_time() - start, memory("VmHWM") - before
+
 for line in sys.stdin:
     command, *arguments = json.loads(line)
     try:
-        answer = {"unregistered": unregistered, "run": run}[command](*arguments)
+        answer = {"unregistered": unregistered, "run": run, "refusal": refusal}[command](*arguments)
     except Exception as error:
         answer = {"error": f"{type(error).__name__}: {error}"}
     print(json.dumps(answer), flush=True)
@@ -53,6 +67,18 @@ def reload_and_run(model, inputs, folder):
     np.savez(paths[1], *inputs)
     _ask("run", *paths)
     return np.load(paths[2])
+
+
+def costs_of_refusals(files):
+    """What it costs there to refuse weights.
+
+    Args:
+        files: {name: (path, arguments of `from_pretrained`)}
+
+    Returns:
+        {name: (error, seconds of processor time, bytes of memory beyond what the process had)}
+    """
+    return {name: _ask("refusal", *file) for name, file in files.items()}
 
 
 def _ask(command, *arguments):

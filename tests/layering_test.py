@@ -45,9 +45,10 @@ IN_FUNCTIONS = {
     "keras_vit.image_headers": {"tensorflow"},
     "keras_vit.jpeg_markers": {"tensorflow"},
     "keras_vit.layers.drawn_seed": {"tensorflow"},
-    "keras_vit.weights.containers": {"h5py", "torch"},
+    "keras_vit.weights.containers": {"h5py"},
     "keras_vit.weights.fetch": {"filelock", "huggingface_hub"},
     "keras_vit.weights.files": {"h5py"},
+    "keras_vit.weights.pth": {"torch"},
 }
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50

@@ -119,7 +119,7 @@ def _adapt_head(adaptation, target, head):
             if path.startswith(HEAD):
                 # Of a ResNet both start at zero.
                 value = 0.0 if path.endswith("kernel") else getattr(target.config, "head_bias", 0.0)
-                adaptation.weights[path] = np.full(shape, value, "float32")
+                adaptation.weights[path] = np.broadcast_to(np.float32(value), shape)
                 adaptation.initialized.append(path)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import functools
+import itertools
 import re
 
 import keras
@@ -18,6 +19,9 @@ _OWN_LAYERS = re.compile(
     r"|stage_\d+_(?:global_)?unit_\d+|final_norm|(?:tokenizer|token_relation|token_projector)_\d+"
     r"|(?:lateral|pyramid|token_embedding|head)_.*|token_transformer"
 )
+
+# Names that one is compared with, to find what is near.
+_MOST_COMPARED = 500
 
 
 def canonical_variables(model):
@@ -46,15 +50,22 @@ def check(weights, variables):
     """
     missing = [path for path in variables if path not in weights]
     extra = [path for path in weights if path not in variables]
-    lines = [f"missing: {path} {tuple(variables[path].shape)}{_near(path, extra)}" for path in missing]
-    lines += [f"not in the model: {path} {weights[path].shape}{_near(path, missing)}" for path in extra]
-    lines += [
-        f"of another shape: {path} is {weights[path].shape} in the file and {tuple(variable.shape)} in the model"
+    others = [
+        path
         for path, variable in variables.items()
         if path in weights and tuple(weights[path].shape) != tuple(variable.shape)
     ]
-    if lines:
-        raise ValueError("The weights do not fit the model:\n" + _shortened(lines))
+    lines = itertools.chain(
+        (f"missing: {path} {tuple(variables[path].shape)}{_near(path, extra)}" for path in missing),
+        (f"not in the model: {path} {weights[path].shape}{_near(path, missing)}" for path in extra),
+        (
+            f"of another shape: {path} is {weights[path].shape} in the file and {tuple(variables[path].shape)} in the "
+            f"model"
+            for path in others
+        ),
+    )
+    if number := len(missing) + len(extra) + len(others):
+        raise ValueError("The weights do not fit the model:\n" + _shortened(lines, number))
     broken = [path for path in weights if not np.isfinite(weights[path]).all()]
     if broken:
         raise ValueError(f"Weights hold NaN or infinite values: {', '.join(broken[:8])}. The file is damaged.")
@@ -86,17 +97,28 @@ def in_place_of_initial_values():
         assign(weights, {path: variables[path] for path in weights})
 
 
+def leave_empty(variables):
+    """Has the variables of a model that is refused take no memory: Keras will initialise them nevertheless."""
+    for variable in variables:
+        variable._initializer = _empty
+
+
+def _empty(shape, dtype):
+    return ops.zeros((0,), dtype)
+
+
 def _pop(weights, path, shape, dtype):
     """An initializer. Contiguous, because torch would keep the strides of a transposed array, and compute slower."""
     return ops.convert_to_tensor(np.ascontiguousarray(weights.pop(path)), dtype)
 
 
 def _near(path, candidates):
-    near = difflib.get_close_matches(path, candidates, n=1, cutoff=0.7)
+    near = difflib.get_close_matches(path, candidates[:_MOST_COMPARED], n=1, cutoff=0.7)
     return f" (near: {near[0]})" if near else ""
 
 
-def _shortened(lines, limit=20):
-    return "\n".join(f"  {line}" for line in lines[:limit]) + (
-        f"\n  and {len(lines) - limit} more" if len(lines) > limit else ""
+def _shortened(lines, number, limit=20):
+    """The first of some lines, which are made one by one: to find what is near takes long."""
+    return "\n".join(f"  {line}" for line in itertools.islice(lines, limit)) + (
+        f"\n  and {number - limit} more" if number > limit else ""
     )

@@ -11,6 +11,9 @@ from keras_vit.checks import check_positive_integer, did_you_mean
 from keras_vit.config import VARIANTS, ViTConfig
 from keras_vit.weights.catalogue import FAMILIES
 
+MAX_SIDE = 65_535
+"""Pixels of a side of the images that a file's model may be for, as of a JPEG file."""
+
 TAKEN_BY = {
     ViTConfig: ViTConfig,
     BiTResNetConfig: BiTResNetConfig,
@@ -155,30 +158,6 @@ def _grids(image_size, stride):
     return [tuple(size // side for size, side in sides), tuple(-(-size // side) for size, side in sides)]
 
 
-def count_blocks(names, pattern):
-    """Number of encoder blocks: one more than the largest number that `pattern`'s group finds in the names."""
-    numbers = {int(match.group(1)) for name in names if (match := pattern.match(name))}
-    if not numbers:
-        raise ValueError("The file holds no encoder blocks; it is no Vision Transformer that this package knows.")
-    return max(numbers) + 1
-
-
-def stage_depths_of(units, source, title):
-    """Units of each stage of a ResNet, of pairs (stage, unit) that count from 0.
-
-    Raises:
-        ValueError: If a stage has none; `source` and `title` say of what.
-    """
-    depths = dict(sorted((stage, 1 + unit) for stage, unit in units))  # Of each stage the last.
-    missing = sorted(set(range(max(depths, default=0) + 1)) - depths.keys())
-    if missing:
-        raise ValueError(
-            f"{source} holds the root of a {title}, but nothing of stage {', '.join(str(s + 1) for s in missing)}. The "
-            f"file may be cut off; fetch or write it again."
-        )
-    return tuple(depths.values())
-
-
 @dataclasses.dataclass(frozen=True)
 class Hints:
     """What is known about a file besides its arrays.
@@ -305,7 +284,9 @@ def pair(size):
     sides = (size, size) if isinstance(size, int) else tuple(size)
     if len(sides) != 2:
         raise ValueError(f"An image size must be one number or (height, width). Received: {size!r}")
-    return tuple(check_positive_integer("image size", side) for side in sides)
+    if max(sides := tuple(check_positive_integer("image size", side) for side in sides)) > MAX_SIDE:
+        raise ValueError(f"The sides of an image must be at most {MAX_SIDE} pixels. Received: {size!r}")
+    return sides
 
 
 def check_settings(settings, **facts):
@@ -320,8 +301,8 @@ def check_settings(settings, **facts):
         told = pair(told) if isinstance(fact, tuple) else told
         if told is not None and told != fact:
             raise ValueError(
-                f"The configuration beside the weights is of another model: it says {name}={told!r}, the arrays "
-                f"{fact!r}."
+                f"The configuration beside the weights is of another model: it says {name}={told!r:.200}, the "
+                f"arrays {fact!r}."
             )
 
 

@@ -4,29 +4,24 @@ What a file is shows in its first bytes, never in its ending. Names, shapes and 
 checked against the file's size before anything of a declared size is allocated; an array is read when it is asked for.
 """
 
-import argparse
-import collections.abc
 import contextlib
-import dataclasses
 import functools
 import io
 import json
 import math
 import os
-import pickle
 import re
 import zipfile
 
 import numpy as np
 
-MAX_HEADER_BYTES = 100_000_000
-"""Of a safetensors file, as in the format's own library, and of a sharded one's index."""
+from keras_vit.weights.pth import open_pth
+from keras_vit.weights.stored import MAX_ARRAYS, Stored, num_bytes_of, verified
 
-# What arrays may take in memory, for each byte of their file and besides. Weights hardly compress.
-_MAX_INFLATION, _FREE_BYTES = 100, 64 * 2**20
-_NPY_HEADER_BYTES = 10_012  # 10,000, numpy's own limit, and what stands before.
+MAX_HEADER_BYTES = 10_000_000
+"""Of a safetensors file, and of a sharded one's index. A thousand arrays take a hundredth of it."""
+_NPY_HEADER_BYTES = 1_012  # numpy writes up to 128 for an array of numbers.
 _CHUNK_BYTES = 2**20
-_MAX_DIMENSIONS = 32
 SAFETENSORS_DTYPES = {
     **{"BOOL": "bool", "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64"},
     **{"I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64", "C64": "complex64"},
@@ -58,17 +53,6 @@ _OTHERS = (
     (rb"\s*\[", "is JSON."),
     (rb"$", "is empty: download it again."),
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Stored:
-    """An array in a file: `num_bytes` is what `read()` takes; bfloat16 is read as uint16."""
-
-    name: str
-    shape: tuple
-    dtype: str
-    num_bytes: int
-    read: collections.abc.Callable
 
 
 def open_container(path, resources):
@@ -118,37 +102,9 @@ def _zip_container(path):
     raise ValueError(f"{path} is a zip archive without arrays: unpack it first. {_ACCEPTED}")
 
 
-def _verified(path, arrays):
-    """{name: array} of the arrays of a file; refuses what is ambiguous, and what would grow out of proportion."""
-    stored = {}
-    for array in arrays:
-        if stored.setdefault(checked_name(array.name), array) is not array:
-            raise ValueError(f"it holds two arrays named {array.name!r}")
-    total, limit = (
-        sum(array.num_bytes for array in stored.values()),
-        _MAX_INFLATION * os.path.getsize(path) + _FREE_BYTES,
-    )
-    if total > limit:
-        raise ValueError(f"its arrays declare {total:,} bytes, a file of this size may hold {limit:,}")
-    return stored
-
-
-def checked_name(name):
-    """A name that is no path to elsewhere, for those who extract archives."""
-    if not isinstance(name, str) or not name or name[0] == "/" or "\\" in name or ".." in name.split("/"):
-        raise ValueError(f"the array's name {name!r} is refused: accepted is text without '..', '\\' or a leading '/'")
-    return name
-
-
-def _num_bytes(shape, itemsize):
-    if len(shape) > _MAX_DIMENSIONS or not all(type(size) is int and 0 <= size < 2**63 for size in shape):
-        raise ValueError(f"the shape {str(shape)[:200]} is impossible")
-    return math.prod(shape) * itemsize
-
-
 def _open_npz(path, resources):
     archive = resources.enter_context(zipfile.ZipFile(path))
-    return _verified(path, [_npz_array(archive, member) for member in archive.infolist()]), {}
+    return verified(path, (_npz_array(archive, member) for member in archive.infolist())), {}
 
 
 def _npz_array(archive, member):
@@ -163,7 +119,7 @@ def _npz_array(archive, member):
             shape, fortran_order, dtype, header_bytes = _npy_header(file)
     except Exception as error:
         raise ValueError(f"its member {member.filename!r} is damaged: {error!r}") from error
-    num_bytes = _num_bytes(shape, dtype.itemsize)
+    num_bytes = num_bytes_of(shape, dtype.itemsize)
     if dtype.hasobject:
         num_bytes = 0  # Pickled, of any length, and never read.
     elif header_bytes + num_bytes != member.file_size:
@@ -212,6 +168,8 @@ def _open_safetensors(path, resources):
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise ValueError("its __metadata__ is no dictionary of text")
+    if len(header) > MAX_ARRAYS:
+        raise ValueError(f"it holds more than {MAX_ARRAYS:,} arrays")
     sections = {name: _safetensors_section(name, entry) for name, entry in header.items()}
     end = 0
     for name, (_, _, offsets) in sorted(sections.items(), key=lambda item: item[1][2]):
@@ -224,7 +182,7 @@ def _open_safetensors(path, resources):
     for name, (dtype, shape, (begin, end)) in sections.items():
         read = functools.partial(_read_section, file, 8 + length + begin, shape, dtype)
         arrays.append(Stored(name, shape, dtype, end - begin, read))
-    return _verified(path, arrays), metadata
+    return verified(path, arrays), metadata
 
 
 def _without_duplicates(pairs):
@@ -243,9 +201,9 @@ def _safetensors_section(name, entry):
             dtype = SAFETENSORS_DTYPES[code]
             bits = re.search(r"\d+", code)
             itemsize = int(bits.group()) // 8 if bits else 1
-            if begin >= 0 and _num_bytes(shape, itemsize) == end - begin:
+            if begin >= 0 and num_bytes_of(shape, itemsize) == end - begin:
                 return dtype, tuple(shape), (begin, end)
-    raise ValueError(f"its header contradicts itself, or has an unknown type, in {name!r}: {str(entry)[:200]}")
+    raise ValueError(f"its header contradicts itself, or has an unknown type, in {name!r:.200}: {str(entry)[:200]}")
 
 
 def _read_section(file, position, shape, dtype):
@@ -282,7 +240,7 @@ def _open_h5(path, resources):
     import h5py
 
     file = resources.enter_context(h5py.File(path, "r"))
-    return _verified(path, _h5_arrays(file, "", set())), {}
+    return verified(path, _h5_arrays(file, "", set())), {}
 
 
 def _h5_arrays(group, prefix, seen):
@@ -292,6 +250,8 @@ def _h5_arrays(group, prefix, seen):
     if address in seen:
         raise ValueError(f"its group {prefix!r} is linked to twice")
     seen.add(address)
+    if len(seen) > MAX_ARRAYS:
+        raise ValueError(f"it holds more than {MAX_ARRAYS:,} groups")
     for key in group:
         name = f"{prefix}{key}"
         if not isinstance(group.get(key, getlink=True), h5py.HardLink):
@@ -311,71 +271,10 @@ def _h5_array(name, dataset):
     return Stored(name, dataset.shape, dataset.dtype.name, num_bytes, lambda: np.asarray(dataset[()]))
 
 
-def _open_pth(path, resources):
-    torch = _torch()
-    with open(path, "rb") as file:
-        is_zip = file.read(2) == b"PK"
-    if is_zip:
-        with zipfile.ZipFile(path) as archive:
-            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
-                raise ValueError("its members are compressed, which torch.save never does")
-    try:
-        with torch.serialization.safe_globals([argparse.Namespace]):  # The command line, in MAE's and DeiT's files.
-            loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        which = f" ({found.group(1)})" if found else ""
-        raise ValueError(f"torch refuses it: it is damaged, or holds objects{which} that could run any code") from error
-    if not isinstance(loaded, dict):
-        raise ValueError(f"it holds a {type(loaded).__name__}, not a dictionary of tensors")
-    tensors = _tensors(loaded, "", set())
-    return _verified(path, [_torch_array(name, tensor) for name, tensor in tensors]), {}
-
-
-def _torch():
-    try:
-        import torch
-
-        # Before 2.6, weights_only=True could be made to run code (CVE-2025-32434).
-        if torch.__version__ >= (2, 6):
-            return torch
-    except ImportError:
-        pass
-    raise ImportError(
-        "PyTorch's files need torch 2.6 or newer: install it, or convert the file to .safetensors with it."
-    )
-
-
-def _tensors(tree, prefix, seen):
-    """(name, tensor) of nested dictionaries; one that occurs again, perhaps in itself, is listed once."""
-    import torch
-
-    seen.add(id(tree))
-    for key, value in tree.items():
-        if isinstance(value, torch.Tensor):
-            yield f"{prefix}{key}", value
-        elif isinstance(value, dict) and id(value) not in seen:
-            yield from _tensors(value, f"{prefix}{key}/", seen)
-
-
-def _torch_array(name, tensor):
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    read = functools.partial(_read_tensor, tensor.detach(), dtype)
-    return Stored(name, tuple(tensor.shape), dtype, tensor.numel() * tensor.element_size(), read)
-
-
-def _read_tensor(tensor, dtype):
-    import torch
-
-    if dtype == "bfloat16":  # Unknown to NumPy.
-        return tensor.view(torch.int16).numpy().view(np.uint16)
-    return np.array(tensor.numpy(), order="C")
-
-
 _OPENERS = {
     "npz": _open_npz,
     "safetensors": _open_safetensors,
     "index": _open_index,
     "h5": _open_h5,
-    "pth": _open_pth,
+    "pth": lambda path, resources: (open_pth(path), {}),
 }

@@ -9,7 +9,8 @@ import zipfile
 import numpy as np
 
 from keras_vit.atomic_files import replacing
-from keras_vit.weights.containers import READABLE, SAFETENSORS_DTYPES, checked_name, naming, open_container
+from keras_vit.weights.containers import READABLE, SAFETENSORS_DTYPES, naming, open_container
+from keras_vit.weights.stored import checked_name
 
 
 class ArrayFile(collections.abc.Mapping):
@@ -85,7 +86,7 @@ def open_arrays(path):
     """Opens a file of named arrays, whatever its ending.
 
     Files are not trusted: pickled objects are never loaded, links to other files never followed, and what is damaged,
-    contradicts itself or would grow to more than 100 times its size and 64 MB is refused.
+    contradicts itself or would grow to more than 25 times its size and 16 MB is refused.
 
     Args:
         path: A `.npz`, `.safetensors`, HDF5 or `.pth` file, or the `.safetensors.index.json` of a file in shards, which

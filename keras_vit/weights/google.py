@@ -11,12 +11,12 @@ from keras_vit.weights.catalogue import protocol
 from keras_vit.weights.checkpoint import (
     Checkpoint,
     Renamed,
-    count_blocks,
     numerics,
     patch_size_of,
     resolve_positions,
     settle_image_size,
 )
+from keras_vit.weights.depth import check_depth, count_blocks, stage_depths_of
 from keras_vit.weights.expressible import ANY, check_expressible
 from keras_vit.weights.names import Names, Rule, block_rules
 
@@ -99,7 +99,7 @@ def describe(file, hints):
     everything, file = file, _renamed(file, prefix)
     shapes = file.shapes
     family = hints.family or _family(shapes)
-    stem = _stem(shapes)
+    stem = _stem(shapes, hints.source)
     block = "Transformer/encoderblock_0/"
     hidden_dim, num_heads, _ = shapes[f"{block}{_ATTENTION}/query/kernel"]
     config = ViTConfig(
@@ -157,7 +157,7 @@ def _unstacked(names, file):
     found = {}
     for new, old in names.items():
         if new.startswith("Transformer/encoderblock/"):
-            for i in range(file.shapes[old][0]):
+            for i in range(check_depth(file.shapes[old][0])):
                 found[new.replace("encoderblock/", f"encoderblock_{i}/")] = old, i
         else:
             found[new] = old
@@ -188,13 +188,12 @@ def _patch_size(shapes):
     return patch_size_of(kernel[:2])
 
 
-def _stem(shapes):
+def _stem(shapes, source):
     if "conv_root/kernel" not in shapes:
         return None
-    units = {match.groups() for name in shapes if (match := re.match(r"block(\d+)/unit(\d+)/", name))}
-    stages = sorted({int(stage) for stage, _ in units})
-    depths = tuple(sum(int(stage) == s for stage, _ in units) for s in stages)
-    return StemConfig(depths, width=shapes["conv_root/kernel"][-1])
+    matches = (re.match(r"block(\d+)/unit(\d+)/", name) for name in shapes)
+    units = [tuple(map(int, match.groups())) for match in matches if match]
+    return StemConfig(stage_depths_of(units, source, "hybrid") if units else (), width=shapes["conv_root/kernel"][-1])
 
 
 def _positions(shapes, config, hints):

@@ -13,13 +13,13 @@ from keras_vit.weights.checkpoint import (
     Checkpoint,
     Renamed,
     check_settings,
-    count_blocks,
     pair,
     patch_size_of,
     resolve_num_heads,
     resolve_positions,
     settle_image_size,
 )
+from keras_vit.weights.depth import count_blocks
 from keras_vit.weights.expressible import ANY, check_expressible
 from keras_vit.weights.huggingface_config import (
     check_model_type,

@@ -4,13 +4,15 @@
 Keras names the layers in a file by their classes, in snake case, and numbers the variables of each.
 """
 
+import math
 import re
 
 import keras
 
 from keras_vit.config import ViTConfig
 from keras_vit.weights.catalogue import protocol
-from keras_vit.weights.checkpoint import Checkpoint, Renamed, patch_size_of
+from keras_vit.weights.checkpoint import Checkpoint, Renamed, check_settings, pair, patch_size_of
+from keras_vit.weights.depth import count_blocks
 from keras_vit.weights.expressible import ANY, check_expressible
 from keras_vit.weights.names import Names, Rule, block_rules
 
@@ -54,6 +56,7 @@ NAMES = Names(
 )
 """The table, with every block numbered and the head's layers by their names, as `_renamed` gives them."""
 
+_NUMBERED = re.compile(re.escape(_BLOCK).replace(r"\{i\}", r"(\d+)"))
 _PREFIX = re.compile(r"^layers/(vi_t_backbone/layers/)?")
 
 
@@ -76,18 +79,24 @@ def describe(file, hints):
     settings = hints.config["config"]
     task = hints.config.get("task", {}).get("config", {})
     everything, file = file, _renamed(file, settings, task)
-    height, width, _ = settings["image_shape"]
-    patch = tuple(settings["patch_size"]) if isinstance(settings["patch_size"], list) else (settings["patch_size"],) * 2
+    *patch, channels, hidden_dim = file.shapes[f"{_EMBEDDING}/patch_embedding/vars/0"]
+    num_layers = count_blocks(file.shapes, _NUMBERED)
+    mlp_dim = file.shapes[f"{_BLOCK.format(i=0)}mlp/dense_1/vars/0"][1]
+    sizes = {"hidden_dim": hidden_dim, "num_layers": num_layers, "mlp_dim": mlp_dim}
+    check_settings(settings, patch_size=tuple(patch), **sizes)
+    height, width = pair(settings["image_shape"][:2])
+    grid_size = height // patch[0], width // patch[1]
+    _check_table(file, settings, grid_size)
+    classes, representation_dim = _head_sizes(file)
+    check_settings(task, num_classes=classes, intermediate_dim=representation_dim)
     config = ViTConfig(
+        **sizes,
         patch_size=patch_size_of(patch),
-        hidden_dim=settings["hidden_dim"],
-        num_layers=settings["num_layers"],
         num_heads=settings["num_heads"],
-        mlp_dim=settings["mlp_dim"],
         pooling="token" if settings["use_class_token"] else "avg",
         class_token=settings["use_class_token"],
         position_interpolation="bilinear",
-        representation_dim=task.get("intermediate_dim"),
+        representation_dim=representation_dim,
         mlp="gelu_exact",
         layer_norm_epsilon=settings["layer_norm_epsilon"],
     )
@@ -95,14 +104,31 @@ def describe(file, hints):
         source=hints.source,
         format="keras_hub",
         config=config,
-        grid_size=(height // patch[0], width // patch[1]),
-        classes=task.get("num_classes"),
+        grid_size=grid_size,
+        classes=classes,
         image_size=(height, width),
-        channels=settings["image_shape"][2],
+        channels=channels,
         pixels=_pixels(hints.processor, (height, width)) or (hints.family and protocol(hints.family, (height, width))),
         read=lambda: NAMES.decode(file, config.num_heads),
         skipped=file.left_out(everything),
     )
+
+
+def _check_table(file, settings, grid_size):
+    """Refuses an image size that is not that of the position table."""
+    rows = file.shapes[f"{_EMBEDDING}/position_embedding/vars/0"][0]
+    if rows != math.prod(grid_size) + settings["use_class_token"]:
+        raise ValueError(
+            f"The configuration beside the weights is of another model: it says image_shape={settings['image_shape']}, "
+            f"the arrays have {rows} position rows."
+        )
+
+
+def _head_sizes(file):
+    """Classes and width of the hidden layer of the head, `None` where there is none."""
+    kernels = {name.split("/")[0]: shape for name, shape in file.shapes.items() if name.endswith("/vars/0")}
+    widths = {layer.split("_of_")[0]: shape[-1] for layer, shape in kernels.items()}
+    return widths.get("predictions"), widths.get("pre_logits")
 
 
 def _renamed(file, settings, task):

@@ -7,7 +7,7 @@ from keras_vit.architectures import PanopticFPNConfig, read_architecture
 from keras_vit.config import ViTConfig
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
 from keras_vit.weights.adapt import FIRST_KERNELS, Target, adapt, adapt_pixels
-from keras_vit.weights.assign import assign, canonical_variables, check, in_place_of_initial_values
+from keras_vit.weights.assign import assign, canonical_variables, check, in_place_of_initial_values, leave_empty
 from keras_vit.weights.checkpoint import TAKEN_BY
 from keras_vit.weights.expressible import check_published
 from keras_vit.weights.opening import open_checkpoint
@@ -114,9 +114,13 @@ def build_with_weights(build, checkpoint, head="keep"):
     """The model that `build()` returns, with a checkpoint's weights in place of initial values."""
     with in_place_of_initial_values() as assign_later:
         model = build()
-        target = target_of(model)
-        check_published(target.config)
-        _load(model, checkpoint, target, head, assign_later)
+        try:
+            target = target_of(model)
+            check_published(target.config)
+            _load(model, checkpoint, target, head, assign_later)
+        except ValueError:
+            leave_empty(model.variables)
+            raise
     return model
 
 

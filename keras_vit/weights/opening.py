@@ -28,6 +28,7 @@ ADAPTERS = {
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.weights.h5", "pytorch_model.bin")
 """What a folder's weights are called, the first that is there."""
 _MAX_CONFIG_BYTES = 10_000_000
+_MAX_WIDTH = 65_536
 
 
 def open_checkpoint(source, variant=None, **told):
@@ -128,6 +129,7 @@ def _describe(path, hints):
             )
         try:
             checkpoint = adapter.describe(file, hints)
+            _check_width(checkpoint.config)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ZeroDivisionError) as error:
@@ -137,6 +139,13 @@ def _describe(path, hints):
             ) from error
         opened = stack.pop_all()
     return _normalized(dataclasses.replace(checkpoint, read=functools.partial(_read, checkpoint.read, opened)))
+
+
+def _check_width(config):
+    """Refuses a model whose positions alone would take much memory, where they are computed."""
+    width = getattr(config, "hidden_dim", 0)
+    if width > _MAX_WIDTH:
+        raise ValueError(f"Its tokens are {width:,} wide. Models of at most {_MAX_WIDTH:,} are read.")
 
 
 def _read(read, opened):
@@ -206,6 +215,6 @@ def _json(path):
         contents = json.loads(path.read_text("utf-8"))
         if not isinstance(contents, dict):
             raise ValueError("it is no object")
-    except ValueError as error:  # Also of JSON and of UTF-8.
+    except (ValueError, RecursionError) as error:  # Also of JSON and of UTF-8.
         raise ValueError(f"{path} is no configuration: {error}. Download it again, or remove it.") from error
     return contents

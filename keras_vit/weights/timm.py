@@ -11,13 +11,13 @@ from keras_vit.weights.checkpoint import (
     Checkpoint,
     Renamed,
     check_settings,
-    count_blocks,
     pair,
     patch_size_of,
     resolve_num_heads,
     resolve_positions,
     settle_image_size,
 )
+from keras_vit.weights.depth import count_blocks, stage_depths_of
 from keras_vit.weights.expressible import ANY, check_expressible
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, merged_rules, norm_rules
 from keras_vit.weights.timm_architectures import activation_of, check_architecture, num_heads_of
@@ -193,7 +193,7 @@ def _config(shapes, hints):
         num_layers=num_layers,
         num_heads=num_heads,
         mlp_dim=mlp_dim,
-        stem=_stem(shapes),
+        stem=_stem(shapes, hints.source),
         pooling=_pooling(shapes, hints.config),
         class_token="cls_token" in shapes,
         distillation_token="dist_token" in shapes,
@@ -222,15 +222,14 @@ def _positions(shapes, config, hints, size):
     return config.replace(num_position_prefix_rows=prefix_rows), grid_size
 
 
-def _stem(shapes):
+def _stem(shapes, source):
     if _ROOT not in shapes:
         if any(name.startswith("patch_embed.backbone.") for name in shapes):
             raise ValueError("The hybrid's stem is none of Google's hybrids, and no other is available.")
         return None
     pattern = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.conv1\.weight")
-    units = [int(match[1]) for name in shapes if (match := pattern.fullmatch(name))]
-    depths = tuple(units.count(stage) for stage in range(max(units, default=-1) + 1))
-    return StemConfig(depths, shapes[_ROOT][0], 1e-5, 1e-8)
+    units = [tuple(map(int, match.groups())) for name in shapes if (match := pattern.fullmatch(name))]
+    return StemConfig(stage_depths_of(units, source, "hybrid") if units else (), shapes[_ROOT][0], 1e-5, 1e-8)
 
 
 def _pooling(shapes, config):

@@ -4,7 +4,8 @@ import re
 
 from keras_vit.architectures import ResNetConfig
 from keras_vit.weights.catalogue import protocol
-from keras_vit.weights.checkpoint import Checkpoint, Renamed, pair, stage_depths_of
+from keras_vit.weights.checkpoint import Checkpoint, Renamed, pair
+from keras_vit.weights.depth import stage_depths_of
 from keras_vit.weights.names import Names, Rule, dense_rules, norm_rules
 from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg
 

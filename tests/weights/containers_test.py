@@ -271,6 +271,10 @@ def test_refuses_torch_files_without_tensors_and_with_inflated_ones(tmp_path):
         assert file.shapes == {"a": (3,)}
     torch.save({"a": torch.ones(1).expand(2**33)}, tmp_path / "a.pth")
     refuses_at_once(tmp_path / "a.pth", "declare 34,359,738,368 bytes")
+    many = [[]] * 3_000_000  # A byte or two each.
+    for new, limit in ((True, "2,000,000"), (False, "1,000,000")):
+        torch.save(many, tmp_path / "a.pth", _use_new_zipfile_serialization=new)
+        refused(tmp_path / "a.pth", f"its names and shapes take more than {limit} bytes")
     torch.save([torch.ones(3)], tmp_path / "a.pth")
     refused(tmp_path / "a.pth", "holds a list, not a dictionary of tensors")
     torch.save({"a": {"b": torch.ones(3)}, "a/b": torch.ones(3)}, tmp_path / "a.pth")

@@ -158,7 +158,7 @@ def test_reads_shards(tmp_path):
         index.write_text(json.dumps({"weight_map": {"a": shard}}))
         refused(index, "no plain file name|without the weight_map")
     os.truncate(index, 2**31)
-    refuses_at_once(index, "JSON of more than 100,000,000 bytes")
+    refuses_at_once(index, "JSON of more than 10,000,000 bytes")
     for other in (index.name, "a.npz"):  # An index that names itself, and another format.
         np.savez(tmp_path / "a.npz", a=1.0)
         index.write_text(json.dumps({"weight_map": {"a": other}}))

@@ -1,0 +1,100 @@
+"""PyTorch's files: pickled dictionaries of tensors, of which torch loads nothing but tensors."""
+
+import argparse
+import functools
+import pickle
+import pickletools
+import re
+import zipfile
+
+import numpy as np
+
+from keras_vit.weights.stored import Stored, verified
+
+# Of names and shapes, which take 200 bytes for each array. Torch takes a second for a million of them, and to find out
+# where they end in the old format takes as long.
+_MAX_PICKLE_BYTES, _MAX_OLD_PICKLE_BYTES = 2_000_000, 1_000_000
+
+
+def open_pth(path):
+    """{name: `Stored`} of a file."""
+    torch = _torch()
+    with open(path, "rb") as file:
+        is_zip = file.read(2) == b"PK"
+    if is_zip:
+        _check_archive(path)
+    else:
+        _check_pickles(path)
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):  # The command line, in MAE's and DeiT's files.
+            loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        which = f" ({found.group(1)})" if found else ""
+        raise ValueError(f"torch refuses it: it is damaged, or holds objects{which} that could run any code") from error
+    if not isinstance(loaded, dict):
+        raise ValueError(f"it holds a {type(loaded).__name__}, not a dictionary of tensors")
+    tensors = _tensors(loaded, "", set())
+    return verified(path, (_torch_array(name, tensor) for name, tensor in tensors))
+
+
+def _check_archive(path):
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise ValueError("its members are compressed, which torch.save never does")
+    if any(member.filename.endswith("/data.pkl") and member.file_size > _MAX_PICKLE_BYTES for member in members):
+        raise _too_long(_MAX_PICKLE_BYTES)
+
+
+def _check_pickles(path):
+    """Of the old format: a magic number, a version, facts of the machine, the dictionary, names of its values."""
+    with open(path, "rb") as file:
+        for _ in range(5):
+            for _, _, position in pickletools.genops(file):
+                if position > _MAX_OLD_PICKLE_BYTES:
+                    raise _too_long(_MAX_OLD_PICKLE_BYTES)
+
+
+def _too_long(limit):
+    return ValueError(f"its names and shapes take more than {limit:,} bytes, which those of weights never do")
+
+
+def _torch():
+    try:
+        import torch
+
+        # Before 2.6, weights_only=True could be made to run code (CVE-2025-32434).
+        if torch.__version__ >= (2, 6):
+            return torch
+    except ImportError:
+        pass
+    raise ImportError(
+        "PyTorch's files need torch 2.6 or newer: install it, or convert the file to .safetensors with it."
+    )
+
+
+def _tensors(tree, prefix, seen):
+    """(name, tensor) of nested dictionaries; one that occurs again, perhaps in itself, is listed once."""
+    import torch
+
+    seen.add(id(tree))
+    for key, value in tree.items():
+        if isinstance(value, torch.Tensor):
+            yield f"{prefix}{key}", value
+        elif isinstance(value, dict) and id(value) not in seen:
+            yield from _tensors(value, f"{prefix}{key}/", seen)
+
+
+def _torch_array(name, tensor):
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    read = functools.partial(_read_tensor, tensor.detach(), dtype)
+    return Stored(name, tuple(tensor.shape), dtype, tensor.numel() * tensor.element_size(), read)
+
+
+def _read_tensor(tensor, dtype):
+    import torch
+
+    if dtype == "bfloat16":  # Unknown to NumPy.
+        return tensor.view(torch.int16).numpy().view(np.uint16)
+    return np.array(tensor.numpy(), order="C")
