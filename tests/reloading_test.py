@@ -60,10 +60,17 @@ def _nested():
     return keras.Model(inputs, keras.layers.Dense(4, name="after")(inner(inputs)))
 
 
+def _quantized(model):
+    randomize(model)
+    model.quantize("int4", filters="encoder_block.*|pooling.*|predictions")  # Without activations, unlike "int8".
+    return model
+
+
 # {what: (function that makes a model, what fills it with random weights, height and width of the images)}
 MODELS = {
     "map pooling": (_with_map_pooling, randomize, (8, 9)),
     "more tokens": (_with_more_tokens, randomize, (8, 9)),
+    "quantized": (_with_map_pooling, _quantized, (8, 9)),
     "AxialResNet": (axial_resnet_test.tiny, randomize, (16, 24)),
     "VTFPN": (functools.partial(tiny_segmenter, "VTFPN", (38, 45, 3)), lively, (38, 45)),
 }

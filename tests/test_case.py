@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import json
 import math
+import warnings
 
 import keras
 import numpy as np
@@ -233,6 +234,7 @@ def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_sh
         check_gradients(layer, inputs, cancelled)
     _check_reload(model, inputs, output, folder)
     _check_moving_statistics(layer, inputs)
+    _check_quantization(model, layer, inputs)
     _check_mixed_precision(layer_class(**arguments, dtype=MIXED_POLICY, name="tested"), inputs)
 
 
@@ -281,6 +283,22 @@ def _check_moving_statistics(layer, inputs):
         layer(*inputs, training=True)
         for weight, array in zip(moving, before, strict=True):
             assert not np.array_equal(to_numpy(weight), array), weight.path
+
+
+def _check_quantization(model, layer, inputs):
+    """What Keras quantizes of a layer is in its config, and so survives a file."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of each part that is not quantized.
+        model.quantize("int8")
+    modes = [part.quantization_mode for part in parts(layer)]
+    if "int8" not in modes:
+        return
+    copy = type(layer).from_config(json.loads(json.dumps(layer.get_config())))
+    assert copy.get_config() == json.loads(json.dumps(layer.get_config()))
+    _build(copy, inputs)
+    assert [part.quantization_mode for part in parts(copy)] == modes
+    copy.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(compute(copy, inputs), compute(layer, inputs))
 
 
 def _build(layer, inputs):

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_vit.attention_kernels import attend, attention_weights
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer_normalization import LayerNormalization
 from keras_vit.layers.relative_position_embedding import RelativePositionEmbedding
@@ -17,7 +18,7 @@ from keras_vit.textbook import reshape_like, textbook_multiply
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MultiHeadSelfAttention(keras.layers.Layer):
+class MultiHeadSelfAttention(CompositeLayer):
     """Multi-head self-attention, with biases.
 
     For each head, `A = softmax(q k^T / sqrt(Dh))` and `SA = A v`; the heads are concatenated and projected
@@ -90,21 +91,17 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         if self.relative_positions:
             if queries_shape is not None:
                 raise ValueError("Relative positions are of tokens to each other: there can be no other queries.")
-            self.relative_position = RelativePositionEmbedding(
-                dtype=self.dtype_policy, trainable=self.trainable, name="relative_position"
-            )
+            self.relative_position = RelativePositionEmbedding(**self.part_arguments("relative_position"))
             self.relative_position.build(heads_shape)
         self.output_projection = keras.layers.EinsumDense(
             f"{self._lines}tkh,khd->{self._lines}td",
             output_shape=(*self._unknown_sizes, hidden_dim),
             bias_axes="d",
             kernel_initializer=_xavier_uniform(hidden_dim),
-            dtype=self.dtype_policy,
-            trainable=self.trainable,
-            name="output",
+            **self.part_arguments("output"),
         )
         self.output_projection.build(heads_shape)
-        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(self.dropout_rate, **self.part_arguments("dropout"))
         self.dropout.build(heads_shape)
 
     @property
@@ -118,17 +115,13 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             output_shape=(*self._unknown_sizes, *heads_shape[-2:]),
             bias_axes="kh",
             kernel_initializer=_xavier_uniform(input_shape[-1]),
-            dtype=self.dtype_policy,
-            trainable=self.trainable,
-            name=name,
+            **self.part_arguments(name),
         )
         layer.build(input_shape)
         return layer
 
     def _normalize(self, name, heads_shape):
-        layer = LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, trainable=self.trainable, name=name
-        )
+        layer = LayerNormalization(epsilon=self.layer_norm_epsilon, **self.part_arguments(name))
         layer.build(heads_shape)
         return layer
 

@@ -7,13 +7,14 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.padded_conv2d import PaddedConv2D, every, strided_shape
 from keras_vit.layers.pointwise_convolution import built_dense
 from keras_vit.resampling import resize_matrix
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AttentionAugmentedConv2D(keras.layers.Layer):
+class AttentionAugmentedConv2D(CompositeLayer):
     """A convolution, some of whose channels come from self-attention over the whole map.
 
     `y = [conv(x), W attention(x)]` ("Attention Augmented Convolutional Networks", arXiv 1904.09925, equations 1 to 4):
@@ -62,8 +63,7 @@ class AttentionAugmentedConv2D(keras.layers.Layer):
         self.kernel_size = kernel_size
         self.strides = strides
         self.is_pooled = is_pooled
-        policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.conv = PaddedConv2D(filters - value_dim, kernel_size, strides, name="conv", **policy)
+        self.conv = PaddedConv2D(filters - value_dim, kernel_size, strides, **self.part_arguments("conv"))
 
     def build(self, input_shape):
         if None in input_shape[1:3]:

@@ -4,12 +4,13 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.layer_normalization import LayerNormalization
 from keras_vit.layers.mlp_block import MlpBlock
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AttentionPooling(keras.layers.Layer):
+class AttentionPooling(CompositeLayer):
     """A learned probe attends to all tokens; an MLP follows.
 
     The MAP head of Scaling ViT (arXiv 2106.04560, section 3.3) and SigLIP, as in google-research/big_vision:
@@ -41,10 +42,9 @@ class AttentionPooling(keras.layers.Layer):
         self.mlp = mlp
         self.layer_norm_epsilon = layer_norm_epsilon
 
-        policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.attention = MultiHeadSelfAttention(num_heads, name="attention", **policy)
-        self.norm = LayerNormalization(epsilon=layer_norm_epsilon, name="norm", **policy)
-        self.mlp_block = MlpBlock(mlp_dim, mlp, name="mlp", **policy)
+        self.attention = MultiHeadSelfAttention(num_heads, **self.part_arguments("attention"))
+        self.norm = LayerNormalization(epsilon=layer_norm_epsilon, **self.part_arguments("norm"))
+        self.mlp_block = MlpBlock(mlp_dim, mlp, **self.part_arguments("mlp"))
 
     def build(self, input_shape):
         self.probe = self.add_weight(name="probe", shape=(1, 1, input_shape[-1]), initializer="glorot_uniform")

@@ -7,12 +7,13 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
 
 _AXES = {"height": 1, "width": 2}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialAttention(keras.layers.Layer):
+class AxialAttention(CompositeLayer):
     """Position-sensitive self-attention of every row, or of every column, for itself.
 
     Axial-DeepLab (arXiv 2003.07853), equation 4: `y_o = sum_p softmax_p(q_o.k_p + q_o.r^q_{p-o} + k_p.r^k_{p-o})
@@ -71,8 +72,7 @@ class AxialAttention(keras.layers.Layer):
             2 * self.filters,
             use_bias=False,
             kernel_initializer=keras.initializers.RandomNormal(stddev=1 / math.sqrt(channels)),
-            name="projection",
-            **self._policy(),
+            **self.part_arguments("projection"),
         )
         self.projection.build(input_shape)
         self.projection_norm = self._norm("projection_norm", (None, None, None, 2 * self.filters))
@@ -85,12 +85,9 @@ class AxialAttention(keras.layers.Layer):
         self.output_norm = self._norm("output_norm", (None, None, None, 2 * self.filters))
 
     def _norm(self, name, shape):
-        norm = batch_norm(name=name, **self._policy())
+        norm = batch_norm(**self.part_arguments(name))
         norm.build(shape)
         return norm
-
-    def _policy(self):
-        return {"dtype": self.dtype_policy, "trainable": self.trainable}
 
     def call(self, maps, training=None):
         length = maps.shape[_AXES[self.axis]]

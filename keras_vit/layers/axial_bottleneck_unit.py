@@ -5,11 +5,12 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.axial_attention import AxialAttention, batch_norm
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.padded_conv2d import PaddedConv2D
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialBottleneckUnit(keras.layers.Layer):
+class AxialBottleneckUnit(CompositeLayer):
     """The bottleneck unit of a ResNet, with attention along both axes in place of its 3 x 3 convolution.
 
     `y = relu(BN(conv1x1(x)))`, `y = relu(mean(rows(columns(y))))`, `y = BN(conv1x1(y))` and `relu(x + y)`, where
@@ -48,17 +49,18 @@ class AxialBottleneckUnit(keras.layers.Layer):
         self.strides = check_positive_integer("strides", strides)
         self.num_heads = check_positive_integer("num_heads", num_heads)
 
-        policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.conv_1, self.norm_1 = self._conv("conv_1", width), batch_norm(name="norm_1", **policy)
-        self.height_attention = AxialAttention("height", width, num_heads, name="height_attention", **policy)
-        self.width_attention = AxialAttention("width", width, num_heads, name="width_attention", **policy)
-        self.pooling = keras.layers.AveragePooling2D(strides, data_format="channels_last", **policy)
+        self.conv_1, self.norm_1 = self._conv("conv_1", width), batch_norm(**self.part_arguments("norm_1"))
+        self.height_attention = AxialAttention("height", width, num_heads, **self.part_arguments("height_attention"))
+        self.width_attention = AxialAttention("width", width, num_heads, **self.part_arguments("width_attention"))
+        self.pooling = keras.layers.AveragePooling2D(
+            strides, data_format="channels_last", **self.part_arguments("pooling")
+        )
         self.conv_2 = self._conv("conv_2", 2 * width)
-        self.norm_2 = batch_norm(name="norm_2", gamma_initializer="zeros", **policy)
+        self.norm_2 = batch_norm(gamma_initializer="zeros", **self.part_arguments("norm_2"))
         self.projection_conv = self.projection_norm = None
 
     def _conv(self, name, filters, strides=1):
-        return PaddedConv2D(filters, 1, strides, dtype=self.dtype_policy, trainable=self.trainable, name=name)
+        return PaddedConv2D(filters, 1, strides, **self.part_arguments(name))
 
     def build(self, input_shape):
         _, height, width, channels = input_shape
@@ -76,7 +78,7 @@ class AxialBottleneckUnit(keras.layers.Layer):
         self.norm_2.build(output_shape)
         if channels != 2 * self.width or self.strides != 1:
             self.projection_conv = self._conv("projection_conv", 2 * self.width, self.strides)
-            self.projection_norm = batch_norm(name="projection_norm", dtype=self.dtype_policy, trainable=self.trainable)
+            self.projection_norm = batch_norm(**self.part_arguments("projection_norm"))
             self.projection_conv.build(input_shape)
             self.projection_norm.build(output_shape)
 

@@ -6,11 +6,12 @@ B batch, h w grid, N = h w patches, D hidden, K heads.
 import keras
 from keras import ops
 
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.encoder_block import EncoderBlock
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialEncoderBlock(keras.layers.Layer):
+class AxialEncoderBlock(CompositeLayer):
     """Self-attention within each row and an MLP, then self-attention within each column and an MLP.
 
     Axial-ViT (ViT, arXiv 2010.11929, appendix D.6, "Axial attention"; arXiv 1912.12180): two blocks of eqs. 2 and 3,
@@ -72,9 +73,8 @@ class AxialEncoderBlock(keras.layers.Layer):
             "layer_scale": layer_scale,
             "qk_norm": qk_norm,
         }
-        policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.row = EncoderBlock(**self.block_arguments, name="row", **policy)
-        self.column = EncoderBlock(**self.block_arguments, name="column", **policy)
+        self.row = EncoderBlock(**self.block_arguments, **self.part_arguments("row"))
+        self.column = EncoderBlock(**self.block_arguments, **self.part_arguments("column"))
 
     @property
     def use_rematerialization(self):

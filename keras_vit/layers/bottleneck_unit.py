@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.group_normalization import GroupNormalization
 from keras_vit.layers.std_conv2d import StdConv2D
 
@@ -12,7 +13,7 @@ NUM_GROUPS = 32
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class BottleneckUnit(keras.layers.Layer):
+class BottleneckUnit(CompositeLayer):
     """Three weight-standardised convolutions with GroupNorm, beside a residual connection.
 
     `y = relu(GN(conv1x1(x)))`, `y = relu(GN(conv3x3(y)))`, `y = GN(conv1x1(y))` and `relu(x + y)`; `x` is projected
@@ -60,18 +61,11 @@ class BottleneckUnit(keras.layers.Layer):
 
     def _conv(self, name, filters, kernel_size, strides=1):
         epsilon = self.weight_standardization_epsilon
-        policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        return StdConv2D(filters, kernel_size, strides, epsilon, name=name, **policy)
+        return StdConv2D(filters, kernel_size, strides, epsilon, **self.part_arguments(name))
 
     def _norm(self, name, **arguments):
-        return GroupNormalization(
-            NUM_GROUPS,
-            epsilon=self.group_norm_epsilon,
-            dtype=self.dtype_policy,
-            trainable=self.trainable,
-            name=name,
-            **arguments,
-        )
+        epsilon = self.group_norm_epsilon
+        return GroupNormalization(NUM_GROUPS, epsilon=epsilon, **self.part_arguments(name), **arguments)
 
     def build(self, input_shape):
         if input_shape[-1] != 4 * self.width or self.strides != 1:

@@ -5,12 +5,13 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.axial_attention import batch_norm
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.padded_conv2d import PaddedConv2D
 from keras_vit.layers.pointwise_convolution import built_dense
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ConvolutionalBlockAttention(keras.layers.Layer):
+class ConvolutionalBlockAttention(CompositeLayer):
     """CBAM: multiplies each channel with a factor, and then each place with another.
 
     `y = x sigmoid(MLP(mean_HW(x)) + MLP(max_HW(x)))` with `MLP(v) = W_2 relu(W_1 v)`, and then
@@ -44,9 +45,8 @@ class ConvolutionalBlockAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         self.reduction = check_positive_integer("reduction", reduction)
         self.kernel_size = kernel_size
-        policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.conv = PaddedConv2D(1, kernel_size, name="conv", **policy)
-        self.norm = batch_norm(name="norm", **policy)
+        self.conv = PaddedConv2D(1, kernel_size, **self.part_arguments("conv"))
+        self.norm = batch_norm(**self.part_arguments("norm"))
 
     def build(self, input_shape):
         channels = input_shape[-1]

@@ -7,12 +7,13 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.axial_attention import batch_norm
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pointwise_convolution import built_dense
 from keras_vit.layers.tokenizer import as_pixels
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class DoubleAttention(keras.layers.Layer):
+class DoubleAttention(CompositeLayer):
     """The double attention block of A2-Nets: gathers the map by attention, and hands out what it found by another.
 
     `G = A softmax_P(B)^T`, `Z = G softmax_n(V)` and `X + BN(W Z)` ("A2-Nets: Double Attention Networks", arXiv
@@ -46,9 +47,7 @@ class DoubleAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_features = check_positive_integer("num_features", num_features)
         self.num_attentions = check_positive_integer("num_attentions", num_attentions)
-        self.norm = batch_norm(
-            name="norm", gamma_initializer="zeros", dtype=self.dtype_policy, trainable=self.trainable
-        )
+        self.norm = batch_norm(gamma_initializer="zeros", **self.part_arguments("norm"))
 
     def build(self, input_shape):
         channels = input_shape[-1]

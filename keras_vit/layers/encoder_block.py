@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.drop_path import DropPath
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer_normalization import LayerNormalization
@@ -28,7 +29,7 @@ class _Seeds(typing.NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class EncoderBlock(keras.layers.Layer):
+class EncoderBlock(CompositeLayer):
     """Self-attention, then an MLP, each behind a LayerNorm and beside a residual connection.
 
     `z' = MSA(LN(z)) + z` and `z'' = MLP(LN(z')) + z'` (ViT, arXiv 2010.11929, eqs. 2 and 3). LayerNorm is computed in
@@ -109,28 +110,27 @@ class EncoderBlock(keras.layers.Layer):
         self.num_prefix_tokens = num_prefix_tokens
         self.use_rematerialization = False
 
-        policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.attention_norm = LayerNormalization(epsilon=layer_norm_epsilon, name="attention_norm", **policy)
+        self.attention_norm = LayerNormalization(epsilon=layer_norm_epsilon, **self.part_arguments("attention_norm"))
         attention = (num_heads, attention_dropout_rate, qk_norm, layer_norm_epsilon, relative_positions)
-        self.attention = MultiHeadSelfAttention(*attention, name="attention", **policy)
-        self.dropout = Dropout(dropout_rate, name="dropout", **policy)
-        self.merging = self._merging(policy) if token_merging else None
-        self.mlp_norm = LayerNormalization(epsilon=layer_norm_epsilon, name="mlp_norm", **policy)
-        self.mlp_block = MlpBlock(mlp_dim, mlp, dropout_rate, name="mlp", **policy)
-        self.drop_path = DropPath(drop_path_rate, name="drop_path", **policy)
+        self.attention = MultiHeadSelfAttention(*attention, **self.part_arguments("attention"))
+        self.dropout = Dropout(dropout_rate, **self.part_arguments("dropout"))
+        self.merging = self._merging() if token_merging else None
+        self.mlp_norm = LayerNormalization(epsilon=layer_norm_epsilon, **self.part_arguments("mlp_norm"))
+        self.mlp_block = MlpBlock(mlp_dim, mlp, dropout_rate, **self.part_arguments("mlp"))
+        self.drop_path = DropPath(drop_path_rate, **self.part_arguments("drop_path"))
         if layer_scale is None:
-            self.attention_scale = self.mlp_scale = keras.layers.Identity(name="no_scale", **policy)
+            self.attention_scale = self.mlp_scale = keras.layers.Identity(**self.part_arguments("no_scale"))
         else:
-            self.attention_scale = LayerScale(layer_scale, name="attention_scale", **policy)
-            self.mlp_scale = LayerScale(layer_scale, name="mlp_scale", **policy)
+            self.attention_scale = LayerScale(layer_scale, **self.part_arguments("attention_scale"))
+            self.mlp_scale = LayerScale(layer_scale, **self.part_arguments("mlp_scale"))
 
-    def _merging(self, policy):
+    def _merging(self):
         if self.relative_positions:
             raise ValueError(
                 f"A merged token is at no distance from others, so relative_positions must be False where tokens are "
                 f"merged. Received: token_merging={self.token_merging}, relative_positions=True"
             )
-        return TokenMerging(self.token_merging, self.num_prefix_tokens, name="merging", **policy)
+        return TokenMerging(self.token_merging, self.num_prefix_tokens, **self.part_arguments("merging"))
 
     def build(self, input_shape):
         if self.token_merging and len(input_shape) != 3:

@@ -7,12 +7,13 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.axial_attention import batch_norm
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pointwise_convolution import built_dense
 from keras_vit.layers.tokenizer import as_pixels
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class GlobalReasoning(keras.layers.Layer):
+class GlobalReasoning(CompositeLayer):
     """The GloRe unit: gathers a map into the nodes of a graph, lets them exchange, and adds the result to the map.
 
     `V = B phi(X) / P`, `Z = W_g relu(V + A_g V)` and `X + BN(W B^T Z)` ("Graph-Based Global Reasoning Networks", arXiv
@@ -47,9 +48,7 @@ class GlobalReasoning(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_nodes = check_positive_integer("num_nodes", num_nodes)
         self.num_states = check_positive_integer("num_states", num_states)
-        self.norm = batch_norm(
-            name="norm", gamma_initializer="zeros", dtype=self.dtype_policy, trainable=self.trainable
-        )
+        self.norm = batch_norm(gamma_initializer="zeros", **self.part_arguments("norm"))
 
     def build(self, input_shape):
         channels = input_shape[-1]

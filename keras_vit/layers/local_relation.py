@@ -5,13 +5,14 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.local_self_attention import check_window_size, inside_map, local_windows
 from keras_vit.layers.padded_conv2d import every, strided_shape
 from keras_vit.layers.pointwise_convolution import built_dense
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LocalRelation(keras.layers.Layer):
+class LocalRelation(CompositeLayer):
     """Means of the window around each place, weighted by how its places fit to that in the centre.
 
     `y_o = W sum_p softmax_p(-(q_o - k_p)^2 + g(p - o)) x_p` over the places p of the window that lie in the map ("Local

@@ -4,12 +4,13 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.padded_conv2d import strided_shape
 from keras_vit.layers.pointwise_convolution import built_dense
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LocalSelfAttention(keras.layers.Layer):
+class LocalSelfAttention(CompositeLayer):
     """Self-attention of each place to the window around it, which takes the place of a convolution.
 
     `y_o = sum_p softmax_p(q_o.k_p + q_o.r_{p-o}) v_p` over the places p of the window that lie in the map
@@ -63,7 +64,7 @@ class LocalSelfAttention(keras.layers.Layer):
         self.row_embedding = self.add_weight(name="row_embedding", shape=shape, initializer=initializer)
         self.column_embedding = self.add_weight(name="column_embedding", shape=shape, initializer=initializer)
         self.pooling = keras.layers.AveragePooling2D(
-            self.strides, padding="same", data_format="channels_last", dtype=self.dtype_policy
+            self.strides, padding="same", data_format="channels_last", **self.part_arguments("pooling")
         )
 
     def call(self, maps):

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_choice, check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.textbook import reshape_like, textbook_multiply
 
@@ -64,7 +65,7 @@ _WITH_GRADIENTS = {
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MlpBlock(keras.layers.Layer):
+class MlpBlock(CompositeLayer):
     """Two dense layers with a GELU between them, applied to every token alone.
 
     `MLP(z) = GELU(z W_1 + b_1) W_2 + b_2` (ViT, arXiv 2010.11929, section 3.1), dropout after each. Xavier uniform
@@ -106,7 +107,7 @@ class MlpBlock(keras.layers.Layer):
         hidden_shape = (*input_shape[:-1], self.mlp_dim)
         self.hidden = self._dense("hidden", self._num_hidden, input_shape)
         self.output_projection = self._dense("output", input_shape[-1], hidden_shape)
-        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(self.dropout_rate, **self.part_arguments("dropout"))
         self.dropout.build(hidden_shape)
 
     @property
@@ -118,9 +119,7 @@ class MlpBlock(keras.layers.Layer):
             units,
             kernel_initializer="glorot_uniform",
             bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
-            dtype=self.dtype_policy,
-            trainable=self.trainable,
-            name=name,
+            **self.part_arguments(name),
         )
         layer.build(input_shape)
         return layer

@@ -44,9 +44,8 @@ class PairwiseSelfAttention(VectorSelfAttention):
 
     def build(self, input_shape):
         super().build(input_shape)
-        policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.position = built_dense(self, "position", 2, 2, use_bias=True)
-        self.norm_1, self.norm_2 = (batch_norm(name=f"norm_{number}", **policy) for number in (1, 2))
+        self.norm_1, self.norm_2 = (batch_norm(**self.part_arguments(f"norm_{number}")) for number in (1, 2))
         self.norm_1.build((None, None, None, None, self.relation_dim + 2))
         self.dense = built_dense(self, "dense", self.relation_dim + 2, self.relation_dim)
         self.norm_2.build((None, None, None, None, self.relation_dim))

@@ -43,10 +43,9 @@ class PatchwiseSelfAttention(VectorSelfAttention):
 
     def build(self, input_shape):
         super().build(input_shape)
-        policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
         num_places = self.window_size**2
         channels = self.relation_dim * (1 + num_places)
-        self.norm_1, self.norm_2 = (batch_norm(name=f"norm_{number}", **policy) for number in (1, 2))
+        self.norm_1, self.norm_2 = (batch_norm(**self.part_arguments(f"norm_{number}")) for number in (1, 2))
         self.norm_1.build((None, None, None, channels))
         self.dense = built_dense(self, "dense", channels, self.num_weights)
         self.norm_2.build((None, None, None, self.num_weights))

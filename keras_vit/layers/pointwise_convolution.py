@@ -7,10 +7,11 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.axial_attention import batch_norm
+from keras_vit.layers.composite import CompositeLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PointwiseConvolution(keras.layers.Layer):
+class PointwiseConvolution(CompositeLayer):
     """A convolution of size 1 without bias, in groups of channels, followed by a batch norm if asked for.
 
     What Visual Transformers are made of (arXiv 2006.03677): tokens and pixels are projected by it. With G groups the
@@ -63,7 +64,7 @@ class PointwiseConvolution(keras.layers.Layer):
         )
         self.norm = None
         if self.use_batch_norm:
-            self.norm = batch_norm(name="norm", dtype=self.dtype_policy, trainable=self.trainable)
+            self.norm = batch_norm(**self.part_arguments("norm"))
             self.norm.build((None, None, self.filters))
 
     def call(self, values, training=None):
@@ -103,17 +104,13 @@ def num_groups_of(channels, group_width):
 
 def built_projection(layer, name, channels, filters, num_groups=1):
     """A `PointwiseConvolution` for C channels as part of a layer, which says whether a batch norm follows."""
-    projection = PointwiseConvolution(
-        filters, num_groups, layer.use_batch_norm, name=name, dtype=layer.dtype_policy, trainable=layer.trainable
-    )
+    projection = PointwiseConvolution(filters, num_groups, layer.use_batch_norm, **layer.part_arguments(name))
     projection.build((None, None, channels))
     return projection
 
 
 def built_dense(layer, name, channels, filters, use_bias=False):
     """A `keras.layers.Dense` from C channels to others, with the precision of the layer that it is part of."""
-    dense = keras.layers.Dense(
-        filters, use_bias=use_bias, name=name, dtype=layer.dtype_policy, trainable=layer.trainable
-    )
+    dense = keras.layers.Dense(filters, use_bias=use_bias, **layer.part_arguments(name))
     dense.build((None, channels))
     return dense

@@ -6,12 +6,13 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pointwise_convolution import built_projection
 from keras_vit.layers.tokenizer import as_pixels
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PoolingTokenizer(keras.layers.Layer):
+class PoolingTokenizer(CompositeLayer):
     """Shrinks a map bilinearly to a small grid, whose places are the tokens: nothing is learned of where to look.
 
     An ablation of Visual Transformers (arXiv 2006.03677, Table 3). Where CT is not C, tokens are projected by `W_T`.

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.bottleneck_unit import NUM_GROUPS
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.group_normalization import GroupNormalization
 from keras_vit.layers.std_conv2d import StdConv2D
 
@@ -13,7 +14,7 @@ GROUP_NORM_EPSILON = 1e-5
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PreActivationUnit(keras.layers.Layer):
+class PreActivationUnit(CompositeLayer):
     """Three weight-standardised convolutions, each behind GroupNorm and ReLU, beside a residual connection.
 
     `a = relu(GN(x))`, `y = conv1x1(a)`, `y = conv3x3(relu(GN(y)))`, `y = conv1x1(relu(GN(y)))` and `x + y`; where the
@@ -56,13 +57,10 @@ class PreActivationUnit(keras.layers.Layer):
         self.projection_conv = None
 
     def _norm(self, name):
-        return GroupNormalization(NUM_GROUPS, epsilon=GROUP_NORM_EPSILON, name=name, **self._policy())
+        return GroupNormalization(NUM_GROUPS, epsilon=GROUP_NORM_EPSILON, **self.part_arguments(name))
 
     def _conv(self, name, filters, kernel_size, strides=1):
-        return bit_conv(filters, kernel_size, strides, name=name, **self._policy())
-
-    def _policy(self):
-        return {"dtype": self.dtype_policy, "trainable": self.trainable}
+        return bit_conv(filters, kernel_size, strides, **self.part_arguments(name))
 
     def build(self, input_shape):
         if input_shape[-1] != 4 * self.width or self.strides != 1:

@@ -6,6 +6,7 @@ from keras import ops
 from keras_vit.checks import check_choice, check_positive_integer
 from keras_vit.layers.attention_augmented_conv2d import AttentionAugmentedConv2D
 from keras_vit.layers.axial_attention import batch_norm
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.convolutional_block_attention import ConvolutionalBlockAttention
 from keras_vit.layers.drop_path import DropPath
 from keras_vit.layers.local_relation import LocalRelation
@@ -17,7 +18,7 @@ _ATTENTIONS = {"squeeze_excitation": SqueezeExcitation, "cbam": ConvolutionalBlo
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ResidualUnit(keras.layers.Layer):
+class ResidualUnit(CompositeLayer):
     """Convolutions with batch norms, beside a residual connection.
 
     With an expansion of 4 a bottleneck, `y = relu(BN(conv1x1(x)))`, `y = relu(BN(conv3x3(y)))`, `y = BN(conv1x1(y))`;
@@ -81,26 +82,23 @@ class ResidualUnit(keras.layers.Layer):
         self.drop_path_rate = drop_path_rate
         self.mixing = mixing
         self.attention = attention
-        self.drop_path = DropPath(drop_path_rate, name="drop_path", **self._policy())
+        self.drop_path = DropPath(drop_path_rate, **self.part_arguments("drop_path"))
         self.convs = self._bottleneck() if expansion == 4 else self._basic_unit()
         last = len(self.convs)
         self.norms = [
-            batch_norm(name=f"norm_{number}", gamma_initializer="zeros" if number == last else "ones", **self._policy())
+            batch_norm(gamma_initializer="zeros" if number == last else "ones", **self.part_arguments(f"norm_{number}"))
             for number in range(1, 1 + last)
         ]
-        self.gate = None if attention is None else _ATTENTIONS[attention](name="gate", **self._policy())
+        self.gate = None if attention is None else _ATTENTIONS[attention](**self.part_arguments("gate"))
         self.projection_conv = self.projection_norm = None
-
-    def _policy(self):
-        return {"dtype": self.dtype_policy, "trainable": self.trainable}
 
     def _bottleneck(self):
         early, late = (self.strides, 1) if self.strides_first else (1, self.strides)
         inner = self.width * 25 // 16 if self.mixing == "local_relation" else self.width
         return [
-            PaddedConv2D(inner, 1, early, name="conv_1", **self._policy()),
+            PaddedConv2D(inner, 1, early, **self.part_arguments("conv_1")),
             self._spatial(self.mixing, 2, inner, late),
-            PaddedConv2D(4 * self.width, 1, name="conv_3", **self._policy()),
+            PaddedConv2D(4 * self.width, 1, **self.part_arguments("conv_3")),
         ]
 
     def _basic_unit(self):
@@ -110,15 +108,15 @@ class ResidualUnit(keras.layers.Layer):
 
     def _spatial(self, mixing, number, filters, strides):
         name = f"conv_{number}" if mixing == "convolution" else f"mixing_{number}"
-        return SPATIAL_MIXINGS[mixing](filters, strides, self.expansion == 4, name=name, **self._policy())
+        return SPATIAL_MIXINGS[mixing](filters, strides, self.expansion == 4, **self.part_arguments(name))
 
     def build(self, input_shape):
         output_shape = self.compute_output_shape(input_shape)
         if input_shape[-1] != self.expansion * self.width or self.strides != 1:
             self.projection_conv = PaddedConv2D(
-                self.expansion * self.width, 1, self.strides, name="projection_conv", **self._policy()
+                self.expansion * self.width, 1, self.strides, **self.part_arguments("projection_conv")
             )
-            self.projection_norm = batch_norm(name="projection_norm", **self._policy())
+            self.projection_norm = batch_norm(**self.part_arguments("projection_norm"))
             self.projection_conv.build(input_shape)
             self.projection_norm.build(output_shape)
         for conv, norm in zip(self.convs, self.norms, strict=True):

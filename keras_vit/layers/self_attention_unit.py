@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vit.checks import check_choice
 from keras_vit.layers.axial_attention import batch_norm
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pairwise_self_attention import PairwiseSelfAttention
 from keras_vit.layers.patchwise_self_attention import PatchwiseSelfAttention
 from keras_vit.layers.pointwise_convolution import built_dense
@@ -13,7 +14,7 @@ _ATTENTIONS = {"pairwise": PairwiseSelfAttention, "patchwise": PatchwiseSelfAtte
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SelfAttentionUnit(keras.layers.Layer):
+class SelfAttentionUnit(CompositeLayer):
     """The residual unit of SAN: attention in windows, on a quarter of the channels.
 
     `x + W relu(BN(attention(relu(BN(x)))))` ("Exploring Self-Attention for Image Recognition", arXiv 2004.13621, Figure
@@ -47,8 +48,7 @@ class SelfAttentionUnit(keras.layers.Layer):
         check_choice("relation", relation, _ATTENTIONS)
         self.relation = relation
         self.window_size = window_size
-        policy = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.norm_1, self.norm_2 = (batch_norm(name=f"norm_{number}", **policy) for number in (1, 2))
+        self.norm_1, self.norm_2 = (batch_norm(**self.part_arguments(f"norm_{number}")) for number in (1, 2))
 
     def build(self, input_shape):
         channels = input_shape[-1]
@@ -57,9 +57,7 @@ class SelfAttentionUnit(keras.layers.Layer):
                 f"{self.name!r} attends with a quarter of the channels, eight of which share their weights: they must "
                 f"be a multiple of 32. Received: {channels} channels"
             )
-        self.attention = _ATTENTIONS[self.relation](
-            channels // 4, self.window_size, name="attention", dtype=self.dtype_policy, trainable=self.trainable
-        )
+        self.attention = _ATTENTIONS[self.relation](channels // 4, self.window_size, **self.part_arguments("attention"))
         self.norm_1.build(input_shape)
         self.attention.build(input_shape)
         self.norm_2.build((*input_shape[:-1], channels // 4))

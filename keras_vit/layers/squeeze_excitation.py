@@ -4,11 +4,12 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pointwise_convolution import built_dense
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SqueezeExcitation(keras.layers.Layer):
+class SqueezeExcitation(CompositeLayer):
     """Multiplies each channel with a factor in (0, 1) that follows from the means of all channels.
 
     `s = sigmoid(W_2 relu(W_1 mean_HW(x)))` and `y = s x` ("Squeeze-and-Excitation Networks", arXiv 1709.01507,

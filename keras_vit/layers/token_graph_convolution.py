@@ -5,11 +5,12 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pointwise_convolution import built_projection
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TokenGraphConvolution(keras.layers.Layer):
+class TokenGraphConvolution(CompositeLayer):
     """A graph convolution over tokens: `G T W` with a learned (L, L) matrix G that is the same for all images.
 
     What takes the place of the transformer in an ablation of Visual Transformers (arXiv 2006.03677, Table 5). Without

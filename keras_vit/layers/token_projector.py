@@ -6,12 +6,13 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pointwise_convolution import built_projection, num_groups_of
 from keras_vit.layers.tokenizer import as_pixels, attend, join_heads, split_heads
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TokenProjector(keras.layers.Layer):
+class TokenProjector(CompositeLayer):
     """Adds to each pixel of a map what it takes from the tokens.
 
     `X_out = X + softmax_L((X W_Q)(T W_K)^T) T` (Visual Transformers, arXiv 2006.03677, equation 5). In the published

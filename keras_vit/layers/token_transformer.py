@@ -4,12 +4,13 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pointwise_convolution import built_projection
 from keras_vit.layers.tokenizer import attend, join_heads, split_heads
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TokenTransformer(keras.layers.Layer):
+class TokenTransformer(CompositeLayer):
     """The transformer of Visual Transformers: tokens that look at each other, then each for itself.
 
     `T' = T + softmax_L((T K)(T Q)^T) T` and `T_out = T' + relu(T' F_1) F_2` (arXiv 2006.03677, equations 3 and 4), with

@@ -2,14 +2,14 @@
 
 import math
 
-import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pointwise_convolution import built_projection, num_groups_of
 
 
-class Tokenizer(keras.layers.Layer):
+class Tokenizer(CompositeLayer):
     """A layer from a map to tokens, each of which is a weighted mean of the pixels: `T = A^T X`.
 
     A subclass computes the weights A. Where tokens have other channels than pixels, `T = (A^T (X W_V)) W_T`.

@@ -1,9 +1,9 @@
 """What the self-attentions of SAN share. B batch, H W C map, F channels put out, R channels of relations."""
 
-import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.local_self_attention import check_window_size, local_windows
 from keras_vit.layers.pointwise_convolution import built_dense
 
@@ -11,7 +11,7 @@ SHARED_CHANNELS = 8
 """Channels that have the same weights ("Exploring Self-Attention for Image Recognition", section 4)."""
 
 
-class VectorSelfAttention(keras.layers.Layer):
+class VectorSelfAttention(CompositeLayer):
     """A layer whose places sum up the window around them, with weights for each place of it and each channel.
 
     A subclass computes the weights, F / 8 for each place of a window: channels c and c + F / 8 have the same. Around
