@@ -128,7 +128,7 @@ class Measured:
             self._process = None
 
 
-def _forget_peak_memory():
+def forget_peak_memory():
     """Lets the peak begin anew: what it took to get ready is not looked for."""
     with contextlib.suppress(OSError):
         pathlib.Path("/proc/self/clear_refs").write_text("5")
@@ -141,7 +141,7 @@ def _serve(connection, job, open_steps):
         begun = time.perf_counter()
         make_steps, device = open_steps(job)
         ready = time.perf_counter() - begun
-        _forget_peak_memory()
+        forget_peak_memory()
         connection.send(("ready", (device, ready)))
         while True:
             batch_size, warmup, steps = connection.recv()

@@ -33,6 +33,11 @@ def did_you_mean(name, names):
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
+def is_one_line(text):
+    """Whether a text has no line break, of any kind that Python knows."""
+    return text.splitlines() in ([], [text])
+
+
 def check_positive(name, value):
     """Refuses what is not a positive number."""
     if not (is_number(value) and value > 0):

@@ -87,6 +87,11 @@ class Preprocessing(keras.layers.Layer):
         self.interpolation = interpolation
         self.label_space = label_space if isinstance(label_space, (str, type(None))) else list(label_space)
 
+    def class_names(self, count):
+        """The names of `count` classes, if the label space is a list of so many; else `None`."""
+        is_list = isinstance(self.label_space, list) and len(self.label_space) == count
+        return self.label_space if is_list else None
+
     def call(self, images):
         if self.normalize:
             images = normalize_pixels(images, self.mean, self.std)

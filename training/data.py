@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download import downloader
 
+from keras_vit.checks import is_one_line
 from training.datasets import shapes
 from training.datasets.derived_labels import DERIVED_LABELS, Label
 from training.datasets.digits import Digits
@@ -34,7 +35,7 @@ class Dataset:
 
     def __post_init__(self):
         for name in self.class_names:
-            if name.splitlines() not in ([], [name]):  # A class is a line of an export's labels.txt.
+            if not is_one_line(name):  # A class is a line of an export's labels.txt.
                 raise InputError(f"The name of a class must be one line of text. Received: {name!r}. Rename the class.")
 
     def source(self, split):

@@ -8,6 +8,7 @@ import functools
 import json
 import math
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -211,8 +212,14 @@ class Run:
     cpu: float = 0.0
 
     def record(self):
-        fields = {name: getattr(self, name) for name in ("age", "is_covered", "left_out", "killed_by", "why")}
+        fields = {name: getattr(self, name) for name in ("age", "is_covered", "left_out", "killed_by")}
+        fields["why"] = self.why and without_folders(self.why)
         return fields | {"suite": self.suite.name, "passed": len(self.passed), "cpu": round(self.cpu, 1)}
+
+
+def without_folders(text):
+    """A message with the names of files in place of their absolute paths."""
+    return re.sub(r"(?<![\w.])/(?:[\w.@+-]+/)+", "", text)
 
 
 def first_batch(suite, tests, limit):

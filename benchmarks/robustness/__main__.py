@@ -15,11 +15,12 @@ import numpy as np
 
 from benchmarks import robustness
 from benchmarks.robustness.cases import KINDS
+from benchmarks.workers import forget_peak_memory, peak_memory
 
 MOST_SECONDS, MOST_BYTES, MOST_TIMES = 5, 64_000_000, 100
 """A refusal of a file of up to 10 MB takes so much processor time, and so many bytes beside so many times its size."""
 _WARM_UP = 20
-"""Cases that are tried before anything is measured: what is imported and compiled for the first is not theirs."""
+"""Cases that are tried first and not measured: they import and compile what later ones use."""
 
 
 def parse(arguments):
@@ -45,8 +46,8 @@ def work(kind, folder, numbers, seed):
 def _outcome(cases, made):
     """What came of a case: `outcome`, `seconds`, `bytes`, and `problem` if it is one."""
     case, size = made
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # The peak is counted from now on.
-    before, begun = _memory("VmRSS"), time.process_time()
+    forget_peak_memory()
+    before, begun = peak_memory(), time.process_time()
     problem = None
     try:
         outcome = "read" if cases.attempt(case) else "not read"
@@ -54,15 +55,10 @@ def _outcome(cases, made):
         outcome = type(error).__name__
     except BaseException as error:
         outcome, problem = type(error).__name__, traceback.format_exc()[-2000:]
-    seconds, used = time.process_time() - begun, _memory("VmHWM") - before
+    seconds, used = time.process_time() - begun, peak_memory() - before
     if problem is None and outcome != "read" and (seconds > MOST_SECONDS or used > MOST_BYTES + MOST_TIMES * size):
         problem = f"{size:,} bytes cost {seconds:.1f} s and {used:,} bytes"
     return {"outcome": outcome, "seconds": round(seconds, 2), "bytes": used, "problem": problem}
-
-
-def _memory(name):
-    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def share(kind, folder, first, options):

@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_vit.atomic_files import appears_complete
 from keras_vit.checkpoints import describe
-from keras_vit.checks import check_choice, check_positive_integer
+from keras_vit.checks import check_choice, check_positive_integer, is_one_line
 from keras_vit.decoding import input_protocol
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.operator_files import check_name, default_name, write_operator_files
@@ -188,16 +188,15 @@ def _batch_sizes(sizes):
 
 
 def _labels(model, labels):
-    classes, label_space = model.output_shape[-1], preprocessing_layer(model).label_space
-    if labels is None and label_space == "imagenet1k":
+    classes, preprocessing = model.output_shape[-1], preprocessing_layer(model)
+    if labels is None and preprocessing.label_space == "imagenet1k":
         labels = [name for _, name in imagenet1k_classes()]
     elif labels is None:
-        known = isinstance(label_space, list) and len(label_space) == classes
-        labels = label_space if known else [str(index) for index in range(classes)]
+        labels = preprocessing.class_names(classes) or [str(index) for index in range(classes)]
     if not isinstance(labels, (list, tuple)) or len(labels) != classes:
         raise ValueError(f"labels must be a list of names for the model's {classes} classes. Received: {labels!r}")
     labels = [str(label) for label in labels]
-    broken = [label for label in labels if label.splitlines() not in ([], [label])]
+    broken = [label for label in labels if not is_one_line(label)]
     if broken:
         raise ValueError(f"labels must be of one line each, as in assets/labels.txt. Received: {broken[0]!r}")
     return labels

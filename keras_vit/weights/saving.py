@@ -21,9 +21,8 @@ from keras_vit.weights.opening import WEIGHTS
 FORMATS = {"timm": timm, "huggingface": huggingface, "keras_hub": keras_hub}
 # What any format reads beside the weights.
 _BELONGING = (
-    *("preprocessor_config.json", "processor_config.json", "model.safetensors", "model.safetensors.index.json"),
-    *("task.json", "task.weights.h5", "preprocessor.json", "image_converter.json", "model.weights.h5"),
-    "pytorch_model.bin",
+    *("preprocessor_config.json", "processor_config.json", *WEIGHTS),
+    *("task.json", "task.weights.h5", "preprocessor.json", "image_converter.json"),
 )
 _WRITERS = {".safetensors": write_safetensors, ".h5": write_h5}
 
@@ -109,12 +108,11 @@ def _facts(model, target):
     image_size = (height, width) if None not in (height, width) else target.image_size or (224, 224)
     pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")}
     classes = target.shapes["predictions/kernel"][1] if target.has_top else None
-    has_names = isinstance(layer.label_space, list) and len(layer.label_space) == classes
     return Facts(
         config=target.config,
         image_size=image_size,
         channels=channels,
         classes=classes,
         pixels={**pixels, "resize": pixels["resize"] or image_size},
-        class_names=layer.label_space if has_names else None,
+        class_names=layer.class_names(classes),
     )

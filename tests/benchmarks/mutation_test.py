@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from benchmarks.mutation import suites
+from benchmarks.mutation import running, suites
 from benchmarks.mutation.changes import KINDS
 from benchmarks.mutation.drawing import MOST_OF_FUNCTION, candidates, draw, is_another
 from benchmarks.mutation.report import markdown
@@ -186,3 +186,8 @@ def test_report(mutants):
     assert "1 were given to a part of their tests" in text
     assert "| all | 3 | 1 | 1 | 1 | 0 |" in text
     assert "test_area[a\\|b]" in text
+
+
+def test_records_name_no_folder_of_the_machine():
+    why = "assert '/venv/bin/python -m training' in 'a/b.py'\n/tmp/mutation-1/tree/keras_vit/graph.py:72: Error"
+    assert running.without_folders(why) == "assert 'python -m training' in 'a/b.py'\ngraph.py:72: Error"
