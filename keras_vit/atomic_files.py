@@ -7,6 +7,7 @@ import shutil
 import tempfile
 
 _PREFIX, _REPLACED = "unfinished-", "replaced-"
+_NAME_LENGTH = 40  # File systems have limits.
 _LOCK = "keras_vit.lock"
 """Locked by the process that writes to a folder, as long as it lives."""
 
@@ -53,12 +54,12 @@ def replacing(path):
 
 @contextlib.contextmanager
 def working_folder(parent, name):
-    """A new folder `unfinished-<name>-…` in an existing one, removed in the end.
+    """Gives a new folder `unfinished-<name>-…` in an existing one, and removes it in the end.
 
-    It removes too what killed processes have left there.
+    Folders that killed processes have left there are removed as well.
     """
     remove_abandoned(parent)
-    folder, lock = _new_folder(parent, f"{_PREFIX}{name}-")
+    folder, lock = _new_folder(parent, f"{_PREFIX}{name[:_NAME_LENGTH]}-")
     try:
         yield folder
     finally:

@@ -6,6 +6,7 @@ import datetime
 import importlib.metadata
 import itertools
 import json
+import os
 import pathlib
 import platform
 import shlex
@@ -106,16 +107,27 @@ def hold(run):
         InputError: If another process works on it, or its folder cannot be written to.
     """
     _make_folder(run.folder)
-    try:
-        file = open(run.lock, "a")  # noqa: SIM115  Closed below.
-    except OSError as error:
-        raise InputError(f"{run.lock} cannot be written: {error.strerror}.") from None
-    with file:
+    with _locked(run):
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                run.lock.unlink()  # While it is locked.
+
+
+def _locked(run):
+    """The open lock file of a run, locked if its file system has locks."""
+    while True:
+        try:
+            file = open(run.lock, "a")  # noqa: SIM115  Its caller closes it.
+        except OSError as error:
+            raise InputError(f"{run.lock} cannot be written: {error.strerror}.") from None
         try:
             import fcntl  # There is none on Windows.
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
+            file.close()
             raise InputError(
                 f"run={run.folder} is being worked on by another process. Wait for it, or stop it."
             ) from None
@@ -123,7 +135,10 @@ def hold(run):
             # There are file systems without locks.
             problem = getattr(error, "strerror", error)
             print(f"{run.folder} cannot be locked: {problem}. See that no other process works on it.")
-        yield
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(run.lock)):
+                return file
+        file.close()  # Another process ended, and removed it, between the two steps.
 
 
 def open_run(recipe, dataset, runs, folder, engine):

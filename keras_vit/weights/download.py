@@ -23,7 +23,7 @@ SLOWEST_RATE = 1_000
 LONGEST_SECONDS = 24 * 3600
 """A download that takes longer ends; what has arrived is kept for a later call."""
 MOST_BYTES = 2**35
-"""A file of more is no file of weights: the largest published ones have a fourth of it."""
+"""Longer files are refused: the largest published weights have a quarter of that."""
 PAUSES = (1, 2, 4, 8)
 """Seconds before each new attempt."""
 LONGEST_PAUSE = 60

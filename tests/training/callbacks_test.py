@@ -182,6 +182,7 @@ def test_one_process_at_a_time(recipe, tmp_path):
         open_run(recipe, load_dataset(recipe.data), None, tmp_path, Engine(recipe.distribution))
         with pytest.raises(InputError, match="is being worked on by another process"):
             train_in(tmp_path, recipe)
+    assert not run.lock.exists()
     with hold(run):
         pass
 

@@ -26,9 +26,11 @@ def pipe(tmp_path):
 
 
 def test_pipes_folders_and_devices_are_not_read(pipe, tmp_path):
-    for path in (pipe, tmp_path, pathlib.Path("/dev/zero")):
-        with pytest.raises(OSError, match="It is not a regular file"):
+    for path in (pipe, pathlib.Path("/dev/zero")):
+        with pytest.raises(OSError, match="It is a pipe, a device or a socket, not a file"):
             read_file(path)
+    with pytest.raises(IsADirectoryError):
+        read_file(tmp_path)
     with pytest.raises(FileNotFoundError):
         read_file(tmp_path / "missing.jpg")
     (tmp_path / "file").write_bytes(b"content")
@@ -46,5 +48,5 @@ def test_predict_names_a_pipe_and_goes_on(pipe, monkeypatch, capsys):
     monkeypatch.setattr(tf.saved_model, "load", lambda folder: loaded)
     assert predict("exported", [pipe, __file__]) == 1
     output = capsys.readouterr().out
-    assert f"{pipe}: cannot be read: It is not a regular file" in output
+    assert f"{pipe}: cannot be read: It is a pipe, a device or a socket, not a file" in output
     assert f"{__file__}: ant 50.0%" in output
