@@ -17,7 +17,7 @@ import numpy as np
 from keras_vit.atomic_files import appears_complete
 from keras_vit.checkpoints import describe
 from keras_vit.checks import check_choice, check_positive_integer, is_one_line
-from keras_vit.decoding import input_protocol
+from keras_vit.decoding import MAX_PIXELS, input_protocol
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.operator_files import check_name, default_name, write_operator_files
 from keras_vit.export.parity import check_limits, compare, compare_masks, computes_in_float32
@@ -42,7 +42,7 @@ def export_saved_model(
     images=None,
     image_size=None,
     batch_sizes=None,
-    max_image_pixels=89_478_485,
+    max_image_pixels=MAX_PIXELS,
     name=None,
 ):
     """Writes a model as a SavedModel, in the folder layout of TensorFlow Serving.

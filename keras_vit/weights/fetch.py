@@ -187,7 +187,7 @@ def fetch_from_hub(source):
     try:
         import huggingface_hub as hub
     except ImportError as error:
-        raise ImportError(f"Bringing {source} needs huggingface_hub: pip install huggingface_hub") from error
+        raise ImportError(f"Bringing {shown(source)} needs huggingface_hub: pip install huggingface_hub") from error
     repository, revision, file = parts.groups()
     revision = revision and urllib.parse.unquote(revision)
     try:
@@ -198,7 +198,7 @@ def fetch_from_hub(source):
         # The Hub's messages name addresses that it has signed, so they are not passed on, not even as a cause.
         problem = re.sub(r"(://[^\s?#]+)[?#]\S*", r"\1", str(error))
         raise OSError(
-            f"Could not bring {source}: {problem}. Check the name; for a gated or private repository call "
+            f"Could not bring {shown(source)}: {problem}. Check the name; for a gated or private repository call "
             f"huggingface_hub.login(); without network pass the path of a copy."
         ) from None
 

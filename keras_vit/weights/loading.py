@@ -118,7 +118,7 @@ def build_with_weights(build, checkpoint, head="keep"):
             target = target_of(model)
             check_published(target.config)
             _load(model, checkpoint, target, head, assign_later)
-        except ValueError:
+        except BaseException:
             leave_empty(model.variables)
             raise
     return model
