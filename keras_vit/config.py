@@ -10,6 +10,8 @@ import dataclasses
 
 from keras_vit.checks import (
     check_choice,
+    check_count,
+    check_epsilon,
     check_patch_size,
     check_positive,
     check_positive_integer,
@@ -18,6 +20,7 @@ from keras_vit.checks import (
     is_number,
 )
 from keras_vit.resampling import METHODS
+from keras_vit.spellings import FACTORY_ARGUMENTS, argument_hint, spelled_variant
 
 # What each choice may be. A value that the papers or the published weights know, and that has no part here yet, is
 # refused with this list.
@@ -49,8 +52,8 @@ class StemConfig:
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 9)`. Empty: the root alone.
         width: Channels of the root; stage s works at `width * 2**s` and puts out four times that.
-        group_norm_epsilon: Added to the variance in every GroupNorm.
-        weight_standardization_epsilon: Added to the standard deviation of every kernel.
+        group_norm_epsilon: Added to the variance in every GroupNorm. In [1e-15, 1].
+        weight_standardization_epsilon: Added to the standard deviation of every kernel. In [1e-15, 1].
 
     Raises:
         ValueError: If a value is impossible.
@@ -75,7 +78,7 @@ class StemConfig:
         if check_positive_integer("width", self.width) % 32:
             raise ValueError(f"width must be a multiple of 32, the groups of GroupNorm. Received: {self.width}")
         for field in ("group_norm_epsilon", "weight_standardization_epsilon"):
-            check_positive(field, getattr(self, field))
+            check_epsilon(field, getattr(self, field))
 
     @property
     def stride(self):
@@ -124,7 +127,7 @@ class ViTConfig:
             right. `False`: such an image size is refused.
         mlp: `"gelu_tanh"`, the tanh approximation of GELU, as Google's models use; `"gelu_exact"`, with erf;
             `"quick_gelu"`, `x sigmoid(1.702 x)` (CLIP); `"swiglu"`, a gated MLP (DINOv2-g).
-        layer_norm_epsilon: Added to the variance in every LayerNorm.
+        layer_norm_epsilon: Added to the variance in every LayerNorm. In [1e-15, 1].
         dropout_rate: Dropout after the position embedding, the attention's output and both MLP layers. In [0, 1).
         attention_dropout_rate: Dropout of the attention weights. In [0, 1).
         drop_path_rate: Stochastic depth (arXiv 1603.09382) of the last block; it grows linearly from 0 at the first.
@@ -184,13 +187,12 @@ class ViTConfig:
         if self.representation_dim is not None:
             sizes["representation_dim"] = check_positive_integer("representation_dim", self.representation_dim)
         for field in ("num_register_tokens", "token_merging"):
-            if getattr(self, field) != 0 or isinstance(getattr(self, field), bool):
-                sizes[field] = check_positive_integer(field, getattr(self, field))
+            sizes[field] = check_count(field, getattr(self, field))
         for field, size in sizes.items():
             object.__setattr__(self, field, size)  # Plain integers, whatever kind of integers came in.
         for field in _RATES:
             check_rate(field, getattr(self, field))
-        check_positive("layer_norm_epsilon", self.layer_norm_epsilon)
+        check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)
         if self.layer_scale is not None:
             check_positive("layer_scale", self.layer_scale)
         if not (self.stem is None or isinstance(self.stem, StemConfig)):
@@ -308,11 +310,7 @@ class ViTConfig:
 
     def replace(self, **changes):
         """A copy with some fields changed. A name that is not a field raises a TypeError with the nearest ones."""
-        fields = [field.name for field in dataclasses.fields(self)]
-        for name in changes:
-            if name not in fields:
-                hint = did_you_mean(name, fields)
-                raise TypeError(f"{name!r} is not a field of ViTConfig.{hint} Fields: {', '.join(fields)}")
+        check_fields("ViTConfig", [field.name for field in dataclasses.fields(self)], changes)
         return dataclasses.replace(self, **changes)
 
     def to_dict(self):
@@ -327,6 +325,15 @@ class ViTConfig:
         """The config whose `to_dict` gave `fields`."""
         stem = fields.get("stem")
         return cls(**{**fields, "stem": stem and StemConfig(**stem)})
+
+
+def check_fields(config_name, fields, changes):
+    """Refuses changes of what is no field of a config; the message names what may be meant."""
+    arguments = [*fields, *FACTORY_ARGUMENTS]
+    for name in changes:
+        if name not in fields:
+            hint = argument_hint(name, arguments) or did_you_mean(name, arguments)
+            raise TypeError(f"{name!r} is not a field of {config_name}.{hint} Fields: {', '.join(fields)}")
 
 
 # name: (hidden_dim, num_layers, num_heads, mlp_dim, published patch sizes)
@@ -372,7 +379,8 @@ VARIANTS = _PLAIN | {
 def get_variant(name):
     """The `ViTConfig` of a published variant; an unknown name raises a ValueError with the nearest ones."""
     if name not in VARIANTS:
-        hint = did_you_mean(name, VARIANTS)
+        meant = spelled_variant(str(name), VARIANTS)
+        hint = f" Did you mean {meant!r}?" if meant else did_you_mean(name, VARIANTS)
         raise ValueError(
             f"{name!r} is not a published variant.{hint} Available: {', '.join(VARIANTS)}; or give a "
             f"keras_vit.ViTConfig."

@@ -76,7 +76,7 @@ def test_sizes_with_changes():
         changed_config(VT_RESNETS, ResNetConfig((1, 2)), {})
     with pytest.raises(ValueError, match=r"is no ResNet.* give a keras_vit\.architectures\.ResNetConfig"):
         changed_config(RESNETS, VTResNetConfig((1, 2)), {})
-    with pytest.raises(TypeError, match=r"'widht' is not a field of ResNetConfig\. Did you mean 'width'\?"):
+    with pytest.raises(TypeError, match=r"'widht' is not a field of ResNetConfig\. Did you mean 'width'"):
         changed_config(RESNETS, "R18", {"widht": 3})
 
 

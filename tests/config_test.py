@@ -88,7 +88,15 @@ def test_replace():
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("hiden_dim", "hidden_dim"), ("drop_rate", "dropout_rate"), ("representation", "representation")]
+    ("name", "near"),
+    [
+        ("hiden_dim", "hidden_dim"),
+        ("representation", "representation"),
+        # What other projects call them, and arguments of the functions that change configs.
+        ("drop_rate", "dropout_rate"),
+        ("embed_dim", "hidden_dim"),
+        ("num_classes", "classes"),
+    ],
 )
 def test_replace_refuses_an_unknown_name_and_offers_the_nearest(name, near):
     with pytest.raises(TypeError, match=f"'{name}' is not a field of ViTConfig. Did you mean .*'{near}.*Fields: patch"):
@@ -128,16 +136,19 @@ def test_other_impossible_values():
         ({"num_heads": 5}, "hidden_dim must be a multiple of num_heads.*hidden_dim=12, num_heads=5"),
         ({"patch_size": (4, 0)}, "patch_size must be a positive integer. Received: 0"),
         ({"patch_size": (4,)}, r"patch_size must be an integer or a pair \(height, width\). Received: \(4,\)"),
-        ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon must be a positive number. Received: nan"),
+        ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon must be a number from 1e-15 to 1. Received: nan"),
         ({"dropout_rate": "0.1"}, "dropout_rate must be at least 0 and less than 1. Received: '0.1'"),
         ({"head_bias": "0"}, "head_bias must be a number. Received: '0'"),
         ({"representation_dim": 0}, "representation_dim must be a positive integer"),
-        ({"layer_norm_epsilon": 0.0}, "layer_norm_epsilon must be a positive number. Received: 0.0"),
+        ({"layer_norm_epsilon": 0.0}, "layer_norm_epsilon must be a number from 1e-15 to 1. Received: 0.0"),
         ({"position_embedding": "sincos_2d", "hidden_dim": 6}, "multiple of 4 and at least 8.*hidden_dim=6"),
         ({"position_embedding": "sincos_2d", "hidden_dim": 4, "num_heads": 2}, "multiple of 4 and at least 8"),
         ({"pooling": "token", "class_token": False}, "pooling='token' reads the class token"),
-        ({"num_register_tokens": -1}, "num_register_tokens must be a positive integer. Received: -1"),
-        ({"num_register_tokens": False}, "num_register_tokens must be a positive integer. Received: False"),
+        ({"num_register_tokens": -1}, "num_register_tokens must be 0 or a positive integer. Received: -1"),
+        ({"num_register_tokens": False}, "num_register_tokens must be 0 or a positive integer. Received: False"),
+        ({"token_merging": -1}, "token_merging must be 0 or a positive integer. Received: -1"),
+        ({"layer_norm_epsilon": 1e300}, "layer_norm_epsilon must be a number from 1e-15 to 1"),
+        ({"head_bias": 1e300}, "head_bias must be a number. Received: 1e[+]300"),
         ({"layer_scale": 0.0}, "layer_scale must be a positive number. Received: 0.0"),
         ({"layer_scale": True}, "layer_scale must be a positive number. Received: True"),
         ({"stem": "R50"}, "stem must be None or a keras_vit.StemConfig. Received: 'R50'"),
@@ -217,8 +228,8 @@ def test_impossible_stems():
         ({"stage_depths": (2, 0)}, "stage_depths must be a positive integer. Received: 0"),
         ({"width": 48}, "width must be a multiple of 32, the groups of GroupNorm. Received: 48"),
         ({"width": 32.0}, "width must be a positive integer. Received: 32.0"),
-        ({"group_norm_epsilon": 0}, "group_norm_epsilon must be a positive number. Received: 0"),
-        ({"weight_standardization_epsilon": -1}, "weight_standardization_epsilon must be a positive number"),
+        ({"group_norm_epsilon": 0}, "group_norm_epsilon must be a number from 1e-15 to 1. Received: 0"),
+        ({"weight_standardization_epsilon": -1}, "weight_standardization_epsilon must be a number from 1e-15 to 1"),
     ):
         with pytest.raises(ValueError, match=message):
             StemConfig(**{"stage_depths": (2, 1), **changes})

@@ -14,7 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 # From the ground up. A module imports from a lower rank or from its own package.
 ROOMS = (
-    ("keras_vit.atomic_files", "keras_vit.checks", "keras_vit.resampling"),
+    ("keras_vit.atomic_files", "keras_vit.checks", "keras_vit.resampling", "keras_vit.spellings"),
     ("keras_vit.config",),
     ("keras_vit.architectures", "keras_vit.attention_kernels", "keras_vit.textbook"),
     ("keras_vit.graph", "keras_vit.jpeg_markers", "keras_vit.layers", "keras_vit.preprocessing"),

@@ -5,6 +5,7 @@ import dataclasses
 from keras_vit.architectures.resnets import ResNetConfig, SelfAttentionNetworkConfig
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
 from keras_vit.checks import did_you_mean
+from keras_vit.config import check_fields
 
 RESNETS = {
     "R18": ResNetConfig((2, 2, 2, 2), expansion=1),
@@ -60,9 +61,5 @@ def changed_config(sizes, size, changes):
             f"{size!r} is no {kind.title}.{did_you_mean(str(size), sizes)} Available: {', '.join(sizes)}; or give a "
             f"keras_vit.architectures.{kind.__name__}."
         )
-    fields = [field.name for field in dataclasses.fields(kind)]
-    for name in changes:
-        if name not in fields:
-            hint = did_you_mean(name, fields)
-            raise TypeError(f"{name!r} is not a field of {kind.__name__}.{hint} Fields: {', '.join(fields)}")
+    check_fields(kind.__name__, [field.name for field in dataclasses.fields(kind)], changes)
     return dataclasses.replace(sizes[size] if isinstance(size, str) else size, **changes)

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from keras_vit.checks import check_choice, check_positive_integer, check_rate
+from keras_vit.checks import check_choice, check_flag, check_positive_integer, check_rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +137,7 @@ class ResNetConfig(_ResNetConfig):
         super().__post_init__()
         if self.expansion not in (1, 4):
             raise ValueError(f"expansion must be 4 (bottleneck units) or 1 (basic units). Received: {self.expansion!r}")
+        check_flag("strides_first", self.strides_first)
         check_rate("drop_path_rate", self.drop_path_rate)
         check_rate("dropout_rate", self.dropout_rate)
         for name, accepted in (("mixing", MIXINGS), ("attention", ATTENTIONS), ("global_unit", GLOBAL_UNITS)):

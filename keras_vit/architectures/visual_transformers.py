@@ -3,7 +3,7 @@
 import dataclasses
 
 from keras_vit.architectures.resnets import ResNetConfig
-from keras_vit.checks import check_choice, check_positive_integer
+from keras_vit.checks import check_choice, check_flag, check_positive_integer
 
 TOKENIZERS = ("filter", "pooling", "clustering")
 RELATIONS = ("transformer", "graph_convolution", "none")
@@ -54,6 +54,8 @@ class VTResNetConfig(ResNetConfig):
         super().__post_init__()
         for name in ("num_modules", "filters", "num_tokens", "token_dim", "num_heads", "group_width"):
             object.__setattr__(self, name, check_positive_integer(name, getattr(self, name)))
+        for name in ("is_recurrent", "split_tokens", "has_projector"):
+            check_flag(name, getattr(self, name))
         for name, accepted in (("tokenizer", TOKENIZERS), ("relation", RELATIONS)):
             check_choice(name, getattr(self, name), accepted)
         modules = range(self.num_modules) if self.relation_modules is None else self.relation_modules

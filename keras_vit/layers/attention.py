@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_vit.attention_kernels import attend, attention_weights
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer_normalization import LayerNormalization
@@ -68,9 +68,9 @@ class MultiHeadSelfAttention(CompositeLayer):
         super().__init__(**kwargs)
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.dropout_rate = dropout_rate
-        self.qk_norm = qk_norm
+        self.qk_norm = check_flag("qk_norm", qk_norm)
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.relative_positions = relative_positions
+        self.relative_positions = check_flag("relative_positions", relative_positions)
 
     def build(self, tokens_shape, queries_shape=None):
         hidden_dim = tokens_shape[-1]

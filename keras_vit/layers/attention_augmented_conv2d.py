@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.padded_conv2d import PaddedConv2D, every, strided_shape
 from keras_vit.layers.pointwise_convolution import built_dense
@@ -62,7 +62,7 @@ class AttentionAugmentedConv2D(CompositeLayer):
             )
         self.kernel_size = kernel_size
         self.strides = strides
-        self.is_pooled = is_pooled
+        self.is_pooled = check_flag("is_pooled", is_pooled)
         self.conv = PaddedConv2D(filters - value_dim, kernel_size, strides, **self.part_arguments("conv"))
 
     def build(self, input_shape):

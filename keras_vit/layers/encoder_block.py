@@ -6,7 +6,7 @@ import typing
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_count, check_positive_integer
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.drop_path import DropPath
@@ -106,7 +106,7 @@ class EncoderBlock(CompositeLayer):
         self.layer_scale = layer_scale
         self.qk_norm = qk_norm
         self.relative_positions = relative_positions
-        self.token_merging = token_merging and check_positive_integer("token_merging", token_merging)
+        self.token_merging = check_count("token_merging", token_merging)
         self.num_prefix_tokens = num_prefix_tokens
         self.use_rematerialization = False
 

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.pointwise_convolution import built_projection
 from keras_vit.layers.tokenizer import Tokenizer, as_pixels
 
@@ -48,7 +48,7 @@ class FilterTokenizer(Tokenizer):
     ):
         super().__init__(token_dim, group_width, use_batch_norm, **kwargs)
         self.num_tokens = check_positive_integer("num_tokens", num_tokens)
-        self.scale_logits = scale_logits
+        self.scale_logits = check_flag("scale_logits", scale_logits)
 
     def build(self, input_shape):
         super().build(input_shape)

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_epsilon, check_positive_integer
 from keras_vit.textbook import standardize, textbook_multiply
 
 
@@ -18,7 +18,7 @@ class GroupNormalization(keras.layers.Layer):
 
     Args:
         groups: Number G of groups, a divisor of C.
-        epsilon: Added to the variance.
+        epsilon: Added to the variance. In [1e-15, 1].
         gamma_initializer: Of gamma; beta starts as zeros.
 
     Call arguments:
@@ -28,7 +28,7 @@ class GroupNormalization(keras.layers.Layer):
         Same shape as `maps`.
 
     Raises:
-        ValueError: If `groups` is not a positive integer, or C is not a multiple of it.
+        ValueError: If `groups` is not a positive integer, C is not a multiple of it, or `epsilon` is not in its range.
 
     Example:
 
@@ -40,6 +40,7 @@ class GroupNormalization(keras.layers.Layer):
     def __init__(self, groups=32, epsilon=1e-5, gamma_initializer="ones", **kwargs):
         super().__init__(**kwargs)
         self.groups = check_positive_integer("groups", groups)
+        check_epsilon("epsilon", epsilon)
         self.epsilon = epsilon
         self.gamma_initializer = keras.initializers.get(gamma_initializer)
         self.autocast = False

@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.checks import check_epsilon
 from keras_vit.textbook import standardize, textbook_multiply
 
 
@@ -17,7 +18,7 @@ class LayerNormalization(keras.layers.Layer):
     SavedModel, the operations are others, of which TensorFlow on CPUs makes one kernel.
 
     Args:
-        epsilon: Added to the variance. Positive.
+        epsilon: Added to the variance. In [1e-15, 1].
 
     Call arguments:
         inputs: (..., D)
@@ -26,7 +27,7 @@ class LayerNormalization(keras.layers.Layer):
         Same shape as `inputs`.
 
     Raises:
-        ValueError: If `epsilon` is not positive.
+        ValueError: If `epsilon` is not in this range.
 
     Example:
 
@@ -37,10 +38,7 @@ class LayerNormalization(keras.layers.Layer):
 
     def __init__(self, epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
-        if not epsilon > 0:
-            raise ValueError(
-                f"epsilon must be positive: where channels are equal it alone is divided by. Received: {epsilon}"
-            )
+        check_epsilon("epsilon", epsilon)
         self.epsilon = epsilon
         self.supports_masking = True
         self.autocast = False

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit.checks import check_positive
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerScale(keras.layers.Layer):
@@ -11,13 +13,16 @@ class LayerScale(keras.layers.Layer):
     "Going deeper with Image Transformers" (arXiv 2103.17239, section 2.1): `diag(gamma) branch`.
 
     Args:
-        initial_value: What every factor starts at.
+        initial_value: What every factor starts at. Positive.
 
     Call arguments:
         branch: (B, T, D)
 
     Returns:
         (B, T, D)
+
+    Raises:
+        ValueError: If `initial_value` is not positive.
 
     Example:
 
@@ -28,6 +33,7 @@ class LayerScale(keras.layers.Layer):
 
     def __init__(self, initial_value, **kwargs):
         super().__init__(**kwargs)
+        check_positive("initial_value", initial_value)
         self.initial_value = initial_value
 
     def build(self, input_shape):

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.checks import check_patch_size, check_positive_integer
+from keras_vit.checks import check_flag, check_patch_size, check_positive_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -45,8 +45,8 @@ class PatchEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         self.hidden_dim = check_positive_integer("hidden_dim", hidden_dim)
         self.patch_size = check_patch_size(patch_size)
-        self.crop_to_patches = crop_to_patches
-        self.use_bias = use_bias
+        self.crop_to_patches = check_flag("crop_to_patches", crop_to_patches)
+        self.use_bias = check_flag("use_bias", use_bias)
         self._patch_shape = (
             self.patch_size if isinstance(self.patch_size, tuple) else (self.patch_size, self.patch_size)
         )

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.axial_attention import batch_norm
 from keras_vit.layers.composite import CompositeLayer
 
@@ -46,7 +46,7 @@ class PointwiseConvolution(CompositeLayer):
         super().__init__(**kwargs)
         self.filters = check_positive_integer("filters", filters)
         self.num_groups = check_positive_integer("num_groups", num_groups)
-        self.use_batch_norm = use_batch_norm
+        self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
         if filters % num_groups:
             raise ValueError(
                 f"filters must be a multiple of num_groups. Received: filters={filters}, num_groups={num_groups}"

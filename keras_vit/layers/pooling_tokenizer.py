@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pointwise_convolution import built_projection
 from keras_vit.layers.tokenizer import as_pixels
@@ -45,7 +45,7 @@ class PoolingTokenizer(CompositeLayer):
             raise ValueError(f"grid_size must be (height, width). Received: {grid_size!r}")
         self.grid_size = tuple(check_positive_integer("grid_size", size) for size in grid_size)
         self.token_dim = token_dim if token_dim is None else check_positive_integer("token_dim", token_dim)
-        self.use_batch_norm = use_batch_norm
+        self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
         self.projection = None
 
     def build(self, input_shape):

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.pointwise_convolution import built_projection, num_groups_of
 from keras_vit.layers.tokenizer import Tokenizer, as_pixels, attend
 
@@ -62,8 +62,8 @@ class RecurrentTokenizer(Tokenizer):
     ):
         super().__init__(token_dim, group_width, use_batch_norm, **kwargs)
         self.num_heads = check_positive_integer("num_heads", num_heads)
-        self.scale_logits = scale_logits
-        self.split_tokens = split_tokens
+        self.scale_logits = check_flag("scale_logits", scale_logits)
+        self.split_tokens = check_flag("split_tokens", split_tokens)
 
     def build(self, maps_shape, tokens_shape):
         channels, (_, num_tokens, token_dim) = maps_shape[-1], tokens_shape

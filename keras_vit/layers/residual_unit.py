@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.checks import check_choice, check_positive_integer
+from keras_vit.checks import check_choice, check_flag, check_positive_integer
 from keras_vit.layers.attention_augmented_conv2d import AttentionAugmentedConv2D
 from keras_vit.layers.axial_attention import batch_norm
 from keras_vit.layers.composite import CompositeLayer
@@ -78,7 +78,7 @@ class ResidualUnit(CompositeLayer):
         check_choice("mixing", mixing, SPATIAL_MIXINGS)
         check_choice("attention", attention, (None, *_ATTENTIONS))
         self.expansion = expansion
-        self.strides_first = strides_first
+        self.strides_first = check_flag("strides_first", strides_first)
         self.drop_path_rate = drop_path_rate
         self.mixing = mixing
         self.attention = attention

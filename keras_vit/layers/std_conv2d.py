@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_epsilon, check_positive_integer
 from keras_vit.layers.padded_conv2d import every, strided_shape
 
 
@@ -21,7 +21,7 @@ class StdConv2D(keras.layers.Layer):
         filters: Number F of filters.
         kernel_size: Side k of the square kernel in pixels.
         strides: Step in pixels, the same for both axes.
-        epsilon: Added to the standard deviation, or to the variance.
+        epsilon: Added to the standard deviation, or to the variance. In [1e-15, 1].
         epsilon_placement: `"std"` or `"variance"`: what `epsilon` is added to.
         padding: Of zeros. `"same"`: as TensorFlow does, an odd one at the bottom and right. `"symmetric"`: half of the
             kernel on every side, which must be odd then; another alignment where `strides` are more than 1.
@@ -33,7 +33,7 @@ class StdConv2D(keras.layers.Layer):
         (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
-        ValueError: If a size is not a positive integer, or a choice is not available.
+        ValueError: If a size is not a positive integer, `epsilon` is not in its range, or a choice is not available.
 
     Example:
 
@@ -50,6 +50,7 @@ class StdConv2D(keras.layers.Layer):
         self.filters = check_positive_integer("filters", filters)
         self.kernel_size = check_positive_integer("kernel_size", kernel_size)
         self.strides = check_positive_integer("strides", strides)
+        check_epsilon("epsilon", epsilon)
         self.epsilon = epsilon
         if epsilon_placement not in ("std", "variance"):
             raise ValueError(f"epsilon_placement must be 'std' or 'variance'. Received: {epsilon_placement!r}")

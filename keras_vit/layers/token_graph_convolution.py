@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.checks import check_flag
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pointwise_convolution import built_projection
 
@@ -39,8 +40,8 @@ class TokenGraphConvolution(CompositeLayer):
 
     def __init__(self, use_graph=True, use_batch_norm=False, **kwargs):
         super().__init__(**kwargs)
-        self.use_graph = use_graph
-        self.use_batch_norm = use_batch_norm
+        self.use_graph = check_flag("use_graph", use_graph)
+        self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
 
     def build(self, input_shape):
         _, num_tokens, token_dim = input_shape

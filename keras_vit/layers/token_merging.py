@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_count, check_positive_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -48,9 +48,7 @@ class TokenMerging(keras.layers.Layer):
     def __init__(self, num_merged, num_prefix_tokens=0, **kwargs):
         super().__init__(autocast=False, **kwargs)  # The metric stays as exact as it is, and sizes whole numbers.
         self.num_merged = check_positive_integer("num_merged", num_merged)
-        if num_prefix_tokens != 0:
-            check_positive_integer("num_prefix_tokens", num_prefix_tokens)
-        self.num_prefix_tokens = num_prefix_tokens
+        self.num_prefix_tokens = check_count("num_prefix_tokens", num_prefix_tokens)
 
     def call(self, tokens, metric, sizes=None):
         tokens, (batch, num_tokens) = ops.cast(tokens, self.compute_dtype), ops.shape(tokens)[:2]

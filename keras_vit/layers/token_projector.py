@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pointwise_convolution import built_projection, num_groups_of
 from keras_vit.layers.tokenizer import as_pixels, attend, join_heads, split_heads
@@ -51,8 +51,8 @@ class TokenProjector(CompositeLayer):
         self.filters = filters if filters is None else check_positive_integer("filters", filters)
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.group_width = group_width if group_width is None else check_positive_integer("group_width", group_width)
-        self.use_batch_norm = use_batch_norm
-        self.scale_logits = scale_logits
+        self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
+        self.scale_logits = check_flag("scale_logits", scale_logits)
 
     def build(self, maps_shape, tokens_shape):
         channels, token_dim = maps_shape[-1], tokens_shape[-1]

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pointwise_convolution import built_projection
 from keras_vit.layers.tokenizer import attend, join_heads, split_heads
@@ -45,8 +45,8 @@ class TokenTransformer(CompositeLayer):
         super().__init__(**kwargs)
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.num_groups = num_groups if num_groups is None else check_positive_integer("num_groups", num_groups)
-        self.use_batch_norm = use_batch_norm
-        self.scale_logits = scale_logits
+        self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
+        self.scale_logits = check_flag("scale_logits", scale_logits)
 
     def build(self, input_shape):
         token_dim = input_shape[-1]

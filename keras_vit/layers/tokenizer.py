@@ -4,7 +4,7 @@ import math
 
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.pointwise_convolution import built_projection, num_groups_of
 
@@ -24,7 +24,7 @@ class Tokenizer(CompositeLayer):
         super().__init__(**kwargs)
         self.token_dim = token_dim if token_dim is None else check_positive_integer("token_dim", token_dim)
         self.group_width = group_width if group_width is None else check_positive_integer("group_width", group_width)
-        self.use_batch_norm = use_batch_norm
+        self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
         self.value = self.projection = None
 
     def build(self, maps_shape):

@@ -115,14 +115,9 @@ def _check_size(size, strides):
 AxialResNet50 = keras_application(
     lambda **options: AxialResNet((3, 4, 6, 3), 32, 8, **options),
     "AxialResNet50",
-    """Builds an AxialResNet with the stages of ResNet-50, the paper's Axial-ResNet-S.
-
-    The same as `keras_vit.AxialResNet((3, 4, 6, 3), 32, 8)`, which explains the arguments, those of
-    `keras.applications`.
-
-    Returns:
-        A `keras.Model`.
-    """,
+    "Builds an AxialResNet with the stages of ResNet-50, the paper's Axial-ResNet-S.",
+    "keras_vit.AxialResNet((3, 4, 6, 3), 32, 8, ...)",
+    AxialResNetConfig,
     model_name="axial_resnet_50",
 )
 

@@ -107,17 +107,12 @@ _STAGE_DEPTHS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3), 200: 
 def _published(depth, width_factor):
     """The function of a published size, with the arguments of `keras.applications`."""
     arguments = _STAGE_DEPTHS[depth], 64 * width_factor
-    doc = f"""Builds a BiT-ResNet with {depth} layers, {width_factor} times as wide as a ResNet.
-
-    The same as `keras_vit.BiTResNet{arguments}`, which explains the arguments, those of `keras.applications`.
-
-    Returns:
-        A `keras.Model`.
-    """
     return keras_application(
         lambda **options: BiTResNet(*arguments, **options),
         f"BiTResNet{depth}x{width_factor}",
-        doc,
+        f"Builds a BiT-ResNet with {depth} layers, {width_factor} times as wide as a ResNet.",
+        f"keras_vit.BiTResNet({arguments[0]}, {arguments[1]}, ...)",
+        BiTResNetConfig,
         model_name=f"bit_resnet_{depth}x{width_factor}",
     )
 

@@ -2,15 +2,17 @@
 
 import dataclasses
 import functools
+import inspect
 import os
 
 import keras
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_flag, check_positive_integer, did_you_mean
 from keras_vit.encoder import DEFAULT_IMAGE_SIZE
 from keras_vit.heads import classifier
 from keras_vit.layers import Dropout
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.spellings import argument_hint
 from keras_vit.weights.checkpoint import TAKEN_BY
 from keras_vit.weights.loading import build_with_weights, check_kind
 from keras_vit.weights.opening import open_checkpoint
@@ -19,8 +21,7 @@ from keras_vit.weights.opening import open_checkpoint
 def image_inputs(input_tensor, input_shape):
     """The Keras tensor (B, H, W, C) of a model's images, by the arguments of `keras.applications`."""
     if input_tensor is None:
-        default = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE, 3)
-        return keras.Input(default if input_shape is None else _check_shape(input_shape), name="images")
+        return keras.Input(input_shape or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE, 3), name="images")
     if not isinstance(input_tensor, keras.KerasTensor):
         raise ValueError(f"input_tensor must be a Keras tensor, as keras.Input returns. Received: {input_tensor!r}")
     if len(input_tensor.shape) != 4 or input_tensor.shape[3] is None:
@@ -35,13 +36,53 @@ def image_inputs(input_tensor, input_shape):
     return input_tensor
 
 
-def _check_shape(input_shape):
+def checked_arguments(arguments, weights=None):
+    """Arguments of a function that builds a model, if they are possible: known before anything is fetched or built.
+
+    Args:
+        arguments: {name: value}, those that were given.
+        weights: As of `keras_vit.ViT`.
+
+    Returns:
+        The arguments, with plain integers in `input_shape`.
+
+    Raises:
+        ValueError: If one of them, or `weights`, is impossible.
+    """
+    include_top, input_shape = arguments.get("include_top", True), arguments.get("input_shape")
+    if isinstance(include_top, (str, os.PathLike)):
+        raise ValueError(
+            f"include_top must be True or False. Received: {include_top!r}. Did you mean weights={include_top!r}?"
+        )
+    check_flag("include_top", include_top)
+    check_flag("include_preprocessing", arguments.get("include_preprocessing", False))
+    if not (weights is None or isinstance(weights, (str, os.PathLike))):
+        raise ValueError(
+            f"weights must be None, a name of the catalogue such as 'imagenet', a path or an address. Received: "
+            f"{weights!r}"
+        )
+    if is_own_file(weights) and not os.path.isfile(os.path.expanduser(weights)):
+        raise ValueError(f"weights={os.fspath(weights)!r}: there is no such file.")
+    return arguments if input_shape is None else {**arguments, "input_shape": _checked_shape(input_shape)}
+
+
+def _checked_shape(input_shape):
     if not isinstance(input_shape, (tuple, list)) or len(input_shape) != 3 or input_shape[-1] is None:
         raise ValueError(
             f"input_shape must be (height, width, channels), where height and width may be None. Received: "
             f"{input_shape!r}"
         )
-    return tuple(size if size is None else check_positive_integer("input_shape", size) for size in input_shape)
+    shape = tuple(size if size is None else check_positive_integer("input_shape", size) for size in input_shape)
+    channels, *size = shape
+    if channels in (1, 3) and None not in size and min(size) > _MOST_CHANNELS:
+        raise ValueError(
+            f"input_shape must be (height, width, channels). Received: {shape}. Did you mean {(*size, channels)}?"
+        )
+    return shape
+
+
+_MOST_CHANNELS = 16
+"""With more the last number of a shape that begins with 1 or 3 is taken for a width."""
 
 
 def image_size(input_shape):
@@ -82,21 +123,15 @@ def check_own_file(weights, config):
         )
 
 
-def load_own_weights(model, weights):
-    """Loads a `.weights.h5` file into a model of the same shape."""
-    path = os.path.expanduser(weights)
-    if not os.path.isfile(path):
-        raise ValueError(f"weights={os.fspath(weights)!r}: there is no such file.")
-    model.load_weights(path)
-
-
-def keras_application(build_model, function_name, doc, pooling="avg", model_name=None):
+def keras_application(build_model, function_name, about, same_as, config_class, pooling="avg", model_name=None):
     """A function with the arguments of `keras.applications`, as a published size of model has.
 
     Args:
         build_model: What it calls, with all of them by name.
         function_name: Its name.
-        doc: Its docstring.
+        about: How its docstring begins.
+        same_as: The call of a general function that does the same, with `...` for the arguments.
+        config_class: What the general function's models are made of.
         pooling: The default of its `pooling`.
         model_name: What its models are called by default.
     """
@@ -126,8 +161,31 @@ def keras_application(build_model, function_name, doc, pooling="avg", model_name
 
     build.__name__ = build.__qualname__ = function_name
     build.__module__ = build_model.__module__  # Where it is found by its name.
-    build.__doc__ = doc
-    return build
+    build.__doc__ = f"""{about}
+
+    The same as `{same_as}`, which explains the arguments and can change any other
+    part.
+
+    Returns:
+        A `keras.Model`.
+    """
+    return _names_checked(build, same_as, [field.name for field in dataclasses.fields(config_class)])
+
+
+def _names_checked(build, same_as, fields):
+    """A function that tells what may be meant by names of arguments that it does not have."""
+    accepted = list(inspect.signature(build).parameters)
+
+    @functools.wraps(build)
+    def checked(*arguments, **options):
+        for name in [name for name in options if name not in accepted]:
+            hint = argument_hint(name, [*accepted, *fields]) or did_you_mean(name, accepted)
+            if name in fields:
+                hint = f" Did you mean {same_as.replace('...', f'{name}=...')}?"
+            raise TypeError(f"{name!r} is not an argument of {build.__name__}.{hint} Accepted: {', '.join(accepted)}")
+        return build(*arguments, **options)
+
+    return checked
 
 
 def build_convolutional(
@@ -181,10 +239,11 @@ def with_weights(build, config, weights, arguments, inherited=()):
         arguments: Those of `build`, by name.
         inherited: Names of the config's fields that are those of published weights, where there are any.
     """
+    arguments = checked_arguments(arguments, weights)
     if weights is None or is_own_file(weights):
         model = build(config, **arguments)
         if weights is not None:
-            load_own_weights(model, weights)
+            model.load_weights(os.path.expanduser(weights))
         return model
     checkpoint = _open_published(config, weights, arguments)
     config = dataclasses.replace(config, **{field: getattr(checkpoint.config, field) for field in inherited})

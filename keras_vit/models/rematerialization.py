@@ -1,5 +1,6 @@
 """`rematerialize`: training in less memory."""
 
+from keras_vit.checks import check_flag
 from keras_vit.layers import AxialEncoderBlock, EncoderBlock
 from keras_vit.preprocessing import vision_model
 
@@ -21,7 +22,7 @@ def rematerialize(model, enabled=True):
         enabled: `False` switches it off.
 
     Raises:
-        ValueError: If `model` is not of this package, or has no encoder block.
+        ValueError: If `model` is not of this package, or has no encoder block, or `enabled` is not a boolean.
 
     Example:
 
@@ -29,6 +30,7 @@ def rematerialize(model, enabled=True):
     >>> model = keras_vit.ViT("Ti/16", num_layers=2, drop_path_rate=0.1)
     >>> keras_vit.rematerialize(model)
     """
+    check_flag("enabled", enabled)
     blocks = [layer for layer in vision_model(model).layers if isinstance(layer, EncoderBlock | AxialEncoderBlock)]
     if not blocks:
         raise ValueError(f"Encoder blocks are what is rematerialised, and {model.name!r} has none.")

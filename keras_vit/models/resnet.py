@@ -1,6 +1,6 @@
 """ResNets: what Visual Transformers begin with and are compared with (arXiv 1512.03385)."""
 
-from keras_vit.architectures import RESNETS, changed_config
+from keras_vit.architectures import RESNETS, ResNetConfig, changed_config
 from keras_vit.models.building import build_convolutional, keras_application
 from keras_vit.stems.resnet import resnet
 
@@ -82,17 +82,12 @@ def trunk(images, config):
 
 def _published(depth):
     """The function of a published size, with the arguments of `keras.applications`."""
-    doc = f"""Builds a ResNet-{depth} (arXiv 1512.03385, Table 1).
-
-    The same as `keras_vit.ResNet("R{depth}")`, which explains the arguments, those of `keras.applications`.
-
-    Returns:
-        A `keras.Model`.
-    """
     return keras_application(
         lambda **options: ResNet(f"R{depth}", **options),
         f"ResNet{depth}",
-        doc,
+        f"Builds a ResNet-{depth} (arXiv 1512.03385, Table 1).",
+        f'keras_vit.ResNet("R{depth}", ...)',
+        ResNetConfig,
         model_name=f"resnet_{depth}",
     )
 

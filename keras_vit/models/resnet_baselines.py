@@ -1,5 +1,6 @@
 """ResNets that Visual Transformers are compared with (arXiv 2006.03677, Table 8): their units attend in some way."""
 
+from keras_vit.architectures import ResNetConfig
 from keras_vit.models.building import keras_application
 from keras_vit.models.resnet import ResNet
 
@@ -7,16 +8,13 @@ from keras_vit.models.resnet import ResNet
 def _baseline(function_name, model_name, text, size, **changes):
     """A ResNet with changes, as a function with the arguments of `keras.applications`."""
     described = "".join(f", {name}={value!r}" for name, value in changes.items()).replace("'", '"')
-    doc = f"""Builds {text}.
-
-    The same as `keras_vit.ResNet("{size}"{described})`, which explains the
-    arguments, those of `keras.applications`.
-
-    Returns:
-        A `keras.Model`.
-    """
     return keras_application(
-        lambda **options: ResNet(size, **changes, **options), function_name, doc, model_name=model_name
+        lambda **options: ResNet(size, **changes, **options),
+        function_name,
+        f"Builds {text}.",
+        f'keras_vit.ResNet("{size}"{described}, ...)',
+        ResNetConfig,
+        model_name=model_name,
     )
 
 

@@ -3,7 +3,7 @@
 import keras
 
 from keras_vit import layers
-from keras_vit.architectures import SELF_ATTENTION_NETWORKS, changed_config
+from keras_vit.architectures import SELF_ATTENTION_NETWORKS, SelfAttentionNetworkConfig, changed_config
 from keras_vit.layers.axial_attention import batch_norm
 from keras_vit.models.building import build_convolutional, keras_application
 
@@ -98,18 +98,12 @@ def _trunk(images, config):
 
 def _published(relation):
     """The function of SAN19 with a relation, with the arguments of `keras.applications`."""
-    doc = f"""Builds a {relation} SAN19 (arXiv 2004.13621, Table 1).
-
-    The same as `keras_vit.SelfAttentionNetwork("SAN19", relation="{relation}")`, which explains the arguments, those of
-    `keras.applications`.
-
-    Returns:
-        A `keras.Model`.
-    """
     return keras_application(
         lambda **options: SelfAttentionNetwork("SAN19", relation=relation, **options),
         f"SAN19{relation.capitalize()}",
-        doc,
+        f"Builds a {relation} SAN19 (arXiv 2004.13621, Table 1).",
+        f'keras_vit.SelfAttentionNetwork("SAN19", relation="{relation}", ...)',
+        SelfAttentionNetworkConfig,
         model_name=f"san_19_{relation}",
     )
 

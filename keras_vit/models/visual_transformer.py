@@ -1,7 +1,7 @@
 """VT-ResNets: "Visual Transformers: Token-based Image Representation and Processing" (arXiv 2006.03677)."""
 
 from keras_vit import layers
-from keras_vit.architectures import VT_RESNETS, changed_config
+from keras_vit.architectures import VT_RESNETS, VTResNetConfig, changed_config
 from keras_vit.layers.clustering_tokenizer import grid_of
 from keras_vit.models.building import build_convolutional, keras_application
 from keras_vit.stems.resnet import resnet
@@ -128,17 +128,12 @@ def _relation(config, name):
 
 def _published(depth):
     """The function of a published size, with the arguments of `keras.applications`."""
-    doc = f"""Builds a VT-ResNet-{depth} (arXiv 2006.03677, Table 8).
-
-    The same as `keras_vit.VTResNet("VT-R{depth}")`, which explains the arguments, those of `keras.applications`.
-
-    Returns:
-        A `keras.Model`.
-    """
     return keras_application(
         lambda **options: VTResNet(f"VT-R{depth}", **options),
         f"VTResNet{depth}",
-        doc,
+        f"Builds a VT-ResNet-{depth} (arXiv 2006.03677, Table 8).",
+        f'keras_vit.VTResNet("VT-R{depth}", ...)',
+        VTResNetConfig,
         model_name=f"vt_resnet_{depth}",
     )
 

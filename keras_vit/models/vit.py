@@ -1,18 +1,19 @@
 """`ViT`, the factory of Vision Transformers, and one function for each published variant."""
 
 import functools
+import os
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.config import VARIANTS, ViTConfig, get_variant
 from keras_vit.encoder import encode
 from keras_vit.heads import classify, classify_distilled, pool, represent
 from keras_vit.models.building import (
+    checked_arguments,
     functional_model,
     image_inputs,
     image_size,
     is_own_file,
     keras_application,
-    load_own_weights,
     prepare,
 )
 from keras_vit.models.functional_vit import FunctionalViT
@@ -87,10 +88,11 @@ def ViT(
         "include_preprocessing": include_preprocessing,
         "name": name or _model_name(variant, requested),
     }
+    arguments = checked_arguments(arguments, weights)
     if weights is None or is_own_file(weights):
         model = build_model(requested, **arguments)
         if weights is not None:
-            load_own_weights(model, weights)
+            model.load_weights(os.path.expanduser(weights))
         return model
     check_published(requested)
     size = input_shape if input_tensor is None else input_tensor.shape[1:]
@@ -176,20 +178,15 @@ def published(function_name, variant, **changes):
     default_pooling = VARIANTS[variant].replace(**changes).pooling
     described = "".join(f", {name}={value!r}" for name, value in changes.items())
     kind = "Axial-ViT" if changes.get("axial") else "ViT"
-    about_pooling = "" if changes else "\n    The default `pooling` gives way to that of published weights."
+    about = f"Builds {kind}-{variant}, with the arguments of `keras.applications`."
+    if not changes:
+        about += "\n\n    The default `pooling` gives way to that of published weights."
 
     def build_vit(pooling, **options):
         return ViT(variant, **options, **changes | ({} if pooling == default_pooling else {"pooling": pooling}))
 
-    doc = f"""Builds {kind}-{variant}, with the arguments of `keras.applications`.
-
-    The same as `keras_vit.ViT("{variant}"{described}, ...)`, which explains the arguments and can change any other
-    part.{about_pooling}
-
-    Returns:
-        A `keras.Model`.
-    """
-    return keras_application(build_vit, function_name, doc, default_pooling)
+    same_as = f'keras_vit.ViT("{variant}"{described}, ...)'
+    return keras_application(build_vit, function_name, about, same_as, ViTConfig, default_pooling)
 
 
 ViTTi16 = published("ViTTi16", "Ti/16")

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import graph, layers
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.pretraining import masking
 from keras_vit.pretraining.pretrainer import Pretrainer
 
@@ -95,7 +95,7 @@ class MaskedAutoencoder(Pretrainer):
         self.decoder_layers = decoder_layers
         self.decoder_dim = decoder_dim
         self.decoder_heads = decoder_heads
-        self.normalize_targets = normalize_targets
+        self.normalize_targets = check_flag("normalize_targets", normalize_targets)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.decoder = Decoder(

@@ -1,9 +1,11 @@
 """Published weights by name, and how their publishers prepare images. Facts only: nothing is fetched here."""
 
 import dataclasses
+import re
 import types
 
 from keras_vit.checks import did_you_mean
+from keras_vit.config import VARIANTS
 from keras_vit.weights.published_google import AUGREG_STEM, augreg_entry, google_entries
 from keras_vit.weights.published_meta import meta_entries
 
@@ -180,15 +182,36 @@ def get_entry(name, variant=None):
 
 def _unknown(variant, weights):
     """The message for a name that is not in the catalogue."""
-    names = [name for name, entry in ENTRIES.items() if entry.variant == variant]
+    names = sorted(name for name, entry in ENTRIES.items() if entry.variant == variant)
     if weights in _ALIASES and names:
         return (
             f"There are no weights {weights!r}, which stands for {_ALIASES[weights]!r}, for the variant {variant!r}. "
-            f"Its weights: {', '.join(sorted(names))}"
+            f"Its weights: {', '.join(names)}"
+        )
+    if variant in VARIANTS and not names:
+        return (
+            f"No weights are published for the variant {variant!r}. Build it with weights=None, or give the path or "
+            f"address of weights of your own."
         )
     wanted = f"{variant}@{weights}" if variant else weights
-    hint = did_you_mean(wanted, names or ENTRIES)
+    meant = _of_address(weights) or _of_variant(weights)
+    hint = f" Did you mean {' or '.join(map(repr, meant[:3]))}?" if meant else did_you_mean(wanted, names or ENTRIES)
     return (
         f"{wanted!r} is not the name of published weights.{hint} Accepted: '<variant>@<weights>' as in "
         f"keras_vit.list_weights(), or the name of an AugReg file without '.npz'."
     )
+
+
+def _of_address(name):
+    """Names of the weights at the addresses that end with a name, or whose file or repository begins with it."""
+    same = [entry.name for entry in ENTRIES.values() if entry.url.endswith(f"/{name}")]
+    alike = [entry.name for entry in ENTRIES.values() if name and entry.url.rpartition("/")[2].startswith(name)]
+    if re.fullmatch(r"[\w-]+/[\w.-]+", name) and name not in VARIANTS and not same + alike:
+        return [f"hf://{name}"]
+    return same or alike
+
+
+def _of_variant(name):
+    """Names of the weights of a variant: first those that "imagenet" stands for."""
+    names = [entry for entry in ENTRIES if entry.startswith(f"{name}@")]
+    return sorted(names, key=lambda entry: not entry.endswith(f"@{_ALIASES['imagenet']}"))

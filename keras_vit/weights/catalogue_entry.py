@@ -5,18 +5,6 @@ import re
 import types
 from collections.abc import Mapping
 
-SIZE_NAMES = {
-    "Ti": "tiny",
-    "S": "small",
-    "M": "medium",
-    "B": "base",
-    "L": "large",
-    "So400m": "so400m",
-    "H": "huge",
-    "g-opt": "giant-opt",
-}
-"""The words for a variant's size in the names of repositories."""
-
 
 @dataclasses.dataclass(frozen=True)
 class CatalogueEntry:

@@ -6,7 +6,8 @@ huggingface/pytorch-image-models (timm). Copies in the layout of transformers en
 
 import re
 
-from keras_vit.weights.catalogue_entry import SIZE_NAMES, build_entry, measured, split_variant, timm_top1
+from keras_vit.spellings import SIZE_NAMES
+from keras_vit.weights.catalogue_entry import build_entry, measured, split_variant, timm_top1
 
 _VIT_MODELS = "https://storage.googleapis.com/vit_models"
 _BIG_VISION = "https://storage.googleapis.com/big_vision"

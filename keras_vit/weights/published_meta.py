@@ -5,7 +5,8 @@ google-research/big_vision. The plain name is timm's copy, as safetensors; the o
 in `-original`, a copy in the layout of transformers in `-huggingface`.
 """
 
-from keras_vit.weights.catalogue_entry import SIZE_NAMES, build_entry, measured, split_variant
+from keras_vit.spellings import SIZE_NAMES
+from keras_vit.weights.catalogue_entry import build_entry, measured, split_variant
 
 _META = "https://dl.fbaipublicfiles.com"
 

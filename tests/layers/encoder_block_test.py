@@ -257,9 +257,9 @@ def test_refuses_what_cannot_be_merged(arguments, shapes, message):
 
 
 def test_refuses_an_impossible_number_by_its_name():
-    with pytest.raises(ValueError, match="token_merging must be a positive integer"):
+    with pytest.raises(ValueError, match="token_merging must be 0 or a positive integer"):
         EncoderBlock(num_heads=3, mlp_dim=20, token_merging=-1)
-    with pytest.raises(ValueError, match="num_prefix_tokens must be a positive integer"):
+    with pytest.raises(ValueError, match="num_prefix_tokens must be 0 or a positive integer"):
         EncoderBlock(num_heads=3, mlp_dim=20, token_merging=1, num_prefix_tokens=-1)
 
 

@@ -90,5 +90,5 @@ def test_who_freezes_a_model_gets_the_same():
 
 @pytest.mark.parametrize("epsilon", [0, -1e-6])
 def test_refuses_an_epsilon_that_is_not_positive(epsilon):
-    with pytest.raises(ValueError, match=f"positive.*Received: {epsilon}"):
+    with pytest.raises(ValueError, match=f"epsilon must be a number from 1e-15 to 1. Received: {epsilon}"):
         LayerNormalization(epsilon)

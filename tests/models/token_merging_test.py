@@ -180,7 +180,7 @@ def test_refuses_what_needs_the_grid(changes, received):
 
 @pytest.mark.parametrize("value", [-1, 2.0, True, False])
 def test_refuses_an_impossible_number(value):
-    with pytest.raises(ValueError, match=f"token_merging must be a positive integer. Received: {value}"):
+    with pytest.raises(ValueError, match=f"token_merging must be 0 or a positive integer. Received: {value}"):
         CONFIG.replace(token_merging=value)
 
 

@@ -1,5 +1,6 @@
 import functools
 import random
+import re
 
 import keras
 import numpy as np
@@ -271,10 +272,15 @@ def test_refused_arguments():
         ({"hiden_dim": 24}, TypeError, "'hiden_dim' is not a field of ViTConfig. Did you mean 'hidden_dim'"),
         ({"pooling": "max"}, ValueError, "pooling must be one of 'token', 'avg', 'map', None. Received: 'max'"),
         ({"qk_norm": 1}, ValueError, "qk_norm must be one of False, True. Received: 1"),
+        ({"num_classes": 3}, TypeError, r"'num_classes' is not a field of ViTConfig. Did you mean 'classes'\?"),
+        ({"img_size": 8}, TypeError, r"Did you mean input_shape=\(height, width, channels\)\?"),
+        ({"pretrained": True}, TypeError, r'Did you mean weights="imagenet"\?'),
+        ({"dtype": "float16"}, TypeError, r"Set the precision by keras\.config\.set_dtype_policy"),
         ({"pooling": None}, ValueError, "include_top=True needs a pooling.*include_top=False"),
         ({"input_shape": (9, 9, 3)}, ValueError, r"9 x 9 pixels does not divide into patches of 4 x 3.*crop_to_patch"),
         ({"input_shape": (3, 9, 3), "crop_to_patches": True}, ValueError, "at least one patch must remain"),
         ({"input_shape": (8, 9)}, ValueError, r"input_shape must be \(height, width, channels\).*Received: \(8, 9\)"),
+        ({"input_shape": (3, 224, 208)}, ValueError, r"Received: \(3, 224, 208\). Did you mean \(224, 208, 3\)\?"),
         ({"input_shape": (8, 9, None)}, ValueError, r"input_shape must be.*Received: \(8, 9, None\)"),
         ({"input_tensor": np.zeros((2, *SHAPE))}, ValueError, "input_tensor must be a Keras tensor"),
         ({"input_tensor": keras.Input((72, 3))}, ValueError, r"must be of shape \(B, H, W, C\).*\(None, 72, 3\)"),
@@ -284,11 +290,56 @@ def test_refused_arguments():
     ):
         with pytest.raises(error, match=message):
             keras_vit.ViT(CONFIG, **{"input_shape": None if "input_tensor" in arguments else SHAPE} | arguments)
-    for variant in ("B/17", "vit_b16", None):
+    for variant in ("B/17", "mobilenet", None):
         with pytest.raises(ValueError, match="is not a published variant"):
             keras_vit.ViT(variant)
     with pytest.raises(ValueError, match=r"no weights 'imagenet'.* for the variant 'M/16'. Its weights: M/16@"):
         keras_vit.ViT("M/16", weights="imagenet")
+    with pytest.raises(ValueError, match=r"No weights are published for the variant 'G/14'\. Build it with weights=No"):
+        keras_vit.ViT("G/14", weights="imagenet")
+
+
+def test_refused_before_a_model_is_built(monkeypatch):
+    """Weights, above all: of large models building takes long."""
+    monkeypatch.setattr(keras_vit.models.vit, "build_model", lambda *_, **__: pytest.fail("a model was built"))
+    for arguments, message in (
+        ((True, "missing.weights.h5"), "weights='missing.weights.h5': there is no such file"),
+        ((True, True), "weights must be None, a name of the catalogue such as 'imagenet', .* Received: True"),
+        (("imagenet",), r"include_top must be True or False. Received: 'imagenet'. Did you mean weights='imagenet'\?"),
+    ):
+        for build in (functools.partial(keras_vit.ViT, "Ti/16"), keras_vit.ViTB16):
+            with pytest.raises(ValueError, match=message):
+                build(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        *(("b/16", "B/16"), ("b16", "B/16"), ("G14", "G/14"), ("ViT-L/14@336px", "L/14"), ("vit_b_16", "B/16")),
+        *(("vit_base_patch16_224", "B/16"), ("deit_small", "S/16"), ("vit_small_patch14_reg4_dinov2", "S/14")),
+        *(("google/vit-huge-patch14-224-in21k", "H/14"), ("vit_base_r50_s16_224", "R50+B/16")),
+        ("vit_so400m_patch14_siglip_224", "So400m/14"),
+    ],
+)
+def test_a_variant_as_others_spell_it(name, variant):
+    with pytest.raises(ValueError, match=re.escape(f"{name!r} is not a published variant. Did you mean {variant!r}?")):
+        keras_vit.ViT(name)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "hint"),
+    [
+        ("ViTB16", "drop_path_rate", 'keras_vit.ViT("B/16", drop_path_rate=...)'),
+        ("ViTB16", "num_classes", "'classes'"),
+        ("AxialViTB32", "mlp", "keras_vit.ViT(\"B/32\", axial=True, pooling='avg', mlp=...)"),
+        ("ResNet50", "dropout_rate", 'keras_vit.ResNet("R50", dropout_rate=...)'),
+        ("BiTResNet50x1", "root_padding", "keras_vit.BiTResNet((3, 4, 6, 3), 64, root_padding=...)"),
+    ],
+)
+def test_an_argument_that_a_published_size_does_not_have(function, name, hint):
+    message = f"{name!r} is not an argument of {function}. Did you mean {hint}? Accepted: include_top, weights,"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        getattr(keras_vit, function)(**{name: 1})
 
 
 def test_agreeing_input_tensor_and_shape():

@@ -1,0 +1,66 @@
+"""What arguments and variants are called in other projects, for the hints of error messages. Pure data."""
+
+import re
+
+SIZE_NAMES = {
+    "Ti": "tiny",
+    "S": "small",
+    "M": "medium",
+    "B": "base",
+    "L": "large",
+    "So400m": "so400m",
+    "H": "huge",
+    "g": "giant",
+    "g-opt": "giant-opt",
+    "G": "gigantic",
+}
+"""The words for a variant's size in the names of repositories."""
+
+
+def spelled_variant(name, variants):
+    """The variant that another project's name is of, such as "vit_base_patch16_224"; `None` if there is none."""
+    words = re.findall(r"(?i)so400m|[a-z]+|\d+", name)
+    sizes = [size for word in words for size, other in SIZE_NAMES.items() if word.lower() in (size.lower(), other)]
+    sizes.sort(key=lambda size: size not in words)  # g and G are two.
+    # A patch of 16 pixels often goes without saying.
+    patches = [*filter(str.isdigit, words), "16"]
+    stems = [f"R{number}+" for number in re.findall(r"r(?:esnet)?(26|50)", name.lower())]
+    meant = [f"{stem}{size}/{patch}" for stem in [*stems, ""] for size in sizes for patch in patches]
+    return next((variant for variant in meant if variant in variants), None)
+
+
+FACTORY_ARGUMENTS = (
+    *("include_top", "weights", "input_tensor", "input_shape", "classes", "classifier_activation"),
+    *("include_preprocessing", "name"),
+)
+"""What every function that builds a model takes, besides the fields of its config."""
+
+_IMAGE_SIZE = "input_shape=(height, width, channels)"
+_SPELLINGS = {
+    **dict.fromkeys(("num_classes", "num_labels", "nb_classes", "n_classes"), "classes"),
+    **dict.fromkeys(("image_size", "img_size", "input_size"), _IMAGE_SIZE),
+    **dict.fromkeys(("in_chans", "in_channels", "num_channels"), _IMAGE_SIZE),
+    **dict.fromkeys(("pretrained", "checkpoint_path"), 'weights="imagenet"'),
+    **dict.fromkeys(("embed_dim", "hidden_size", "dim"), "hidden_dim"),
+    **dict.fromkeys(("depth", "num_hidden_layers"), "num_layers"),
+    **dict.fromkeys(("heads", "num_attention_heads"), "num_heads"),
+    **dict.fromkeys(("intermediate_size", "mlp_ratio"), "mlp_dim"),
+    **dict.fromkeys(("drop_rate", "dropout", "hidden_dropout_prob"), "dropout_rate"),
+    **dict.fromkeys(("attn_drop_rate", "attention_dropout", "attention_probs_dropout_prob"), "attention_dropout_rate"),
+    **dict.fromkeys(("drop_path", "stochastic_depth_prob", "stochastic_depth"), "drop_path_rate"),
+    **dict.fromkeys(("layer_norm_eps", "norm_eps"), "layer_norm_epsilon"),
+    **dict.fromkeys(("global_pool", "pool"), "pooling"),
+    **dict.fromkeys(("reg_tokens", "num_reg_tokens"), "num_register_tokens"),
+    "init_values": "layer_scale",
+}
+"""{what timm, transformers or torchvision call an argument: how it is given here}"""
+
+
+def argument_hint(name, arguments):
+    """A sentence about an argument that is not known, if other projects have it and it is one of `arguments` here."""
+    spelling = _SPELLINGS.get(name, "")
+    if spelling.partition("=")[0] in arguments:
+        return f" Did you mean {spelling if '=' in spelling else repr(spelling)}?"
+    if name in ("dtype", "dtype_policy"):
+        return " Set the precision by keras.config.set_dtype_policy, before the model is built."
+    return ""
