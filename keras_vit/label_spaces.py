@@ -27,7 +27,8 @@ def decode_predictions(probabilities, top=5, label_space=None):
         For each image a list of `top` tuples `(WordNet id, class name, score)`, the best first.
 
     Raises:
-        ValueError: If `probabilities` is not of such a shape, or `top` is not from 1 to the number of classes.
+        ValueError: If `probabilities` is not of such a shape or holds NaN, or `top` is not from 1 to the number of
+            classes.
         OSError: If the list of names cannot be downloaded.
 
     Example:
@@ -39,6 +40,11 @@ def decode_predictions(probabilities, top=5, label_space=None):
     """
     probabilities = np.asarray(ops.convert_to_numpy(probabilities))
     label_space = _label_space(probabilities.shape, label_space)
+    if np.isnan(probabilities).any():
+        rows = np.flatnonzero(np.isnan(probabilities).any(axis=1)).tolist()
+        raise ValueError(
+            f"probabilities must be numbers. Received: NaN in rows {rows[:8]}. The images or the weights may hold NaN."
+        )
     if top not in range(1, NUM_CLASSES[label_space] + 1):
         raise ValueError(f"top must be from 1 to {NUM_CLASSES[label_space]}. Received: {top!r}")
     classes = imagenet1k_classes() if label_space == "imagenet1k" else imagenet21k_classes()

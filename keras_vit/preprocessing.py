@@ -7,6 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.checks import check_flag
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Preprocessing(keras.layers.Layer):
@@ -17,8 +19,8 @@ class Preprocessing(keras.layers.Layer):
     layer itself does the last step, in float32, when `normalize` is `True`; otherwise it passes pixels on as they are.
 
     Args:
-        mean: Mean of the pixels scaled to [0, 1]: a number, or one for each channel.
-        std: Standard deviation of the same.
+        mean: Mean of the pixels scaled to [0, 1]: a number, or one for each channel. In [-1e4, 1e4].
+        std: Standard deviation of the same. In [1e-4, 1e4].
         resize: `(height, width)`: an image is resized to exactly this. An integer: its short side is, the other in
             proportion. `None`: it keeps its size.
         crop: `(height, width)` of the centre that is cut out after the resize, or `None`.
@@ -37,7 +39,8 @@ class Preprocessing(keras.layers.Layer):
         (B, H, W, C)
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is impossible, or the layer normalises images that have another number of channels than
+            `mean` or `std`.
 
     Example:
 
@@ -66,7 +69,7 @@ class Preprocessing(keras.layers.Layer):
         self.source = source
         self.architecture = architecture
         self.adaptations = dict(adaptations or {})
-        self.normalize = normalize
+        self.normalize = check_flag("normalize", normalize)
         self.built = True
 
     def set_protocol(self, mean=0.5, std=0.5, resize=None, crop=None, interpolation="bilinear", label_space=None):
@@ -74,9 +77,12 @@ class Preprocessing(keras.layers.Layer):
         if interpolation not in ("bilinear", "bicubic"):
             raise ValueError(f"interpolation must be 'bilinear' or 'bicubic'. Received: {interpolation!r}")
         for name, values in (("mean", mean), ("std", std)):
-            if not _are_numbers(values) or (name == "std" and np.any(np.asarray(values) <= 0)):
-                kind = "positive number" if name == "std" else "number"
-                raise ValueError(f"{name} must be a {kind}, or one for each channel. Received: {values!r}")
+            lowest = 1e-4 if name == "std" else -1e4
+            if not _are_numbers(values, lowest, 1e4):
+                raise ValueError(
+                    f"{name} must be a number from {lowest:g} to 10000, or one for each channel, for pixels scaled to "
+                    f"[0, 1]. Received: {values!r}"
+                )
         for name, sides in (("resize", resize), ("crop", crop)):
             if sides is not None and not _are_sides(sides, name == "resize"):
                 raise ValueError(f"{name} must be None or (height, width) in pixels. Received: {sides!r}")
@@ -98,6 +104,8 @@ class Preprocessing(keras.layers.Layer):
         return ops.cast(images, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
+        if self.normalize:
+            _check_channels(input_shape, self.mean, self.std)
         return input_shape
 
     def get_config(self):
@@ -121,7 +129,18 @@ def normalize_pixels(images, mean, std):
     scale = 1.0 / (255.0 * np.asarray(std))
     shift = np.asarray(mean) / np.asarray(std)
     images = ops.cast(images, "float32")
+    _check_channels(images.shape, mean, std)
     return images * ops.convert_to_tensor(scale, "float32") - ops.convert_to_tensor(shift, "float32")
+
+
+def _check_channels(shape, mean, std):
+    """Refuses images (..., C) that have another number of channels than the mean or the standard deviation."""
+    for name, values in (("mean", mean), ("std", std)):
+        if isinstance(values, (tuple, list)) and shape[-1] not in (None, len(values)):
+            raise ValueError(
+                f"images must have {len(values)} channels, as {name}={values} has one value for each. Received: images of "
+                f"shape {tuple(shape)}"
+            )
 
 
 def preprocess_input(images, model=None):
@@ -139,7 +158,7 @@ def preprocess_input(images, model=None):
         float32, of the same shape; a NumPy array if `images` is one.
 
     Raises:
-        ValueError: If `model` has no `preprocessing` layer.
+        ValueError: If `model` has no `preprocessing` layer, or `images` have another number of channels than it.
 
     Example:
 
@@ -184,9 +203,10 @@ def _preprocessing_layers(model):
             yield from _preprocessing_layers(layer)
 
 
-def _are_numbers(values):
+def _are_numbers(values, lowest, highest):
     values = np.asarray(values)
-    return values.dtype.kind in "iuf" and values.ndim <= 1 and values.size > 0 and bool(np.isfinite(values).all())
+    are_numbers = values.dtype.kind in "iuf" and values.ndim <= 1 and values.size > 0
+    return are_numbers and bool(((values >= lowest) & (values <= highest)).all())
 
 
 def _are_sides(sides, may_be_one):

@@ -52,6 +52,15 @@ def test_decode_predictions_refuses_other_classes():
             keras_vit.decode_predictions(np.zeros((1, 1000)), top=top)
 
 
+def test_decode_predictions_refuses_what_is_no_number():
+    scores = np.zeros((3, 1000))
+    scores[[0, 2], 17] = np.nan
+    with pytest.raises(ValueError, match=r"probabilities must be numbers. Received: NaN in rows \[0, 2\]"):
+        keras_vit.decode_predictions(scores)
+    scores[[0, 2], 17] = -np.inf  # A class that is left out.
+    assert keras_vit.decode_predictions(scores, top=1)[0][0][2] == 0
+
+
 def test_decode_predictions_refuses_other_lists_of_imagenet21k():
     for count in (21841, 21842):
         with pytest.raises(ValueError, match=rf"Received: shape \(1, {count}\)\. .*other lists"):

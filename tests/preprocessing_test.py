@@ -79,17 +79,31 @@ def test_config_survives_tuples_and_arrays():
 def test_refused_arguments():
     with pytest.raises(ValueError, match=r"must be 'bilinear' or 'bicubic'\. Received: 'nearest'"):
         keras_vit.Preprocessing(interpolation="nearest")
-    for std in (0.0, [0.2, 0.0, 0.2], -1, float("nan"), "0.5", []):
-        with pytest.raises(ValueError, match="std must be a positive number, or one for each channel"):
+    for std in (0.0, [0.2, 0.0, 0.2], -1, float("nan"), "0.5", [], 1e-320, 1e300):
+        with pytest.raises(ValueError, match=r"std must be a number from 0\.0001 to 10000, or one for each channel"):
             keras_vit.Preprocessing(std=std)
-    for mean in ([0.5, float("inf")], ["a"], [[0.5]], None):
-        with pytest.raises(ValueError, match="mean must be a number, or one for each channel"):
+    for mean in ([0.5, float("inf")], ["a"], [[0.5]], None, 1e300):
+        with pytest.raises(ValueError, match="mean must be a number from -10000 to 10000, or one for each channel"):
             keras_vit.Preprocessing(mean=mean)
     for sides in ([0, 0], ["x", "3"], 0, 2.5, (1, 2, 3)):
         with pytest.raises(ValueError, match="resize must be None or"):
             keras_vit.Preprocessing(resize=sides)
     with pytest.raises(ValueError, match="crop must be None or"):
         keras_vit.Preprocessing(crop=224)
+
+
+@pytest.mark.parametrize("protocol", [{"mean": MEAN}, {"std": STD}, {"mean": MEAN[:1]}])
+def test_other_channels_than_means_are_refused(protocol):
+    channels = 3 if protocol == {"mean": MEAN[:1]} else 1  # NumPy would broadcast either.
+    images = _pixels(2, 8, 12, channels)
+    layer = keras_vit.Preprocessing(**protocol, normalize=True)
+    for call in (layer, lambda images: layer(keras.KerasTensor(images.shape))):
+        with pytest.raises(ValueError, match=rf"channels, as (mean|std)=.*shape \(2, 8, 12, {channels}\)"):
+            call(images)
+    inputs = keras.Input((8, 12, channels))
+    model = keras.Model(inputs, keras_vit.Preprocessing(**protocol)(inputs))
+    with pytest.raises(ValueError, match=rf"images must have . channels.*shape \(8, 12, {channels}\)"):
+        keras_vit.preprocess_input(images[0], model)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "float32", "float64"])
