@@ -15,6 +15,11 @@ def layer_names(model):
     return names
 
 
+def is_quantized(model):
+    """Whether Keras has quantized a layer of a model (`keras.Model.quantize`)."""
+    return any(layer.quantization_mode is not None for layer in model._flatten_layers(include_self=False))
+
+
 def collect(model, images, look):
     """Passes images through a model, at inference, layer by layer.
 

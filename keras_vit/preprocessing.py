@@ -138,7 +138,7 @@ def _check_channels(shape, mean, std):
     for name, values in (("mean", mean), ("std", std)):
         if isinstance(values, (tuple, list)) and shape[-1] not in (None, len(values)):
             raise ValueError(
-                f"images must have {len(values)} channels, as {name}={values} has one value for each. Received: images of "
+                f"images must have {len(values)} channels, one for each value of {name}={values}. Received: images of "
                 f"shape {tuple(shape)}"
             )
 

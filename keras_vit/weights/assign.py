@@ -24,6 +24,12 @@ _OWN_LAYERS = re.compile(
 _MOST_COMPARED = 500
 
 
+def is_own_layer(name):
+    """Whether a name is that of a layer of this package's models that has weights, or of one beside the classifier."""
+    beside = ("distillation_pooling", "dropout", "mean_logits", "probabilities")
+    return bool(_OWN_LAYERS.fullmatch(name)) or name in beside
+
+
 def canonical_variables(model):
     """{canonical path: variable} of a model of this package, also where it is nested in another.
 
@@ -38,15 +44,25 @@ def canonical_variables(model):
     return found
 
 
-def check(weights, variables):
+def canonical_arrays(model):
+    """{canonical path: float32 array} of a model of this package."""
+    return {
+        path: np.asarray(ops.convert_to_numpy(ops.cast(variable.value, "float32")))
+        for path, variable in canonical_variables(model).items()
+    }
+
+
+def check(weights, variables, dtypes):
     """Refuses weights that are not exactly those of a model.
 
     Args:
         weights: {canonical path: array}
         variables: {canonical path: variable}
+        dtypes: {name of a layer: types that it keeps its weights in, and computes in}
 
     Raises:
-        ValueError: If one is missing, unknown, of another shape, or not finite; the message lists them all.
+        ValueError: If one is missing, unknown, of another shape, not finite, or too large for its layer; the
+            message lists them all.
     """
     missing = [path for path in variables if path not in weights]
     extra = [path for path in weights if path not in variables]
@@ -66,9 +82,16 @@ def check(weights, variables):
     )
     if number := len(missing) + len(extra) + len(others):
         raise ValueError("The weights do not fit the model:\n" + _shortened(lines, number))
-    broken = [path for path in weights if not np.isfinite(weights[path]).all()]
+    extremes = {path: np.array([array.min(), array.max()]) for path, array in weights.items()}
+    broken = [path for path, values in extremes.items() if not np.isfinite(values).all()]
     if broken:
         raise ValueError(f"Weights hold NaN or infinite values: {', '.join(broken[:8])}. The file is damaged.")
+    large = _too_large(extremes, dtypes)
+    if large:
+        raise ValueError(
+            f"Weights become infinite in the precision that the model has: {', '.join(large[:8])}. Set another one by "
+            f"keras.config.set_dtype_policy, before the model is built."
+        )
 
 
 def assign(weights, variables):
@@ -110,6 +133,18 @@ def _empty(shape, dtype):
 def _pop(weights, path, shape, dtype):
     """An initializer. Contiguous, because torch would keep the strides of a transposed array, and compute slower."""
     return ops.convert_to_tensor(np.ascontiguousarray(weights.pop(path)), dtype)
+
+
+def _too_large(extremes, dtypes):
+    """The weights that become infinite, each with the type in which they do; arguments as of `check`."""
+    large = []
+    for dtype in sorted(set().union(*dtypes.values())):
+        paths = [path for path in extremes if dtype in dtypes[path.split("/")[0]]]
+        if paths:
+            values = ops.cast(np.stack([extremes[path] for path in paths]), dtype)
+            fit = ops.convert_to_numpy(ops.all(ops.isfinite(values), axis=1))
+            large += [f"{path} in {dtype}" for path in np.array(paths)[~fit]]
+    return large
 
 
 def _near(path, candidates):

@@ -98,7 +98,9 @@ def _zip_container(path):
     if any(name.endswith(".npy") for name in names):
         return "npz"
     if "model.weights.h5" in names:
-        raise ValueError(f"{path} is a .keras archive: load it with keras.saving.load_model. {_ACCEPTED}")
+        raise ValueError(
+            f"{path} is a .keras archive: use keras.saving.load_model or keras_vit.from_pretrained. {_ACCEPTED}"
+        )
     raise ValueError(f"{path} is a zip archive without arrays: unpack it first. {_ACCEPTED}")
 
 
@@ -268,7 +270,16 @@ def _h5_array(name, dataset):
         raise ValueError(f"the values of {name!r} are not in the file")
     # A chunk is unpacked as a whole, and may be larger than the array.
     num_bytes = max(math.prod(dataset.shape), math.prod(dataset.chunks or ())) * dataset.dtype.itemsize
-    return Stored(name, dataset.shape, dataset.dtype.name, num_bytes, lambda: np.asarray(dataset[()]))
+    read = functools.partial(_read_h5, dataset, os.path.getsize(dataset.file.filename))
+    return Stored(name, dataset.shape, dataset.dtype.name, num_bytes, read)
+
+
+def _read_h5(dataset, file_size):
+    values = np.asarray(dataset[()])
+    # HDF5 reads zeros where nothing was written, and where the file has been cut off since it was opened.
+    if os.path.getsize(dataset.file.filename) != file_size or (dataset.size and not dataset.id.get_storage_size()):
+        raise ValueError("its values are not in the file")
+    return values
 
 
 _OPENERS = {

@@ -5,8 +5,9 @@ import logging
 
 from keras_vit.architectures import PanopticFPNConfig, read_architecture
 from keras_vit.config import ViTConfig
+from keras_vit.graph import is_quantized
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
-from keras_vit.weights.adapt import FIRST_KERNELS, Target, adapt, adapt_pixels
+from keras_vit.weights.adapt import FIRST_KERNELS, HEAD, Target, adapt, adapt_pixels
 from keras_vit.weights.assign import assign, canonical_variables, check, in_place_of_initial_values, leave_empty
 from keras_vit.weights.checkpoint import TAKEN_BY
 from keras_vit.weights.expressible import check_published
@@ -129,7 +130,7 @@ def _load(model, checkpoint, target, head, assign):
     check_kind(checkpoint, type(target.config), head)
     _check_classes(checkpoint, target, head)
     try:
-        adaptation = adapt(checkpoint.read(), checkpoint, target, head)
+        adaptation = adapt(_read(checkpoint), checkpoint, target, head)
         if head == "reset":
             missing = [path for path in variables if path not in adaptation.weights]
             adaptation.initialized.extend(path for path in missing if path.startswith("pre_logits/"))
@@ -137,7 +138,7 @@ def _load(model, checkpoint, target, head, assign):
         for path in [path for path in variables if path not in adaptation.weights]:
             if not initialized.isdisjoint((path, path.split("/")[0])):
                 del variables[path]
-        check(adaptation.weights, variables)
+        check(adaptation.weights, variables, _dtypes(model))
         protocol = _protocol(model, checkpoint, target, adaptation)
     except ValueError as error:
         raise ValueError(f"{checkpoint.source}: {error}") from error
@@ -154,8 +155,18 @@ def _load(model, checkpoint, target, head, assign):
     return report
 
 
+def _dtypes(model):
+    """{name of a layer: what it keeps its weights in, and what it computes in}"""
+    return {layer.name: {layer.variable_dtype, layer.compute_dtype} for layer in vision_model(model).layers}
+
+
 def target_of(model):
     """The `Target` that a model of this package is."""
+    if is_quantized(model):
+        raise ValueError(
+            f"{model.name!r} was quantized by Keras, and no format of published weights knows how. Load and save them "
+            f"before model.quantize; model.save keeps the quantized ones."
+        )
     config = read_architecture(preprocessing_layer(model).architecture)
     if type(config) not in TAKEN_BY:
         raise ValueError(
@@ -185,14 +196,21 @@ def _check_classes(checkpoint, target, head):
     )
 
 
+def _read(checkpoint):
+    """The weights of a checkpoint, if its images can be prepared as it says."""
+    weights, pixels = checkpoint.read(), checkpoint.pixels or {}  # Reading closes the file.
+    Preprocessing(**pixels)
+    for name in ("mean", "std"):
+        values = pixels.get(name)
+        if isinstance(values, (tuple, list)) and len(values) != checkpoint.channels:
+            raise ValueError(f"{name}={values} of the pixels does not fit images of {checkpoint.channels} channels.")
+    return weights
+
+
 def _protocol(model, checkpoint, target, adaptation):
     """How the model's images are prepared from now on: arguments of `Preprocessing`, or `None` for as before."""
     if checkpoint.pixels is None:
         return None
-    for name in ("mean", "std"):
-        values = checkpoint.pixels[name]
-        if isinstance(values, (tuple, list)) and len(values) != checkpoint.channels:
-            raise ValueError(f"{name}={values} of the pixels does not fit images of {checkpoint.channels} channels.")
     channels = next(shape[2] for path, shape in target.shapes.items() if path in FIRST_KERNELS)
     pixels = adapt_pixels(checkpoint.pixels, vision_model(model).input_shape[1:3], checkpoint.image_size, channels)
     if isinstance(target.config, PanopticFPNConfig):  # A mask is of the whole image.
@@ -213,4 +231,6 @@ def _record(model, protocol, report):
     for function in ("train_function", "test_function", "predict_function"):  # Compiled with the old pixels.
         setattr(model, function, None)
     for what, how in layer.adaptations.items():
-        logger.warning("%s: %s: %s", report.source, what, how)
+        # A fresh classifier was asked for, by its number of classes or by head="reset".
+        level = logging.INFO if what.startswith(HEAD) else logging.WARNING
+        logger.log(level, "%s: %s: %s", report.source, what, how)

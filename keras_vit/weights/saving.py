@@ -4,21 +4,19 @@ import json
 import os
 import pathlib
 
-import numpy as np
-from keras import ops
-
 from keras_vit.atomic_files import appears_complete
 from keras_vit.checks import check_choice
 from keras_vit.config import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights import google, huggingface, keras_hub, timm
-from keras_vit.weights.assign import canonical_variables
+from keras_vit.weights.assign import canonical_arrays
 from keras_vit.weights.checkpoint import Facts
 from keras_vit.weights.files import write_h5, write_npz, write_safetensors
 from keras_vit.weights.loading import target_of
 from keras_vit.weights.opening import WEIGHTS
 
 FORMATS = {"timm": timm, "huggingface": huggingface, "keras_hub": keras_hub}
+_SPELLINGS = {"hf": "huggingface", "transformers": "huggingface", "big_vision": "google", "npz": "google"}
 # What any format reads beside the weights.
 _BELONGING = (
     *("preprocessor_config.json", "processor_config.json", *WEIGHTS),
@@ -47,10 +45,10 @@ def save_weights(model, path, format):
     >>> model = keras_vit.ViT("Ti/16", num_layers=1, classes=10)
     >>> keras_vit.save_weights(model, "tiny.npz", "google")  # doctest: +SKIP
     """
-    check_choice("format", format, ("google", *FORMATS))
+    check_choice("format", format, ("google", *FORMATS), _SPELLINGS)
     path = pathlib.Path(path)
-    weights = {name: _float32(variable) for name, variable in canonical_variables(model).items()}
     target = target_of(model)
+    weights = canonical_arrays(model)
     if not isinstance(target.config, ViTConfig):
         raise ValueError(
             f"Files of other projects are written for Vision Transformers, and {model.name!r} is a "
@@ -96,10 +94,6 @@ def _write_files(folder, files):
             path.write_text(json.dumps(contents, indent=2), encoding="utf-8")
         else:
             _WRITERS[path.suffix](path, contents)
-
-
-def _float32(variable):
-    return np.asarray(ops.convert_to_numpy(ops.cast(variable.value, "float32")))
 
 
 def _facts(model, target):

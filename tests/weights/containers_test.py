@@ -262,6 +262,21 @@ def test_refuses_hdf5_that_leads_elsewhere(tmp_path):
     refused(tmp_path / "a.h5", "'a' is of type object, which is not read")
 
 
+def test_refuses_hdf5_that_reads_as_zeros(tmp_path):
+    _save_h5(tmp_path / "a.h5", a=np.ones(1000), b=np.ones(1000))
+    with open_arrays(tmp_path / "a.h5") as file:
+        os.truncate(tmp_path / "a.h5", os.path.getsize(tmp_path / "a.h5") - 4000)
+        with pytest.raises(ValueError, match=r"a\.h5, array 'b', cannot be read: its values are not in the file"):
+            file["b"]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("never_written", (3,), "float32")
+        file.create_dataset("none", (0,), "float32")
+    with open_arrays(tmp_path / "a.h5") as file:
+        assert file["none"].shape == (0,)
+        with pytest.raises(ValueError, match="array 'never_written', cannot be read: its values are not in the file"):
+            file["never_written"]
+
+
 def test_refuses_torch_files_without_tensors_and_with_inflated_ones(tmp_path):
     torch = pytest.importorskip("torch")
     circle = {"a": torch.ones(3)}

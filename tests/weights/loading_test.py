@@ -203,6 +203,35 @@ def test_one_line_in_the_log_for_each_adaptation(saved, caplog):
         ]
     )
     assert report.adapted.keys() == {POSITIONS, "patch_embedding/kernel", "mlp"}
+    quiet = {record.getMessage() for record in caplog.records if record.levelno < logging.WARNING}
+    assert quiet == {f"{path}: {what}: starts afresh" for what in HEAD}  # That was asked for.
+
+
+@pytest.mark.parametrize("policy", ["float16", "mixed_float16"])
+def test_refuses_weights_that_the_model_cannot_hold(policy, saved, tmp_path):
+    model = make(CONFIG)
+    for path, value in (("encoder_norm", 7e4), ("predictions", -7e4)):  # The classifier computes in float32, if mixed.
+        model.get_layer(path).weights[0].assign(np.full_like(model.get_layer(path).weights[0], value))
+    keras_vit.save_weights(model, tmp_path / "large.npz", "google")
+    keras.config.set_dtype_policy(policy)
+    try:
+        other = make(CONFIG)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    match = r"large\.npz: Weights become infinite in the precision .*: encoder_norm/gamma in float16\. Set another"
+    assert_refused(lambda: keras_vit.load_weights(other, tmp_path / "large.npz"), other, match)
+
+
+def test_quantized_weights_are_of_no_published_format(saved, tmp_path):
+    _, path = saved(config=CONFIG)
+    model = make(CONFIG)
+    model.quantize("int8", filters="hidden")
+    for refuse in (
+        lambda: keras_vit.load_weights(model, path),
+        lambda: keras_vit.save_weights(model, tmp_path / "a.npz", "google"),
+    ):
+        with pytest.raises(ValueError, match=r"was quantized by Keras.* before model\.quantize"):
+            refuse()
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,12 @@ def test_pixels_that_cannot_be_are_refused_before_anything_is_written(processor,
     assert keras_vit.describe(model) == before
 
 
+def test_pixels_that_cannot_be_are_the_reason_where_channels_are_adapted_to_them(folder):
+    edit(folder / "preprocessor_config.json", updated(image_std=[0, 0, 0]))
+    with pytest.raises(ValueError, match=r"std must be a number from 0\.0001 to 10000"):
+        keras_vit.from_pretrained(folder, input_shape=(32, 40, 1))
+
+
 def test_an_image_size_that_is_not_the_tables_counts_for_nothing(folder):
     edit(folder / "config.json", updated(image_size=8000))
     assert open_checkpoint(folder, grid_size=(4, 5)).image_size == SHAPE[:2]

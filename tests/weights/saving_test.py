@@ -192,6 +192,12 @@ def test_refuses_other_formats(format, models, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("spelling", "format"), [("hf", "huggingface"), ("big_vision", "google")])
+def test_a_format_as_others_spell_it(spelling, format, models, tmp_path):
+    with pytest.raises(ValueError, match=rf"Received: '{spelling}'\. Did you mean '{format}'\?"):
+        keras_vit.save_weights(models["google"], tmp_path / "saved", spelling)
+
+
 @pytest.mark.parametrize("name", ["saved", "saved.safetensors", "saved.NPZ", "saved.npz.h5"])
 def test_google_is_a_file_of_its_ending(name, models, tmp_path):
     with pytest.raises(ValueError, match=rf"a file that ends in \.npz\. Received: '.*{name}'"):
