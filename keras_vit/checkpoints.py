@@ -4,13 +4,18 @@ import dataclasses
 import functools
 import inspect
 
+import keras
+
 from keras_vit.architectures import AxialResNetConfig, BiTResNetConfig, ResNetConfig, read_architecture
 from keras_vit.checks import did_you_mean
 from keras_vit.config import ViTConfig
 from keras_vit.models import bit_resnet, resnet
-from keras_vit.models.building import build_convolutional, image_size
+from keras_vit.models.building import build_convolutional, checked_arguments, image_size
 from keras_vit.models.vit import build_model, check_pixels
 from keras_vit.preprocessing import preprocessing_layer
+from keras_vit.spellings import argument_hint
+from keras_vit.weights.assign import is_own_layer
+from keras_vit.weights.keras_files import open_model
 from keras_vit.weights.loading import build_with_weights, check_head
 from keras_vit.weights.opening import open_checkpoint
 
@@ -24,7 +29,8 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=No
 
     Args:
         source: Name in the catalogue (see `keras_vit.list_weights`), path of a file or folder, `"hf://owner/repo"`,
-            `"gs://bucket/path"` or `"https://…"`.
+            `"gs://bucket/path"` or `"https://…"`; or the path of a `.keras` file of a model that a function of this
+            package built, such as a fine-tuned one.
         family: Whose weights they are, a key of `keras_vit.weights.catalogue.FAMILIES` such as `"deit"`: for files of
             timm's layout without a config.json, and for files that do not say how their pixels were normalised.
         num_heads: Attention heads, for files that do not say.
@@ -39,7 +45,8 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=No
     Returns:
         A `keras.Model`, as `keras_vit.ViT`, `keras_vit.BiTResNet` or `keras_vit.ResNet` builds it. Its image
         size is the file's unless `input_shape` is given; it ends with the file's classifier if there is one, followed
-        by softmax.
+        by softmax. From a `.keras` file it keeps that model's arguments. Like any new model it has the current dtype
+        policy, and all of its weights are trainable.
 
     Raises:
         TypeError: If an argument is unknown; the message names the nearest.
@@ -55,8 +62,9 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=No
     """
     arguments = {name: value for name, value in arguments.items() if name not in _INPUTS or value is not None}
     _check_names(arguments)
-    size = image_size(arguments.get("input_shape"))
-    checkpoint = open_checkpoint(source, family=family, num_heads=num_heads, grid_size=grid_size, model_image_size=size)
+    arguments = checked_arguments(arguments)
+    hints = {"family": family, "num_heads": num_heads, "grid_size": grid_size}
+    saved, checkpoint = _open(source, hints, image_size(arguments.get("input_shape")))
     check_pixels(checkpoint)
     given = {name: value for name, value in arguments.items() if name in _ARGUMENTS}
     changes = {name: value for name, value in arguments.items() if name not in given}
@@ -67,19 +75,54 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=No
     if head == "reset" and is_vision_transformer:
         # A new task takes the place of the whole head (ViT, arXiv 2010.11929, section 3.2).
         changes = {"representation_dim": None, **changes}
-    defaults = {
-        "include_top": classes is not None,
-        "classes": classes,
-        "input_shape": None if "input_tensor" in given else (*checkpoint.image_size, checkpoint.channels),
-        "classifier_activation": "softmax" if checkpoint.has_activation or head == "reset" else None,
-    }
-    arguments = {**defaults, **given}
+    arguments = _with_defaults(given, checkpoint, classes, head)
     if is_vision_transformer:
         config = checkpoint.config.replace(**changes)
         build = functools.partial(build_model, config, grid_size=checkpoint.grid_size, **arguments)
     else:
         build = functools.partial(_build_resnet, checkpoint, changes, arguments)
-    return build_with_weights(build, checkpoint, head)
+    model = build_with_weights(build, checkpoint, head)
+    if saved is not None:
+        _check_layers(saved, model, source, is_changed=bool(changes) or "include_top" in given)
+    return model
+
+
+def _with_defaults(given, checkpoint, classes, head):
+    """Arguments of the function that builds the model: those that are given, else as the file has them."""
+    defaults = {
+        "include_top": classes is not None,
+        "classes": classes,
+        "input_shape": (*checkpoint.image_size, checkpoint.channels),
+        "classifier_activation": "softmax" if checkpoint.has_activation else None,
+        **checkpoint.arguments,
+    }
+    if head == "reset":
+        defaults["classifier_activation"] = "softmax"
+    if "input_tensor" in given:
+        defaults["input_shape"] = None
+    return {**defaults, **given}
+
+
+def _open(source, hints, size):
+    """The model of a `.keras` file, for others `None`, and the `Checkpoint` of a source."""
+    if not str(source).endswith(".keras"):
+        return None, open_checkpoint(source, model_image_size=size, **hints)
+    if given := [name for name, value in hints.items() if value is not None]:
+        raise ValueError(f"A .keras file describes its model itself. Received: {source} with {', '.join(given)}")
+    return open_model(source)
+
+
+def _check_layers(saved, model, source, is_changed):
+    """Refuses a file whose model has other layers than the one built from it, but for changes that were asked for."""
+    before, after = (
+        {layer.name for layer in layers if not isinstance(layer, keras.layers.InputLayer)}
+        for layers in (saved.layers, model.layers)
+    )
+    if different := sorted(name for name in before ^ after if not (is_changed and is_own_layer(name))):
+        raise ValueError(
+            f"{source} holds a model with other layers than those that keras_vit builds: {', '.join(different)}. Load "
+            f"it with keras.saving.load_model, which builds it as it was."
+        )
 
 
 def _build_resnet(checkpoint, changes, arguments):
@@ -88,7 +131,7 @@ def _build_resnet(checkpoint, changes, arguments):
     if others := sorted(changes.keys() - _field_names(type(config))):
         raise TypeError(f"{checkpoint.source} holds weights of a {config.title}, which has no {', '.join(others)}.")
     config = dataclasses.replace(config, **changes)
-    return build_convolutional(config, _TRUNKS[type(config)], **pooling, **arguments)
+    return build_convolutional(config, _TRUNKS[type(config)], **{**arguments, **pooling})
 
 
 def _field_names(config_class):
@@ -107,7 +150,7 @@ def _check_names(arguments):
     known = ["family", "head", *sorted(_ARGUMENTS), *fields, *sorted(others)]
     for name in arguments:
         if name not in known:
-            hint = did_you_mean(name, known)
+            hint = argument_hint(name, known) or did_you_mean(name, known)
             raise TypeError(f"{name!r} is not an argument of from_pretrained.{hint} Accepted: {', '.join(known)}")
 
 

@@ -1,5 +1,7 @@
 """`from_pretrained`, from a user's side."""
 
+import dataclasses
+import functools
 import json
 import time
 import zipfile
@@ -11,10 +13,11 @@ import pytest
 import keras_vit
 from keras_vit.weights import fetch
 from keras_vit.weights.catalogue import get_entry
-from tests.test_case import assert_close, canonical_weights, random_inputs, randomize, to_numpy
+from tests.test_case import assert_close, canonical_weights, lively, random_inputs, randomize, to_numpy
 from tests.weights.converter_case import CONFIG, SHAPE, assert_same_weights, make, save
 
 EXACT = CONFIG.replace(mlp="gelu_exact")
+POSITIONS = "position_embedding/embedding"
 MEAN, STD = [0.1, 0.2, 0.4], [0.25, 0.5, 0.75]
 
 
@@ -108,6 +111,74 @@ def test_images_of_any_size(kind, files):
         assert_close(model(images), to_numpy(fixed(images)))
 
 
+def _random(**changes):
+    """A model whose arguments are not the defaults, where they are not told to be."""
+    changes = {"classifier_activation": "sigmoid", "include_preprocessing": True, "name": "mine"} | changes
+    model = make(EXACT.replace(num_layers=1), **changes)
+    resize = None if None in model.input_shape[1:] else model.input_shape[1:3]
+    model.get_layer("preprocessing").set_protocol(mean=MEAN, std=STD, resize=resize)
+    return model
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        *(_random, functools.partial(_random, distillation_token=True), functools.partial(_random, include_top=False)),
+        functools.partial(_random, input_shape=(None, None, 3), pooling="map", num_register_tokens=2),
+        lambda: randomize(keras_vit.BiTResNet((1,), 32, input_shape=SHAPE, include_top=False, pooling=None)),
+        lambda: lively(keras_vit.ResNet("R18", width=4, input_shape=(33, 46, 3), classes=5, dropout_rate=0.1)),
+    ],
+)
+def test_a_model_of_a_keras_file(build, tmp_path):
+    model, path = build(), tmp_path / "mine.keras"
+    model.save(path)
+    same = keras_vit.from_pretrained(path)
+    assert (same.name, same.input_shape, same.output_shape) == (model.name, model.input_shape, model.output_shape)
+    [images] = random_inputs([size or 2 * side for size, side in zip(model.input_shape[1:], SHAPE, strict=True)])
+    np.testing.assert_array_equal(to_numpy(same(images)), to_numpy(model(images)))
+    assert keras_vit.describe(same) == dataclasses.replace(keras_vit.describe(model), source=str(path))
+
+
+def test_a_fine_tuned_model_at_another_image_size(tmp_path):
+    model, path = _random(), tmp_path / "mine.keras"
+    model.save(path)
+    larger = keras_vit.from_pretrained(str(path), input_shape=(16, 18, 3))
+    assert (larger.input_shape, larger.output_shape) == ((None, 16, 18, 3), (None, 5))
+    description = keras_vit.describe(larger)
+    assert description.adaptations == {
+        "position_embedding/embedding": "2 x 3 positions resampled to 4 x 6 (align_corners)"
+    }
+    assert (description.pixels["mean"], tuple(description.pixels["resize"])) == (MEAN, (16, 18))
+    weights = canonical_weights(model)
+    expected = weights | {POSITIONS: canonical_weights(larger)[POSITIONS]}
+    assert_same_weights(larger, expected)
+    others = keras_vit.from_pretrained(path, classes=3)  # For another task.
+    assert others.layers[-1].activation is keras.activations.softmax
+    assert not to_numpy(others.layers[-1].kernel).any()
+    assert_same_weights(keras_vit.from_pretrained(path, include_top=False), _without(weights, "predictions/"))
+
+
+def test_a_keras_file_of_another_model_is_refused(tmp_path):
+    path, inner = tmp_path / "mine.keras", _random()
+    small = {"stage_depths": (1,), "num_modules": 1, "width": 8, "filters": 16, "token_dim": 16, "num_heads": 2}
+    quantized = _random()
+    quantized.quantize("int8", filters="hidden")
+    for model, message in (
+        (keras.Sequential([keras.Input(SHAPE), inner]), "'.*' *, which is made around a model of keras_vit"),
+        (keras.Model(inner.input, keras.layers.Dense(5, name="added")(inner.output)), "with other layers .*: added"),
+        (keras.Model(inner.input, inner.get_layer("encoder_norm").output), "with other layers .*: pooling"),
+        (keras_vit.VTResNet("VT-R18", input_shape=(16, 24, 3), **small), "holds a VT-ResNet, .*load_model"),
+        (quantized, "was quantized by Keras"),
+    ):
+        model.save(path)
+        with pytest.raises(ValueError, match=message):
+            keras_vit.from_pretrained(path)
+    with pytest.raises(ValueError, match=r"describes its model itself\. Received: .* with num_heads"):
+        keras_vit.from_pretrained(path, num_heads=3)
+    with pytest.raises(FileNotFoundError, match=r"no file or folder 'missing\.keras'"):
+        keras_vit.from_pretrained("missing.keras")
+
+
 def test_input_tensor(files):
     weights, path = files["timm"]
     inputs = keras.Input(SHAPE)
@@ -137,7 +208,7 @@ def test_preprocessing_inside_and_outside(files):
     ("name", "nearest"),
     [
         ("clases", "'classes'"),
-        ("input_size", "'input_shape'"),
+        ("input_size", r"input_shape=\(height, width, channels\)"),
         ("poolin", "'pooling'"),
         ("num_head", "'num_heads'"),
         ("famly", "'family'"),

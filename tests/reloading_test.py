@@ -62,7 +62,7 @@ def _nested():
 
 def _quantized(model):
     randomize(model)
-    model.quantize("int4", filters="encoder_block.*|pooling.*|predictions")  # Without activations, unlike "int8".
+    model.quantize("int4", filters="query|output|hidden|predictions")  # Not the activations, as "int8" would.
     return model
 
 

@@ -33,7 +33,7 @@ class Checkpoint:
     Args:
         source: What was asked for.
         format: Whose layout it is: `"google"`, `"big_vision"` (BiT-ResNets), `"timm"`, `"torchvision"` (ResNets),
-            `"huggingface"` or `"keras_hub"`.
+            `"huggingface"`, `"keras_hub"` or `"keras"` (a model of this package).
         config: The architecture, of one of the kinds that `TAKEN_BY` names.
         grid_size: (rows, columns) of the position table, or `None` where there is no such table.
         classes: Classes of its head, or `None` if it has none.
@@ -44,6 +44,7 @@ class Checkpoint:
         skipped: Names of arrays in the file that are no part of the model.
         read: Function that reads the weights: {canonical path: array}.
         has_activation: Whether the head's outputs are scores of classes, for which softmax is the natural end.
+        arguments: Of the function that builds the model, those that the file names.
     """
 
     source: str
@@ -57,6 +58,7 @@ class Checkpoint:
     read: Callable[[], dict[str, np.ndarray]]
     skipped: tuple[str, ...] = ()
     has_activation: bool = True
+    arguments: dict = dataclasses.field(default_factory=dict)
 
 
 def resolve_num_heads(told, hidden_dim, num_layers, mlp_dim, hints):

@@ -1,0 +1,63 @@
+"""`.keras` files of this package's models, read as published weights are: to build the model with other arguments."""
+
+import functools
+
+import keras
+
+from keras_vit.architectures import BiTResNetConfig, ResNetConfig
+from keras_vit.config import ViTConfig
+from keras_vit.preprocessing import preprocessing_layer, vision_model
+from keras_vit.weights.assign import canonical_arrays
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.fetch import locate
+from keras_vit.weights.loading import target_of
+
+_KINDS = (ViTConfig, BiTResNetConfig, ResNetConfig)
+
+
+def open_model(source):
+    """The model in a `.keras` file, and the `Checkpoint` that describes it.
+
+    Args:
+        source: Path of the file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it holds anything but a Vision Transformer, a BiT-ResNet or a ResNet of this package.
+    """
+    model = keras.saving.load_model(locate(source), compile=False)
+    if vision_model(model) is not model:
+        raise ValueError(
+            f"{source} holds {model.name!r}, which is made around a model of keras_vit. Load it with "
+            f"keras.saving.load_model, which builds it as it was."
+        )
+    target = target_of(model)
+    if type(target.config) not in _KINDS:
+        raise ValueError(
+            f"{source} holds a {target.config.title}, and .keras files are read here of Vision Transformers, "
+            f"BiT-ResNets and ResNets. Load it with keras.saving.load_model."
+        )
+    layer = preprocessing_layer(model)
+    _, height, width, channels = model.input_shape
+    protocol = ("mean", "std", "resize", "crop", "interpolation", "label_space")
+    arguments = {
+        "input_shape": model.input_shape[1:],
+        "include_preprocessing": layer.normalize,
+        "name": model.name,
+    }
+    if not isinstance(target.config, ViTConfig):  # Its config has it.
+        arguments["pooling"] = "avg" if "pooling" in [part.name for part in model.layers] else None
+    if target.has_top:
+        arguments["classifier_activation"] = model.layers[-1].activation
+    return model, Checkpoint(
+        source=str(source),
+        format="keras",
+        config=target.config,
+        grid_size=target.grid_size,
+        classes=target.shapes["predictions/kernel"][1] if target.has_top else None,
+        image_size=target.image_size or (224, 224) if None in (height, width) else (height, width),
+        channels=channels,
+        pixels={name: getattr(layer, name) for name in protocol},
+        read=functools.partial(canonical_arrays, model),
+        arguments=arguments,
+    )
