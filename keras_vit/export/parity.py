@@ -3,12 +3,16 @@
 import contextlib
 import dataclasses
 import logging
+import math
 import pathlib
+import tempfile
 
 import keras
 import numpy as np
 
+from keras_vit.export.precision import head_layers
 from keras_vit.export.signatures import OUTPUTS, probabilities
+from keras_vit.graph import is_quantized
 from keras_vit.preprocessing import preprocess_input
 
 _BATCH_SIZE = 16
@@ -31,11 +35,14 @@ class Parity:
             scale, of all that an image gives, in the Euclidean norm and relative to it.
         top_1_agreement: Part of the images, of masks of the pixels, of which the most probable class is the same, in
             [0, 1].
+        effect: How much the model's answers depend on the image: the largest difference of a probability between two
+            images, of masks between two pixels. Where it is zero, constants were compared.
     """
 
     images: int
     max_difference: dict
     top_1_agreement: float
+    effect: float
 
     def check(self, exact, tolerance, min_agreement):
         """Raises a `ValueError` if the export is not good enough to be served.
@@ -65,6 +72,50 @@ class Parity:
             )
 
 
+def verified(write, model, folder, exact, tolerance, min_agreement):
+    """Writes a model and checks the answers, with a random head if its own answers alike for every image.
+
+    Args:
+        write: Function from a model and a folder to the `Parity` of what it writes there.
+        model: The Keras model.
+        folder: To write it to.
+        exact: As of `Parity.check`.
+        tolerance: As of `Parity.check`.
+        min_agreement: As of `Parity.check`.
+
+    Returns:
+        The `Parity`; of the model with a random head, if that was compared too.
+
+    Raises:
+        ValueError: If the answers are not good enough, or say nothing.
+    """
+    parity = write(model, folder)
+    parity.check(exact, tolerance, min_agreement)
+    if parity.effect > tolerance:
+        return parity
+    with tempfile.TemporaryDirectory() as elsewhere:
+        parity = write(with_random_head(model), pathlib.Path(elsewhere))
+    parity.check(exact, tolerance, min_agreement)
+    if not parity.effect > tolerance:
+        raise ValueError(
+            f"The model answers alike for every image: its probabilities differ by {parity.effect:.1e}, also with a "
+            f"random classifier. So it cannot be known whether what was written is right. Nothing was exported. Load "
+            f"weights, or give images (images=...) that it tells apart by more than the tolerance of {tolerance:.0e}."
+        )
+    return parity
+
+
+def with_random_head(model):
+    """A copy of a model whose classifier has random kernels, so that its answers depend on the images."""
+    twin = keras.models.clone_model(model)
+    twin.set_weights(model.get_weights())
+    rng = np.random.default_rng(0)
+    for weight in [weight for layer in head_layers(twin) for weight in layer.weights]:
+        if weight.name == "kernel" and keras.backend.is_float_dtype(weight.dtype):
+            weight.assign(rng.normal(scale=math.prod(weight.shape[:-1]) ** -0.5, size=weight.shape))
+    return twin
+
+
 def check_limits(tolerance, min_agreement):
     """Refuses limits that are none, before any work."""
     if not tolerance >= 0:
@@ -90,8 +141,10 @@ def compare(model, pixels, answers):
     Returns:
         A `Parity`.
     """
-    images = preprocess_input(pixels, model)
-    expected = {probabilities: _computed(probabilities, model, images)}
+    images = preprocess_input(np.concatenate([pixels, 255 - pixels[:1]]), model)  # With a negative, unlike the others.
+    *known, negative = _computed(probabilities, model, images)
+    expected = {probabilities: np.stack(known)}
+    effect = float(np.max(np.abs(expected[probabilities] - negative)))
     differences = {}
     for name, answer in answers.items():
         _, look = OUTPUTS[name]
@@ -101,7 +154,7 @@ def compare(model, pixels, answers):
         difference = np.abs(answer - known) if _is_of_probabilities(name) else _norms(answer - known) / _norms(known)
         differences[name] = float(np.max(difference))
     best = [array.argmax(axis=-1) for array in (answers["serving_default"], expected[probabilities])]
-    return Parity(len(images), differences, float((best[0] == best[1]).mean()))
+    return Parity(len(pixels), differences, float((best[0] == best[1]).mean()), effect)
 
 
 def compare_masks(model, pixels, answers):
@@ -115,7 +168,7 @@ def compare_masks(model, pixels, answers):
     Returns:
         A `Parity`.
     """
-    differences, num_equal = dict.fromkeys(answers, 0.0), 0
+    differences, num_equal, effect = dict.fromkeys(answers, 0.0), 0, 0.0
     for start in range(0, len(pixels), _MASK_BATCH_SIZE):
         part = slice(start, start + _MASK_BATCH_SIZE)
         known = _computed(probabilities, model, preprocess_input(pixels[part], model))
@@ -125,9 +178,10 @@ def compare_masks(model, pixels, answers):
             named = np.take_along_axis(of_these, masks[..., None].astype(int), axis=-1)[..., 0]
             found = [np.abs(scores - named), of_these.max(axis=-1) - named]
             differences[name] = float(np.max([differences[name], *(np.max(each, initial=0) for each in found)]))
+        effect = float(np.max([effect, np.ptp(known, axis=(0, 1, 2)).max()]))
         num_equal += np.sum(answers["serving_default"][part][..., 0] == known.argmax(axis=-1))
     num_pixels = answers["serving_default"][..., 0].size
-    return Parity(len(pixels), differences, float(num_equal / num_pixels))
+    return Parity(len(pixels), differences, float(num_equal / num_pixels), effect)
 
 
 def _is_of_probabilities(signature):
@@ -140,8 +194,9 @@ def _norms(array):
 
 
 def computes_in_float32(model):
-    """Whether all layers of a model do, as far as they compute."""
-    return all(layer.compute_dtype == "float32" for layer in model._flatten_layers(include_self=False))
+    """Whether all layers of a model do, as far as they compute; Keras has quantized none."""
+    layers = model._flatten_layers(include_self=False)
+    return not is_quantized(model) and all(layer.compute_dtype == "float32" for layer in layers)
 
 
 class _Looking(keras.Model):

@@ -59,14 +59,17 @@ def _rounded(kernel, axes):
     return np.rint(kernel / scale).astype("int8"), scale
 
 
+def head_layers(model):
+    """The layers that classify: the last one with weights, and of a distilled model both."""
+    last = [layer for layer in _leaves(model) if layer.weights][-1]
+    distilled = last.name == "distillation_predictions"
+    return [last, *(layer for layer in _leaves(model) if distilled and layer.name == "predictions")]
+
+
 def _kept_layers(model):
-    """The `Preprocessing` layer, the last layer with weights and what follows it."""
-    layers = list(_leaves(model))
-    first = max(index for index, layer in enumerate(layers) if layer.weights)
-    kept = [layer for layer in layers[:first] if isinstance(layer, Preprocessing)]
-    if layers[first].name == "distillation_predictions":
-        kept.extend(layer for layer in layers[:first] if layer.name == "predictions")
-    return kept + layers[first:]
+    """The `Preprocessing` layer, those that classify, and what follows them."""
+    layers, heads = list(_leaves(model)), head_layers(model)
+    return [layer for layer in layers if isinstance(layer, Preprocessing)] + heads + layers[layers.index(heads[0]) :]
 
 
 def _leaves(model):

@@ -14,10 +14,12 @@ import numpy as np
 
 from keras_vit.architectures import read_architecture
 from keras_vit.atomic_files import appears_complete
+from keras_vit.checks import check_flag
 from keras_vit.decoding import decode_upright, resize
 from keras_vit.export.elsewhere import with_tensorflow
-from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images
+from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images, verified
 from keras_vit.export.signatures import check_output, probabilities
+from keras_vit.graph import is_quantized
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer
 from keras_vit.textbook import textbook_operations
 
@@ -34,7 +36,8 @@ class RuntimeFile:
         num_bytes: Its size, with that of the file of weights beside it, if there is one.
         images: Number of images compared.
         batch_sizes: How many of them the runtime was given at once.
-        max_difference: The largest difference of a probability.
+        max_difference: The largest difference of a probability. (Where the model answers alike for every image, as one
+            with a fresh classifier does, of a copy with a random classifier.)
         top_1_agreement: Part of the images, or of their pixels, of which the most probable class is the same, in
             [0, 1].
     """
@@ -99,6 +102,7 @@ def export_model(
     """
     path = pathlib.Path(path)
     _check_arguments(path, format, precision)
+    check_flag("overwrite", overwrite)
     check_limits(tolerance, min_agreement)
     _check_model(model, format)
     batches = None if images is None else _checked_images(model, images)
@@ -107,16 +111,17 @@ def export_model(
     for target in targets:
         if target.exists() and not overwrite:
             raise FileExistsError(f"{target} exists. Give another path, or overwrite=True to replace it.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with appears_complete(*targets) as folder:
+
+    def write(model, folder):
         file, photographs = folder / path.name, folder / "photographs.npz"
         arguments = {"format": format, "precision": precision, "photographs": str(photographs), "sizes": sizes}
         with_tensorflow(write_file, model, file=str(file), **arguments)
-        if batches is None:
-            with np.load(photographs) as arrays:
-                batches = list(arrays.values())
-        parity = _compare(model, format, file, batches)
-        parity.check(precision == "float32", tolerance, min_agreement)
+        with np.load(photographs) as arrays:
+            return _compare(model, format, file, list(arrays.values()) if batches is None else batches)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with appears_complete(*targets) as folder:
+        parity = verified(write, model, folder, precision == "float32", tolerance, min_agreement)
     num_bytes = sum(target.stat().st_size for target in targets)
     difference = parity.max_difference["serving_default"]
     return RuntimeFile(path, num_bytes, parity.images, _BATCH_SIZES, difference, parity.top_1_agreement)
@@ -280,7 +285,8 @@ def _compare(model, format, file, batches):
     agreement = np.average([parity.top_1_agreement for parity in found], weights=counts)
     # `np.max` and not `max`: it passes on what is not a number.
     difference = {"serving_default": float(np.max(differences))}
-    return Parity(sum(counts) // len(_BATCH_SIZES), difference, float(agreement))
+    effect = max(parity.effect for parity in found)
+    return Parity(sum(counts) // len(_BATCH_SIZES), difference, float(agreement), effect)
 
 
 def _answers(format, file, images):
@@ -300,8 +306,9 @@ def _answers(format, file, images):
 
 def _check_arguments(path, format, precision):
     if format not in _FORMATS:
+        hint = " Did you mean 'litert'?" if format == "tflite" else ""
         raise ValueError(
-            f"format must be one of {', '.join(map(repr, _FORMATS))}. Received: {format!r}. For TensorFlow and "
+            f"format must be one of {', '.join(map(repr, _FORMATS))}. Received: {format!r}.{hint} For TensorFlow and "
             f"TensorFlow Serving use keras_vit.export_saved_model."
         )
     *_, suffix = _FORMATS[format].suffixes
@@ -323,6 +330,11 @@ def _check_arguments(path, format, precision):
 
 def _check_model(model, format):
     check_output(model)
+    if is_quantized(model):
+        raise ValueError(
+            f"{model.name!r} was quantized by Keras, which the format {format!r} cannot express. Export it before "
+            f"model.quantize, with precision=..., or use keras_vit.export_saved_model."
+        )
     if not computes_in_float32(model):
         raise ValueError(
             f"The format {format!r} is written from models that compute in float32; {model.name!r} has layers of "

@@ -6,6 +6,7 @@ B batch, H W C image, h w grid of patches, D hidden, k classes returned.
 import contextlib
 import dataclasses
 import datetime
+import functools
 import json
 import pathlib
 import platform
@@ -16,14 +17,15 @@ import numpy as np
 
 from keras_vit.atomic_files import appears_complete
 from keras_vit.checkpoints import describe
-from keras_vit.checks import check_choice, check_positive_integer, is_one_line
+from keras_vit.checks import check_choice, check_flag, check_positive_integer, is_one_line
 from keras_vit.decoding import MAX_PIXELS, input_protocol
 from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.operator_files import check_name, default_name, write_operator_files
-from keras_vit.export.parity import check_limits, compare, compare_masks, computes_in_float32
+from keras_vit.export.parity import check_limits, compare, compare_masks, computes_in_float32, verified
 from keras_vit.export.precision import PRECISIONS
 from keras_vit.export.signatures import check_output, is_segmenter
 from keras_vit.export.writing import write_saved_model
+from keras_vit.graph import is_quantized
 from keras_vit.label_spaces import imagenet1k_classes
 from keras_vit.preprocessing import preprocessing_layer
 
@@ -53,7 +55,7 @@ def export_saved_model(
     |---|---|---|
     | `serving_default` | `image_bytes` (B,) | `probabilities`, `classes`, `labels`, `scores`, `valid` |
     | `predict_pixels` | `images` (B, H, W, C) uint8 | `probabilities`, `classes`, `labels`, `scores` |
-    | `predict_pixels_float` | the same in float32, [0, 255] | the same |
+    | `predict_pixels_float` | the same in float32, [0, 255] | the same, and `valid` |
     | `embed` | `image_bytes` (B,) | `embedding` (B, D), what the classifier reads; `valid` |
     | `tokens` | `image_bytes` (B,) | `tokens` (B, h, w, D), what the encoder makes of each patch; `valid` |
     | `explain` | `image_bytes` (B,) | `rollout` (B, h, w), as `keras_vit.attention_rollout`; `valid` |
@@ -69,8 +71,8 @@ def export_saved_model(
     of the `top_k` most probable classes, the best first, `classes` (B, k) are the indices, `labels` (B, k) the names
     and `scores` (B, k) the probabilities. A model that ends with logits is exported with a softmax.
 
-    An image that cannot be decoded does not harm its neighbours: its row of `valid` (B,) is `False`, its numbers are
-    zero, its `classes` -1 and its `labels` empty.
+    An image that cannot be decoded, or has pixels that are not finite, does not harm its neighbours: its row of `valid`
+    (B,) is `False`, its numbers are zero, its `classes` -1 and its `labels` empty.
 
     In the folder are also `assets/labels.txt`, requests that a server warms the model up with, and `keras_vit.json`
     with all that is known of the model. Beside it are configurations of a server, see docs/serving.md.
@@ -78,8 +80,9 @@ def export_saved_model(
     Before it appears under its name, what was written is loaded and compared with the model on photographs: every
     probability to 1e-5, and what the other signatures give for an image to 1e-4 of its Euclidean norm; of masks every
     score, and that the model gives the named class as much, and no class more, to 1e-5. A model with smaller weights,
-    or one that computes in less than float32, must name the same class for most of the images, or of their pixels. If
-    it does not, nothing is left behind.
+    or one that computes in less than float32 or that Keras has quantized, must name the same class for most of the
+    images, or of their pixels. If it does not, nothing is left behind. Of a model that answers alike for every image,
+    as one with a fresh classifier does, a copy with a random classifier is written and compared too.
 
     Args:
         model: A classifier or segmentation model of this package, also nested in another model. Where Keras does not
@@ -129,15 +132,17 @@ def export_saved_model(
     PosixPath('models/pets/1')
     """
     path = pathlib.Path(path)
+    check_flag("overwrite", overwrite)
+    check_flag("jit_compile", jit_compile)
     folder = _new_version(path, version, overwrite)
     check_output(model)
     input_protocol(model, image_size)
-    check_choice("precision", precision, PRECISIONS)
+    _check_precision(model, precision)
     check_limits(tolerance, min_agreement)
     options = {
         "labels": _labels(model, labels),
         "top_k": check_positive_integer("top_k", top_k),
-        "jit_compile": bool(jit_compile),
+        "jit_compile": jit_compile,
         "precision": precision,
         "images": None if images is None else _image_paths(images),
         "image_size": None if image_size is None else [int(side) for side in image_size],
@@ -148,15 +153,11 @@ def export_saved_model(
     path.mkdir(parents=True, exist_ok=True)
     # TensorFlow Serving looks at folders with a number for a name only.
     with appears_complete(folder, overwrite=overwrite) as working:
-        unfinished, answers = working / folder.name, working / "answers.npz"
-        unfinished.mkdir()
-        with_tensorflow(write_saved_model, model, folder=str(unfinished), answers=str(answers), **options)
-        with np.load(answers) as arrays:
-            arrays = dict(arrays)
-        compare_answers = compare_masks if is_segmenter(model) else compare
-        parity = compare_answers(model, arrays.pop("pixels"), arrays)
-        parity.check(precision == "float32" and computes_in_float32(model), tolerance, min_agreement)
-        facts = _facts(model, int(version), options, sorted(arrays), parity, unfinished)
+        exact = precision == "float32" and computes_in_float32(model)
+        write = functools.partial(_write, name=folder.name, **options)
+        parity = verified(write, model, working, exact, tolerance, min_agreement)
+        unfinished = working / folder.name
+        facts = _facts(model, int(version), options, parity, unfinished)
         (unfinished / "keras_vit.json").write_text(json.dumps(facts, indent=2) + "\n")
     write_operator_files(path, options["model_name"], version, options["batch_sizes"], jit_compile)
     return folder
@@ -168,6 +169,26 @@ def _new_version(path, version, overwrite):
     if folder.exists() and not overwrite:
         raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
     return folder
+
+
+def _write(model, folder, name, **options):
+    """Writes a model as a SavedModel, in a new folder of that name in another one; returns its `Parity`."""
+    file, saved = folder / "answers.npz", folder / name
+    saved.mkdir()
+    with_tensorflow(write_saved_model, model, folder=str(saved), answers=str(file), **options)
+    with np.load(file) as arrays:
+        answers = dict(arrays)
+    compare_answers = compare_masks if is_segmenter(model) else compare
+    return compare_answers(model, answers.pop("pixels"), answers)
+
+
+def _check_precision(model, precision):
+    check_choice("precision", precision, PRECISIONS)
+    if precision != "float32" and is_quantized(model):
+        raise ValueError(
+            f"{model.name!r} was quantized by Keras and is exported as it is, with precision='float32'. Received: "
+            f"precision={precision!r}. Or export it before model.quantize."
+        )
 
 
 def _image_paths(images):
@@ -202,7 +223,7 @@ def _labels(model, labels):
     return labels
 
 
-def _facts(model, version, options, signatures, parity, folder):
+def _facts(model, version, options, parity, folder):
     """What `keras_vit.json` says of a SavedModel."""
     description = describe(model)
     kept = ("top_k", "jit_compile", "precision", "image_size", "max_image_pixels", "batch_sizes")
@@ -211,7 +232,7 @@ def _facts(model, version, options, signatures, parity, folder):
         "version": version,
         "exported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "task": "segmentation" if is_segmenter(model) else "classification",
-        "signatures": signatures,
+        "signatures": sorted(parity.max_difference),
         "input_shape": model.input_shape[1:],
         "classes": model.output_shape[-1],
         # A mask has indices only; what they mean must come along.

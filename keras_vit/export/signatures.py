@@ -45,7 +45,6 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
     with_names = _class_namer(labels, top_k)
     # Part by part: the probabilities of all classes at all pixels are larger than what is made of them.
     reduced = _mask_maker(len(labels)) if is_segmenter(model) else dict
-
     compiled = _compiler(model, rounded, jit_compile, batch_sizes)
 
     def of_images(signature):
@@ -55,8 +54,7 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
         def part(image_bytes):
             pixels, valid = decode(image_bytes)
             outputs = compute(tf.ensure_shape(pixels, [None, *size, channels]))
-            rows = tf.reshape(valid, [-1] + [1] * (outputs.shape.rank - 1))
-            return reduced({name: tf.where(rows, outputs, 0.0), "valid": valid})
+            return reduced({name: _where(valid, outputs), "valid": valid})
 
         def serve(image_bytes):
             return with_names(_in_parts(part, image_bytes, batch_sizes[-1]))
@@ -68,7 +66,11 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
         classify = compiled(probabilities)
 
         def part(images):
-            return reduced({"probabilities": classify(images)})
+            if dtype == tf.uint8:
+                return reduced({"probabilities": classify(images)})
+            valid = tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
+            outputs = classify(_where(valid, images))
+            return reduced({"probabilities": _where(valid, outputs), "valid": valid})
 
         def serve(images):
             # A server does not check shapes: as many pixels in another order would be taken.
@@ -210,6 +212,13 @@ def _mask_maker(num_classes):
         return others | {"mask": tf.cast(mask, dtype), "score": tf.reduce_max(values, axis=-1)}
 
     return as_mask
+
+
+def _where(valid, values):
+    """Values (B, ...) of the rows that are valid, (B,), and zeros in the others."""
+    import tensorflow as tf
+
+    return tf.where(tf.reshape(valid, [-1] + [1] * (values.shape.rank - 1)), values, 0.0)
 
 
 def _traced(function, spec):

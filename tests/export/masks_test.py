@@ -54,7 +54,7 @@ def test_signatures(exported):
     expected = {
         "serving_default": ("image_bytes", [None], "string", outputs | {"valid": "bool"}),
         "predict_pixels": ("images", [None, *SIZE, 3], "uint8", outputs),
-        "predict_pixels_float": ("images", [None, *SIZE, 3], "float32", outputs),
+        "predict_pixels_float": ("images", [None, *SIZE, 3], "float32", outputs | {"valid": "bool"}),
     }
     assert set(loaded.signatures) == set(expected)
     for name, (argument, shape, dtype, outputs) in expected.items():
@@ -101,6 +101,12 @@ def test_of_pixels(exported):
         assert outputs["mask"].shape == outputs["score"].shape == (count, *SIZE)
         if count:
             _assert_masks(outputs, expected[:count])
+    images = pixels.astype("float32")
+    images[0, 4, 5, 1] = np.nan
+    outputs = loaded.signatures["predict_pixels_float"](images=tf.constant(images))
+    assert outputs["valid"].numpy().tolist() == [False, *[True] * 5]
+    assert (outputs["mask"].numpy()[0] == 255).all()
+    _assert_masks({name: outputs[name][1:] for name in ("mask", "score")}, expected[1:])
 
 
 @tensorflow_only

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.export.parity import Parity, compare, computes_in_float32, full_precision, read_images
+from keras_vit.export.parity import Parity, compare, computes_in_float32, full_precision, read_images, verified
 from tests.models.tiny import tiny_model
 from tests.test_case import TENSORFLOW, randomize, to_numpy
 
@@ -33,6 +33,10 @@ def test_the_difference_of_each_signature():
     expected = {"serving_default": 0, "predict_pixels": 0.125, "embed": 0.5, "tokens": 0, "explain": 0}
     assert parity.max_difference == pytest.approx(expected, abs=1e-5)
     assert parity.top_1_agreement == 1
+    negative = model.predict(keras_vit.preprocess_input(255 - pixels[:1], model), verbose=0)
+    effect = np.abs(to_numpy(keras.ops.softmax(negative)) - probabilities).max()
+    assert parity.effect == pytest.approx(effect, abs=1e-5)
+    assert effect > 0.05
     other = np.roll(probabilities, 1, axis=1)
     half = np.concatenate([probabilities[:3], other[3:]])
     assert compare(model, pixels, {"serving_default": half}).top_1_agreement == pytest.approx(0.6)
@@ -64,7 +68,7 @@ def _precision():
 
 def test_check():
     def check(**differences):
-        Parity(8, differences, 1.0).check(exact=True, tolerance=1e-5, min_agreement=0.0)
+        Parity(8, differences, 1.0, 1.0).check(exact=True, tolerance=1e-5, min_agreement=0.0)
 
     check(serving_default=1e-5, embed=1e-4)
     for differences, message in (
@@ -76,15 +80,54 @@ def test_check():
         with pytest.raises(ValueError, match=message):
             check(**differences)
     with pytest.raises(ValueError, match="'embed' by nan"):
-        Parity(8, {"serving_default": 0.0, "embed": float("nan")}, 1.0).check(False, 0.0, 0.0)
-    smaller = Parity(8, {"serving_default": 0.1}, 0.875)
+        Parity(8, {"serving_default": 0.0, "embed": float("nan")}, 1.0, 1.0).check(False, 0.0, 0.0)
+    smaller = Parity(8, {"serving_default": 0.1}, 0.875, 1.0)
     smaller.check(exact=False, tolerance=0.0, min_agreement=0.875)
     with pytest.raises(ValueError, match=r"87.5% of 8 images, min_agreement=0.9 asks for 90.0%"):
         smaller.check(exact=False, tolerance=0.0, min_agreement=0.9)
 
 
+@pytest.mark.parametrize("distillation_token", [False, True])
+def test_a_fresh_classifier_hides_no_mistake(distillation_token, tmp_path):
+    """Its probabilities are constants, so what was written is compared with another one too."""
+    changes = {"num_layers": 1, "distillation_token": distillation_token}
+    model = tiny_model(classifier_activation="softmax", **changes)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, *model.input_shape[1:])).astype("uint8")
+    folders = []
+
+    def write(model, folder, answered=pixels):
+        folders.append(folder)
+        answers = model.predict(keras_vit.preprocess_input(answered, model), verbose=0)
+        return compare(model, pixels, {"serving_default": answers})
+
+    parity = verified(write, model, tmp_path, True, 1e-5, 1.0)
+    assert parity.max_difference["serving_default"] < 1e-5
+    assert parity.effect > 1e-3
+    assert folders[0] == tmp_path != folders[1]
+    for layer in ("predictions", "distillation_predictions")[: 1 + distillation_token]:
+        assert not to_numpy(model.get_layer(layer).kernel).any()  # It is left as it is.
+    with pytest.raises(
+        ValueError, match=r"answers otherwise than the model: 'serving_default' by .*Nothing was exported"
+    ):
+        verified(lambda *arguments: write(*arguments, 255 - pixels), model, tmp_path, True, 1e-5, 1.0)
+
+
+def test_a_model_that_looks_at_no_image_cannot_be_compared(tmp_path):
+    model = randomize(tiny_model(num_layers=1), scale=0)
+    pixels = np.zeros((1, *model.input_shape[1:]), "uint8")
+
+    def write(model, folder):
+        return compare(model, pixels, {"serving_default": np.full((1, 5), 0.2)})
+
+    with pytest.raises(ValueError, match=r"answers alike for every image: .* 0\.0e\+00, .*Nothing was exported"):
+        verified(write, model, tmp_path, True, 1e-5, 1.0)
+
+
 def test_computes_in_float32():
-    assert computes_in_float32(tiny_model())
+    model = tiny_model()
+    assert computes_in_float32(model)
+    model.quantize("int8", filters="hidden")
+    assert not computes_in_float32(model)
     try:
         keras.config.set_dtype_policy("mixed_bfloat16")
         mixed = tiny_model()

@@ -192,10 +192,6 @@ def _raise(images):
     raise RuntimeError("no operator")
 
 
-def _always(*probabilities):
-    return lambda images: np.tile(np.float32([probabilities]), (len(images), 1))
-
-
 @pytest.mark.parametrize(
     ("answer", "changes", "message"),
     [
@@ -239,9 +235,9 @@ def _sure_of_the_second():
 
 def test_two_images_are_three(unwritten, tmp_path):
     """One after the other, and in batches of three."""
-    counts = []
-    unwritten(lambda images: counts.append(len(images)) or _always(0.0, 1.0, 0.0)(images))
-    written = export_model(_sure_of_the_second(), tmp_path / "tiny.tflite", "litert", images=np.zeros((2, 8, 9, 3)))
+    counts, model = [], randomize(_tiny())
+    unwritten(lambda images: counts.append(len(images)) or _probabilities(model, images))
+    written = export_model(model, tmp_path / "tiny.tflite", "litert", images=np.zeros((2, 8, 9, 3)))
     assert (written.images, counts) == (3, [1, 1, 1, 3])
 
 
@@ -258,7 +254,10 @@ def test_an_operator_that_a_runtime_has_not(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "tflite"}, r"one of 'onnx', 'litert', 'openvino'. Received: 'tflite'.*export_saved_model"),
+        (
+            {"format": "tflite"},
+            r"one of 'onnx', 'litert', 'openvino'. Received: 'tflite'. Did you mean 'litert'\?.*export_saved_model",
+        ),
         ({"format": "litert"}, r"'litert' is a file that ends in \.tflite. Received: '.*tiny\.onnx'"),
         ({"precision": "int8"}, r"precision of the format 'onnx' must be one of 'float32'. Received: 'int8'"),
         ({"min_agreement": 95}, r"min_agreement must be in \[0, 1\]. Received: 95"),
@@ -290,11 +289,18 @@ def _in_bfloat16():
         keras.config.set_dtype_policy(before)
 
 
+def _quantized():
+    model = _tiny()
+    model.quantize("int8", filters="hidden")
+    return model
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda: _tiny(include_top=False), r"Only classifiers.*\(None, 12\)"),
         (_in_bfloat16, r"compute in float32.*set_weights\(model\.get_weights\(\)\)"),
+        (_quantized, r"was quantized by Keras, which the format 'onnx' cannot express.*before model\.quantize"),
         (lambda: _tiny(input_shape=(8, 9, 4)), r"no photographs.*\(8, 9, 4\).*images=\.\.\."),
         (_of_unknown_architecture, r"no photographs.*\(None, None, 3\)"),
     ],
@@ -307,8 +313,8 @@ def test_refused_models(build, message, tmp_path):
 
 def test_too_large_a_model(unwritten, tmp_path, monkeypatch):
     """Messages of their serialisers hold less than 2 GiB."""
-    unwritten(_always(0.0, 1.0, 0.0))
-    model = _sure_of_the_second()
+    model = randomize(_tiny())
+    unwritten(lambda images: _probabilities(model, images))
     monkeypatch.setattr(keras.Model, "count_params", lambda model: 2**29)
     for format in ("onnx", "litert"):
         with pytest.raises(ValueError, match=r"2 GiB, and .* are 2\.0 GiB\. Use format='openvino'.*export_saved"):

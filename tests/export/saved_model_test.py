@@ -45,7 +45,7 @@ def test_signatures(loaded):
     expected = {
         "serving_default": (*encoded_images, "string", OUTPUTS | {"valid"}),
         "predict_pixels": (*pixels, "uint8", OUTPUTS),
-        "predict_pixels_float": (*pixels, "float32", OUTPUTS),
+        "predict_pixels_float": (*pixels, "float32", OUTPUTS | {"valid"}),
         "embed": (*encoded_images, "string", {"embedding", "valid"}),
         "tokens": (*encoded_images, "string", {"tokens", "valid"}),
         "explain": (*encoded_images, "string", {"rollout", "valid"}),
@@ -87,6 +87,22 @@ def test_predict_pixels(pets, loaded):
         _assert_outputs(outputs, expected[:count])
         of_floats = loaded.signatures["predict_pixels_float"](images=tf.cast(images, tf.float32))
         np.testing.assert_array_equal(outputs["probabilities"], of_floats["probabilities"])
+
+
+@tensorflow_only
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_pixels_that_are_not_finite_harm_no_other_image(value, pets, loaded):
+    import tensorflow as tf
+
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 16, 24, 3)).astype("float32")
+    expected = pets[0].predict(pixels, verbose=0)
+    pixels[1, 4, 5, 2] = value
+    outputs = loaded.signatures["predict_pixels_float"](images=tf.constant(pixels))
+    assert outputs["valid"].numpy().tolist() == [True, False, True]
+    _assert_outputs({name: tf.gather(output, [0, 2]) for name, output in outputs.items()}, expected[::2])
+    assert not outputs["probabilities"][1].numpy().any()
+    assert outputs["classes"][1].numpy().tolist() == [-1] * TOP_K
+    assert outputs["labels"][1].numpy().tolist() == [b""] * TOP_K
 
 
 def _assert_outputs(outputs, probabilities):
@@ -274,6 +290,17 @@ def test_an_existing_version_is_refused_unless_it_may_be_replaced(tmp_path, noth
     assert _versions(tmp_path) == {"2", "10"}
 
 
+@pytest.mark.slow
+@tensorflow_only
+def test_a_model_that_keras_has_quantized(tmp_path):
+    model = randomize(_model(classifier_activation="softmax"))
+    model.quantize("int8")
+    folder = keras_vit.export_saved_model(model, tmp_path)
+    facts = json.loads((folder / "keras_vit.json").read_text())
+    assert facts["parity"]["effect"] > 1e-3
+    assert max(facts["parity"]["max_difference"].values()) < 1e-3  # A value may be rounded the other way.
+
+
 def test_refused_arguments(tmp_path):
     model = _model()
     for arguments, message in (
@@ -305,6 +332,9 @@ def test_refused_arguments(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             keras_vit.export_saved_model(other, tmp_path)
+    model.quantize("int8", filters="hidden")
+    with pytest.raises(ValueError, match=r"was quantized by Keras.* Received: precision='bfloat16'"):
+        keras_vit.export_saved_model(model, tmp_path, precision="bfloat16")
     with pytest.raises(ValueError, match="must return probabilities, or logits"):
         keras_vit.export_saved_model(_model(classifier_activation="relu"), tmp_path)
     assert not list(tmp_path.iterdir())

@@ -31,7 +31,8 @@ def expected_outputs(model, labels, top_k, log):
     of_files = name == "image_bytes"
     pixels = np.stack([_decoded(model, row) for row in rows]) if of_files else rows
     outputs = _outputs(model, labels, top_k, request.model_spec.signature_name, pixels.astype("float32"))
-    return outputs | ({"valid": np.ones(len(rows), bool)} if of_files else {})
+    has_valid = request.model_spec.signature_name != "predict_pixels"
+    return outputs | ({"valid": np.ones(len(rows), bool)} if has_valid else {})
 
 
 @functools.cache

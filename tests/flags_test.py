@@ -1,0 +1,79 @@
+"""What is true or false is told by `True` or `False` everywhere: "no" and 0.0 would be taken for one of them."""
+
+import dataclasses
+import functools
+import inspect
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import architectures
+from tests.models.tiny import tiny_model
+
+NO_FLAGS = ("no", 1, None, np.True_)
+CONFIGS = {
+    config.__name__: config
+    for config in (keras_vit.ViTConfig, *vars(architectures).values())
+    if dataclasses.is_dataclass(config)
+}
+FACTORIES = {name: getattr(keras_vit, name) for name in keras_vit.models.__all__}
+LAYERS = {name: getattr(keras_vit.layers, name) for name in keras_vit.layers.__all__}
+# What must be given, to those that have flags.
+REQUIRED = {
+    "stage_depths": (1,),
+    **dict.fromkeys(("num_heads", "patch_size", "num_layers", "num_tokens", "width"), 3),
+    **dict.fromkeys(("hidden_dim", "mlp_dim", "filters"), 12),
+    **dict.fromkeys(("key_dim", "value_dim"), 8),
+    "grid_size": (2, 3),
+}
+
+
+def _flags(function):
+    return [
+        name for name, parameter in inspect.signature(function).parameters.items() if type(parameter.default) is bool
+    ]
+
+
+def _cases(functions):
+    return [(name, flag) for name, function in functions.items() for flag in _flags(function)]
+
+
+def _required(function):
+    parameters = inspect.signature(function).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    return {name: REQUIRED[name] for name in needed}
+
+
+def _assert_refused(function, flag):
+    for value in NO_FLAGS:
+        with pytest.raises(ValueError, match=rf"{flag} must be .*True.* Received: {value!r}"):
+            function(**{flag: value})
+
+
+@pytest.mark.parametrize(("name", "flag"), _cases(CONFIGS | LAYERS | {"Preprocessing": keras_vit.Preprocessing}))
+def test_configs_and_layers(name, flag):
+    function = (CONFIGS | LAYERS | {"Preprocessing": keras_vit.Preprocessing})[name]
+    _assert_refused(functools.partial(function, **_required(function)), flag)
+
+
+@pytest.mark.parametrize(("name", "flag"), [*_cases(FACTORIES), ("AxialViT", "include_top")])
+def test_factories(name, flag):
+    _assert_refused(FACTORIES[name], flag)
+
+
+def test_other_functions(tmp_path):
+    model = tiny_model(include_preprocessing=True)
+    _assert_refused(functools.partial(keras_vit.rematerialize, model), "enabled")
+    _assert_refused(functools.partial(keras_vit.pretraining.MaskedAutoencoder, model), "normalize_targets")
+    for flag in ("overwrite", "jit_compile"):
+        _assert_refused(functools.partial(keras_vit.export_saved_model, model, tmp_path), flag)
+    _assert_refused(functools.partial(keras_vit.export_model, model, tmp_path / "a.onnx", "onnx"), "overwrite")
+    for flag in ("include_top", "include_preprocessing"):
+        _assert_refused(functools.partial(keras_vit.from_pretrained, "missing.npz"), flag)
+    public = {name: value for name, value in vars(keras_vit).items() if inspect.isfunction(value)}
+    others = {case for case in _cases(public) if case[0] not in FACTORIES}
+    assert others == {
+        *(("rematerialize", "enabled"), ("export_model", "overwrite")),
+        *(("export_saved_model", flag) for flag in ("overwrite", "jit_compile")),
+    }
