@@ -75,7 +75,6 @@ def test_leaves_everything_in_its_folder(brief_run, brief_recipe):
     assert re.fullmatch(r"digits-\d{8}-\d{6}(-\d+)?", run.folder.name)
     assert {path.name for path in run.folder.iterdir()} == {
         "recipe.json",
-        "run.lock",
         "history.csv",
         "tensorboard",
         "checkpoints",
