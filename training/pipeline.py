@@ -3,10 +3,9 @@ number of devices, so that a run that was interrupted goes on as if nothing had 
 """
 
 import contextlib
-import os
-import pathlib
 
 import numpy as np
+import psutil
 import tensorflow as tf
 
 from training.errors import InputError
@@ -187,18 +186,9 @@ def _mean_length(examples, part):
 
 def _check_memory(count, size):
     """Refuses `count` images of `size` bytes if they are too many."""
-    needed, available = count * size, _MEMORY_SHARE * _available_memory()
+    needed, available = count * size, _MEMORY_SHARE * psutil.virtual_memory().available
     if needed > available:
         raise InputError(
             f"data.cache=true would keep {count:,} images of {size / 1e3:,.1f} kB in memory: {needed / 1e9:.1f} GB. "
             f"This machine can spare {available / 1e9:.1f} GB. Set data.cache=false."
         )
-
-
-def _available_memory():
-    """Bytes that no process has."""
-    try:
-        machine = dict(line.split(":") for line in pathlib.Path("/proc/meminfo").read_text().splitlines())
-        return int(machine["MemAvailable"].split()[0]) * 1024
-    except OSError:  # Only Linux tells.
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
