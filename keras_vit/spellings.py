@@ -19,12 +19,12 @@ SIZE_NAMES = {
 
 def spelled_variant(name, variants):
     """The variant that another project's name is of, such as "vit_base_patch16_224"; `None` if there is none."""
-    words = re.findall(r"(?i)so400m|[a-z]+|\d+", name)
+    words = [re.sub(r"(?i)^vit(?=.)", "", word) for word in re.findall(r"(?i)so400m|[a-z]+|\d+", name)]
     sizes = [size for word in words for size, other in SIZE_NAMES.items() if word.lower() in (size.lower(), other)]
     sizes.sort(key=lambda size: size not in words)  # g and G are two.
     # A patch of 16 pixels often goes without saying.
     patches = [*filter(str.isdigit, words), "16"]
-    stems = [f"R{number}+" for number in re.findall(r"r(?:esnet)?(26|50)", name.lower())]
+    stems = [f"R{number}+" for number in re.findall(r"(?<![a-z])r(?:esnet)?(26|50|)(?![a-z\d])", name.lower())]
     meant = [f"{stem}{size}/{patch}" for stem in [*stems, ""] for size in sizes for patch in patches]
     return next((variant for variant in meant if variant in variants), None)
 

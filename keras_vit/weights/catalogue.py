@@ -1,11 +1,13 @@
 """Published weights by name, and how their publishers prepare images. Facts only: nothing is fetched here."""
 
 import dataclasses
+import difflib
 import re
 import types
 
 from keras_vit.checks import did_you_mean
 from keras_vit.config import VARIANTS
+from keras_vit.spellings import spelled_variant
 from keras_vit.weights.published_google import AUGREG_STEM, augreg_entry, google_entries
 from keras_vit.weights.published_meta import meta_entries
 
@@ -212,6 +214,8 @@ def _of_address(name):
 
 
 def _of_variant(name):
-    """Names of the weights of a variant: first those that "imagenet" stands for."""
-    names = [entry for entry in ENTRIES if entry.startswith(f"{name}@")]
-    return sorted(names, key=lambda entry: not entry.endswith(f"@{_ALIASES['imagenet']}"))
+    """Names of the weights of a variant, also as another project spells it: the likely ones first."""
+    variant = spelled_variant(name, VARIANTS) if "vit" in name.lower() else name
+    names = [entry for entry in ENTRIES if entry.startswith(f"{variant}@")]
+    tag = _ALIASES["imagenet"] if name == variant else name.rpartition(".")[2]
+    return sorted(names, key=lambda entry: -difflib.SequenceMatcher(None, tag, entry.partition("@")[2]).ratio())

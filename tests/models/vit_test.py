@@ -318,7 +318,11 @@ def test_refused_before_a_model_is_built(monkeypatch):
         *(("b/16", "B/16"), ("b16", "B/16"), ("G14", "G/14"), ("ViT-L/14@336px", "L/14"), ("vit_b_16", "B/16")),
         *(("vit_base_patch16_224", "B/16"), ("deit_small", "S/16"), ("vit_small_patch14_reg4_dinov2", "S/14")),
         *(("google/vit-huge-patch14-224-in21k", "H/14"), ("vit_base_r50_s16_224", "R50+B/16")),
-        ("vit_so400m_patch14_siglip_224", "So400m/14"),
+        *(
+            ("vit_so400m_patch14_siglip_224", "So400m/14"),
+            ("dinov2_vitb14", "B/14"),
+            ("vit_tiny_r_s16_p8_224", "R+Ti/16"),
+        ),
     ],
 )
 def test_a_variant_as_others_spell_it(name, variant):

@@ -153,6 +153,7 @@ def test_files_that_augreg_does_not_have(stem):
         ("deit", None, r"'deit' is not .* Did you mean '.*@deit'"),
         ("B/16", None, r"'B/16' is not .* Did you mean 'B/16@augreg-i21k-i1k-224' or "),
         ("deit_small", None, r"'deit_small' is not .* Did you mean 'S/16@deit' or "),
+        ("vit_base_patch16_224.augreg_in21k", None, r"Did you mean 'B/16@augreg-i21k' or "),
         ("google/vit-base-patch16-224", None, r"Did you mean 'B/16@i21k-i1k-224-huggingface'\?"),
         ("google/vit-base-patch16-224", "B/16", r"Did you mean 'B/16@i21k-i1k-224-huggingface'\?"),
         ("someone/vit-tiny", None, r"Did you mean 'hf://someone/vit-tiny'\?"),
