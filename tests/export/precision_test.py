@@ -1,5 +1,7 @@
 """What smaller weights are, and what models make of them."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -105,3 +107,14 @@ def test_a_saved_model_does_not_keep_kernels_twice(tmp_path_factory):
     shapes = {tuple(dim.size for dim in tensor.tensor_shape.dim) for tensor in tensors if tensor.dtype == 1}
     assert biases <= shapes
     assert not shapes & set(kernels)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
+def test_a_saved_model_of_what_keras_has_quantized(tmp_path):
+    model = randomize(tiny_model(classifier_activation="softmax"))
+    model.quantize("int8")
+    folder = keras_vit.export_saved_model(model, tmp_path)
+    parity = json.loads((folder / "keras_vit.json").read_text())["parity"]
+    assert parity["effect"] > 1e-3
+    assert max(parity["max_difference"].values()) < 1e-3  # A value may be rounded the other way.

@@ -290,17 +290,6 @@ def test_an_existing_version_is_refused_unless_it_may_be_replaced(tmp_path, noth
     assert _versions(tmp_path) == {"2", "10"}
 
 
-@pytest.mark.slow
-@tensorflow_only
-def test_a_model_that_keras_has_quantized(tmp_path):
-    model = randomize(_model(classifier_activation="softmax"))
-    model.quantize("int8")
-    folder = keras_vit.export_saved_model(model, tmp_path)
-    facts = json.loads((folder / "keras_vit.json").read_text())
-    assert facts["parity"]["effect"] > 1e-3
-    assert max(facts["parity"]["max_difference"].values()) < 1e-3  # A value may be rounded the other way.
-
-
 def test_refused_arguments(tmp_path):
     model = _model()
     for arguments, message in (

@@ -170,7 +170,7 @@ def test_predict_names_classes_and_refuses_what_is_no_image(brief_run, tmp_path,
     assert output[0] == f"{text}: is not an image that can be decoded (JPEG, PNG, GIF, BMP or WebP)"
     assert output[1].startswith(f"{images[0]}: ")
     assert output[1].count("%") == 5
-    assert "not a regular file" in output[2]
+    assert output[2] == f"{tmp_path}: cannot be read: Is a directory"
     assert "No such file" in output[3]
 
 
