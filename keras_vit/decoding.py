@@ -14,6 +14,7 @@ from keras_vit.image_headers import (
     first_frame,
     has_many_scans,
     read_header,
+    webp_size,
 )
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer
 
@@ -108,12 +109,12 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
         sizes, orientations = read_header(image_bytes)
         most = _most_pixels(sizes, protocol.resize)
         are_safe = (most > 0) & (most <= max_pixels) & ~has_many_scans(image_bytes, _most_scans(sizes, max_pixels))
-        are_common = _starts_with(image_bytes, b"\xff\xd8\xff") | _starts_with(image_bytes, b"\x89PNG")
+        are_common = _is_common(image_bytes)
         common = decode_some(_decode_common, are_safe & are_common, image_bytes, orientations)
         are_other = are_safe & ~are_common
 
         def with_others():
-            others = decode_some(_decode_any, are_other, image_bytes, orientations)
+            others = decode_some(_decode_other(), are_other, image_bytes, orientations)
             return tuple(tf.concat(parts, axis=0) for parts in zip(common, others, strict=True))
 
         # A data set is set up for each call, which takes the longer the more operations it consists of.
@@ -296,7 +297,12 @@ def _decode_any(image_bytes):
     """All pixels of an encoded image as they are stored: uint8 (height, width, 3)."""
     import tensorflow as tf
 
-    return tf.cond(tf.io.is_jpeg(image_bytes), lambda: _decode_jpeg(image_bytes), lambda: _decode_other()(image_bytes))
+    return tf.cond(_is_common(image_bytes), lambda: _decode_common(image_bytes), lambda: _decode_other()(image_bytes))
+
+
+def _is_common(image_bytes):
+    """Whether a file is of JPEG or PNG, which `_decode_common` reads."""
+    return _starts_with(image_bytes, b"\xff\xd8\xff") | _starts_with(image_bytes, b"\x89PNG")
 
 
 def _decode_common(image_bytes):
@@ -321,7 +327,7 @@ def _decode_image(image_bytes, channels=3):
 
 @functools.cache
 def _decode_other():
-    """The function for all that is not JPEG, as a single operation: it costs nothing where it is not called."""
+    """The function for all other kinds, as a single operation: it costs little where it is not called."""
     import tensorflow as tf
 
     def decode_gif(image_bytes):
@@ -339,7 +345,7 @@ def _decode_other():
     def decode_webp(image_bytes):
         # Asked for three channels, TensorFlow refuses files with transparency, and animations. Asked for all there are,
         # it decodes an animation into too little memory (2.21), which may end the process or worse.
-        is_picture = encoded_size(image_bytes)[0] > 0
+        is_picture = webp_size(image_bytes)[0] > 0
         image = tf.cond(is_picture, lambda: _decode_image(image_bytes, channels=0), lambda: _decode_image(image_bytes))
         return image[..., :3]
 

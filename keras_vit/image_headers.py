@@ -71,6 +71,14 @@ def read_header(image_bytes):
     return _where(is_possible, size), _orientation_at(image_bytes, exif)
 
 
+def webp_size(image_bytes):
+    """`encoded_size` of WebP files; zeros for all other kinds."""
+    import tensorflow as tf
+
+    length = tf.strings.length(image_bytes)
+    return _webp_size(_bytes_at(image_bytes, tf.zeros_like(length), 66), length)
+
+
 def has_many_scans(image_bytes, most=MAX_SCANS):
     """Which JPEG files have more scans than they may have: a scan can be 10 bytes long, and goes through all pixels.
 

@@ -34,6 +34,7 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_collection_finish():
     """From now on there is garbage; what is imported is hidden from the search for it."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # A search costs more than the memory of the little garbage that most tests leave.
     gc.enable()
 
 

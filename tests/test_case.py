@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import json
 import math
+import unittest.mock
 import warnings
 
 import keras
@@ -287,7 +288,7 @@ def _check_moving_statistics(layer, inputs):
 
 def _check_quantization(model, layer, inputs):
     """What Keras quantizes of a layer is in its config, and so survives a file."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), unittest.mock.patch("gc.collect"):  # Keras would call it for each kernel.
         warnings.simplefilter("ignore")  # Of each part that is not quantized.
         model.quantize("int8")
     modes = [part.quantization_mode for part in parts(layer)]

@@ -100,32 +100,37 @@ def test_a_full_disk_loses_nothing(tmp_path):
 
 
 _WRITES = """
-import itertools, pathlib, sys
-sys.path.insert(0, sys.argv[2])
+import itertools, os, pathlib, sys
+sys.path.insert(0, sys.argv[1])
 from tests.training.checkpoints_test import checkpoint
 from training.checkpoints import Checkpoints
-checkpoints = Checkpoints(pathlib.Path(sys.argv[1]))
-for step in itertools.count(1):
-    checkpoints.write(checkpoint(step, best_step=step - step % 5))
-    print(step, flush=True)
+for folder in sys.argv[2:]:
+    process = os.fork()  # Imports take seconds.
+    if process == 0:
+        print(os.getpid(), flush=True)
+        checkpoints = Checkpoints(pathlib.Path(folder))
+        for step in itertools.count(1):
+            checkpoints.write(checkpoint(step, best_step=step - step % 5))
+            print(step, flush=True)
+    os.waitpid(process, 0)
+    print("killed", flush=True)
 """
 
 
 def test_kill_at_any_moment_leaves_what_was_complete(tmp_path):
-    root = pathlib.Path(__file__).parents[2]
-    rng = random.Random(0)
-    for number in range(4):
-        folder = tmp_path / str(number)
+    rng, folders = random.Random(0), [tmp_path / str(number) for number in range(8)]
+    for folder in folders:
         folder.mkdir()
-        command = [sys.executable, "-c", _WRITES, str(folder), str(root)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
-        process.stdout.readline()
-        time.sleep(rng.uniform(0, 0.02))
-        process.kill()
-        written = [1, *map(int, process.stdout.read().split())]
-        checkpoints = Checkpoints(folder)
-        checkpoints.clean()
-        newest = checkpoints.newest()
-        assert newest.step in (written[-1], written[-1] + 1)
-        assert_equal(newest, checkpoint(newest.step, newest.step - newest.step % 5))
-        assert not list(folder.glob("unfinished-*"))
+    command = [sys.executable, "-c", _WRITES, str(pathlib.Path(__file__).parents[2]), *map(str, folders)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for folder in folders:
+            writer, _ = int(process.stdout.readline()), process.stdout.readline()
+            time.sleep(rng.uniform(0, 0.02))
+            os.kill(writer, signal.SIGKILL)
+            written = [1, *map(int, iter(process.stdout.readline, "killed\n"))]
+            checkpoints = Checkpoints(folder)
+            checkpoints.clean()
+            newest = checkpoints.newest()
+            assert newest.step in (written[-1], written[-1] + 1)
+            assert_equal(newest, checkpoint(newest.step, newest.step - newest.step % 5))
+            assert not list(folder.glob("unfinished-*"))

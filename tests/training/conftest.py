@@ -1,7 +1,12 @@
 """A brief version of the digits recipe."""
 
+import functools
+import pathlib
+
+import keras
 import pytest
 
+from benchmarks import quick_xla
 from tests.training.fitting import array_pipeline
 from training import recipes
 from training.assignments import override
@@ -23,6 +28,12 @@ def tfds_directory(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def jax_variables():
+    """Environment variables of processes on JAX, which share what they compile with those that run tests on JAX."""
+    return quick_xla.variables(pathlib.Path(__file__).parents[2] / ".pytest_cache" / "jax")
+
+
+@pytest.fixture(scope="session")
 def brief_recipe(tfds_directory):
     return override(recipes.load("digits"), [*BRIEF, f"data.tfds_directory={tfds_directory}"])
 
@@ -32,3 +43,9 @@ def on_arrays():
     """The digits come from arrays."""
     with array_pipeline():
         yield
+
+
+@pytest.fixture
+def quick_clearing(monkeypatch):
+    """Sessions of Keras are cleared without a search for garbage among all that the tests have left."""
+    monkeypatch.setattr(keras.utils, "clear_session", functools.partial(keras.utils.clear_session, free_memory=False))

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import quick_xla
 from tests.training.layouts_test import SHARDED
 from training import distribution
 from training.config import validate
@@ -87,7 +86,7 @@ NAMES = [*names(CASES), *(pytest.param(*name, marks=pytest.mark.slow) for name i
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory):
+def programs(tmp_path_factory, jax_variables):
     """Function from a backend to the folder that its programs wrote, with what they printed: {name: text}.
 
     `is_slow` chooses the slow cases.
@@ -107,7 +106,7 @@ def programs(tmp_path_factory):
             programs["two replicas"] = _program("two_replicas", *cases)
         command = [sys.executable, "-m", "tests.training.forked_programs", str(folder), json.dumps(programs)]
         # XLA takes most of the time, to make faster what takes none.
-        environment = {"KERAS_BACKEND": backend, "XLA_FLAGS": quick_xla.FLAGS, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        environment = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"} | jax_variables
         return (
             folder,
             programs,

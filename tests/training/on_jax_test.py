@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from benchmarks import quick_xla
 from tests.training.on_jax import DEVICES
 
 D, M, K, CLASSES = 64, 128, 4, 10
@@ -87,16 +86,16 @@ def macs(name):
 
 
 @pytest.fixture(scope="module")
-def on_jax():
+def on_jax(jax_variables):
     """What the program has found. Plans of several devices come first: they decide how the CPU is split."""
     requests = {
         name: (devices, [*SMALL, f"model.config.num_layers={layers}", *changes])
         for name, (devices, layers, changes) in sorted(PLANS.items(), key=lambda item: -item[1][0])
     }
     environment = {name: text for name, text in os.environ.items() if name != "KERAS_BACKEND"}
-    environment["XLA_FLAGS"] = quick_xla.FLAGS  # They change how XLA writes its program, not what it plans.
     command = [sys.executable, "-m", "tests.training.on_jax", json.dumps(requests)]
-    process = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    # They change how XLA writes its program, not what it plans.
+    process = subprocess.run(command, capture_output=True, text=True, env=environment | jax_variables, check=False)
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout.splitlines()[-1])
 

@@ -19,6 +19,8 @@ from training.runs import Run
 from training.studies import hyperparameters, scaling, shape
 from training.study import Point, Study, run_study, summaries, table
 
+pytestmark = pytest.mark.usefixtures("quick_clearing")
+
 LARGE = "pretrain_imagenet_b16"
 
 

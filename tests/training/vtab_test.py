@@ -16,6 +16,8 @@ from training.data import load_dataset
 from training.errors import InputError
 from training.vtab import MEAN, NAMES, TASKS, Results, figure, means_of, run_vtab, task_recipe
 
+pytestmark = pytest.mark.usefixtures("quick_clearing")
+
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "recipes.md"
 # As TFDS has them: https://www.tensorflow.org/datasets/catalog
 SIZES = {
