@@ -1,7 +1,9 @@
 """A brief version of the digits recipe."""
 
 import functools
+import os
 import pathlib
+import unittest.mock
 
 import keras
 import pytest
@@ -20,6 +22,13 @@ BRIEF = [
     "model.config.hidden_dim=16",
     "model.config.mlp_dim=24",
 ]
+
+
+@pytest.fixture(autouse=True)
+def environment():
+    """The environment is restored after a test: `plan` changes it for the rest of its process."""
+    with unittest.mock.patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture(scope="session")
