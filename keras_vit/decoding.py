@@ -13,8 +13,8 @@ from keras_vit.image_headers import (
     exif_orientation,
     first_frame,
     has_many_scans,
+    is_animated_webp,
     read_header,
-    webp_size,
 )
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer
 
@@ -345,8 +345,9 @@ def _decode_other():
     def decode_webp(image_bytes):
         # Asked for three channels, TensorFlow refuses files with transparency, and animations. Asked for all there are,
         # it decodes an animation into too little memory (2.21), which may end the process or worse.
-        is_picture = webp_size(image_bytes)[0] > 0
-        image = tf.cond(is_picture, lambda: _decode_image(image_bytes, channels=0), lambda: _decode_image(image_bytes))
+        image = tf.cond(
+            is_animated_webp(image_bytes), lambda: _decode_image(image_bytes), lambda: _decode_image(image_bytes, 0)
+        )
         return image[..., :3]
 
     @tf.function(

@@ -71,12 +71,12 @@ def read_header(image_bytes):
     return _where(is_possible, size), _orientation_at(image_bytes, exif)
 
 
-def webp_size(image_bytes):
-    """`encoded_size` of WebP files; zeros for all other kinds."""
+def is_animated_webp(image_bytes):
+    """Whether files are animations in WebP, which TensorFlow does not decode: bool, of the shape of `image_bytes`."""
     import tensorflow as tf
 
-    length = tf.strings.length(image_bytes)
-    return _webp_size(_bytes_at(image_bytes, tf.zeros_like(length), 66), length)
+    chunk = _bytes_at(image_bytes, tf.zeros_like(tf.strings.length(image_bytes)) + 12, 9)
+    return _starts_with(chunk, b"VP8X") & _has_animation(chunk[..., 8])
 
 
 def has_many_scans(image_bytes, most=MAX_SCANS):
@@ -224,14 +224,19 @@ def _webp_size(head, length):
     is_webp = _starts_with(head, b"RIFF") & _starts_with(head[..., 8:], b"WEBP")
     is_lossy = _starts_with(head[..., 12:], b"VP8 ") & _starts_with(head[..., 23:], b"\x9d\x01\x2a") & (length >= 30)
     is_lossless = _starts_with(head[..., 12:], b"VP8L") & (head[..., 20] == 0x2F) & (length >= 25)
-    # TensorFlow does not decode animations: those have the second bit set.
-    is_extended = _starts_with(head[..., 12:], b"VP8X") & (head[..., 20] // 2 % 2 == 0) & (length >= 30)
+    # TensorFlow does not decode animations.
+    is_extended = _starts_with(head[..., 12:], b"VP8X") & ~_has_animation(head[..., 20]) & (length >= 30)
     lossy = [_little_endian(head[..., i : i + 2]) % 2**14 for i in (28, 26)]
     bits = _little_endian(head[..., 21:25])
     lossless = [bits // 2**14 % 2**14 + 1, bits % 2**14 + 1]
     extended = [_little_endian(head[..., i : i + 3]) + 1 for i in (27, 24)]
     kinds = [(is_lossy, lossy), (is_lossless, lossless), (is_extended, extended)]
     return tf.add_n([_where(is_webp & is_kind, tf.stack(size, axis=-1)) for is_kind, size in kinds])
+
+
+def _has_animation(flags):
+    """Whether the second bit is set of the flags of an extended file."""
+    return flags // 2 % 2 == 1
 
 
 def _gif_layout(image_bytes, head):

@@ -4,6 +4,7 @@ import collections
 import contextlib
 import copy
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -74,6 +75,11 @@ def possible_configs(base):
             yield base.replace(**change), change
 
 
+@functools.cache
+def model_of(config, classes):
+    return make(config, SHAPE, classes, include_top=classes is not None)
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_choice_is_refused_or_reads_back_equal(format, tmp_path):
     adapter, base = FORMATS[format]
@@ -85,7 +91,7 @@ def test_every_choice_is_refused_or_reads_back_equal(format, tmp_path):
         if message:
             assert "cannot express" in message, change
             continue
-        model = make(config, SHAPE, classes, include_top=classes is not None)
+        model = model_of(config, classes)
         path = tmp_path / (f"{number}.npz" if format == "google" else str(number))
         keras_vit.save_weights(model, path, format)
         checkpoint = open_checkpoint(path, model_num_heads=config.num_heads, model_image_size=SHAPE[:2])
