@@ -112,7 +112,7 @@ def test_images_of_any_size(kind, files):
 
 
 def _random(**changes):
-    """A model whose arguments are not the defaults, where they are not told to be."""
+    """A model with other arguments than the defaults."""
     changes = {"classifier_activation": "sigmoid", "include_preprocessing": True, "name": "mine"} | changes
     model = make(EXACT.replace(num_layers=1), **changes)
     resize = None if None in model.input_shape[1:] else model.input_shape[1:3]

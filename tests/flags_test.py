@@ -1,4 +1,4 @@
-"""What is true or false is told by `True` or `False` everywhere: "no" and 0.0 would be taken for one of them."""
+"""Boolean arguments accept `True` and `False` only: as conditions, "no" would count as true and 0.0 as false."""
 
 import dataclasses
 import functools

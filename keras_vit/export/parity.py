@@ -73,7 +73,7 @@ class Parity:
 
 
 def verified(write, model, folder, exact, tolerance, min_agreement):
-    """Writes a model and checks the answers, with a random head if its own answers alike for every image.
+    """Writes a model and checks the answers; if they are the same for every image, also those of a random head.
 
     Args:
         write: Function from a model and a folder to the `Parity` of what it writes there.
@@ -100,7 +100,7 @@ def verified(write, model, folder, exact, tolerance, min_agreement):
         raise ValueError(
             f"The model answers alike for every image: its probabilities differ by {parity.effect:.1e}, also with a "
             f"random classifier. So it cannot be known whether what was written is right. Nothing was exported. Load "
-            f"weights, or give images (images=...) that it tells apart by more than the tolerance of {tolerance:.0e}."
+            f"weights, or give images (images=...) whose probabilities differ by more than {tolerance:.0e}."
         )
     return parity
 

@@ -173,7 +173,7 @@ def keras_application(build_model, function_name, about, same_as, config_class, 
 
 
 def _names_checked(build, same_as, fields):
-    """A function that tells what may be meant by names of arguments that it does not have."""
+    """The same function; an unknown argument raises a TypeError that suggests the right one."""
     accepted = list(inspect.signature(build).parameters)
 
     @functools.wraps(build)

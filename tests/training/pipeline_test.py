@@ -3,8 +3,6 @@
 import dataclasses
 import math
 import os
-import pathlib
-import re
 import sys
 import time
 import types
@@ -14,6 +12,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
+from benchmarks.workers import forget_peak_memory, peak_memory
 from tests.training.fitting import keys_of
 from training import pipeline
 from training.assignments import override
@@ -224,18 +223,13 @@ def test_kept_pixels_are_in_memory_once(brief_recipe, monkeypatch):
     source = IndexedSource(count, lambda index: {"image": encoded, "label": index % 2})
     recipe = recipe_with(brief_recipe, f"model.input_shape={side},{side},1", "model.config.patch_size=64")
     prepared(recipe, Dataset(("ant", "bee"), {"train": dataclasses.replace(source, size=100)}))(range(2))
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # The peak is what there is now.
-    before = memory_peak()
+    forget_peak_memory()
+    before = peak_memory()
     read = prepared(recipe, Dataset(("ant", "bee"), {"train": source}))
     for _ in range(2):
         assert len(read(range(2))) == 2
     # Measured: 1.3 times the pixels, and 1.7 beside other work. Kept twice, it would be more than 2.
-    assert memory_peak() - before < 1.9 * count * side**2
-
-
-def memory_peak():
-    """Bytes that this process has had at the most."""
-    return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path("/proc/self/status").read_text()).group(1))
+    assert peak_memory() - before < 1.9 * count * side**2
 
 
 @pytest.mark.skipif(os.cpu_count() < 2, reason="one at a time")
