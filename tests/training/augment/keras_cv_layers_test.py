@@ -46,7 +46,7 @@ def test_changes_images(channels, config):
 def test_changes_images_in_a_pipeline():
     images = pipeline(_build(crop="random", crop_from=40, flip=True, rotation=9, randaugment_ops=1, erasing=0.25))
     assert images.shape == (12, *SIZE, 3)
-    assert len({image.tobytes() for image in images}) == 12
+    assert len({image.tobytes() for image in images}) > 8  # One in a hundred becomes all black or all white.
 
 
 def test_flips_and_crops_are_what_they_are_called():
