@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -38,15 +39,30 @@ def pytest_collection_finish():
     gc.enable()
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    """The same random weights and dropped paths in every run of the suite, in whatever order.
+def pytest_configure(config):
+    """pytest-randomly draws the order of the tests, not their random numbers."""
+    config.option.randomly_reset_seed = False
 
-    Keras draws all its seeds from Python's generator. `keras.utils.set_random_seed` would set TensorFlow's as well, and
-    make it forget all that it has compiled.
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef):
+    """A fixture is the same whichever test asks for it first, and no two fixtures have the same weights."""
+    _seed(zlib.crc32(fixturedef.argname.encode()))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call():
+    """The same random weights and dropped paths in every run of the suite, in whatever order."""
+    _seed(0)
+
+
+def _seed(seed):
+    """Seeds NumPy and, through Python, Keras.
+
+    `keras.utils.set_random_seed` would set TensorFlow's seed as well, and make it forget all that it has compiled.
     """
-    random.seed(0)
-    np.random.seed(0)
+    random.seed(seed)
+    np.random.seed(seed)
 
 
 @pytest.fixture(scope="session")
