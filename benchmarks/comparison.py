@@ -273,14 +273,14 @@ def _run(job, options):
     macs = _macs(job)
     state = provenance()  # Before measuring, which takes long: of the code that is measured.
     with tempfile.TemporaryDirectory() as folder:
-        prepared = _prepare(job, taking_part, pathlib.Path(folder))
+        prepared = prepare(job, taking_part, pathlib.Path(folder))
         entries = compare(job, prepared, options.batch, options.steps, options.rounds)
     rows = rows_of(job, entries, options.batch, options.steps, macs)
     append([row | state for row in rows], options.results)
     print(table(rows), flush=True)
 
 
-def _prepare(job, names, folder):
+def prepare(job, names, folder):
     """{name: what opens the steps}, of all whose files can be written; the others are told."""
     prepared = {}
     for name in names:

@@ -141,22 +141,22 @@ class _PunctualConnection(http.client.HTTPConnection):
     """Ends if the headers have not arrived in time, however small the steps they come in."""
 
     def getresponse(self):
-        is_late = threading.Event()
+        is_late, connection = threading.Event(), self.sock
 
         def end():
             is_late.set()
-            self.sock.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # It has ended.
+                connection.shutdown(socket.SHUT_RDWR)
 
         timer = threading.Timer(STALL_SECONDS, end)
         timer.daemon = True
         timer.start()
         try:
-            response = super().getresponse()
+            return super().getresponse()
         finally:
             timer.cancel()
-        if is_late.is_set():  # What has arrived may look like complete headers.
-            raise http.client.HTTPException(f"its headers took more than {STALL_SECONDS} seconds")
-        return response
+            if is_late.is_set():  # What has arrived may look like complete headers, or like a broken connection.
+                raise http.client.HTTPException(f"its headers took more than {STALL_SECONDS} seconds")
 
 
 class _PunctualSecureConnection(_PunctualConnection, http.client.HTTPSConnection):

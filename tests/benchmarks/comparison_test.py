@@ -248,7 +248,7 @@ def test_runtimes_read_their_files():
 def test_whose_file_cannot_be_written_is_left_out(tmp_path, monkeypatch, capsys):
     unable = dataclasses.replace(CONTENDERS["onnx"], write=open_broken)
     monkeypatch.setitem(CONTENDERS, "onnx", unable)
-    assert list(comparison._prepare(JOB, ["ours", "onnx"], tmp_path)) == ["ours"]
+    assert list(comparison.prepare(JOB, ["ours", "onnx"], tmp_path)) == ["ours"]
     assert "onnx failed: open_broken ended with 1" in capsys.readouterr().err
 
 

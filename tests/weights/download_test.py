@@ -1,4 +1,5 @@
 import base64
+import functools
 import hashlib
 import resource
 import shutil
@@ -133,14 +134,15 @@ def test_waits_longer_each_time_and_as_long_as_it_is_told(server, tmp_path, paus
     assert pauses == [1, 3, 4]
 
 
-@pytest.mark.parametrize("headers", [False, True])
-def test_gives_up_on_a_server_that_sends_byte_by_byte(server, tmp_path, monkeypatch, headers):
+@pytest.mark.parametrize(("part", "seconds"), [("file", 0.01), ("headers", 0.01), ("status line", 0.1)])
+def test_gives_up_on_a_server_that_sends_byte_by_byte(server, tmp_path, monkeypatch, part, seconds):
     """Each byte in time, and all of them never."""
     for name, value in {"STALL_SECONDS": 0.5, "SLOWEST_RATE": 10_000, "PAUSES": ()}.items():
         monkeypatch.setattr(module, name, value)
-    match = "its headers took more than 0.5 seconds" if headers else "less than 10000 bytes a second arrive"
+    slowly = file_server.slowly(CONTENTS, functools.partial(SLEEP, seconds), headers=part != "file")
+    match = "less than 10000 bytes a second arrive" if part == "file" else "its headers took more than 0.5 seconds"
     begun = time.monotonic()
-    _fails(server, tmp_path, file_server.slowly(CONTENTS, SLEEP, headers), error=ConnectionError, match=match)
+    _fails(server, tmp_path, slowly, error=ConnectionError, match=match)
     assert time.monotonic() - begun < 5
 
 

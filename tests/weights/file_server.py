@@ -117,7 +117,7 @@ def slowly(contents, pause, headers=False):
             handler.wfile.write(lines)
         for byte in lines * headers + contents:
             handler.wfile.write(bytes([byte]))
-            pause(0.01)
+            pause()
 
     return answer
 
