@@ -15,7 +15,6 @@ from keras_vit.config import ViTConfig, get_variant
 from training.config import Recipe, to_dict, validate
 from training.errors import InputError, without_queries
 
-_VIT_CONFIG_ARGUMENTS = inspect.getdoc(ViTConfig)
 _VIT_CONFIG_FIELDS = {field.name for field in dataclasses.fields(ViTConfig)}
 _VIT_CONFIG_SECTIONS = ("config", "changes")
 _ARGUMENTS = "model.arguments."
@@ -110,7 +109,7 @@ def _parse(path, text, is_section):
         raise InputError(f"{path} is a section. Set one of its fields: {path}.<field>=value.")
     if path.startswith(_ARGUMENTS):
         return _BOOLEANS.get(text.lower(), _value(text, ()))  # Of what type, only the function knows.
-    return _value(text, _accepted(_field(path).type))
+    return _value(text, _accepted(_field(path)[1].type))
 
 
 def _accepted(field_type):
@@ -152,8 +151,8 @@ def _check_names(fields, section=Recipe, prefix=""):
     for name, value in fields.items():
         if name not in known:
             raise _unknown(f"{prefix}{name}", dict.fromkeys(f"{prefix}{known_name}" for known_name in known))
-        inner = ViTConfig if name in _VIT_CONFIG_SECTIONS else known[name]
-        if isinstance(value, dict) and dataclasses.is_dataclass(inner):
+        inner = _section_type(name, known[name])
+        if isinstance(value, dict) and inner:
             _check_names(value, inner, f"{prefix}{name}.")
 
 
@@ -195,16 +194,25 @@ def _explain(error):
 def _description(path):
     if path.startswith(_ARGUMENTS):
         return "argument of model.function, whose documentation explains it"
-    field = _field(path)
-    if path.startswith(tuple(f"model.{section}." for section in _VIT_CONFIG_SECTIONS)):
-        [text] = re.findall(rf"^    {field.name}: (.*?)^(?:    )?\S", _VIT_CONFIG_ARGUMENTS, re.DOTALL | re.MULTILINE)
-        return " ".join(text.split())
-    return field.default.description
+    section, field = _field(path)
+    if isinstance(field.default, pydantic.fields.FieldInfo):
+        return field.default.description
+    [text] = re.findall(rf"^    {field.name}: (.*?)^(?:    )?\S", inspect.getdoc(section), re.DOTALL | re.MULTILINE)
+    return " ".join(text.split())
 
 
 def _field(path):
-    section = Recipe
+    """The dataclass that has the field of a dotted name, and the `dataclasses.Field`."""
+    inner = Recipe
     for name in path.split("."):
+        section = inner
         field = {field.name: field for field in dataclasses.fields(section)}[name]
-        section = ViTConfig if name in _VIT_CONFIG_SECTIONS else field.type
-    return field
+        inner = _section_type(name, field.type)
+    return section, field
+
+
+def _section_type(name, field_type):
+    """The dataclass of a field that has fields itself, or `None`."""
+    if name in _VIT_CONFIG_SECTIONS:
+        return ViTConfig
+    return next(filter(dataclasses.is_dataclass, (field_type, *typing.get_args(field_type))), None)

@@ -41,6 +41,14 @@ def test_a_variant_by_name_and_then_a_field_of_it():
     assert changed.model.input_shape == (64, 96, 3)
 
 
+def test_fields_of_the_stem():
+    hybrid = recipes.load("pretrain_imagenet21k_r50_b16")
+    changed = override(hybrid, ["model.config.stem.stage_depths=3,4", "model.config.stem.width=32"])
+    assert changed.model.config.stem == dataclasses.replace(hybrid.model.config.stem, stage_depths=(3, 4), width=32)
+    with pytest.raises(InputError, match=r"Did you mean model\.config\.stem\.width"):
+        override(hybrid, ["model.config.stem.widht=32"])
+
+
 def test_none_is_no_value_or_a_name():
     changed = override(DIGITS, ["model.config.position_embedding=none", "optimizer.clip_norm=none"])
     assert changed.model.config.position_embedding == "none"
@@ -140,10 +148,12 @@ def test_impossible_recipes_cannot_be_written_in_python_either():
         Recipe(name="x", model=Model(config="Ti/16"), data=Data(dataset="digits"), fit=Fit(epochs=0, batch_size=1))
 
 
-def test_every_field_says_what_it_means():
-    lines = describe(DIGITS).splitlines()
-    assert len(lines) > 40
-    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+@pytest.mark.parametrize("name", ["digits", "digits_vt_r18", "pretrain_imagenet21k_r50_b16", "shapes_vt_fpn"])
+def test_every_field_says_what_it_means(name):
+    recipe = recipes.load(name)
+    lines = describe(recipe).splitlines()
+    assert len(lines) == len(list(leaves(to_dict(recipe))))
+    assert all(len(line.split("  ", 1)[1].strip()) > 3 for line in lines)
 
 
 def test_unknown_recipe_lists_those_there_are(tmp_path):
