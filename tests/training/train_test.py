@@ -158,7 +158,7 @@ def test_a_teacher_is_learned_from(brief_recipe, tmp_path):
     teacher = randomize(build_model(brief_recipe, 10))
     run, class_names = Run(tmp_path), [str(i) for i in range(10)]
     teacher.save(run.model)
-    run.recipe.write_text(json.dumps({"class_names": class_names}))
+    run.recipe.write_text(json.dumps({"recipe": to_dict(brief_recipe), "class_names": class_names}))
     with_teacher = [f"distillation.teacher={run.folder}", "distillation.weight=1"]
     taught, untaught = (fitted(override(brief_recipe, changes)) for changes in (with_teacher, []))
     answers = [model.predict(digits()[0], verbose=0).argmax(1) for model in (teacher, taught.model, untaught.model)]
