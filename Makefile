@@ -12,6 +12,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
 	&& echo $$python && break; done)
 
+# As a folder of sys.path: otherwise a clone named keras_vit hides the package from programs that run beside it.
+EDITABLE = --config-settings editable_mode=compat --editable
+
 train: .venv/training.installed
 	.venv/bin/python -m training train $(RECIPE) $(ARGS)
 
@@ -34,8 +37,8 @@ test-full: lint
 	KERAS_BACKEND=jax $(PYTEST) -m "" $(patsubst %,--ignore=tests/%,$(OF_TENSORFLOW)) $(ARGS)
 	KERAS_BACKEND=jax $(PYTEST) -m each_backend tests/training $(ARGS)
 
-# The tests that run what has changed since the last call. The first call runs the default tier, to learn which these are.
-CHANGED = $(PYTEST) --testmon-forceselect -p no:randomly
+# The files of tests that run what has changed since the last call. The first call runs the default tier, to learn which.
+CHANGED = $(PYTEST) --testmon-forceselect -p no:randomly -p tests.changed
 test-changed: .venv/test.installed
 	KERAS_BACKEND=tensorflow $(CHANGED) $(ARGS) || [ $$? = 5 ]  # 5: nothing to run.
 	KERAS_BACKEND=jax $(CHANGED) --testmon-env jax -m "each_backend and not slow" $(ARGS) || [ $$? = 5 ]
@@ -69,7 +72,7 @@ test-peers-full: .venv-peers/installed support-matrix
 .venv-peers/installed: setup.cfg pyproject.toml | .venv/bin/python
 	@echo "Installing into .venv-peers what setup.cfg names for peers: some minutes, and about 10 GB."
 	@.venv/bin/python -m venv --clear .venv-peers
-	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
+	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) '.[peers]'
 	@touch $@
 
 # Which of timm's Vision Transformers are read: docs/support.md. Fails if one is read and wrong.
@@ -80,7 +83,7 @@ support-matrix: .venv-peers/installed
 test-lowest: .venv/test.installed
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv/bin/uv venv --quiet --clear --python .venv/bin/python .venv-lowest
-	.venv/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[test]'
+	.venv/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct $(EDITABLE) '.[test]'
 	KERAS_BACKEND=tensorflow .venv-lowest/bin/python -m pytest $(TWO)
 
 lint: .venv/test.installed
@@ -157,7 +160,7 @@ weights: .venv/training.installed
 
 .venv/%.installed: setup.cfg pyproject.toml | .venv/bin/python
 	@echo "Installing into .venv what setup.cfg names for $*: a few minutes, and about 3 GB."
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) '.[$*]'
 	@touch $@
 
 .venv/bin/python:

@@ -151,6 +151,8 @@ def _check_names(arguments):
     for name in arguments:
         if name not in known:
             hint = argument_hint(name, known) or did_you_mean(name, known)
+            if name == "weights":
+                hint = " The first argument, source, names the weights."
             raise TypeError(f"{name!r} is not an argument of from_pretrained.{hint} Accepted: {', '.join(known)}")
 
 

@@ -221,6 +221,8 @@ def test_names_the_nearest_argument_before_anything_is_read(name, nearest):
     for given in ("variant", "weights", "config"):
         with pytest.raises(TypeError, match=f"'{given}' is not an argument of from_pretrained.* Accepted: .*classes"):
             keras_vit.from_pretrained("gs://bucket/never-read.npz", **{given: "B/16"})
+    with pytest.raises(TypeError, match="The first argument, source, names the weights"):
+        keras_vit.from_pretrained("B/16", weights="imagenet")
 
 
 @pytest.mark.parametrize("input_shape", [224, (224, 224), (8, 9, 0), "224"])

@@ -164,9 +164,18 @@ def _check_integers(fields):
                 raise InputError(f"{name} must be below {_INTEGER_LIMIT:,}. Received: {value!r}")
 
 
+_ABBREVIATIONS = {
+    "lr": "optimizer.learning_rate",
+    "wd": "optimizer.weight_decay",
+    "bs": "fit.batch_size",
+    "epoch": "fit.epochs",
+}
+
+
 def _unknown(path, fields):
     names = [name for name, _ in leaves(fields)]
-    near = difflib.get_close_matches(path, names, n=3, cutoff=0.5)
+    near = [_ABBREVIATIONS[last]] if (last := path.rpartition(".")[2]) in _ABBREVIATIONS else []
+    near += difflib.get_close_matches(path, names, n=3, cutoff=0.5)
     by_last = {name.rpartition(".")[2]: name for name in names}
     near += [by_last[last] for last in difflib.get_close_matches(path.rpartition(".")[2], by_last, n=2)]
     hint = f" Did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""

@@ -38,7 +38,7 @@ def _summary(rows, totals):
     uncertain = sum(row["status"] in ("survived", "not covered") for row in examined)
     share = 100 * totals["lost"] / max(1, len(rows))
     suites = {age: sorted({run["suite"] for row in rows for run in row["runs"] if run["age"] == age}) for age in _AGES}
-    text = f"{len(rows)} mutants; the new suite is {_and(suites['new'])}, the old one {_and(suites['old'])}. "
+    text = f"{len(rows)} mutants, given to {_and(suites['new'])}, and to the old suite, {_and(suites['old'])}. "
     text += f"{totals['lost']} are caught by the old suite only ({share:.1f} %)."
     passed = [row for row in rows if row["status"] in ("survived", "not covered")]
     if suites["old"] and (waiting := sum(all(run["age"] == "new" for run in row["runs"]) for row in passed)):

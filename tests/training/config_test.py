@@ -72,6 +72,7 @@ def test_number_stays_text_where_text_is_meant():
         ("training.hidden_dim=3", "model.config.hidden_dim"),
         ("fit.epochs", "section.field=value"),
         ("fit=3", "fit.<field>"),
+        ("optimizer.lr=0.1", "Did you mean optimizer.learning_rate"),
         ("fit.epochs=many", "valid integer"),
         ("fit.epochs=2.5", "fractional"),
         ("fit.epochs=0", "greater than 0"),
