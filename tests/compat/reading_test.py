@@ -1,0 +1,112 @@
+"""Files that earlier versions wrote are read to the same numbers."""
+
+import csv
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from tests.compat.writing import FOLDER, MODELS, RECIPE
+from tests.test_case import assert_close
+from training import recipes
+from training.data.loading import load_dataset
+from training.engine.train import train
+from training.recipe.assignments import override
+from training.runs.opening import open_model
+
+VERSIONS = sorted(path.name for path in FOLDER.iterdir() if path.name[0].isdigit())
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def folder(request):
+    return FOLDER / request.param
+
+
+@pytest.fixture(scope="module")
+def outputs(folder):
+    with np.load(folder / "outputs.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture(scope="module")
+def tfds_directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("tensorflow_datasets")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(folder, outputs, name):
+    model = keras.models.load_model(folder / f"{name}.keras")
+    assert_close(model(outputs["images"]), outputs[name])
+    assert np.ptp(outputs[name], axis=0).max() > 1e-3
+    built = MODELS[name]()
+    built.load_weights(folder / f"{name}.weights.h5")
+    assert_close(built(outputs["images"]), outputs[name])
+
+
+@pytest.mark.parametrize("name", ["vit", "hybrid"])
+def test_from_pretrained(folder, outputs, name):
+    model = keras_vit.from_pretrained(str(folder / f"{name}.keras"), include_preprocessing=True)
+    assert_close(model(outputs["images"]), outputs[name])
+
+
+def _digits(tfds_directory):
+    return load_dataset(override(RECIPE, [f"data.tfds_directory={tfds_directory}"]).data)
+
+
+def test_a_run_is_measured(folder, outputs, tfds_directory):
+    opened = open_model(folder / "run")
+    assert opened.recipe == recipes.load(str(folder / "run")) == RECIPE
+    images = _pixels(_digits(tfds_directory).splits["test"])
+    assert_close(opened.model(images), outputs["run_probabilities"])
+    assert opened.class_names == [str(digit) for digit in range(10)]
+
+
+def test_an_export_answers(folder, outputs, tfds_directory):
+    model = tf.saved_model.load(str(folder / "run" / "export" / "1"))
+    examples = _digits(tfds_directory).splits["test"].in_order().take(5).as_numpy_iterator()
+    encoded = tf.constant([example["image"] for example in examples])
+    answers = model.signatures["serving_default"](image_bytes=encoded)
+    expected = np.sort(outputs["run_probabilities"][:5], axis=1)[:, ::-1][:, : answers["scores"].shape[1]]
+    assert_close(answers["scores"], expected)
+
+
+def test_a_run_goes_on(folder, tmp_path, tfds_directory):
+    """From its checkpoint before the last it comes to the weights and the history that it came to at first."""
+    run = tmp_path / "run"
+    shutil.copytree(folder / "run", run)
+    (run / "checkpoints" / "step-000000009.npz").unlink()
+    facts = json.loads((run / "recipe.json").read_text())
+    del facts["result"]
+    facts["recipe"]["data"]["tfds_directory"] = str(tfds_directory)
+    (run / "recipe.json").write_text(json.dumps(facts))
+    recipe = override(RECIPE, [f"data.tfds_directory={tfds_directory}"])
+    _, weights = train(recipe, folder=run, leave=lambda task, dataset, run, weights, keeper: weights)
+    finished = keras.models.load_model(folder / "run" / "model.keras")
+    for array, variable in zip(weights, finished.variables, strict=True):
+        np.testing.assert_allclose(array, variable, atol=1e-5)
+    assert _history(run) == pytest.approx(_history(folder / "run"), rel=1e-4)
+
+
+def _history(run):
+    with open(run / "history.csv", newline="") as file:
+        return [float(value) for row in csv.DictReader(file) for value in row.values()]
+
+
+def test_records(folder, tfds_directory):
+    data = override(RECIPE, ["data.dataset=records", f"data.directory={folder / 'records'}", "data.train_images=none"])
+    shards, digits = load_dataset(data.data), _digits(tfds_directory)
+    assert shards.class_names == digits.class_names
+    for split, source in digits.splits.items():
+        assert sorted(_examples(shards.splits[split])) == sorted(_examples(source))
+
+
+def _examples(source):
+    return [(example["image"], int(example["label"])) for example in source.in_order().as_numpy_iterator()]
+
+
+def _pixels(source):
+    return np.stack([tf.io.decode_png(image) for image, _ in _examples(source)]).astype("float32")
