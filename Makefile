@@ -19,7 +19,7 @@ train: .venv/training.installed
 	.venv/bin/python -m training train $(RECIPE) $(ARGS)
 
 # What runs TensorFlow's operations whatever Keras runs on.
-OF_TENSORFLOW = training serving benchmarks decoding_test.py readme_test.py
+OF_TENSORFLOW = compat training serving benchmarks decoding_test.py readme_test.py
 
 # Two processes, file by file.
 TWO = -n 2 --dist loadfile --no-loadscope-reorder
@@ -60,14 +60,14 @@ PEERS = OMP_NUM_THREADS=1 .venv-peers/bin/python -m pytest $(TWO) -p tests.peers
 test-peers: .venv-peers/installed
 	KERAS_BACKEND=jax $(PEERS) tests/peers
 	KERAS_BACKEND=tensorflow $(PEERS) tests/peers
-	KERAS_BACKEND=torch $(PEERS) -m "each_backend and not slow" tests/layers tests/models tests/attention_kernels_test.py
+	KERAS_BACKEND=torch $(PEERS) -m "each_backend and not slow" tests/layers tests/models
 
 # All comparisons, on all three backends, and the models and weights on torch: before a release.
 test-peers-full: .venv-peers/installed support-matrix
 	KERAS_BACKEND=jax $(PEERS) -m "" tests/peers
 	KERAS_BACKEND=tensorflow $(PEERS) -m "" tests/peers
-	KERAS_BACKEND=torch $(PEERS) -m "" tests/peers tests/layers tests/models tests/stems tests/weights \
-		tests/attention_kernels_test.py tests/checkpoints_test.py tests/resampling_test.py tests/textbook_test.py
+	KERAS_BACKEND=torch $(PEERS) -m "" tests/peers tests/layers tests/models tests/trunks tests/weights \
+		tests/pretrained_test.py tests/resampling_test.py
 
 .venv-peers/installed: setup.cfg pyproject.toml | .venv/bin/python
 	@echo "Installing into .venv-peers what setup.cfg names for peers: some minutes, and about 10 GB."

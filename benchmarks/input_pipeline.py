@@ -28,8 +28,8 @@ import tensorflow as tf
 import keras_vit
 from benchmarks.provenance import processor, provenance, versions_in_words
 from benchmarks.records import DOCUMENT, add_options, append, put_between
-from training.augment import build_augmentation
-from training.config import Augment
+from training.data.augment import build_augmentation
+from training.recipe.config import Augment
 
 SIZE = 224
 BATCH = 32

@@ -24,7 +24,7 @@ _PACKAGES = [
 
 def provenance():
     """What a measurement depends on besides the machine: the time, the commit and the versions."""
-    from training.runs import git_state
+    from training.runs.folder import git_state
 
     return {
         "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),

@@ -27,8 +27,8 @@ import keras_vit
 from keras_vit.analysis.plots import ACCENT, FAINT, INK, panels
 from keras_vit.pretraining import MaskedAutoencoder, MaskedPatchPrediction
 from training import recipes
-from training.data import load_dataset
-from training.fewshot import choose_shots, fewshot_accuracy
+from training.data.loading import load_dataset
+from training.evaluation.fewshot import choose_shots, fewshot_accuracy
 
 SEEDS = (0, 1, 2)
 SHOTS = 10

@@ -157,7 +157,7 @@ def plot(rows):
     A line is of one model, work, precision, memory limit and device; its name has those of the last three that differ
     among the rows. A batch that was the largest tried is no limit of the memory, and is left out.
     """
-    from training.study_figures import Panel, Value, plot_panels
+    from training.studies.figures import Panel, Value, plot_panels
 
     differing = [name for name in ("precision", "memory_limit", "device") if len({row[name] for row in rows}) > 1]
 

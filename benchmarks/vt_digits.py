@@ -16,9 +16,9 @@ import sys
 
 from benchmarks.accuracy import AT_LEAST, SEEDS
 from training import recipes
-from training.assignments import override
-from training.study import leave
-from training.train import train_once
+from training.engine.train import train_once
+from training.recipe.assignments import override
+from training.studies.study import leave
 
 DEPTHS = (18, 34, 50, 101)
 

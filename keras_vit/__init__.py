@@ -1,5 +1,7 @@
 """keras_vit: Vision Transformers for Keras 3, in the manner of `keras.applications`."""
 
+import sys
+
 from keras_vit import layers, pretraining
 from keras_vit.analysis.attention import attention_maps, attention_rollout
 from keras_vit.analysis.attention_statistics import (
@@ -11,17 +13,19 @@ from keras_vit.analysis.embeddings import embedding_filters, position_similarity
 from keras_vit.analysis.features import features
 from keras_vit.analysis.neighbours import nearest_neighbours
 from keras_vit.analysis.token_attention import foreground_share, token_entropy, token_lineage, token_maps
-from keras_vit.checkpoints import describe, from_pretrained
-from keras_vit.config import VARIANTS, StemConfig, ViTConfig
+from keras_vit.architectures import vision_transformer
+from keras_vit.architectures.vision_transformer import VARIANTS, StemConfig, ViTConfig
 from keras_vit.cost import profile
 from keras_vit.export.runtimes import export_model
 from keras_vit.export.saved_model import export_saved_model
 from keras_vit.label_spaces import decode_predictions
 from keras_vit.models import *  # noqa: F403
 from keras_vit.models import __all__ as _model_names
+from keras_vit.models import baselines
 from keras_vit.models.freezing import freeze
 from keras_vit.models.rematerialization import rematerialize
 from keras_vit.preprocessing import Preprocessing, preprocess_input
+from keras_vit.pretrained import describe, from_pretrained
 from keras_vit.weights.catalogue import list_weights
 from keras_vit.weights.loading import LoadReport, load_weights
 from keras_vit.weights.saving import save_weights
@@ -36,6 +40,7 @@ __all__ = [
     "attention_entropy",
     "attention_maps",
     "attention_rollout",
+    "baselines",
     "decode_predictions",
     "describe",
     "embedding_filters",
@@ -62,3 +67,13 @@ __all__ = [
     "token_maps",
     *_model_names,
 ]
+
+# Recipes of version 0.1 import from there.
+sys.modules[f"{__name__}.config"] = vision_transformer
+
+
+def __getattr__(name):
+    """Names the new place of a function of version 0.1."""
+    if name in baselines.__all__:
+        raise AttributeError(f"keras_vit.{name} has moved. Write: keras_vit.baselines.{name}")
+    raise AttributeError(f"module 'keras_vit' has no attribute {name!r}")

@@ -5,7 +5,7 @@ import functools
 import keras
 
 from keras_vit import layers
-from keras_vit.stems.bit_resnet import bit_resnet
+from keras_vit.trunks.bit_resnet import bit_resnet
 
 
 def encode(images, config, grid_size=None):

@@ -9,13 +9,13 @@ import pytest
 
 import keras_vit
 
-PUBLIC = {name: getattr(keras_vit, name) for name in keras_vit.__all__}
+PUBLIC = {name: getattr(room, name) for room in (keras_vit, keras_vit.baselines) for name in room.__all__}
 GENERIC_FUNCTIONS = {
     *("AxialResNet", "AxialViT", "BiTResNet", "PanopticFPN", "ResNet", "SelfAttentionNetwork", "VTFPN", "VTResNet"),
     "ViT",
 }
 # Written by templates: these explain the arguments, and an example of each would build many large models.
-VARIANT_FUNCTIONS = set(keras_vit.models.__all__) - GENERIC_FUNCTIONS
+VARIANT_FUNCTIONS = {*keras_vit.models.__all__, *keras_vit.baselines.__all__} - GENERIC_FUNCTIONS
 LAYERS = {name: getattr(room, name) for room in (keras_vit.layers, keras_vit.pretraining) for name in room.__all__} | {
     name: value for name, value in PUBLIC.items() if inspect.isclass(value) and issubclass(value, keras.layers.Layer)
 }
@@ -75,7 +75,7 @@ def test_functions(name):
 
 @pytest.mark.parametrize("name", sorted(VARIANT_FUNCTIONS))
 def test_variant_functions(name):
-    assert any(f"keras_vit.{generic}(" in FUNCTIONS[name].__doc__ for generic in GENERIC_FUNCTIONS)
+    assert any(f".{generic}(" in FUNCTIONS[name].__doc__ for generic in GENERIC_FUNCTIONS)
     assert _sections(FUNCTIONS[name].__doc__)["Returns"]
 
 
@@ -87,6 +87,8 @@ def test_data_classes(name):
 
 
 def test_every_public_name_exists_and_is_looked_at():
-    assert set(PUBLIC) == set(FUNCTIONS) | set(DATA_CLASSES) | {"VARIANTS", "layers", "Preprocessing", "pretraining"}
+    assert set(PUBLIC) == set(FUNCTIONS) | set(DATA_CLASSES) | {
+        *("VARIANTS", "layers", "Preprocessing", "pretraining", "baselines"),
+    }
     assert set(DATA_CLASSES) == {"LoadReport", "StemConfig", "ViTConfig"}
     assert len(set(keras_vit.__all__)) == len(keras_vit.__all__)

@@ -17,7 +17,7 @@ CONFIGS = {
     for config in (keras_vit.ViTConfig, *vars(architectures).values())
     if dataclasses.is_dataclass(config)
 }
-FACTORIES = {name: getattr(keras_vit, name) for name in keras_vit.models.__all__}
+FACTORIES = {name: getattr(room, name) for room in (keras_vit.models, keras_vit.baselines) for name in room.__all__}
 LAYERS = {name: getattr(keras_vit.layers, name) for name in keras_vit.layers.__all__}
 # What must be given, to those that have flags.
 REQUIRED = {

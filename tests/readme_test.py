@@ -14,8 +14,9 @@ import keras_vit
 from benchmarks.models import table, vt_table
 from keras_vit.weights.catalogue import get_entry
 from tests.test_case import randomize
-from training import recipes, studies
+from training import recipes
 from training.__main__ import main
+from training.studies import papers as studies
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

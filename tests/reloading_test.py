@@ -13,7 +13,8 @@ import pytest
 
 import keras_vit
 from tests import fresh_process
-from tests.models import axial_resnet_test, convolutional_models_test, resnet_baselines_test
+from tests.models import axial_resnet_test, convolutional_models_test
+from tests.models.baselines import resnets_test as resnet_baselines_test
 from tests.models.segmenters import tiny_segmenter
 from tests.models.tiny import CONFIG, SHAPE, STEM, tiny_model
 from tests.test_case import compute, lively, random_inputs, randomize

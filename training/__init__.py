@@ -1,1 +1,35 @@
-"""Recipes and the programs that run them: `python -m training`."""
+"""Recipes, and the programs that run them: `python -m training`."""
+
+import sys
+
+MOVED = {
+    "assignments": "recipe.assignments",
+    "config": "recipe.config",
+    "evaluate": "evaluation.classification",
+    "fewshot": "evaluation.fewshot",
+    "metrics": "evaluation.metrics",
+    "models": "engine.models",
+    "opening": "runs.opening",
+    "pipeline": "data.pipeline",
+    "report": "reports.classification",
+    "representations": "evaluation.representations",
+    "sources": "data.sources",
+    "subsets": "data.subsets",
+    "tables": "reports.tables",
+    "train": "engine.train",
+}
+"""{module of version 0.1: where it is now}"""
+
+
+class _MovedModules:
+    """Names the new place of a module that was imported from its old one."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        package, _, module = name.partition(".")
+        if package == __name__ and module in MOVED:
+            new = f"{package}.{MOVED[module]}"
+            raise ModuleNotFoundError(f"{name} has moved. Write: from {new} import …", name=name)
+
+
+sys.meta_path.append(_MovedModules)

@@ -5,9 +5,8 @@ import os
 import sys
 import tempfile
 
-from training.errors import InputError
-from training.parser import parse
-from training.text import shortened_lines
+from training.cli.parser import parse
+from training.errors import InputError, shortened_lines
 
 
 def main(arguments=None):

@@ -117,9 +117,9 @@ class Assignments:
 
     def __init__(self, folder):
         from training import recipes
-        from training.assignments import leaves
-        from training.config import to_dict
         from training.errors import InputError
+        from training.recipe.assignments import leaves
+        from training.recipe.config import to_dict
 
         self.documented = (InputError,)
         self._recipes = [recipes.load(name) for name in recipes.NAMES]
@@ -154,7 +154,7 @@ class Assignments:
 
     def attempt(self, case):
         """Whether the recipe is changed."""
-        from training.assignments import override
+        from training.recipe.assignments import override
 
         recipe, assignment = case
         return override(recipe, [assignment]) is not None

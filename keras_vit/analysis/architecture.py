@@ -1,7 +1,7 @@
 """What a model is made of."""
 
 from keras_vit.architectures import read_architecture
-from keras_vit.config import ViTConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer
 
 

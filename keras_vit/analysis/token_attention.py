@@ -6,8 +6,8 @@ from keras import ops
 from keras_vit import graph
 from keras_vit.analysis.batching import batches
 from keras_vit.layers import PoolingTokenizer, TokenGraphConvolution, TokenTransformer
-from keras_vit.layers.pooling_tokenizer import shrink
-from keras_vit.layers.tokenizer import Tokenizer
+from keras_vit.layers.visual_tokens.token_grid import shrink
+from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 
 def token_maps(model, images):

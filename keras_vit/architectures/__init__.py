@@ -1,4 +1,4 @@
-"""What models other than plain Vision Transformers are made of, as `keras_vit.config` has it for these."""
+"""What models are made of: frozen configs, and the tables of published sizes."""
 
 from keras_vit.architectures.published import (
     PANOPTIC_FPNS,

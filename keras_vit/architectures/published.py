@@ -3,9 +3,9 @@
 import dataclasses
 
 from keras_vit.architectures.resnets import ResNetConfig, SelfAttentionNetworkConfig
+from keras_vit.architectures.vision_transformer import check_fields
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
 from keras_vit.checks import did_you_mean
-from keras_vit.config import check_fields
 
 RESNETS = {
     "R18": ResNetConfig((2, 2, 2, 2), expansion=1),

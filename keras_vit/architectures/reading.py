@@ -12,8 +12,8 @@ from keras_vit.architectures.resnets import (
     ResNetConfig,
     SelfAttentionNetworkConfig,
 )
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
-from keras_vit.config import ViTConfig
 
 _KINDS = {
     config.kind: config

@@ -20,8 +20,8 @@ from keras_vit.export.elsewhere import with_tensorflow
 from keras_vit.export.parity import Parity, check_limits, compare, computes_in_float32, read_images, verified
 from keras_vit.export.signatures import check_output, probabilities
 from keras_vit.graph import is_quantized
+from keras_vit.layers.ops.textbook import textbook_operations
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer
-from keras_vit.textbook import textbook_operations
 
 _BATCH_SIZES = (1, 3)
 _MESSAGE_BYTES = 2**31 - 1

@@ -16,7 +16,6 @@ import keras
 import numpy as np
 
 from keras_vit.atomic_files import appears_complete
-from keras_vit.checkpoints import describe
 from keras_vit.checks import check_choice, check_flag, check_positive_integer, is_one_line
 from keras_vit.decoding import MAX_PIXELS, input_protocol
 from keras_vit.export.elsewhere import with_tensorflow
@@ -28,6 +27,7 @@ from keras_vit.export.writing import write_saved_model
 from keras_vit.graph import is_quantized
 from keras_vit.label_spaces import imagenet1k_classes
 from keras_vit.preprocessing import preprocessing_layer
+from keras_vit.pretrained import describe
 
 
 def export_saved_model(

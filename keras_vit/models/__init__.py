@@ -1,14 +1,6 @@
 """The factories that build models."""
 
-from keras_vit.models import (
-    axial_resnet,
-    bit_resnet,
-    resnet,
-    resnet_baselines,
-    self_attention_network,
-    visual_transformer,
-    vt_fpn,
-)
+from keras_vit.models import axial_resnet, bit_resnet, resnet, visual_transformer, vt_fpn
 from keras_vit.models.axial import AxialViT, AxialViTB16, AxialViTB32
 from keras_vit.models.axial_resnet import *  # noqa: F403
 from keras_vit.models.bit_resnet import *  # noqa: F403
@@ -22,8 +14,6 @@ from keras_vit.models.hybrid import (
     RViTTi16,
 )
 from keras_vit.models.resnet import *  # noqa: F403
-from keras_vit.models.resnet_baselines import *  # noqa: F403
-from keras_vit.models.self_attention_network import *  # noqa: F403
 from keras_vit.models.visual_transformer import *  # noqa: F403
 from keras_vit.models.vit import (
     ViT,
@@ -50,17 +40,10 @@ from keras_vit.models.vit import (
 )
 from keras_vit.models.vt_fpn import *  # noqa: F403
 
-RESNETS = (
-    *axial_resnet.__all__,
-    *bit_resnet.__all__,
-    *resnet.__all__,
-    *resnet_baselines.__all__,
-    *self_attention_network.__all__,
-    *visual_transformer.__all__,
-)
+RESNETS = (*axial_resnet.__all__, *bit_resnet.__all__, *resnet.__all__, *visual_transformer.__all__)
 """Names of the functions whose models classify images, and are no Vision Transformers."""
 SEGMENTERS = tuple(vt_fpn.__all__)
-"""Names of the functions whose models say of each pixel what it belongs to."""
+"""Names of the functions whose models assign a class to each pixel."""
 
 __all__ = [
     "AxialViT",

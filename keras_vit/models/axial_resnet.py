@@ -7,9 +7,9 @@ import keras
 
 from keras_vit import layers
 from keras_vit.architectures import AxialResNetConfig
-from keras_vit.layers.axial_attention import batch_norm
+from keras_vit.layers.convolutional.batch_norm import batch_norm
 from keras_vit.models.building import build_convolutional, keras_application
-from keras_vit.stems.bit_resnet import stage_units
+from keras_vit.trunks.bit_resnet import stage_units
 
 
 def AxialResNet(

@@ -7,10 +7,10 @@ import keras
 
 from keras_vit import layers
 from keras_vit.architectures import BiTResNetConfig
-from keras_vit.layers.bottleneck_unit import NUM_GROUPS
-from keras_vit.layers.pre_activation_unit import GROUP_NORM_EPSILON, bit_conv
+from keras_vit.layers.convolutional.bottleneck_unit import NUM_GROUPS
+from keras_vit.layers.convolutional.pre_activation_unit import GROUP_NORM_EPSILON, bit_conv
 from keras_vit.models.building import build_convolutional, keras_application
-from keras_vit.stems.bit_resnet import stage_units
+from keras_vit.trunks.bit_resnet import stage_units
 
 
 def BiTResNet(

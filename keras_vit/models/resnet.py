@@ -2,7 +2,7 @@
 
 from keras_vit.architectures import RESNETS, ResNetConfig, changed_config
 from keras_vit.models.building import build_convolutional, keras_application
-from keras_vit.stems.resnet import resnet
+from keras_vit.trunks.resnet import resnet
 
 
 def ResNet(

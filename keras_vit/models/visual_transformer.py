@@ -2,9 +2,9 @@
 
 from keras_vit import layers
 from keras_vit.architectures import VT_RESNETS, VTResNetConfig, changed_config
-from keras_vit.layers.clustering_tokenizer import grid_of
+from keras_vit.layers.visual_tokens.token_grid import squarest_grid
 from keras_vit.models.building import build_convolutional, keras_application
-from keras_vit.stems.resnet import resnet
+from keras_vit.trunks.resnet import resnet
 
 _PUBLISHED = {"use_batch_norm": True, "scale_logits": True}
 _TOKEN_GROUPS = 4  # Of keys, queries and values of tokens, whatever their number of channels.
@@ -114,7 +114,7 @@ def _tokenize(maps, tokens, config, name):
             **sizes,
         )(maps, tokens)
     if config.tokenizer == "pooling":
-        return layers.PoolingTokenizer(grid_of(config.num_tokens), **sizes)(maps)
+        return layers.PoolingTokenizer(squarest_grid(config.num_tokens), **sizes)(maps)
     if config.tokenizer == "clustering":
         return layers.ClusteringTokenizer(config.num_tokens, group_width=config.group_width, **sizes)(maps)
     return layers.FilterTokenizer(config.num_tokens, group_width=config.group_width, scale_logits=True, **sizes)(maps)

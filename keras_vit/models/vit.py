@@ -3,8 +3,8 @@
 import functools
 import os
 
+from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig, get_variant
 from keras_vit.checks import check_positive_integer
-from keras_vit.config import VARIANTS, ViTConfig, get_variant
 from keras_vit.encoder import encode
 from keras_vit.heads import classify, classify_distilled, pool, represent
 from keras_vit.models.building import (

@@ -10,7 +10,7 @@ from keras_vit import layers
 from keras_vit.architectures import PANOPTIC_FPNS, VT_FPNS, ResNetConfig, changed_config
 from keras_vit.checks import check_positive_integer
 from keras_vit.models.building import functional_model, image_inputs, prepare, with_weights
-from keras_vit.stems.resnet import resnet
+from keras_vit.trunks.resnet import resnet
 
 _TOKEN_GROUPS = 4  # Of keys, queries and values of tokens, as in VT-ResNets.
 _NORM_GROUPS = 32  # Of the norms in the head, as in Detectron2.

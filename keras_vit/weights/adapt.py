@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
-from keras_vit.config import ViTConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.resampling import resize_grid, resize_patches
 
 HEAD = ("predictions/", "distillation_predictions/")

@@ -5,8 +5,8 @@ import difflib
 import re
 import types
 
+from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.checks import did_you_mean
-from keras_vit.config import VARIANTS
 from keras_vit.spellings import spelled_variant
 from keras_vit.weights.published_google import AUGREG_STEM, augreg_entry, google_entries
 from keras_vit.weights.published_meta import meta_entries

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from keras_vit.architectures import BiTResNetConfig, PanopticFPNConfig, ResNetConfig, VTFPNConfig, VTResNetConfig
+from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
 from keras_vit.checks import check_positive_integer, did_you_mean
-from keras_vit.config import VARIANTS, ViTConfig
 from keras_vit.weights.catalogue import FAMILIES
 
 MAX_SIDE = 65_535

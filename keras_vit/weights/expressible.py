@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_vit.config import ViTConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 
 ANY = object()
 """Every value of a field that is a number, or a `StemConfig`."""

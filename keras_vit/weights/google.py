@@ -6,7 +6,7 @@ together (`MultiHeadDotProductAttention_1`), linen numbers each kind by itself; 
 
 import re
 
-from keras_vit.config import StemConfig, ViTConfig
+from keras_vit.architectures.vision_transformer import StemConfig, ViTConfig
 from keras_vit.weights.catalogue import protocol
 from keras_vit.weights.checkpoint import (
     Checkpoint,

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from keras_vit.config import ViTConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.weights.catalogue import FAMILIES, protocol
 from keras_vit.weights.checkpoint import (
     Checkpoint,

@@ -5,7 +5,7 @@ import functools
 import keras
 
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
-from keras_vit.config import ViTConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights.assign import canonical_arrays
 from keras_vit.weights.checkpoint import Checkpoint

@@ -9,7 +9,7 @@ import re
 
 import keras
 
-from keras_vit.config import ViTConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.weights.catalogue import protocol
 from keras_vit.weights.checkpoint import Checkpoint, Renamed, check_settings, pair, patch_size_of
 from keras_vit.weights.depth import count_blocks

@@ -4,7 +4,7 @@ import dataclasses
 import logging
 
 from keras_vit.architectures import PanopticFPNConfig, read_architecture
-from keras_vit.config import ViTConfig
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.graph import is_quantized
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
 from keras_vit.weights.adapt import FIRST_KERNELS, HEAD, Target, adapt, adapt_pixels

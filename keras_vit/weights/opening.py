@@ -7,7 +7,7 @@ import json
 import os
 import pathlib
 
-from keras_vit.config import VARIANTS, ViTConfig
+from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
 from keras_vit.weights import bit, google, huggingface, keras_hub, timm, torchvision
 from keras_vit.weights.catalogue import FAMILY_ALIASES, get_entry, protocol
 from keras_vit.weights.checkpoint import Hints, Merged, pair

@@ -4,9 +4,9 @@ import json
 import os
 import pathlib
 
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.atomic_files import appears_complete
 from keras_vit.checks import check_choice
-from keras_vit.config import ViTConfig
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights import google, huggingface, keras_hub, timm
 from keras_vit.weights.assign import canonical_arrays

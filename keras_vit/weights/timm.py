@@ -5,7 +5,7 @@ Linear kernels are (out, in); query, key and value are one array.
 
 import re
 
-from keras_vit.config import StemConfig, ViTConfig
+from keras_vit.architectures.vision_transformer import StemConfig, ViTConfig
 from keras_vit.weights.catalogue import FAMILIES, protocol
 from keras_vit.weights.checkpoint import (
     Checkpoint,

@@ -6,7 +6,7 @@ import pytest
 
 import keras_vit
 from benchmarks import vt_digits
-from training.models import build_model
+from training.engine.models import build_model
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import models
+from keras_vit import baselines, models
 from keras_vit.architectures import read_architecture
-from keras_vit.config import VARIANTS
+from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.decoding import image_decoder
 from keras_vit.export.parity import read_images
 from tests.test_case import randomize
@@ -35,7 +35,7 @@ def _small_resnet(**changes):
 
 def _small_network(relation):
     changes = {"stage_depths": (1, 1), "window_sizes": (3, 5), "width": 32, "relation": relation}
-    return keras_vit.SelfAttentionNetwork("SAN10", input_shape=(20, 30, 3), classes=5, **changes)
+    return keras_vit.baselines.SelfAttentionNetwork("SAN10", input_shape=(20, 30, 3), classes=5, **changes)
 
 
 VISION_TRANSFORMERS = [name for name in models.__all__ if name not in (*models.RESNETS, *models.SEGMENTERS)]
@@ -59,24 +59,24 @@ RESNETS = {
     ),
     "SEResNet": (
         lambda: _small_resnet(attention="squeeze_excitation"),
-        [name for name in models.RESNETS if name.startswith("SEResNet")],
+        [name for name in baselines.__all__ if name.startswith("SEResNet")],
     ),
     "CBAMResNet": (
         lambda: _small_resnet(attention="cbam"),
-        [name for name in models.RESNETS if name.startswith("CBAMResNet")],
+        [name for name in baselines.__all__ if name.startswith("CBAMResNet")],
     ),
     "AAResNet": (
         lambda: _small_resnet(mixing="attention_augmented"),
-        [name for name in models.RESNETS if name.startswith("AAResNet")],
+        [name for name in baselines.__all__ if name.startswith("AAResNet")],
     ),
     "StandAloneResNet": (lambda: _small_resnet(mixing="stand_alone"), ["StandAloneResNet50"]),
     "LRNet": (
         lambda: _small_resnet(mixing="local_relation"),
-        [name for name in models.RESNETS if name.startswith("LRNet")],
+        [name for name in baselines.__all__ if name.startswith("LRNet")],
     ),
     "GloReResNet": (
         lambda: _small_resnet(global_unit="global_reasoning", num_global_units=(0, 1)),
-        [name for name in models.RESNETS if name.startswith("GloReResNet")],
+        [name for name in baselines.__all__ if name.startswith("GloReResNet")],
     ),
     "A2ResNet": (
         lambda: _small_resnet(global_unit="double_attention", num_global_units=(0, 1)),
@@ -110,7 +110,7 @@ KINDS = _kinds()
 
 def test_every_factory_is_here():
     assert {name for names in KINDS.values() for name in names} == set(VISION_TRANSFORMERS)
-    assert {name for _, names in RESNETS.values() for name in names} == set(models.RESNETS)
+    assert {name for _, names in RESNETS.values() for name in names} == {*models.RESNETS, *baselines.__all__}
     # Plain; stems of three and of four stages, and of R+Ti/16; axial.
     assert len(KINDS) == 5
 

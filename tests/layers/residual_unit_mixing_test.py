@@ -7,7 +7,7 @@ import pytest
 
 from keras_vit import layers
 from keras_vit.layers import ResidualUnit
-from keras_vit.layers.residual_unit import SPATIAL_MIXINGS
+from keras_vit.layers.convolutional.residual_unit import SPATIAL_MIXINGS
 from tests.reference import resnet_baselines as reference
 from tests.test_case import (
     canonical_weights,

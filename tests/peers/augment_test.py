@@ -2,7 +2,7 @@
 
 from timm.data.auto_augment import auto_augment_policy_v0
 
-from training.augment.policies import AUTOAUGMENT
+from training.data.augment.policies import AUTOAUGMENT
 
 
 def test_autoaugment_is_timms_policy_v0():

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import quick_xla
 from tests.training.fitting import array_pipeline
 from training import recipes
-from training.assignments import override
+from training.recipe.assignments import override
 
 # Small enough for seconds, and everything still happens.
 BRIEF = [

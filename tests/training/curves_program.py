@@ -17,10 +17,10 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vit
-from training import distribution
-from training.config import validate
-from training.optimizers import build_optimizer
-from training.step import TrainedModel
+from training.engine import distribution
+from training.engine.optimizers import build_optimizer
+from training.engine.step import TrainedModel
+from training.recipe.config import validate
 
 BATCH_SIZE, CLASSES, IMAGE_SHAPE, EPOCHS = 8, 7, (8, 12, 3), 2
 TRAINING_IMAGES, FULL_BATCHES, VALIDATION_IMAGES = 37, 40, 11
@@ -28,7 +28,7 @@ TRAINING_IMAGES, FULL_BATCHES, VALIDATION_IMAGES = 37, 40, 11
 
 @dataclasses.dataclass
 class Case:
-    """What is trained, and how. `distribution` are fields of `training.config.Distribution`.
+    """What is trained, and how. `distribution` are fields of `training.recipe.config.Distribution`.
 
     Without a model nothing is trained: the process has these devices from then on.
     """

@@ -3,8 +3,8 @@
 import pytest
 
 from training import recipes
-from training.assignments import as_text, override
 from training.errors import InputError, without_queries
+from training.recipe.assignments import as_text, override
 
 
 @pytest.mark.parametrize(

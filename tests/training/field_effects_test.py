@@ -16,17 +16,17 @@ import tensorflow as tf
 import keras_vit
 from tests.pictures import encoded, noise
 from tests.training.fitting import keys_of
-from training.assignments import override
-from training.config import Recipe
-from training.data import load_dataset
-from training.distribution import Engine
-from training.losses import Objective
-from training.models import build_model
-from training.optimizers import build_optimizer
-from training.schedules import build_schedule
-from training.sources import Part
-from training.tasks import task_of
-from training.train import Fitting, seed
+from training.data.loading import load_dataset
+from training.data.sources import Part
+from training.engine.distribution import Engine
+from training.engine.fitting import Fitting, seed
+from training.engine.models import build_model
+from training.engine.optimizers import build_optimizer
+from training.engine.schedules import build_schedule
+from training.recipe.assignments import override
+from training.recipe.config import Recipe
+from training.tasks import TASKS
+from training.tasks.losses import Objective
 
 STEPS_PER_EPOCH = 9
 PICTURE = encoded(noise(11, 13), "PNG")
@@ -51,7 +51,7 @@ def _digest(dataset):
 
 def images(recipe):
     """An image in four epochs, and a mixed batch of them: made as the pipeline makes them, but eagerly."""
-    changes = task_of(recipe).build_changes(build_model(recipe, 3), 3)
+    changes = TASKS[recipe.task](recipe).build_changes(build_model(recipe, 3), 3)
     decoded = changes.decode(PICTURE, tf.constant(1))
     pixels = [changes.change(*decoded, (epoch, 7))[0] for epoch in range(4)]
     mixed = changes.mix(tf.stack(pixels), tf.one_hot([0, 1, 2, 0], 3), (5, 8), 4)
@@ -92,7 +92,7 @@ def model(recipe):
 
 
 def fitting(recipe):
-    made = Fitting(recipe, load_dataset(recipe.data), Engine(recipe.distribution))
+    made = Fitting(TASKS[recipe.task](recipe), load_dataset(recipe.data), Engine(recipe.distribution))
     return made.intervals, made.trained.accumulation_steps
 
 
@@ -108,23 +108,23 @@ NAMED_SPLITS = ("data.validation_fraction=0", "data.train_split=train[:100]", "d
 # {field: (what the recipe has, what changes, where it shows)}, or the test in which the field's effect is seen.
 EFFECTS = {
     "name": ((), "name=other", model),
-    "seed": "pipeline_test.test_another_seed_gives_other_batches",
+    "seed": "data.pipeline_test.test_another_seed_gives_other_batches",
     "task": "segmentation.runs_test.test_leaves_a_model_its_export_and_its_numbers",
     "model.config": ((), "model.config.num_layers=2", model),
-    "model.weights": "train_test.test_fine_tuning_begins_with_the_weights_and_a_new_head",
-    "model.function": "model_functions_test.test_a_model_of_another_kind",
-    "model.arguments": "model_functions_test.test_a_model_of_another_kind",
+    "model.weights": "engine.train_test.test_fine_tuning_begins_with_the_weights_and_a_new_head",
+    "model.function": "recipe.model_functions_test.test_a_model_of_another_kind",
+    "model.arguments": "recipe.model_functions_test.test_a_model_of_another_kind",
     "model.changes": (FROM_WEIGHTS, "model.changes.drop_path_rate=0.3", model),
     "model.input_shape": ((), "model.input_shape=12,8,1", model),
     "model.resize": ((), "model.resize=12", images),
     "model.freeze_up_to": ((), "model.freeze_up_to=encoder_block_0", model),
-    "data.dataset": "data_test.test_without_a_test_split_the_validation_split_is_the_test",
-    "data.label": "data_test.test_tasks_of_vtab_have_their_images_and_labels",
+    "data.dataset": "data.loading_test.test_without_a_test_split_the_validation_split_is_the_test",
+    "data.label": "data.loading_test.test_tasks_of_vtab_have_their_images_and_labels",
     "data.directory": (PHOTOGRAPHS, "data.directory=OTHERS", splits),
     "data.mask": "segmentation.runs_test.test_masks_of_tfds",
     "data.mask_classes": "segmentation.runs_test.test_masks_of_tfds",
     "data.mask_offset": "segmentation.runs_test.test_masks_of_tfds",
-    "data.tfds_directory": "data_test.test_array_records_are_read_in_any_order",
+    "data.tfds_directory": "data.loading_test.test_array_records_are_read_in_any_order",
     "data.train_split": (NAMED_SPLITS, "data.train_split=train[:90]", splits),
     "data.validation_split": (NAMED_SPLITS, "data.validation_split=train[100:110]", splits),
     "data.test_split": ((), "data.test_split=test[:7]", splits),
@@ -132,15 +132,15 @@ EFFECTS = {
     "data.train_images": ((), "data.train_images=100", splits),
     "data.train_images_seed": (("data.train_images=100",), "data.train_images_seed=1", splits),
     "data.test_fraction": (PHOTOGRAPHS, "data.test_fraction=0.5", splits),
-    "data.cache": "pipeline_test.test_too_many_images_for_the_memory_are_refused",
+    "data.cache": "data.pipeline_test.test_too_many_images_for_the_memory_are_refused",
     "data.shuffle_buffer": (("data.cache=false",), "data.shuffle_buffer=7", order),
     "augment.library": (("augment.cutmix=1",), "augment.library=keras_cv", images),
     "augment.crop": ((), "augment.crop=inception", images),
     "augment.crop_from": (("augment.crop=random", "augment.crop_from=10"), "augment.crop_from=12", images),
     "augment.crop_area": (("augment.crop=inception",), "augment.crop_area=0.5,0.6", images),
     "augment.flip": ((), "augment.flip=true", images),
-    "augment.scale_range": "augment.masked_test.test_both_are_scaled_and_cut_alike",
-    "augment.color_jitter": "augment.masked_test.test_colours_change_in_the_image_alone",
+    "augment.scale_range": "data.augment.masked_test.test_both_are_scaled_and_cut_alike",
+    "augment.color_jitter": "data.augment.masked_test.test_colours_change_in_the_image_alone",
     "augment.translation": ((), "augment.translation=0.2", images),
     "augment.rotation": ((), "augment.rotation=20", images),
     "augment.scale": ((), "augment.scale=0.3", images),
@@ -176,14 +176,14 @@ EFFECTS = {
     "fit.rematerialize": ((), "fit.rematerialize=true", model),
     "fit.report_every": ((), "fit.report_every=5 steps", fitting),
     "fit.checkpoint_every": ((), "fit.checkpoint_every=5 steps", fitting),
-    "fit.final_weights": "train_test.test_the_best_weights_are_kept_if_asked_for",
-    "distillation.teacher": "train_test.test_a_teacher_is_learned_from",
+    "fit.final_weights": "engine.train_test.test_the_best_weights_are_kept_if_asked_for",
+    "distillation.teacher": "engine.train_test.test_a_teacher_is_learned_from",
     "distillation.weight": (TEACHER, "distillation.weight=0.5", loss),
     "distillation.temperature": (TEACHER, "distillation.temperature=3", loss),
-    "distribution.kind": "distribution_test.test_weights_and_slots_lie_as_laid_out",
-    "distribution.devices": "distribution_test.test_the_same_curve_on_any_devices",
-    "distribution.model_devices": "distribution_test.test_weights_and_slots_lie_as_laid_out",
-    "distribution.shard_weights": "distribution_test.test_weights_and_slots_lie_as_laid_out",
+    "distribution.kind": "engine.distribution_test.test_weights_and_slots_lie_as_laid_out",
+    "distribution.devices": "engine.distribution_test.test_the_same_curve_on_any_devices",
+    "distribution.model_devices": "engine.distribution_test.test_weights_and_slots_lie_as_laid_out",
+    "distribution.shard_weights": "engine.distribution_test.test_weights_and_slots_lie_as_laid_out",
 }
 
 

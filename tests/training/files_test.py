@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training import predict as module
 from training.files import read_file
-from training.predict import predict
+from training.inspection import predict as module
+from training.inspection.predict import predict
 
 
 @pytest.fixture

@@ -14,11 +14,12 @@ import sklearn.datasets
 import tensorflow as tf
 
 import keras_vit
-from training import train
-from training.distribution import Engine
-from training.pipeline import evaluation_batches
-from training.sources import Part
-from training.tasks import task_of
+from training.data.labels import multi_hot
+from training.data.pipeline import evaluation_batches
+from training.data.sources import Part
+from training.engine import fitting, train
+from training.engine.distribution import Engine
+from training.tasks import TASKS
 
 
 def keys_of(source, part, epoch=0, skip=0, seed=None):
@@ -29,18 +30,21 @@ def keys_of(source, part, epoch=0, skip=0, seed=None):
 
 def evaluation_images(dataset, split, decode, recipe):
     """All images (N, H, W, C) and label vectors (N, classes) of a split, without padding."""
-    batches = evaluation_batches(dataset, split, decode, recipe)(0, 1, recipe.fit.batch_size)
+    size, num_classes = recipe.fit.batch_size, len(dataset.class_names)
+    make = evaluation_batches(dataset.splits[split], decode, lambda label, image: multi_hot(label, num_classes), size)
+    batches = make(0, 1, size)
     images, labels, weights = map(np.concatenate, zip(*batches.as_numpy_iterator(), strict=True))
     return images[weights > 0], labels[weights > 0]
 
 
 def fitted(recipe, dataset=None, eagerly=False):
-    """A `training.train.Fitting` on one device that has run, and written nothing. A few steps are faster eagerly."""
-    train.seed(recipe)
-    fitting = train.Fitting(recipe, dataset or task_of(recipe).load(), Engine(recipe.distribution))
-    fitting.trained.run_eagerly = eagerly
-    assert fitting.run()
-    return fitting
+    """A `Fitting` on one device that has run, and written nothing. A few steps are faster eagerly."""
+    fitting.seed(recipe)
+    task = TASKS[recipe.task](recipe)
+    fitted = fitting.Fitting(task, dataset or task.load(), Engine(recipe.distribution))
+    fitted.trained.run_eagerly = eagerly
+    assert fitted.run()
+    return fitted
 
 
 @functools.cache
@@ -52,7 +56,7 @@ def digits():
 
 @contextlib.contextmanager
 def array_pipeline(arrays=None):
-    """`training.train` reads images from arrays. The batch of a step follows from the seed and the step alone.
+    """A `Fitting` reads images from arrays. The batch of a step follows from the seed and the step alone.
 
     On one device.
 
@@ -61,14 +65,13 @@ def array_pipeline(arrays=None):
             set has, for the training the first ones, for the validation the last ones.
     """
 
-    def of_split(dataset, split):
+    def of_split(source, split):
         if arrays is not None:
             return arrays[split]
-        size = dataset.splits[split].size
-        return tuple(array[:size] if split == "train" else array[-size:] for array in digits())
+        return tuple(array[: source.size] if split == "train" else array[-source.size :] for array in digits())
 
-    def training_batches(dataset, model, recipe):
-        part, (images, labels) = Part(recipe.fit.batch_size), of_split(dataset, "train")
+    def training_batches(source, changes, recipe):
+        part, (images, labels) = Part(recipe.fit.batch_size), of_split(source, "train")
         steps_per_epoch = part.num_batches(len(images))
 
         def of_steps(steps):
@@ -81,14 +84,14 @@ def array_pipeline(arrays=None):
 
         return of_steps
 
-    def evaluation_batches(dataset, split, decode, recipe):
-        share, (images, labels) = recipe.fit.batch_size, of_split(dataset, split)
-        rows = np.array_split(np.arange(len(images)), range(share, len(images), share))
-        return lambda *_: _batches(images, labels, rows, share)
+    def evaluation_batches(source, decode, read_label, batch_size, cache):
+        images, labels = of_split(source, "validation")
+        rows = np.array_split(np.arange(len(images)), range(batch_size, len(images), batch_size))
+        return lambda *_: _batches(images, labels, rows, batch_size)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "training_batches", training_batches)
-        patch.setattr(train, "evaluation_batches", evaluation_batches)
+        patch.setattr(fitting, "training_batches", training_batches)
+        patch.setattr(fitting, "evaluation_batches", evaluation_batches)
         yield
 
 
@@ -101,8 +104,9 @@ def _batches(images, labels, rows, size):
 
 @contextlib.contextmanager
 def linear_model():
-    """`training.train` fits a linear classifier with dropout, whatever model the recipe has."""
+    """A run fits a linear classifier with dropout, whatever model the recipe has."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "build_model", build_linear_model)
         patch.setattr(train, "build_model", build_linear_model)
         yield
 

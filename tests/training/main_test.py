@@ -18,16 +18,17 @@ import tensorflow as tf
 
 import keras_vit
 from tests.training.fitting import fitted
-from training import evaluate, recipes
-from training import train as training_module
+from training import recipes
 from training.__main__ import main
-from training.assignments import override
-from training.checkpoints import Checkpoints
-from training.config import to_dict
-from training.data import load_dataset
-from training.models import build_model
+from training.data.loading import load_dataset
+from training.engine import train as training_module
+from training.engine.models import build_model
+from training.engine.train import predict_elsewhere, train
+from training.inspection import evaluate
+from training.recipe.assignments import override
+from training.recipe.config import to_dict
+from training.runs.checkpoints import Checkpoints
 from training.tasks import classification
-from training.train import predict_elsewhere, train
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +192,7 @@ from importlib import machinery, util
 sys.modules["tensorflow"] = util.module_from_spec(machinery.ModuleSpec("tensorflow", None))  # An empty module.
 from training.__main__ import main
 assert main(sys.argv[1:]) == 2
-assert "training.predict" in sys.modules
+assert "training.inspection.predict" in sys.modules
 assert not {"keras", "keras_vit"} & set(sys.modules)
 """
 

@@ -5,7 +5,7 @@ import functools
 
 import tensorflow_datasets as tfds
 
-from training.datasets.digits import Digits
+from training.data.sets.digits import Digits
 
 NUM_EXAMPLES = 24
 """What every split gives, whatever its size: the first so many."""

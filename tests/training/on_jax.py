@@ -26,9 +26,9 @@ def command():
 def plans(requests):
     """{name: what was found, or the error} for {name: (number of devices, changes of the digits recipe)}."""
     from training import recipes
-    from training.assignments import override
     from training.errors import InputError
-    from training.plan import plan, with_devices
+    from training.planning.plan import plan, with_devices
+    from training.recipe.assignments import override
 
     results = {}
     for name, (devices, assignments) in requests.items():
@@ -49,9 +49,9 @@ def keras_cv():
     import numpy as np
     import tensorflow as tf
 
-    from tests.training.augment.building_test import model_of, pipeline
-    from training.augment import build_augmentation
-    from training.config import Augment
+    from tests.training.data.augment.building_test import model_of, pipeline
+    from training.data.augment import build_augmentation
+    from training.recipe.config import Augment
 
     keras.utils.set_random_seed(3)
     tf.config.experimental.enable_op_determinism()

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def _finish(recipe, dataset, run, weights, keeper):
-    from training.runs import add_result
+    from training.runs.folder import add_result
 
     np.savez(run.folder / "weights.npz", *weights)
     add_result(run)
@@ -17,7 +17,8 @@ def _finish(recipe, dataset, run, weights, keeper):
 
 def main():
     """Runs one command; returns the process's exit status."""
-    from training import __main__, train
+    from training import __main__
+    from training.engine import train
 
     train.finish = _finish
     return __main__.main()

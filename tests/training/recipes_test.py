@@ -21,16 +21,18 @@ from tests.training.mock_metadata import mocked_data_sets
 from tests.training.published_recipes import PUBLISHED
 from training import recipes
 from training.__main__ import main
-from training.assignments import leaves, override
-from training.config import to_dict
-from training.data import Dataset, find_label, load_dataset
-from training.datasets.records import write_records
-from training.distribution import Engine
-from training.pipeline import num_steps_per_epoch
-from training.schedules import build_schedule, training_steps
-from training.sources import IndexedSource, StreamedSource
-from training.tasks import task_of
-from training.train import Fitting
+from training.data.dataset import Dataset
+from training.data.loading import load_dataset
+from training.data.pipeline import num_steps_per_epoch
+from training.data.sets.records import write_records
+from training.data.sets.tfds import find_label
+from training.data.sources import IndexedSource, StreamedSource
+from training.engine.distribution import Engine
+from training.engine.fitting import Fitting
+from training.engine.schedules import build_schedule, training_steps
+from training.recipe.assignments import leaves, override
+from training.recipe.config import to_dict
+from training.tasks import TASKS
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "recipes.md"
 # As TFDS has them.
@@ -169,10 +171,11 @@ def _shrunk_function(model):
 
 def fitting_of(recipe):
     """The recipe's data set, and its `Fitting`."""
-    dataset = task_of(recipe).load()
+    task = TASKS[recipe.task](recipe)
+    dataset = task.load()
     is_indexed = recipe.data.dataset in ("folder", "shapes", ARRAY_RECORDS)
     assert isinstance(dataset.splits["train"], IndexedSource if is_indexed else StreamedSource)
-    return dataset, Fitting(recipe, dataset, Engine(recipe.distribution))
+    return dataset, Fitting(task, dataset, Engine(recipe.distribution))
 
 
 def values_of(fitting):
@@ -199,7 +202,7 @@ def test_recipe_makes_steps(name, shrink, monkeypatch):
     """Of two of its images, changed as they are in training. Everything is eager: tracing takes five times as long."""
     recipe = shrink(recipes.load(name))
     dataset, fitting = fitting_of(recipe)
-    task, before = task_of(recipe), values_of(fitting)
+    task, before = TASKS[recipe.task](recipe), values_of(fitting)
     changes = task.build_changes(fitting.model, len(dataset.class_names))
     images, labels, examples = [], [], list(dataset.splits["train"].in_order().take(2).as_numpy_iterator())
     # Eagerly it would make an array of the bytes of a file.
@@ -223,7 +226,7 @@ def test_recipe_makes_steps(name, shrink, monkeypatch):
 def test_recipe_trains(name, shrink):
     recipe = shrink(recipes.load(name))
     _, fitting = fitting_of(recipe)
-    before, metric = values_of(fitting), task_of(recipe).metric
+    before, metric = values_of(fitting), TASKS[recipe.task](recipe).metric
     assert fitting.run()
     [row] = fitting.keeper.history
     assert row["step"] == 2

@@ -16,8 +16,8 @@ import pytest
 from benchmarks import quick_xla
 from tests.training.conftest import BRIEF
 from training import recipes
-from training.assignments import override
-from training.train import train
+from training.engine.train import train
+from training.recipe.assignments import override
 
 pytestmark = pytest.mark.slow
 RECIPE = [*BRIEF, "fit.epochs=4", "model.config.dropout_rate=0.1", "optimizer.ema=0.9", "fit.checkpoint_every=2 steps"]

@@ -8,9 +8,9 @@ from keras import ops
 
 import keras_vit
 from tests.training.fitting import array_pipeline, digits, fitted
-from training.assignments import override
-from training.data import Dataset
-from training.sources import IndexedSource
+from training.data.dataset import Dataset
+from training.data.sources import IndexedSource
+from training.recipe.assignments import override
 
 SEEDS = (0, 1, 2)
 NUM_IMAGES, STEPS = 100, 40  # Few enough that what was learned before tells.

@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from training import recipes
-from training.assignments import override
-from training.optimizers import build_optimizer
+from training.engine.optimizers import build_optimizer
+from training.recipe.assignments import override
 
 NUM_STEPS = 3
 CLASSES = 3

@@ -5,9 +5,9 @@ import time
 import pytest
 import tensorflow_datasets as tfds
 
-from training.config import Data
-from training.data import load_dataset
+from training.data.loading import load_dataset
 from training.errors import InputError
+from training.recipe.config import Data
 
 
 class OutOfReach(tfds.core.GeneratorBasedBuilder):

@@ -17,7 +17,7 @@ def load(name):
     """
     if name in NAMES:
         return importlib.import_module(f"training.recipes.{name}").RECIPE
-    from training.assignments import from_dict, read_facts
+    from training.recipe.assignments import from_dict, read_facts
 
     path = pathlib.Path(name)
     if path.is_dir():

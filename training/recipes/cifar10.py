@@ -7,8 +7,8 @@ Expected: about 93 % test accuracy, an estimate from what others report for smal
 Measured: nothing yet but that it runs.
 """
 
-from keras_vit.config import ViTConfig
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from keras_vit.architectures.vision_transformer import ViTConfig
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="cifar10",

@@ -15,7 +15,7 @@ the evaluation; the learning rate falls along a cosine and not in two steps; the
 momentum. Batch norms are over the images of all devices with distribution.kind=data_parallel.
 """
 
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="coco_stuff_vt_fpn_r50",

@@ -11,7 +11,7 @@ depths see docs/recipes.md.
 At 32 pixels the map that tokens are gathered from has 2 x 2 places.
 """
 
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="digits_vt_r18",

@@ -12,7 +12,7 @@ The paper chooses the learning rate of 0.001, 0.003, 0.01 and 0.03 on the 2 % th
 (data.validation_fraction=0). Not said exactly: the momentum is kept in bfloat16 there and in float32 here.
 """
 
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="finetune_cifar10",

@@ -12,7 +12,7 @@ The paper chooses the learning rate of 0.001, 0.003, 0.01 and 0.03 on the 10 % t
 in float32 here.
 """
 
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="finetune_flowers",

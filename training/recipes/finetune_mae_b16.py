@@ -13,7 +13,7 @@ deviation of 2e-5 there; all training images are trained on there, and 1 % is he
 gives it back).
 """
 
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="finetune_mae_b16",

@@ -14,7 +14,7 @@ the whole image is taken, unflipped, as in task_adaptation. Not said exactly: th
 in float32 here.
 """
 
-from training.config import Data, Fit, Model, Optimizer, Recipe, Schedule
+from training.recipe.config import Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="finetune_vtab",

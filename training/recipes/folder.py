@@ -14,7 +14,7 @@ model.weights=B/16@augreg-i21k-i1k-224 or model.weights=B/16@augreg-i21k-i1k-384
 hundred photographs; for many thousands raise fit.steps, so that each is seen several times.
 """
 
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="folder",

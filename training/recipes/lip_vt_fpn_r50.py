@@ -14,7 +14,7 @@ Not as in the paper: without model.arguments.weights the backbone begins with ra
 ImageNet, and the weight decay is not multiplied by the momentum.
 """
 
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="lip_vt_fpn_r50",

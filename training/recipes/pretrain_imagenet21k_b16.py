@@ -12,8 +12,8 @@ decay and no end; 1e-5 is that of its code. It does not say how images are cropp
 authors' fine-tuning code. The gradients are clipped on ImageNet-1k only.
 """
 
-from keras_vit.config import VARIANTS
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from keras_vit.architectures.vision_transformer import VARIANTS
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="pretrain_imagenet21k_b16",

@@ -13,8 +13,8 @@ that code, which does not multiply it by the learning rate: 1e-4 / 1e-3 here. No
 in bfloat16 there and in float32 here.
 """
 
-from keras_vit.config import VARIANTS
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from keras_vit.architectures.vision_transformer import VARIANTS
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="pretrain_imagenet21k_b16_augreg",

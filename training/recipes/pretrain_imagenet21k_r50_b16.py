@@ -11,8 +11,8 @@ Table 3 prints numbers for hybrids on JFT only, which is not public: 7 epochs, l
 dropout. What is said of data, decay and crop in pretrain_imagenet21k_b16 holds here too.
 """
 
-from keras_vit.config import VARIANTS
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from keras_vit.architectures.vision_transformer import VARIANTS
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="pretrain_imagenet21k_r50_b16",

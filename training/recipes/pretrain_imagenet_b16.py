@@ -10,8 +10,8 @@ The paper does not say how images are cropped; crop and flip are those of the au
 the training images are held out for validation, as the paper does for fine-tuning.
 """
 
-from keras_vit.config import VARIANTS
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from keras_vit.architectures.vision_transformer import VARIANTS
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="pretrain_imagenet_b16",

@@ -11,8 +11,8 @@ Weight decay is 1e-4 in that code, which does not multiply it by the learning ra
 Adam's momentum is kept in bfloat16 there and in float32 here.
 """
 
-from keras_vit.config import VARIANTS
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from keras_vit.architectures.vision_transformer import VARIANTS
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="pretrain_imagenet_s16",

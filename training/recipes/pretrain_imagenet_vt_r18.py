@@ -14,7 +14,7 @@ does: model.function=VTResNet model.arguments.split_tokens=false gives the other
 are held out for validation.
 """
 
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="pretrain_imagenet_vt_r18",

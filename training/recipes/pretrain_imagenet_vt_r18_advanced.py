@@ -15,7 +15,7 @@ from all devices together with distribution.kind=data_parallel, as the paper's d
 each device has its own. The moving average is that of the trained weights; batch norms keep their newest statistics.
 """
 
-from training.config import Augment, Data, Distillation, Fit, Model, Optimizer, Recipe, Schedule
+from training.recipe.config import Augment, Data, Distillation, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="pretrain_imagenet_vt_r18_advanced",

@@ -9,7 +9,7 @@ Measured: 96.89 % with seed 0 (2026-11-22, TensorFlow 2.21, Keras 3.15).
 head_dim is four times the 32 groups of the head's norms: with 32 channels each would be normalised by itself.
 """
 
-from training.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
+from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
 
 RECIPE = Recipe(
     name="shapes_vt_fpn",

@@ -1,17 +1,1 @@
-"""The studies: one module each, with a `STUDY`."""
-
-import importlib
-import pkgutil
-
-from training.errors import InputError
-
-NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
-
-
-def load(name):
-    """The `training.study.Study` of a name; an unknown one raises an InputError that lists those there are."""
-    if name not in NAMES:
-        from keras_vit.checks import did_you_mean
-
-        raise InputError(f"There is no study {name!r}.{did_you_mean(name, NAMES)} Studies: {', '.join(NAMES)}")
-    return importlib.import_module(f"training.studies.{name}").STUDY
+"""Many runs that answer one question."""

@@ -4,14 +4,15 @@ import re
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from training.augment import Augmentation, build_augmentation
-from training.data import load_dataset
-from training.evaluate import describe, evaluate, nearest_neighbour_accuracy
-from training.losses import Objective
-from training.report import write_report
-from training.runs import image_suffix
+from training.data.augment import Augmentation, build_augmentation
+from training.data.images import image_suffix
+from training.data.labels import multi_hot
+from training.data.loading import load_dataset
+from training.evaluation.classification import evaluate, nearest_neighbour_accuracy
+from training.reports.classification import write_report
+from training.reports.text import describe_classification
+from training.tasks.losses import Objective
 
 NUM_SAMPLES = 8
 
@@ -20,7 +21,7 @@ class Task:
     """What differs where whole images are classified.
 
     Args:
-        recipe: `training.config.Recipe`
+        recipe: `training.recipe.config.Recipe`
 
     Attributes:
         metric: Name of what the history says beside the loss; the best weights have the highest.
@@ -32,17 +33,15 @@ class Task:
         self.recipe = recipe
 
     def load(self, disjoint=True):
-        """The `training.data.Dataset`, as `training.data.load_dataset` gives it; a label is the index of a class, or of
-        several."""
+        """The `training.data.dataset.Dataset` of the recipe. A label is the index of a class, or of several."""
         return load_dataset(self.recipe.data, disjoint)
 
     def read_label(self, label, image, num_classes):
-        """(classes,): 1 for the right class, or for each of several."""
-        one_hot = tf.one_hot(label, num_classes)
-        return one_hot if label.shape.rank == 0 else tf.minimum(tf.reduce_sum(one_hot, axis=0), 1.0)
+        """What a batch holds of a label: (classes,)."""
+        return multi_hot(label, num_classes)
 
     def build_changes(self, model, num_classes):
-        """What becomes of training examples: a `training.augment.Augmentation` of images and labels.
+        """What becomes of training examples: a `training.data.augment.Augmentation` of images and labels.
 
         `decode(image_bytes, label)` gives what may be kept, `change(image, label, seed)` one epoch's image and label
         vector, and `mix` is that of images.
@@ -66,12 +65,12 @@ class Task:
         return keras.metrics.CategoricalAccuracy(name=self.metric)
 
     def evaluate(self, model, dataset, splits):
-        """A `training.evaluate.Evaluation`, as `training.evaluate.evaluate` makes it."""
+        """The `training.evaluation.classification.Evaluation` of one split, or of several."""
         return evaluate(model, dataset, splits, self.recipe)
 
     def describe(self, evaluation):
         """An evaluation as lines of text."""
-        return describe(evaluation)
+        return describe_classification(evaluation)
 
     def write_samples(self, dataset, run):
         """Writes a test image of each of some classes as it came, named after its class; returns their paths.

@@ -2,13 +2,14 @@
 
 import itertools
 
-from training.augment.masked import build_masked_augmentation
-from training.data import load_masks
-from training.runs import image_suffix
-from training.segmentation.evaluate import describe, evaluate
-from training.segmentation.losses import MeanIoU, PixelCrossEntropy
-from training.segmentation.masks import decode_mask
-from training.segmentation.report import write_segmentation_report
+from training.data.augment.masked import build_masked_augmentation
+from training.data.images import image_suffix
+from training.data.loading import load_masks
+from training.data.masks import decode_mask
+from training.evaluation.segmentation import evaluate
+from training.reports.segmentation import write_segmentation_report
+from training.reports.text import describe_segmentation
+from training.tasks.pixel_losses import MeanIoU, PixelCrossEntropy
 
 NUM_SAMPLES = 8
 
@@ -16,11 +17,11 @@ NUM_SAMPLES = 8
 class Task:
     """What differs where pixels are classified; the methods are those of `training.tasks.classification.Task`.
 
-    A label is the bytes of a mask (`training.segmentation.masks`), and in a batch uint8 (B, H, W), at the model's input
+    A label is the bytes of a mask (`training.data.masks`), and in a batch uint8 (B, H, W), at the model's input
     size.
 
     Args:
-        recipe: `training.config.Recipe`
+        recipe: `training.recipe.config.Recipe`
     """
 
     metric = "mean_iou"
@@ -47,7 +48,7 @@ class Task:
         return evaluate(model, dataset, splits, self.recipe)
 
     def describe(self, evaluation):
-        return describe(evaluation)
+        return describe_segmentation(evaluation)
 
     def write_samples(self, dataset, run):
         paths = []

@@ -17,18 +17,18 @@ import tensorflow_datasets as tfds
 import keras_vit
 from keras_vit.decoding import image_decoder
 from training import recipes
-from training import train as module
 from training.__main__ import main
-from training.assignments import override
-from training.data import load_dataset, load_masks
+from training.data.loading import load_dataset, load_masks
+from training.data.masks import VOID, as_png, decode_mask, read_values
+from training.engine import train as module
+from training.engine.step import TrainedModel
+from training.engine.train import train
 from training.errors import InputError
-from training.segmentation.evaluate import Segmentation
-from training.segmentation.masks import VOID, as_png, decode_mask, read_values
-from training.segmentation.overlays import legend, overlay, palette
-from training.segmentation.report import judge
-from training.step import TrainedModel
-from training.tasks import task_of
-from training.train import train
+from training.evaluation.segmentation import Segmentation
+from training.recipe.assignments import override
+from training.reports.overlays import legend, overlay, palette
+from training.reports.segmentation import judge
+from training.tasks import TASKS
 
 BRIEF = [
     "model.input_shape=32,64,3",
@@ -78,7 +78,7 @@ def test_evaluate_gives_the_metric_of_the_validation(recipe, brief_run, capsys):
     printed = capsys.readouterr().out
     mean_iou = float(list(csv.DictReader(run.history.read_text().splitlines()))[-1]["val_mean_iou"])
     assert float(re.search(r"mean IoU +(.*)%", printed)[1]) == pytest.approx(100 * mean_iou, abs=0.006)
-    model, source = keras.models.load_model(run.model), task_of(recipe).load().splits["validation"]
+    model, source = keras.models.load_model(run.model), TASKS[recipe.task](recipe).load().splits["validation"]
     assert keras_vit.describe(model).config.kind == "panoptic_fpn"
     assert source.size == 24
     decode, examples = image_decoder(model), list(source.in_order().as_numpy_iterator())

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from training.data import Dataset
-from training.runs import Run
-from training.sources import IndexedSource
+from training.data.dataset import Dataset
+from training.data.sources import IndexedSource
+from training.runs.folder import Run
 from training.tasks.classification import Task
 
 

@@ -1,0 +1,153 @@
+"""Self-attention along one axis of a map. B batch, H W C map, F channels put out, K heads, N places of a line."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.batch_norm import batch_norm
+
+_AXES = {"height": 1, "width": 2}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialAttention(CompositeLayer):
+    """Position-sensitive self-attention of every row, or of every column, for itself.
+
+    Axial-DeepLab (arXiv 2003.07853), equation 4: `y_o = sum_p softmax_p(q_o.k_p + q_o.r^q_{p-o} + k_p.r^k_{p-o})
+    (v_p + r^v_{p-o})`. For each distance p - o in the line there are three learned vectors, shared by the heads. As in
+    the authors' code (csrhddlam/axial-deeplab), queries and keys have half the width of values, logits are not scaled,
+    and batch norms stand behind the projection, behind each of the three terms of the logits, and behind both terms of
+    the output. Those statistics and the softmax are computed in float32 under any precision policy.
+
+    Args:
+        axis: `"height"`: the places of a column attend to each other. `"width"`: those of a row.
+        filters: Channels F that are put out, a multiple of `2 * num_heads`.
+        num_heads: Number K of heads.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. The size of `axis` must be known: it is that of the tables.
+        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+
+    Returns:
+        (B, H, W, F)
+
+    Raises:
+        ValueError: If an argument is impossible, or the size of `axis` is unknown or not that which the layer was built
+            for.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.AxialAttention("width", filters=12, num_heads=3)
+    >>> tuple(layer(keras.ops.ones((2, 5, 8, 4))).shape)
+    (2, 5, 8, 12)
+    """
+
+    def __init__(self, axis, filters, num_heads=8, **kwargs):
+        super().__init__(**kwargs)
+        if axis not in _AXES:
+            raise ValueError(f"axis must be 'height' or 'width'. Received: {axis!r}")
+        self.axis = axis
+        self.filters = check_positive_integer("filters", filters)
+        self.num_heads = check_positive_integer("num_heads", num_heads)
+        if filters % (2 * num_heads):
+            raise ValueError(
+                f"filters must be a multiple of 2 * num_heads: queries and keys of a head have half the width of its "
+                f"values. Received: filters={filters}, num_heads={num_heads}"
+            )
+
+    def build(self, input_shape):
+        self.length = input_shape[_AXES[self.axis]]
+        if self.length is None:
+            raise ValueError(
+                f"AxialAttention has tables for the {self.axis} of its maps, so it must be known. Received: maps of "
+                f"shape {tuple(input_shape)}. Build the model for images of one size."
+            )
+        head_width = self.filters // self.num_heads
+        channels = input_shape[-1]
+        self.projection = keras.layers.Dense(
+            2 * self.filters,
+            use_bias=False,
+            kernel_initializer=keras.initializers.RandomNormal(stddev=1 / math.sqrt(channels)),
+            **self.part_arguments("projection"),
+        )
+        self.projection.build(input_shape)
+        self.projection_norm = self._norm("projection_norm", (None, None, None, 2 * self.filters))
+        self.relative_embedding = self.add_weight(
+            name="relative_embedding",
+            shape=(2 * self.length - 1, 2 * head_width),  # For queries, keys and values, as a head has them.
+            initializer=keras.initializers.RandomNormal(stddev=1 / math.sqrt(head_width)),
+        )
+        self.logit_norm = self._norm("logit_norm", (None, None, None, None, 3 * self.num_heads))
+        self.output_norm = self._norm("output_norm", (None, None, None, 2 * self.filters))
+
+    def _norm(self, name, shape):
+        norm = batch_norm(**self.part_arguments(name))
+        norm.build(shape)
+        return norm
+
+    def call(self, maps, training=None):
+        length = maps.shape[_AXES[self.axis]]
+        if length != self.length:
+            raise ValueError(
+                f"{self.name!r} was built for maps of {self.axis} {self.length}. Received: {self.axis} {length}. The "
+                f"tables of relative positions are those of one size."
+            )
+        lines = ops.swapaxes(maps, 1, 2) if self.axis == "height" else maps  # (B, S, N, C)
+        projected = self.projection_norm(self.projection(lines), training=training)
+        shape = ops.shape(projected)
+        projected = ops.reshape(projected, (*shape[:3], self.num_heads, 2 * self.filters // self.num_heads))
+        query, key, value = self._split(projected)
+        query_table, key_table, value_table = self._split(self._tables())
+        terms = (
+            ops.einsum("bsokd,bspkd->bsopk", query, key),
+            ops.einsum("bsokd,opd->bsopk", query, query_table),
+            ops.einsum("bspkd,opd->bsopk", key, key_table),
+        )
+        logits = self._sum_of_normalized(terms, self.logit_norm, training)
+        weights = ops.cast(ops.softmax(ops.cast(logits, "float32"), axis=3), value.dtype)  # (B, S, N, N, K)
+        terms = (
+            ops.reshape(term, (*shape[:3], self.filters))
+            for term in (
+                ops.einsum("bsopk,bspkd->bsokd", weights, value),
+                ops.einsum("bsopk,opd->bsokd", weights, value_table),
+            )
+        )
+        outputs = self._sum_of_normalized(terms, self.output_norm, training)
+        return ops.swapaxes(outputs, 1, 2) if self.axis == "height" else outputs
+
+    def _split(self, values):
+        """Queries, keys and values of what holds all three of a head in its last axis."""
+        width = values.shape[-1] // 4
+        return ops.split(values, [width, 2 * width], axis=-1)
+
+    def _tables(self):
+        """(N, N, 4 d): for each place o and each place p the vectors of the distance p - o."""
+        places = np.arange(self.length)
+        distances = places[None, :] - places[:, None] + self.length - 1
+        table = ops.cast(self.relative_embedding, self.compute_dtype)
+        return ops.take(table, distances, axis=0)
+
+    def _sum_of_normalized(self, terms, norm, training):
+        terms = list(terms)
+        normalized = norm(ops.concatenate(terms, axis=-1), training=training)
+        first, *others = ops.split(normalized, len(terms), axis=-1)
+        return sum(others, first)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.filters)
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        _, height, width, channels = input_shape
+        length = input_shape[_AXES[self.axis]]
+        # Three terms of the logits with half the width, and two of the output.
+        in_a_line = length * (3 * self.filters // 2 + 2 * self.filters)
+        return height * width * (channels * 2 * self.filters + in_a_line)
+
+    def get_config(self):
+        return {**super().get_config(), "axis": self.axis, "filters": self.filters, "num_heads": self.num_heads}

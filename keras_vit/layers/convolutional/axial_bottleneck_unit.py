@@ -1,0 +1,112 @@
+"""One residual unit of an AxialResNet. B batch, H W C map, h w map put out."""
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.axial_attention import AxialAttention
+from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialBottleneckUnit(CompositeLayer):
+    """The bottleneck unit of a ResNet, with attention along both axes in place of its 3 x 3 convolution.
+
+    `y = relu(BN(conv1x1(x)))`, `y = relu(mean(rows(columns(y))))`, `y = BN(conv1x1(y))` and `relu(x + y)`, where
+    `columns` and `rows` are an `AxialAttention` along the height and one along the width, and `mean` is that of squares
+    of `strides` x `strides` pixels; `x` is projected by `BN(conv1x1(x))` where the unit changes its shape
+    (Axial-DeepLab, arXiv 2003.07853, section 3.3; csrhddlam/axial-deeplab). The last batch norm starts with gamma zero,
+    so that the unit starts as the residual connection alone.
+
+    Args:
+        width: Channels inside the unit, a multiple of `2 * num_heads`; it puts out twice as many.
+        strides: Step in pixels, the same for both axes.
+        num_heads: Heads of each attention.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W are known, and multiples of `strides`.
+        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+
+    Returns:
+        (B, h, w, 2 width), where h and w are H and W divided by `strides`.
+
+    Raises:
+        ValueError: If an argument is impossible, or H or W are unknown, no multiple of `strides`, or not those which
+            the layer was built for.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.AxialBottleneckUnit(width=12, strides=2, num_heads=3)
+    >>> tuple(layer(keras.ops.ones((2, 6, 8, 4))).shape)
+    (2, 3, 4, 24)
+    """
+
+    def __init__(self, width, strides=1, num_heads=8, **kwargs):
+        super().__init__(**kwargs)
+        self.width = check_positive_integer("width", width)
+        self.strides = check_positive_integer("strides", strides)
+        self.num_heads = check_positive_integer("num_heads", num_heads)
+
+        self.conv_1, self.norm_1 = self._conv("conv_1", width), batch_norm(**self.part_arguments("norm_1"))
+        self.height_attention = AxialAttention("height", width, num_heads, **self.part_arguments("height_attention"))
+        self.width_attention = AxialAttention("width", width, num_heads, **self.part_arguments("width_attention"))
+        self.pooling = keras.layers.AveragePooling2D(
+            strides, data_format="channels_last", **self.part_arguments("pooling")
+        )
+        self.conv_2 = self._conv("conv_2", 2 * width)
+        self.norm_2 = batch_norm(gamma_initializer="zeros", **self.part_arguments("norm_2"))
+        self.projection_conv = self.projection_norm = None
+
+    def _conv(self, name, filters, strides=1):
+        return PaddedConv2D(filters, 1, strides, **self.part_arguments(name))
+
+    def build(self, input_shape):
+        _, height, width, channels = input_shape
+        if None in (height, width) or height % self.strides or width % self.strides:
+            raise ValueError(
+                f"An axial unit needs maps of a known height and width that are multiples of its strides, "
+                f"{self.strides}. Received: maps of shape {tuple(input_shape)}"
+            )
+        inner = (*input_shape[:-1], self.width)
+        output_shape = self.compute_output_shape(input_shape)
+        self.conv_1.build(input_shape)
+        for layer in (self.norm_1, self.height_attention, self.width_attention):
+            layer.build(inner)
+        self.conv_2.build((*output_shape[:-1], self.width))
+        self.norm_2.build(output_shape)
+        if channels != 2 * self.width or self.strides != 1:
+            self.projection_conv = self._conv("projection_conv", 2 * self.width, self.strides)
+            self.projection_norm = batch_norm(**self.part_arguments("projection_norm"))
+            self.projection_conv.build(input_shape)
+            self.projection_norm.build(output_shape)
+
+    def call(self, maps, training=None):
+        branch = ops.relu(self.norm_1(self.conv_1(maps), training=training))
+        branch = self.height_attention(branch, training=training)
+        branch = self.width_attention(branch, training=training)
+        branch = ops.relu(self.pooling(branch))
+        branch = self.norm_2(self.conv_2(branch), training=training)
+        if self.projection_conv is not None:
+            maps = self.projection_norm(self.projection_conv(maps), training=training)
+        return ops.relu(maps + branch)
+
+    def compute_output_shape(self, input_shape):
+        sizes = (size and size // self.strides for size in input_shape[1:3])
+        return (input_shape[0], *sizes, 2 * self.width)
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        _, height, width, channels = input_shape
+        places, inner = height * width, (*input_shape[:-1], self.width)
+        places_put_out = places // self.strides**2
+        total = places * channels * self.width + places_put_out * 2 * self.width**2
+        total += self.height_attention.macs(inner) + self.width_attention.macs(inner)
+        if self.projection_conv is not None:
+            total += places_put_out * channels * 2 * self.width
+        return total
+
+    def get_config(self):
+        return {**super().get_config(), "width": self.width, "strides": self.strides, "num_heads": self.num_heads}

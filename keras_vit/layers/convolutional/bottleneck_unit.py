@@ -1,0 +1,109 @@
+"""One residual unit of a BiT-ResNet. B batch, H W C map, h w map put out."""
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.group_normalization import GroupNormalization
+from keras_vit.layers.convolutional.std_conv2d import StdConv2D
+
+NUM_GROUPS = 32
+"""Of every GroupNorm (arXiv 1803.08494, section 3.1)."""
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class BottleneckUnit(CompositeLayer):
+    """Three weight-standardised convolutions with GroupNorm, beside a residual connection.
+
+    `y = relu(GN(conv1x1(x)))`, `y = relu(GN(conv3x3(y)))`, `y = GN(conv1x1(y))` and `relu(x + y)`; `x` is projected
+    by `GN(conv1x1(x))` where the unit changes its shape. These are the units of ViT's hybrids (arXiv 2010.11929,
+    section 3.1; `models_resnet.py` of google-research/vision_transformer): the activation comes last, unlike in BiT
+    itself (arXiv 1912.11370), whose units start with it. The 3 x 3 convolution has the strides. The last GroupNorm
+    starts with gamma zero, so that the unit starts as the residual connection alone. GroupNorm is computed in float32
+    under any precision policy.
+
+    Args:
+        width: Channels inside the unit, a multiple of 32; it puts out four times as many.
+        strides: Step in pixels, the same for both axes.
+        group_norm_epsilon: Added to the variance in every GroupNorm.
+        weight_standardization_epsilon: Added to the standard deviation of every kernel.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
+
+    Returns:
+        (B, h, w, 4 width), where h and w are H and W divided by `strides` and rounded up.
+
+    Raises:
+        ValueError: If `width` is not a multiple of 32, or `strides` is not a positive integer.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> tuple(keras_vit.layers.BottleneckUnit(width=32, strides=2)(keras.ops.ones((2, 5, 8, 64))).shape)
+    (2, 3, 4, 128)
+    """
+
+    def __init__(self, width, strides=1, group_norm_epsilon=1e-6, weight_standardization_epsilon=1e-5, **kwargs):
+        super().__init__(**kwargs)
+        self.width = check_positive_integer("width", width)
+        if width % NUM_GROUPS:
+            raise ValueError(f"width must be a multiple of {NUM_GROUPS}, the groups of GroupNorm. Received: {width}")
+        self.strides = check_positive_integer("strides", strides)
+        self.group_norm_epsilon = group_norm_epsilon
+        self.weight_standardization_epsilon = weight_standardization_epsilon
+
+        self.conv_1, self.norm_1 = self._conv("conv_1", width, 1), self._norm("norm_1")
+        self.conv_2, self.norm_2 = self._conv("conv_2", width, 3, strides), self._norm("norm_2")
+        self.conv_3, self.norm_3 = self._conv("conv_3", 4 * width, 1), self._norm("norm_3", gamma_initializer="zeros")
+        self.projection_conv = self.projection_norm = None
+
+    def _conv(self, name, filters, kernel_size, strides=1):
+        epsilon = self.weight_standardization_epsilon
+        return StdConv2D(filters, kernel_size, strides, epsilon, **self.part_arguments(name))
+
+    def _norm(self, name, **arguments):
+        epsilon = self.group_norm_epsilon
+        return GroupNormalization(NUM_GROUPS, epsilon=epsilon, **self.part_arguments(name), **arguments)
+
+    def build(self, input_shape):
+        if input_shape[-1] != 4 * self.width or self.strides != 1:
+            self.projection_conv = self._conv("projection_conv", 4 * self.width, 1, self.strides)
+            self.projection_norm = self._norm("projection_norm")
+        for conv, norm, shape in self._parts(input_shape):
+            conv.build(shape)
+            norm.build(conv.compute_output_shape(shape))
+
+    def _parts(self, input_shape):
+        """Each convolution with its norm and the shape of its input."""
+        shape = input_shape
+        for conv, norm in ((self.conv_1, self.norm_1), (self.conv_2, self.norm_2), (self.conv_3, self.norm_3)):
+            yield conv, norm, shape
+            shape = conv.compute_output_shape(shape)
+        if self.projection_conv is not None:
+            yield self.projection_conv, self.projection_norm, input_shape
+
+    def call(self, maps):
+        branch = ops.relu(self.norm_1(self.conv_1(maps)))
+        branch = ops.relu(self.norm_2(self.conv_2(branch)))
+        branch = self.norm_3(self.conv_3(branch))
+        if self.projection_conv is not None:
+            maps = self.projection_norm(self.projection_conv(maps))
+        return ops.relu(maps + branch)
+
+    def compute_output_shape(self, input_shape):
+        return (*self.conv_2.compute_output_shape(input_shape)[:-1], 4 * self.width)
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        return sum(conv.macs(shape) for conv, _, shape in self._parts(input_shape))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "width": self.width,
+            "strides": self.strides,
+            "group_norm_epsilon": self.group_norm_epsilon,
+            "weight_standardization_epsilon": self.weight_standardization_epsilon,
+        }

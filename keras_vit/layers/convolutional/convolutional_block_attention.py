@@ -1,0 +1,81 @@
+"""Channels weighted, then places. B batch, H W C map, h w places."""
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
+from keras_vit.layers.convolutional.projections import built_dense
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ConvolutionalBlockAttention(CompositeLayer):
+    """CBAM: multiplies each channel with a factor, and then each place with another.
+
+    `y = x sigmoid(MLP(mean_HW(x)) + MLP(max_HW(x)))` with `MLP(v) = W_2 relu(W_1 v)`, and then
+    `z = y sigmoid(BN(conv([mean_C(y), max_C(y)])))` ("CBAM: Convolutional Block Attention Module", arXiv 1807.06521,
+    equations 2 and 3; the batch norm is that of the authors' code, Jongchan/attention-module). Without biases, but for
+    that of the batch norm.
+
+    Args:
+        reduction: How many times fewer channels than the map the hidden layer has; one at least.
+        kernel_size: Side of the kernel that weighs places, in pixels, odd.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
+        training: Whether the batch norm normalises by the batch's own statistics, and moves those that it keeps.
+
+    Returns:
+        Same shape as `maps`.
+
+    Raises:
+        ValueError: If an argument is not a positive integer, or `kernel_size` is even.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.ConvolutionalBlockAttention(reduction=2, kernel_size=3)
+    >>> tuple(layer(keras.ops.ones((2, 5, 8, 6))).shape)
+    (2, 5, 8, 6)
+    """
+
+    def __init__(self, reduction=16, kernel_size=7, **kwargs):
+        super().__init__(**kwargs)
+        self.reduction = check_positive_integer("reduction", reduction)
+        self.kernel_size = kernel_size
+        self.conv = PaddedConv2D(1, kernel_size, **self.part_arguments("conv"))
+        self.norm = batch_norm(**self.part_arguments("norm"))
+
+    def build(self, input_shape):
+        channels = input_shape[-1]
+        hidden = max(1, channels // self.reduction)
+        self.dense_1 = built_dense(self, "dense_1", channels, hidden)
+        self.dense_2 = built_dense(self, "dense_2", hidden, channels)
+        self.conv.build((*input_shape[:-1], 2))
+        self.norm.build((*input_shape[:-1], 1))
+
+    def call(self, maps, training=None):
+        places = ops.reshape(maps, (ops.shape(maps)[0], -1, 1, maps.shape[-1]))
+        statistics = (ops.mean(places, axis=1, keepdims=True), _largest(places, axis=1))
+        maps = maps * ops.sigmoid(sum(self.dense_2(ops.relu(self.dense_1(values))) for values in statistics))
+        statistics = (ops.mean(maps, axis=-1, keepdims=True), _largest(maps, axis=-1))
+        places = self.norm(self.conv(ops.concatenate(statistics, axis=-1)), training=training)
+        return maps * ops.sigmoid(places)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        return 2 * 2 * input_shape[-1] * self.dense_1.units + self.conv.macs((*input_shape[:-1], 2))
+
+    def get_config(self):
+        return {**super().get_config(), "reduction": self.reduction, "kernel_size": self.kernel_size}
+
+
+def _largest(maps, axis):
+    """The largest value of an axis, which is kept. With `ops.max` XLA may compute the maps once more for the gradient,
+    round them differently, find no place where they are as large as the largest, and divide by that zero."""
+    return ops.take_along_axis(maps, ops.argmax(maps, axis=axis, keepdims=True), axis=axis)

@@ -1,0 +1,81 @@
+"""Features gathered from everywhere and handed out to each place. B batch, H W C map, P = HW places."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.convolutional.projections import built_dense
+from keras_vit.layers.visual_tokens.heads import as_pixels
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class DoubleAttention(CompositeLayer):
+    """The double attention block of A2-Nets: gathers the map by attention, and hands out what it found by another.
+
+    `G = A softmax_P(B)^T`, `Z = G softmax_n(V)` and `X + BN(W Z)` ("A2-Nets: Double Attention Networks", arXiv
+    1810.11579, equations 3 to 6), where `A` (m, P), `B` (n, P) and `V` (n, P) are linear maps of the channels of each
+    place, without biases. Both softmaxes are computed in float32 under any precision policy. The batch norm starts with
+    gamma zero, so that the block starts as the residual connection alone.
+
+    Args:
+        num_features: Number m of features that are gathered.
+        num_attentions: Number n of attentions that gather them.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
+        training: Whether the batch norm normalises by the batch's own statistics, and moves those that it keeps.
+
+    Returns:
+        Same shape as `maps`.
+
+    Raises:
+        ValueError: If a number is not a positive integer.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.DoubleAttention(num_features=3, num_attentions=4)
+    >>> tuple(layer(keras.ops.ones((2, 5, 8, 6))).shape)
+    (2, 5, 8, 6)
+    """
+
+    def __init__(self, num_features, num_attentions, **kwargs):
+        super().__init__(**kwargs)
+        self.num_features = check_positive_integer("num_features", num_features)
+        self.num_attentions = check_positive_integer("num_attentions", num_attentions)
+        self.norm = batch_norm(gamma_initializer="zeros", **self.part_arguments("norm"))
+
+    def build(self, input_shape):
+        channels = input_shape[-1]
+        self.feature = built_dense(self, "feature", channels, self.num_features)
+        self.gathering = built_dense(self, "gathering", channels, self.num_attentions)
+        self.distribution = built_dense(self, "distribution", channels, self.num_attentions)
+        self.extension = built_dense(self, "extension", self.num_features, channels)
+        self.norm.build(input_shape)
+
+    def call(self, maps, training=None):
+        pixels = as_pixels(maps)
+        gathering = self._softmax(self.gathering(pixels), axis=1)  # (B, P, n)
+        distribution = self._softmax(self.distribution(pixels), axis=2)
+        features = ops.matmul(ops.swapaxes(gathering, 1, 2), self.feature(pixels))  # (B, n, m)
+        found = ops.reshape(self.extension(ops.matmul(distribution, features)), ops.shape(maps))
+        return maps + self.norm(found, training=training)
+
+    def _softmax(self, logits, axis):
+        return ops.cast(ops.softmax(ops.cast(logits, "float32"), axis=axis), self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        features, attentions = self.num_features, self.num_attentions
+        of_place = 2 * input_shape[-1] * (features + attentions) + 2 * features * attentions
+        return math.prod(input_shape[1:-1]) * of_place
+
+    def get_config(self):
+        return {**super().get_config(), "num_features": self.num_features, "num_attentions": self.num_attentions}

@@ -1,0 +1,102 @@
+"""Group normalization of a map, in operations that are fast on CPUs. B batch, H W C map, G groups."""
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_epsilon, check_positive_integer
+from keras_vit.layers.ops.textbook import standardize, textbook_multiply
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class GroupNormalization(keras.layers.Layer):
+    """Brings each group of channels to mean 0 and variance 1, then scales and shifts each channel (arXiv 1803.08494).
+
+    `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta`, with mean and variance over all pixels and the C / G
+    channels of a group, at least in float32 under any policy. Weights and results are those of
+    `keras.layers.GroupNormalization`. That takes moments of arrays of five axes; here pixels are averaged channel by
+    channel, and a group's variance is the mean of its channels' variances plus the variance of their means.
+
+    Args:
+        groups: Number G of groups, a divisor of C.
+        epsilon: Added to the variance. In [1e-15, 1].
+        gamma_initializer: Of gamma; beta starts as zeros.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
+
+    Returns:
+        Same shape as `maps`.
+
+    Raises:
+        ValueError: If `groups` is not a positive integer, C is not a multiple of it, or `epsilon` is not in its range.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> tuple(keras_vit.layers.GroupNormalization(groups=4)(keras.ops.ones((2, 5, 8, 12))).shape)
+    (2, 5, 8, 12)
+    """
+
+    def __init__(self, groups=32, epsilon=1e-5, gamma_initializer="ones", **kwargs):
+        super().__init__(**kwargs)
+        self.groups = check_positive_integer("groups", groups)
+        check_epsilon("epsilon", epsilon)
+        self.epsilon = epsilon
+        self.gamma_initializer = keras.initializers.get(gamma_initializer)
+        self.autocast = False
+
+    def build(self, input_shape):
+        channels = input_shape[-1]
+        if channels % self.groups:
+            raise ValueError(f"The channels must be a multiple of groups={self.groups}. Received: {channels} channels")
+        shape = (channels,)
+        self.gamma = self.add_weight(name="gamma", shape=shape, initializer=self.gamma_initializer, autocast=False)
+        self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros", autocast=False)
+
+    def call(self, maps):
+        dtype = keras.backend.result_type(maps.dtype, "float32")
+        values, gamma, beta = (ops.cast(x, dtype) for x in (maps, self.gamma, self.beta))
+        normalize = _fast if textbook_multiply() is None else _textbook
+        return ops.cast(normalize(values, gamma, beta, self.groups, self.epsilon), self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "groups": self.groups,
+            "epsilon": self.epsilon,
+            "gamma_initializer": keras.initializers.serialize(self.gamma_initializer),
+        }
+
+
+def _fast(maps, gamma, beta, groups, epsilon):
+    """Group normalization in the fewest passes through the maps."""
+    means = _mean_of_pixels(maps)
+    variances = _mean_of_pixels(ops.square(maps - means))
+
+    by_group = (-1, groups, maps.shape[-1] // groups)
+    means, variances = ops.reshape(means, by_group), ops.reshape(variances, by_group)
+    mean = ops.mean(means, axis=-1, keepdims=True)
+    variance = ops.mean(variances + ops.square(means - mean), axis=-1, keepdims=True)
+    scale = ops.rsqrt(variance + epsilon) * ops.reshape(gamma, by_group[1:])
+    offset = ops.reshape(beta, by_group[1:]) - mean * scale
+
+    by_channel = (-1, 1, 1, maps.shape[-1])
+    return maps * ops.reshape(scale, by_channel) + ops.reshape(offset, by_channel)
+
+
+def _mean_of_pixels(maps):
+    """(B, 1, 1, C) of (B, H, W, C)."""
+    # One axis after the other: TensorFlow on CPUs takes twice as long for both at once.
+    return ops.mean(ops.mean(maps, axis=2, keepdims=True), axis=1, keepdims=True)
+
+
+def _textbook(maps, gamma, beta, groups, epsilon):
+    """Group normalization in operations of which OpenVINO makes one kernel, and one of gamma and beta."""
+    maps = ops.transpose(maps, (0, 3, 1, 2))  # As both runtimes have the map of a convolution.
+    _, channels, height, width = ops.shape(maps)
+    by_group = ops.reshape(maps, (-1, groups, channels // groups * height * width))
+    maps = ops.reshape(standardize(by_group, epsilon), (-1, channels, height, width))
+    return ops.transpose(maps, (0, 2, 3, 1)) * gamma + beta

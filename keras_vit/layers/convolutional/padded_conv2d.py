@@ -1,0 +1,82 @@
+"""Convolution with the padding of PyTorch. B batch, H W C map, h w map put out, k side of the kernel, F filters."""
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_positive_integer
+from keras_vit.layers.convolutional.striding import strided, strided_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PaddedConv2D(keras.layers.Conv2D):
+    """Convolution without a bias, padded alike on both sides.
+
+    Keras's own padding puts more at the bottom and right of a map than above and left of it where `strides` are more
+    than 1, so that the kernel lies elsewhere than in models that were trained with PyTorch. He normal by what is put
+    out (arXiv 1502.01852), as in torchvision's ResNets.
+
+    Args:
+        filters: Number F of filters.
+        kernel_size: Side k of the square kernel in pixels, odd; half of it, rounded down, is padded with zeros.
+        strides: Step in pixels, the same for both axes.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
+
+    Returns:
+        (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
+
+    Raises:
+        ValueError: If a size is not a positive integer, or `kernel_size` is even.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> tuple(keras_vit.layers.PaddedConv2D(filters=8, kernel_size=3, strides=2)(keras.ops.ones((2, 5, 8, 4))).shape)
+    (2, 3, 4, 8)
+    """
+
+    def __init__(self, filters, kernel_size, strides=1, **kwargs):
+        unknown = kwargs.keys() - {"name", "dtype", "trainable"}
+        if unknown:
+            raise TypeError(f"PaddedConv2D has no {', '.join(sorted(unknown))}. Use keras.layers.Conv2D for that.")
+        check_positive_integer("kernel_size", kernel_size)
+        check_positive_integer("strides", strides)
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be odd. Received: {kernel_size}")
+        super().__init__(
+            check_positive_integer("filters", filters),
+            kernel_size,
+            strides,
+            # Where the strides are 1 both paddings are the same.
+            padding="same" if strides == 1 else "valid",
+            use_bias=False,
+            data_format="channels_last",
+            kernel_initializer=keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal"),
+            **kwargs,
+        )
+
+    def call(self, maps):
+        margin = self.kernel_size[0] // 2
+        if margin == 0:
+            return ops.matmul(strided(maps, self.strides[0]), self.kernel[0, 0])
+        if self.padding == "valid":
+            maps = ops.pad(maps, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
+        return super().call(maps)
+
+    def compute_output_shape(self, input_shape):
+        return strided_shape(input_shape, self.strides[0], self.filters)
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        _, height, width, filters = self.compute_output_shape(input_shape)
+        return height * width * self.kernel_size[0] ** 2 * input_shape[-1] * filters
+
+    def get_config(self):
+        config = keras.layers.Layer.get_config(self)
+        return {
+            **config,
+            "filters": self.filters,
+            "kernel_size": self.kernel_size[0],
+            "strides": self.strides[0],
+        }

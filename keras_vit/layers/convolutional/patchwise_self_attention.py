@@ -1,0 +1,68 @@
+"""SAN's attention that looks at a whole window. B batch, H W C map, F channels put out, N places of a window."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.convolutional.projections import built_dense
+from keras_vit.layers.convolutional.vector_self_attention import VectorSelfAttention
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PatchwiseSelfAttention(VectorSelfAttention):
+    """Sums of the window around each place, with weights that follow from all of the window.
+
+    `y_o = sum_p gamma([q_o, k_1, ..., k_N])_p v_p` ("Exploring Self-Attention for Image Recognition", arXiv 2004.13621,
+    equations 4 and 5, with the concatenation), where `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))` puts out the weights of
+    all N places; there is no softmax. Each channel has weights of its own, but for eight that share them. As in the
+    authors' code (hszhao/SAN), all linear maps but `W_1` have biases, `q`, of the centre, and `k`, of its neighbours,
+    have C / 16 channels, and around the map stands what lies as far on the other side of its border.
+
+    Args:
+        filters: Channels F that are put out, a multiple of 8.
+        window_size: Side of a window in pixels, odd.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W are more than half of `window_size`, and may be unknown when the
+            model is built.
+        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+
+    Returns:
+        (B, H, W, F)
+
+    Raises:
+        ValueError: If an argument is impossible, or the map too small.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.PatchwiseSelfAttention(filters=16, window_size=3)
+    >>> tuple(layer(keras.ops.ones((2, 5, 8, 4))).shape)
+    (2, 5, 8, 16)
+    """
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        num_places = self.window_size**2
+        channels = self.relation_dim * (1 + num_places)
+        self.norm_1, self.norm_2 = (batch_norm(**self.part_arguments(f"norm_{number}")) for number in (1, 2))
+        self.norm_1.build((None, None, None, channels))
+        self.dense = built_dense(self, "dense", channels, self.num_weights)
+        self.norm_2.build((None, None, None, self.num_weights))
+        self.weight = built_dense(self, "weight", self.num_weights, num_places * self.num_weights, use_bias=True)
+
+    def call(self, maps, training=None):
+        keys = self._windows(self.neighbour(maps))
+        shape = ops.shape(keys)[:3]
+        keys = ops.reshape(keys, (*shape, self.window_size**2 * self.relation_dim))
+        relations = self.norm_1(ops.concatenate([self.centre(maps), keys], axis=-1), training=training)
+        relations = ops.relu(self.norm_2(self.dense(ops.relu(relations)), training=training))
+        weights = ops.reshape(self.weight(relations), (*shape, self.window_size**2, self.num_weights))
+        return self._aggregate(maps, weights)
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        _, height, width, _ = input_shape
+        num_places = self.window_size**2
+        of_weights = (1 + num_places) * self.relation_dim * self.num_weights + num_places * self.num_weights**2
+        return height * width * (self._aggregating_macs(input_shape) + of_weights)

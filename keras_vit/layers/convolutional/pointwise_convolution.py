@@ -1,0 +1,93 @@
+"""A linear map of channels, place by place. B batch, N places, C and F channels, G groups."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.batch_norm import batch_norm
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PointwiseConvolution(CompositeLayer):
+    """A convolution of size 1 without bias, in groups of channels, followed by a batch norm if asked for.
+
+    What Visual Transformers are made of (arXiv 2006.03677): tokens and pixels are projected by it. With G groups the
+    channels are split into G parts, each of which is projected for itself with a G-th of the products ("ImageNet
+    Classification with Deep Convolutional Neural Networks", section 3.5). The batch norm has PyTorch's epsilon and
+    momentum, over all places of all images, in float32 under any precision policy.
+
+    Args:
+        filters: Channels F that are put out, a multiple of `num_groups`.
+        num_groups: Number G of groups.
+        use_batch_norm: Whether a batch norm follows.
+
+    Call arguments:
+        values: (B, N, C), C a multiple of `num_groups`: the pixels of a map, or tokens.
+        training: Whether the batch norm normalises by the batch's own statistics, and moves those that it keeps.
+
+    Returns:
+        (B, N, F)
+
+    Raises:
+        ValueError: If `filters` or C are no multiple of `num_groups`.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.PointwiseConvolution(filters=8, num_groups=2)
+    >>> tuple(layer(keras.ops.ones((2, 5, 6))).shape), tuple(layer.kernel.shape)
+    ((2, 5, 8), (3, 8))
+    """
+
+    def __init__(self, filters, num_groups=1, use_batch_norm=False, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = check_positive_integer("filters", filters)
+        self.num_groups = check_positive_integer("num_groups", num_groups)
+        self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
+        if filters % num_groups:
+            raise ValueError(
+                f"filters must be a multiple of num_groups. Received: filters={filters}, num_groups={num_groups}"
+            )
+
+    def build(self, input_shape):
+        channels = input_shape[-1]
+        if channels % self.num_groups:
+            raise ValueError(
+                f"{self.name!r} splits channels into {self.num_groups} groups, so there must be a multiple of it. "
+                f"Received: {channels} channels"
+            )
+        self.kernel = self.add_weight(
+            name="kernel", shape=(channels // self.num_groups, self.filters), initializer="glorot_uniform"
+        )
+        self.norm = None
+        if self.use_batch_norm:
+            self.norm = batch_norm(**self.part_arguments("norm"))
+            self.norm.build((None, None, self.filters))
+
+    def call(self, values, training=None):
+        if self.num_groups == 1:
+            outputs = ops.matmul(values, self.kernel)
+        else:
+            shape = ops.shape(values)[:-1]
+            groups = ops.reshape(values, (*shape, self.num_groups, -1))
+            kernel = ops.reshape(self.kernel, (-1, self.num_groups, self.filters // self.num_groups))
+            outputs = ops.reshape(ops.einsum("bngc,cgf->bngf", groups, kernel), (*shape, self.filters))
+        return outputs if self.norm is None else self.norm(outputs, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.filters)
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, N, C)."""
+        return math.prod(input_shape[1:]) * self.filters // self.num_groups
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "num_groups": self.num_groups,
+            "use_batch_norm": self.use_batch_norm,
+        }

@@ -1,0 +1,216 @@
+"""One residual unit of a ResNet. B batch, H W C map, h w map put out."""
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_choice, check_flag, check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.attention_augmented_conv2d import AttentionAugmentedConv2D
+from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.convolutional.convolutional_block_attention import ConvolutionalBlockAttention
+from keras_vit.layers.convolutional.local_relation import LocalRelation
+from keras_vit.layers.convolutional.local_self_attention import LocalSelfAttention
+from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
+from keras_vit.layers.convolutional.squeeze_excitation import SqueezeExcitation
+from keras_vit.layers.convolutional.striding import strided_shape
+from keras_vit.layers.transformer.drop_path import DropPath
+
+_ATTENTIONS = {"squeeze_excitation": SqueezeExcitation, "cbam": ConvolutionalBlockAttention}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ResidualUnit(CompositeLayer):
+    """Convolutions with batch norms, beside a residual connection.
+
+    With an expansion of 4 a bottleneck, `y = relu(BN(conv1x1(x)))`, `y = relu(BN(conv3x3(y)))`, `y = BN(conv1x1(y))`;
+    with 1 a basic unit, `y = relu(BN(conv3x3(x)))`, `y = BN(conv3x3(y))`; then `relu(x + y)`, where `x` is projected by
+    `BN(conv1x1(x))` if the unit changes its shape ("Deep Residual Learning for Image Recognition", arXiv 1512.03385;
+    `resnet.py` of torchvision). Maps are padded alike on both sides. The last batch norm starts with gamma zero, so
+    that the unit starts as the residual connection alone.
+
+    Args:
+        width: Channels inside the unit; it puts out `expansion` times as many.
+        strides: Step in pixels, the same for both axes.
+        expansion: 4 or 1.
+        strides_first: Whether the first convolution of a bottleneck has the strides, and not the second.
+        drop_path_rate: Probability of dropping the branch of an image in training. In [0, 1).
+        mixing: What stands in place of the 3 x 3 convolutions: `"attention_augmented"`: `AttentionAugmentedConv2D`, in
+            a basic unit in place of the first alone; `"pooled_attention_augmented"`: the same, whose attention sees the
+            map at half its size; `"stand_alone"`: `LocalSelfAttention`; `"local_relation"`: `LocalRelation`, and in a
+            bottleneck 25 / 16 of the width, as in LR-Net. `"convolution"`: themselves.
+        attention: What weighs the branch before the sum: `"squeeze_excitation"`: `SqueezeExcitation`; `"cbam"`:
+            `ConvolutionalBlockAttention`; `None`: nothing.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built, but with
+            `"attention_augmented"`.
+        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep; and
+            whether branches are dropped.
+
+    Returns:
+        (B, h, w, expansion width), where h and w are H and W divided by `strides` and rounded up.
+
+    Raises:
+        ValueError: If an argument is impossible.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> tuple(keras_vit.layers.ResidualUnit(width=6, strides=2)(keras.ops.ones((2, 5, 8, 4))).shape)
+    (2, 3, 4, 24)
+    """
+
+    def __init__(
+        self,
+        width,
+        strides=1,
+        expansion=4,
+        strides_first=False,
+        drop_path_rate=0.0,
+        mixing="convolution",
+        attention=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.width = check_positive_integer("width", width)
+        self.strides = check_positive_integer("strides", strides)
+        if expansion not in (1, 4):
+            raise ValueError(f"expansion must be 4 (bottleneck) or 1 (basic unit). Received: {expansion!r}")
+        check_choice("mixing", mixing, SPATIAL_MIXINGS)
+        check_choice("attention", attention, (None, *_ATTENTIONS))
+        self.expansion = expansion
+        self.strides_first = check_flag("strides_first", strides_first)
+        self.drop_path_rate = drop_path_rate
+        self.mixing = mixing
+        self.attention = attention
+        self.drop_path = DropPath(drop_path_rate, **self.part_arguments("drop_path"))
+        self.convs = self._bottleneck() if expansion == 4 else self._basic_unit()
+        last = len(self.convs)
+        self.norms = [
+            batch_norm(gamma_initializer="zeros" if number == last else "ones", **self.part_arguments(f"norm_{number}"))
+            for number in range(1, 1 + last)
+        ]
+        self.gate = None if attention is None else _ATTENTIONS[attention](**self.part_arguments("gate"))
+        self.projection_conv = self.projection_norm = None
+
+    def _bottleneck(self):
+        early, late = (self.strides, 1) if self.strides_first else (1, self.strides)
+        inner = self.width * 25 // 16 if self.mixing == "local_relation" else self.width
+        return [
+            PaddedConv2D(inner, 1, early, **self.part_arguments("conv_1")),
+            self._spatial(self.mixing, 2, inner, late),
+            PaddedConv2D(4 * self.width, 1, **self.part_arguments("conv_3")),
+        ]
+
+    def _basic_unit(self):
+        # One augmented convolution a unit fits the count of the paper's 34 layers.
+        second = "convolution" if "attention_augmented" in self.mixing else self.mixing
+        return [self._spatial(self.mixing, 1, self.width, self.strides), self._spatial(second, 2, self.width, 1)]
+
+    def _spatial(self, mixing, number, filters, strides):
+        name = f"conv_{number}" if mixing == "convolution" else f"mixing_{number}"
+        return SPATIAL_MIXINGS[mixing](filters, strides, self.expansion == 4, **self.part_arguments(name))
+
+    def build(self, input_shape):
+        output_shape = self.compute_output_shape(input_shape)
+        if input_shape[-1] != self.expansion * self.width or self.strides != 1:
+            self.projection_conv = PaddedConv2D(
+                self.expansion * self.width, 1, self.strides, **self.part_arguments("projection_conv")
+            )
+            self.projection_norm = batch_norm(**self.part_arguments("projection_norm"))
+            self.projection_conv.build(input_shape)
+            self.projection_norm.build(output_shape)
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            conv.build(input_shape)
+            input_shape = conv.compute_output_shape(input_shape)
+            norm.build(input_shape)
+        if self.gate is not None:
+            self.gate.build(output_shape)
+
+    def call(self, maps, training=None):
+        branch = maps
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            branch = norm(conv(branch), training=training)
+            if norm is not self.norms[-1]:
+                branch = ops.relu(branch)
+        if self.gate is not None:
+            branch = self.gate(branch)  # Only one of them asks for `training`, which Keras hands on.
+        if self.projection_conv is not None:
+            maps = self.projection_norm(self.projection_conv(maps), training=training)
+        return ops.relu(maps + self.drop_path(branch, training=training))
+
+    def compute_output_shape(self, input_shape):
+        return strided_shape(input_shape, self.strides, self.expansion * self.width)
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        total = 0 if self.projection_conv is None else self.projection_conv.macs(input_shape)
+        for conv in self.convs:
+            total += conv.macs(input_shape)
+            input_shape = conv.compute_output_shape(input_shape)
+        return total if self.gate is None else total + self.gate.macs(input_shape)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "width": self.width,
+            "strides": self.strides,
+            "expansion": self.expansion,
+            "strides_first": self.strides_first,
+            "drop_path_rate": self.drop_path_rate,
+            "mixing": self.mixing,
+            "attention": self.attention,
+        }
+
+
+_NUM_HEADS = 8  # In both papers, whatever the width.
+_MIN_KEY_DIM = 20  # Of a head of an augmented convolution.
+# Of the channels of a convolution: those of the keys, and those that come from the attention.
+_SHARES_OF_BOTTLENECK = (0.2, 0.1)
+_SHARES_OF_BASIC_UNIT = (0.25, 0.25)
+
+
+def _convolution(filters, strides, in_bottleneck, **arguments):
+    return PaddedConv2D(filters, 3, strides, **arguments)
+
+
+def _attention_augmented(filters, strides, in_bottleneck, is_pooled=False, **arguments):
+    key_share, value_share = _SHARES_OF_BOTTLENECK if in_bottleneck else _SHARES_OF_BASIC_UNIT
+    return AttentionAugmentedConv2D(
+        filters,
+        key_dim=max(_MIN_KEY_DIM * _NUM_HEADS, _whole_heads(key_share * filters)),
+        value_dim=_whole_heads(value_share * filters),
+        num_heads=_NUM_HEADS,
+        strides=strides,
+        is_pooled=is_pooled,
+        **arguments,
+    )
+
+
+def _pooled_attention_augmented(filters, strides, in_bottleneck, **arguments):
+    return _attention_augmented(filters, strides, in_bottleneck, is_pooled=True, **arguments)
+
+
+def _whole_heads(channels):
+    """The nearest number of channels that heads share evenly, at least one for each."""
+    return _NUM_HEADS * max(1, round(channels / _NUM_HEADS))
+
+
+def _stand_alone(filters, strides, in_bottleneck, **arguments):
+    return LocalSelfAttention(filters, strides=strides, num_heads=_NUM_HEADS, **arguments)
+
+
+def _local_relation(filters, strides, in_bottleneck, **arguments):
+    return LocalRelation(filters, strides=strides, **arguments)
+
+
+SPATIAL_MIXINGS = {
+    "convolution": _convolution,
+    "attention_augmented": _attention_augmented,
+    "pooled_attention_augmented": _pooled_attention_augmented,
+    "stand_alone": _stand_alone,
+    "local_relation": _local_relation,
+}
+"""{name: function that builds the layer}. It takes the number F of channels that the layer puts out, its strides,
+whether it is for a bottleneck unit and not a basic one, and what every layer takes, such as its name; the layer makes
+maps (B, h, w, F) of maps (B, H, W, C)."""

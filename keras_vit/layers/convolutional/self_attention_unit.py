@@ -1,0 +1,80 @@
+"""One residual unit of SAN. B batch, H W C map."""
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_choice
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.layers.convolutional.pairwise_self_attention import PairwiseSelfAttention
+from keras_vit.layers.convolutional.patchwise_self_attention import PatchwiseSelfAttention
+from keras_vit.layers.convolutional.projections import built_dense
+
+_ATTENTIONS = {"pairwise": PairwiseSelfAttention, "patchwise": PatchwiseSelfAttention}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class SelfAttentionUnit(CompositeLayer):
+    """The residual unit of SAN: attention in windows, on a quarter of the channels.
+
+    `x + W relu(BN(attention(relu(BN(x)))))` ("Exploring Self-Attention for Image Recognition", arXiv 2004.13621, Figure
+    1), where `W` has a bias (hszhao/SAN).
+
+    Args:
+        relation: `"pairwise"` or `"patchwise"`: `PairwiseSelfAttention` or `PatchwiseSelfAttention`.
+        window_size: Side of a window in pixels, odd.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last, C a multiple of 32. H and W are more than half of `window_size`, and may be
+            unknown when the model is built.
+        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+
+    Returns:
+        Same shape as `maps`.
+
+    Raises:
+        ValueError: If an argument is impossible, C no multiple of 32, or the map too small.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.SelfAttentionUnit("patchwise", window_size=3)
+    >>> tuple(layer(keras.ops.ones((2, 5, 8, 32))).shape)
+    (2, 5, 8, 32)
+    """
+
+    def __init__(self, relation, window_size=7, **kwargs):
+        super().__init__(**kwargs)
+        check_choice("relation", relation, _ATTENTIONS)
+        self.relation = relation
+        self.window_size = window_size
+        self.norm_1, self.norm_2 = (batch_norm(**self.part_arguments(f"norm_{number}")) for number in (1, 2))
+
+    def build(self, input_shape):
+        channels = input_shape[-1]
+        if channels % 32:
+            raise ValueError(
+                f"{self.name!r} attends with a quarter of the channels, eight of which share their weights: they must "
+                f"be a multiple of 32. Received: {channels} channels"
+            )
+        self.attention = _ATTENTIONS[self.relation](channels // 4, self.window_size, **self.part_arguments("attention"))
+        self.norm_1.build(input_shape)
+        self.attention.build(input_shape)
+        self.norm_2.build((*input_shape[:-1], channels // 4))
+        self.projection = built_dense(self, "projection", channels // 4, channels, use_bias=True)
+
+    def call(self, maps, training=None):
+        branch = ops.relu(self.norm_1(maps, training=training))
+        branch = self.attention(branch, training=training)
+        return maps + self.projection(ops.relu(self.norm_2(branch, training=training)))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        _, height, width, channels = input_shape
+        return self.attention.macs(input_shape) + height * width * channels * channels // 4
+
+    def get_config(self):
+        return {**super().get_config(), "relation": self.relation, "window_size": self.window_size}

@@ -1,0 +1,107 @@
+"""Convolution with a standardised kernel. B batch, H W C map, h w map put out, k side of the kernel, F filters."""
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_epsilon, check_positive_integer
+from keras_vit.layers.convolutional.striding import strided, strided_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class StdConv2D(keras.layers.Layer):
+    """Convolution whose kernel is standardised whenever it is used, without a bias.
+
+    `w' = (w - mean(w)) / (std(w) + epsilon)` for each filter, over height, width and input channels, with the standard
+    deviation of all values, not of a sample (weight standardization, arXiv 1903.10520). This is `StdConv` in the
+    `models_resnet.py` of google-research/vision_transformer. BiT (arXiv 1912.11370) divides by `sqrt(var(w) + epsilon)`
+    and pads alike on both sides. The kernel is standardised in float32 under any precision policy and starts LeCun
+    normal, as Flax initialises a convolution.
+
+    Args:
+        filters: Number F of filters.
+        kernel_size: Side k of the square kernel in pixels.
+        strides: Step in pixels, the same for both axes.
+        epsilon: Added to the standard deviation, or to the variance. In [1e-15, 1].
+        epsilon_placement: `"std"` or `"variance"`: what `epsilon` is added to.
+        padding: Of zeros. `"same"`: as TensorFlow does, an odd one at the bottom and right. `"symmetric"`: half of the
+            kernel on every side, which must be odd then; another alignment where `strides` are more than 1.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
+
+    Returns:
+        (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
+
+    Raises:
+        ValueError: If a size is not a positive integer, `epsilon` is not in its range, or a choice is not available.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.StdConv2D(filters=8, kernel_size=3, strides=2)
+    >>> tuple(layer(keras.ops.ones((2, 5, 8, 4))).shape)
+    (2, 3, 4, 8)
+    """
+
+    def __init__(
+        self, filters, kernel_size, strides=1, epsilon=1e-5, epsilon_placement="std", padding="same", **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.filters = check_positive_integer("filters", filters)
+        self.kernel_size = check_positive_integer("kernel_size", kernel_size)
+        self.strides = check_positive_integer("strides", strides)
+        check_epsilon("epsilon", epsilon)
+        self.epsilon = epsilon
+        if epsilon_placement not in ("std", "variance"):
+            raise ValueError(f"epsilon_placement must be 'std' or 'variance'. Received: {epsilon_placement!r}")
+        self.epsilon_placement = epsilon_placement
+        if padding not in ("same", "symmetric"):
+            raise ValueError(f"padding must be 'same' or 'symmetric'. Received: {padding!r}")
+        self.padding = padding
+        if padding == "symmetric" and kernel_size % 2 == 0:
+            raise ValueError(f"padding='symmetric' needs an odd kernel_size. Received: kernel_size={kernel_size}")
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
+            initializer="lecun_normal",
+            autocast=False,
+        )
+
+    def standardized_kernel(self):
+        """The kernel that the maps are convolved with, (k, k, C, F), in float32."""
+        kernel = ops.cast(self.kernel, "float32")
+        kernel = kernel - ops.mean(kernel, axis=(0, 1, 2))
+        if self.epsilon_placement == "variance":
+            return kernel / ops.sqrt(ops.var(kernel, axis=(0, 1, 2)) + self.epsilon)
+        return kernel / (ops.std(kernel, axis=(0, 1, 2)) + self.epsilon)
+
+    def call(self, maps):
+        kernel = ops.cast(self.standardized_kernel(), self.compute_dtype)
+        strides, padding = self.strides, "same"
+        if self.kernel_size == 1:
+            maps, strides = strided(maps, strides), 1
+        elif self.padding == "symmetric":
+            margin = (self.kernel_size // 2, self.kernel_size // 2)
+            maps, padding = ops.pad(maps, ((0, 0), margin, margin, (0, 0))), "valid"
+        return ops.conv(maps, kernel, strides=strides, padding=padding, data_format="channels_last")
+
+    def compute_output_shape(self, input_shape):
+        return strided_shape(input_shape, self.strides, self.filters)
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        _, height, width, _ = self.compute_output_shape(input_shape)
+        return height * width * self.kernel_size**2 * input_shape[-1] * self.filters
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "strides": self.strides,
+            "epsilon": self.epsilon,
+            "epsilon_placement": self.epsilon_placement,
+            "padding": self.padding,
+        }

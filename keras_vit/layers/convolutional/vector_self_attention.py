@@ -1,0 +1,72 @@
+"""What the self-attentions of SAN share. B batch, H W C map, F channels put out, R channels of relations."""
+
+from keras import ops
+
+from keras_vit.checks import check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.local_windows import check_window_size, local_windows
+from keras_vit.layers.convolutional.projections import built_dense
+
+SHARED_CHANNELS = 8
+"""Channels that have the same weights ("Exploring Self-Attention for Image Recognition", section 4)."""
+
+
+class VectorSelfAttention(CompositeLayer):
+    """A layer whose places sum up the window around them, with weights for each place of it and each channel.
+
+    A subclass computes the weights, F / 8 for each place of a window: channels c and c + F / 8 have the same. Around
+    the map stands what lies as far on the other side of its border.
+
+    Args:
+        filters: Channels F that are put out, a multiple of 8.
+        window_size: Side of a window in pixels, odd.
+    """
+
+    def __init__(self, filters, window_size=7, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = check_positive_integer("filters", filters)
+        self.window_size = check_window_size(window_size)
+        if filters % SHARED_CHANNELS:
+            raise ValueError(f"filters must be a multiple of {SHARED_CHANNELS}. Received: {filters}")
+        self.num_weights = filters // SHARED_CHANNELS
+
+    def build(self, input_shape):
+        self._check_size(input_shape)
+        self.relation_dim = max(1, input_shape[-1] // 16)
+        self.centre, self.neighbour, self.value = (
+            built_dense(self, name, input_shape[-1], filters, use_bias=True)
+            for name, filters in (
+                ("centre", self.relation_dim),
+                ("neighbour", self.relation_dim),
+                ("value", self.filters),
+            )
+        )
+
+    def _check_size(self, shape):
+        if any(size is not None and size <= self.window_size // 2 for size in shape[1:3]):
+            raise ValueError(
+                f"Windows of {self.window_size} places reflect the map at its border, so its height and width must be "
+                f"more than {self.window_size // 2}. Received: maps of shape {tuple(shape)}"
+            )
+
+    def _windows(self, maps):
+        """(B, H, W, N, C)"""
+        self._check_size(maps.shape)  # Of a model of variable size it is known only now, if at all.
+        return local_windows(maps, self.window_size, padding="reflect")
+
+    def _aggregate(self, maps, weights):
+        """(B, H, W, F) of maps and weights (B, H, W, N, F / 8)."""
+        values = self._windows(self.value(maps))
+        values = ops.reshape(values, (*ops.shape(values)[:-1], SHARED_CHANNELS, self.num_weights))
+        outputs = ops.sum(weights[..., None, :] * values, axis=3)
+        return ops.reshape(outputs, (*ops.shape(outputs)[:3], self.filters))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.filters)
+
+    def _aggregating_macs(self, input_shape):
+        """Multiply-accumulates for one place of its linear maps and `_aggregate`."""
+        return input_shape[-1] * (2 * self.relation_dim + self.filters) + self.window_size**2 * self.filters
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters, "window_size": self.window_size}

@@ -1,0 +1,1 @@
+"""Operations that layers are computed with."""

@@ -1,0 +1,78 @@
+"""Learned position embedding by row and column. B batch, h w grid, T tokens, D hidden."""
+
+import keras
+from keras import ops
+
+from keras_vit import resampling
+from keras_vit.layers.positions.learned_position_embedding import LearnedPositionEmbedding
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Learned2DPositionEmbedding(LearnedPositionEmbedding):
+    """Adds to each patch's token a learned half for its column and one for its row.
+
+    The patch in row y and column x receives `[X_x, Y_y]`, tables of w and of h rows of width D / 2 (ViT, arXiv
+    2010.11929, appendix D.4, "2-dimensional positional embedding"). The tokens in front have a row of width D each. All
+    start as N(0, 0.02).
+
+    When the image's grid is not the tables', each is interpolated along its own axis, in float32.
+
+    Args:
+        grid_size: (rows, columns) of patches that the tables are made for.
+        num_prefix_rows: Rows for the tokens that stand before the patches.
+        interpolation: How, one of `keras_vit.resampling.METHODS`.
+
+    Call arguments:
+        tokens: (B, T, D), the tokens of the patches last. D is even.
+        patches: (B, h, w, D), the map that the patch tokens come from; only its size is read. Needed where the grid is
+            not `grid_size`, or where some tokens have no row: those between the prefix and the patches.
+
+    Returns:
+        (B, T, D)
+
+    Raises:
+        ValueError: If D is odd, there is no such interpolation, or as in `LearnedPositionEmbedding` tokens and rows do
+            not fit.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.Learned2DPositionEmbedding(grid_size=(2, 3), num_prefix_rows=1)
+    >>> tuple(layer(keras.ops.zeros((5, 7, 8))).shape)
+    (5, 7, 8)
+    >>> [tuple(weight.shape) for weight in layer.weights]
+    [(1, 8), (3, 4), (2, 4)]
+    """
+
+    def build(self, tokens_shape, patches_shape=None):
+        hidden_dim = tokens_shape[-1]
+        if hidden_dim % 2:
+            raise ValueError(
+                f"The tokens' width must be even, half of it for each coordinate. Received: tokens of shape "
+                f"{tuple(tokens_shape)}"
+            )
+        height, width = self.grid_size
+        if self.num_prefix_rows:
+            self.prefix = self._add_table("prefix", self.num_prefix_rows, hidden_dim)
+        self.columns = self._add_table("columns", width, hidden_dim // 2)
+        self.rows = self._add_table("rows", height, hidden_dim // 2)
+
+    def _add_table(self, name, num_rows, width):
+        return self.add_weight(
+            name=name, shape=(num_rows, width), initializer=keras.initializers.RandomNormal(stddev=0.02)
+        )
+
+    def _rows(self, grid):
+        height, width = grid
+        to_height, to_width = resampling.grid_matrices(self.grid_size, grid, self.interpolation, ops)
+        y = ops.repeat(self._resized(self.rows, to_height)[:, None], width, axis=1)  # (h, w, D/2)
+        x = ops.repeat(self._resized(self.columns, to_width)[None], height, axis=0)
+        table = ops.concatenate([x, y], axis=-1)
+        table = ops.reshape(table, (height * width, table.shape[-1]))
+        if not self.num_prefix_rows:
+            return table
+        return ops.concatenate([ops.convert_to_tensor(self.prefix), table], axis=0)
+
+    def _resized(self, table, matrix):
+        table = ops.convert_to_tensor(table)
+        return ops.cast(ops.matmul(matrix, ops.cast(table, "float32")), table.dtype)

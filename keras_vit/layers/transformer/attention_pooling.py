@@ -1,0 +1,91 @@
+"""Pooling by attention. B batch, T tokens, D hidden, K heads, M MLP."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.transformer.attention import MultiHeadSelfAttention
+from keras_vit.layers.transformer.layer_normalization import LayerNormalization
+from keras_vit.layers.transformer.mlp_block import MlpBlock
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AttentionPooling(CompositeLayer):
+    """A learned probe attends to all tokens; an MLP follows.
+
+    The MAP head of Scaling ViT (arXiv 2106.04560, section 3.3) and SigLIP, as in google-research/big_vision:
+    `y = MHA(probe, z, z)`, then `y + MLP(LN(y))`. There is no residual connection around the attention.
+
+    Args:
+        num_heads: Attention heads. Divides D.
+        mlp_dim: Width M of the MLP's hidden layer.
+        mlp: The MLP's activation, as in `MlpBlock`.
+        layer_norm_epsilon: Added to the variance in the LayerNorm.
+
+    Call arguments:
+        tokens: (B, T, D)
+
+    Returns:
+        (B, D)
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> tuple(keras_vit.layers.AttentionPooling(num_heads=3, mlp_dim=32)(keras.ops.ones((2, 7, 12))).shape)
+    (2, 12)
+    """
+
+    def __init__(self, num_heads, mlp_dim, mlp="gelu_tanh", layer_norm_epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.mlp = mlp
+        self.layer_norm_epsilon = layer_norm_epsilon
+
+        self.attention = MultiHeadSelfAttention(num_heads, **self.part_arguments("attention"))
+        self.norm = LayerNormalization(epsilon=layer_norm_epsilon, **self.part_arguments("norm"))
+        self.mlp_block = MlpBlock(mlp_dim, mlp, **self.part_arguments("mlp"))
+
+    def build(self, input_shape):
+        self.probe = self.add_weight(name="probe", shape=(1, 1, input_shape[-1]), initializer="glorot_uniform")
+        self.attention.build(input_shape)
+        pooled_shape = (input_shape[0], 1, input_shape[-1])
+        self.norm.build(pooled_shape)
+        self.mlp_block.build(pooled_shape)
+
+    def attention_weights(self, tokens):
+        """How much the probe receives from each token.
+
+        Args:
+            tokens: (B, T, D)
+
+        Returns:
+            (B, K, 1, T), as from `MultiHeadSelfAttention.attention_weights`.
+        """
+        return self.attention.attention_weights(tokens, queries=self._probe_for(tokens))
+
+    def _probe_for(self, tokens):
+        return ops.repeat(ops.cast(self.probe, tokens.dtype), ops.shape(tokens)[0], axis=0)  # (B, 1, D)
+
+    def call(self, tokens):
+        pooled = self.attention(tokens, queries=self._probe_for(tokens))  # (B, 1, D)
+        pooled = pooled + self.mlp_block(self.norm(pooled))
+        return ops.squeeze(pooled, axis=1)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[-1])
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, T, D)."""
+        _, num_tokens, hidden_dim = input_shape
+        attention = 2 * hidden_dim**2 + 2 * num_tokens * hidden_dim**2 + 2 * num_tokens * hidden_dim
+        return attention + self.mlp_block.macs((None, 1, hidden_dim))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "mlp_dim": self.mlp_dim,
+            "mlp": self.mlp,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+        }

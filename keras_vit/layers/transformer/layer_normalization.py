@@ -1,0 +1,99 @@
+"""Layer normalization in operations that TensorFlow makes one kernel of. D channels."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_epsilon
+from keras_vit.layers.ops.textbook import standardize, textbook_multiply
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class LayerNormalization(keras.layers.Layer):
+    """Brings each token to mean 0 and variance 1, then scales and shifts its channels (arXiv 1607.06450).
+
+    `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` over the last axis, at least in float32 under any policy.
+    Weights and results are those of `keras.layers.LayerNormalization`. Where gamma and beta are constants, as in a
+    SavedModel, the operations are others, of which TensorFlow on CPUs makes one kernel.
+
+    Args:
+        epsilon: Added to the variance. In [1e-15, 1].
+
+    Call arguments:
+        inputs: (..., D)
+
+    Returns:
+        Same shape as `inputs`.
+
+    Raises:
+        ValueError: If `epsilon` is not in this range.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> tuple(keras_vit.layers.LayerNormalization(epsilon=1e-6)(keras.ops.ones((2, 7, 12))).shape)
+    (2, 7, 12)
+    """
+
+    def __init__(self, epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        check_epsilon("epsilon", epsilon)
+        self.epsilon = epsilon
+        self.supports_masking = True
+        self.autocast = False
+
+    def build(self, input_shape):
+        shape = (input_shape[-1],)
+        self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones", autocast=False)
+        self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros", autocast=False)
+
+    def call(self, inputs):
+        dtype = keras.backend.result_type(inputs.dtype, "float32")
+        values, gamma, beta = (ops.cast(x, dtype) for x in (inputs, self.gamma, self.beta))
+        if textbook_multiply() is not None:
+            outputs = standardize(values, self.epsilon) * gamma + beta
+        elif _is_constant(self.gamma) and _is_constant(self.beta):
+            outputs = _joinable(values, gamma, beta, self.epsilon)
+        elif keras.backend.backend() == "tensorflow":
+            outputs = _centered(values, gamma, beta, self.epsilon)
+        else:
+            outputs = ops.layer_normalization(values, gamma, beta, axis=-1, epsilon=self.epsilon)
+        return ops.cast(outputs, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+
+def _is_constant(weight):
+    """Whether a weight is read as a constant of a TensorFlow graph."""
+    return getattr(getattr(weight.value, "op", None), "type", None) == "Const"
+
+
+def _centered(values, gamma, beta, epsilon):
+    """Layer normalization in fewer passes through all tokens than Keras's.
+
+    In an order that TensorFlow does not take for `_MklLayerNorm`, whose epsilon is another (see `_joinable`).
+    """
+    centered = values - ops.mean(values, axis=-1, keepdims=True)
+    variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+    return centered * ops.rsqrt(variance + epsilon) * gamma + beta
+
+
+def _joinable(values, gamma, beta, epsilon):
+    """Layer normalization in the operations that TensorFlow joins to its kernel `_MklLayerNorm`.
+
+    It looks for these in this order, with the axis as a positive number. The kernel's epsilon is 1e-3 whatever the
+    operations say (TensorFlow 2.21), so the values are brought to where that is the right one: `sqrt(v + epsilon)` is
+    `sqrt(c^2 v + 1e-3) / c` for `c^2 = 1e-3 / epsilon`.
+    """
+    values = values * math.sqrt(_KERNEL_EPSILON / epsilon)
+    mean, variance = ops.moments(values, axes=[len(values.shape) - 1], keepdims=True)
+    scale = ops.rsqrt(variance + _KERNEL_EPSILON) * gamma
+    return values * scale + (beta - scale * mean)
+
+
+_KERNEL_EPSILON = 1e-3

@@ -1,0 +1,1 @@
+"""Layers of Visual Transformers."""

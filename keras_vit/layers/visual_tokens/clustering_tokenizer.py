@@ -1,0 +1,88 @@
+"""Tokens by clustering pixels. B batch, H W C map, N = HW pixels, L tokens of CT channels."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_positive_integer
+from keras_vit.layers.visual_tokens.heads import as_pixels
+from keras_vit.layers.visual_tokens.token_grid import shrink, squarest_grid
+from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ClusteringTokenizer(Tokenizer):
+    """Gathers the pixels of a map into tokens, by filters that are the centres of clusters of those pixels.
+
+    `W_K = kmeans(X)` and `T = softmax_HW(X W_K)^T X`, an ablation of Visual Transformers (arXiv 2006.03677, Table 3;
+    arXiv 2006.03677v1, appendix C). Pixels are scaled to unit norm; the centres start as the map, shrunk bilinearly to
+    a grid of L places, and are scaled to unit norm after each step of Lloyd's algorithm; a centre that no pixel is
+    nearest to stays. No gradient goes through them. Where CT is not C, `T = (A^T (X W_V)) W_T`. Clustering and softmax
+    are computed in float32 under any precision policy.
+
+    Args:
+        num_tokens: Number L of tokens.
+        token_dim: Channels CT of a token; `None`: those of the pixels, and nothing is projected.
+        group_width: Channels of a group of `W_V`; `None`: one group.
+        use_batch_norm: Whether a batch norm follows each projection.
+        num_iterations: Steps of Lloyd's algorithm.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
+        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+
+    Returns:
+        (B, L, CT)
+
+    Raises:
+        ValueError: If an argument is impossible.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> tuple(keras_vit.layers.ClusteringTokenizer(num_tokens=4)(keras.random.normal((2, 5, 7, 6))).shape)
+    (2, 4, 6)
+    """
+
+    def __init__(self, num_tokens, token_dim=None, group_width=None, use_batch_norm=False, num_iterations=3, **kwargs):
+        super().__init__(token_dim, group_width, use_batch_norm, **kwargs)
+        self.num_tokens = check_positive_integer("num_tokens", num_tokens)
+        self.num_iterations = check_positive_integer("num_iterations", num_iterations)
+
+    def centres(self, maps):
+        """W_K: the centres of the clusters of (B, H, W, C), (B, L, C) of unit norm in float32."""
+        maps = _to_unit_norm(ops.cast(ops.stop_gradient(ops.convert_to_tensor(maps)), "float32"))
+        pixels = as_pixels(maps)
+        centres = _to_unit_norm(as_pixels(shrink(maps, squarest_grid(self.num_tokens))))
+        for _ in range(self.num_iterations):
+            nearest = ops.argmax(ops.matmul(pixels, ops.swapaxes(centres, 1, 2)), axis=-1)
+            members = ops.one_hot(nearest, self.num_tokens, dtype="float32")  # (B, N, L)
+            sums = ops.matmul(ops.swapaxes(members, 1, 2), pixels)
+            has_members = ops.expand_dims(ops.any(members > 0, axis=1), -1)
+            centres = ops.where(has_members, _to_unit_norm(sums), centres)
+        return ops.stop_gradient(centres)
+
+    def attention_weights(self, maps):
+        """A: (B, 1, N, L), which sum to 1 over the pixels."""
+        pixels = ops.cast(as_pixels(maps), "float32")
+        logits = ops.matmul(pixels, ops.swapaxes(self.centres(maps), 1, 2))
+        return ops.expand_dims(ops.cast(ops.softmax(logits, axis=1), maps.dtype), 1)
+
+    def call(self, maps, training=None):
+        return self._gather(maps, self.attention_weights(maps), training)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], self.num_tokens, self.token_dim or input_shape[-1])
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        products = math.prod(input_shape[1:]) * self.num_tokens
+        return (1 + 2 * self.num_iterations) * products + self._gathering_macs(input_shape, self.num_tokens)
+
+    def get_config(self):
+        return {**super().get_config(), "num_tokens": self.num_tokens, "num_iterations": self.num_iterations}
+
+
+def _to_unit_norm(vectors):
+    return vectors / ops.maximum(ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True)), 1e-12)

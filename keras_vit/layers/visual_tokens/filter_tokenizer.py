@@ -1,0 +1,76 @@
+"""Tokens by filters. B batch, H W C map, N = HW pixels, L tokens of CT channels."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.layers.convolutional.projections import built_projection
+from keras_vit.layers.visual_tokens.heads import as_pixels
+from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class FilterTokenizer(Tokenizer):
+    """Gathers the pixels of a map into tokens, by one learned filter for each.
+
+    `A = softmax_HW(X W_A)` and `T = A^T X` (Visual Transformers, arXiv 2006.03677, equation 1). Those of a `VTResNet`
+    divide the logits by `sqrt(C)`, let batch norms follow the projections, and, where CT is not C, project what is
+    gathered: `T = (A^T (X W_V)) W_T`, the first of both in groups. The softmax is computed in float32 under any
+    precision policy.
+
+    Args:
+        num_tokens: Number L of tokens.
+        token_dim: Channels CT of a token; `None`: those of the pixels, and nothing is projected.
+        group_width: Channels of a group of `W_V`; `None`: one group.
+        use_batch_norm: Whether a batch norm follows each projection, `W_A` included.
+        scale_logits: Whether logits are divided by `sqrt(C)`.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
+        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+
+    Returns:
+        (B, L, CT)
+
+    Raises:
+        ValueError: If an argument is impossible.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> tuple(keras_vit.layers.FilterTokenizer(num_tokens=4)(keras.ops.ones((2, 5, 7, 6))).shape)
+    (2, 4, 6)
+    """
+
+    def __init__(
+        self, num_tokens, token_dim=None, group_width=None, use_batch_norm=False, scale_logits=False, **kwargs
+    ):
+        super().__init__(token_dim, group_width, use_batch_norm, **kwargs)
+        self.num_tokens = check_positive_integer("num_tokens", num_tokens)
+        self.scale_logits = check_flag("scale_logits", scale_logits)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.filter = built_projection(self, "filter", input_shape[-1], self.num_tokens)
+
+    def attention_weights(self, maps, training=None):
+        """A: (B, 1, N, L), which sum to 1 over the pixels."""
+        logits = self.filter(as_pixels(maps), training=training)
+        if self.scale_logits:
+            logits = logits / math.sqrt(maps.shape[-1])
+        return ops.expand_dims(ops.cast(ops.softmax(ops.cast(logits, "float32"), axis=1), logits.dtype), 1)
+
+    def call(self, maps, training=None):
+        return self._gather(maps, self.attention_weights(maps, training), training)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], self.num_tokens, self.token_dim or input_shape[-1])
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        return math.prod(input_shape[1:]) * self.num_tokens + self._gathering_macs(input_shape, self.num_tokens)
+
+    def get_config(self):
+        return {**super().get_config(), "num_tokens": self.num_tokens, "scale_logits": self.scale_logits}

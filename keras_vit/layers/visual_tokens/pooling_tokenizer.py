@@ -1,0 +1,74 @@
+"""Tokens by shrinking the map. B batch, H W C map, h w grid of L tokens of CT channels."""
+
+import math
+
+import keras
+
+from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.projections import built_projection
+from keras_vit.layers.visual_tokens.heads import as_pixels
+from keras_vit.layers.visual_tokens.token_grid import shrink
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PoolingTokenizer(CompositeLayer):
+    """Shrinks a map bilinearly to a small grid, whose places are the tokens: nothing is learned of where to look.
+
+    An ablation of Visual Transformers (arXiv 2006.03677, Table 3). Where CT is not C, tokens are projected by `W_T`.
+
+    Args:
+        grid_size: (h, w) of the grid.
+        token_dim: Channels CT of a token; `None`: those of the pixels, and nothing is projected.
+        use_batch_norm: Whether a batch norm follows the projection.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
+        training: Whether the batch norm normalises by the batch's own statistics, and moves those that it keeps.
+
+    Returns:
+        (B, h w, CT), row by row.
+
+    Raises:
+        ValueError: If an argument is impossible.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> tuple(keras_vit.layers.PoolingTokenizer(grid_size=(2, 3))(keras.ops.ones((2, 5, 7, 6))).shape)
+    (2, 6, 6)
+    """
+
+    def __init__(self, grid_size, token_dim=None, use_batch_norm=False, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(grid_size, (tuple, list)) or len(grid_size) != 2:
+            raise ValueError(f"grid_size must be (height, width). Received: {grid_size!r}")
+        self.grid_size = tuple(check_positive_integer("grid_size", size) for size in grid_size)
+        self.token_dim = token_dim if token_dim is None else check_positive_integer("token_dim", token_dim)
+        self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
+        self.projection = None
+
+    def build(self, input_shape):
+        channels = input_shape[-1]
+        if self.token_dim not in (None, channels):
+            self.projection = built_projection(self, "projection", channels, self.token_dim)
+
+    def call(self, maps, training=None):
+        tokens = as_pixels(shrink(maps, self.grid_size))
+        return tokens if self.projection is None else self.projection(tokens, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], math.prod(self.grid_size), self.token_dim or input_shape[-1])
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
+        shrunk = (None, math.prod(self.grid_size), input_shape[-1])
+        return 0 if self.projection is None else self.projection.macs(shrunk)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "grid_size": list(self.grid_size),
+            "token_dim": self.token_dim,
+            "use_batch_norm": self.use_batch_norm,
+        }

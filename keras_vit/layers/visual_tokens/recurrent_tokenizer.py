@@ -1,0 +1,122 @@
+"""Tokens guided by those before. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.layers.convolutional.projections import built_projection, num_groups_of
+from keras_vit.layers.visual_tokens.heads import as_pixels, attention_weights
+from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class RecurrentTokenizer(Tokenizer):
+    """Gathers the pixels of a map into tokens, by filters made of the tokens of the module before.
+
+    `W_R = T_in W_{T->R}` and `T = softmax_HW(X W_R)^T X` (Visual Transformers, arXiv 2006.03677, equation 2). In a
+    `VTResNet` pixels are projected too, in groups, `softmax_HW((X W_K) W_R / sqrt(C / K))` with K heads, batch
+    norms follow the projections, and where CT is not C, `T = (A^T (X W_V)) W_T`. The softmax is computed in float32
+    under any precision policy.
+
+    With `split_tokens` only the first half of the tokens makes filters, and the second half is carried over in front of
+    what they gather, so that a token is replaced in every second module, as in the code printed in the paper's first
+    version.
+
+    Args:
+        token_dim: Channels CT of a token; `None`: those of the pixels, and what is gathered is not projected.
+        num_heads: Number K of heads. Divides C.
+        group_width: Channels of a group of `W_K` and `W_V`; `None`: there is no `W_K`, and `W_V` has one group.
+        use_batch_norm: Whether a batch norm follows each projection.
+        scale_logits: Whether logits are divided by `sqrt(C / K)`.
+        split_tokens: Whether half of the tokens is carried over.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
+        tokens: (B, L, CT) of the module before; L is even with `split_tokens`.
+        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+
+    Returns:
+        (B, L, CT)
+
+    Raises:
+        ValueError: If an argument is impossible, or the shapes do not fit to it.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.RecurrentTokenizer()
+    >>> tuple(layer(keras.ops.ones((2, 5, 7, 6)), keras.ops.ones((2, 4, 6))).shape)
+    (2, 4, 6)
+    """
+
+    def __init__(
+        self,
+        token_dim=None,
+        num_heads=1,
+        group_width=None,
+        use_batch_norm=False,
+        scale_logits=False,
+        split_tokens=False,
+        **kwargs,
+    ):
+        super().__init__(token_dim, group_width, use_batch_norm, **kwargs)
+        self.num_heads = check_positive_integer("num_heads", num_heads)
+        self.scale_logits = check_flag("scale_logits", scale_logits)
+        self.split_tokens = check_flag("split_tokens", split_tokens)
+
+    def build(self, maps_shape, tokens_shape):
+        channels, (_, num_tokens, token_dim) = maps_shape[-1], tokens_shape
+        if channels % self.num_heads:
+            raise ValueError(f"num_heads must divide the {channels} channels. Received: num_heads={self.num_heads}")
+        if token_dim != (self.token_dim or channels):
+            raise ValueError(
+                f"{self.name!r} makes tokens of {self.token_dim or channels} channels, and so must be those that it is "
+                f"given. Received: tokens of shape {tuple(tokens_shape)}"
+            )
+        if self.split_tokens and (num_tokens is None or num_tokens % 2):
+            raise ValueError(f"split_tokens needs a known, even number of tokens. Received: {num_tokens}")
+        super().build(maps_shape)
+        self.query = built_projection(self, "query", token_dim, channels)
+        self.key = None
+        if self.group_width is not None:
+            self.key = built_projection(self, "key", channels, channels, num_groups_of(channels, self.group_width))
+
+    def attention_weights(self, maps, tokens, training=None):
+        """A: (B, K, N, L), or (B, K, N, L / 2) if tokens are split, which sum to 1 over the pixels."""
+        asking, _ = self._halves(tokens)
+        keys = as_pixels(maps)
+        if self.key is not None:
+            keys = self.key(keys, training=training)
+        queries = self.query(asking, training=training)
+        return attention_weights(keys, queries, self.num_heads, self.scale_logits, axis=-2)
+
+    def _halves(self, tokens):
+        """(those that make filters, those that are carried over)"""
+        return ops.split(tokens, 2, axis=1) if self.split_tokens else (tokens, None)
+
+    def call(self, maps, tokens, training=None):
+        gathered = self._gather(maps, self.attention_weights(maps, tokens, training), training)
+        _, kept = self._halves(tokens)
+        return gathered if kept is None else ops.concatenate([kept, gathered], axis=1)
+
+    def compute_output_shape(self, maps_shape, tokens_shape):
+        return tokens_shape
+
+    def macs(self, maps_shape, tokens_shape):
+        """Multiply-accumulates for one image of batches of shape (B, H, W, C) and (B, L, CT)."""
+        num_tokens = tokens_shape[1] // (2 if self.split_tokens else 1)
+        pixels_shape = (None, math.prod(maps_shape[1:-1]), maps_shape[-1])
+        total = self.query.macs((None, num_tokens, tokens_shape[2])) + math.prod(pixels_shape[1:]) * num_tokens
+        if self.key is not None:
+            total += self.key.macs(pixels_shape)
+        return total + self._gathering_macs(maps_shape, num_tokens)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "scale_logits": self.scale_logits,
+            "split_tokens": self.split_tokens,
+        }

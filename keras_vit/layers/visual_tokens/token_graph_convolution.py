@@ -1,0 +1,72 @@
+"""A simpler way for tokens to relate to each other. B batch, L tokens of D channels."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_flag
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.projections import built_projection
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TokenGraphConvolution(CompositeLayer):
+    """A graph convolution over tokens: `G T W` with a learned (L, L) matrix G that is the same for all images.
+
+    What takes the place of the transformer in an ablation of Visual Transformers (arXiv 2006.03677, Table 5). Without
+    `use_graph`, tokens do not relate to each other at all: `T W`.
+
+    Args:
+        use_graph: Whether there is a G; it starts as the unit matrix.
+        use_batch_norm: Whether a batch norm follows the projection.
+
+    Call arguments:
+        tokens: (B, L, D), with `use_graph` L known.
+        training: Whether the batch norm normalises by the batch's own statistics, and moves those that it keeps.
+
+    Returns:
+        (B, L, D)
+
+    Raises:
+        ValueError: If L is not known.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> tuple(keras_vit.layers.TokenGraphConvolution()(keras.ops.ones((2, 4, 6))).shape)
+    (2, 4, 6)
+    """
+
+    def __init__(self, use_graph=True, use_batch_norm=False, **kwargs):
+        super().__init__(**kwargs)
+        self.use_graph = check_flag("use_graph", use_graph)
+        self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
+
+    def build(self, input_shape):
+        _, num_tokens, token_dim = input_shape
+        self.graph = None
+        if self.use_graph:
+            if num_tokens is None:
+                raise ValueError(
+                    f"{self.name!r} has a number for each pair of tokens, so that of tokens must be known. Received: "
+                    f"tokens of shape {tuple(input_shape)}"
+                )
+            self.graph = self.add_weight(name="graph", shape=(num_tokens, num_tokens), initializer="identity")
+        self.projection = built_projection(self, "projection", token_dim, token_dim)
+
+    def call(self, tokens, training=None):
+        if self.graph is not None:
+            tokens = ops.matmul(self.graph, tokens)
+        return self.projection(tokens, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, L, D)."""
+        mixing = 0 if self.graph is None else input_shape[1] * math.prod(input_shape[1:])
+        return mixing + self.projection.macs(input_shape)
+
+    def get_config(self):
+        return {**super().get_config(), "use_graph": self.use_graph, "use_batch_norm": self.use_batch_norm}

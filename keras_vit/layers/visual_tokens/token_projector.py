@@ -1,0 +1,99 @@
+"""Tokens back onto a map. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels, F channels put out."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.projections import built_projection, num_groups_of
+from keras_vit.layers.visual_tokens.heads import as_pixels, attention_weights, join_heads, split_heads
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TokenProjector(CompositeLayer):
+    """Adds to each pixel of a map what it takes from the tokens.
+
+    `X_out = X + softmax_L((X W_Q)(T W_K)^T) T` (Visual Transformers, arXiv 2006.03677, equation 5). In the published
+    models batch norms follow the projections, `W_Q` is in groups, and the logits of each of K heads are divided by
+    `sqrt(F / K)`; where tokens have other channels than what is put out, `T W_V` takes the place of T, and where the
+    map has, `X W_X` that of X. The softmax is computed in float32 under any precision policy.
+
+    Args:
+        filters: Channels F that are put out; `None`: those of the map.
+        num_heads: Number K of heads. Divides F.
+        group_width: Channels put out by a group of `W_Q`; `None`: one group.
+        use_batch_norm: Whether a batch norm follows each projection.
+        scale_logits: Whether logits are divided by `sqrt(F / K)`.
+
+    Call arguments:
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
+        tokens: (B, L, CT)
+        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+
+    Returns:
+        (B, H, W, F)
+
+    Raises:
+        ValueError: If an argument is impossible, or the shapes do not fit to it.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> layer = keras_vit.layers.TokenProjector()
+    >>> tuple(layer(keras.ops.ones((2, 5, 7, 6)), keras.ops.ones((2, 4, 6))).shape)
+    (2, 5, 7, 6)
+    """
+
+    def __init__(self, filters=None, num_heads=1, group_width=None, use_batch_norm=False, scale_logits=False, **kwargs):
+        super().__init__(**kwargs)
+        self.filters = filters if filters is None else check_positive_integer("filters", filters)
+        self.num_heads = check_positive_integer("num_heads", num_heads)
+        self.group_width = group_width if group_width is None else check_positive_integer("group_width", group_width)
+        self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
+        self.scale_logits = check_flag("scale_logits", scale_logits)
+
+    def build(self, maps_shape, tokens_shape):
+        channels, token_dim = maps_shape[-1], tokens_shape[-1]
+        filters = self.filters or channels
+        if filters % self.num_heads:
+            raise ValueError(f"num_heads must divide the {filters} channels. Received: num_heads={self.num_heads}")
+        self.query = built_projection(self, "query", channels, filters, num_groups_of(filters, self.group_width))
+        self.key = built_projection(self, "key", token_dim, filters)
+        self.value = None if token_dim == filters else built_projection(self, "value", token_dim, filters)
+        self.lateral = None if channels == filters else built_projection(self, "lateral", channels, filters)
+
+    def attention_weights(self, maps, tokens, training=None):
+        """(B, K, N, L): what each pixel takes from each token; every row sums to 1."""
+        queries, keys = self.query(as_pixels(maps), training=training), self.key(tokens, training=training)
+        return attention_weights(queries, keys, self.num_heads, self.scale_logits, axis=-1)
+
+    def call(self, maps, tokens, training=None):
+        weights = self.attention_weights(maps, tokens, training)
+        values = tokens if self.value is None else self.value(tokens, training=training)
+        taken = join_heads(ops.matmul(weights, split_heads(values, self.num_heads)))
+        pixels = as_pixels(maps)
+        if self.lateral is not None:
+            pixels = self.lateral(pixels, training=training)
+        return ops.reshape(pixels + taken, (*ops.shape(maps)[:-1], pixels.shape[-1]))
+
+    def compute_output_shape(self, maps_shape, tokens_shape):
+        return (*maps_shape[:-1], self.filters or maps_shape[-1])
+
+    def macs(self, maps_shape, tokens_shape):
+        """Multiply-accumulates for one image of batches of shape (B, H, W, C) and (B, L, CT)."""
+        filters = self.filters or maps_shape[-1]
+        total = 2 * math.prod(maps_shape[1:-1]) * tokens_shape[1] * filters
+        total += sum(part.macs(maps_shape) for part in (self.query, self.lateral) if part is not None)
+        return total + sum(part.macs(tokens_shape) for part in (self.key, self.value) if part is not None)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "num_heads": self.num_heads,
+            "group_width": self.group_width,
+            "use_batch_norm": self.use_batch_norm,
+            "scale_logits": self.scale_logits,
+        }

@@ -1,0 +1,99 @@
+"""How tokens relate to each other. B batch, K heads, L tokens of D channels."""
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.projections import built_projection
+from keras_vit.layers.visual_tokens.heads import attention_weights, join_heads, split_heads
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TokenTransformer(CompositeLayer):
+    """The transformer of Visual Transformers: tokens that look at each other, then each for itself.
+
+    `T' = T + softmax_L((T K)(T Q)^T) T` and `T_out = T' + relu(T' F_1) F_2` (arXiv 2006.03677, equations 3 and 4), with
+    `K` and `Q` of shape (D, D / 2). There are no values in these equations. A `VTResNet` has them, `T V`;
+    their projections are in groups and followed by batch norms, `F_1` and `F_2` included; and the logits of each of K
+    heads are divided by `sqrt(D / 2 K)`. The softmax is computed in float32 under any precision policy.
+
+    Args:
+        num_heads: Number K of heads. Divides D / 2.
+        num_groups: Groups of the projections to keys, queries and values; `None`: one group, and no values.
+        use_batch_norm: Whether a batch norm follows each projection.
+        scale_logits: Whether logits are divided by `sqrt(D / 2 K)`.
+
+    Call arguments:
+        tokens: (B, L, D)
+        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+
+    Returns:
+        (B, L, D)
+
+    Raises:
+        ValueError: If an argument is impossible, or D does not fit to it.
+
+    Example:
+
+    >>> import keras, keras_vit
+    >>> tuple(keras_vit.layers.TokenTransformer()(keras.ops.ones((2, 4, 6))).shape)
+    (2, 4, 6)
+    """
+
+    def __init__(self, num_heads=1, num_groups=None, use_batch_norm=False, scale_logits=False, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = check_positive_integer("num_heads", num_heads)
+        self.num_groups = num_groups if num_groups is None else check_positive_integer("num_groups", num_groups)
+        self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
+        self.scale_logits = check_flag("scale_logits", scale_logits)
+
+    def build(self, input_shape):
+        token_dim = input_shape[-1]
+        if token_dim % (2 * self.num_heads):
+            raise ValueError(
+                f"{self.name!r} has {self.num_heads} heads, whose keys have half the channels of the tokens: these "
+                f"must be a multiple of {2 * self.num_heads}. Received: {token_dim} channels"
+            )
+        groups = self.num_groups or 1
+        if token_dim % (2 * groups):
+            raise ValueError(
+                f"{self.name!r} projects tokens in {groups} groups to half their channels: these must be a multiple of "
+                f"{2 * groups}. Received: {token_dim} channels"
+            )
+        self.key = built_projection(self, "key", token_dim, token_dim // 2, groups)
+        self.query = built_projection(self, "query", token_dim, token_dim // 2, groups)
+        self.value = None if self.num_groups is None else built_projection(self, "value", token_dim, token_dim, groups)
+        self.dense_1 = built_projection(self, "dense_1", token_dim, token_dim)
+        self.dense_2 = built_projection(self, "dense_2", token_dim, token_dim)
+
+    def attention_weights(self, tokens, training=None):
+        """(B, K, L, L): what each token takes from each; every row sums to 1."""
+        keys, queries = self.key(tokens, training=training), self.query(tokens, training=training)
+        return attention_weights(keys, queries, self.num_heads, self.scale_logits, axis=-1)
+
+    def call(self, tokens, training=None):
+        weights = self.attention_weights(tokens, training)
+        values = tokens if self.value is None else self.value(tokens, training=training)
+        tokens = tokens + join_heads(ops.matmul(weights, split_heads(values, self.num_heads)))
+        hidden = ops.relu(self.dense_1(tokens, training=training))
+        return tokens + self.dense_2(hidden, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, L, D)."""
+        _, num_tokens, token_dim = input_shape
+        parts = (self.key, self.query, self.value, self.dense_1, self.dense_2)
+        products = num_tokens**2 * (token_dim // 2 + token_dim)
+        return products + sum(part.macs(input_shape) for part in parts if part is not None)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "num_groups": self.num_groups,
+            "use_batch_norm": self.use_batch_norm,
+            "scale_logits": self.scale_logits,
+        }

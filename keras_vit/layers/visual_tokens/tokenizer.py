@@ -1,0 +1,60 @@
+"""What tokenizers share. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
+
+import math
+
+from keras import ops
+
+from keras_vit.checks import check_flag, check_positive_integer
+from keras_vit.layers.composite import CompositeLayer
+from keras_vit.layers.convolutional.projections import built_projection, num_groups_of
+from keras_vit.layers.visual_tokens.heads import as_pixels, join_heads, split_heads
+
+
+class Tokenizer(CompositeLayer):
+    """A layer from a map to tokens, each of which is a weighted mean of the pixels: `T = A^T X`.
+
+    A subclass computes the weights A. Where tokens have other channels than pixels, `T = (A^T (X W_V)) W_T`.
+
+    Args:
+        token_dim: Channels CT of a token; `None`: those of the pixels, and nothing is projected.
+        group_width: Channels of a group of `W_V` (and of `W_K`, where there is one); `None`: one group.
+        use_batch_norm: Whether a batch norm follows each projection.
+    """
+
+    def __init__(self, token_dim=None, group_width=None, use_batch_norm=False, **kwargs):
+        super().__init__(**kwargs)
+        self.token_dim = token_dim if token_dim is None else check_positive_integer("token_dim", token_dim)
+        self.group_width = group_width if group_width is None else check_positive_integer("group_width", group_width)
+        self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)
+        self.value = self.projection = None
+
+    def build(self, maps_shape):
+        channels = maps_shape[-1]
+        if self.token_dim not in (None, channels):
+            num_groups = num_groups_of(channels, self.group_width)
+            self.value = built_projection(self, "value", channels, channels, num_groups)
+            self.projection = built_projection(self, "projection", channels, self.token_dim)
+
+    def _gather(self, maps, weights, training):
+        """Tokens (B, L, CT) of maps (B, H, W, C) and weights (B, K, N, L); each head is for a part of the channels."""
+        values = as_pixels(maps)
+        if self.value is not None:
+            values = self.value(values, training=training)
+        tokens = join_heads(ops.matmul(ops.swapaxes(weights, 2, 3), split_heads(values, weights.shape[1])))
+        return tokens if self.projection is None else self.projection(tokens, training=training)
+
+    def _gathering_macs(self, maps_shape, num_tokens):
+        """Multiply-accumulates of `_gather` for one image."""
+        pixels_shape = (None, math.prod(maps_shape[1:-1]), maps_shape[-1])
+        total = math.prod(pixels_shape[1:]) * num_tokens
+        if self.value is not None:
+            total += self.value.macs(pixels_shape) + self.projection.macs((None, num_tokens, maps_shape[-1]))
+        return total
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "token_dim": self.token_dim,
+            "group_width": self.group_width,
+            "use_batch_norm": self.use_batch_norm,
+        }

@@ -1,0 +1,7 @@
+"""Networks that Visual Transformers are compared with (arXiv 2006.03677, Table 8): `keras_vit.baselines`."""
+
+from keras_vit.models.baselines import resnets, self_attention_network
+from keras_vit.models.baselines.resnets import *  # noqa: F403
+from keras_vit.models.baselines.self_attention_network import *  # noqa: F403
+
+__all__ = [*resnets.__all__, *self_attention_network.__all__]

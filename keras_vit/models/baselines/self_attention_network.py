@@ -1,0 +1,114 @@
+"""SANs, a baseline of Visual Transformers: "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621)."""
+
+import keras
+
+from keras_vit import layers
+from keras_vit.architectures import SELF_ATTENTION_NETWORKS, SelfAttentionNetworkConfig, changed_config
+from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.models.building import build_convolutional, keras_application
+
+
+def SelfAttentionNetwork(
+    size="SAN19",
+    include_top=True,
+    weights=None,
+    input_tensor=None,
+    input_shape=None,
+    pooling="avg",
+    classes=1000,
+    classifier_activation="softmax",
+    include_preprocessing=False,
+    name=None,
+    **config_changes,
+):
+    """Builds a SAN as a functional `keras.Model`.
+
+    "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621), as in the authors' code (hszhao/SAN): pixels
+    are projected one by one, and before each stage the map is shrunk to the largest of each 2 x 2 places and projected
+    to the stage's width. The layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, then for
+    each stage `stage_0_pooling`, `stage_0_conv`, `stage_0_unit_0` and so on, `stage_0_norm`, `stage_0_activation`,
+    then `pooling`, `predictions`.
+
+    Args:
+        size: `"SAN10"`, `"SAN15"`, `"SAN19"`, or a `keras_vit.architectures.SelfAttentionNetworkConfig`.
+        include_top: Whether to end with the classifier. `False`: the model returns what `pooling` says.
+        weights: `None` for freshly initialised weights, or the path of a `.weights.h5` file that `model.save_weights`
+            wrote for a model of the same shape.
+        input_tensor: Keras tensor to use as the model's input.
+        input_shape: `(height, width, channels)`, by default `(224, 224, 3)`; channels last whatever the global setting.
+            `None` for height and width makes a model for images of any size. The last map must have more than 3 places
+            along each axis, as windows of 7 places are reflected at its border: images at least 128 pixels.
+        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D), where h
+            and w are height and width divided by 2 and rounded down, once for each stage.
+        classes: Number of classes.
+        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any of Keras's.
+        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them inside. `False`: it takes
+            what `keras_vit.preprocess_input` returns.
+        name: The model's name.
+        **config_changes: Any field of `keras_vit.architectures.SelfAttentionNetworkConfig`, such as
+            `relation="pairwise"`.
+
+    Returns:
+        A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
+
+    Raises:
+        TypeError: If a name in `config_changes` is not a field of the config.
+        ValueError: If a value is impossible or not available; the message says what is accepted.
+
+    Example:
+
+    >>> import keras_vit
+    >>> changes = {"stage_depths": (1, 1), "window_sizes": (3, 5), "width": 32}
+    >>> model = keras_vit.baselines.SelfAttentionNetwork("SAN10", classes=10, input_shape=(16, 24, 3), **changes)
+    >>> model.output_shape
+    (None, 10)
+    """
+    return build_convolutional(
+        changed_config(SELF_ATTENTION_NETWORKS, size, config_changes),
+        _trunk,
+        include_top=include_top,
+        weights=weights,
+        input_tensor=input_tensor,
+        input_shape=input_shape,
+        pooling=pooling,
+        classes=classes,
+        classifier_activation=classifier_activation,
+        include_preprocessing=include_preprocessing,
+        name=name,
+    )
+
+
+def _trunk(images, config):
+    """Normalised pixels (B, H, W, C) to a map (B, h, w, D)."""
+    maps = layers.PaddedConv2D(config.width, 1, name="stem_conv")(images)
+    maps = batch_norm(name="stem_norm")(maps)
+    maps = keras.layers.ReLU(name="stem_activation")(maps)
+    for stage, (depth, window_size) in enumerate(zip(config.stage_depths, config.window_sizes, strict=True)):
+        # Four times as wide as the first, and from there on twice.
+        width = config.width * (1 if stage == 0 else 2 ** (stage + 1))
+        name = f"stage_{stage}"
+        maps = keras.layers.MaxPooling2D(2, data_format="channels_last", name=f"{name}_pooling")(maps)
+        maps = layers.PaddedConv2D(width, 1, name=f"{name}_conv")(maps)
+        for unit in range(depth):
+            maps = layers.SelfAttentionUnit(config.relation, window_size, name=f"{name}_unit_{unit}")(maps)
+        maps = batch_norm(name=f"{name}_norm")(maps)
+        maps = keras.layers.ReLU(name=f"{name}_activation")(maps)
+    return maps
+
+
+def _published(relation):
+    """The function of SAN19 with a relation, with the arguments of `keras.applications`."""
+    return keras_application(
+        lambda **options: SelfAttentionNetwork("SAN19", relation=relation, **options),
+        f"SAN19{relation.capitalize()}",
+        f"Builds a {relation} SAN19 (arXiv 2004.13621, Table 1).",
+        f'keras_vit.baselines.SelfAttentionNetwork("SAN19", relation="{relation}", ...)',
+        SelfAttentionNetworkConfig,
+        model_name=f"san_19_{relation}",
+    )
+
+
+SAN19Pairwise = _published("pairwise")
+SAN19Patchwise = _published("patchwise")
+
+__all__ = ["SAN19Pairwise", "SAN19Patchwise", "SelfAttentionNetwork"]

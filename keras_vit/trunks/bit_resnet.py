@@ -1,0 +1,46 @@
+"""The ResNet of the hybrids."""
+
+import keras
+
+from keras_vit import layers
+from keras_vit.layers.convolutional.bottleneck_unit import NUM_GROUPS
+
+
+def bit_resnet(images, stem):
+    """Images to a feature map: the ResNet that ViT's hybrids cut into patches (arXiv 2010.11929, section 3.1).
+
+    A root (7 x 7 convolution with stride 2, GroupNorm, ReLU, 3 x 3 maximum with stride 2), then stages of
+    `BottleneckUnit`; from the second stage on, the first unit halves the map. All padding is TensorFlow's "same", so
+    that any size of image is accepted. Equals `models_resnet.py` of google-research/vision_transformer.
+
+    Args:
+        images: Keras tensor (B, H, W, C) of normalised pixels.
+        stem: `StemConfig`
+
+    Returns:
+        Keras tensor (B, h, w, D): h and w are H and W divided by `stem.stride` and rounded up; D is four times the
+        width of the last stage, or `stem.width` without stages.
+    """
+    maps = layers.StdConv2D(stem.width, 7, 2, stem.weight_standardization_epsilon, name="stem_conv")(images)
+    maps = layers.GroupNormalization(NUM_GROUPS, epsilon=stem.group_norm_epsilon, name="stem_norm")(maps)
+    maps = keras.layers.ReLU(name="stem_activation")(maps)
+    maps = keras.layers.MaxPooling2D(3, 2, "same", data_format="channels_last", name="stem_pooling")(maps)
+    for name, width, strides in stage_units(stem.stage_depths, stem.width):
+        maps = layers.BottleneckUnit(
+            width=width,
+            strides=strides,
+            group_norm_epsilon=stem.group_norm_epsilon,
+            weight_standardization_epsilon=stem.weight_standardization_epsilon,
+            name=f"stem_{name}",
+        )(maps)
+    return maps
+
+
+def stage_units(stage_depths, width):
+    """(name, width, strides) of every unit of a ResNet, from below.
+
+    The width doubles from stage to stage, and from the second stage on the first unit halves the map.
+    """
+    for stage, depth in enumerate(stage_depths):
+        for unit in range(depth):
+            yield f"stage_{stage}_unit_{unit}", width * 2**stage, 2 if stage > 0 and unit == 0 else 1

@@ -1,0 +1,67 @@
+"""The ResNet of Visual Transformers, of their baselines, and below segmentation."""
+
+import keras
+
+from keras_vit import layers
+from keras_vit.layers.convolutional.batch_norm import batch_norm
+from keras_vit.trunks.bit_resnet import stage_units
+
+
+def resnet(images, config):
+    """Images to the feature maps of a ResNet (arXiv 1512.03385).
+
+    A root (7 x 7 convolution with stride 2, batch norm, ReLU, 3 x 3 maximum with stride 2), then stages of
+    `ResidualUnit`; from the second stage on, the first unit halves the map. Maps are padded alike on both sides, as in
+    torchvision. The layers are named `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`, `stage_0_unit_0` and
+    so on; a global unit stands behind the unit in whose name it has `global_unit` instead.
+
+    Args:
+        images: Keras tensor (B, H, W, C) of normalised pixels.
+        config: `keras_vit.architectures.ResNetConfig`
+
+    Returns:
+        A Keras tensor (B, h, w, D) for each stage: h and w are H and W divided by 4, 8 and so on, and rounded up.
+    """
+    maps = layers.PaddedConv2D(config.width, 7, 2, name="stem_conv")(images)
+    maps = batch_norm(name="stem_norm")(maps)
+    maps = keras.layers.ReLU(name="stem_activation")(maps)
+    maps = layers.PaddedMaxPooling2D("ignored", name="stem_pooling")(maps)
+    found = {}
+    for number, (name, width, strides) in enumerate(stage_units(config.stage_depths, config.width)):
+        stage, unit = (int(part) for part in name.removeprefix("stage_").split("_unit_"))
+        rate = config.drop_path_rate * number / max(1, sum(config.stage_depths) - 1)
+        maps = layers.ResidualUnit(
+            width,
+            strides,
+            config.expansion,
+            config.strides_first,
+            rate,
+            mixing=_mixing(config, stage),
+            attention=config.attention,
+            name=name,
+        )(maps)
+        if unit in _units_before_global_ones(config, stage):
+            maps = _global_unit(config.global_unit, maps.shape[-1], name.replace("unit", "global_unit"))(maps)
+        found[stage] = maps
+    return list(found.values())
+
+
+def _mixing(config, stage):
+    """What a `ResidualUnit` of a stage has in place of 3 x 3 convolutions."""
+    if config.mixing != "attention_augmented":
+        return config.mixing
+    # Maps of 56 x 56 are too large for it, and those of 28 x 28 are shrunk.
+    return {0: "convolution", 1: "pooled_attention_augmented"}.get(stage, config.mixing)
+
+
+def _units_before_global_ones(config, stage):
+    """Numbers of the units of a stage that a global unit stands behind."""
+    count = config.num_global_units[stage] if config.global_unit else 0
+    return {number * config.stage_depths[stage] // count for number in range(count)}
+
+
+def _global_unit(kind, channels, name):
+    """Half as wide as the maps, as in both papers, and GloRe's graph with a quarter as many nodes."""
+    if kind == "global_reasoning":
+        return layers.GlobalReasoning(max(1, channels // 4), max(1, channels // 2), name=name)
+    return layers.DoubleAttention(max(1, channels // 2), max(1, channels // 2), name=name)

@@ -1,0 +1,277 @@
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+
+from keras_vit import VARIANTS, StemConfig, ViTConfig
+from keras_vit.architectures.vision_transformer import CHOICES, get_variant
+from keras_vit.checks import check_rate
+
+TINY = {"patch_size": (4, 3), "hidden_dim": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20}
+STEM = StemConfig(stage_depths=(2, 1), width=32)
+# Not known, of another type than what is, or known to the papers and not built.
+NOT_AVAILABLE = {
+    "pooling": "max",
+    "class_token": 1,
+    "distillation_token": 1,
+    "norm_placement": "nowhere",
+    "position_embedding": "rotary",
+    "position_placement": "every_other_layer",
+    "position_interpolation": "nearest",
+    "qk_norm": 0,
+    "pre_norm": None,
+    "crop_to_patches": 1,
+    "mlp": "relu",
+    "axial": 1,
+}
+
+
+def test_defaults():
+    config = ViTConfig(**TINY)
+    assert config.pooling == "token"
+    assert config.position_embedding == "learned_1d"
+    assert config.mlp == "gelu_tanh"
+    assert config.layer_norm_epsilon == 1e-6
+    assert config.representation_dim is None
+    assert config.head_bias == config.dropout_rate == config.attention_dropout_rate == config.drop_path_rate == 0
+
+
+def test_is_frozen_and_hashable():
+    config = ViTConfig(**TINY)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.hidden_dim = 24
+    assert len({config, ViTConfig(**TINY)}) == 1
+
+
+def test_patch_shape():
+    assert ViTConfig(**TINY).patch_shape == (4, 3)
+    assert ViTConfig(**{**TINY, "patch_size": 4}).patch_shape == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "class_token", "num_class_tokens"),
+    [
+        *(("token", None, 1), ("token", True, 1)),
+        *(("avg", None, 0), ("avg", True, 1), ("avg", False, 0)),
+        *((None, None, 1), (None, True, 1), (None, False, 0)),
+        *(("map", None, 0), ("map", True, 1), ("map", False, 0)),
+    ],
+)
+def test_class_token_follows_the_pooling(pooling, class_token, num_class_tokens):
+    config = ViTConfig(**TINY, pooling=pooling, class_token=class_token)
+    assert config.num_class_tokens == config.position_prefix_rows == config.num_prefix_tokens == num_class_tokens
+
+
+def test_tokens_before_the_patches():
+    config = ViTConfig(**TINY, distillation_token=True, num_register_tokens=4)
+    assert (config.num_class_tokens, config.position_prefix_rows, config.num_prefix_tokens) == (2, 2, 6)
+    averaging = ViTConfig(**TINY, pooling="avg", num_register_tokens=4)
+    assert (averaging.num_class_tokens, averaging.position_prefix_rows, averaging.num_prefix_tokens) == (0, 0, 4)
+
+
+def test_position_prefix_rows():
+    assert ViTConfig(**TINY, num_position_prefix_rows=0).position_prefix_rows == 0
+    assert ViTConfig(**TINY, num_position_prefix_rows=1).position_prefix_rows == 1
+    assert ViTConfig(**TINY, num_position_prefix_rows=1, distillation_token=True).position_prefix_rows == 1
+    for rows, pooling, limit in ((2, "token", 1), (-1, "token", 1), (1, "avg", 0)):
+        with pytest.raises(ValueError, match=f"None or from 0 to {limit}.*Received: {rows}"):
+            ViTConfig(**TINY, num_position_prefix_rows=rows, pooling=pooling)
+
+
+def test_replace():
+    config = ViTConfig(**TINY).replace(mlp_dim=24, pooling="avg")
+    assert config == ViTConfig(**{**TINY, "mlp_dim": 24}, pooling="avg")
+    with pytest.raises(ValueError, match="num_heads"):
+        config.replace(num_heads=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("hiden_dim", "hidden_dim"),
+        ("representation", "representation"),
+        # What other projects call them, and arguments of the functions that change configs.
+        ("drop_rate", "dropout_rate"),
+        ("embed_dim", "hidden_dim"),
+        ("num_classes", "classes"),
+    ],
+)
+def test_replace_refuses_an_unknown_name_and_offers_the_nearest(name, near):
+    with pytest.raises(TypeError, match=f"'{name}' is not a field of ViTConfig. Did you mean .*'{near}.*Fields: patch"):
+        ViTConfig(**TINY).replace(**{name: 1})
+
+
+def test_replace_refuses_a_name_like_no_other():
+    with pytest.raises(TypeError, match=r"'zzz' is not a field of ViTConfig. Fields: patch_size, hidden_dim"):
+        ViTConfig(**TINY).replace(zzz=1)
+
+
+@pytest.mark.parametrize("field", CHOICES)
+def test_what_is_not_available_is_refused_with_what_is(field):
+    value = NOT_AVAILABLE[field]
+    available = ", ".join(map(repr, CHOICES[field]))
+    message = re.escape(f"{field} must be one of {available}. Received: {value!r}")
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        ViTConfig(**TINY, **{field: value})
+
+
+def test_every_choice_is_accepted():
+    for field, choices in CHOICES.items():
+        for choice in choices:
+            pooling = "token" if field == "distillation_token" else "avg"
+            assert getattr(ViTConfig(**{**TINY, "pooling": pooling, field: choice}), field) is choice
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.0, "12", True, None])
+@pytest.mark.parametrize("field", ["patch_size", "hidden_dim", "num_layers", "num_heads", "mlp_dim"])
+def test_sizes_are_positive_integers(field, value):
+    with pytest.raises(ValueError, match=f"{field} must be a positive integer. Received: {value!r}"):
+        ViTConfig(**{**TINY, field: value})
+
+
+def test_other_impossible_values():
+    for changes, message in (
+        ({"num_heads": 5}, "hidden_dim must be a multiple of num_heads.*hidden_dim=12, num_heads=5"),
+        ({"patch_size": (4, 0)}, "patch_size must be a positive integer. Received: 0"),
+        ({"patch_size": (4,)}, r"patch_size must be an integer or a pair \(height, width\). Received: \(4,\)"),
+        ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon must be a number from 1e-15 to 1. Received: nan"),
+        ({"dropout_rate": "0.1"}, "dropout_rate must be at least 0 and less than 1. Received: '0.1'"),
+        ({"head_bias": "0"}, "head_bias must be a number. Received: '0'"),
+        ({"representation_dim": 0}, "representation_dim must be a positive integer"),
+        ({"layer_norm_epsilon": 0.0}, "layer_norm_epsilon must be a number from 1e-15 to 1. Received: 0.0"),
+        ({"position_embedding": "sincos_2d", "hidden_dim": 6}, "multiple of 4 and at least 8.*hidden_dim=6"),
+        ({"position_embedding": "sincos_2d", "hidden_dim": 4, "num_heads": 2}, "multiple of 4 and at least 8"),
+        ({"pooling": "token", "class_token": False}, "pooling='token' reads the class token"),
+        ({"num_register_tokens": -1}, "num_register_tokens must be 0 or a positive integer. Received: -1"),
+        ({"num_register_tokens": False}, "num_register_tokens must be 0 or a positive integer. Received: False"),
+        ({"token_merging": -1}, "token_merging must be 0 or a positive integer. Received: -1"),
+        ({"layer_norm_epsilon": 1e300}, "layer_norm_epsilon must be a number from 1e-15 to 1"),
+        ({"head_bias": 1e300}, "head_bias must be a number. Received: 1e[+]300"),
+        ({"layer_scale": 0.0}, "layer_scale must be a positive number. Received: 0.0"),
+        ({"layer_scale": True}, "layer_scale must be a positive number. Received: True"),
+        ({"stem": "R50"}, "stem must be None or a keras_vit.StemConfig. Received: 'R50'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ViTConfig(**{**TINY, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"class_token": False, "pooling": None}, "needs a class token.*pooling=None, class_token=False"),
+        ({"pooling": "avg"}, "needs a class token.*Received: pooling='avg', class_token=None"),
+        ({"pooling": "avg", "class_token": True}, "pooling='token' or None.*Received: pooling='avg', class_token=True"),
+        ({"pooling": "map", "class_token": True}, "pooling='token' or None.*Received: pooling='map', class_token=True"),
+        ({"representation_dim": 7}, "needs representation_dim=None.*Received: representation_dim=7"),
+        ({"norm_placement": "after_pooling"}, "norm_placement='before_pooling'.*norm_placement='after_pooling'"),
+    ],
+)
+def test_what_a_distillation_token_does_not_go_with(changes, message):
+    ViTConfig(**TINY, **changes)
+    with pytest.raises(ValueError, match=f"distillation_token=True .*{message}"):
+        ViTConfig(**TINY, **changes, distillation_token=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"position_embedding": "learned_2d", "hidden_dim": 15}, "needs an even hidden_dim.*Received: hidden_dim=15"),
+        (
+            {"position_embedding": "none", "position_placement": "every_layer"},
+            "'none' goes with position_placement='stem' only: there is nothing to place. .*'every_layer'",
+        ),
+        (
+            {"position_embedding": "relative", "position_placement": "every_layer_shared"},
+            "'relative' goes with position_placement='stem' only: it acts in the attention .*'every_layer_shared'",
+        ),
+    ],
+)
+def test_positions_that_do_not_exist(changes, message):
+    with pytest.raises(ValueError, match=message):
+        ViTConfig(**{**TINY, **changes})
+
+
+def test_what_axial_attention_does_not_go_with():
+    for changes in ({"pooling": "avg"}, {"pooling": "map"}, {"pooling": None, "class_token": False}):
+        assert ViTConfig(**TINY, **changes, axial=True).num_prefix_tokens == 0
+    for changes, message in (
+        ({}, "patches alone.*pooling='token', class_token=None, num_register_tokens=0"),
+        ({"pooling": "avg", "class_token": True}, "patches alone.*pooling='avg', class_token=True"),
+        ({"pooling": "avg", "num_register_tokens": 2}, "patches alone.*num_register_tokens=2"),
+        ({"pooling": "avg", "position_embedding": "relative"}, "does not go with position_embedding='relative'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ViTConfig(**TINY, **changes, axial=True)
+
+
+def test_a_norm_after_pooling_needs_a_pooling():
+    for pooling in ("token", "avg", "map"):
+        ViTConfig(**TINY, norm_placement="after_pooling", pooling=pooling)
+    with pytest.raises(ValueError, match=r"needs a pooling: 'token', 'avg' or 'map'. Received: pooling=None"):
+        ViTConfig(**TINY, norm_placement="after_pooling", pooling=None)
+
+
+@pytest.mark.parametrize(("stage_depths", "stride"), [((), 4), ((2,), 4), ((3, 4), 8), ((3, 4, 9), 16)])
+def test_stride_of_a_stem(stage_depths, stride):
+    stem = StemConfig(stage_depths)
+    assert stem.stride == stride
+    config = ViTConfig(**{**TINY, "stem": stem})
+    assert config.total_stride == (4 * stride, 3 * stride)
+    assert ViTConfig(**TINY).total_stride == (4, 3)
+
+
+def test_impossible_stems():
+    for changes, message in (
+        ({"stage_depths": 3}, "stage_depths must be a tuple of integers. Received: 3"),
+        ({"stage_depths": (2, 0)}, "stage_depths must be a positive integer. Received: 0"),
+        ({"width": 48}, "width must be a multiple of 32, the groups of GroupNorm. Received: 48"),
+        ({"width": 32.0}, "width must be a positive integer. Received: 32.0"),
+        ({"group_norm_epsilon": 0}, "group_norm_epsilon must be a number from 1e-15 to 1. Received: 0"),
+        ({"weight_standardization_epsilon": -1}, "weight_standardization_epsilon must be a number from 1e-15 to 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            StemConfig(**{"stage_depths": (2, 1), **changes})
+
+
+@pytest.mark.parametrize("config", [*VARIANTS.values(), ViTConfig(**TINY, stem=STEM, pooling="map")])
+def test_survives_json(config):
+    fields = json.loads(json.dumps(config.to_dict()))
+    assert set(fields) == {field.name for field in dataclasses.fields(ViTConfig)}
+    assert ViTConfig.from_dict(fields) == config
+
+
+@pytest.mark.parametrize("field", ["dropout_rate", "attention_dropout_rate", "drop_path_rate"])
+def test_rates(field):
+    for rate in (0, 0.0, 0.5, 0.999):
+        assert getattr(ViTConfig(**TINY, **{field: rate}), field) == rate
+        check_rate(field, rate)
+    for rate in (-0.1, 1.0, 2):
+        with pytest.raises(ValueError, match=f"{field} must be at least 0 and less than 1. Received: {rate}"):
+            ViTConfig(**TINY, **{field: rate})
+
+
+def test_unknown_variant():
+    for name, near in (("B16", "B/16"), ("ViT-B/16", "B/16"), ("l/16", "L/16"), ("B/17", "B/16")):
+        with pytest.raises(ValueError, match=f"'{name}' is not a published variant. Did you mean .*'{near}'"):
+            get_variant(name)
+    with pytest.raises(ValueError, match=r"'x' is not a published variant. Available: Ti/16, .*, R50\+L/32; or give"):
+        get_variant("x")
+
+
+def test_variants_are_named_after_their_patch():
+    for name, config in VARIANTS.items():
+        side = int(name.split("/")[1])
+        # The authors named R+Ti/16 themselves: 32 pixels of the image become a token.
+        assert config.total_stride == ((32, 32) if name == "R+Ti/16" else (side, side))
+        assert (config.stem is not None) == name.startswith("R")
+        assert get_variant(name) is config
+
+
+def test_integers_of_numpy_become_plain_ones():
+    config = ViTConfig(**{**TINY, "hidden_dim": np.int64(12), "patch_size": [np.int32(4), 2]})
+    assert config == ViTConfig(**{**TINY, "patch_size": (4, 2)})
+    assert type(config.hidden_dim) is int
+    assert type(config.patch_size[0]) is int
+    hash(config)

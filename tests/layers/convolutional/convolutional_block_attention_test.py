@@ -1,0 +1,42 @@
+import functools
+
+import numpy as np
+import pytest
+
+from keras_vit.layers.convolutional.convolutional_block_attention import ConvolutionalBlockAttention
+from tests.reference import resnet_baselines as reference
+from tests.test_case import canonical_weights, norm_shapes, random_inputs, run_layer_test, run_parity_test
+
+
+@pytest.mark.each_backend
+def test_layer(tmp_path):
+    shapes = {"dense_1/kernel": (6, 2), "dense_2/kernel": (2, 6), "conv/kernel": (3, 3, 2, 1)} | norm_shapes("norm", 1)
+    arguments = {"reduction": 3, "kernel_size": 3}
+    run_layer_test(ConvolutionalBlockAttention, arguments, [(4, 7, 6)], (4, 7, 6), shapes, tmp_path)
+
+
+@pytest.mark.parametrize(("reduction", "hidden", "kernel_size"), [(2, 6, 3), (16, 1, 7)])
+def test_equals_the_equation(reduction, hidden, kernel_size):
+    layer = ConvolutionalBlockAttention(reduction, kernel_size)
+    run_parity_test(layer, reference.cbam, random_inputs((3, 5, 12)))
+    # The network of channels works twice.
+    assert layer.macs((None, 3, 5, 12)) == 2 * 2 * 12 * hidden + 15 * kernel_size**2 * 2
+
+
+def test_in_training_statistics_are_those_of_the_batch():
+    [maps] = random_inputs((3, 5, 12))
+    layer = ConvolutionalBlockAttention()
+    layer(maps, training=True)
+    assert np.abs(canonical_weights(layer)["norm/moving_mean"]).min() > 0
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (functools.partial(ConvolutionalBlockAttention, 0), "reduction must be a positive integer. Received: 0"),
+        (functools.partial(ConvolutionalBlockAttention, 2, 4), "kernel_size must be odd. Received: 4"),
+    ],
+)
+def test_refuses_impossible_arguments(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

@@ -1,0 +1,89 @@
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers.convolutional.local_self_attention import LocalSelfAttention
+from keras_vit.layers.convolutional.local_windows import inside_map, local_windows
+from tests.reference import resnet_baselines as reference
+from tests.test_case import assert_close, random_inputs, randomize, run_layer_test, run_parity_test, to_numpy
+
+
+@pytest.mark.each_backend
+def test_layer(tmp_path):
+    shapes = {f"{part}/kernel": (5, 12) for part in ("query", "key", "value")}
+    shapes |= {"row_embedding": (3, 5, 2), "column_embedding": (3, 5, 2)}
+    arguments = {"filters": 12, "window_size": 5, "strides": 2, "num_heads": 3}
+    run_layer_test(LocalSelfAttention, arguments, [(4, 7, 5)], (2, 4, 12), shapes, tmp_path)
+
+
+# Windows that are larger than the map, and maps of one line; squares that do not fit into the map.
+@pytest.mark.parametrize(
+    ("size", "window_size", "strides", "num_heads"),
+    [((4, 7), 3, 1, 3), ((5, 4), 7, 1, 2), ((1, 3), 3, 1, 6), ((5, 8), 3, 2, 1), ((4, 7), 5, 3, 3)],
+)
+def test_equals_the_equation(size, window_size, strides, num_heads):
+    layer = LocalSelfAttention(12, window_size, strides, num_heads)
+    equation = functools.partial(reference.local_self_attention, n=window_size, s=strides, k=num_heads)
+    run_parity_test(layer, equation, random_inputs((*size, 5)))
+
+
+def test_places_see_their_window_alone():
+    [maps] = random_inputs((6, 9, 5))
+    layer = LocalSelfAttention(12, 5, 1, 3)
+    layer(maps)
+    randomize(layer)
+    changed = maps.copy()
+    changed[:, 3, 5] += 1
+    differs = np.abs(to_numpy(layer(changed)) - to_numpy(layer(maps))).max((0, 3)) > 1e-5
+    expected = np.zeros((6, 9), bool)
+    expected[1:6, 3:8] = True
+    np.testing.assert_array_equal(differs, expected)
+
+
+def test_size_of_the_map_may_be_unknown():
+    layer = LocalSelfAttention(12, 5, 2, 3)
+    inputs = keras.Input((None, None, 5))
+    model = keras.Model(inputs, layer(inputs))
+    randomize(layer)
+    for size in ((5, 8), (3, 4)):
+        [maps] = random_inputs((*size, 5))
+        assert_close(model(maps), to_numpy(layer(maps)))
+
+
+def test_macs():
+    # 28 places: three projections, and with each of 9 places of a window the products of 12 channels twice.
+    assert LocalSelfAttention(12, 3, 2, 3).macs((None, 4, 7, 5)) == 28 * (3 * 5 * 12 + 9 * 2 * 12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"filters": 9}, "filters must be a multiple of 2 [*] num_heads.*Received: filters=9, num_heads=3"),
+        ({"window_size": 4}, "window_size must be odd.*Received: 4"),
+        ({"strides": 0}, "strides must be a positive integer. Received: 0"),
+    ],
+)
+def test_refuses_impossible_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        LocalSelfAttention(**{"filters": 12, "num_heads": 3, **arguments})
+
+
+@pytest.mark.parametrize("padding", ["constant", "reflect"])
+@pytest.mark.parametrize(("size", "strides"), [(3, 1), (5, 2), (1, 3)])
+def test_windows_are_those_of_numpy(size, strides, padding):
+    [maps] = random_inputs((5, 8, 3))
+    margin = (size // 2,) * 2
+    padded = np.pad(maps, ((0, 0), margin, margin, (0, 0)), mode=padding)
+    views = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(1, 2))[:, ::strides, ::strides]
+    expected = views.transpose(0, 1, 2, 4, 5, 3).reshape(2, *views.shape[1:3], size**2, 3)
+    np.testing.assert_array_equal(to_numpy(local_windows(maps, size, strides, padding)), expected)
+
+
+def test_inside():
+    [maps] = random_inputs((3, 4, 2))
+    inside = to_numpy(inside_map(maps, 3))[0, ..., 0].reshape(3, 4, 3, 3)
+    np.testing.assert_array_equal(inside[0, 0], [[0, 0, 0], [0, 1, 1], [0, 1, 1]])
+    np.testing.assert_array_equal(inside[1, 2], np.ones((3, 3)))
+    np.testing.assert_array_equal(inside[2, 3], [[1, 1, 0], [1, 1, 0], [0, 0, 0]])

@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit.layers.convolutional.upsample_like import UpsampleLike
+from tests.test_case import assert_close, random_inputs, run_layer_test, to_numpy
+
+PILLOW = {"bilinear": Image.Resampling.BILINEAR, "nearest": Image.Resampling.NEAREST}
+
+
+@pytest.mark.each_backend
+def test_layer(tmp_path):
+    arguments = {"scale": 2, "interpolation": "nearest"}
+    run_layer_test(UpsampleLike, arguments, [(3, 4, 5), (5, 8, 2)], (5, 8, 5), {}, tmp_path)
+
+
+@pytest.mark.parametrize("interpolation", PILLOW)
+@pytest.mark.parametrize(("size", "scale"), [((3, 5), 1), ((1, 2), 2), ((3, 5), 3), ((3, 5), 4), ((1, 2), 4)])
+def test_equals_pillow(size, scale, interpolation):
+    [maps] = random_inputs((*size, 3))
+    height, width = (scale * side for side in size)
+    expected = np.empty((2, height, width, 3))
+    for row, channel in np.ndindex(2, 3):
+        picture = Image.fromarray(maps[row, :, :, channel])
+        expected[row, :, :, channel] = picture.resize((width, height), PILLOW[interpolation])
+    layer = UpsampleLike(scale, interpolation)
+    assert_close(layer(maps, expected), expected)
+    # What is too much is cut off at the bottom and right.
+    assert_close(
+        layer(maps, expected[:, : height - scale + 1, : width - scale + 1]),
+        to_numpy(layer(maps, expected))[:, : height - scale + 1, : width - scale + 1],
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"scale": 0}, "scale must be a positive integer. Received: 0"),
+        (
+            {"scale": 2, "interpolation": "bicubic"},
+            "interpolation must be 'bilinear' or 'nearest'. Received: 'bicubic'",
+        ),
+    ],
+)
+def test_refuses_impossible_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        UpsampleLike(**arguments)

@@ -1,0 +1,334 @@
+"""Attention by parts and by kernels of the backend: the same numbers, in less memory."""
+
+import math
+import types
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_vit
+from keras_vit.layers import MultiHeadSelfAttention
+from keras_vit.layers.ops import attention_kernels
+from keras_vit.layers.ops.attention_kernels import attend, has_kernel
+from tests.models.tiny import SHAPE, tiny_model
+from tests.reference import vit as reference
+from tests.test_case import TENSORFLOW, assert_close, built, gradients, random_inputs, randomize, run_parity_test
+
+BACKEND = keras.backend.backend()
+pytestmark = pytest.mark.each_backend
+compiled = pytest.mark.skipif(BACKEND == "torch", reason="has a kernel for all of it, and no such compiler")
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """All that is longer than three tokens goes by parts, of at most three queries."""
+    monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 3)
+    monkeypatch.setattr(attention_kernels, "QUERIES_AT_ONCE", 3)
+    monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: False)
+    return _calls_by_parts(monkeypatch)
+
+
+def _calls_by_parts(monkeypatch):
+    """List of the queries' shapes, one each time that attention goes by parts, which has a gradient of its own."""
+    calls, custom_gradient = [], ops.custom_gradient
+
+    def counting(function):
+        def call(*arrays):
+            calls.append(tuple(arrays[0].shape))
+            return custom_gradient(function)(*arrays)
+
+        return call
+
+    monkeypatch.setattr(ops, "custom_gradient", counting)
+    return calls
+
+
+def _expected(query, key, value, bias=0.0):
+    return reference.softmax(query @ np.swapaxes(key, -1, -2) + bias) @ value
+
+
+@pytest.mark.parametrize("num_queries", [7, 5, 2])
+@pytest.mark.parametrize("lines", [(), (5,)])
+def test_numbers_are_those_of_the_equation(lines, num_queries, small_parts):
+    shapes = [(*lines, 3, num_queries, 4), (*lines, 3, 7, 4), (*lines, 3, 7, 2)]
+    arrays = [2 * array for array in random_inputs(*shapes)]
+    assert_close(attend(*map(ops.convert_to_tensor, arrays)), _expected(*arrays))
+    assert len(small_parts) == (num_queries > 3)
+
+
+@pytest.mark.parametrize("lines", [(), (5,)])
+@pytest.mark.parametrize("longest", [3, 100])
+def test_a_bias_is_added_to_the_keys(longest, lines, small_parts, monkeypatch):
+    monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", longest)
+    _check_bias(lines)
+    assert len(small_parts) == (longest == 3)
+
+
+def _check_bias(lines):
+    *arrays, bias = random_inputs((*lines, 3, 7, 4), (*lines, 3, 7, 4), (*lines, 3, 7, 4), (*lines, 7))
+    expected = _expected(*arrays, 3 * bias[..., None, None, :])
+    assert not np.allclose(expected, _expected(*arrays), atol=0.1)
+    assert_close(attend(*map(ops.convert_to_tensor, arrays), ops.convert_to_tensor(3 * bias)), expected)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="another process writes the file")
+@pytest.mark.parametrize(
+    "name",  # LiteRT takes the fewest of TensorFlow's operations.
+    ["model.tflite", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model.onnx", "model.xml"))],
+)
+def test_files_of_long_sequences_are_written(name, tmp_path, small_parts):
+    """And compared with the model, by the exporter."""
+    formats = {".onnx": "onnx", ".tflite": "litert", ".xml": "openvino"}
+    path = tmp_path / name
+    exported = keras_vit.export_model(randomize(tiny_model(num_layers=1, pooling="avg")), path, formats[path.suffix])
+    assert small_parts
+    assert exported.max_difference < 1e-5
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="JAX has sizes with names")
+def test_a_size_with_a_name_is_not_known(small_parts):
+    import jax
+
+    layer = built(MultiHeadSelfAttention(3))
+    (shape,) = (jax.export.symbolic_shape("2, t, 12"),)
+    jax.export.export(jax.jit(layer.call))(jax.ShapeDtypeStruct(shape, "float32"))
+    assert not small_parts
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="torch has a kernel")
+@pytest.mark.parametrize("lines", [(), (5,)])
+def test_the_kernel_takes_a_bias_and_lines(lines, monkeypatch):
+    monkeypatch.setattr(attention_kernels, "LONGEST_WITHOUT_TORCH", 6)
+    _check_bias(lines)
+
+
+@pytest.mark.parametrize(("shapes", "qk_norm"), [([(7, 12)], True), ([(5, 7, 12)], False), ([(7, 12), (4, 12)], False)])
+def test_layer_equals_the_equations(shapes, qk_norm, small_parts):
+    inputs = [3 * x for x in random_inputs(*shapes)]
+    run_parity_test(
+        MultiHeadSelfAttention(3, qk_norm=qk_norm),
+        lambda tokens, *rest: reference.multi_head_self_attention(tokens, rest[-1], *rest[:-1]),
+        inputs,
+    )
+    assert small_parts
+
+
+@compiled
+def test_gradients_are_the_same(small_parts, monkeypatch):
+    layer = randomize(built(MultiHeadSelfAttention(3, qk_norm=True)))
+    inputs = [3 * x for x in random_inputs((7, 12))]
+    found = gradients(layer, inputs)
+    assert small_parts
+    monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 100)
+    for path, expected in gradients(layer, inputs).items():
+        assert np.abs(expected).max() > 1e-5 or path.endswith("key_norm/beta"), path
+        assert_close(found[path], expected)
+
+
+def _model(policy="float32", rematerialized=False):
+    keras.utils.set_random_seed(0)  # Of torch too.
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = randomize(tiny_model(num_layers=1, pooling="avg", dropout_rate=0.2, drop_path_rate=0.1))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    keras_vit.rematerialize(model, rematerialized)
+    return model
+
+
+class _InTraining(keras.layers.Layer):
+    """A model in training, for `gradients`."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.built = True
+
+    def call(self, images):
+        return self.model(images, training=True)
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("arguments", "tolerance"),
+    [({"rematerialized": True}, 1e-5), ({"policy": "mixed_bfloat16"}, 2**-6)],  # Where it is rounded differs.
+)
+def test_gradients_of_a_model_are_the_same(arguments, tolerance, small_parts, monkeypatch):
+    images = random_inputs(SHAPE, batch=8)
+    found = gradients(_InTraining(_model(**arguments)), images)
+    assert small_parts
+    monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 100)
+    for path, expected in gradients(_InTraining(_model(**arguments)), images).items():
+        largest = np.abs(expected).max()
+        if not path.endswith("key/bias"):  # Which the softmax cancels.
+            assert largest > 1e-4, path
+            np.testing.assert_allclose(found[path], expected, rtol=0, atol=tolerance * largest, err_msg=path)
+
+
+@compiled
+@pytest.mark.slow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_training_is_the_same(jit_compile, small_parts, monkeypatch):
+    """After steps so large that a wrong gradient shows."""
+
+    def trained():
+        model = _model(rematerialized=True)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(1.0), loss, jit_compile=jit_compile)
+        [images] = random_inputs(SHAPE, batch=8)
+        history = model.fit(images, np.arange(8) % 5, batch_size=4, shuffle=False, verbose=0).history
+        return history["loss"], model.get_weights()
+
+    loss, weights = trained()
+    assert small_parts
+    monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 100)
+    expected_loss, expected = trained()
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
+    for value, expected_value in zip(weights, expected, strict=True):
+        assert_close(value, expected_value)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="JAX is always compiled, torch has a kernel")
+def test_gradients_are_the_same_with_xla(small_parts, monkeypatch):
+    import tensorflow as tf
+
+    layer = randomize(built(MultiHeadSelfAttention(3)))
+    [tokens] = random_inputs((7, 12))
+
+    def step(tokens):
+        with tf.GradientTape() as tape:
+            tape.watch(tokens)
+            loss = tf.reduce_sum(layer(tokens) ** 2)
+        return tape.gradient(loss, tokens)
+
+    found = tf.function(step, jit_compile=True, autograph=False)(tf.constant(tokens))
+    assert small_parts
+    monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 100)
+    assert_close(found, np.asarray(step(tf.constant(tokens))))
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="looks at TensorFlow's graph")
+def test_tensorflow_never_has_all_weights(monkeypatch):
+    monkeypatch.setattr(attention_kernels, "QUERIES_AT_ONCE", 50)
+    for longest, expected in ((0, 2 * 3 * 50 * 300), (300, 2 * 3 * 300 * 300)):
+        monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", longest)
+        assert _largest_of_a_step(300) == expected
+
+
+def _largest_of_a_step(num_tokens):
+    """Numbers in the largest tensor of a training step, loops and gradients included."""
+    import tensorflow as tf
+
+    layer = built(MultiHeadSelfAttention(3), (num_tokens, 12))
+
+    def step(tokens):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(tokens, training=True) ** 2)
+        return tape.gradient(loss, [variable.value for variable in layer.trainable_variables])
+
+    graph = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec((2, num_tokens, 12))).graph
+    graph = graph.as_graph_def(add_shapes=True)
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    shapes = [shape for node in nodes for shape in node.attr["_output_shapes"].list.shape]
+    return max(math.prod(dimension.size for dimension in shape.dim) for shape in shapes)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="asks JAX's compiler")
+def test_jax_needs_memory_as_the_number_of_tokens(monkeypatch):
+    """Bytes that compiled gradients need besides inputs and outputs: twice for twice the tokens, not four times."""
+    monkeypatch.setattr(attention_kernels, "QUERIES_AT_ONCE", 64)
+    ratios = []
+    for longest in (0, 2048):
+        monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", longest)
+        short, long = _temporary_bytes(1024), _temporary_bytes(2048)
+        ratios.append(long / short)
+    assert ratios[0] < 2.1
+    assert ratios[1] > 3.5
+
+
+def _temporary_bytes(num_tokens):
+    import jax
+
+    def loss(*arrays):
+        return (attend(*arrays) ** 2).sum()
+
+    function = jax.grad(loss, (0, 1, 2))
+    arrays = [jax.ShapeDtypeStruct((2, 3, num_tokens, 8), "float32")] * 3
+    return jax.jit(function).lower(*arrays).compile().memory_analysis().temp_size_in_bytes
+
+
+def test_dropped_weights_and_relative_positions_are_not_in_parts(small_parts):
+    [tokens] = random_inputs((7, 12))
+    dropping = built(MultiHeadSelfAttention(3, dropout_rate=0.5))
+    dropping(tokens, training=True)
+    built(MultiHeadSelfAttention(3, relative_positions=True))(tokens)
+    dropping.attention_weights(tokens)
+    assert not small_parts
+    dropping(tokens, training=False)
+    assert small_parts
+
+
+def test_long_is_more_than_1024_tokens(monkeypatch):
+    calls = _calls_by_parts(monkeypatch)
+    monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: False)
+    for num_tokens in (1024, 1025):
+        arrays = random_inputs(*[(1, num_tokens, 2)] * 3, batch=1)
+        assert_close(attend(*map(ops.convert_to_tensor, arrays)), _expected(*arrays))
+        assert len(calls) == (num_tokens > 1024)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow makes graphs without sizes")
+def test_an_unknown_number_of_tokens_is_computed_at_once(small_parts):
+    import tensorflow as tf
+
+    layer = randomize(built(MultiHeadSelfAttention(3)))
+    function = tf.function(layer, autograph=False).get_concrete_function(tf.TensorSpec((None, None, 12)))
+    assert not small_parts
+    [tokens] = random_inputs((7, 12))
+    assert_close(function(tf.constant(tokens)), np.asarray(layer(tokens)))
+    assert small_parts
+
+
+@pytest.mark.parametrize(
+    ("backend", "platform", "dtype", "key_dim", "bias", "expected"),
+    [
+        ("torch", "cpu", "float32", 5, None, False),
+        ("torch", "cuda", "bfloat16", 5, np.zeros((2, 7)), True),
+        ("jax", "gpu", "bfloat16", 64, None, True),
+        ("jax", "gpu", "float16", 128, None, True),
+        ("jax", "gpu", "float32", 64, None, False),
+        ("jax", "gpu", "bfloat16", 20, None, False),
+        ("jax", "gpu", "bfloat16", 136, None, False),
+        ("jax", "gpu", "bfloat16", 64, np.zeros((2, 7)), False),
+        ("jax", "cpu", "bfloat16", 64, None, False),
+        ("jax", "tpu", "bfloat16", 64, None, False),
+        ("tensorflow", "gpu", "bfloat16", 64, None, False),
+    ],
+)
+def test_where_kernels_of_the_backend_are_used(backend, platform, dtype, key_dim, bias, expected, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    monkeypatch.setattr(keras.distribution, "list_devices", lambda: [f"{platform}:0", f"{platform}:1"])
+
+    def array(num_tokens):
+        shape, device = (2, 3, num_tokens, key_dim), types.SimpleNamespace(type=platform)  # The device as of torch.
+        return types.SimpleNamespace(shape=shape, dtype=dtype, device=device)
+
+    assert has_kernel(array(7), array(256), bias) == expected
+    assert has_kernel(array(7), array(257), bias) == (expected or backend == "torch")
+
+
+@pytest.mark.parametrize(("lines", "queries"), [((), []), ((), [(5, 12)]), ((5,), [])])  # Lines have no other queries.
+def test_the_kernel_gives_the_same_numbers(lines, queries, monkeypatch):
+    calls, kernel = [], ops.dot_product_attention
+    monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: True)
+    monkeypatch.setattr(
+        ops, "dot_product_attention", lambda *arrays, **rest: calls.append(1) or kernel(*arrays, **rest)
+    )
+    run_parity_test(
+        MultiHeadSelfAttention(3),
+        lambda tokens, *rest: reference.multi_head_self_attention(tokens, rest[-1], *rest[:-1]),
+        [3 * x for x in random_inputs((*lines, 7, 12), *queries)],
+    )
+    assert calls

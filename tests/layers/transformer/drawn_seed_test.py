@@ -1,0 +1,122 @@
+import json
+import subprocess
+import sys
+import types
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import Dropout, DropPath, MlpBlock, MultiHeadSelfAttention
+from keras_vit.layers.transformer.drawn_seed import DrawnSeed
+from tests.test_case import built, random_inputs, randomize, to_numpy
+
+pytestmark = pytest.mark.each_backend  # Seeds of replicas are TensorFlow's.
+
+
+def test_is_the_next_seed_however_often_it_is_asked():
+    generator, same = (keras.random.SeedGenerator(5) for _ in range(2))
+    drawn = DrawnSeed(generator)
+    first, second = (to_numpy(same.next()) for _ in range(2))
+    for _ in range(2):
+        np.testing.assert_array_equal(to_numpy(drawn.next()), first)
+    np.testing.assert_array_equal(to_numpy(generator.next()), second)
+    uniform = [to_numpy(keras.random.uniform((9,), seed=drawn)) for _ in range(2)]
+    np.testing.assert_array_equal(*uniform)
+
+
+@pytest.mark.parametrize(
+    ("layer", "draw", "argument"),
+    [
+        (Dropout(0.5, seed=3), "draw_seed", "seed"),
+        (DropPath(0.5, seed=3), "draw_seed", "seed"),
+        (MultiHeadSelfAttention(3, dropout_rate=0.5), "draw_seed", "seed"),
+        (MlpBlock(20, dropout_rate=0.5), "draw_seeds", "seeds"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, keras.Layer) else None,
+)
+def test_a_call_can_be_made_again(layer, draw, argument):
+    """With its seed drawn beforehand; and the stream is the same whether it is or not."""
+    [tokens] = random_inputs((7, 12), batch=16)
+    layer.build(tokens.shape)
+    randomize(layer)
+    state = [variable for variable in layer.variables if "seed" in variable.path]
+    start = [keras.ops.convert_to_numpy(variable.value) for variable in state]
+    inside = [to_numpy(layer(tokens, training=True)) for _ in range(2)]
+    for variable, value in zip(state, start, strict=True):
+        variable.assign(value)
+    for expected in inside:
+        seeds = {argument: getattr(layer, draw)()}
+        for _ in range(2):
+            # PyTorch's own generator, which stands for one without a seed, goes on from call to call.
+            keras.utils.set_random_seed(0)
+            again = to_numpy(layer(tokens, training=True, **seeds))
+            if keras.backend.backend() != "torch" or hasattr(layer, "seed"):
+                np.testing.assert_array_equal(again, expected)
+    assert not np.array_equal(*inside)
+    np.testing.assert_array_equal(to_numpy(layer(tokens, **seeds)), to_numpy(layer(tokens)))
+
+
+def test_nothing_is_drawn_without_a_rate():
+    assert Dropout(0.0).draw_seed() is None
+    assert DropPath(0.0).draw_seed() is None
+    assert built(MultiHeadSelfAttention(3)).draw_seed() is None
+    assert built(MlpBlock(20)).draw_seeds() is None
+
+
+def _check_masks(first, second):
+    """Of the 128 values of two calls half is kept, give or take 5.7; two independent masks agree in half of them."""
+    assert all(abs((mask > 0).sum() - 64) < 4 * 5.7 for mask in (first, second))
+    assert abs((first == second).sum() - 64) < 4 * 5.7
+    assert not np.array_equal(first[:64], first[64:])
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+def test_replicas_draw_seeds_of_their_own(monkeypatch):
+    import tensorflow as tf
+
+    def mask(kind, replica, num_replicas=2):
+        context = types.SimpleNamespace(num_replicas_in_sync=num_replicas, replica_id_in_sync_group=replica)
+        monkeypatch.setattr(tf.distribute, "get_replica_context", lambda: context)
+        layer = kind(0.5, seed=3)
+        return np.concatenate([to_numpy(layer(np.ones((64, 1)), training=True)).ravel() for _ in range(2)])
+
+    for kind in (Dropout, DropPath):
+        _check_masks(mask(kind, 0), mask(kind, 1))
+        np.testing.assert_array_equal(mask(kind, 1), mask(kind, 1))
+        alone = mask(kind, 0, num_replicas=1)
+        monkeypatch.undo()
+        layer = kind(0.5, seed=3)
+        expected = [to_numpy(layer(np.ones((64, 1)), training=True)).ravel() for _ in range(2)]
+        np.testing.assert_array_equal(alone, np.concatenate(expected))
+
+
+# TensorFlow splits a CPU into devices before it does anything else, or never: hence a process of its own.
+_TWO_REPLICAS = """
+import json
+import tensorflow as tf
+import keras_vit
+
+[cpu] = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice())
+masks = {}
+for kind in (keras_vit.layers.Dropout, keras_vit.layers.DropPath):
+    with strategy.scope():
+        layer = kind(0.5, seed=3)
+    draw = tf.function(lambda: tf.stack([layer(tf.ones((64, 1)), training=True) for _ in range(2)]))
+    found = strategy.experimental_local_results(strategy.run(draw))
+    masks[kind.__name__] = [mask.numpy().ravel().tolist() for mask in found]
+print(json.dumps(masks))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+def test_replicas_do_not_drop_the_same_values():
+    process = subprocess.run([sys.executable, "-c", _TWO_REPLICAS], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    masks = json.loads(process.stdout.splitlines()[-1])
+    assert len(masks) == 2
+    for of_layer in masks.values():
+        _check_masks(*np.array(of_layer))

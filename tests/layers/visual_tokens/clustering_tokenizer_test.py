@@ -1,0 +1,125 @@
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import ClusteringTokenizer
+from keras_vit.layers.visual_tokens.token_grid import squarest_grid
+from tests.layers.convolutional.pointwise_convolution_test import projection_shapes
+from tests.reference import visual_transformer as reference
+from tests.test_case import (
+    MIXED_POLICIES,
+    assert_close,
+    gradients,
+    random_inputs,
+    randomize,
+    run_layer_test,
+    run_parity_test,
+    to_numpy,
+)
+
+PUBLISHED = {"token_dim": 10, "group_width": 2, "use_batch_norm": True}
+
+
+@pytest.mark.each_backend
+def test_layer(tmp_path):
+    shapes = projection_shapes("value", 6, 6, 3) | projection_shapes("projection", 6, 10)
+    arguments = {"num_tokens": 4, "num_iterations": 2, **PUBLISHED}
+    run_layer_test(ClusteringTokenizer, arguments, [(5, 7, 6)], (4, 10), shapes, tmp_path)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 6])
+@pytest.mark.parametrize(("num_tokens", "grid"), [(6, (2, 3)), (5, (1, 5))])
+def test_centres_are_those_of_lloyds_algorithm(num_tokens, grid, steps):
+    [maps] = random_inputs((5, 7, 6))
+    centres = to_numpy(ClusteringTokenizer(num_tokens, num_iterations=steps).centres(maps))
+    assert_close(centres, reference.centres(maps.astype("float64"), grid, steps))
+    assert_close(np.linalg.norm(centres, axis=-1), np.ones((2, num_tokens)))
+
+
+def test_a_centre_without_pixels_stays():
+    """In a map of one colour all pixels are nearest to the first; nor is a map of zeros divided by zero."""
+    for maps in (np.ones((1, 4, 6, 3), "float32"), np.zeros((1, 4, 6, 3), "float32")):
+        expected = np.tile(maps[:, 0, :1], (1, 4, 1)) / 3**0.5
+        assert_close(ClusteringTokenizer(4).centres(maps), expected)
+
+
+def test_finds_planted_clusters():
+    rng = np.random.default_rng(0)
+    directions = np.eye(5)[:4]
+    labels = np.repeat([[0, 1], [2, 3]], 6, axis=0).repeat(8, axis=1)  # (12, 16): each a quarter of the map.
+    maps = (directions[labels] + rng.normal(scale=0.05, size=(1, 12, 16, 5))).astype("float32")
+    np.testing.assert_allclose(to_numpy(ClusteringTokenizer(4).centres(maps))[0], directions, atol=0.03)
+
+
+@pytest.mark.parametrize("changes", [{}, {"token_dim": None}, {"use_batch_norm": False, "group_width": None}])
+def test_equals_the_reference(changes):
+    layer = ClusteringTokenizer(6, num_iterations=2, **{**PUBLISHED, **changes})
+    equation = functools.partial(reference.clustering_tokenizer, grid=(2, 3), steps=2)
+    run_parity_test(layer, equation, random_inputs((5, 7, 6)))
+
+
+def _behind(*layers):
+    return keras.Sequential([keras.Input((5, 7, 6)), *layers])
+
+
+def test_no_gradient_goes_through_the_assignment():
+    """What comes before learns as if the centres were given."""
+
+    class Given(ClusteringTokenizer):
+        def centres(self, maps):
+            return found
+
+    [maps] = random_inputs((5, 7, 6))
+    before = keras.layers.Dense(6, use_bias=False)
+    before.build(maps.shape)
+    randomize(before)
+    found = ClusteringTokenizer(4).centres(before(maps))
+    expected, actual = (gradients(_behind(before, cls(4)), [maps]) for cls in (Given, ClusteringTokenizer))
+    [(path, gradient)] = actual.items()
+    assert np.abs(gradient).max() > 1e-4
+    assert_close(gradient, expected[path])
+
+
+def test_weights_are_shares_of_the_pixels():
+    [maps] = random_inputs((5, 7, 6))
+    weights = to_numpy(ClusteringTokenizer(4).attention_weights(maps))
+    assert weights.shape == (2, 1, 35, 4)
+    assert_close(weights.sum(2), np.ones((2, 1, 4)))
+
+
+@pytest.mark.parametrize("policy", MIXED_POLICIES)
+def test_clusters_in_float32(policy):
+    [maps] = random_inputs((5, 7, 6))
+    centres = ClusteringTokenizer(4, dtype=policy).centres(maps)
+    assert keras.backend.standardize_dtype(centres.dtype) == "float32"
+    assert_close(centres, to_numpy(ClusteringTokenizer(4).centres(maps)))
+
+
+def test_size_may_be_unknown():
+    layer = ClusteringTokenizer(4, **PUBLISHED)
+    inputs = keras.Input((None, None, 6))
+    model = keras.Model(inputs, layer(inputs))
+    assert model.output_shape == (None, 4, 10)
+    for size in ((5, 8), (6, 3)):
+        [maps] = random_inputs((*size, 6))
+        assert_close(model(maps), to_numpy(layer(maps)))
+
+
+def test_macs():
+    layer = ClusteringTokenizer(4, num_iterations=2)
+    layer.build((None, 5, 7, 6))
+    # Each step compares pixels with centres, and adds pixels up; then the logits, and the sums.
+    assert layer.macs((None, 5, 7, 6)) == (2 * 2 + 1 + 1) * 35 * 6 * 4
+
+
+@pytest.mark.parametrize(("number", "grid"), [(16, (4, 4)), (6, (2, 3)), (32, (4, 8)), (7, (1, 7)), (1, (1, 1))])
+def test_the_grid_that_centres_start_at(number, grid):
+    assert squarest_grid(number) == grid
+
+
+@pytest.mark.parametrize("argument", ["num_tokens", "token_dim", "group_width", "num_iterations"])
+def test_refuses_impossible_arguments(argument):
+    with pytest.raises(ValueError, match=f"{argument} must be a positive integer. Received: 0"):
+        ClusteringTokenizer(**{"num_tokens": 4, argument: 0})

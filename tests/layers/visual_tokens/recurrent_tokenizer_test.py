@@ -1,0 +1,115 @@
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import RecurrentTokenizer
+from tests.layers.convolutional.pointwise_convolution_test import projection_shapes
+from tests.reference import visual_transformer as reference
+from tests.test_case import assert_close, random_inputs, randomize, run_layer_test, run_parity_test, to_numpy
+
+PUBLISHED = {
+    "token_dim": 10,
+    "num_heads": 3,
+    "group_width": 2,
+    "use_batch_norm": True,
+    "scale_logits": True,
+    "split_tokens": True,
+}
+SHAPES = [(5, 7, 6), (4, 10)]
+
+
+def built(layer, shapes=SHAPES):
+    layer.build(*((None, *shape) for shape in shapes))
+    return layer
+
+
+@pytest.mark.each_backend
+def test_layer(tmp_path):
+    shapes = projection_shapes("value", 6, 6, 3) | projection_shapes("projection", 6, 10)
+    shapes |= projection_shapes("query", 10, 6) | projection_shapes("key", 6, 6, 3)
+    cancelled = ["key/norm/beta"]  # The same for all pixels.
+    run_layer_test(RecurrentTokenizer, PUBLISHED, SHAPES, (4, 10), shapes, tmp_path, 1.0, cancelled)
+
+
+@pytest.mark.parametrize("size", [(5, 7), (1, 3), (4, 2)])
+def test_equals_the_equation(size):
+    layer = RecurrentTokenizer()
+    run_parity_test(layer, reference.recurrent_tokenizer, random_inputs((*size, 6), (3, 6)))
+    assert layer.count_params() == 6 * 6
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"split_tokens": False}, {"token_dim": None}, {"group_width": None}, {"num_heads": 2}]
+)
+def test_equals_the_published_form(changes):
+    arguments = {**PUBLISHED, **changes}
+    equation = functools.partial(
+        reference.recurrent_tokenizer, k=arguments["num_heads"], scale=True, split=arguments["split_tokens"]
+    )
+    inputs = random_inputs((5, 7, 6), (4, arguments["token_dim"] or 6))
+    run_parity_test(RecurrentTokenizer(**arguments), equation, inputs)
+
+
+def test_weights_are_shares_of_the_pixels():
+    inputs = random_inputs(*SHAPES)
+    for split, num_filters in ((True, 2), (False, 4)):
+        layer = randomize(built(RecurrentTokenizer(**{**PUBLISHED, "split_tokens": split})))
+        weights = to_numpy(layer.attention_weights(*inputs))
+        assert weights.shape == (2, 3, 35, num_filters)
+        assert_close(weights.sum(2), np.ones((2, 3, num_filters)))
+
+
+def test_half_of_the_tokens_is_carried_over():
+    """In front; what is replaced follows from the other half alone."""
+    maps, tokens = random_inputs(*SHAPES)
+    layer = randomize(built(RecurrentTokenizer(**PUBLISHED)), scale=1.0)
+    output = to_numpy(layer(maps, tokens))
+    np.testing.assert_array_equal(output[:, :2], tokens[:, 2:])
+    changed = tokens.copy()
+    changed[:, 2:] += 1
+    np.testing.assert_array_equal(to_numpy(layer(maps, changed))[:, 2:], output[:, 2:])
+    assert np.abs(to_numpy(layer(maps, -tokens))[:, 2:] - output[:, 2:]).max() > 1e-3
+
+
+def test_projection_of_zero_takes_the_mean():
+    maps, tokens = random_inputs((5, 7, 6), (4, 6))
+    layer = built(RecurrentTokenizer(), [(5, 7, 6), (4, 6)])
+    layer.set_weights([np.zeros((6, 6))])
+    assert_close(layer(maps, tokens), np.tile(maps.mean((1, 2))[:, None], (1, 4, 1)))
+
+
+def test_size_may_be_unknown():
+    layer = RecurrentTokenizer(**PUBLISHED)
+    inputs = [keras.Input((None, None, 6)), keras.Input((4, 10))]
+    model = keras.Model(inputs, layer(*inputs))
+    for size in ((5, 8), (6, 3)):
+        arrays = random_inputs((*size, 6), (4, 10))
+        assert_close(model(arrays), to_numpy(layer(*arrays)))
+
+
+def test_macs():
+    places = 5 * 7
+    shapes = [(None, *shape) for shape in SHAPES]
+    # Two tokens ask; keys and values in three groups of two channels; products; sums; the projection of two tokens.
+    expected = 2 * 10 * 6 + 2 * places * 6 * 2 + 2 * places * 6 * 2 + 2 * 6 * 10
+    assert built(RecurrentTokenizer(**PUBLISHED)).macs(*shapes) == expected
+    plain = built(RecurrentTokenizer(), [(5, 7, 6), (4, 6)])
+    assert plain.macs((None, 5, 7, 6), (None, 4, 6)) == 4 * 6 * 6 + 2 * places * 6 * 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tokens_shape", "message"),
+    [
+        ({"num_heads": 4}, (4, 6), "num_heads must divide the 6 channels. Received: num_heads=4"),
+        ({}, (4, 5), r"makes tokens of 6 channels, .* Received: tokens of shape \(None, 4, 5\)"),
+        ({"token_dim": 10}, (4, 6), r"makes tokens of 10 channels, .* Received: tokens of shape \(None, 4, 6\)"),
+        ({"group_width": 4}, (4, 6), "group_width must divide the 6 channels. Received: group_width=4"),
+        ({"split_tokens": True}, (3, 6), "split_tokens needs a known, even number of tokens. Received: 3"),
+        ({"num_heads": 0}, (4, 6), "num_heads must be a positive integer. Received: 0"),
+    ],
+)
+def test_refuses_what_does_not_fit(arguments, tokens_shape, message):
+    with pytest.raises(ValueError, match=message):
+        built(RecurrentTokenizer(**arguments), [(5, 7, 6), tokens_shape])

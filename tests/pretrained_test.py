@@ -1,0 +1,386 @@
+"""`from_pretrained`, from a user's side."""
+
+import dataclasses
+import functools
+import json
+import time
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.weights import fetch
+from keras_vit.weights.catalogue import get_entry
+from tests.test_case import assert_close, canonical_weights, lively, random_inputs, randomize, to_numpy
+from tests.weights.converter_case import CONFIG, SHAPE, assert_same_weights, make, save
+
+EXACT = CONFIG.replace(mlp="gelu_exact")
+POSITIONS = "position_embedding/embedding"
+MEAN, STD = [0.1, 0.2, 0.4], [0.25, 0.5, 0.75]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """{kind: (weights of a model, the path of its file)}"""
+    folder = tmp_path_factory.mktemp("files")
+    models = {"timm": make(EXACT), "google": make(representation_dim=7), "sincos": make(position_embedding="sincos_2d")}
+    models["timm"].get_layer("preprocessing").set_protocol(mean=MEAN, std=STD, resize=SHAPE[:2])
+    formats = {"timm": "timm", "google": "google", "sincos": "google"}
+    return {
+        kind: (canonical_weights(model), save(model, folder / kind, formats[kind])) for kind, model in models.items()
+    }
+
+
+def _without(weights, *prefixes):
+    return {path: array for path, array in weights.items() if not path.startswith(prefixes)}
+
+
+def test_the_model_that_the_file_describes(files):
+    weights, path = files["timm"]
+    model = keras_vit.from_pretrained(path)
+    assert model.input_shape == (None, *SHAPE)
+    assert model.output_shape == (None, 5)
+    assert_same_weights(model, weights)
+    [images] = random_inputs(SHAPE)
+    assert_close(to_numpy(model(images)).sum(1), np.ones(2))  # Softmax.
+    logits = keras_vit.from_pretrained(path, classifier_activation=None, name="logits")
+    assert logits.name == "logits"
+    scores = np.exp(to_numpy(logits(images)))
+    assert_close(model(images), scores / scores.sum(1, keepdims=True))
+
+
+def test_other_classes_take_the_place_of_the_whole_head(files):
+    weights, path = files["google"]
+    kept = keras_vit.from_pretrained(path, classes=5, input_shape=SHAPE)
+    assert_same_weights(kept, weights)
+    model = keras_vit.from_pretrained(path, classes=4, input_shape=SHAPE, head_bias=-2.0)
+    head = {"predictions/kernel": np.zeros((12, 4)), "predictions/bias": np.full(4, -2.0)}
+    assert_same_weights(model, {**_without(weights, "pre_logits/", "predictions/"), **head})
+    description = keras_vit.describe(model)
+    assert description.config.representation_dim is None
+    assert description.adaptations == dict.fromkeys(head, "starts afresh")
+
+
+def test_other_classes_beside_pre_logits_that_are_asked_for(files):
+    weights, path = files["google"]
+    model = keras_vit.from_pretrained(path, classes=4, input_shape=SHAPE, representation_dim=7)
+    head = {"predictions/kernel": np.zeros((7, 4)), "predictions/bias": np.zeros(4)}
+    assert_same_weights(model, {**weights, **head})
+
+
+def test_without_a_head(files):
+    weights, path = files["google"]
+    model = keras_vit.from_pretrained(path, include_top=False, input_shape=SHAPE)
+    assert model.output_shape == (None, 12)
+    assert_same_weights(model, _without(weights, "pre_logits/", "predictions/"))
+    tokens = keras_vit.from_pretrained(path, include_top=False, pooling=None, input_shape=SHAPE)
+    assert tokens.output_shape == (None, 7, 12)
+    [images] = random_inputs(SHAPE)
+    assert_close(to_numpy(tokens(images))[:, 0], to_numpy(model(images)))
+    with pytest.raises(ValueError, match="include_top=True needs a pooling"):
+        keras_vit.from_pretrained(path, pooling=None, input_shape=SHAPE)
+
+
+@pytest.mark.parametrize("class_token", [None, True, False])
+def test_other_poolings(class_token, files):
+    """The class token goes with its pooling, unless it is told to stay."""
+    _, path = files["google"]
+    arguments = {"include_top": False, "input_shape": SHAPE}
+    changes = {} if class_token is None else {"class_token": class_token}
+    model = keras_vit.from_pretrained(path, pooling="avg", **arguments, **changes)
+    tokens = keras_vit.from_pretrained(path, pooling=None, **arguments, class_token=bool(class_token))
+    [images] = random_inputs(SHAPE)
+    assert ("class_token/token" in canonical_weights(model)) == bool(class_token)
+    assert_close(model(images), to_numpy(tokens(images))[:, -6:].mean(axis=1))
+    with pytest.raises(ValueError, match="missing: pooling/probe"):
+        keras_vit.from_pretrained(path, pooling="map", **arguments)
+
+
+@pytest.mark.parametrize("kind", ["timm", "google", "sincos"])
+def test_images_of_any_size(kind, files):
+    weights, path = files[kind]
+    arguments = {"classifier_activation": None, **({"grid_size": (2, 3)} if kind == "google" else {})}
+    model = keras_vit.from_pretrained(path, input_shape=(None, None, 3), **arguments)
+    assert model.input_shape == (None, None, None, 3)
+    assert_same_weights(model, weights)
+    for shape in (SHAPE, (16, 9, 3), (4, 15, 3)):
+        fixed = keras_vit.from_pretrained(path, input_shape=shape, **arguments)
+        [images] = random_inputs(shape)
+        assert_close(model(images), to_numpy(fixed(images)))
+
+
+def _random(**changes):
+    """A model with other arguments than the defaults."""
+    changes = {"classifier_activation": "sigmoid", "include_preprocessing": True, "name": "mine"} | changes
+    model = make(EXACT.replace(num_layers=1), **changes)
+    resize = None if None in model.input_shape[1:] else model.input_shape[1:3]
+    model.get_layer("preprocessing").set_protocol(mean=MEAN, std=STD, resize=resize)
+    return model
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        *(_random, functools.partial(_random, distillation_token=True), functools.partial(_random, include_top=False)),
+        functools.partial(_random, input_shape=(None, None, 3), pooling="map", num_register_tokens=2),
+        lambda: randomize(keras_vit.BiTResNet((1,), 32, input_shape=SHAPE, include_top=False, pooling=None)),
+        lambda: lively(keras_vit.ResNet("R18", width=4, input_shape=(33, 46, 3), classes=5, dropout_rate=0.1)),
+    ],
+)
+def test_a_model_of_a_keras_file(build, tmp_path):
+    model, path = build(), tmp_path / "mine.keras"
+    model.save(path)
+    same = keras_vit.from_pretrained(path)
+    assert (same.name, same.input_shape, same.output_shape) == (model.name, model.input_shape, model.output_shape)
+    [images] = random_inputs([size or 2 * side for size, side in zip(model.input_shape[1:], SHAPE, strict=True)])
+    np.testing.assert_array_equal(to_numpy(same(images)), to_numpy(model(images)))
+    assert keras_vit.describe(same) == dataclasses.replace(keras_vit.describe(model), source=str(path))
+
+
+def test_a_fine_tuned_model_at_another_image_size(tmp_path):
+    model, path = _random(), tmp_path / "mine.keras"
+    model.save(path)
+    larger = keras_vit.from_pretrained(str(path), input_shape=(16, 18, 3))
+    assert (larger.input_shape, larger.output_shape) == ((None, 16, 18, 3), (None, 5))
+    description = keras_vit.describe(larger)
+    assert description.adaptations == {
+        "position_embedding/embedding": "2 x 3 positions resampled to 4 x 6 (align_corners)"
+    }
+    assert (description.pixels["mean"], tuple(description.pixels["resize"])) == (MEAN, (16, 18))
+    weights = canonical_weights(model)
+    expected = weights | {POSITIONS: canonical_weights(larger)[POSITIONS]}
+    assert_same_weights(larger, expected)
+    others = keras_vit.from_pretrained(path, classes=3)  # For another task.
+    assert others.layers[-1].activation is keras.activations.softmax
+    assert not to_numpy(others.layers[-1].kernel).any()
+    assert_same_weights(keras_vit.from_pretrained(path, include_top=False), _without(weights, "predictions/"))
+
+
+def test_a_keras_file_of_another_model_is_refused(tmp_path):
+    path, inner = tmp_path / "mine.keras", _random()
+    small = {"stage_depths": (1,), "num_modules": 1, "width": 8, "filters": 16, "token_dim": 16, "num_heads": 2}
+    quantized = _random()
+    quantized.quantize("int8", filters="hidden")
+    for model, message in (
+        (keras.Sequential([keras.Input(SHAPE), inner]), "'.*' *, which is made around a model of keras_vit"),
+        (keras.Model(inner.input, keras.layers.Dense(5, name="added")(inner.output)), "with other layers .*: added"),
+        (keras.Model(inner.input, inner.get_layer("encoder_norm").output), "with other layers .*: pooling"),
+        (keras_vit.VTResNet("VT-R18", input_shape=(16, 24, 3), **small), "holds a VT-ResNet, .*load_model"),
+        (quantized, "was quantized by Keras"),
+    ):
+        model.save(path)
+        with pytest.raises(ValueError, match=message):
+            keras_vit.from_pretrained(path)
+    with pytest.raises(ValueError, match=r"describes its model itself\. Received: .* with num_heads"):
+        keras_vit.from_pretrained(path, num_heads=3)
+    with pytest.raises(FileNotFoundError, match=r"no file or folder 'missing\.keras'"):
+        keras_vit.from_pretrained("missing.keras")
+
+
+def test_input_tensor(files):
+    weights, path = files["timm"]
+    inputs = keras.Input(SHAPE)
+    behind = keras_vit.from_pretrained(path, input_tensor=keras.layers.Rescaling(2.0)(inputs))
+    plain = keras_vit.from_pretrained(path, input_tensor=None, input_shape=None)  # As in keras.applications.
+    assert behind.inputs[0] is inputs
+    assert plain.input_shape == (None, *SHAPE)
+    assert_same_weights(behind, weights)
+    [images] = random_inputs(SHAPE)
+    assert_close(behind(images), to_numpy(plain(2 * images)))
+
+
+def test_preprocessing_inside_and_outside(files):
+    _, path = files["timm"]
+    plain = keras_vit.from_pretrained(path, classifier_activation=None)
+    inside = keras_vit.from_pretrained(path, classifier_activation=None, include_preprocessing=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("uint8")
+    normalized = keras_vit.preprocess_input(pixels, plain)
+    assert_close(normalized, (pixels / 255 - MEAN) / STD)
+    expected = to_numpy(plain(normalized))
+    assert_close(inside(pixels), expected)
+    assert_close(inside.predict(pixels, verbose=0), expected)
+    assert_close(inside(keras_vit.preprocess_input(pixels, inside)), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("clases", "'classes'"),
+        ("input_size", r"input_shape=\(height, width, channels\)"),
+        ("poolin", "'pooling'"),
+        ("num_head", "'num_heads'"),
+        ("famly", "'family'"),
+        ("layer_norm_eps", "'layer_norm_epsilon'"),
+    ],
+)
+def test_names_the_nearest_argument_before_anything_is_read(name, nearest):
+    with pytest.raises(TypeError, match=f"'{name}' is not an argument of from_pretrained. Did you mean .*{nearest}"):
+        keras_vit.from_pretrained("gs://bucket/never-read.npz", **{name: 3})
+    for given in ("variant", "weights", "config"):
+        with pytest.raises(TypeError, match=f"'{given}' is not an argument of from_pretrained.* Accepted: .*classes"):
+            keras_vit.from_pretrained("gs://bucket/never-read.npz", **{given: "B/16"})
+    with pytest.raises(TypeError, match="The first argument, source, names the weights"):
+        keras_vit.from_pretrained("B/16", weights="imagenet")
+
+
+@pytest.mark.parametrize("input_shape", [224, (224, 224), (8, 9, 0), "224"])
+def test_refuses_other_shapes(input_shape, files):
+    with pytest.raises(ValueError, match="input_shape must be"):
+        keras_vit.from_pretrained(files["timm"][1], input_shape=input_shape)
+
+
+def test_family_says_how_pixels_are_normalised(files):
+    _, path = files["google"]
+    arguments = {"grid_size": (2, 3), "include_preprocessing": True}
+    pixels = keras_vit.describe(keras_vit.from_pretrained(path, family="siglip", **arguments)).pixels
+    assert (pixels["resize"], pixels["interpolation"]) == ([8, 9], "bilinear")
+    with pytest.raises((KeyError, ValueError), match="nobody"):
+        keras_vit.from_pretrained(path, family="nobody", **arguments)
+
+
+def test_a_model_from_a_file_can_be_trained_and_saved(files, tmp_path):
+    _, path = files["timm"]
+    model = keras_vit.from_pretrained(path, classes=3)
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    before = canonical_weights(model)
+    model.fit(random_inputs(SHAPE, batch=4)[0], np.arange(4) % 3, verbose=0)
+    assert not np.array_equal(canonical_weights(model)["predictions/kernel"], before["predictions/kernel"])
+    keras_vit.save_weights(model, tmp_path / "trained", "timm")
+    assert_same_weights(keras_vit.from_pretrained(tmp_path / "trained"), canonical_weights(model))
+
+
+# Names of the catalogue.
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """Random weights where a download would put those of this name. Its Ti/16 is a small one."""
+    small = keras_vit.VARIANTS["Ti/16"].replace(num_layers=1, hidden_dim=12, mlp_dim=20)
+    monkeypatch.setitem(keras_vit.VARIANTS, "Ti/16", small)
+    monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
+    place = _cache_path("Ti/16@augreg-i21k-i1k-224")
+    place.parent.mkdir(parents=True)
+    model = randomize(keras_vit.ViTTi16(), scale=0.02)
+    keras_vit.save_weights(model, place, "google")
+    return canonical_weights(model)
+
+
+def _cache_path(name):
+    return fetch.cache_folder() / get_entry(name).url.removeprefix("https://")
+
+
+def test_a_name_of_the_catalogue_without_network(cached):
+    name = "Ti/16@augreg-i21k-i1k-224"
+    model = keras_vit.from_pretrained(name)
+    assert_same_weights(model, cached)
+    description = keras_vit.describe(model)
+    assert (description.source, description.label_space) == (name, "imagenet1k")
+    assert model.input_shape == (None, 224, 224, 3)
+    finetuned = keras_vit.from_pretrained(name, classes=3)
+    assert keras_vit.describe(finetuned).label_space is None
+    headless = keras_vit.ViTTi16(include_top=False)
+    report = keras_vit.load_weights(headless, name)
+    assert (report.source, report.format) == (name, "google")
+
+
+def test_a_variant_checks_the_size_of_its_weights(cached):
+    for weights in ("augreg-i21k-i1k-224", "imagenet", "Ti/16@augreg-i21k-i1k-224"):
+        assert_same_weights(keras_vit.ViT("Ti/16", weights=weights), cached)
+    with pytest.raises(ValueError, match=r"are weights of Ti/16, not of B/16"):
+        keras_vit.ViT("B/16", weights="Ti/16@augreg-i21k-i1k-224")
+    path = _cache_path("Ti/16@augreg-i21k-i1k-224")
+    with pytest.raises(
+        ValueError, match=r"another size: hidden_dim=12, not 384, num_layers=1, not 12, num_heads=3, not 6"
+    ):
+        keras_vit.ViT("S/16", weights=path)
+    keras_vit.save_weights(make(CONFIG.replace(patch_size=16), (224, 224, 3), classes=1000), path, "google")
+    with pytest.raises(ValueError, match="What was fetched is not Ti/16@augreg-i21k-i1k-224: num_layers is 2"):
+        keras_vit.ViT("Ti/16", weights="imagenet")
+
+
+def test_a_config_takes_weights_that_fit(files):
+    weights, path = files["timm"]
+    assert_same_weights(keras_vit.ViT(EXACT, weights=path, input_shape=SHAPE, classes=5), weights)
+    with pytest.raises(ValueError, match="has 5 classes, and the model has 1000"):
+        keras_vit.ViT(EXACT, weights=path, input_shape=SHAPE)
+    with pytest.raises(ValueError, match="missing: encoder_block_2/attention_norm/gamma"):
+        keras_vit.ViT(EXACT, weights=path, input_shape=SHAPE, classes=5, num_layers=3)
+
+
+# Files that are damaged, or made to do damage.
+
+
+class _Evil:
+    def __reduce__(self):
+        return (pytest.fail, ("the file's code ran",))
+
+
+def _html(path):
+    path.write_text("<!DOCTYPE html><html><body>404</body></html>")
+
+
+def _truncated(path):
+    np.savez(path, **{"embedding/kernel": np.ones((4, 3, 3, 12), "float32")})
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def _pickle(path):
+    np.savez(path, **{"embedding/kernel": np.array([_Evil()], dtype=object)})
+
+
+def _bomb(path):
+    """2 TB by its header, and 100 MB of zeros behind it."""
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (500000000000,), }".ljust(117) + "\n"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("embedding/kernel.npy", "w") as file:
+        file.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode("latin1"))
+        for _ in range(10):
+            file.write(bytes(10_000_000))
+
+
+def _shapes(path):
+    header = json.dumps({"a": {"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 8]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+
+
+def _nothing(path):
+    path.write_bytes(b"")
+
+
+def _others(path):
+    np.savez(path, weight=np.ones(3, "float32"))
+
+
+@pytest.mark.parametrize("write", [_html, _truncated, _pickle, _bomb, _shapes, _nothing, _others])
+def test_refuses_what_is_no_checkpoint_at_once(write, tmp_path, monkeypatch):
+    path = tmp_path / "weights.npz"
+    write(path)
+    model = make()
+    weights = canonical_weights(model)
+    monkeypatch.setattr("keras_vit.pretrained.build_model", lambda *_, **__: pytest.fail("a model was built"))
+    start = time.process_time()
+    for load in (lambda: keras_vit.from_pretrained(path), lambda: keras_vit.load_weights(model, path)):
+        with pytest.raises(ValueError, match=r"weights\.npz"):
+            load()
+    assert time.process_time() - start < 2
+    assert_same_weights(model, weights)
+
+
+def test_refuses_damage_inside_an_array(files, tmp_path):
+    """One bit, by the archive's checksum."""
+    _, path = files["google"]
+    damaged = bytearray(path.read_bytes())
+    kernel = canonical_weights(make(representation_dim=7))["predictions/kernel"].astype("float32").tobytes()
+    damaged[damaged.index(kernel) + 5] ^= 1
+    (tmp_path / "damaged.npz").write_bytes(damaged)
+    model = make(representation_dim=7, seed=5)
+    weights = canonical_weights(model)
+    for load in (
+        lambda: keras_vit.load_weights(model, tmp_path / "damaged.npz"),
+        lambda: keras_vit.from_pretrained(tmp_path / "damaged.npz", input_shape=SHAPE),
+    ):
+        with pytest.raises(ValueError, match=r"damaged\.npz.* 'head/kernel"):
+            load()
+    assert_same_weights(model, weights)
+    assert keras_vit.describe(model).source is None

@@ -1,0 +1,117 @@
+"""What a recipe asks for, put together."""
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.decoding import image_decoder
+from tests.pictures import encoded, noise, picture
+from training.data.augment import build_augmentation
+from training.data.augment.affine import flip
+from training.data.augment.cropping import inception_crop, random_window
+from training.data.augment.erasing import erase
+from training.data.augment.policies import autoaugment, randaugment
+from training.errors import InputError
+from training.recipe.config import Augment
+
+SIZE = (23, 31)
+FILES = [encoded(noise(61, 97), "JPEG"), encoded(picture(50, 44), "PNG"), encoded(noise(40, 40), "JPEG")]
+EVERYTHING = {
+    "crop": "inception",
+    "flip": True,
+    "randaugment_ops": 2,
+    "autoaugment": True,
+    "erasing": 0.5,
+    "mixup": 0.8,
+    "cutmix": 1.0,
+}
+
+
+def model_of(channels=3, **protocol):
+    """A model that is nothing but its protocol."""
+    layer = keras_vit.Preprocessing(**({"resize": SIZE} | protocol))
+    return keras.Sequential([keras.Input((*SIZE, channels)), layer])
+
+
+def pipeline(augmentation, files=FILES, repeat=4):
+    """Images (N, H, W, C) that change from epoch to epoch."""
+    decoded = tf.stack([augmentation.decode(file) for file in files])  # Eagerly: a decoder takes seconds to trace.
+    examples = tf.data.Dataset.from_tensor_slices(decoded).repeat(repeat).enumerate()
+    changed = examples.map(lambda i, decoded: augmentation.change(decoded, tf.stack([i, 7])), tf.data.AUTOTUNE)
+    [images] = changed.batch(repeat * len(files)).as_numpy_iterator()
+    return images
+
+
+def test_nothing_asked_for_is_the_decoder_of_evaluation():
+    model = model_of(resize=40, crop=SIZE)
+    augmentation = build_augmentation(model, Augment())
+    for file in FILES:
+        pixels = image_decoder(model)(file)
+        np.testing.assert_array_equal(augmentation.decode(file), pixels)
+        np.testing.assert_array_equal(augmentation.change(pixels, (3, 7)), pixels)
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"flip": True},
+        {"translation": 0.2, "rotation": 20, "scale": 0.2},
+        {"crop": "random", "crop_from": 40},
+        {"crop": "inception"},
+        {"randaugment_ops": 2},
+        {"autoaugment": True},
+        {"erasing": 0.5},
+    ],
+)
+def test_images_follow_from_their_seeds(config, channels):
+    augmentation = build_augmentation(model_of(channels), Augment(**config))
+    decoded = augmentation.decode(FILES[0])
+    images = [augmentation.change(decoded, (i, 7)).numpy() for i in range(12)]
+    assert {(image.shape, image.dtype.name) for image in images} == {((*SIZE, channels), "uint8")}
+    assert len({image.tobytes() for image in images}) > (1 if "flip" in config else 4)
+    np.testing.assert_array_equal(augmentation.change(decoded, (5, 7)), images[5])
+
+
+def test_in_a_pipeline_as_eagerly():
+    """A step of each kind. Operations, erasing and windows of JPEG files: see the tests of their own modules."""
+    config = Augment(crop="random", crop_from=40, translation=0.2, flip=True, randaugment_ops=1, erasing=0.5)
+    augmentation = build_augmentation(model_of(), config)
+    images = pipeline(augmentation)
+    assert len({image.tobytes() for image in images}) == 12
+    eager = [augmentation.change(augmentation.decode(FILES[i % 3]), (i, 7)) for i in range(12)]
+    np.testing.assert_array_equal(images, eager)
+
+
+def test_changes_come_in_the_order_of_the_recipe(monkeypatch):
+    monkeypatch.setitem(sys.modules, "keras_cv", None)  # Imported only when it is chosen.
+    config = Augment(**EVERYTHING)
+    seed = (3, 4)
+    crop_seed, flip_seed, randaugment_seed, autoaugment_seed, erasing_seed = tf.unstack(
+        tf.random.split(tf.constant(seed, tf.int64), 5)
+    )
+    expected = inception_crop(FILES[0], crop_seed, list(SIZE), 3, config.crop_area, "bicubic")
+    expected = autoaugment(randaugment(flip(expected, flip_seed), randaugment_seed, 2, 10), autoaugment_seed)
+    expected = erase(expected, erasing_seed, 0.5)
+    augmentation = build_augmentation(model_of(interpolation="bicubic"), config)
+    np.testing.assert_array_equal(augmentation.change(FILES[0], seed), expected)
+
+
+def test_random_windows_are_cut_from_a_square():
+    config = Augment(crop="random", crop_from=37)
+    augmentation = build_augmentation(model_of(), config)
+    square = image_decoder(keras.Sequential([keras.Input((37, 37, 3)), keras_vit.Preprocessing(resize=(37, 37))]))(
+        FILES[0]
+    )
+    np.testing.assert_array_equal(augmentation.decode(FILES[0]), square)
+    [seed] = tf.random.split(tf.constant((1, 2), tf.int64), 1)
+    np.testing.assert_array_equal(augmentation.change(square, (1, 2)), random_window(square, seed, SIZE))
+
+
+def test_a_square_that_is_too_small():
+    with pytest.raises(InputError, match=r"crop_from=30 is smaller than the model's images, 23 x 31.*at least 31"):
+        build_augmentation(model_of(), Augment(crop="random", crop_from=30))

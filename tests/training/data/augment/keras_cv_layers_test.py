@@ -1,0 +1,106 @@
+"""Changes by KerasCV."""
+
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import training.data.augment
+from tests.training.data.augment.building_test import FILES, SIZE, model_of, pipeline
+from training.data.augment import build_augmentation, keras_cv_layers
+from training.errors import InputError
+from training.recipe.config import Augment
+
+LABELS = np.eye(3, dtype="float32")[[0, 1, 2, 1, 0]]
+
+
+def _build(channels=3, **config):
+    return build_augmentation(model_of(channels), Augment(library="keras_cv", **config))
+
+
+def changed(augmentation, number, decoded=None):
+    """Images (number, H, W, C) of so many seeds."""
+    decoded = augmentation.decode(FILES[0]) if decoded is None else decoded
+    return np.stack([augmentation.change(decoded, (seed, 7)) for seed in range(number)])
+
+
+@pytest.mark.parametrize(
+    ("channels", "config"),
+    [
+        (1, {"flip": True}),
+        (3, {"translation": 0.2, "rotation": 20, "scale": 0.2, "fill": "black"}),
+        (3, {"crop": "random", "crop_from": 40}),
+        (1, {"crop": "inception"}),
+        (3, {"randaugment_ops": 2}),
+        (1, {"erasing": 0.5}),
+    ],
+)
+def test_changes_images(channels, config):
+    images = changed(_build(channels, **config), 12)
+    assert images.dtype == "uint8"
+    assert images.shape == (12, *SIZE, channels)
+    assert len({image.tobytes() for image in images}) > (1 if "flip" in config else 4)
+
+
+def test_changes_images_in_a_pipeline():
+    images = pipeline(_build(crop="random", crop_from=40, flip=True, rotation=9, randaugment_ops=1, erasing=0.25))
+    assert images.shape == (12, *SIZE, 3)
+    assert len({image.tobytes() for image in images}) > 8  # One in a hundred becomes all black or all white.
+
+
+def test_flips_and_crops_are_what_they_are_called():
+    plain = _build().decode(FILES[0])
+    for image in changed(_build(flip=True), 12):
+        assert any(np.array_equal(image, one) for one in (plain, plain[:, ::-1]))
+    rows, columns = np.mgrid[:40, :40]
+    square = np.stack([rows, columns, rows], axis=-1).astype("uint8")
+    [window] = changed(_build(crop="random", crop_from=40), 1, square)
+    # KerasCV leaves out a row and a column of the window here and there.
+    assert set(np.diff(window[:, 0, 0])) <= {1, 2}
+    assert set(np.diff(window[0, :, 1])) <= {1, 2}
+
+
+def test_erases_with_the_probability_asked_for():
+    plain = _build().decode(FILES[0])
+    is_erased = [not np.array_equal(image, plain) for image in changed(_build(erasing=0.3), 120)]
+    assert abs(sum(is_erased) - 36) <= 4 * np.sqrt(120 * 0.3 * 0.7)
+
+
+@pytest.mark.parametrize(
+    ("config", "num_real"), [({"mixup": 0.8}, 5), ({"cutmix": 1.0}, 3), ({"mixup": 0.8, "cutmix": 1.0}, 3)]
+)
+def test_mixes_images_but_not_padding(config, num_real):
+    images = np.random.default_rng(0).integers(0, 256, (5, *SIZE, 3)).astype("uint8")
+    mix = keras_cv_layers.mixer(Augment(library="keras_cv", **config))
+    batches = tf.data.Dataset.range(8).map(
+        lambda i: mix(tf.constant(images), tf.constant(LABELS), tf.stack([i, 3]), num_real)
+    )
+    changed = 0
+    for mixed, labels in batches.as_numpy_iterator():
+        assert mixed.dtype == "uint8"
+        np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-5)
+        np.testing.assert_array_equal(mixed[num_real:], images[num_real:])
+        np.testing.assert_array_equal(labels[num_real:], LABELS[num_real:])
+        # Nothing of a padded row's class in a real one.
+        assert np.all(labels[:num_real][:, LABELS[:num_real].sum(axis=0) == 0] == 0)
+        changed += not np.array_equal(mixed, images)
+    assert changed > 0
+
+
+def test_refuses_what_keras_cv_lacks():
+    for channels, config, message in (
+        (3, {"autoaugment": True}, "has no AutoAugment: set augment.autoaugment=false, or choose augment.library"),
+        (3, {"randaugment_ops": 2, "randaugment_magnitude": 15}, "beyond magnitude 10, received 15: lower"),
+        (1, {"randaugment_ops": 2}, "has no RandAugment for gray images: set augment.randaugment_ops=0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            _build(channels, **config)
+
+
+def test_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "keras_cv", None)
+    monkeypatch.delitem(sys.modules, keras_cv_layers.__name__)  # It has imported KerasCV already.
+    monkeypatch.delattr(training.data.augment, "keras_cv_layers")
+    with pytest.raises(InputError, match=r"needs KerasCV.*pip install keras-cv.*augment.library=tensorflow"):
+        _build(flip=True)

@@ -1,0 +1,84 @@
+"""Images and masks are changed together. The images here are their masks in grays, so that both can be compared."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from training.data.augment.masked import build_masked_augmentation
+from training.data.masks import VOID, as_png
+from training.recipe.config import Augment
+
+SIDES = (32, 64)
+GRAYS = np.array([10, 90, 170, 250])
+
+
+@pytest.fixture(scope="module")
+def model():
+    sizes = {"width": 4, "neck_dim": 16, "token_dim": 16, "num_heads": 2, "head_dim": 8}
+    return keras_vit.VTFPN("R18", classes=4, input_shape=(*SIDES, 3), **sizes)
+
+
+@pytest.fixture(scope="module")
+def files():
+    """A picture of four quarters, and its mask; 48 x 40 pixels."""
+    mask = np.kron([[0, 1], [2, 3]], np.ones((24, 20))).astype("uint8")
+    return as_png(np.repeat(GRAYS[mask][..., None], 3, axis=-1).astype("uint8")), as_png(mask)
+
+
+def changed(model, files, seeds, **fields):
+    """Images (N, H, W, 3) and masks (N, H, W) of some seeds."""
+    augmentation = build_masked_augmentation(model, Augment(**fields))
+    kept = augmentation.decode(*files)
+    return map(np.stack, zip(*(augmentation.change(*kept, (0, seed)) for seed in seeds), strict=True))
+
+
+def test_in_a_pipeline_as_eagerly(model, files):
+    fields = {"scale_range": (0.4, 2.5), "flip": True, "color_jitter": 0.5}
+    augmentation = build_masked_augmentation(model, Augment(**fields))
+    examples = tf.data.Dataset.from_tensors(files).map(augmentation.decode).repeat()
+    examples = tf.data.Dataset.zip(examples, tf.data.Dataset.range(4))
+    examples = examples.map(lambda example, seed: augmentation.change(*example, tf.stack([0, seed])))
+    images, masks = changed(model, files, range(4), **fields)
+    for i, (image, mask) in enumerate(examples.as_numpy_iterator()):
+        np.testing.assert_array_equal(image, images[i])
+        np.testing.assert_array_equal(mask, masks[i])
+
+
+def test_without_changes_both_are_resized(model, files):
+    [image], [mask] = changed(model, files, [0])
+    assert image.shape == (*SIDES, 3)
+    np.testing.assert_array_equal(mask, np.kron([[0, 1], [2, 3]], np.ones((16, 32))))
+    clear = np.abs(image[..., 0].astype(int) - GRAYS[mask]) < 3  # But for pixels along the borders.
+    assert clear.mean() > 0.9
+
+
+def test_both_are_mirrored(model, files):
+    images, masks = changed(model, files, range(8), flip=True)
+    plain, mirrored = [[0, 1], [2, 3]], [[1, 0], [3, 2]]
+    kinds = [mask[::31, ::63].tolist() for mask in masks]
+    assert plain in kinds
+    assert mirrored in kinds
+    np.testing.assert_array_equal(images[:, ::31, ::63, 0], GRAYS[masks[:, ::31, ::63]])
+
+
+def test_both_are_scaled_and_cut_alike(model, files):
+    images, masks = changed(model, files, range(20), scale_range=(0.4, 2.5), flip=True)
+    known = masks != VOID
+    assert set(np.unique(masks)) <= {0, 1, 2, 3, VOID}
+    clear = np.abs(images[..., 0].astype(int) - GRAYS[np.where(known, masks, 0)]) < 3
+    assert clear[known].mean() > 0.8
+    # What lies beyond the image is void, and of the gray that the model sees as 0.
+    mean = np.round(255 * np.broadcast_to(model.get_layer("preprocessing").mean, 3))
+    np.testing.assert_array_equal(images[~known], np.broadcast_to(mean, (np.sum(~known), 3)))
+    shares = known.mean(axis=(1, 2))
+    assert shares.min() < 0.6 < shares.max() == 1
+    assert len({mask.tobytes() for mask in masks}) > 15  # Windows differ.
+
+
+def test_colours_change_in_the_image_alone(model, files):
+    images, masks = changed(model, files, range(3), color_jitter=0.5)
+    assert len({image.tobytes() for image in images}) == 3
+    assert len({mask.tobytes() for mask in masks}) == 1
+    again, _ = changed(model, files, range(3), color_jitter=0.5)
+    np.testing.assert_array_equal(images, again)  # A seed decides.

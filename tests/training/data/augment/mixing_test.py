@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from training.data.augment.mixing import beta, mix
+from training.recipe.config import Augment
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (5, 11, 14, 3)).astype("uint8")
+LABELS = np.eye(6, dtype="float32")[[3, 1, 4, 1, 5]]
+SEEDS = [(2, i) for i in range(40)]
+
+
+def _mix(seed, num_real=5, **config):
+    images, labels = mix(tf.constant(IMAGES), tf.constant(LABELS), seed, num_real, Augment(**config))
+    assert images.dtype == tf.uint8
+    assert labels.dtype == tf.float32
+    return images.numpy(), labels.numpy()
+
+
+def _partners(num_real):
+    return np.r_[np.roll(np.arange(num_real), 1), np.arange(num_real, 5)]
+
+
+@pytest.mark.parametrize("concentration", [0.01, 0.2, 0.8, 1.0, 5.0])
+def test_draws_from_the_beta_distribution(concentration):
+    dataset = tf.data.Dataset.range(1500).map(lambda i: beta(concentration, tf.stack([9, i])))
+    [draws] = dataset.batch(1500).as_numpy_iterator()
+    assert np.isfinite(draws).all()
+    # Values nearer to 0 or 1 than float32 shows are equal there, and only there.
+    edges = np.clip(draws, 1e-6, 1 - 1e-6)
+    distribution = scipy.stats.beta(concentration, concentration)
+    inner = edges[(edges > 1e-6) & (edges < 1 - 1e-6)]
+    low, high = distribution.cdf([1e-6, 1 - 1e-6])
+    part = high - low
+    assert abs(len(inner) - 1500 * part) <= 4 * np.sqrt(1500 * part * (1 - part)) + 1
+    if len(inner) > 100:
+        ranks = (distribution.cdf(inner) - low) / part
+        assert scipy.stats.kstest(ranks, "uniform").pvalue > 1e-3
+    assert abs((draws < 0.5).mean() - 0.5) <= 4 * 0.5 / np.sqrt(1500)
+
+
+@pytest.mark.parametrize("num_real", [5, 3, 1])
+@pytest.mark.parametrize("seed", SEEDS[:5])
+def test_mixup(seed, num_real):
+    images, labels = _mix(seed, num_real, mixup=0.8)
+    partners = _partners(num_real)
+    # One lambda for all, read off the labels of the first two, which differ.
+    own = labels[0, 3] if num_real > 1 else 1.0
+    assert 0.5 <= own <= 1
+    np.testing.assert_allclose(labels, own * LABELS + (1 - own) * LABELS[partners], atol=1e-6)
+    expected = own * IMAGES.astype(float) + (1 - own) * IMAGES[partners]
+    np.testing.assert_allclose(images, expected, atol=0.5 + 1e-4)  # Rounded to grey levels.
+    np.testing.assert_array_equal(images[num_real:], IMAGES[num_real:])
+    np.testing.assert_array_equal(labels[num_real:], LABELS[num_real:])
+
+
+@pytest.mark.parametrize("num_real", [5, 3, 1])
+@pytest.mark.parametrize("seed", SEEDS[:8])
+def test_cutmix(seed, num_real):
+    images, labels = _mix(seed, num_real, cutmix=1.0)
+    partners = _partners(num_real)
+    box = (images != IMAGES).any(axis=(0, 3))
+    rows, columns = np.nonzero(box)
+    if len(rows):
+        assert box[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1].all()
+    np.testing.assert_array_equal(images, np.where(box[..., None], IMAGES[partners], IMAGES))
+    own = 1 - box.mean() if num_real > 1 else 1.0  # The exact area.
+    np.testing.assert_allclose(labels, own * LABELS + (1 - own) * LABELS[partners], atol=1e-6)
+
+
+def test_cutmix_boxes_follow_lambda():
+    """Beta(1, 1) is uniform: before they are clipped, boxes have a uniform part of the area."""
+    config, seeds = Augment(cutmix=1.0), tf.data.Dataset.from_tensor_slices([(4, i) for i in range(300)])
+    mixed = seeds.map(lambda seed: mix(tf.constant(IMAGES), tf.constant(LABELS), seed, 5, config)[0])
+    parts, corners = [], []
+    for images in mixed.as_numpy_iterator():
+        box = (images != IMAGES).any(axis=(0, 3))
+        parts.append(box.mean())
+        corners.append(box[0, 0])
+    # E[area] of a square of side s around a uniform centre, clipped, is (s - s²/4)² of the unit square; s² is uniform.
+    sides = np.sqrt((np.arange(10_000) + 0.5) / 10_000)
+    expected = np.mean((sides - sides**2 / 4) ** 2)
+    assert abs(np.mean(parts) - expected) < 4 * np.std(parts) / np.sqrt(300) + 0.03  # Sides of 11 and 14 pixels.
+    assert 0 < np.mean(corners) < 0.5
+
+
+def test_both_take_turns():
+    is_mixup = []
+    for seed in SEEDS:
+        images, labels = _mix(seed, mixup=0.8, cutmix=1.0)
+        np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-6)
+        changed = (images != IMAGES).any(axis=(0, 3))
+        is_from_partner = images == IMAGES[_partners(5)]
+        is_mixup.append(not is_from_partner[:, changed].all())
+    assert 7 <= sum(is_mixup) <= 33  # Four standard deviations.
+
+
+@pytest.mark.parametrize("config", [{"mixup": 0.2}, {"cutmix": 1.0}, {"mixup": 0.2, "cutmix": 1.0}])
+def test_a_function_of_the_seed_also_in_a_pipeline(config):
+    def batch(seed):
+        return mix(tf.constant(IMAGES), tf.constant(LABELS), seed, 4, Augment(**config))
+
+    piped = list(tf.data.Dataset.from_tensor_slices(SEEDS[:6]).map(batch).as_numpy_iterator())
+    for seed, (images, labels) in zip(SEEDS, piped, strict=False):
+        eager_images, eager_labels = _mix(seed, 4, **config)
+        np.testing.assert_array_equal(images, eager_images)
+        np.testing.assert_array_equal(labels, eager_labels)
+    assert len({labels.tobytes() for _, labels in piped}) > 3
+
+
+def test_a_batch_of_padding_alone_stays():
+    images, labels = _mix((1, 2), num_real=0, mixup=0.8)
+    np.testing.assert_array_equal(images, IMAGES)
+    np.testing.assert_array_equal(labels, LABELS)
+
+
+def test_nothing_asked_for_changes_nothing():
+    images, labels = _mix((1, 2))
+    np.testing.assert_array_equal(images, IMAGES)
+    np.testing.assert_array_equal(labels, LABELS)

@@ -1,0 +1,68 @@
+"""Masks as files: what their values are, and that classes are never mixed."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from training.data.masks import VOID, as_png, decode_mask, read_values, renumbered
+
+MASK = np.random.default_rng(0).choice([0, 1, 2, 7, VOID], (9, 14)).astype("uint8")
+
+
+def with_palette(mask):
+    picture = PIL.Image.fromarray(mask, "P")
+    # Brightness falls as the index rises: whoever decodes colours sees other values.
+    picture.putpalette([255 - value // 3 for value in range(768)])
+    file = io.BytesIO()
+    picture.save(file, "png")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("content", [as_png(MASK), with_palette(MASK)], ids=["gray", "palette"])
+def test_values_are_indices(content):
+    np.testing.assert_array_equal(read_values(content), MASK)
+    np.testing.assert_array_equal(decode_mask(content, MASK.shape), MASK)
+
+
+def test_two_classes_may_take_a_bit():
+    file = io.BytesIO()
+    PIL.Image.fromarray(MASK > 1).save(file, "png")
+    np.testing.assert_array_equal(read_values(file.getvalue()), MASK > 1)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_gray_of_fewer_bits_keeps_its_values(bits):
+    """Written by hand: Pillow writes no such file. One line of all values, packed into bytes."""
+    values = list(range(2 ** min(bits, 4)))
+    row = int("".join(f"{value:0{bits}b}" for value in values).ljust(8, "0"), 2)
+    row = row.to_bytes(max(len(values) * bits, 8) // 8, "big")
+    header = struct.pack(">IIBBBBB", len(values), 1, bits, 0, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"\0" + row)), (b"IEND", b"")]
+    packed = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+    np.testing.assert_array_equal(read_values(b"\x89PNG\r\n\x1a\n" + b"".join(packed)), [values])
+
+
+@pytest.mark.parametrize("size", [(5, 7), (18, 28), (4, 30)])
+def test_a_mask_is_resized_by_its_nearest_pixels(size):
+    expected = PIL.Image.fromarray(MASK).resize(size[::-1], PIL.Image.Resampling.NEAREST)
+    np.testing.assert_array_equal(decode_mask(as_png(MASK), size), expected)
+
+
+def test_colours_and_more_bits_are_refused():
+    with pytest.raises(ValueError, match="its pixels are RGB; a mask has one channel of 8 bits"):
+        read_values(as_png(np.zeros((3, 4, 3), "uint8")))
+    with pytest.raises(ValueError, match="its pixels are I;16"):
+        read_values(as_png(np.full((3, 4), 700, "uint16")))
+    with pytest.raises(OSError, match="cannot identify"):
+        read_values(b"no file of an image")
+
+
+def test_classes_are_counted_from_the_offset():
+    values = np.array([[0, 1, 2, 3, 4, 255]], "uint8")
+    np.testing.assert_array_equal(read_values(renumbered(as_png(values), 1, 3)), [[VOID, 0, 1, 2, VOID, VOID]])

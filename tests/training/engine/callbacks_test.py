@@ -1,0 +1,226 @@
+"""What happens between the steps of a run: it is stopped at the worst of moments, and goes on as if it had not been.
+
+The model is a linear classifier, and its images come from arrays.
+"""
+
+import errno
+import fcntl
+import os
+import signal
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.training.fitting import array_pipeline, linear_model
+from training.data.loading import load_dataset
+from training.engine import fitting
+from training.engine.callbacks import Progress
+from training.engine.distribution import Engine
+from training.engine.train import train
+from training.errors import InputError
+from training.recipe.assignments import override
+from training.runs.folder import Run, add_result, hold, open_run, program_path
+from training.tasks import TASKS
+
+# Seven steps and three batches of validation in an epoch, and everything that has a state.
+CHANGES = ["fit.batch_size=150", "optimizer.ema=0.9", "data.validation_fraction=0.3"]
+
+
+SPOILED = [
+    *("optimizer.learning_rate=30", "optimizer.ema=0", "schedule.decay=constant", "schedule.warmup=20 steps"),
+    "fit.epochs=3",
+]
+
+
+@pytest.fixture(scope="module")
+def recipe(brief_recipe):
+    return override(brief_recipe, CHANGES)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def simplified():
+    with array_pipeline(), linear_model():
+        yield
+
+
+def train_in(folder, recipe, leave=None):
+    """Trains in a folder; returns its `Run` and the weights that are left, or `None` if it was stopped."""
+    return train(recipe, folder=folder, leave=leave or (lambda task, dataset, run, weights, keeper: weights))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(recipe, tmp_path_factory):
+    return train_in(tmp_path_factory.mktemp("undisturbed"), recipe)
+
+
+def assert_same_run(one, other):
+    """Each is a `Run` and its weights."""
+    assert one[0].history.read_bytes() == other[0].history.read_bytes()
+    for array, other_array in zip(one[1], other[1], strict=True):
+        np.testing.assert_array_equal(array, other_array)
+
+
+class Interruption(keras.callbacks.Callback):
+    """Asks a run to stop at a moment: a hook of Keras's callbacks, and the step at which it is called."""
+
+    def __init__(self, keeper, hook, step):
+        super().__init__()
+
+        def act(*arguments, **keywords):
+            if keeper.step == step and not keeper.stop.requested:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        setattr(self, hook, act)
+
+
+def points(folder, tag):
+    """Steps of TensorBoard's points of a kind, in the order in which they were written."""
+    paths = folder.rglob("events*")
+    events = [event for path in paths for event in tf.compat.v1.train.summary_iterator(str(path))]
+    events.sort(key=lambda event: event.wall_time)  # Names of files tell the second only.
+    return [event.step for event in events for value in event.summary.value if value.tag == tag]
+
+
+@pytest.mark.parametrize(
+    ("hook", "step", "saved"),
+    [
+        ("on_train_batch_end", 3, 4),  # It is heard at the next step.
+        pytest.param("on_train_batch_end", 6, 7, marks=pytest.mark.slow),
+        # The last step of an epoch, before its validation,
+        pytest.param("on_train_batch_end", 7, 7, marks=pytest.mark.slow),
+        ("on_test_batch_end", 7, 7),  # and in it.
+        pytest.param("on_test_batch_end", 14, 14, marks=pytest.mark.slow),  # The last of all.
+        ("on_train_end", 14, 14),  # Nobody listens any more.
+    ],
+)
+def test_a_stop_saves_and_the_run_goes_on(recipe, undisturbed, tmp_path, monkeypatch, capsys, hook, step, saved):
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(fitting, "Progress", lambda keeper: Interruption(keeper, hook, step))
+        run, weights = train_in(tmp_path / "run", recipe)
+    assert weights is None
+    assert f"Stopped after step {saved}, which is saved" in capsys.readouterr().out
+    assert f"step-{saved:09d}.npz" in [path.name for path in run.checkpoints.iterdir()]
+    finished = train_in(tmp_path / "run", recipe)
+    assert f"Going on from step {saved}." in capsys.readouterr().out
+    assert_same_run(finished, undisturbed)
+    assert points(run.tensorboard / "validation", "epoch_loss") == [0, 1]
+    assert points(run.tensorboard / "train", "epoch_loss") == [0, 1]
+
+
+def test_a_full_disk_loses_one_interval(recipe, undisturbed, tmp_path, monkeypatch):
+    """The disk is full at the end of the second epoch, and has room again at the next start."""
+    usual = np.savez
+
+    def save(file, **arrays):
+        if "000014" in file.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        usual(file, **arrays)
+
+    monkeypatch.setattr(np, "savez", save)
+    with pytest.raises(InputError) as error:
+        train_in(tmp_path, recipe)
+    message = str(error.value)
+    assert "The checkpoint of step 14 cannot be written" in message
+    assert "No space left on device. The last good one is that of step 7." in message
+    assert f"To go on from there: {program_path()} -m training train run={tmp_path}" in message
+    monkeypatch.setattr(np, "savez", usual)
+    assert_same_run(train_in(tmp_path, recipe), undisturbed)
+
+
+def test_a_signal_while_the_result_is_written(recipe, undisturbed, tmp_path, capsys):
+    def terminated(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    _, weights = train_in(tmp_path, recipe, leave=terminated)
+    assert weights is None
+    assert f"Stopped. To go on: {program_path()} -m training train run={tmp_path}" in capsys.readouterr().out
+    assert_same_run(train_in(tmp_path, recipe), undisturbed)
+
+
+def test_a_damaged_best_checkpoint_gives_way_to_the_next(recipe, tmp_path, monkeypatch, capsys):
+    """The weights of the best validation are asked for: of the first epoch, before the learning rate spoils them."""
+    recipe = override(recipe, [*SPOILED, "fit.final_weights=best"])
+
+    def keeper_of(recipe, dataset, run, weights, keeper):
+        return keeper
+
+    _, keeper = train_in(tmp_path, recipe, leave=keeper_of)
+    rows = {row["step"]: row["val_accuracy"] for row in keeper.history}
+    first, second = sorted(rows, key=rows.get, reverse=True)[:2]
+    assert keeper.best_step == first == 7
+    path = Run(tmp_path).checkpoints / f"step-{first:09d}.npz"
+    path.write_bytes(path.read_bytes()[:-100])
+    capsys.readouterr()
+    _, keeper = train_in(tmp_path, recipe, leave=keeper_of)
+    assert f"{path.name} is damaged and removed" in capsys.readouterr().out
+    assert keeper.best_step == second
+
+
+def test_weights_that_are_not_finite_are_not_saved(recipe, tmp_path):
+    """The loss is that before the step: it is the weights that show first that the step was too long."""
+    wrong = ["optimizer.kind=sgd", "optimizer.learning_rate=1e30", "optimizer.clip_norm=none", "schedule.warmup=0%"]
+    message = r"not finite at step 2, with a learning rate of .*last good checkpoint is that of step 1\."
+    with pytest.raises(InputError, match=message):
+        train_in(tmp_path, override(recipe, [*wrong, "fit.checkpoint_every=1 steps"]))
+    [path] = Run(tmp_path).checkpoints.iterdir()
+    arrays = np.load(path)
+    assert all(np.isfinite(arrays[name]).all() for name in arrays if name.startswith("weights"))
+
+
+def test_one_process_at_a_time(recipe, tmp_path):
+    """Also before anything is written, and when the recipe is replaced."""
+    run = Run(tmp_path)
+    with hold(run):
+        with pytest.raises(InputError, match="is being worked on by another process"):
+            train_in(tmp_path, recipe)
+        assert [path.name for path in tmp_path.iterdir()] == [run.lock.name]
+        open_run(recipe, load_dataset(recipe.data), None, tmp_path, Engine(recipe.distribution))
+        with pytest.raises(InputError, match="is being worked on by another process"):
+            train_in(tmp_path, recipe)
+    assert not run.lock.exists()
+    with hold(run):
+        pass
+
+
+def test_what_another_process_began_or_finished_meanwhile_is_not_gone_on_with(recipe, tmp_path):
+    """It may have done so between the first look at the folder and the lock."""
+    arguments = load_dataset(recipe.data), None, tmp_path, Engine(recipe.distribution)
+    run = open_run(recipe, *arguments)
+    with pytest.raises(InputError, match=r"was begun with another recipe:\n  seed: was 0, is 7"):
+        open_run(override(recipe, ["seed=7"]), *arguments)
+    add_result(run)
+    with pytest.raises(InputError, match="was finished by another process meanwhile"):
+        open_run(recipe, *arguments)
+
+
+def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, capsys):
+    def refuse(file, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    Run(tmp_path).recipe.write_text("{}")
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with hold(Run(tmp_path)):
+        assert "cannot be locked: No locks available" in capsys.readouterr().out
+
+
+def test_images_are_counted_without_padding(recipe):
+    dataset = load_dataset(recipe.data)
+    task = TASKS["classification"](recipe)
+    intervals = fitting.Fitting(task, dataset, Engine(recipe.distribution)).intervals
+    assert intervals.images * 7 == dataset.splits["train"].size < 7 * 150
+
+
+def test_progress_tells_the_rate_and_the_time_that_is_left(capsys):
+    """Of the steps after the first, which compiles: four in 100 seconds."""
+    intervals = types.SimpleNamespace(total=100, images=1000)
+    keeper = types.SimpleNamespace(intervals=intervals, metric="accuracy", schedule=lambda step: step / 1e4)
+    progress = Progress(keeper)
+    progress.on_epoch_begin(0)
+    for keeper.step, keeper.stepped in ((10, 1000.0), (14, 1100.0)):
+        progress.on_train_batch_end(0, {"loss": 0.5, "accuracy": 0.25})
+    _, line = capsys.readouterr().out.splitlines()
+    expected = "step 14/100  loss 0.5000  accuracy 25.0%  learning rate 1.30e-03  40 images/s  0:35:50 left"
+    assert line == expected

@@ -1,0 +1,181 @@
+"""Which variable is laid out how. The shardings that come of it are looked at in `distribution_test.py`."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.test_case import without_values
+from training.engine.layouts import check_divisible, layout_map
+from training.errors import InputError
+
+CONFIG = keras_vit.ViTConfig(patch_size=4, hidden_dim=24, num_layers=2, num_heads=3, mlp_dim=20)
+STEM = keras_vit.StemConfig((1, 1))
+# Every field of the config that makes other variables.
+OPTIONS = [
+    {"stem": STEM, "input_shape": (32, 32, 3)},
+    {"stem": keras_vit.StemConfig(()), "position_embedding": "sincos_2d"},
+    {"pooling": "map", "mlp": "swiglu"},
+    {"pooling": "avg", "norm_placement": "after_pooling", "position_embedding": "none"},
+    {"distillation_token": True, "num_register_tokens": 2, "num_position_prefix_rows": 0},
+    {"representation_dim": 11, "pre_norm": True},
+    {"layer_scale": 0.1, "qk_norm": True},
+    {"position_placement": "every_layer"},
+    {"position_embedding": "learned_2d", "position_placement": "every_layer"},
+    {"position_embedding": "relative"},
+    {"pooling": "avg", "axial": True},
+    {"dropout_rate": 0.1, "attention_dropout_rate": 0.1, "drop_path_rate": 0.1},
+    {"include_preprocessing": True, "include_top": False},
+]
+# Of variables as they are with both kinds of sharding: the rest is whole on every device.
+SHARDED = {
+    "encoder_block_1/attention/query/kernel": ("batch", "model", None),
+    "encoder_block_1/attention/key/kernel": ("batch", "model", None),
+    "encoder_block_1/attention/value/kernel": ("batch", "model", None),
+    "encoder_block_1/attention/query/bias": ("model", None),
+    "encoder_block_1/attention/key/bias": ("model", None),
+    "encoder_block_1/attention/value/bias": ("model", None),
+    "encoder_block_1/attention/output/kernel": ("model", None, "batch"),
+    "encoder_block_1/mlp/hidden/kernel": ("batch", "model"),
+    "encoder_block_1/mlp/hidden/bias": ("model",),
+    "encoder_block_1/mlp/output/kernel": ("model", "batch"),
+    "pooling/attention/query/kernel": ("batch", "model", None),
+    "pooling/attention/output/kernel": ("model", None, "batch"),
+    "pooling/mlp/hidden/kernel": ("batch", "model"),
+    "patch_embedding/kernel": (None, None, None, "batch"),
+    "position_embedding/embedding": (None, "batch"),
+    "position_embedding_1/embedding": (None, "batch"),
+    "encoder_block_1/column/attention/query/kernel": ("batch", "model", None),
+    "encoder_block_1/row/mlp/output/kernel": ("model", "batch"),
+    "pre_logits/kernel": ("batch", None),
+    "predictions/kernel": ("batch", None),
+    "distillation_predictions/kernel": ("batch", None),
+    "stem_conv/kernel": (None, None, None, "batch"),
+    "stem_stage_1_unit_0/conv_2/kernel": (None, None, None, "batch"),
+    "stem_stage_1_unit_0/projection_conv/kernel": (None, None, None, "batch"),
+}
+WHOLE = [
+    "encoder_block_1/attention/output/bias",
+    "encoder_block_1/attention/query_norm/gamma",
+    "encoder_block_1/attention_norm/beta",
+    "encoder_block_1/attention_scale/gamma",
+    "encoder_block_1/mlp/output/bias",
+    "encoder_block_1/mlp/seed_generator_4/seed_generator_state",
+    "stem_stage_1_unit_0/norm_2/gamma",
+    "class_token/token",
+    "position_embedding/prefix",
+    "position_embedding_1/columns",
+    "encoder_block_1/attention/relative_position/embedding",
+    "register_tokens/tokens",
+    "pooling/probe",
+    "adamw/iteration",
+    "loss/total",
+]
+
+
+@pytest.fixture
+def on_shapes_only():
+    with without_values():
+        yield
+
+
+def mesh(batch_devices=2, model_devices=3):
+    """Keras asks for no real devices until something is laid out."""
+    devices = [f"cpu:{i}" for i in range(batch_devices * model_devices)]
+    return keras.distribution.DeviceMesh((batch_devices, model_devices), ("batch", "model"), devices)
+
+
+def matching(layouts, path):
+    return [pattern for pattern in layouts if re.fullmatch(pattern, path)]
+
+
+def check_complete(model):
+    """Each variable has one pattern, and of its dimensions as many as that lays out; no layer's output has one."""
+    layouts = layout_map(mesh(), shard_weights=True)
+    for variable in model.variables:
+        for prefix in ("", "outer/"):
+            assert len(matching(layouts, prefix + variable.path)) == 1, variable.path
+        axes = layouts[variable.path].axes
+        assert axes == () or len(axes) == len(variable.shape), variable.path
+        assert matching(layouts, variable.path.rpartition("/")[0] + "/output") == []
+
+
+@pytest.mark.usefixtures("on_shapes_only")
+def test_every_variable_of_every_variant():
+    # One block is as good as all of them, and so is one of several variants that differ in their sizes alone.
+    sizes = {"num_layers": 1, "hidden_dim": 24, "num_heads": 3, "mlp_dim": 20, "patch_size": 16}
+    built = []
+    for variant, config in keras_vit.VARIANTS.items():
+        representation_dim = config.representation_dim and 11
+        structure = config.replace(**sizes, representation_dim=representation_dim)
+        if structure not in built:
+            check_complete(keras_vit.ViT(variant, num_layers=1))
+            built.append(structure)
+    assert len(built) > 2
+
+
+@pytest.mark.usefixtures("on_shapes_only")
+def test_every_variable_of_every_option():
+    for options in OPTIONS:
+        check_complete(keras_vit.ViT(CONFIG, **{"input_shape": (16, 32, 3)} | options))
+
+
+def test_optimizers_and_metrics():
+    layouts = layout_map(mesh(), shard_weights=True)
+    optimizers = [keras.optimizers.AdamW(), keras.optimizers.SGD(), keras.optimizers.RMSprop()]
+    optimizers.append(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()))
+    for optimizer in optimizers:
+        optimizer.build([])
+    variables = [variable for optimizer in optimizers for variable in optimizer.variables]
+    variables += [*keras.metrics.Mean(name="loss").variables, *keras.metrics.CategoricalAccuracy().variables]
+    assert {variable.path: len(matching(layouts, variable.path)) for variable in variables} == {
+        variable.path: 1 for variable in variables
+    }
+
+
+@pytest.mark.parametrize("path", SHARDED)
+def test_layout(path):
+    assert layout_map(mesh(), shard_weights=True)[path].axes == SHARDED[path]
+    without = tuple(axis if axis == "model" else None for axis in SHARDED[path])
+    assert layout_map(mesh(), shard_weights=False)[path].axes == without
+
+
+@pytest.mark.parametrize("path", WHOLE)
+def test_whole_on_every_device(path):
+    assert layout_map(mesh(), shard_weights=True)[path].axes == ()
+
+
+@pytest.mark.usefixtures("on_shapes_only")
+def test_matrices_are_cut_into_as_many_parts_as_there_are_devices():
+    """Nearly all of the weights of every variant are, where the devices divide them: what FSDP is for."""
+    for variant in ("B/16", "R50+L/32"):
+        layouts = layout_map(mesh(2, 4), shard_weights=True)
+        model = keras_vit.ViT(variant)
+        parts = {"model": 4, "batch": 2, None: 1}
+        kept = sum(np.prod(v.shape) / np.prod([parts[a] for a in layouts[v.path].axes]) for v in model.variables)
+        assert kept < 0.17 * model.count_params()
+
+
+@pytest.mark.parametrize(
+    ("changes", "devices", "shard_weights", "named"),
+    [
+        ({}, (2, 2), False, "num_heads must be a multiple of the 2 devices.*distribution.model_devices"),
+        ({"num_heads": 4, "mlp_dim": 21}, (2, 2), False, "mlp_dim must be a multiple of the 2 devices"),
+        ({}, (7, 1), True, "hidden_dim must be a multiple of the 7 devices.*distribution.shard_weights"),
+        ({"hidden_dim": 9, "num_heads": 1}, (2, 1), True, "hidden_dim must be a multiple of the 2.*shard_weights"),
+        ({"stem": STEM}, (3, 1), True, r"stem.width must be a multiple of the 3 devices.*Received: 64"),
+        ({"representation_dim": 6}, (4, 1), True, r"representation_dim must be a multiple of the 4.*Received: 6"),
+        ({}, (7, 1), False, None),
+        ({}, (4, 1), True, None),
+        ({"num_heads": 4}, (2, 2), True, None),
+    ],
+)
+def test_models_that_devices_cannot_share(changes, devices, shard_weights, named):
+    config = CONFIG.replace(**changes)
+    if named is None:
+        check_divisible(config, mesh(*devices), shard_weights)
+    else:
+        with pytest.raises(InputError, match=named):
+            check_divisible(config, mesh(*devices), shard_weights)

@@ -1,0 +1,112 @@
+"""A recipe's model and its teacher: what they are, and what is known of them before they are built."""
+
+import keras
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.architectures.vision_transformer import VARIANTS
+from keras_vit.decoding import image_decoder
+from tests.pictures import encoded, noise
+from tests.test_case import assert_close, randomize, to_numpy
+from training import recipes
+from training.engine.models import build_model, load_teacher, without_weights
+from training.errors import InputError
+from training.recipe.assignments import override
+
+
+def test_weights_stand_for_their_architecture():
+    """Of those in the catalogue nothing is fetched."""
+    weights = ["model.config=none", "model.input_shape=none", "model.weights=Ti/16@augreg-i21k-i1k-384"]
+    recipe = override(recipes.load("digits"), [*weights, "model.changes.drop_path_rate=0.1"])
+    model = without_weights(recipe).model
+    assert model.config == VARIANTS["Ti/16"].replace(drop_path_rate=0.1)
+    assert (model.weights, model.input_shape) == (None, (384, 384, 3))
+    with pytest.raises(InputError, match=r"model\.weights=Ti/99@imagenet"):
+        without_weights(override(recipe, ["model.weights=Ti/99@imagenet"]))
+
+
+@pytest.fixture(scope="module")
+def scorer(brief_recipe):
+    """(A model that learned with sigmoids from photographs whose centre is cut out, an image file, its pixels)"""
+    recipe = override(brief_recipe, ["fit.loss=sigmoid", "model.resize=12", "model.input_shape=10,8,3"])
+    picture = noise(30, 20)
+    # Pillow: the short side to 12, then the centre.
+    resized = picture.resize((12, 18), PIL.Image.Resampling.BILINEAR).crop((2, 4, 10, 14))
+    return randomize(build_model(recipe, 3)), encoded(picture, "PNG"), np.asarray(resized)
+
+
+def test_the_centre_is_cut_out_wherever_the_model_goes(scorer, tmp_path):
+    model, file, expected = scorer
+    model.save(tmp_path / "model.keras")
+    reloaded = keras.models.load_model(tmp_path / "model.keras")
+    for one in (model, reloaded):
+        assert np.abs(image_decoder(one)(file).numpy() - expected.astype(int)).max() <= 2
+    pixels = keras_vit.describe(reloaded).pixels
+    assert (pixels["resize"], pixels["crop"], pixels["mean"], pixels["normalize"]) == (12, [10, 8], 0.5, True)
+
+
+def test_scores_of_sigmoids_are_independent(scorer, brief_recipe):
+    model, file, _ = scorer
+    images = image_decoder(model)(file)[None].numpy()
+    scores = to_numpy(model(images))
+    logits = build_model(override(brief_recipe, ["model.input_shape=10,8,3"]), 3, with_logits=True)
+    logits.set_weights(model.get_weights())
+    assert_close(scores, 1 / (1 + np.exp(-to_numpy(logits(images)))))
+    assert abs(scores.sum() - 1) > 0.1
+
+
+@pytest.mark.slow
+def test_scores_of_sigmoids_are_served(scorer, tmp_path):
+    model, file, _ = scorer
+    scores = to_numpy(model(image_decoder(model)(file)[None].numpy()))
+    path = keras_vit.export_saved_model(model, tmp_path, labels=["ant", "bee", "cat"], top_k=2)
+    served = tf.saved_model.load(str(path)).signatures["serving_default"](image_bytes=tf.constant([file]))
+    best = np.argsort(-scores)[:, :2]
+    np.testing.assert_array_equal(served["classes"], best)
+    assert_close(served["scores"], np.take_along_axis(scores, best, axis=1))
+    assert_close(served["probabilities"], scores)
+
+
+@pytest.mark.parametrize(
+    ("activation", "changes"), [("softmax", {"pooling": "token", "distillation_token": True}), (None, {})]
+)
+def test_a_teacher_gives_its_logits(brief_recipe, tmp_path, activation, changes):
+    config = brief_recipe.model.config.replace(**changes)
+    arguments = {"input_shape": (8, 8, 1), "classes": 10, "include_preprocessing": True}
+    logits = randomize(keras_vit.ViT(config, **arguments, classifier_activation=None))
+    teacher = keras_vit.ViT(config, **arguments, classifier_activation=activation)
+    teacher.set_weights(logits.get_weights())
+    teacher.save(tmp_path / "teacher.keras")
+    recipe = override(brief_recipe, [f"distillation.teacher={tmp_path / 'teacher.keras'}"])
+    found = load_teacher(recipe, build_model(recipe, 10), range(10))
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 1)).astype("float32")
+    assert_close(found(pixels), logits(pixels))
+
+
+@pytest.mark.parametrize(
+    ("activation", "layer", "says"),
+    [
+        ("sigmoid", None, "ends in sigmoid"),
+        ("tanh", None, "ends in tanh"),
+        (None, keras.layers.Softmax(name="last"), "ends in the layer last"),
+    ],
+)
+def test_a_teacher_without_logits_of_a_softmax_is_refused(brief_recipe, tmp_path, activation, layer, says):
+    teacher = keras_vit.ViT(
+        brief_recipe.model.config,
+        input_shape=(8, 8, 1),
+        classes=10,
+        classifier_activation=activation,
+        include_preprocessing=True,
+    )
+    if layer is not None:
+        teacher = keras.Model(teacher.inputs, layer(teacher.output))
+    teacher.save(tmp_path / "teacher.keras")
+    recipe = override(brief_recipe, [f"distillation.teacher={tmp_path / 'teacher.keras'}"])
+    with pytest.raises(
+        InputError, match=rf"teacher\.keras {says}\. .*give a model that ends in a softmax or in logits"
+    ):
+        load_teacher(recipe, build_model(recipe, 10), range(10))

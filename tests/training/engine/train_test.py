@@ -1,0 +1,261 @@
+"""Fitting: that a model learns from the labels and nothing else, and that every way of saying so is heard."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from tests.test_case import randomize
+from tests.training.fitting import build_linear_model, digits, fitted, linear_model
+from training.data.dataset import Dataset
+from training.data.loading import load_dataset
+from training.data.sources import IndexedSource
+from training.engine.models import build_model
+from training.engine.train import export, train
+from training.errors import InputError
+from training.evaluation.classification import evaluate
+from training.recipe.assignments import override
+from training.recipe.config import to_dict
+from training.runs.folder import Run, program_path
+from training.tasks import TASKS
+from training.tasks.classification import Task
+
+
+@pytest.fixture
+def linear(on_arrays):
+    with linear_model():
+        yield
+
+
+@pytest.mark.slow
+def test_shuffled_labels_stay_at_chance(brief_recipe):
+    recipe = override(brief_recipe, ["fit.epochs=15", "data.validation_fraction=0"])
+    dataset = load_dataset(recipe.data)
+    examples = list(dataset.splits["train"].in_order().as_numpy_iterator())
+    images = tf.constant([example["image"] for example in examples])
+    labels = tf.constant(np.random.default_rng(0).permutation([example["label"] for example in examples]))
+    shuffled = IndexedSource(len(examples), lambda index: {"image": images[index], "label": labels[index]})
+    shuffled = Dataset(dataset.class_names, {**dataset.splits, "train": shuffled})
+    accuracies = {}
+    for name, data in {"true": dataset, "shuffled": shuffled}.items():
+        accuracies[name] = evaluate(fitted(recipe, data).model, data, "test", recipe).accuracy
+    # Chance is 0.1; four standard deviations of 360 draws are 0.063.
+    assert accuracies["shuffled"] < 0.1 + 0.063
+    assert accuracies["true"] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("durations", "epochs", "steps"),
+    [
+        (["fit.steps=50", "fit.epochs=none"], [1, 2, 3], [21, 42, 50]),
+        (["fit.steps=50", "fit.epochs=none", "fit.report_every=20 steps"], [1, 2, 3], [20, 40, 50]),
+        (["fit.report_every=50%"], [1, 2], [21, 42]),
+        (["fit.epochs=1", "fit.report_every=1.5 epochs"], [1], [21]),
+    ],
+)
+@pytest.mark.usefixtures("linear")
+def test_rows_of_the_history(brief_recipe, durations, epochs, steps):
+    history = fitted(override(brief_recipe, durations)).keeper.history
+    assert [row["epoch"] for row in history] == epochs
+    assert [row["step"] for row in history] == steps
+    assert all(set(row) == set(COLUMNS) for row in history)
+
+
+COLUMNS = ("epoch", "step", "learning_rate", "loss", "accuracy", "val_loss", "val_accuracy")
+
+
+@pytest.mark.usefixtures("on_arrays")
+def test_mixed_precision_trains(brief_recipe):
+    recipe = override(brief_recipe, ["fit.precision=mixed_bfloat16", "fit.epochs=none", "fit.steps=2"])
+    try:
+        fitting = fitted(recipe, eagerly=True)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert np.isfinite(fitting.keeper.history[0]["loss"])
+    assert fitting.model.get_layer("encoder_block_0").compute_dtype == "bfloat16"
+    assert fitting.model.output.dtype == "float32"
+    assert {weight.dtype for weight in fitting.model.weights} == {"float32"}
+
+
+def left_by(recipe, runs):
+    """The rows of the history, {column: value}, and the weights that a run leaves."""
+
+    def leave(task, dataset, run, weights, keeper):
+        return keeper.history, weights
+
+    return train(recipe, runs, leave=leave)[1]
+
+
+@pytest.mark.usefixtures("linear")
+def test_the_moving_average_is_validated_and_kept(brief_recipe, tmp_path):
+    recipe = override(brief_recipe, ["optimizer.ema=0.9", "fit.epochs=1", "fit.checkpoint_every=1 steps"])
+    [row], averaged = left_by(recipe, tmp_path)
+    [plain_row], plain = left_by(override(recipe, ["optimizer.ema=0"]), tmp_path)
+    assert any(not np.array_equal(a, b) for a, b in zip(averaged, plain, strict=True))
+    # It does not change how the weights go: the loss of training is the same, that of the validation is not.
+    assert {name for name in COLUMNS if row[name] != plain_row[name]} == {"val_loss", "val_accuracy"}
+
+
+@pytest.mark.usefixtures("linear")
+def test_the_best_weights_are_kept_if_asked_for(brief_recipe, tmp_path):
+    # The learning rate rises until what was learned is forgotten.
+    bad = ["optimizer.learning_rate=100", "schedule.decay=constant", "schedule.warmup=90%", "fit.epochs=2"]
+    recipe = override(brief_recipe, [*bad, "fit.report_every=7 steps"])
+    kinds = {kind: left_by(override(recipe, [f"fit.final_weights={kind}"]), tmp_path) for kind in ("best", "last")}
+    accuracies = [row["val_accuracy"] for row in kinds["best"][0]]
+    assert accuracies.index(max(accuracies)) < len(accuracies) - 1
+    images, labels = (array[-load_dataset(recipe.data).splits["validation"].size :] for array in digits())
+    model = build_linear_model(recipe, 10)
+    kept = []
+    for _, weights in kinds.values():
+        for variable, array in zip(model.variables, weights, strict=True):
+            variable.assign(array)
+        kept.append((model.predict(images, verbose=0).argmax(1) == labels.argmax(1)).mean())
+    assert kept == pytest.approx([max(accuracies), accuracies[-1]], abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def weights(brief_recipe, tmp_path_factory):
+    """A file of weights for three classes of other images."""
+    folder = tmp_path_factory.mktemp("weights")
+    config = dict(brief_recipe.model.config.to_dict(), num_layers=2)
+    model = keras_vit.ViT(keras_vit.ViTConfig.from_dict(config), input_shape=(12, 12, 1), classes=3)
+    for variable in model.variables:
+        variable.assign(np.random.default_rng(len(variable.path)).normal(scale=0.1, size=variable.shape))
+    keras_vit.save_weights(model, folder / "vit.npz", "google")
+    return model, ["model.config=none", f"model.weights={folder / 'vit.npz'}", "model.changes.num_heads=4"]
+
+
+@pytest.mark.usefixtures("on_arrays")
+def test_fine_tuning_begins_with_the_weights_and_a_new_head(brief_recipe, weights):
+    source, assignments = weights
+    assignments = [*assignments, "model.changes.drop_path_rate=0.2", "model.freeze_up_to=encoder_block_0"]
+    recipe = override(brief_recipe, [*assignments, "fit.epochs=none", "fit.steps=3"])
+    model = build_model(recipe, 10)
+    kernel = "encoder_block_1/attention/query/kernel"
+    by_path = {variable.path: variable for variable in model.weights}
+    np.testing.assert_array_equal(by_path[kernel], next(v for v in source.weights if v.path == kernel))
+    assert not np.any(by_path["predictions/kernel"])
+    assert model.get_layer("encoder_block_1").drop_path_rate == 0.2
+    before = {path: np.array(variable) for path, variable in by_path.items()}
+    after = {variable.path: np.array(variable) for variable in fitted(recipe, eagerly=True).model.weights}
+    changed = {path.split("/")[0] for path in before if not np.array_equal(before[path], after[path])}
+    assert changed == {"encoder_block_1", "encoder_norm", "predictions"}
+
+
+def test_weights_that_cannot_be_had_are_refused(brief_recipe):
+    recipe = override(brief_recipe, ["model.config=none", "model.weights=absent.npz"])
+    with pytest.raises(InputError, match=r"There is no file or folder 'absent\.npz'"):
+        build_model(recipe, 10)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("linear")
+def test_a_teacher_is_learned_from(brief_recipe, tmp_path):
+    teacher = randomize(build_model(brief_recipe, 10))
+    run, class_names = Run(tmp_path), [str(i) for i in range(10)]
+    teacher.save(run.model)
+    run.recipe.write_text(json.dumps({"recipe": to_dict(brief_recipe), "class_names": class_names}))
+    with_teacher = [f"distillation.teacher={run.folder}", "distillation.weight=1"]
+    taught, untaught = (fitted(override(brief_recipe, changes)) for changes in (with_teacher, []))
+    answers = [model.predict(digits()[0], verbose=0).argmax(1) for model in (teacher, taught.model, untaught.model)]
+    assert (answers[1] == answers[0]).mean() > (answers[2] == answers[0]).mean() + 0.1
+    assert not any("teacher" in variable.path for variable in taught.model.variables)
+
+
+@pytest.mark.parametrize("wrong", ["classes", "images", "file"])
+def test_teachers_that_do_not_fit_are_refused(brief_recipe, tmp_path, wrong):
+    path = tmp_path / "teacher.keras"
+    shape, classes = ((16, 16, 1) if wrong == "images" else (8, 8, 1)), (3 if wrong == "classes" else 10)
+    model = keras_vit.ViT(
+        brief_recipe.model.config, input_shape=shape, classes=classes, include_preprocessing=wrong != "file"
+    )
+    model.save(path)
+    expected = {"classes": "3 classes that are not those", "images": "model.input_shape=16,16,1", "file": "normalised"}
+    with pytest.raises(InputError, match=expected[wrong]):
+        fitted(override(brief_recipe, [f"distillation.teacher={path}"]))
+
+
+@pytest.mark.usefixtures("linear")
+def test_a_loss_that_is_not_a_number_ends_the_run(brief_recipe, tmp_path):
+    # A third step that is too long: two checkpoints come before it.
+    wrong = ["optimizer.learning_rate=1e38", "optimizer.clip_norm=none", "schedule.warmup=0%"]
+    recipe = override(brief_recipe, [*wrong, "fit.report_every=1 steps", "optimizer.kind=sgd"])
+    with pytest.raises(InputError) as error:
+        train(recipe, tmp_path)
+    message = str(error.value)
+    assert "The loss is " in message
+    assert " at step 2, with a learning rate of " in message
+    assert "The last good checkpoint is that of step 1." in message
+    [folder] = tmp_path.iterdir()
+    assert f"To go on from there: {program_path()} -m training train run={folder}" in message
+    assert not (folder / "export").exists()
+
+
+def test_runs_that_cannot_be_kept_are_refused_before_any_work(brief_recipe, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to(tmp_path / "absent")
+    for runs in ("file", "dangling"):
+        with pytest.raises(InputError, match=r"cannot be made.*--runs"):
+            train(recipe=brief_recipe, runs=tmp_path / runs)
+
+
+def test_folders_that_are_no_runs_or_another_recipes_are_refused(brief_recipe, tmp_path, capsys):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(InputError, match=r"holds other things: thesis\.tex"):
+        train(brief_recipe, folder=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    facts = {"recipe": to_dict(brief_recipe)}
+    Run(begun).recipe.write_text(json.dumps(facts))
+    other = override(brief_recipe, ["optimizer.learning_rate=0.5", "fit.epochs=3"])
+    differences = r"fit\.epochs: was 2, is 3\n  optimizer\.learning_rate: was 0\.002, is 0\.5"
+    with pytest.raises(InputError, match=differences):
+        train(other, folder=begun)
+    Run(begun).recipe.write_text(json.dumps(facts | {"result": {}}))
+    run, evaluation = train(brief_recipe, folder=begun)
+    assert (run, evaluation) == (Run(begun), None)
+    assert f"run={begun} is finished" in capsys.readouterr().out
+
+
+def test_samples_have_names_of_their_own(brief_recipe, tmp_path):
+    dataset = load_dataset(brief_recipe.data)
+    names = ("a b", "a_b", "犬", "猫", "a/b", "..", "f", "g", "h", "i")
+    run = Run(tmp_path)
+    run.samples.mkdir()
+    paths = TASKS[brief_recipe.task](brief_recipe).write_samples(dataclasses.replace(dataset, class_names=names), run)
+    assert len({path.name for path in paths}) == 8
+    assert sorted(path.name for path in run.samples.iterdir()) == sorted(path.name for path in paths)
+    assert all(path.suffix == ".png" for path in paths)
+
+
+def test_a_run_outlives_an_export_that_is_refused(brief_recipe, tmp_path, monkeypatch, capsys):
+    def refuse(*arguments, **options):
+        raise ValueError("What was written answers otherwise than the model.")
+
+    monkeypatch.setattr(keras_vit, "export_saved_model", refuse)
+    assert not export(brief_recipe, Run(tmp_path / "my run"), None, ["a", "b"], [])
+    printed = capsys.readouterr().out
+    assert "The model is not exported: What was written answers otherwise" in printed
+    assert f"{program_path()} -m training export '{tmp_path / 'my run'}' --help" in printed
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        (("test", "validation"), r"has no train split\. It has: test, validation"),
+        (("train", "validation"), r"has no test split"),
+        (("train", "test"), r"fit\.final_weights=best needs validation images, and there are none"),
+    ],
+)
+def test_splits_that_a_run_needs_are_asked_for_before_it_begins(brief_recipe, splits, message, tmp_path, monkeypatch):
+    source = IndexedSource(5, None)
+    monkeypatch.setattr(Task, "load", lambda self: Dataset(("ant", "bee"), dict.fromkeys(splits, source)))
+    with pytest.raises(InputError, match=message):
+        train(override(brief_recipe, ["fit.final_weights=best"]), tmp_path / "runs")
+    assert not list((tmp_path / "runs").iterdir())

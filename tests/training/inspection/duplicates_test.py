@@ -1,0 +1,220 @@
+"""Planted copies are found, other pictures are not; the report says which."""
+
+import contextlib
+import csv
+import dataclasses
+import html
+import io
+import pathlib
+
+import numpy as np
+import PIL.Image
+import pytest
+import scipy.fft
+
+from training.__main__ import main
+from training.cli.parser import parse
+from training.data.loading import load_dataset
+from training.data.sets.folder import read_folder
+from training.inspection.duplicates import perceptual_hashes
+from training.inspection.duplicates_report import find_and_report
+from training.recipe.assignments import override
+from training.recipe.config import Data
+
+
+def scenes(count, seed):
+    """Pictures of soft shapes in many sizes and colors, (64, 80, 3): no two are alike."""
+    rng = np.random.default_rng(seed)
+    pictures = []
+    for _ in range(count):
+        coarse = rng.uniform(0, 255, (5, 6, 3)).astype("uint8")
+        fine = rng.normal(0, 12, (64, 80, 3))
+        soft = np.asarray(PIL.Image.fromarray(coarse).resize((80, 64), PIL.Image.BICUBIC), float)
+        pictures.append(PIL.Image.fromarray(np.clip(soft + fine, 0, 255).astype("uint8")))
+    return pictures
+
+
+def encoded(picture, kind="png", **options):
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return file.getvalue()
+
+
+def cropped(picture, part):
+    rows, columns = (round(part * side / 2) for side in (picture.height, picture.width))
+    return picture.crop((columns, rows, picture.width - columns, picture.height - rows))
+
+
+KNOWN = scenes(40, seed=0)
+
+
+TURNED = PIL.Image.Exif()
+TURNED[0x0112] = 6  # To be looked at turned back.
+# {change of a picture: (kind that is found, ending of the file, the file)}
+PLANTED = {
+    "file": ("same file", "png", encoded),
+    "format": ("same pixels", "bmp", lambda picture: encoded(picture, "bmp")),
+    "smaller": ("alike", "png", lambda picture: encoded(picture.resize((50, 33), PIL.Image.BICUBIC))),
+    "larger": ("alike", "png", lambda picture: encoded(picture.resize((200, 200)))),
+    "compression": ("alike", "jpg", lambda picture: encoded(picture, "jpeg", quality=30)),
+    "gray": ("alike", "png", lambda picture: encoded(picture.convert("L"))),
+    "contrast": ("alike", "png", lambda picture: encoded(picture.point(lambda level: 30 + 0.7 * level))),
+    "crop": ("alike", "png", lambda picture: encoded(cropped(picture, 0.03))),
+    "mirror": (
+        "mirrored",
+        "jpg",
+        lambda picture: encoded(picture.transpose(PIL.Image.FLIP_LEFT_RIGHT), "jpeg", quality=80),
+    ),
+    "orientation": (
+        "alike",
+        "jpg",
+        lambda picture: encoded(picture.transpose(PIL.Image.ROTATE_90), "jpeg", exif=TURNED),
+    ),
+}
+SEVERAL, *COPIED = np.random.default_rng(1).permutation(40)[:9].tolist()  # Known pictures that are copied.
+CLASSES = "<b>ant", "bee"
+HOSTILE = '"><img src=x onerror=alert(1)>.png'
+
+
+def write_files(folder, files):
+    """Writes {name: (index of the class, content)} into folders of classes."""
+    for name, (label, content) in files.items():
+        path = folder / CLASSES[label] / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def flat(level, size=(20, 12)):
+    return PIL.Image.new("RGB", size, (level,) * 3)
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    """A folder with all planted copies among its test images, eight of each kind. Those in gray have another label."""
+    folder, worse = tmp_path_factory.mktemp("photographs"), encoded(KNOWN[SEVERAL], "jpeg", quality=5)
+    train = {f"{i:02}.png": (i % 2, encoded(picture)) for i, picture in enumerate(KNOWN)}
+    train |= {"0-worse.jpg": (1, worse), "1-worse.jpg": (1, worse), "flat.png": (1, encoded(flat(100)))}
+    write_files(folder / "train", train)
+    test = {
+        f"{change}-{i:02}.{ending}": ((i + (change == "gray")) % 2, change_picture(KNOWN[i]))
+        for change, (_, ending, change_picture) in PLANTED.items()
+        for i in COPIED
+    }
+    test |= {f"stranger-{i}.png": (i % 2, encoded(picture)) for i, picture in enumerate(scenes(8, seed=2))}
+    test |= {
+        HOSTILE: (SEVERAL % 2, encoded(KNOWN[SEVERAL].resize((79, 63)))),
+        "worse.jpg": (1, worse),
+        "almost-flat.png": (1, encoded(flat(101))),
+        "flat.bmp": (1, encoded(flat(100), "bmp")),
+        "flat-larger.png": (1, encoded(flat(100, (21, 12)))),
+    }
+    write_files(folder / "test", test)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(photographs, tmp_path_factory):
+    """What the command prints, {name of a test image: its row in the table}, and the page."""
+    folder, printed = tmp_path_factory.mktemp("found"), io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        data = [f"data.directory={photographs}", "data.validation_fraction=0"]
+        assert not main(["duplicates", "folder", *data, "--to", str(folder)])
+    rows = list(csv.DictReader((folder / "duplicates.csv").open()))
+    found = {pathlib.Path(row["image"]).name: row for row in rows}
+    assert len(found) == len(rows)
+    return printed.getvalue().splitlines(), found, (folder / "duplicates.html").read_text()
+
+
+@pytest.mark.parametrize("change", PLANTED)
+def test_planted_copies_are_found(found, photographs, change):
+    kind, ending, _ = PLANTED[change]
+    for i in COPIED:
+        row = found[1][f"{change}-{i:02}.{ending}"]
+        assert row["train_image"] == f"{photographs}/train/{CLASSES[i % 2]}/{i:02}.png"
+        assert row["kind"] == kind
+        assert float(row["correlation"]) > 0.9
+        assert int(row["distance"]) <= 11
+        assert row["train_label"] == CLASSES[i % 2]
+        assert row["label"] == CLASSES[(i + (change == "gray")) % 2]
+        assert row["same_label"] == str(change != "gray")
+
+
+def test_nothing_else_is_found(found):
+    assert {name.partition("-")[0] for name in found[1]} == {*PLANTED, HOSTILE, "worse.jpg", "flat.bmp"}
+
+
+def test_of_several_the_most_alike_is_named(found, photographs):
+    near, same = found[1][HOSTILE], found[1]["worse.jpg"]
+    assert (near["train_image"].rpartition("/")[2], near["kind"]) == (f"{SEVERAL:02}.png", "alike")
+    train = [path for path, _ in read_folder(photographs, 0.5, 0).splits["train"]]
+    assert (same["train_image"], same["kind"]) == (next(path for path in train if "worse" in path), "same file")
+    assert (same["distance"], same["correlation"]) == ("0", "1.0000")
+
+
+def test_pictures_without_structure_are_found_by_their_pixels_alone(found):
+    assert [(name, row["kind"]) for name, row in found[1].items() if "flat" in name] == [("flat.bmp", "same pixels")]
+
+
+def test_the_command_writes_a_page(found):
+    lines, rows, page = found
+    assert len(rows) == 83
+    assert lines[0] == (
+        f"83 of 93 test images ({83 / 93:.2%}) are like one of the 43 training images: same file 9, same pixels 9, "
+        f"alike 57, mirrored 8."
+    )
+    assert lines[1] == "8 of them have another label than that one."
+    assert "60 of 83, each beside its training image." in page
+    assert page.count("<img ") == 2 * 60
+    assert page.index(html.escape(f"{CLASSES[0]} / bee")) < page.index(">bee <"), "those with another label stand first"
+    assert "<style>" in page
+    assert "$" not in page
+
+
+def test_names_cannot_change_the_page(found):
+    page, row = found[2], found[1][HOSTILE]
+    assert CLASSES[0] not in page
+    assert HOSTILE not in page
+    assert html.escape(f"{CLASSES[0]} / bee") in page
+    assert html.escape(row["image"]) in page
+
+
+def test_hashes_are_those_of_the_cosine_transform():
+    gray = np.random.default_rng(0).uniform(0, 255, (9, 32, 32))
+    lowest = scipy.fft.dctn(gray, axes=(1, 2))[:, :8, :8].reshape(9, 64)[:, 1:]
+    bits = lowest > np.median(lowest, axis=1, keepdims=True)
+    hashes, mirrored = perceptual_hashes(gray)
+    expected = [int("".join("01"[bit] for bit in row), 2) for row in bits.astype(int).tolist()]
+    assert hashes.tolist() == expected
+    again, back = perceptual_hashes(gray[:, :, ::-1])
+    assert (again.tolist(), back.tolist()) == (mirrored.tolist(), expected)
+    assert perceptual_hashes(0.5 * gray + 40)[0].tolist() == expected
+
+
+@pytest.mark.slow
+def test_digits_have_no_copies(brief_recipe, tmp_path):
+    """The 1,797 scans differ, of the same digit too; what is this alike is the same scan."""
+    text = find_and_report(brief_recipe, brief_recipe, tmp_path, correlation=0.995)
+    assert text.startswith(
+        "0 of 360 test images (0.00%) are like one of the 1,293 training images.\n0 of 144 validation"
+    )
+
+
+def test_the_test_images_of_another_recipe_are_looked_for_among_drawn_images(brief_recipe, tmp_path):
+    """Of five scans of digits one is drawn for training."""
+    drawn = override(brief_recipe, ["data.train_images=5"])
+    files = [example["image"] for example in load_dataset(drawn.data).splits["train"].in_order().as_numpy_iterator()]
+    write_files(tmp_path / "train", {"0.png": (0, encoded(KNOWN[0])), "1.png": (1, encoded(KNOWN[1]))})
+    write_files(tmp_path / "test", {"0.png": (0, encoded(KNOWN[2])), "digit.png": (1, files[3])})
+    data = {"dataset": "folder", "directory": str(tmp_path), "validation_fraction": 0}
+    folder = dataclasses.replace(brief_recipe, data=Data(**data))
+    text = find_and_report(drawn, folder, tmp_path / "found", correlation=0.995)
+    assert text.startswith("1 of 2 test images (50.00%) are like one of the 5 training images: same file 1.")
+    assert "named by their place, from 0, among those that data.train_images draws" in text
+    [row] = csv.DictReader((tmp_path / "found" / "duplicates.csv").open())
+    assert row["image"].endswith("digit.png")
+    assert row["train_image"] == "3"
+    assert row["label"] == row["same_label"] == ""
+
+
+def test_numbers_of_options_are_numbers():
+    assert parse(["duplicates", "digits", "--correlation", "0.95"]).correlation == 0.95

@@ -1,0 +1,204 @@
+"""The accuracy of runs and of published weights, on their own data and on others."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+import keras_vit
+from keras_vit.label_spaces import imagenet1k_classes
+from keras_vit.preprocessing import preprocessing_layer
+from tests.training.evaluation.classification_test import NAMES, build, probabilities_of, random_images
+from training.__main__ import main
+from training.data.dataset import Dataset
+from training.data.sets.objectnet import imagenet_classes
+from training.engine.distribution import Engine
+from training.errors import InputError
+from training.inspection.evaluate import evaluate_source
+from training.recipe.assignments import override
+from training.runs.folder import open_run
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build("softmax")
+
+
+class Tiny(tfds.core.GeneratorBasedBuilder):
+    """Nine images of 8 x 12 pixels in three classes, found by its name like any data set of TFDS."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    label = {"label": tfds.features.ClassLabel(names=NAMES)}  # noqa: RUF012
+
+    def _info(self):
+        features = {"image": tfds.features.Image(shape=(8, 12, 3)), **self.label}
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager):
+        return {"validation": self._generate_examples()}
+
+    def _generate_examples(self):
+        for i, image in enumerate(random_images(9)):
+            yield i, {"image": image} | self.labels_of(i)
+
+    @staticmethod
+    def labels_of(i):
+        return {"label": i % 3}
+
+
+class TinyReal(Tiny):
+    """The same images, with the features of `imagenet2012_real`: a different number of right classes each."""
+
+    label = {  # noqa: RUF012
+        "original_label": tfds.features.ClassLabel(names=NAMES),
+        "real_label": tfds.features.Sequence(tfds.features.ClassLabel(names=NAMES)),
+    }
+
+    @staticmethod
+    def labels_of(i):
+        return {"original_label": i % 3, "real_label": list(range(i % 4))}
+
+
+class TinyTrain(Tiny):
+    """The same images in a training split only."""
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+
+@pytest.fixture(scope="module")
+def run(model, brief_recipe, tmp_path_factory):
+    """A run on a data set that is not `tiny`, but has its classes."""
+    changes = ["data.train_split=train[:90%]", "data.validation_fraction=0", "data.test_split=train[90%:]"]
+    runs = tmp_path_factory.mktemp("runs")
+    run = open_run(override(brief_recipe, changes), Dataset(NAMES, {}), runs, None, Engine(None))
+    model.save(run.model)
+    return run
+
+
+def test_a_run_is_evaluated_on_reassessed_labels(run, model, tfds_directory, capsys):
+    data = ["data.dataset=tiny_real", "data.test_split=validation[1:]", "fit.batch_size=10"]
+    assert not main(["evaluate", str(run.folder), *data])
+    output = capsys.readouterr().out
+    examples = tfds.load("tiny_real", split="validation[1:]", data_dir=tfds_directory).as_numpy_iterator()
+    images, labels = zip(*((example["image"], example["real_label"]) for example in examples), strict=True)
+    predictions = probabilities_of(model, np.stack(images)).argmax(axis=1)
+    right = sum(prediction in of_image for prediction, of_image in zip(predictions, labels, strict=True))
+    labelled = sum(len(of_image) > 0 for of_image in labels)
+    assert 0 < right < labelled < 8
+    assert "tiny_real, test split\n" in output
+    assert f"top-1 accuracy     {right / labelled:.2%} ({right} of {labelled} images;" in output
+    assert "ReaL (arXiv 2006.07159)" in output
+    assert f"{8 - labelled} images without a right class are left out." in output
+
+
+def test_a_split_of_other_data_may_be_one_that_others_would_learn_from(run):
+    data = ["data.dataset=tiny_train", "data.test_split=train[:5]", "fit.batch_size=10"]
+    assert "of 5 images" in evaluate_source(run.folder, data)
+    with pytest.raises(InputError, match=r"the test split 'train\[:5\]' of tiny_train both hold train\[0:5\]"):
+        evaluate_source(run.folder, data, "all")  # Some would count twice.
+
+
+@pytest.mark.parametrize(
+    ("assignments", "split", "message"),
+    [
+        (["optimizer.learning_rate=1"], "test", "optimizer.learning_rate cannot be changed for a trained model"),
+        (["data.test_split=train"], "test", "data.test_split cannot be changed"),
+        (["data.dataset=tiny", "data.validation_fraction=0.5"], "test", "data.validation_fraction cannot be changed"),
+        (["data.dataset=tiny"], "validation", "no validation split. It has: test"),
+        ([], "test", "The model knows the classes ant, bee, cat, dog, elk, fox, gnu; the data set has 0, 1"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused(run, assignments, split, message):
+    with pytest.raises(InputError, match=message):
+        evaluate_source(run.folder, assignments, split)
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"is not the folder of a run: it has no recipe\.json"):
+        evaluate_source(tmp_path)
+
+
+def test_of_many_other_classes_the_first_are_named(run, tmp_path):
+    other = dataclasses.replace(run, folder=tmp_path)
+    facts = json.loads(run.recipe.read_text()) | {"class_names": [f"class {i}" for i in range(1000)]}
+    other.recipe.write_text(json.dumps(facts))
+    other.model.symlink_to(run.model)
+    with pytest.raises(InputError, match=r"class 9, … \(1,000 in all\); the data set has ant, bee"):
+        evaluate_source(other.folder, ["data.dataset=tiny"])
+
+
+@pytest.fixture(scope="module")
+def imagenet_model(tmp_path_factory):
+    """The path of a tiny classifier of ImageNet-1k, and the model."""
+    config = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
+    model = keras_vit.ViT(config, input_shape=(8, 8, 3), classes=1000, include_preprocessing=True)
+    layer = preprocessing_layer(model)
+    layer.set_protocol(layer.mean, layer.std, layer.resize, layer.crop, layer.interpolation, "imagenet1k")
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.normal(0, 0.7, weight.shape) for weight in model.weights])
+    path = tmp_path_factory.mktemp("models") / "imagenet.keras"
+    model.save(path)
+    return path, model
+
+
+def write_photographs(directory, folders):
+    """Four images in each of some folders, 8 x 8 pixels in a frame of two; returns {path: pixels in the frame}."""
+    rng, written = np.random.default_rng(0), {}
+    for folder in folders:
+        for i in range(4):
+            image = np.full((12, 12, 3), (255, 0, 0), "uint8")
+            image[2:-2, 2:-2] = rng.integers(0, 256, (8, 8, 3))
+            path = directory / folder / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(tf.io.encode_png(image).numpy())
+            written[path] = image[2:-2, 2:-2]
+    return written
+
+
+def test_a_model_of_imagenet_is_evaluated_on_objectnet(imagenet_model, tmp_path):
+    path, model = imagenet_model
+    folders = ("air_freshener", "bicycle", "chair", "mug", "pen", "tie", "wok")
+    images = write_photographs(tmp_path / "images", folders)
+    data = ["data.dataset=folder", f"data.directory={tmp_path / 'images'}", "fit.batch_size=10"]
+    lines = evaluate_source(path, data, "all").splitlines()
+
+    shared = {folder: list(imagenet_classes()[folder]) for folder in folders if folder != "air_freshener"}
+    right = in_top5 = 0
+    all_scores = probabilities_of(model, np.stack(list(images.values())))
+    for photograph, scores in zip(images, all_scores, strict=True):
+        label = photograph.parent.name
+        if label in shared:
+            ranked = sorted(shared, key=lambda folder: -scores[shared[folder]].max())
+            right, in_top5 = right + (ranked[0] == label), in_top5 + (label in ranked[:5])
+    assert 0 < right < in_top5 < 24
+    assert lines[:2] == [
+        "folder, all images",
+        "ObjectNet: of the model's 1,000 outputs those of the 6 shared classes are compared; 4 images of other classes "
+        "are left out.",
+    ]
+    assert lines[2].startswith(f"top-1 accuracy     {right / 24:.2%} ({right} of 24 images;")
+    assert lines[3].startswith(f"top-5 accuracy     {in_top5 / 24:.2%} ({in_top5} of 24 images;")
+
+
+def test_folders_of_some_classes_of_imagenet_are_other_classes(imagenet_model, tmp_path):
+    write_photographs(tmp_path, [wnid for wnid, _ in imagenet1k_classes()[:2]])
+    with pytest.raises(InputError, match=r"\(1,000 in all\); the data set has n01440764, n01443537"):
+        evaluate_source(imagenet_model[0], ["data.dataset=folder", f"data.directory={tmp_path}"], "all")
+
+
+@pytest.mark.parametrize(
+    ("split", "message"), [("all", "was trained on images of these data"), ("train", r"ant.*the data set has 0, 1")]
+)
+def test_all_images_of_its_own_data_are_refused(run, split, message):
+    with pytest.raises(InputError, match=message):
+        evaluate_source(run.folder, [], split)
+
+
+def test_classes_that_are_not_known_are_asked_for(model, tmp_path):
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(InputError, match=r"The classes of .* are not known"):
+        evaluate_source(tmp_path / "model.keras", ["data.dataset=digits"])

@@ -1,0 +1,271 @@
+"""What `explain` writes of a model, and that the numbers are those of the model on the pictures."""
+
+import base64
+import csv
+import io
+import re
+
+import keras
+import numpy as np
+import PIL.Image
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from keras_vit.decoding import image_decoder
+from tests.models.tiny import CONFIG
+from tests.test_case import randomize
+from training import recipes
+from training.__main__ import main
+from training.data.loading import load_dataset
+from training.engine.distribution import Engine
+from training.errors import InputError
+from training.inspection import explain as module
+from training.inspection.explain import explain
+from training.recipe.assignments import override
+from training.reports import explain_page
+from training.runs.folder import Run, open_run
+
+FIGURES = {"filters", "position_similarity", "attention_distance", "attention_entropy", "rollout", "neighbours"}
+AVERAGED, SEARCHED = 128, 200  # Training images whose attention is averaged, and all there are, which are searched.
+NUMBERS = {"filters.npz", "position_similarity.npz", "attention_distance.csv", "attention_entropy.csv", "rollout.npz"}
+
+
+def tiny(input_shape=(8, 12, 1), **changes):
+    model = keras_vit.ViT(CONFIG.replace(**{"patch_size": 4, **changes}), input_shape=input_shape, classes=10)
+    return randomize(model, seed=3)
+
+
+def write_pictures(folder, count=3, size=(31, 20)):
+    """Image files of another size than models have; returns their paths."""
+    rng = np.random.default_rng(0)
+    paths = [folder / f"picture {number}.png" for number in range(count)]
+    for path in paths:
+        PIL.Image.fromarray(rng.integers(0, 256, (*size, 3), "uint8")).resize((20, 31)).save(path)
+    return paths
+
+
+def leave_figures_blank(monkeypatch):
+    """Drawing takes most of the time; the fixtures that are made before draw all figures once."""
+
+    def save(findings, name, figure, shows):
+        (findings.folder / f"{name}.png").write_bytes(b"")
+        findings.figures[name] = shows, 96 * figure.get_figwidth()
+
+    monkeypatch.setattr(explain_page.Findings, "save", save)
+
+
+@pytest.fixture(autouse=True)
+def blank(monkeypatch):
+    leave_figures_blank(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def run(brief_recipe, tmp_path_factory):
+    """The folder of a run of some digits that looks as if it were trained."""
+    parent, recipe = tmp_path_factory.mktemp("runs"), override(brief_recipe, [f"data.train_images={SEARCHED}"])
+    run = open_run(recipe, load_dataset(recipe.data), parent, str(parent / "one"), Engine(None))
+    tiny().save(run.model)
+    write_pictures(run.samples)
+    return run
+
+
+@pytest.fixture(scope="module")
+def folder(run):
+    """What is written of the run."""
+    page, unreadable = explain(run.folder, neighbours=3)
+    assert page == run.figures / "explain" / "explain.html"
+    assert unreadable == 0
+    return page.parent
+
+
+def _rows(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    return keras.models.load_model(run.model)
+
+
+@pytest.fixture(scope="module")
+def training_images(run, model):
+    """(pixels, labels) of all training images of the run."""
+    decode = tf.function(image_decoder(model), input_signature=[tf.TensorSpec([], tf.string)])
+    source = load_dataset(recipes.load(str(run.recipe)).data).splits["train"]
+    examples = [(decode(example["image"]), example["label"]) for example in source.in_order().as_numpy_iterator()]
+    return tuple(map(np.stack, zip(*examples, strict=True)))
+
+
+def test_every_figure_has_its_numbers(folder):
+    pictures = {f"{name}.png" for name in FIGURES}
+    assert {path.name for path in folder.iterdir()} == pictures | NUMBERS | {"neighbours.csv", "explain.html"}
+    for name in pictures:
+        with PIL.Image.open(folder / name) as image:
+            assert np.asarray(image.convert("L")).std() > 5, f"{name} is blank"
+
+
+def test_the_numbers_are_those_of_the_model(folder, model, training_images):
+    np.testing.assert_array_equal(np.load(folder / "filters.npz")["filters"], keras_vit.embedding_filters(model, 12))
+    arrays = np.load(folder / "position_similarity.npz")
+    assert arrays["names"].tolist() == ["one"]
+    np.testing.assert_array_equal(arrays["similarity_1"], keras_vit.position_similarity(model))
+    assert f"Averaged over {AVERAGED} images: training images" in (folder / "explain.html").read_text()
+    # Spread over all of them, the last among them.
+    places = [number * (SEARCHED - 1) // (AVERAGED - 1) for number in range(AVERAGED)]
+    prepared = keras_vit.preprocess_input(training_images[0][places], model)
+    for name, column, analysis in (
+        ("attention_distance", "distance_pixels", keras_vit.mean_attention_distance),
+        ("attention_entropy", "entropy_nats", keras_vit.attention_entropy),
+    ):
+        expected = analysis(model, prepared)
+        rows = _rows(folder / f"{name}.csv")
+        assert len(rows) == expected.size
+        for row in rows:
+            value = expected[int(row["layer"]) - 1, int(row["head"]) - 1]
+            assert float(row[column]) == pytest.approx(value, rel=1e-5)
+            assert row["model"] == "one"
+
+
+def _decoded_samples(run, model):
+    decode = image_decoder(model)
+    return np.stack([decode(path.read_bytes()) for path in sorted(run.samples.glob("*"))])
+
+
+def test_rollouts_and_neighbours_are_of_the_samples(folder, run, model, training_images):
+    prepared = keras_vit.preprocess_input(_decoded_samples(run, model), model)
+    arrays = np.load(folder / "rollout.npz")
+    np.testing.assert_allclose(arrays["rollout"], keras_vit.attention_rollout(model, prepared), rtol=1e-5)
+    assert arrays["names"].tolist() == ["picture 0.png", "picture 1.png", "picture 2.png"]
+    gallery, labels = training_images
+    indices, similarities = keras_vit.nearest_neighbours(
+        model, prepared, keras_vit.preprocess_input(gallery, model), k=3
+    )
+    rows = _rows(folder / "neighbours.csv")
+    assert [int(row["training_image"]) for row in rows] == indices.ravel().tolist()
+    assert [int(row["class"]) for row in rows] == [labels[index] for index in indices.ravel()]
+    np.testing.assert_allclose([float(row["similarity"]) for row in rows], similarities.ravel(), atol=1e-5)
+
+
+def test_unreadable_files_are_named_and_the_rest_is_shown(run, tmp_path, capsys):
+    good = write_pictures(tmp_path, 1)
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"\xff\xd8\xff no picture")
+    pictures = [*map(str, good), str(broken), str(tmp_path / "missing.png")]
+    assert main(["explain", str(run.folder), *pictures, "--neighbours", "0", "--path", str(tmp_path / "to")]) == 1
+    printed = capsys.readouterr().out
+    assert f"{broken}: is not an image that can be decoded" in printed
+    assert f"{tmp_path / 'missing.png'}: cannot be read: No such file" in printed
+    assert "explain.html (open it in a browser" in printed
+    assert np.load(tmp_path / "to" / "rollout.npz")["names"].tolist() == ["picture 0.png"]
+    assert not (tmp_path / "to" / "neighbours.png").exists()
+
+
+def test_models_stand_side_by_side(run, tmp_path):
+    """Models of other sizes, of which each reads the pictures for itself; one without what is compared."""
+    tiny((24, 16, 3), num_layers=1, position_embedding="none").save(tmp_path / "bare.keras")
+    tiny((12, 12, 3), pooling="avg", axial=True).save(tmp_path / "axial.keras")
+    page, _ = explain(
+        tmp_path / "axial.keras", write_pictures(tmp_path), tmp_path, [tmp_path / "bare.keras"], neighbours=5
+    )
+    rows = _rows(page.with_name("attention_distance.csv"))
+    assert {(row["model"], row["layer"]) for row in rows} == {("bare", "1")} | {("axial", str(i)) for i in range(1, 5)}
+    assert np.load(page.with_name("position_similarity.npz"))["names"].tolist() == ["axial"]
+    bare = keras.models.load_model(tmp_path / "bare.keras")
+    pixels = np.stack([image_decoder(bare)(path.read_bytes()) for path in write_pictures(tmp_path)])
+    distances = keras_vit.mean_attention_distance(bare, keras_vit.preprocess_input(pixels, bare))
+    found = [float(row["distance_pixels"]) for row in rows if row["model"] == "bare"]
+    np.testing.assert_allclose(found, distances[0], rtol=1e-5)
+
+
+def test_without_its_data_a_run_shows_the_rest(run, tmp_path, capsys, monkeypatch):
+    def gone(_):
+        raise InputError("the disk is not there.")
+
+    monkeypatch.setattr(module, "load_dataset", gone)
+    page, _ = explain(run.folder, path=tmp_path)
+    assert "Without the run's training images: the disk is not there." in capsys.readouterr().out
+    assert {path.stem for path in tmp_path.glob("*.png")} == FIGURES - {"neighbours"}
+    assert "Averaged over 3 images: the pictures given." in page.read_text(encoding="utf-8")
+
+
+def test_a_model_without_attention_shows_its_filters(tmp_path, capsys):
+    model = keras_vit.BiTResNet((1, 1), width=32, input_shape=(32, 32, 3), classes=4)
+    model.save(tmp_path / "resnet.keras")
+    page, _ = explain(tmp_path / "resnet.keras", write_pictures(tmp_path), tmp_path / "to")
+    assert {path.name for path in page.parent.iterdir()} == {"explain.html", "filters.png", "filters.npz"}
+    assert "runs none that can be seen" in capsys.readouterr().out
+    assert "runs none that can be seen" in page.read_text(encoding="utf-8")
+
+
+def test_of_visual_tokens_their_lineage_is_shown(tmp_path, capsys):
+    changes = {"width": 6, "filters": 16, "token_dim": 16, "num_heads": 2, "num_tokens": 4, "group_width": 8}
+    model = keras_vit.VTResNet("VT-R18", input_shape=(32, 48, 3), classes=4, include_preprocessing=True, **changes)
+    model.save(tmp_path / "tokens.keras")
+    paths = write_pictures(tmp_path)
+    page, _ = explain(tmp_path / "tokens.keras", paths, tmp_path / "to")
+    assert {path.name for path in page.parent.iterdir()} == {
+        *("explain.html", "filters.png", "filters.npz", "tokens.png", "tokens.npz")
+    }
+    assert "Without" not in capsys.readouterr().out
+    pixels = np.stack([image_decoder(model)(path.read_bytes()) for path in paths])
+    with np.load(tmp_path / "to" / "tokens.npz") as found:
+        assert list(found["names"]) == [path.name for path in paths]
+        np.testing.assert_allclose(found["lineage"], keras_vit.token_lineage(model, pixels), rtol=1e-5)
+    text = page.read_text(encoding="utf-8")
+    assert "What the visual tokens stand for" in text
+    assert "class=note></p>" not in text
+    with pytest.raises(InputError, match="--compare sets Vision Transformers side by side"):
+        explain(tmp_path / "tokens.keras", paths, compare=[tmp_path / "tokens.keras"])
+
+
+@pytest.mark.parametrize(
+    ("source", "images", "options", "message"),
+    [
+        ("model.keras", [], {}, "There is no picture to look at. Name image files"),
+        ("model.keras", ["picture 0.png"], {"path": "picture 0.png"}, r"picture 0.png cannot be made: File exists"),
+        ("nothing", [], {}, "'nothing' is not the name of published weights"),
+        ("other.keras", [], {}, "other.keras does not exist"),
+        ("any.keras", ["picture 0.png"], {}, r"any.keras: The model takes images of any size.*Give --image-size H W"),
+    ],
+)
+def test_refusals(tmp_path, source, images, options, message, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path, 1)
+    if source == "model.keras":
+        tiny().save(source)
+    if source == "any.keras":
+        model = keras_vit.ViT(CONFIG, input_shape=(None, None, 3))
+        model.get_layer("preprocessing").set_protocol()
+        model.save(source)
+    with pytest.raises(InputError, match=message):
+        explain(source, images, **options)
+
+
+def test_published_weights_beside_a_model_with_an_unlucky_name(tmp_path, monkeypatch):
+    """`file` is also the name of an argument of `numpy.savez`."""
+    monkeypatch.chdir(tmp_path)
+    keras_vit.save_weights(tiny((224, 224, 3), patch_size=112), "published.npz", "google")
+    tiny().save("file.keras")
+    arguments = ["explain", "published.npz", "picture 0.png", "--compare", "file.keras"]
+    [picture] = write_pictures(tmp_path, 1)
+    assert main(arguments) == 0
+    model = keras_vit.from_pretrained("published.npz", include_preprocessing=True)
+    pixels = keras_vit.preprocess_input(image_decoder(model)(picture.read_bytes())[None], model)
+    rollout = np.load("explain/rollout.npz")["rollout"]
+    np.testing.assert_allclose(rollout, keras_vit.attention_rollout(model, pixels), rtol=1e-5)
+    similarities = np.load("explain/position_similarity.npz")
+    assert similarities["names"].tolist() == ["published.npz", "file"]
+    np.testing.assert_array_equal(similarities["similarity_1"], keras_vit.position_similarity(model))
+    with pytest.raises(InputError, match="There is no picture to look at"):
+        explain("published.npz")
+
+
+def test_pictures_of_a_model_of_variable_size_end_where_the_patches_do(tmp_path):
+    tiny((None, None, 3), position_embedding="none", crop_to_patches=True).save(tmp_path / "any.keras")
+    page, _ = explain(tmp_path / "any.keras", write_pictures(tmp_path, 1), tmp_path / "to", image_size=(11, 14))
+    assert np.load(page.with_name("rollout.npz"))["rollout"].shape == (1, 2, 3)
+    [source] = re.findall(r'data-picture=0.*?src="data:image/png;base64,([^"]+)"', page.read_text(encoding="utf-8"))
+    assert PIL.Image.open(io.BytesIO(base64.b64decode(source))).size == (12, 8)
+    assert Run(tmp_path).figures.exists() is False

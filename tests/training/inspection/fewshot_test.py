@@ -1,0 +1,139 @@
+"""Frozen features are what the classifier reads, and tell how well classes are told apart."""
+
+import csv
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_vit
+from tests.test_case import randomize
+from training.__main__ import main
+from training.data.loading import load_dataset
+from training.engine.distribution import Engine
+from training.engine.models import build_model
+from training.errors import InputError
+from training.evaluation.fewshot import fewshot_accuracy, neighbour_accuracy
+from training.evaluation.representations import features
+from training.inspection import fewshot
+from training.inspection.fewshot import Accuracy, measure, table
+from training.recipe.assignments import override
+from training.runs.folder import open_run
+
+
+@pytest.fixture(scope="module")
+def recipe(brief_recipe):
+    return override(brief_recipe, ["fit.batch_size=50"])
+
+
+@pytest.fixture(scope="module")
+def run(recipe, tmp_path_factory):
+    """A run with random weights, whose features tell the digits apart well enough."""
+    run = open_run(recipe, load_dataset(recipe.data), tmp_path_factory.mktemp("runs"), None, Engine(None))
+    randomize(build_model(recipe, 10)).save(run.model)
+    return run
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    return keras.models.load_model(run.model)
+
+
+@pytest.fixture(scope="module")
+def digits(recipe):
+    """{split: (images, labels)}; the images have the size of the model's."""
+    found = {}
+    for split, source in load_dataset(recipe.data).splits.items():
+        examples = list(source.in_order().as_numpy_iterator())
+        images = np.stack([tf.io.decode_png(example["image"]) for example in examples])
+        found[split] = images, np.array([example["label"] for example in examples])
+    return found
+
+
+@pytest.fixture(scope="module")
+def splits(model, digits):
+    """{split: (what the classifier reads of all images, labels)}, by Keras's own means."""
+    inner = keras.Model(model.input, model.get_layer("predictions").input)
+    return {
+        split: (keras.ops.convert_to_numpy(inner(images, training=False)), labels)
+        for split, (images, labels) in digits.items()
+    }
+
+
+def test_tokens_are_no_features(recipe):
+    config = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20, pooling=None)
+    model = keras_vit.ViT(config, input_shape=(8, 8, 1), include_top=False, include_preprocessing=True)
+    with pytest.raises(InputError, match=r"no vector for an image, but an output of shape \(None, 5, 12\)"):
+        features(model, load_dataset(recipe.data).splits["test"], recipe)
+
+
+@pytest.fixture(scope="module")
+def measured(run):
+    return measure(run.folder, [], [1, 5, 25], 10)
+
+
+def test_a_run_is_measured_on_its_own_data(measured, splits):
+    rows, sentences = measured
+    assert sentences == ["digits: 16 features of an image, 360 test images"]
+    expected = fewshot_accuracy(*splits["train"], *splits["test"], [1, 5, 25], range(10))
+    assert [(row.method, row.size, row.seed) for row in rows] == [
+        ("ridge", size, seed) for size in (1, 5, 25) for seed in range(10)
+    ]
+    for row in rows:
+        # Of two scores one may be the larger.
+        assert row.accuracy == pytest.approx(expected[row.size][row.seed], abs=2 / 360)
+        assert (row.num_train, row.num_test) == (10 * row.size, 360)
+
+
+def test_more_shots_are_better_on_digits(measured):
+    """By more than the noise of ten draws: two standard errors of the difference."""
+    by_shots = [np.array([row.accuracy for row in measured[0] if row.size == size]) for size in (1, 5, 25)]
+    for fewer, more in itertools.pairwise(by_shots):
+        noise = np.sqrt((fewer.var(ddof=1) + more.var(ddof=1)) / 10)
+        assert more.mean() > fewer.mean() + 2 * noise
+    assert by_shots[-1].mean() > by_shots[0].mean() + 0.05
+
+
+def test_the_command_prints_a_table_and_writes_the_seeds(run, splits, tmp_path, capsys, monkeypatch):
+    of_size = {len(labels): found for found, labels in splits.values()}  # Extracting features takes seconds.
+    monkeypatch.setattr(fewshot, "features", lambda model, source, recipe: of_size[source.size])
+    path = tmp_path / "accuracies.csv"
+    arguments = ["fewshot", str(run.folder), "--shots", "200", "2", "--seeds", "2", "--knn", "--csv", str(path)]
+    assert not main(arguments)
+    lines = capsys.readouterr().out.splitlines()
+    counts = np.bincount(splits["train"][1])
+    assert lines[1] == (
+        f"10 of 10 classes have fewer than 200 training images, of which all are taken: {counts.argmin()} has "
+        f"{counts.min()}."
+    )
+    assert [line.split("  ")[0] for line in lines[3:]] == [
+        "learned from",
+        "2 of each class",
+        "200 of each class",
+        "all, 20 nearest neighbours",
+    ]
+    rows = list(csv.DictReader(path.open()))
+    assert [(row["method"], row["size"], row["seed"], row["num_train"]) for row in rows] == [
+        ("ridge", "2", "0", "20"),
+        ("ridge", "2", "1", "20"),
+        ("ridge", "200", "0", "1293"),
+        ("ridge", "200", "1", "1293"),
+        ("neighbours", "20", "", "1293"),
+    ]
+    neighbours = neighbour_accuracy(*splits["train"], *splits["test"], 20)
+    assert float(rows[-1]["accuracy"]) == pytest.approx(neighbours)
+    of_two = np.array([float(row["accuracy"]) for row in rows[:2]])
+    spread = [f"{value:.2%}" for value in (of_two.mean(), of_two.min(), of_two.max())]
+    assert lines[4].split()[-4:] == ["20", *spread]
+
+
+def test_too_many_neighbours_are_refused(run):
+    with pytest.raises(InputError, match=r"2000 neighbours are more than the 1,293 training images"):
+        measure(run.folder, [], [1], 1, 2000)
+
+
+def test_one_seed_has_no_spread():
+    [row] = table([Accuracy("ridge", 2, 0, 0.4321, 20, 360)]).splitlines()[1:]
+    assert row.split()[-2:] == ["20", "43.21%"]

@@ -1,0 +1,55 @@
+"""Similar hashes are found, all of them and no others, without comparing each with each."""
+
+import numpy as np
+import pytest
+
+from training.inspection import hash_index
+from training.inspection.hash_index import HashIndex, distances
+
+
+def random_hashes(count, seed):
+    return np.random.default_rng(seed).integers(0, 2**64, count, "uint64", endpoint=False)
+
+
+def flipped(hashes, counts, seed):
+    """Hashes with so many bits of each flipped."""
+    rng = np.random.default_rng(seed)
+    masks = [sum(1 << int(bit) for bit in rng.choice(64, count, replace=False)) for count in counts]
+    return hashes ^ np.array(masks, "uint64")
+
+
+def brute_force(known, others, distance):
+    bits = np.unpackbits((others[:, None] ^ known).view("uint8").reshape(len(others), len(known), 8), axis=-1)
+    return np.argwhere(bits.sum(axis=-1) <= distance)
+
+
+@pytest.mark.parametrize("distance", [0, 3, 4, 7, 8, 11])
+@pytest.mark.parametrize("max_pairs", [3, 10**6])
+def test_finds_what_comparing_all_finds(distance, max_pairs, monkeypatch):
+    monkeypatch.setattr(hash_index, "MAX_PAIRS", max_pairs)
+    known = random_hashes(300, seed=0)
+    known[250:] = known[:50]  # Some are the same.
+    near = flipped(known[:130], np.arange(130) % 13, seed=1)
+    others = np.concatenate([near, random_hashes(40, seed=2)])
+    found = HashIndex(known).near(others, distance)
+    np.testing.assert_array_equal(found, brute_force(known, others, distance))
+    assert len(found) > 10
+
+
+def test_of_nothing_nothing_is_near():
+    index = HashIndex(random_hashes(5, seed=0))
+    assert index.near(random_hashes(0, seed=1), 11).shape == (0, 2)
+    assert index.near(random_hashes(9, seed=1), 11).shape == (0, 2)
+
+
+def test_distances_count_bits():
+    first = np.array([0, 2**64 - 1, 5], "uint64")
+    assert distances(first, np.array([0, 0, 6], "uint64")).tolist() == [0, 64, 2]
+
+
+def test_few_candidates_are_compared(monkeypatch):
+    """Of a hundred thousand hashes some hundred, not all."""
+    compared = []
+    monkeypatch.setattr(hash_index, "distances", lambda *arrays: compared.append(arrays[0].size) or distances(*arrays))
+    HashIndex(random_hashes(100_000, seed=0)).near(random_hashes(100, seed=1), distance=11)
+    assert sum(compared) == pytest.approx(100 * 100_000 * 548 / 2**16, rel=0.1)

@@ -1,0 +1,173 @@
+"""Recipes are typed, and every assignment is checked before any work starts."""
+
+import dataclasses
+
+import pytest
+
+from keras_vit.architectures.vision_transformer import VARIANTS
+from training import recipes
+from training.errors import InputError
+from training.recipe.assignments import describe, from_dict, leaves, override
+from training.recipe.config import Augment, Data, Fit, Model, Recipe, to_dict
+
+DIGITS = recipes.load("digits")
+
+
+@pytest.mark.parametrize("name", recipes.NAMES)
+def test_recipe_survives_json(name):
+    recipe = recipes.load(name)
+    assert recipe.name == name
+    assert from_dict(to_dict(recipe)) == recipe
+
+
+def test_assignments_change_what_they_name_and_nothing_else():
+    changed = override(DIGITS, ["fit.epochs=7", "optimizer.clip_norm=none", "augment.flip=true", "seed=3"])
+    assert changed.fit.epochs == 7
+    assert changed.optimizer.clip_norm is None
+    assert changed.augment.flip is True
+    assert changed.seed == 3
+    before, after = dict(leaves(to_dict(DIGITS))), dict(leaves(to_dict(changed)))
+    assert {name for name in before if before[name] != after[name]} == {
+        "fit.epochs",
+        "optimizer.clip_norm",
+        "augment.flip",
+        "seed",
+    }
+
+
+def test_a_variant_by_name_and_then_a_field_of_it():
+    changed = override(DIGITS, ["model.config=S/16", "model.config.drop_path_rate=0.1", "model.input_shape=64,96,3"])
+    assert changed.model.config == dataclasses.replace(VARIANTS["S/16"], drop_path_rate=0.1)
+    assert changed.model.input_shape == (64, 96, 3)
+
+
+def test_fields_of_the_stem():
+    hybrid = recipes.load("pretrain_imagenet21k_r50_b16")
+    changed = override(hybrid, ["model.config.stem.stage_depths=3,4", "model.config.stem.width=32"])
+    assert changed.model.config.stem == dataclasses.replace(hybrid.model.config.stem, stage_depths=(3, 4), width=32)
+    with pytest.raises(InputError, match=r"Did you mean model\.config\.stem\.width"):
+        override(hybrid, ["model.config.stem.widht=32"])
+
+
+def test_none_is_no_value_or_a_name():
+    changed = override(DIGITS, ["model.config.position_embedding=none", "optimizer.clip_norm=none"])
+    assert changed.model.config.position_embedding == "none"
+    assert changed.optimizer.clip_norm is None
+    assert override(DIGITS, ["data.tfds_directory=x", "data.tfds_directory=none"]).data.tfds_directory is None
+
+
+def test_number_stays_text_where_text_is_meant():
+    folder = recipes.load("folder")
+    for text in ("2024", "1.10", "1e5", "a,b", "true"):
+        assert override(folder, [f"data.directory={text}"]).data.directory == text
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("fit.bach_size=3", "fit.batch_size"),
+        ("bach_size=3", "fit.batch_size"),
+        ("model.config.hiden_dim=3", "model.config.hidden_dim"),
+        ("optimiser.learning_rate=1", "optimizer.learning_rate"),
+        ("training.hidden_dim=3", "model.config.hidden_dim"),
+        ("fit.epochs", "section.field=value"),
+        ("fit=3", "fit.<field>"),
+        ("optimizer.lr=0.1", "Did you mean optimizer.learning_rate"),
+        ("fit.epochs=many", "valid integer"),
+        ("fit.epochs=2.5", "fractional"),
+        ("fit.epochs=0", "greater than 0"),
+        ("fit.label_smoothing=1", "less than 1"),
+        ("optimizer.learning_rate=nan", "finite number"),
+        ("fit.precision=float8", "'mixed_bfloat16'"),
+        ("augment.flip=maybe", "valid boolean"),
+        ("model.input_shape=8,8", "input_shape"),
+        ("model.input_shape=8,8,2", "1 or 3"),
+        ("model.config=B/61", "'B/16'"),
+        ("model.config.hidden_dim=65", "multiple of num_heads"),
+        ("model.input_shape=30,32,1", "30 x 32 pixels does not divide into patches"),
+        ("model.resize=31", "must not be smaller than a side of model.input_shape, 32 x 32 pixels. Received: 31"),
+        ("model.config.pooling=max", "'token', 'avg', 'map', None"),
+        ("model.config.pooling=none", "a classifier needs one vector an image"),
+        ("model.config.hidden_dim=true", "valid integer"),
+        ("fit.epochs=true", "valid integer"),
+        ("data.directory=photographs", "data.dataset=folder and records only"),
+        ("name=../elsewhere", "pattern"),
+        pytest.param("name=" + "a" * 101, "pattern", id="long name"),
+        ("fit.epochs=" + "9" * 30, "fit.epochs must be below 4,294,967,296. Received: 999999"),
+        pytest.param("fit.epochs=" + "9" * 5000, "exceeded maximum size", id="5000 digits"),
+        pytest.param("fit.epochs=" + "[" * 100_000, "valid integer", id="nested"),
+        pytest.param("[" * 100_000 + "=3", "is not a field of a recipe", id="nested name"),
+        ("model.config.hidden_dim=" + "8" * 30, "model.config.hidden_dim must be below"),
+        ("schedule.warmup=" + "9" * 10 + " steps", "Durations are such as"),
+        ("distribution.devices=100000", "less than 100000"),
+        ("seed=-1", "greater than or equal to 0"),
+        ("seed=4294967296", "less than 4294967296"),
+    ],
+)
+def test_wrong_assignments_are_refused_with_what_is_right(assignment, expected):
+    with pytest.raises(InputError, match=r"(?s).*") as error:
+        override(DIGITS, [assignment])
+    assert expected in str(error.value)
+
+
+def test_what_nothing_fills_is_refused():
+    with pytest.raises(ValueError, match="with translation, rotation or scale"):
+        Augment(fill="black")
+
+
+def test_published_weights_say_themselves_how_images_are_resized():
+    weights = ["model.config=none", "model.weights=B/16@i21k"]
+    assert override(DIGITS, weights).model.resize is None
+    with pytest.raises(InputError, match=r"model\.resize is read with model\.config only\. Received: 40"):
+        override(DIGITS, [*weights, "model.resize=40"])
+
+
+def test_every_wrong_value_is_named_at_once():
+    with pytest.raises(InputError) as error:
+        override(DIGITS, ["fit.epochs=0", "seed=x"])
+    assert "fit.epochs" in str(error.value)
+    assert "seed" in str(error.value)
+
+
+def test_names_that_a_file_has_too_many_are_refused():
+    fields = to_dict(DIGITS)
+    fields["model"]["config"]["hiden_dim"] = 3
+    with pytest.raises(InputError, match=r"model\.config\.hiden_dim.*model\.config\.hidden_dim"):
+        from_dict(fields)
+
+
+def test_integers_that_nothing_counts_to_are_refused_in_a_file_too():
+    fields = to_dict(override(DIGITS, ["model.config=none", "model.function=BiTResNet", "model.arguments.width=3"]))
+    assert from_dict(fields).model.arguments == {"width": 3}
+    fields["model"]["arguments"] = {"stage_depths": [1, 10**30]}
+    with pytest.raises(InputError, match=r"model\.arguments\.stage_depths must be below 4,294,967,296"):
+        from_dict(fields)
+
+
+def test_impossible_recipes_cannot_be_written_in_python_either():
+    with pytest.raises(ValueError, match="epochs"):
+        Recipe(name="x", model=Model(config="Ti/16"), data=Data(dataset="digits"), fit=Fit(epochs=0, batch_size=1))
+
+
+@pytest.mark.parametrize("name", ["digits", "digits_vt_r18", "pretrain_imagenet21k_r50_b16", "shapes_vt_fpn"])
+def test_every_field_says_what_it_means(name):
+    recipe = recipes.load(name)
+    lines = describe(recipe).splitlines()
+    assert len(lines) == len(list(leaves(to_dict(recipe))))
+    assert all(len(line.split("  ", 1)[1].strip()) > 3 for line in lines)
+
+
+def test_unknown_recipe_lists_those_there_are(tmp_path):
+    with pytest.raises(InputError, match=r"Did you mean 'digits'.*cifar10, .*digits, .*folder"):
+        recipes.load("digit")
+    with pytest.raises(InputError, match=r"There is no recipe 'missing\.json'"):
+        recipes.load("missing.json")
+    broken = tmp_path / "recipe.json"
+    broken_texts = [b"{}", b"[]", b"{", b'{"recipe": []}', b'{"recipe": {}, "class_names": 3}']
+    broken_texts += [b'{"recipe": ' + b"[" * 100_000, b'{"recipe": "caf\xe9"}', b'{"recipe": ' + b"9" * 5000 + b"}"]
+    for text in broken_texts:
+        broken.write_bytes(text)
+        with pytest.raises(InputError, match=r"not a recipe\.json"):
+            recipes.load(str(broken))
+    with pytest.raises(InputError, match=r"not a recipe\.json"):
+        recipes.load(str(tmp_path))  # The folder of a run.

@@ -1,0 +1,203 @@
+"""Recipes whose model is no Vision Transformer but what a function of `keras_vit` makes, from the recipe to the run."""
+
+import json
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.architectures import BiTResNetConfig
+from tests.test_case import canonical_weights, randomize
+from tests.training.fitting import fitted
+from tests.weights.bit_test import bit_file
+from tests.weights.torchvision_test import resnet_file
+from training import recipes
+from training.engine.fitting import seed
+from training.engine.models import build_model, without_weights
+from training.engine.optimizers import layer_scales
+from training.engine.train import train
+from training.errors import InputError
+from training.planning.plan import activations
+from training.planning.plan_report import ACCELERATORS, Memory, Plan
+from training.recipe.assignments import describe, from_dict, override
+from training.recipe.config import to_dict
+from training.runs.folder import load_model
+
+BIT = ["model.config=none", "model.function=BiTResNet", "model.arguments.stage_depths=1,1", "model.arguments.width=32"]
+
+
+@pytest.fixture(scope="module")
+def recipe(brief_recipe):
+    return override(brief_recipe, [*BIT, "model.input_shape=16,12,1", "fit.batch_size=128"])
+
+
+def test_a_model_of_another_kind(recipe):
+    model = build_model(recipe, 7)
+    assert keras_vit.describe(model).config == BiTResNetConfig((1, 1), 32)
+    assert (model.input_shape, model.output_shape) == ((None, 16, 12, 1), (None, 7))
+    assert keras_vit.describe(model).pixels["normalize"]
+
+
+def test_a_segmentation_model_on_a_published_backbone(tmp_path):
+    resnet = randomize(keras_vit.ResNet("R18", stage_depths=(1, 1), width=4, input_shape=(32, 40, 3)))
+    path = resnet_file(resnet, tmp_path)
+    sizes = ["model.arguments.stage_depths=1,1", "model.arguments.width=4", f"model.arguments.weights={path}"]
+    model = build_model(override(recipes.load("shapes_vt_fpn"), sizes), 3)
+    expected = {name: array for name, array in canonical_weights(resnet).items() if name.startswith("st")}
+    found = canonical_weights(model)
+    assert len(expected) > 10
+    assert all((found[name] == array).all() for name, array in expected.items())
+    with pytest.raises(InputError, match=r"model\.arguments\.weights is none of VTResNet"):
+        override(recipes.load("digits"), ["model.config=none", "model.function=VTResNet", "model.arguments.weights=x"])
+
+
+def test_arguments_have_the_types_of_json():
+    arguments = {"is_recurrent": "False", "split_tokens": "true", "num_tokens": "6", "drop_path_rate": "0.25"}
+    arguments |= {"relation": '"none"', "relation_modules": "0,2", "tokenizer": "pooling", "global_unit": "none"}
+    said = [f"model.arguments.{name}={text}" for name, text in arguments.items()]
+    changed = override(recipes.load("digits"), ["model.config=none", "model.function=VTResNet", *said])
+    values = [False, True, 6, 0.25, "none", [0, 2], "pooling", None]
+    assert changed.model.arguments == dict(zip(arguments, values, strict=True))
+    assert [type(value) for value in changed.model.arguments.values()] == [type(value) for value in values]
+
+
+def test_survives_json_and_says_what_it_is(recipe):
+    assert from_dict(json.loads(json.dumps(to_dict(recipe)))) == recipe
+    said = [line.split()[0] for line in describe(recipe).splitlines() if line.startswith("model.")]
+    assert {*BIT[1:], "model.config=none"} <= set(said)
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["model.function=BiTResNet50x4"], r"model\.function must be one of AxialResNet.*Did you mean 'BiTResNet50x"),
+        (["model.function=VTResNet", "model.arguments.num_tokns=3"], r"VTResNet\. Did you mean 'num_tokens' or"),
+        (["model.function=SelfAttentionNetwork", "model.arguments.heads=3"], r"Those are: relation, size, stage_"),
+        (["model.function=ViTB16"], r"Vision Transformers have model\.config"),
+        (["model.arguments.widht=3"], r"model\.arguments\.widht is none of BiTResNet\. Did you mean 'width'\?"),
+        (["model.arguments.classes=3"], r"Those are: root_padding, stage_depths, width"),
+        (["model.function=BiTResNet50x1"], r"is none of BiTResNet50x1\. Those are: none"),
+        (["model.config=B/16"], "model needs either a config or a function, to train from scratch, or weights"),
+        (["model.function=none", "model.config=B/16"], r"model\.arguments is read with model\.function only"),
+        (["model.function=none"], "model needs either a config or a function"),
+        (["model.resize=15"], r"model\.resize must not be smaller than a side of model\.input_shape, 16 x 12"),
+        (["fit.rematerialize=true"], r"computes encoder blocks again, which BiTResNet does not have"),
+        (["distribution.kind=model_parallel"], r"which BiTResNet is not; choose data_parallel"),
+        (["model.changes.dropout_rate=0.1"], r"model\.changes is read with model\.weights only"),
+    ],
+)
+def test_what_does_not_fit_is_refused(recipe, assignments, message):
+    with pytest.raises(InputError, match=f"(?s){message}"):
+        override(recipe, assignments)
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (["model.arguments.width=48"], "width must be a multiple of 32"),
+        (["model.arguments.stage_depths=2"], "stage_depths must be a tuple"),
+        (["model.function=AxialResNet"], "multiples of 8 pixels"),
+        (["model.freeze_up_to=encoder_block_0"], "no layer 'encoder_block_0'"),
+    ],
+)
+def test_impossible_values_are_refused_when_it_is_built(recipe, assignments, message):
+    with pytest.raises(InputError, match=message):
+        build_model(override(recipe, assignments), 7)
+
+
+def test_weights_of_another_kind(recipe, tmp_path):
+    """Fine-tuning from a published BiT-ResNet: here a file in the layout of timm."""
+    weights = bit_file(randomize(keras_vit.BiTResNet((1, 1), 32, classes=5)), "timm", tmp_path)
+    fields = to_dict(recipe)
+    fields["model"] |= {"function": None, "arguments": {}, "weights": str(weights)}
+    pretrained = from_dict(fields)
+    model = build_model(pretrained, 7)
+    assert keras_vit.describe(model).config == BiTResNetConfig((1, 1), 32)
+    assert model.output_shape == (None, 7)
+    known = without_weights(pretrained).model
+    arguments = {"stage_depths": [1, 1], "width": 32, "root_padding": "zeros"}
+    assert (known.function, known.arguments) == ("BiTResNet", arguments)
+    with pytest.raises(InputError, match="has no dropout_rate"):
+        build_model(override(pretrained, ["model.changes.dropout_rate=0.1"]), 7)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_arrays")
+def test_both_optimizers_train_the_same_model_from_the_same_weights(recipe):
+    """ViT (arXiv 2010.11929), Table 7: Adam or SGD for the pre-training of ResNets."""
+    few = [
+        "model.input_shape=8,8,1",
+        "fit.batch_size=20",
+        "fit.epochs=none",
+        "fit.steps=2",
+        "optimizer.layer_decay=0.5",
+    ]
+    before, after = {}, {}
+    for kind in ("adamw", "sgd"):
+        changed = override(recipe, [*few, "optimizer.layer_decay=0.5", f"optimizer.kind={kind}"])
+        seed(changed)
+        before[kind] = canonical_weights(build_model(changed, 10))
+        fitting = fitted(changed, eagerly=True)
+        assert np.isfinite([value for row in fitting.keeper.history for value in row.values()]).all()
+        after[kind] = canonical_weights(fitting.model)
+    assert before["adamw"].keys() == before["sgd"].keys()
+    for path, array in before["adamw"].items():
+        np.testing.assert_array_equal(array, before["sgd"][path])
+        if path.endswith("kernel"):
+            assert np.any(after["adamw"][path] != array), path
+            assert np.any(after["sgd"][path] != array), path
+            assert np.any(after["adamw"][path] != after["sgd"][path]), path
+
+
+@pytest.mark.slow
+def test_a_run(recipe, tmp_path):
+    assignments = ["model.input_shape=16,8,1", "fit.batch_size=256", "optimizer.layer_decay=0.5"]
+    run, evaluation = train(override(recipe, assignments), runs=tmp_path)
+    assert 0 <= evaluation.accuracy <= 1
+    assert keras_vit.describe(load_model(run.model)).config == BiTResNetConfig((1, 1), 32)
+    assert run.report.is_file()
+    [facts] = run.export.rglob("keras_vit.json")
+    signatures = json.loads(facts.read_text())["signatures"]
+    assert "embed" in signatures
+    assert not {"tokens", "explain"} & set(signatures)
+
+
+@pytest.mark.usefixtures("on_arrays")
+def test_batch_statistics_move_with_every_part_of_a_batch(recipe):
+    fields = to_dict(recipe)
+    fields["model"] |= {
+        "function": "AxialResNet",
+        "arguments": {"stage_depths": [1], "width": 4, "num_heads": 2},
+        "input_shape": [8, 8, 1],
+    }
+    few = ["fit.epochs=none", "fit.steps=1", "fit.batch_size=20", "fit.accumulation_steps=2"]
+    fitting = fitted(override(from_dict(fields), few), eagerly=True)
+    for path, array in canonical_weights(fitting.model).items():
+        if path.endswith("moving_mean"):
+            assert np.any(array), path
+
+
+def test_layer_decay_counts_the_units():
+    paths = ["stem_conv/kernel", "stage_0_unit_0/conv_1/kernel", "stage_0_unit_1/norm_1/gamma"]
+    paths += ["bit_resnet/stage_1_unit_0/conv_2/kernel", "final_norm/beta", "predictions/kernel"]
+    assert layer_scales(paths, 0.5) == [1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 1]
+    assert layer_scales(paths[2:], 0.5) == [1 / 4, 1 / 2, 1, 1]  # The rest is frozen.
+    others = ["stage_0_global_unit_1/norm/gamma", "stage_1_conv/kernel", "stage_1_unit_0/norm/gamma"]
+    assert layer_scales([*paths[:3], *others], 0.5) == [1 / 32, 1 / 16, 1 / 8, 1 / 8, 1 / 4, 1 / 2]
+    hybrid = ["stem_stage_0_unit_0/conv_1/kernel", "encoder_block_0/x/kernel", "encoder_block_10/x/kernel"]
+    assert layer_scales([*hybrid, "encoder_block_9/x/kernel", "predictions/bias"], 0.5) == [
+        1 / 16,
+        1 / 8,
+        1 / 2,
+        1 / 4,
+        1,
+    ]
+
+
+def test_a_plan_says_that_the_activations_are_not_known(recipe):
+    assert activations(recipe, build_model(recipe, 7), engine=None) is None
+    memory = Memory(1, 2, 3, None, 41e9, 0)
+    assert memory.expected is None
+    plan = Plan(recipe, 1, 1, 1, "", 1, 1, 1, memory, 1.0, {})
+    assert "not known" in str(plan)
+    assert [plan.fits(accelerator) for accelerator in ACCELERATORS[:2]] == ["no", "yes"]

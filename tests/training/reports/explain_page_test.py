@@ -1,0 +1,226 @@
+"""The page of `explain` in a browser: what is drawn is what the model computes, and nothing is fetched.
+
+Chromium is looked for on the machine (Debian's package chromium, for example); nothing is downloaded.
+"""
+
+import base64
+import html
+import io
+import json
+import shutil
+
+import matplotlib
+import numpy as np
+import PIL.Image
+import pytest
+
+import keras_vit
+from keras_vit.decoding import image_decoder
+from tests.training.inspection.explain_test import leave_figures_blank, tiny, write_pictures
+from training.inspection.explain import explain
+from training.reports import explain_page
+from training.reports.explain_page import asked_patches
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+HOSTILE = '"><img src=x onerror=alert(1)>.png'
+COLORS = np.rint(255 * matplotlib.colormaps["inferno"](np.arange(256))[:, :3]).astype(int)
+PHONE, DESKTOP = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
+
+
+@pytest.fixture(autouse=True)
+def blank(monkeypatch):
+    leave_figures_blank(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The page of a model of 2 x 3 patches, behind a class token and two registers; the model and the pictures."""
+    folder = tmp_path_factory.mktemp("explained")
+    model = tiny(num_register_tokens=2)
+    model.save(folder / "model.keras")
+    paths = write_pictures(folder, 2)
+    paths.append(paths[0].rename(folder / HOSTILE))
+    page, _ = explain(folder / "model.keras", paths[1:], folder / "to")
+    decode = image_decoder(model)
+    pixels = np.stack([decode(path.read_bytes()) for path in paths[1:]])
+    return page, model, keras_vit.preprocess_input(pixels, model)
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens a page; whatever goes wrong on it, and whatever it asks for, fails the test."""
+    contexts = []
+
+    def open_page(path, viewport=DESKTOP, scheme="light"):
+        context = browser.new_context(viewport=viewport, color_scheme=scheme)
+        page = context.new_page()
+        problems = []
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("dialog", lambda dialog: problems.append(dialog.message))
+        page.on("request", lambda request: problems.append(request.url) if request.url != path.as_uri() else None)
+        contexts.append((context, problems))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context, problems in contexts:
+        context.close()
+        assert not [problem for problem in problems if not problem.startswith("data:")]  # Those are in the page.
+
+
+def _drawn(page, canvas):
+    """(h, w): which of the 256 colours each patch has."""
+    picture = page.evaluate("name => document.getElementById(name).toDataURL('image/png')", canvas)
+    pixels = np.asarray(PIL.Image.open(io.BytesIO(base64.b64decode(picture.partition(",")[2])))).astype(int)
+    assert (pixels[..., 3] == 255).all()
+    distance = np.abs(pixels[..., None, :3] - COLORS).sum(-1)
+    assert (distance.min(-1) == 0).all()
+    return distance.argmin(-1)
+
+
+def _scaled(weights):
+    """(2, 3): what is to be drawn of a row of attention weights."""
+    patches = weights[..., -6:].reshape(2, 3)
+    return np.rint(255 * patches / patches.max())
+
+
+def _slide(page, name, position):
+    """Brings a slider to a position with the keyboard alone."""
+    page.focus(f"#{name}")
+    page.keyboard.press("Home")
+    for _ in range(position):
+        page.keyboard.press("ArrowRight")
+
+
+@pytest.mark.parametrize(("layer", "head", "query"), [(1, 3, 0), (2, 1, 8)])
+def test_a_head_is_drawn_as_the_model_attends(opened, written, layer, head, query):
+    path, model, images = written
+    page = opened(path)
+    for name, position in (("layer", layer - 1), ("head", head), ("query", query)):
+        _slide(page, name, position)
+    for picture in (0, 1):
+        page.click(f"[data-picture='{picture}']")
+        weights = keras_vit.attention_maps(model, images)[picture, layer - 1, head - 1, query]
+        np.testing.assert_array_equal(_drawn(page, "attention-map"), _scaled(weights))
+        assert page.inner_text("#layer-value") == f"{layer} of 2"
+        assert page.inner_text("#head-value") == f"{head} of 3"
+        patch = _scaled(weights).argmax()  # Of weights that are drawn alike, the first.
+        said = page.inner_text("#said")
+        assert f"most to the patch in row {patch // 3 + 1}, column {patch % 3 + 1}" in said
+        assert f"{100 * weights[-6:].max():.0f} %" in said or f"{100 * weights[-6:].max():.1f} %" in said
+        elsewhere = 100 * weights[:3].sum()
+        assert f"{elsewhere:.0f} % stays" in said or f"{elsewhere:.1f} % stays" in said
+
+
+def test_the_mean_of_the_heads_and_the_rollout(opened, written):
+    path, model, images = written
+    page = opened(path)
+    mean = keras_vit.attention_maps(model, images)[0, -1, :, 0].mean(0)
+    np.testing.assert_allclose(_drawn(page, "attention-map"), _scaled(mean), atol=1)  # Of weights in 255 steps.
+    assert page.inner_text("#head-value") == "mean of all 3"
+    assert page.inner_text("#query-value") == "class token"
+    rollout = keras_vit.attention_rollout(model, images)[0]
+    np.testing.assert_array_equal(_drawn(page, "rollout-map"), np.rint(255 * rollout))
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+def test_a_click_asks_a_patch(opened, written, viewport):
+    path, model, images = written
+    page = opened(path, viewport)
+    box = page.locator("#attention-stage").bounding_box()
+    # In the second row and third column.
+    page.click("#attention-stage", position={"x": 0.8 * box["width"], "y": 0.7 * box["height"]})
+    assert page.inner_text("#query-value") == "patch in row 2, column 3"
+    assert page.input_value("#query") == "8"
+    mean = keras_vit.attention_maps(model, images)[0, -1, :, 8].mean(0)
+    np.testing.assert_allclose(_drawn(page, "attention-map"), _scaled(mean), atol=1)
+    mark = page.locator("#mark").bounding_box()
+    assert mark["x"] + mark["width"] / 2 == pytest.approx(box["x"] + 5 / 6 * box["width"], abs=2)
+    assert mark["y"] + mark["height"] / 2 == pytest.approx(box["y"] + 3 / 4 * box["height"], abs=2)
+
+
+def test_dots_of_the_chosen_heads_are_coloured(opened, written):
+    path, model, images = written
+    page = opened(path)
+    assert page.locator("circle").count() == 2 * 2 * 3
+    assert page.locator("circle.current").count() == 2 * 3
+    _slide(page, "layer", 1)
+    _slide(page, "head", 2)
+    values = [float(dot.get_attribute("data-value")) for dot in page.locator("circle.current").all()]
+    expected = [f(model, images)[1, 1] for f in (keras_vit.mean_attention_distance, keras_vit.attention_entropy)]
+    np.testing.assert_allclose(values, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_fits_a_phone_and_the_night(opened, written, scheme):
+    page = opened(written[0], PHONE, scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    red, green, blue = map(
+        int, page.evaluate("getComputedStyle(document.body).backgroundColor").strip("rgb()").split(",")
+    )
+    assert (red + green + blue > 600) == (scheme == "light")
+    assert page.inner_text("#picture-name") in ("picture 1.png", HOSTILE)
+    for control in page.locator("input, button").all():
+        assert control.bounding_box()["height"] >= 24, "too small for a finger"
+
+
+def test_a_page_without_attention_shows_the_rest(opened, tmp_path):
+    model = keras_vit.BiTResNet((1, 1), width=32, input_shape=(32, 32, 3), classes=4)
+    model.save(tmp_path / "resnet.keras")
+    path, _ = explain(tmp_path / "resnet.keras", write_pictures(tmp_path), tmp_path / "to")
+    page = opened(path)
+    assert not page.locator("#layer").is_visible()
+    page.click("[data-picture='2']")
+    assert page.inner_text("#picture-name") == "picture 2.png"
+    assert page.get_by_text("What the model reads in a patch").is_visible()
+
+
+def test_only_its_own_script_may_run(written):
+    text = written[0].read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    assert "script-src 'sha256-" in text
+    assert HOSTILE not in text
+    assert f'alt="{html.escape(HOSTILE)}"' in text
+
+
+@pytest.mark.parametrize(
+    ("grid", "most", "patches"),
+    [
+        ((2, 3), 6, [0, 1, 2, 3, 4, 5]),
+        ((2, 3), 5, [0, 2]),
+        ((4, 4), 4, [0, 2, 8, 10]),
+        ((5, 5), 1, [12]),
+        ((1, 9), 3, [1, 4, 7]),
+        ((3, 3), -2, [4]),
+    ],
+)
+def test_patches_that_can_be_asked_are_spread(grid, most, patches):
+    assert asked_patches(grid, most) == patches
+
+
+def test_a_large_model_is_cut_to_its_size(tmp_path, monkeypatch):
+    """As many bytes as: for each of two of three pictures, the two rows of a class token and one patch."""
+    monkeypatch.setattr(explain_page, "MOST_PICTURES", 2)
+    monkeypatch.setattr(explain_page, "MOST_BYTES", 2 * 2 * (2 * 3 * 6))
+    tiny().save(tmp_path / "model.keras")
+    path, _ = explain(tmp_path / "model.keras", write_pictures(tmp_path), tmp_path / "to")
+    text = path.read_text(encoding="utf-8")
+    assert "Shown are the first 2 of 3 pictures" in text
+    assert "1 of the 6 patches can be asked" in text
+    data = json.loads(text.split("id=data>")[1].split("</script>")[0])
+    assert [query.get("name", query.get("patch")) for query in data["queries"]] == ["class token", 4]
+    for picture in data["pictures"]:
+        assert len(base64.b64decode(picture["attention"])) == 2 * (2 * 3 * 6)

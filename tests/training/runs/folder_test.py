@@ -1,0 +1,106 @@
+"""The folder of a run: whether it goes on is decided by what it was begun with."""
+
+import importlib.util
+import json
+import sys
+
+import PIL.Image
+import pytest
+
+from training import recipes
+from training.data.loading import load_dataset
+from training.engine.distribution import Engine
+from training.errors import InputError
+from training.recipe.assignments import override
+from training.runs import folder as runs
+from training.runs.folder import Run, is_finished, open_run
+
+
+def write_images(folder, first, end):
+    folder.mkdir(exist_ok=True, parents=True)
+    for i in range(first, end):
+        PIL.Image.new("RGB", (9, 8), (10 * i, 0, 0)).save(folder / f"{i}.png")
+
+
+def rename(photographs):
+    (photographs / "bee").rename(photographs / "wasp")
+
+
+def add(photographs):
+    write_images(photographs / "ant", 7, 12)
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Begins a run on photographs, or goes on with it, as they are now; returns its `Run`."""
+    for name in ("ant", "bee"):
+        write_images(tmp_path / "photographs" / name, 0, 7)
+    recipe = override(recipes.load("folder"), [f"data.directory={tmp_path / 'photographs'}"])
+    return lambda: open_run(recipe, load_dataset(recipe.data), tmp_path, tmp_path / "run", Engine(None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ([rename], ["classes, gone: bee; new: wasp"]),
+        ([add], ["test images: were 2, are 3", "train images: were 10, are 14"]),
+        (
+            [rename, add],
+            ["test images: were 2, are 3", "train images: were 10, are 14", "classes, gone: bee; new: wasp"],
+        ),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_data(begin, tmp_path, changes, says):
+    run = begin()
+    before = {path: path.is_file() and path.read_bytes() for path in run.folder.rglob("*")}
+    assert begin() == run  # With the same.
+    for change in changes:
+        change(tmp_path / "photographs")
+    lines = "".join(f"\n  {line}" for line in says)
+    with pytest.raises(InputError) as error:
+        begin()
+    assert str(error.value) == (
+        f"run={run.folder} was begun with other data:{lines}\nTo go on, put the data back as they were. For a new run "
+        f"name another folder, or none."
+    )
+    assert {path: path.is_file() and path.read_bytes() for path in run.folder.rglob("*")} == before
+
+
+def test_classes_in_another_order_are_others(begin):
+    run = begin()
+    facts = json.loads(run.recipe.read_text())
+    run.recipe.write_text(json.dumps(facts | {"class_names": ["bee", "ant"]}))
+    with pytest.raises(InputError, match="other data:\n  classes, in another order\n"):
+        begin()
+
+
+def test_a_run_begun_before_a_field_was_added_goes_on(begin):
+    run = begin()
+    facts = json.loads(run.recipe.read_text())
+    del facts["recipe"]["distillation"], facts["recipe"]["data"]["train_images"]
+    run.recipe.write_text(json.dumps(facts))
+    recipe = recipes.load(str(run.recipe))
+    assert not is_finished(recipe, run.folder.parent, run.folder)
+    changed = override(recipe, ["data.train_images=3"])
+    with pytest.raises(InputError, match=r"another recipe:\n  data\.train_images: was none, is 3\nName another"):
+        is_finished(changed, run.folder.parent, run.folder)
+
+
+def test_a_run_that_wrote_no_sizes_goes_on(begin):
+    run = begin()
+    facts = json.loads(run.recipe.read_text())
+    assert facts["num_images"] == {"train": 10, "validation": 2, "test": 2}
+    facts.pop("num_images")
+    run.recipe.write_text(json.dumps(facts))
+    assert begin() == Run(run.folder)
+
+
+def test_without_locks_a_run_is_held_with_a_word_of_caution(begin, monkeypatch, capsys):
+    """As on Windows, which has no fcntl."""
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    specification = importlib.util.spec_from_file_location("runs_without_locks", runs.__file__)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    run = begin()
+    with module.hold(run):
+        assert f"{run.folder} cannot be locked: import of fcntl" in capsys.readouterr().out

@@ -1,0 +1,120 @@
+"""What is measured, and on which data."""
+
+import dataclasses
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from training.data.dataset import Dataset
+from training.engine.distribution import Engine
+from training.errors import InputError
+from training.recipe.config import Data
+from training.runs.folder import open_run
+from training.runs.opening import Opened, open_model, recipe_for
+
+
+@pytest.fixture(scope="module")
+def model():
+    config = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
+    return keras_vit.ViT(config, input_shape=(8, 8, 3), classes=3, include_preprocessing=True)
+
+
+@pytest.fixture(scope="module")
+def run(model, brief_recipe, tmp_path_factory):
+    run = open_run(
+        brief_recipe, Dataset(("ant", "bee", "cat"), {}), tmp_path_factory.mktemp("runs"), None, Engine(None)
+    )
+    model.save(run.model)
+    return run
+
+
+def test_a_run_has_a_recipe_and_classes(run, brief_recipe):
+    opened = open_model(run.folder)
+    assert (opened.recipe, opened.class_names) == (brief_recipe, ["ant", "bee", "cat"])
+    assert opened.is_own_data(brief_recipe.data)
+    recipe = recipe_for(opened, ["fit.batch_size=7"])
+    assert (recipe.data, recipe.fit.batch_size) == (brief_recipe.data, 7)
+    with pytest.raises(InputError, match=r"data\.validation_fraction cannot be changed for a trained model"):
+        recipe_for(opened, ["data.validation_fraction=0.5"])
+
+
+def test_of_other_data_any_part_may_be_taken(run, brief_recipe):
+    opened = open_model(run.folder)
+    recipe = recipe_for(opened, ["data.dataset=folder", "data.directory=photographs", "data.validation_fraction=0"])
+    assert (recipe.data.directory, recipe.data.validation_fraction) == ("photographs", 0)
+    assert not opened.is_own_data(recipe.data)
+    assert recipe_for(opened, ["data.dataset=mnist"]).data.tfds_directory == brief_recipe.data.tfds_directory
+    with pytest.raises(InputError, match=r"optimizer\.learning_rate cannot be changed"):
+        recipe_for(opened, ["data.dataset=mnist", "optimizer.learning_rate=1"])
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "same"),
+    [
+        ("photos", "./photos", True),
+        ("photos", "{here}/photos/", True),
+        ("photos", "animals/../photos", True),
+        ("photos", "link", True),
+        ("photos", "~/photos", True),
+        ("photos", "photos2", False),
+        ("gs://bucket/photos", "gs://bucket/photos", True),
+        ("gs://bucket/photos", "gs://bucket/other", False),
+        ("photos", None, False),
+        (None, None, True),
+    ],
+)
+def test_own_data_are_known_by_any_of_their_paths(brief_recipe, own, other, same, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "photos")
+    data = [Data(dataset="records", directory=path and path.format(here=pathlib.Path.cwd())) for path in (own, other)]
+    opened = Opened("run", None, dataclasses.replace(brief_recipe, data=data[0]))
+    assert opened.is_own_data(data[1]) is same
+    assert not opened.is_own_data(dataclasses.replace(data[1], dataset="folder"))
+
+
+@pytest.mark.parametrize("name", ["cifar10:3.0.2", "cifar10/any", "cifar10"])
+def test_own_data_are_known_by_any_of_their_names(brief_recipe, name):
+    opened = Opened("run", None, dataclasses.replace(brief_recipe, data=Data(dataset="cifar10")))
+    assert opened.is_own_data(Data(dataset=name))
+    assert not opened.is_own_data(Data(dataset="cifar100"))
+    with pytest.raises(InputError, match=r"data\.test_split cannot be changed for a trained model"):
+        recipe_for(opened, [f"data.dataset={name}", "data.test_split=train"])
+    assert recipe_for(opened, [f"data.dataset={name}"]).data == Data(dataset=name)
+
+
+@pytest.mark.parametrize("name", ["model.keras", "Ti/16@name"])
+def test_a_file_has_no_data_of_its_own(model, name, tmp_path, monkeypatch):
+    source = name
+    if name == "model.keras":
+        source = tmp_path / name
+        model.save(source)
+    published = {("Ti/16@name", True): model}
+    monkeypatch.setattr(
+        keras_vit, "from_pretrained", lambda source, include_preprocessing: published[source, include_preprocessing]
+    )
+    opened = open_model(source)
+    images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 3)).astype("float32")
+    outputs = [keras.ops.convert_to_numpy(each(images)) for each in (opened.model, model)]
+    np.testing.assert_allclose(*outputs, atol=1e-6)
+    assert opened.recipe is opened.class_names is None
+    with pytest.raises(InputError, match=r"has no data of its own\. Name some: data\.dataset=NAME"):
+        recipe_for(opened, [])
+    assert recipe_for(opened, ["data.dataset=mnist", "data.train_split=train[:9]", "data.validation_fraction=0"])
+
+
+def test_what_takes_normalised_pixels_is_refused(tmp_path):
+    config = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
+    keras_vit.ViT(config, input_shape=(8, 8, 3), classes=3).save(tmp_path / "model.keras")
+    with pytest.raises(InputError, match="expects normalised pixels"):
+        open_model(tmp_path / "model.keras")
+
+
+@pytest.mark.parametrize("source", ["X/99@nowhere", "missing.keras", "missing.npz"])
+def test_what_is_not_there_is_named(source):
+    with pytest.raises(InputError, match=source.split("@")[0]):
+        open_model(source)

@@ -1,0 +1,33 @@
+"""Measures how well frozen features tell classes apart."""
+
+import dataclasses
+
+from training.cli.arguments import add_measured, new_file, positive
+
+
+def add_to(subparsers):
+    parser = subparsers.add_parser(
+        "fewshot",
+        help="measure how well frozen features tell classes apart",
+        epilog="A linear classifier is fitted in closed form to a few images of each class (docs/evaluating.md).",
+    )
+    add_measured(parser)
+    add = parser.add_argument
+    add("--shots", type=positive, nargs="+", default=(1, 5, 10, 25), metavar="N", help="images a class (1 5 10 25)")
+    add("--seeds", type=positive, default=3, metavar="N", help="how often they are chosen (default: 3)")
+    add("--knn", type=positive, nargs="?", const=20, metavar="K", help="also let the K nearest of all vote (20)")
+    add("--csv", type=new_file, metavar="FILE", help="write the accuracy with each seed to a file")
+    parser.set_defaults(command=run)
+
+
+def run(options):
+    from training.inspection.fewshot import Accuracy, measure, table
+    from training.reports.tables import write_csv
+
+    rows, sentences = measure(
+        options.source, options.assignments, sorted(set(options.shots)), options.seeds, options.knn
+    )
+    print("\n".join([*sentences, "", table(rows)]))
+    if options.csv is not None:
+        header = [field.name for field in dataclasses.fields(Accuracy)]
+        write_csv(options.csv, [header, *map(dataclasses.astuple, rows)])

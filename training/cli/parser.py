@@ -1,0 +1,57 @@
+"""The options of a command line."""
+
+import argparse
+import sys
+
+from training import recipes
+from training.cli import (
+    duplicates,
+    evaluate,
+    explain,
+    export,
+    fewshot,
+    plan,
+    predict,
+    records,
+    study,
+    train,
+    vtab,
+)
+from training.cli.arguments import is_assignment
+from training.errors import shortened_lines
+from training.files import check_name
+
+_COMMANDS = (train, plan, records, evaluate, fewshot, duplicates, predict, explain, export, study, vtab)
+_RECIPE_IS_OPTIONAL = (train.run, plan.run)
+
+
+def parse(arguments):
+    """The options of a command line; `command` is the function that takes them."""
+    parser = _parser()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    for argument in arguments:
+        check_name(argument)
+    options, rest = parser.parse_known_args(arguments)
+    assignments = [argument for argument in rest if is_assignment(argument)]
+    if rest != assignments or (rest and not hasattr(options, "assignments")):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if assignments:  # Those behind an option.
+        options.assignments = [*options.assignments, *assignments]
+    if is_assignment(getattr(options, "recipe", None) or ""):  # No recipe was named.
+        if options.command not in _RECIPE_IS_OPTIONAL:
+            parser.error(f"name a RECIPE before {options.recipe}: {', '.join(recipes.NAMES)}, or a run's recipe.json")
+        options.recipe, options.assignments = None, [options.recipe, *options.assignments]
+    return options
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        super().error(shortened_lines(message))
+
+
+def _parser():
+    parser = _Parser("python -m training", description="Train Vision Transformers and use them.")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in _COMMANDS:
+        command.add_to(subparsers)
+    return parser

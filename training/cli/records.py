@@ -1,0 +1,26 @@
+"""Writes a data set as TFRecord shards."""
+
+import shlex
+
+from training import recipes
+
+
+def add_to(subparsers):
+    parser = subparsers.add_parser("records", help="write a data set as TFRecord shards, for a bucket or shared disk")
+    parser.add_argument("recipe", metavar="RECIPE", help="whose data set it is")
+    parser.add_argument("assignments", nargs="*", metavar="section.field=value", help="changes of the recipe")
+    parser.add_argument("--to", required=True, metavar="DIRECTORY", help="where to, also gs://bucket/folder")
+    parser.set_defaults(command=run)
+
+
+def run(options):
+    from training.data.loading import load_dataset
+    from training.data.sets.records import write_records
+    from training.recipe.assignments import override
+    from training.tasks import require_classification
+
+    recipe = override(recipes.load(options.recipe), options.assignments)
+    require_classification(recipe, "records")
+    dataset = load_dataset(recipe.data)
+    print(f"{write_records(dataset, options.to)} shards in {options.to}. Train on them with:")
+    print(f"  data.dataset=records data.directory={shlex.quote(options.to)}")

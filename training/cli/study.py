@@ -1,0 +1,33 @@
+"""Trains models that differ in one thing."""
+
+from training.cli.arguments import positive, take
+from training.studies import papers
+
+
+def add_to(subparsers):
+    parser = subparsers.add_parser(
+        "study",
+        help="train models that differ in one thing, as in the paper's ablations, and draw the figure",
+        epilog=f"Studies: {', '.join(papers.NAMES)}. What is finished is not done again; docs/studies.md goes on.",
+    )
+    parser.add_argument("name", metavar="NAME", help="of the study")
+    parser.add_argument(
+        "assignments",
+        nargs="*",
+        metavar="section.field=value",
+        help="changes of the recipe; recipe=NAME: another than the digits; run=PATH: the study's folder",
+    )
+    parser.add_argument("--seeds", type=positive, default=1, metavar="N", help="runs of each point (default: 1)")
+    parser.set_defaults(command=run)
+
+
+def run(options):
+    from training.studies.study import run_study, table
+
+    assignments, folder = take("run", options.assignments)
+    assignments, recipe = take("recipe", assignments)
+    folder = folder or f"runs/study-{options.name}"
+    study = papers.load(options.name)
+    rows = run_study(options.name, study, assignments, folder, options.seeds, recipe)
+    if rows is not None:
+        print(f"\n{table(rows)}\n\n{folder}: results.csv, {options.name}.png")

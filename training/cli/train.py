@@ -1,0 +1,51 @@
+"""Trains a model."""
+
+import pathlib
+import shlex
+
+from training import recipes
+from training.cli.arguments import take
+
+
+def add_to(subparsers):
+    parser = subparsers.add_parser(
+        "train",
+        help="train a model",
+        epilog=f"Recipes: {', '.join(recipes.NAMES)}; or the path of a run's recipe.json.",
+    )
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="default: that of the run, or digits")
+    parser.add_argument(
+        "assignments", nargs="*", metavar="section.field=value", help="changes of the recipe; run=PATH: its folder"
+    )
+    parser.add_argument("--show", action="store_true", help="print every field of the recipe and stop")
+    parser.add_argument("--runs", default="runs", metavar="FOLDER", help="where runs are kept (default: runs)")
+    parser.set_defaults(command=run)
+
+
+def run(options):
+    from training.recipe.assignments import describe, override
+
+    assignments, folder = take("run", options.assignments)
+    if options.recipe is None:
+        begun = folder and pathlib.Path(folder) / "recipe.json"
+        options.recipe = str(begun) if begun and begun.is_file() else "digits"
+    recipe = override(recipes.load(options.recipe), assignments)
+    if options.show:
+        print(describe(recipe))
+        return
+    from training.engine.train import train
+    from training.runs.folder import program_path
+
+    run, evaluation = train(recipe, options.runs, folder)
+    if evaluation is None:
+        return
+    print(f"\nTest {evaluation}")
+    print(f"Run folder: {run.folder} (open its report.html)")
+    print("Try next:")
+    is_classifier = recipe.task == "classification"
+    predict = f"predict {shlex.quote(str(run.folder))} {shlex.quote(str(run.samples))}/*"
+    print(f"  {program_path()} -m training {predict}{'' if is_classifier else ' --to predictions'}")
+    if is_classifier:
+        print(f"  {program_path()} -m training explain {shlex.quote(str(run.folder))}")
+        print(f"  {program_path()} -m training train folder data.directory=path/to/your/photographs")
+    print(f"  {program_path('tensorboard')} --logdir {shlex.quote(options.runs)}")

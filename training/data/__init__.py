@@ -1,0 +1,1 @@
+"""Data sets, and the batches made of their images."""

@@ -1,0 +1,112 @@
+"""What a recipe's section `augment` asks for, as three functions. H W C image, B batch."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from keras_vit.decoding import decode_upright, image_decoder, input_protocol, resize
+from training.data.augment.affine import flip, move
+from training.data.augment.cropping import inception_crop, random_window
+from training.data.augment.erasing import erase
+from training.data.augment.mixing import mix
+from training.data.augment.policies import autoaugment, randaugment
+from training.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Augmentation:
+    """How training images are read, changed and mixed. Images are uint8 all the way.
+
+    `decode(image_bytes)` gives what is the same in every epoch, and may be kept: the pixels, or with crop=inception the
+    encoded image itself. `change(decoded, seed)` gives the image (H, W, C) of one epoch.
+    `mix(images, labels, seed, num_real)` gives the images (B, H, W, C) and labels (B, classes) of one batch, whose rows
+    from `num_real` on are padding and stay as they are. Seeds are (2,) integers.
+    """
+
+    decode: Callable
+    change: Callable
+    mix: Callable
+
+
+def build_augmentation(model, config):
+    """The random changes that a recipe asks for. They are for training only.
+
+    Args:
+        model: A model of this package with a fixed input size.
+        config: `training.recipe.config.Augment`
+
+    Returns:
+        An `Augmentation`.
+
+    Raises:
+        InputError: If the model's size or the library does not allow what is asked for, or the library is missing.
+    """
+    protocol, size, channels = input_protocol(model)
+    if config.library == "keras_cv":
+        # Optional, and slow to import.
+        from training.data.augment import keras_cv_layers
+
+        changes = keras_cv_layers.changes(config, size, channels, protocol.interpolation)
+        mix_batch = keras_cv_layers.mixer(config)
+    else:
+        changes = _crops(config, size, channels, protocol.interpolation) + _changes(config)
+        mix_batch = functools.partial(mix, config=config)
+
+    def change(decoded, seed):
+        # At least one seed, which TensorFlow demands.
+        seeds = tf.unstack(tf.random.split(_as_int64(seed), len(changes) or 1))
+        for one_change, one_seed in zip(changes, seeds, strict=False):
+            decoded = one_change(decoded, one_seed)
+        return decoded
+
+    def mix_seeded(images, labels, seed, num_real):
+        return mix_batch(images, labels, _as_int64(seed), num_real)
+
+    return Augmentation(_decoder(model, config), change, mix_seeded)
+
+
+def _as_int64(seed):
+    """From seeds of another type TensorFlow derives other seeds."""
+    return tf.cast(seed, tf.int64)
+
+
+def _decoder(model, config):
+    protocol, size, channels = input_protocol(model)
+    if config.crop == "none":
+        return image_decoder(model)
+    if config.crop == "inception":
+        return tf.identity
+    if config.crop_from < max(size):
+        raise InputError(
+            f"augment.crop_from={config.crop_from} is smaller than the model's images, {size[0]} x {size[1]} pixels. "
+            f"Choose at least {max(size)}."
+        )
+    side = config.crop_from
+    return lambda image_bytes: resize(decode_upright(image_bytes, channels), [side, side], protocol.interpolation)
+
+
+def _crops(config, size, channels, interpolation):
+    if config.crop == "random":
+        return [functools.partial(random_window, size=size)]
+    if config.crop == "inception":
+        crop = functools.partial(inception_crop, size=size, channels=channels, area=config.crop_area)
+        return [functools.partial(crop, interpolation=interpolation)]
+    return []
+
+
+def _changes(config):
+    changes = []
+    if config.translation or config.rotation or config.scale:
+        changes.append(functools.partial(move, config=config))
+    elif config.flip:
+        changes.append(flip)
+    if config.randaugment_ops:
+        operations, magnitude = config.randaugment_ops, config.randaugment_magnitude
+        changes.append(functools.partial(randaugment, num_operations=operations, magnitude=magnitude))
+    if config.autoaugment:
+        changes.append(autoaugment)
+    if config.erasing:
+        changes.append(functools.partial(erase, probability=config.erasing))
+    return changes

@@ -1,0 +1,147 @@
+"""The same changes by the layers of KerasCV, which is no longer developed. H W C image, B batch.
+
+Its layers draw from TensorFlow's global generators: a change does not follow from the seed of its image, so a run that
+is resumed does not go on as it would have. They change images also when told that they are not training: evaluation
+must not call them.
+"""
+
+import functools
+import math
+
+import tensorflow as tf
+
+from keras_vit.decoding import decode_upright
+from training.data.augment import erasing
+from training.data.augment.cropping import ASPECT_RATIOS
+from training.errors import InputError
+
+# RandAugment's magnitude goes from 0 to 1 there, for levels from 0 to 10.
+_MAX_MAGNITUDE = 10
+
+
+def changes(config, size, channels, interpolation):
+    """The changes of one image that a config asks for.
+
+    Args:
+        config: `training.recipe.config.Augment`
+        size: (H, W) of the result.
+        channels: C of the result, 1 or 3.
+        interpolation: Of resizing after crop=inception.
+
+    Returns:
+        List of functions from an image, or from an encoded image first of all with crop=inception, and a seed, to uint8
+        (H, W, C).
+
+    Raises:
+        InputError: If KerasCV is not installed, or cannot do what the config asks for.
+    """
+    layers = _layers()
+    _check(config, channels)
+    result = []
+    if config.crop == "random":
+        result.append(_changed_by(layers.RandomCrop(*size)))
+    elif config.crop == "inception":
+        crop = layers.RandomCropAndResize(size, config.crop_area, ASPECT_RATIOS, interpolation=interpolation)
+        result.append(lambda image_bytes, seed: _changed_by(crop)(decode_upright(image_bytes, channels), seed))
+    result += [_changed_by(layer) for layer in _affine_layers(layers, config)]
+    if config.randaugment_ops:
+        magnitude = config.randaugment_magnitude / _MAX_MAGNITUDE
+        result.append(_changed_by(layers.RandAugment((0, 255), config.randaugment_ops, magnitude, 0.0)))
+    if config.erasing:
+        result.append(_eraser(layers, config.erasing))
+    return result
+
+
+def mixer(config):
+    """The function that mixes a batch, as `training.data.augment.Augmentation` describes it."""
+    layers = _layers() if config.mixup or config.cutmix else None
+    mixers = [_mixed_by(layers.MixUp(config.mixup))] if config.mixup else []
+    mixers += [_mixed_by(layers.CutMix(config.cutmix))] if config.cutmix else []
+
+    def mix(images, labels, seed, num_real):
+        # Neither, the one, or half and half, of which the seed decides.
+        calls = [functools.partial(one_mixer, images, labels, num_real) for one_mixer in mixers]
+        if len(calls) == 2:
+            return tf.cond(tf.random.stateless_uniform([], seed) < 0.5, *calls)
+        return calls[0]() if calls else (images, labels)
+
+    return mix
+
+
+@functools.cache
+def _layers():
+    try:
+        import keras_cv
+    except ImportError as error:
+        raise InputError(
+            f"augment.library=keras_cv needs KerasCV, which cannot be imported: {error}. Install it with "
+            f"pip install keras-cv, or choose augment.library=tensorflow."
+        ) from error
+    # Made here, since deterministic TensorFlow makes none by itself; and where tf.data runs, also if there is a GPU.
+    with tf.device("CPU:0"):
+        seed = tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int32)
+        tf.random.set_global_generator(tf.random.Generator.from_seed(int(seed)))
+    return keras_cv.layers
+
+
+def _check(config, channels):
+    lacks = None
+    if config.autoaugment:
+        lacks = "AutoAugment: set augment.autoaugment=false"
+    elif config.randaugment_ops and config.randaugment_magnitude > _MAX_MAGNITUDE:
+        lacks = (
+            f"RandAugment beyond magnitude {_MAX_MAGNITUDE}, received {config.randaugment_magnitude:g}: lower "
+            f"augment.randaugment_magnitude"
+        )
+    elif config.randaugment_ops and channels == 1:
+        lacks = "RandAugment for gray images: set augment.randaugment_ops=0"
+    if lacks:
+        raise InputError(f"KerasCV has no {lacks}, or choose augment.library=tensorflow.")
+
+
+def _affine_layers(layers, config):
+    fill = {"fill_mode": "constant" if config.fill == "black" else "reflect", "fill_value": 0.0}
+    if config.flip:
+        yield layers.RandomFlip()
+    if config.translation:
+        yield layers.RandomTranslation(config.translation, config.translation, **fill)
+    if config.rotation:
+        yield layers.RandomRotation(config.rotation / 360, **fill)  # In full turns.
+    if config.scale:
+        yield layers.RandomZoom(config.scale, **fill)
+
+
+def _eraser(layers, probability):
+    # Its sides are drawn independently, and its noise spans the range of the image.
+    sides = tuple(math.sqrt(area) for area in erasing.AREAS)
+    erase = _changed_by(layers.RandomCutout(sides, sides, fill_mode="gaussian_noise"))
+
+    def maybe_erase(image, seed):
+        # KerasCV's RandomApply fails within tf.data.
+        is_erased = tf.random.stateless_uniform([], seed) < probability
+        return tf.cond(is_erased, lambda: erase(image, seed), lambda: image)
+
+    return maybe_erase
+
+
+def _changed_by(layer):
+    def change(image, seed):
+        del seed
+        return _to_uint8(layer(tf.cast(image, tf.float32), training=True))
+
+    return change
+
+
+def _mixed_by(layer):
+    def mix(images, labels, num_real):
+        batch = {"images": tf.cast(images[:num_real], tf.float32), "labels": labels[:num_real]}
+        mixed = layer(batch, training=True)
+        pixels = tf.concat([_to_uint8(mixed["images"]), images[num_real:]], axis=0)
+        targets = tf.concat([tf.cast(mixed["labels"], labels.dtype), labels[num_real:]], axis=0)
+        return tf.ensure_shape(pixels, images.shape), tf.ensure_shape(targets, labels.shape)
+
+    return mix
+
+
+def _to_uint8(pixels):
+    return tf.saturate_cast(tf.round(pixels), tf.uint8)

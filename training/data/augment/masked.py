@@ -1,0 +1,73 @@
+"""Random changes of images and their masks together. H W C image, h w another size."""
+
+import tensorflow as tf
+
+from keras_vit.decoding import decode_upright, image_decoder, input_protocol, resize
+from training.data.augment.affine import flip
+from training.data.augment.building import Augmentation
+from training.data.augment.operations import brightness, color, contrast
+from training.data.augment.windows import paste
+from training.data.masks import VOID, decode_mask
+
+
+def build_masked_augmentation(model, config):
+    """The random changes that a recipe asks for, of training images and their masks: size and window, side, colours.
+
+    Args:
+        model: A segmentation model of this package with a fixed input size.
+        config: `training.recipe.config.Augment`: its scale_range, flip and color_jitter.
+
+    Returns:
+        A `training.data.augment.Augmentation`. `decode(image_bytes, mask_bytes)` gives what may be kept, `change(image,
+        mask, seed)` the image and mask of one epoch, uint8 (H, W, C) and (H, W); `mix` mixes nothing.
+    """
+    protocol, size, channels = input_protocol(model)
+    is_scaled = tuple(config.scale_range) != (1.0, 1.0)
+    to_pixels = image_decoder(model)
+
+    def decode(image_bytes, mask_bytes):
+        # What is scaled to another size in every epoch is kept as it came.
+        return (image_bytes, mask_bytes) if is_scaled else (to_pixels(image_bytes), decode_mask(mask_bytes, size))
+
+    def change(image, mask, seed):
+        scale_seed, flip_seed, jitter_seed = tf.unstack(tf.random.split(tf.cast(seed, tf.int64), 3))
+        if is_scaled:
+            image = decode_upright(image, channels)
+            image, mask = _scaled_window(image, mask, scale_seed, size, config.scale_range, protocol)
+        if config.flip:
+            image, mask = flip(image, flip_seed), flip(mask, flip_seed)
+        if config.color_jitter:
+            image = _jitter(image, jitter_seed, config.color_jitter)
+        return image, mask
+
+    return Augmentation(decode, change, lambda images, masks, seed, num_real: (images, masks))
+
+
+def _scaled_window(image, mask_bytes, seed, size, scale_range, protocol):
+    """A window of the model's size, anywhere in the scaled image, or the scaled image anywhere in the window.
+
+    What is beyond the image has the mean colour of the model's normalisation, and is void.
+    """
+    draws = tf.random.stateless_uniform([3], seed)
+    scale = scale_range[0] + draws[0] * (scale_range[1] - scale_range[0])
+    scaled = tf.maximum(tf.cast(tf.round(scale * tf.cast(size, tf.float32)), tf.int32), 1)
+    image, mask = resize(image, scaled, protocol.interpolation), decode_mask(mask_bytes, scaled)
+    places = tf.cast(draws[1:] * tf.cast(tf.abs(scaled - size) + 1, tf.float32), tf.int32)
+    begin = tf.where(scaled > size, places, 0)
+    extent = tf.minimum(scaled, size)
+    top, left = tf.unstack(tf.where(scaled < size, places, 0))
+    channels = image.shape[-1]
+    mean = tf.cast(tf.round(255.0 * tf.constant(protocol.mean, tf.float32)), tf.uint8)
+    ground = tf.broadcast_to(mean, [*size, channels])
+    void = tf.fill([*size, 1], tf.constant(VOID, tf.uint8))
+    image = tf.slice(image, [*tf.unstack(begin), 0], [*tf.unstack(extent), channels])
+    mask = tf.slice(mask, begin, extent)[..., None]
+    return paste(ground, image, top, left), paste(void, mask, top, left)[..., 0]
+
+
+def _jitter(image, seed, strength):
+    """Changes brightness, contrast and saturation, each by a factor of up to `strength` more or less."""
+    factors = tf.unstack(tf.random.stateless_uniform([3], seed, 1 - strength, 1 + strength))
+    for change, factor in zip((brightness, contrast, color), factors, strict=True):
+        image = change(image, factor)
+    return image

@@ -1,0 +1,161 @@
+"""RandAugment (arXiv 1909.13719) and AutoAugment (arXiv 1805.09501), with the levels of Google's code. H W C image.
+
+Source of operations, levels and the policy: big_vision, pp/autoaugment.py, which has them from EfficientNet's code in
+tensorflow/tpu. Departures:
+
+* Shifts and cutout are pixels there, whatever the image's size: up to 100 and half a square of 40 in RandAugment, 250
+  in AutoAugment. Here they are in proportion to the image, and as RandAugment's at 224 pixels. AutoAugment's paper has
+  the same shift: 150 of 331.
+* Beyond level 10, thresholds and bits that uint8 does not hold leave the image as it is.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from training.data.augment import operations
+
+# The papers' strongest. RandAugment's levels go beyond it.
+_MAX_LEVEL = 10
+_REFERENCE_SIDE = 224
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    """One operation of a policy.
+
+    `function` takes the image and the first `num_arguments` of: an argument, and two draws from 0 to 1. `scale` gives
+    the argument for a level, as a part of the strongest; every other time it is negated if `is_signed`.
+    """
+
+    function: Callable
+    num_arguments: int = 0
+    scale: Callable = lambda part: 0.0
+    is_signed: bool = False
+
+
+def _shift(part):
+    return 100 / _REFERENCE_SIDE * part
+
+
+def _enhancement(part):
+    return 0.1 + 1.8 * part
+
+
+OPERATIONS = {
+    "AutoContrast": Operation(operations.auto_contrast),
+    "Equalize": Operation(operations.equalize),
+    "Invert": Operation(operations.invert),
+    "Rotate": Operation(operations.rotate, 1, lambda part: 30 * part, is_signed=True),
+    # One bit at least: what TensorFlow leaves when all eight are shifted out.
+    "Posterize": Operation(operations.posterize, 1, lambda part: min(max(int(part * 4), 1), 8)),
+    "Solarize": Operation(operations.solarize, 1, lambda part: min(int(part * 256), 256)),
+    "Color": Operation(operations.color, 1, _enhancement),
+    "Contrast": Operation(operations.contrast, 1, _enhancement),
+    "Brightness": Operation(operations.brightness, 1, _enhancement),
+    "Sharpness": Operation(operations.sharpness, 1, _enhancement),
+    "ShearX": Operation(operations.shear_x, 1, lambda part: 0.3 * part, is_signed=True),
+    "ShearY": Operation(operations.shear_y, 1, lambda part: 0.3 * part, is_signed=True),
+    "TranslateX": Operation(operations.translate_x, 1, _shift, is_signed=True),
+    "TranslateY": Operation(operations.translate_y, 1, _shift, is_signed=True),
+    "Cutout": Operation(operations.cutout, 2, lambda part: 40 / _REFERENCE_SIDE * part),
+    "SolarizeAdd": Operation(operations.solarize_add, 1, lambda part: min(int(part * 110), 255)),
+}
+
+# (operation, probability, level), one after the other. Policy v0 of the source; the paper's Table 9 prints another.
+AUTOAUGMENT = (
+    (("Equalize", 0.8, 1), ("ShearY", 0.8, 4)),
+    (("Color", 0.4, 9), ("Equalize", 0.6, 3)),
+    (("Color", 0.4, 1), ("Rotate", 0.6, 8)),
+    (("Solarize", 0.8, 3), ("Equalize", 0.4, 7)),
+    (("Solarize", 0.4, 2), ("Solarize", 0.6, 2)),
+    (("Color", 0.2, 0), ("Equalize", 0.8, 8)),
+    (("Equalize", 0.4, 8), ("SolarizeAdd", 0.8, 3)),
+    (("ShearX", 0.2, 9), ("Rotate", 0.6, 8)),
+    (("Color", 0.6, 1), ("Equalize", 1.0, 2)),
+    (("Invert", 0.4, 9), ("Rotate", 0.6, 0)),
+    (("Equalize", 1.0, 9), ("ShearY", 0.6, 3)),
+    (("Color", 0.4, 7), ("Equalize", 0.6, 0)),
+    (("Posterize", 0.4, 6), ("AutoContrast", 0.4, 7)),
+    (("Solarize", 0.6, 8), ("Color", 0.6, 9)),
+    (("Solarize", 0.2, 4), ("Rotate", 0.8, 9)),
+    (("Rotate", 1.0, 7), ("TranslateY", 0.8, 9)),
+    (("ShearX", 0.0, 0), ("Solarize", 0.8, 4)),
+    (("ShearY", 0.8, 0), ("Color", 0.6, 4)),
+    (("Color", 1.0, 0), ("Rotate", 0.6, 2)),
+    (("Equalize", 0.8, 4), ("Equalize", 0.0, 8)),
+    (("Equalize", 1.0, 4), ("AutoContrast", 0.6, 2)),
+    (("ShearY", 0.4, 7), ("SolarizeAdd", 0.6, 7)),
+    (("Posterize", 0.8, 2), ("Solarize", 0.6, 10)),
+    (("Solarize", 0.6, 8), ("Equalize", 0.6, 1)),
+    (("Color", 0.8, 6), ("Rotate", 0.4, 5)),
+)
+
+
+def randaugment(image, seed, num_operations, magnitude):
+    """Applies operations drawn with equal probability, one after the other, all at one level.
+
+    Args:
+        image: uint8 (H, W, C), C 1 or 3.
+        seed: (2,) integers.
+        num_operations: How many operations.
+        magnitude: Their level, from 0 to 30.
+
+    Returns:
+        uint8 (H, W, C)
+    """
+    arguments = tf.constant([argument(name, magnitude) for name in OPERATIONS], tf.float32)
+    for draws in tf.unstack(tf.random.stateless_uniform([num_operations, 4], seed)):
+        index = tf.cast(draws[0] * len(OPERATIONS), tf.int32)
+        image = apply(image, index, arguments[index], draws[1:])
+    return image
+
+
+def autoaugment(image, seed):
+    """Applies one of AutoAugment's 25 sub-policies for ImageNet: two operations, each with its probability and level.
+
+    Args:
+        image: uint8 (H, W, C), C 1 or 3.
+        seed: (2,) integers.
+
+    Returns:
+        uint8 (H, W, C)
+    """
+    names = list(OPERATIONS)
+    indices = tf.constant([[names.index(name) for name, _, _ in steps] for steps in AUTOAUGMENT])
+    probabilities = tf.constant([[probability for _, probability, _ in steps] for steps in AUTOAUGMENT])
+    arguments = tf.constant([[argument(name, level) for name, _, level in steps] for steps in AUTOAUGMENT])
+    draws = tf.random.stateless_uniform([9], seed)
+    policy = tf.cast(draws[0] * len(AUTOAUGMENT), tf.int32)
+    for step, step_draws in enumerate(tf.unstack(tf.reshape(draws[1:], [2, 4]))):
+        is_applied = step_draws[0] < probabilities[policy, step]
+        index = tf.where(is_applied, indices[policy, step], len(names))
+        image = apply(image, index, arguments[policy, step], step_draws[1:])
+    return image
+
+
+def argument(name, level):
+    """What an operation takes at a level of its policy, before its sign is drawn."""
+    return float(OPERATIONS[name].scale(level / _MAX_LEVEL))
+
+
+def apply(image, index, value, draws):
+    """Applies one operation; only that one is computed.
+
+    Args:
+        image: uint8 (H, W, C)
+        index: Scalar, the operation's place in `OPERATIONS`; one more than the last for no change.
+        value: Its argument, without sign.
+        draws: (3,) from 0 to 1: for the sign, and for the place.
+
+    Returns:
+        uint8 (H, W, C)
+    """
+    negated = tf.where(draws[0] < 0.5, -value, value)
+
+    def branch(operation):
+        arguments = (negated if operation.is_signed else value, draws[1:])
+        return lambda: tf.ensure_shape(operation.function(image, *arguments[: operation.num_arguments]), image.shape)
+
+    return tf.switch_case(index, [*map(branch, OPERATIONS.values()), lambda: image])

@@ -1,0 +1,28 @@
+"""A data set: the names of its classes, and where the images of each split come from."""
+
+import dataclasses
+
+from keras_vit.checks import is_one_line
+from training.data.sources import IndexedSource, StreamedSource
+from training.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """Names of the classes, and the source of each split: "train", "test" and, unless nothing is kept for it,
+    "validation". `overlap` says which images are in two splits, and what to do; `None`: none is."""
+
+    class_names: tuple[str, ...]
+    splits: dict[str, IndexedSource | StreamedSource]
+    overlap: str | None = None
+
+    def __post_init__(self):
+        for name in self.class_names:
+            if not is_one_line(name):  # A class is a line of an export's labels.txt.
+                raise InputError(f"The name of a class must be one line of text. Received: {name!r}. Rename the class.")
+
+    def source(self, split):
+        """The source of a split. Raises an InputError with the splits there are."""
+        if split not in self.splits:
+            raise InputError(f"The data set has no {split} split. It has: {', '.join(self.splits)}")
+        return self.splits[split]

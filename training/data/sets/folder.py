@@ -1,0 +1,243 @@
+"""A directory of class-named folders of photographs.
+
+    photographs/cat/1.jpg
+    photographs/cat/2.png
+    photographs/dog/a.jpeg
+
+Or split already, with the same inside: photographs/train, photographs/test and, where there is one,
+photographs/validation.
+"""
+
+import collections
+import concurrent.futures
+import dataclasses
+import functools
+import hashlib
+import pathlib
+
+import tensorflow as tf
+
+from keras_vit.decoding import decode_upright
+from training.data.images import read_image
+from training.errors import InputError
+from training.files import check_name
+
+READABLE = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
+# Photographs that TensorFlow cannot decode. Files of any other kind are no photographs, and are passed over in silence.
+OTHER_IMAGES = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".raw", ".psd")
+_SPLIT_NAMES = {
+    "train": "train",
+    "test": "test",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+}
+_MOST_COPIES = 10  # Pairs that a message lists.
+_LAYOUT = "Expected one folder for each class with its images inside: cat/1.jpg, cat/2.png, dog/a.jpeg ..."
+
+
+@dataclasses.dataclass(frozen=True)
+class FolderSplits:
+    """What a directory holds: class names, (path, class index) of the images of each split, what was skipped and why,
+    and a sentence on images that are in two of its split folders, or `None`."""
+
+    class_names: tuple[str, ...]
+    splits: dict[str, list[tuple[str, int]]]
+    skipped: dict[str, str]
+    overlap: str | None = None
+
+
+def read_folder(directory, test_fraction, validation_fraction):
+    """Finds the images of a directory, and splits them unless it is split already.
+
+    The split depends on the names of the images and of their folders and on nothing else, so it is the same on every
+    machine and at every time as long as no image is added or removed. In each class, `test_fraction` of the images are
+    held out for the test, and `validation_fraction` of the rest for validation; at least one stays for training.
+    Copies of an image stay together.
+
+    Args:
+        directory: Path of the directory.
+        test_fraction: In (0, 1).
+        validation_fraction: In [0, 1).
+
+    Returns:
+        A `FolderSplits`.
+
+    Raises:
+        InputError: If there is nothing to learn from; the message says what was found and what is expected.
+    """
+    if directory is None:
+        raise InputError("The folder data set needs data.directory=<path of your photographs>. " + _LAYOUT)
+    root = pathlib.Path(directory).expanduser()
+    if not root.is_dir():
+        raise InputError(f"data.directory={directory} is not a directory. {_LAYOUT}")
+    folders = split_folders(root)
+    if folders:
+        return _read_split_folders(folders, test_fraction, validation_fraction)
+    images, skipped, digests = _read_classes(root)
+    classes = _check_classes(root, images, skipped)
+    splits = _split(images, classes, {"test": test_fraction, "validation": validation_fraction}, digests)
+    return FolderSplits(classes, splits, skipped)
+
+
+def split_folders(root, otherwise="class folders only"):
+    """{split: folder} of a directory that is split already; empty if it is not, and is as expected `otherwise`."""
+    folders = {folder.name.lower(): folder for folder in _folders(root)}
+    known = [name for name in folders if name in _SPLIT_NAMES]
+    if "train" not in known or (known == ["train"] and len(folders) > 1):  # Railway trains may be a class.
+        return {}
+    splits = {_SPLIT_NAMES[name]: folders[name] for name in known}
+    if len(folders) > len(splits) or len(splits) == 1:
+        others = ", ".join(sorted(set(folders) - {"train"})) or "nothing"
+        raise InputError(
+            f"{root} has a folder train, as if it were split, beside {others}. Expected the folders train, test and, "
+            f"where there is one, validation; or {otherwise}."
+        )
+    return splits
+
+
+def _read_split_folders(folders, test_fraction, validation_fraction):
+    by_split, skipped, digests = {}, {}, {}
+    for split, folder in folders.items():
+        by_split[split], skipped_here, digests_here = _read_classes(folder)
+        skipped, digests = skipped | skipped_here, digests | digests_here
+    classes = _check_classes(folders["train"], by_split["train"], skipped)
+    for split, images in by_split.items():
+        unknown = sorted(set(images) - set(classes))
+        if unknown:
+            raise InputError(f"{folders[split]} has classes that {folders['train']} has not: {', '.join(unknown)}")
+    fractions = {"test": test_fraction, "validation": validation_fraction}
+    splits = _split(by_split["train"], classes, {k: v for k, v in fractions.items() if k not in by_split}, digests)
+    given = {split: images for split, images in by_split.items() if split != "train"}
+    splits |= {split: _labelled(images, classes) for split, images in given.items()}
+    files = {split: [path for paths in images.values() for path in paths] for split, images in by_split.items()}
+    return FolderSplits(classes, splits, skipped, find_copies(files, digests))
+
+
+def _read_classes(root):
+    """The decodable images of each class folder, sorted; why others were skipped; digests of what is in them."""
+    found = {folder.name: find_images(folder) for folder in _folders(root)}
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        paths = [path for paths in found.values() for path in paths]
+        examined = dict(zip(paths, pool.map(examine, paths), strict=True))
+    digests = {path: digest for path, (digest, _) in examined.items() if digest}
+    images = {name: [path for path in paths if path in digests] for name, paths in found.items()}
+    skipped = {str(path): problem for path, (_, problem) in examined.items() if problem}
+    skipped |= {
+        str(root / name): "no readable images, so it is no class" for name, paths in images.items() if not paths
+    }
+    return {name: paths for name, paths in images.items() if paths}, skipped, digests
+
+
+def _check_classes(root, images, skipped):
+    classes = tuple(sorted(images))
+    if len(classes) >= 2:
+        return classes
+    unreadable = "".join(f"\n  {path}: {problem}" for path, problem in skipped.items())
+    expected = _LAYOUT + (f" Skipped:{unreadable}" if skipped else "")
+    if classes:
+        raise InputError(f"{root} has images of one class only, {classes[0]!r}; a classifier needs two. {expected}")
+    loose = sum(map(_is_image, root.iterdir()))
+    if loose:
+        raise InputError(f"{root} has {loose} images beside each other and no class folders. {expected}")
+    folders = len(_folders(root))
+    raise InputError(f"{root} has no readable images ({folders} folders were searched). {expected}")
+
+
+def _split(images, classes, fractions, digests):
+    splits = collections.defaultdict(list)
+    for label, name in enumerate(classes):
+        for split, paths in hold_out(images[name], fractions, digests).items():
+            splits[split] += [(str(path), label) for path in paths]
+    return dict(splits)
+
+
+def hold_out(paths, fractions, digests):
+    """Splits paths, one after the other, by the names of files and folders; at least one stays for training.
+
+    Args:
+        paths: `pathlib.Path`s, at least one.
+        fractions: {split: part of what is left}
+        digests: {path: digest of the file}. Of the same content, all files are in the same split.
+
+    Returns:
+        {split: paths}, with "train" for the rest.
+    """
+    held, rest, places = {}, sorted(paths, key=_name_digest), {}
+    for path in rest:
+        places.setdefault(digests[path], len(places))
+    rest.sort(key=lambda path: places[digests[path]])  # Copies stand together.
+    for split, fraction in fractions.items():
+        count = min(round(fraction * len(rest)), len(rest) - 1)
+        borders = [0, *(i for i in range(1, len(rest)) if digests[rest[i - 1]] != digests[rest[i]])]
+        count = min(borders, key=lambda border, count=count: abs(border - count))
+        held[split], rest = rest[:count], rest[count:]
+    return held | {"train": rest}
+
+
+def find_copies(files, digests):
+    """A sentence on images that are in two splits, with what to do; `None` if there are none.
+
+    Args:
+        files: {split: paths}
+        digests: {path: digest of the file}
+    """
+    first, copies = {}, []
+    for split, paths in files.items():
+        for path in paths:
+            other, original = first.setdefault(digests[path], (split, path))
+            if other != split:
+                copies.append(f"\n  {original} ({other}) and {path} ({split})")
+    if not copies:
+        return None
+    more = f"\n  … ({len(copies):,} in all)" if len(copies) > _MOST_COPIES else ""
+    return f"Images are in two splits:{''.join(copies[:_MOST_COPIES])}{more}\nRemove one file of each two."
+
+
+def _name_digest(path):
+    return hashlib.sha256(f"{path.parent.name}/{path.name}".encode()).digest()
+
+
+def _labelled(images, classes):
+    return [(str(path), classes.index(name)) for name in sorted(images) for path in images[name]]
+
+
+def _folders(root):
+    return _checked(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def find_images(folder, suffixes=READABLE + OTHER_IMAGES):
+    """The paths of the images in a folder, and in the folders inside, in their order."""
+    return _checked(path for path in folder.rglob("*") if _is_image(path, suffixes))
+
+
+def _is_image(path, suffixes=READABLE + OTHER_IMAGES):
+    return path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file()
+
+
+def _checked(paths):
+    """Sorted paths, of which none has a name that is not UTF-8."""
+    paths = sorted(paths)
+    for path in paths:
+        check_name(path)
+    return paths
+
+
+def examine(path):
+    """A digest of an image file and `None`; or, if it cannot be decoded, `None` and the reason."""
+    if path.suffix.lower() in OTHER_IMAGES:
+        return None, f"{path.suffix} files cannot be decoded, convert it to JPEG or PNG"
+    try:
+        content, _ = read_image(path, _decoder())
+    except OSError as error:
+        return None, error.strerror
+    except ValueError as error:
+        return None, str(error)
+    return hashlib.sha256(content).digest(), None
+
+
+@functools.cache
+def _decoder():
+    """Traced once: a folder may have many thousands of images."""
+    signature = [tf.TensorSpec([], tf.string)]
+    return tf.function(lambda image_bytes: decode_upright(image_bytes, 3), signature, autograph=False)

@@ -1,0 +1,100 @@
+"""ObjectNet: photographs of household objects in unusual places, for classifiers of ImageNet-1k. C classes.
+
+Barbu et al., "ObjectNet: A large-scale bias-controlled dataset for pushing the limits of object recognition models",
+NeurIPS 2019. Its licence allows tests only. Of its 313 classes 113 are also in ImageNet-1k, some as several classes:
+`objectnet_classes.csv` holds the folders and their ImageNet classes as its authors publish them
+(`folder_to_objectnet_label.json` and `folder_to_imagenet_1k.json`, github.com/abarbu/objectnet-template-tensorflow).
+"""
+
+import csv
+import dataclasses
+import functools
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.decoding import decode_upright
+from keras_vit.label_spaces import imagenet1k_classes
+from training.data.dataset import Dataset
+from training.data.sources import IndexedSource, StreamedSource
+from training.data.subsets import read_labels, select
+
+_TABLE = pathlib.Path(__file__).with_name("objectnet_classes.csv")
+_BORDER = (
+    2  # Pixels at each side. They hold a red frame, which shall not be seen; the authors' programs cut off as many.
+)
+
+
+@functools.cache
+def imagenet_classes():
+    """{folder of ObjectNet: tuple of the indices of its classes of ImageNet-1k, empty where it has none}."""
+    indices = {wnid: index for index, (wnid, _) in enumerate(imagenet1k_classes())}
+    with _TABLE.open() as file:
+        return {row["folder"]: tuple(indices[wnid] for wnid in row["wnids"].split()) for row in csv.DictReader(file)}
+
+
+def is_objectnet(class_names):
+    """Whether these are folders of ObjectNet, among them some that are classes of ImageNet-1k."""
+    known = imagenet_classes()
+    return set(class_names) <= known.keys() and any(known[name] for name in class_names)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """The part of ObjectNet whose classes are also those of ImageNet-1k.
+
+    `dataset`, a `training.data.dataset.Dataset`, has these classes alone; `num_left_out` images have another class.
+    """
+
+    dataset: Dataset
+    num_left_out: int
+
+    def restrict(self, probabilities, has_sigmoids=False):
+        """Probabilities of ImageNet-1k's classes as those of the shared ones alone.
+
+        The outputs are restricted to the shared classes, as by Kolesnikov et al. (BiT, arXiv 1912.11370). Of several
+        ImageNet classes of one class the most probable counts, so that the first choice is that of the outputs.
+
+        Args:
+            probabilities: (B, 1000)
+            has_sigmoids: Whether each class has a probability of its own.
+
+        Returns:
+            (B, C). Without sigmoids those of an image add up to 1.
+        """
+        known = imagenet_classes()
+        best = [probabilities[:, list(known[name])].max(axis=1) for name in self.dataset.class_names]
+        best = np.stack(best, axis=1)
+        return best if has_sigmoids else best / np.maximum(best.sum(axis=1, keepdims=True), 1e-30)
+
+
+def shared_part(dataset, splits):
+    """The images of the given splits that are of a class of ImageNet-1k, without the frame around them: a `Shared`."""
+    known = imagenet_classes()
+    names = tuple(name for name in dataset.class_names if known[name])
+    new_labels = np.array([names.index(name) if name in names else -1 for name in dataset.class_names])
+
+    def change(example):
+        label = tf.gather(tf.constant(new_labels, tf.int64), example["label"])
+        return {"image": _without_border(example["image"]), "label": label}
+
+    sources, num_left_out = {}, 0
+    for split in splits:
+        source = dataset.splits[split]
+        is_shared = new_labels[read_labels(source, f"the {split} split")] >= 0
+        num_left_out += int((~is_shared).sum())
+        sources[split] = _change_examples(select(source, np.flatnonzero(is_shared)), change)
+    return Shared(Dataset(names, sources), num_left_out)
+
+
+def _change_examples(source, change):
+    """The source whose examples are changed by a TensorFlow function from example to example."""
+    if isinstance(source, IndexedSource):
+        return IndexedSource(source.size, lambda index: change(source.read(index)))
+    return StreamedSource(source.size, lambda *part: source.stream(*part).map(change), source.shuffle_buffer)
+
+
+def _without_border(image_bytes):
+    image = decode_upright(image_bytes, 3)
+    return tf.io.encode_png(image[_BORDER:-_BORDER, _BORDER:-_BORDER], compression=0)

@@ -1,0 +1,144 @@
+"""A data set as TFRecord shards in one directory, on a disk or in a bucket.
+
+records.json                    class names, and how many images each shard holds
+train-00000-of-00016.tfrecord   tf.train.Example with image (encoded bytes) and label (int64)
+test-00000-of-00001.tfrecord
+"""
+
+import itertools
+import json
+import posixpath
+from typing import Annotated, Literal
+
+import pydantic
+import tensorflow as tf
+
+from training.data.sources import Part, StreamedSource
+from training.errors import InputError
+from training.recipe.assignments import explain
+
+_INDEX = "records.json"
+_Files = Annotated[dict[str, pydantic.PositiveInt], pydantic.Field(min_length=1)]
+_FEATURES = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+
+
+class _Index(pydantic.BaseModel):
+    """What `records.json` says: class names, and {split: {file: images in it}}."""
+
+    class_names: tuple[str, ...]
+    splits: dict[Literal["train", "validation", "test"], _Files]
+
+    @pydantic.field_validator("splits")
+    @classmethod
+    def _check_files(cls, splits):
+        for (one, files), (other, others) in itertools.combinations(splits.items(), 2):
+            shared = sorted(files.keys() & others.keys())
+            if shared:
+                raise ValueError(f"{shared[0]} is in the splits {one} and {other}; an image must be in one only")
+        return splits
+
+
+def write_records(dataset, directory, images_per_shard=1000):
+    """Writes a data set as shards, its images in a random order that is always the same.
+
+    Args:
+        dataset: `training.data.dataset.Dataset`
+        directory: Where to, also `gs://bucket/folder`. It must not hold shards already.
+        images_per_shard: Images in a shard; 100 to 200 MB each read well.
+
+    Returns:
+        Number of shards.
+
+    Raises:
+        InputError: If the directory cannot be written to, or holds shards.
+    """
+    index_path = posixpath.join(directory, _INDEX)
+    try:
+        if tf.io.gfile.exists(index_path):
+            raise InputError(f"{directory} holds shards already. Name another directory.")
+        tf.io.gfile.makedirs(directory)
+        splits = {
+            name: dict(_write_split(source, directory, name, images_per_shard))
+            for name, source in dataset.splits.items()
+        }
+        with tf.io.gfile.GFile(index_path, "w") as file:  # Last: a directory with it is complete.
+            file.write(json.dumps({"class_names": dataset.class_names, "splits": splits}, indent=2) + "\n")
+    except tf.errors.OpError as error:
+        raise InputError(f"Shards cannot be written to {directory}: {error.message}") from None
+    return sum(map(len, splits.values()))
+
+
+def _write_split(source, directory, name, images_per_shard):
+    """Yields (file name, number of images) of the shards it has written."""
+    count = -(-source.size // images_per_shard)
+    examples = _shuffled(source).as_numpy_iterator()
+    for number in range(count):
+        file_name = f"{name}-{number:05d}-of-{count:05d}.tfrecord"
+        records = [_serialize(**example) for example in itertools.islice(examples, images_per_shard)]
+        with tf.io.TFRecordWriter(posixpath.join(directory, file_name)) as writer:
+            for record in records:
+                writer.write(record)
+        yield file_name, len(records)
+
+
+def _shuffled(source):
+    """All examples once. A folder has them class by class, and who reads shards shuffles a part of them at a time."""
+    keys = source.epoch(tf.constant(0, tf.int64), Part(batch_size=1), tf.constant(0, tf.int64), seed=0)
+    return keys.map(lambda _, key: source.read(key), tf.data.AUTOTUNE)
+
+
+def _serialize(image, label):
+    features = {
+        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def read_records(directory, shuffle_buffer):
+    """The class names and {split: source} of a directory of shards.
+
+    Raises:
+        InputError: If it is none; the message says how to make one.
+    """
+    if directory is None:
+        raise InputError("The records data set needs data.directory=<folder or bucket of the shards>.")
+    try:
+        with tf.io.gfile.GFile(posixpath.join(directory, _INDEX), "rb") as file:
+            index = _Index.model_validate_json(file.read())
+    except (tf.errors.OpError, pydantic.ValidationError) as error:
+        problem = explain(error) if isinstance(error, pydantic.ValidationError) else error
+        raise InputError(
+            f"{directory} is not a directory of shards, its {_INDEX} cannot be read: {problem}. They are written by: "
+            f"python -m training records RECIPE --to {directory}"
+        ) from None
+    splits = {name: _source(directory, files, shuffle_buffer) for name, files in index.splits.items()}
+    return index.class_names, splits
+
+
+def _source(directory, files, shuffle_buffer):
+    paths = [posixpath.join(directory, name) for name in files]
+    ends = list(itertools.accumulate(files.values()))
+    size = ends[-1]
+
+    def stream(ranges, seed):
+        pieces = [
+            (path, max(first - end + count, 0), min(last, end) - max(first, end - count))
+            for first, last in ranges
+            for path, end, count in zip(paths, ends, files.values(), strict=True)
+            if end - count < last and end > first
+        ]
+        paths_read, skips, takes = map(list, zip(*pieces, strict=True))
+        pieces = tf.data.Dataset.from_tensor_slices(
+            (paths_read, tf.constant(skips, tf.int64), tf.constant(takes, tf.int64))
+        )
+        if seed is not None:
+            pieces = pieces.shuffle(len(paths_read), seed, reshuffle_each_iteration=False)
+        records = pieces.interleave(
+            lambda path, skip, take: tf.data.TFRecordDataset(path).skip(skip).take(take),
+            cycle_length=16 if seed is not None else 1,
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+        return records.map(lambda record: tf.io.parse_single_example(record, _FEATURES))
+
+    return StreamedSource(size, stream, shuffle_buffer)

@@ -1,0 +1,200 @@
+"""The data sets of TFDS, and the digits, which are made into one."""
+
+import contextlib
+import logging
+import operator
+
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download import downloader
+
+from training.data.dataset import Dataset
+from training.data.masks import renumbered
+from training.data.sets.derived_labels import DERIVED_LABELS, Label
+from training.data.sets.digits import Digits
+from training.data.sets.tfds_splits import as_split, cut, find_shared, num_images, pieces, split_names
+from training.data.sources import IndexedSource, StreamedSource
+from training.errors import InputError
+
+_DOWNLOAD_RETRIES = 3
+
+
+def load_tfds(data):
+    """The `training.data.dataset.Dataset` of a name that TFDS knows, or of the digits, downloaded if need be."""
+    builder = _prepared_builder(data)
+    label = _label_or_mask(builder, data)
+    names = split_names(builder, label, data)
+    splits = {name: _tfds_source(builder, split, label, data.shuffle_buffer) for name, split in names.items()}
+    return Dataset(label.class_names, splits, find_shared(builder, names))
+
+
+def _tfds_source(builder, split, label, shuffle_buffer):
+    decoders = {name: tfds.decode.SkipDecoding() for name in ("image", *label.encoded)}
+    # Not all that an example has, such as the boxes of Oxford-IIIT Pets: nobody reads them.
+    needed = tfds.decode.PartialDecoding({"image": True} | label.features, decoders=decoders)
+    held = pieces(builder, split)
+    size = num_images(held)
+    repair = _IMAGE_REPAIRS.get(builder.name, tf.identity)
+
+    def to_example(example):
+        return {"image": repair(example["image"]), "label": label.read(example)}
+
+    if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
+        with _without_warnings_of_itself():
+            features = needed.extract_features(builder.info.features)
+        raw = tfds.decode.DeserializeMethod.RAW_BYTES
+        records = builder.as_data_source(split=as_split(held), deserialize_method=raw)
+
+        def read(index):
+            record = tf.numpy_function(lambda index: records[int(index)], [index], tf.string, stateful=False)
+            with _without_warnings_of_itself():
+                return to_example(features.deserialize_example(tf.ensure_shape(record, []), decoders=decoders))
+
+        return IndexedSource(len(records), read)
+
+    def stream(ranges, seed):
+        share = as_split([piece for first, end in ranges for piece in cut(held, first, end)])
+        config = tfds.ReadConfig(shuffle_seed=seed, skip_prefetch=True, try_autocache=False)
+        shuffle = seed is not None
+        with _without_warnings_of_itself():
+            examples = builder.as_dataset(split=share, shuffle_files=shuffle, decoders=needed, read_config=config)
+        return examples.map(to_example)
+
+    return StreamedSource(size, stream, shuffle_buffer)
+
+
+@contextlib.contextmanager
+def _without_warnings_of_itself():
+    """TFDS warns of its own use of an attribute that it has deprecated, whenever some features of several are read."""
+    logger = logging.getLogger("absl")
+    logger.addFilter(_is_not_of_itself)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_not_of_itself)
+
+
+def _is_not_of_itself(record):
+    return "`FeatureConnector.dtype` is deprecated" not in record.getMessage()
+
+
+def _black_and_white(image):
+    """An encoded image of the pixels 0 and 1 as one of 0 and 255."""
+    return tf.io.encode_png(255 * tf.cast(tf.io.decode_png(image, channels=1) > 0, tf.uint8))
+
+
+# On the images of dSprites, as TFDS has them, there would be nothing to see. task_adaptation does the same.
+_IMAGE_REPAIRS = {"dsprites": _black_and_white}
+
+
+def _prepared_builder(data):
+    if data.dataset == "digits":
+        tfds.disable_progress_bar()  # It takes a second.
+        builder = Digits(data_dir=data.tfds_directory)
+        remedy = "Name a folder that can be written to with data.tfds_directory."
+    else:
+        builder = _find_builder(data)
+        _label_or_mask(builder, data)  # A mistake is told before a download of hours, and not after it.
+        remedy = _how_to_prepare(builder, data.dataset)
+    # TFDS has no option for it, and its ten retries take three and a half minutes without a network.
+    downloader.MAX_RETRIES = _DOWNLOAD_RETRIES
+    try:
+        # Nothing prepared is looked for in a bucket: that takes minutes to fail without a network.
+        config = tfds.download.DownloadConfig(try_download_gcs=False)
+        builder.download_and_prepare(download_config=config)
+    except (OSError, AssertionError, tf.errors.OpError, tfds.download.DownloadError) as error:
+        problem = str(error).rstrip(".")
+        raise InputError(f"{data.dataset} cannot be prepared in {builder.data_dir}: {problem}. {remedy}") from error
+    return builder
+
+
+def _how_to_prepare(builder, name):
+    if builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
+        return (
+            "TFDS may not download these files: put them there yourself and start again, or name a folder in which "
+            "TFDS has prepared them already with data.tfds_directory."
+        )
+    return (
+        f'On a machine with a network run: python -c "import tensorflow_datasets as tfds; '
+        f"tfds.builder('{name}').download_and_prepare()\"; copy its ~/tensorflow_datasets here, and name the copy with "
+        f"data.tfds_directory."
+    )
+
+
+def _find_builder(data):
+    try:
+        return tfds.builder(data.dataset, data_dir=data.tfds_directory)
+    except (ValueError, tfds.core.registered.DatasetNotFoundError):
+        raise InputError(
+            f"data.dataset={data.dataset} is neither digits, folder nor records nor the name of a TFDS data set. "
+            f"Names: https://www.tensorflow.org/datasets/catalog"
+        ) from None
+
+
+def _label_or_mask(builder, data):
+    return find_label(builder, data.label) if data.mask is None else _find_mask(builder, data)
+
+
+def _find_mask(builder, data):
+    """What a data set of TFDS is segmented by: a `training.data.sets.derived_labels.Label`, which reads a mask."""
+    features = builder.info.features
+    parts = dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
+    found = [
+        name
+        for name, feature in parts.items()
+        if isinstance(feature, tfds.features.Image) and feature.shape[-1] == 1 and name != "image"
+    ]
+    if "image" not in parts or data.mask not in found:
+        raise InputError(
+            f"{builder.name} has no mask {data.mask!r}. Its features that may be masks: {', '.join(found) or 'none'}."
+        )
+    if data.mask_classes is None:
+        raise InputError(
+            f"TFDS does not say what the values of {data.mask} mean. Name them: data.mask_classes=pet,ground,border; "
+            f"and data.mask_offset=1 if the first of them has the value 1."
+        )
+
+    def read(example):
+        arguments = [example[data.mask], data.mask_offset, len(data.mask_classes)]
+        return tf.ensure_shape(tf.numpy_function(renumbered, arguments, tf.string, stateful=False), [])
+
+    return Label(tuple(data.mask_classes), {data.mask: True}, read, encoded=(data.mask,))
+
+
+def find_label(builder, name):
+    """What a data set of TFDS is classified by.
+
+    Args:
+        builder: The data set's `tfds.core.DatasetBuilder`; it need not be prepared.
+        name: Of the label; `None`: `label`, or else `real_label`.
+
+    Returns:
+        A `training.data.sets.derived_labels.Label`.
+
+    Raises:
+        InputError: If there is no such label, or nothing to classify; the message says what there is.
+    """
+    features = builder.info.features
+    parts = dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
+    labels = _stored_labels(parts) | DERIVED_LABELS.get(builder.name, {})
+    if not isinstance(parts.get("image"), tfds.features.Image) or not labels:
+        raise InputError(
+            f"{builder.name} is not a data set to classify images with: it needs the feature image and another that "
+            f"is a class. It has {features}."
+        )
+    found = name or ("real_label" if "label" not in labels and "real_label" in labels else "label")
+    if found not in labels:
+        raise InputError(f"{builder.name} has no label {found!r}. Set data.label to one of: {', '.join(labels)}.")
+    return labels[found]
+
+
+def _stored_labels(parts):
+    # Re-assessed labels (arXiv 2006.07159): every right class of an image, or none.
+    several = parts.get("real_label")
+    classes = parts | ({"real_label": several.feature} if isinstance(several, tfds.features.Sequence) else {})
+    return {
+        # Some class names are in the files that are downloaded.
+        name: Label(tuple(feature.names or ()), {name: True}, operator.itemgetter(name))
+        for name, feature in classes.items()
+        if isinstance(feature, tfds.features.ClassLabel)
+    }

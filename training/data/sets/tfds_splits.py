@@ -1,0 +1,150 @@
+"""Splits of a data set of TFDS, such as `train[:80%]+validation`: which images they hold.
+
+A piece `(name, first, end)` stands for the images number `first` to before `end` of a split that the data set has
+itself.
+"""
+
+import itertools
+
+import tensorflow_datasets as tfds
+
+from training.errors import InputError
+
+_TEST_FRACTION, _VALIDATION_FRACTION = 0.2, 0.1  # Of splits that are suggested.
+
+
+def split_names(builder, label, data):
+    """{split: what TFDS calls it}, as far as the data set and the recipe have it.
+
+    Args:
+        builder: `tfds.core.DatasetBuilder` of prepared data.
+        label: `training.data.sets.derived_labels.Label`
+        data: `training.recipe.config.Data`
+
+    Raises:
+        InputError: If a split is empty, cannot be read or has images without the label.
+    """
+    available = builder.info.splits
+    names = {
+        # ImageNet's re-assessed labels have no training images.
+        "train": data.train_split or ("train" if "train" in available else None),
+        "test": data.test_split or ("test" if "test" in available else "validation"),
+        "validation": data.validation_split,
+    }
+    names = {name: _checked(builder, label, name, split) for name, split in names.items() if split}
+    if data.train_split or data.validation_split or "train" not in names:
+        return names
+    if "validation" in available and _without(pieces(builder, "validation"), pieces(builder, names["test"])):
+        return names | {"validation": _checked(builder, label, "validation", "validation")}
+    if data.validation_fraction:
+        kept = _num_kept(available["train"].num_examples, data.validation_fraction)
+        parts = {"train": f"train[:{kept}]", "validation": f"train[{kept}:]"}
+        return names | {name: _checked(builder, label, name, split) for name, split in parts.items()}
+    return names
+
+
+def _checked(builder, label, name, split):
+    try:
+        held = pieces(builder, split)
+        unlabelled = any(piece[0] in label.absent_from for piece in held)
+        if num_images(held) and not unlabelled:
+            return split
+        problem = "has images without such a label" if unlabelled else "is empty"
+    except (KeyError, ValueError) as error:
+        problem = f"cannot be read: {error}"
+    raise InputError(
+        f"The {name} split {split!r} of {builder.name} {problem}. It has the splits "
+        f"{', '.join(f'{name} ({part.num_examples:,})' for name, part in builder.info.splits.items())}."
+    ) from None
+
+
+def find_shared(builder, names):
+    """A sentence on images that two splits share, with the names of splits that share none; `None` if there are none.
+
+    Args:
+        builder: `tfds.core.DatasetBuilder` of prepared data.
+        names: {split: what TFDS calls it}
+    """
+    held = {name: pieces(builder, split) for name, split in names.items()}
+    for one, other in itertools.combinations(held, 2):
+        shared = _without(held[one], _without(held[one], held[other]))
+        if shared:
+            return (
+                f"The {one} split {names[one]!r} and the {other} split {names[other]!r} of {builder.name} both "
+                f"hold {as_split(shared)}. "
+                f"{_remedy(held.get('train', []), held.get('validation', []), held['test'])}"
+            )
+    return None
+
+
+def _remedy(train, validation, test):
+    """A sentence with splits that share no image: the test stays as it is if it leaves anything to learn from."""
+    rest = _without(train, test)
+    if not rest:
+        rest, test = _divided(train, _TEST_FRACTION)
+    kept_out = _without(validation, test)
+    if validation and not (kept_out and _without(rest, kept_out)):
+        rest, kept_out = _divided(rest, _VALIDATION_FRACTION)
+    splits = {"train": _without(rest, kept_out), "validation": kept_out, "test": test}
+    if not (splits["train"] and test):
+        return "Name splits that share none."
+    assignments = " ".join(f"data.{name}_split={as_split(held) or 'none'}" for name, held in splits.items())
+    return f"Name splits that share none, such as {assignments} data.validation_fraction=0"
+
+
+def pieces(builder, split):
+    """The pieces of a split, in its order."""
+    found = []
+    for piece in tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits):
+        end = builder.info.splits[piece.splitname].num_examples if piece.to is None else piece.to
+        found.append((piece.splitname, piece.from_ or 0, end))
+    return [piece for piece in found if piece[1] < piece[2]]
+
+
+def cut(held, first, end):
+    """The pieces of the images from number `first` to before number `end` of some pieces."""
+    found, position = [], 0
+    for name, begin, stop in held:
+        start, limit = max(first - position, 0), min(end - position, stop - begin)
+        if start < limit:
+            found.append((name, begin + start, begin + limit))
+        position += stop - begin
+    return found
+
+
+def as_split(held):
+    """What TFDS calls the images of some pieces."""
+    return "+".join(f"{name}[{first}:{end}]" for name, first, end in held)
+
+
+def _without(held, others):
+    """The pieces of the images that are in none of the others."""
+    for other in others:
+        held = [part for piece in held for part in _outside(piece, other)]
+    return held
+
+
+def _outside(piece, other):
+    """What another piece leaves of a piece: none, one or two."""
+    name, first, end = piece
+    if name != other[0]:
+        return [piece]
+    parts = [(name, first, min(end, other[1])), (name, max(first, other[2]), end)]
+    return [part for part in parts if part[1] < part[2]]
+
+
+def num_images(held):
+    """How many images some pieces hold."""
+    return sum(end - first for _, first, end in held)
+
+
+def _divided(held, fraction):
+    """The first of some images and the rest, a fraction of them, as pieces."""
+    size = num_images(held)
+    kept = _num_kept(size, fraction)
+    return cut(held, 0, kept), cut(held, kept, size)
+
+
+def _num_kept(total, fraction):
+    """How many of some images are left where a fraction is held out; at least one is in either part."""
+    return min(max(total - round(fraction * total), 1), total - 1)

@@ -1,0 +1,291 @@
+"""What happens between the steps of a run: checkpoints, the history, progress, and stopping in good order."""
+
+import contextlib
+import dataclasses
+import datetime
+import math
+import signal
+import sys
+import time
+
+import keras
+import numpy as np
+
+from training.engine.averages import Averages
+from training.errors import InputError
+from training.reports.tables import write_csv
+from training.runs.checkpoints import Checkpoint
+
+_STEPS_BETWEEN_AGREEMENTS = 10  # Of several processes on whether to stop.
+_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Of the progress, on a terminal and in a file.
+
+
+@dataclasses.dataclass(frozen=True)
+class Intervals:
+    """Steps of the whole run, between rows of its history, and between further checkpoints, `None` without; and images
+    in a step, in the mean of an epoch."""
+
+    total: int
+    report: int
+    checkpoint: int | None
+    images: float
+
+    def is_reported(self, step):
+        return step % self.report == 0 or step == self.total
+
+
+class StopRequest:
+    """Whether the process was asked to stop, by SIGTERM or by Ctrl-C."""
+
+    def __init__(self):
+        self.requested = self.accepted = False
+
+    @contextlib.contextmanager
+    def listening(self):
+        """Notes the first signal; a second one acts as usual."""
+
+        def note(number, frame):
+            self.requested = True
+            restore()
+
+        def restore():
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+        handlers = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield self
+        finally:
+            restore()
+
+
+@contextlib.contextmanager
+def terminating_like_ctrl_c():
+    """Lets SIGTERM raise a KeyboardInterrupt: what is interrupted can be cleaned up and done again."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Keeper(keras.callbacks.Callback):
+    """Saves all that decides how the run goes on, and stops at a request or at a loss that is not a number.
+
+    A row of the history takes a validation, which may take long: what was learned is saved before it, with the metrics
+    of the training as `due`, and again with the row.
+
+    Args:
+        metric: Name of the metric that the best weights are chosen by.
+        kept: The model whose weights are kept; the one that is fitted shares them.
+        engine: `training.engine.distribution.Engine`
+        checkpoints: `training.runs.checkpoints.Checkpoints`, or `None` to save nothing.
+        intervals: `Intervals`
+        schedule: Learning rate of a step.
+        stop: `StopRequest`
+    """
+
+    def __init__(self, metric, kept, engine, checkpoints, intervals, schedule, stop):
+        super().__init__()
+        self.metric, self.kept, self.engine, self.checkpoints = metric, kept, engine, checkpoints
+        self.intervals, self.schedule, self.stop = intervals, schedule, stop
+        self.step, self.history, self.throughput, self.seconds, self.due = 0, [], [], 0.0, None
+        self.best_step = None
+        self._metrics, self._saved = None, None
+
+    def set_model(self, model):
+        super().set_model(model)
+        self.averages = Averages(model, self.engine)
+
+    def restore(self, checkpoint):
+        """Goes back to a checkpoint, to go on from there."""
+        self.restore_state(checkpoint)
+        self.step, self._saved, self._metrics = checkpoint.step, checkpoint.step, checkpoint.state["metrics"]
+        facts = checkpoint.facts
+        self.history, self.throughput, self.seconds = facts["history"], facts["throughput"], facts["seconds"]
+        self.best_step, self.due = facts["best_step"], facts.get("due")
+        kept = self.checkpoints.steps()
+        if self.best_step not in kept:  # It was damaged.
+            rows = [row for row in self.history if row["step"] in kept]
+            self.best_step = max(rows, key=self._value)["step"] if rows else None
+
+    def restore_state(self, checkpoint):
+        """Goes back to a checkpoint's weights, optimizer, random generators and metrics."""
+        for group, variables in self._groups().items():
+            arrays = checkpoint.state.get(group, [])
+            if [tuple(variable.shape) for variable in variables] != [array.shape for array in arrays]:
+                raise InputError(f"The checkpoint of step {checkpoint.step} is of another model: its {group} differ.")
+            self.engine.assign(variables, arrays)
+
+    @property
+    def has_row(self):
+        """Whether the history has a row of the step that was made last."""
+        return bool(self.history) and self.history[-1]["step"] == self.step
+
+    def on_train_begin(self, logs=None):
+        self._began = time.monotonic()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if self.step % self.intervals.report and self._metrics is not None:  # Keras has just reset them.
+            self.engine.assign(self.model.metrics_variables, self._metrics)
+        self._metrics = None
+        self._first_step, self._epoch_began = self.step, time.monotonic()
+        self.seconds, self._began = self.seconds + time.monotonic() - self._began, time.monotonic()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.step, self.stepped = self.step + 1, time.monotonic()
+        if not math.isfinite(logs["loss"]):
+            self._refuse(f"The loss is {float(logs['loss'])}")
+        self._listen(self.step)
+        if self.intervals.is_reported(self.step):
+            images = (self.step - self._first_step) * self.intervals.images
+            self.throughput.append(images / (self.stepped - self._epoch_began))
+            self.due = {name: float(value) for name, value in logs.items()}
+        elif self.stop.accepted or (self.intervals.checkpoint and self.step % self.intervals.checkpoint == 0):
+            self._save()
+
+    def on_test_begin(self, logs=None):
+        if self.due and self._saved != self.step:
+            self._save()
+        # Asked to stop: nobody waits for a validation.
+        self.model.stop_evaluating = self.stop.accepted
+        self.averages.use()
+
+    def on_test_batch_end(self, batch, logs=None):
+        self._listen(batch + 1)
+        self.model.stop_evaluating = self.stop.accepted
+
+    def on_test_end(self, logs=None):
+        self.averages.put_back()
+
+    def on_epoch_end(self, epoch, logs=None):
+        validation = {name: float(value) for name, value in logs.items() if name.startswith("val_")}
+        if self.due is None or (validation and self.stop.accepted):  # Stopped in the interval, or in its validation.
+            return
+        learning_rate = float(self.schedule(self.step - 1))
+        row = {"epoch": epoch + 1, "step": self.step, "learning_rate": learning_rate, **self.due, **validation}
+        best = [row for row in self.history if row["step"] == self.best_step]
+        if not best or self._value(row) > self._value(best[0]):
+            self.best_step = self.step
+        self.history.append(row)
+        self.due = None
+        self._save()
+
+    def on_train_end(self, logs=None):
+        self.seconds += time.monotonic() - self._began
+
+    def _refuse(self, problem):
+        last = max(self.checkpoints.steps() if self.checkpoints else [], default=None)
+        raise InputError(
+            f"{problem} at step {self.step}, with a learning rate of {float(self.schedule(self.step - 1)):.3g}. Lower "
+            f"optimizer.learning_rate, or set optimizer.clip_norm or a longer schedule.warmup. "
+            + ("There is no checkpoint yet." if last is None else f"The last good checkpoint is that of step {last}.")
+        )
+
+    def _listen(self, count):
+        """Accepts what any process was asked for, after so many steps; several processes agree on it now and then."""
+        if self.engine.num_processes == 1 or count % _STEPS_BETWEEN_AGREEMENTS == 0:
+            self.stop.accepted = self.engine.any_process(self.stop.requested)
+            self.model.stop_training = self.stop.accepted
+
+    def _groups(self):
+        return {
+            "weights": self.kept.variables,
+            "optimizer": self.model.optimizer.variables,
+            "metrics": self.model.metrics_variables,
+        }
+
+    def _save(self):
+        if keras.backend.backend() == "jax":
+            self.model.jax_state_sync()
+        state = {group: self.engine.to_host(variables) for group, variables in self._groups().items()}
+        if not all(np.isfinite(array).all() for array in state["weights"]):
+            self._refuse("The weights are not finite")
+        facts = {
+            "history": self.history,
+            "throughput": self.throughput,
+            "seconds": self.seconds + time.monotonic() - self._began,
+            "best_step": self.best_step,
+            "due": self.due,
+        }
+        if self.checkpoints is not None and self.engine.is_chief:
+            self.checkpoints.write(Checkpoint(self.step, state, facts))
+        self._saved = self.step
+
+    def _value(self, row):
+        """What the best row of a history is chosen by."""
+        return row.get(f"val_{self.metric}", row[self.metric])
+
+
+class History(keras.callbacks.Callback):
+    """Writes the rows of the history, which a resumed run takes from its checkpoint, as a CSV file."""
+
+    def __init__(self, path, keeper):
+        super().__init__()
+        self.path, self.keeper = path, keeper
+
+    def on_epoch_end(self, epoch, logs=None):
+        write_history(self.path, self.keeper.history)
+
+
+class TensorBoard(keras.callbacks.TensorBoard):
+    """Writes what becomes a row of the history, and nothing of a validation that was cut short."""
+
+    def __init__(self, path, keeper):
+        super().__init__(path)
+        self.keeper = keeper
+
+    def on_test_end(self, logs=None):
+        if not self.keeper.stop.accepted:
+            super().on_test_end(logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.keeper.has_row:
+            super().on_epoch_end(epoch, logs)
+
+
+def write_history(path, rows):
+    """Writes rows, dictionaries of equal keys, as a CSV file."""
+    write_csv(path, [*rows[:1], *([row[name] for name in rows[0]] for row in rows)])
+
+
+class Progress(keras.callbacks.Callback):
+    """Prints how the run goes: a line that is kept up to date on a terminal, and one for each row of the history."""
+
+    def __init__(self, keeper):
+        super().__init__()
+        self.keeper = keeper
+        self._printed, self._steps, self._timed = 0.0, 0, None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._timed = None  # The first step compiles, or reads the first images; it tells nothing of the others.
+
+    def on_train_batch_end(self, batch, logs=None):
+        now = self.keeper.stepped
+        if self._timed is None:
+            self._timed, self._steps = now, self.keeper.step
+        if now - self._printed > _SECONDS_BETWEEN_LINES[sys.stdout.isatty()]:
+            self._printed = now
+            self._print(self._line(logs), "\r" if sys.stdout.isatty() else "\n")
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.keeper.has_row:
+            self._print(self._line(self.keeper.history[-1]), "\n")
+
+    def _line(self, logs):
+        keeper = self.keeper
+        parts = [f"step {keeper.step:,}/{keeper.intervals.total:,}", f"loss {float(logs['loss']):.4f}"]
+        parts.append(f"{keeper.metric.replace('_', ' ')} {float(logs[keeper.metric]):.1%}")
+        if "val_loss" in logs:
+            parts.append(f"validation {float(logs['val_loss']):.4f}, {float(logs[f'val_{keeper.metric}']):.1%}")
+        parts.append(f"learning rate {float(keeper.schedule(keeper.step - 1)):.2e}")
+        steps = keeper.step - self._steps
+        if self._timed is not None and steps:
+            seconds = (keeper.stepped - self._timed) / steps
+            left = datetime.timedelta(seconds=round((keeper.intervals.total - keeper.step) * seconds))
+            parts += [f"{keeper.intervals.images / seconds:,.0f} images/s", f"{left} left"]
+        return "  ".join(parts)
+
+    def _print(self, line, end):
+        clear = "\x1b[2K" if sys.stdout.isatty() else ""
+        print(clear + line, end=end, flush=True)

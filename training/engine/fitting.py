@@ -1,0 +1,145 @@
+"""The part of a run that fits a model."""
+
+import functools
+
+import keras
+import tensorflow as tf
+
+from keras_vit.decoding import image_decoder
+from training.data.pipeline import evaluation_batches, num_steps_per_epoch, training_batches
+from training.data.sources import Part
+from training.engine.callbacks import History, Intervals, Keeper, Progress, StopRequest, TensorBoard, write_history
+from training.engine.models import build_model, load_teacher
+from training.engine.optimizers import build_optimizer
+from training.engine.schedules import build_schedule, num_steps, training_steps
+from training.engine.step import TrainedModel
+from training.runs.checkpoints import Checkpoints
+
+
+def seed(recipe):
+    """Makes a process repeatable: seeds every generator and lets TensorFlow use deterministic kernels only."""
+    keras.utils.set_random_seed(recipe.seed)
+    tf.config.experimental.enable_op_determinism()
+    keras.config.set_dtype_policy(recipe.fit.precision)
+
+
+class Fitting:
+    """The part of a run that fits a model: from the newest checkpoint, if there is one, to the last step.
+
+    Args:
+        task: The task of the run, one of `training.tasks.TASKS`, with its recipe.
+        dataset: `training.data.dataset.Dataset`
+        engine: `training.engine.distribution.Engine`
+        run: `training.runs.folder.Run` to write to, or `None` to write nothing.
+    """
+
+    def __init__(self, task, dataset, engine, run=None):
+        self.task, self.dataset, self.engine, self.run_folder = task, dataset, engine, run
+        self.recipe = recipe = task.recipe
+        steps_per_epoch = num_steps_per_epoch(dataset, recipe)
+        total = training_steps(recipe, steps_per_epoch)
+        durations = recipe.fit.report_every, recipe.fit.checkpoint_every
+        report, checkpoint = (text and max(num_steps(text, steps_per_epoch, total), 1) for text in durations)
+        self.intervals = Intervals(total, report, checkpoint, dataset.splits["train"].size / steps_per_epoch)
+        with engine.scope():
+            # The loss reads logits: where a softmax saturates it has no gradient.
+            model = build_model(recipe, len(dataset.class_names), with_logits=True)
+            options = {"accumulation_steps": recipe.fit.accumulation_steps}
+            options["teacher"] = load_teacher(recipe, model, dataset.class_names)
+            options["metric"] = task.build_metric(len(dataset.class_names))
+            self.trained = TrainedModel(model.inputs[0], model.outputs[0], task.build_objective(), **options)
+            self.trained.compile(build_optimizer(recipe, model, steps_per_epoch))
+        self.model = model
+        self.stop = StopRequest()
+        schedule = build_schedule(recipe, steps_per_epoch, total)
+        self.checkpoints = run and Checkpoints(run.checkpoints)
+        self.keeper = Keeper(task.metric, model, engine, self.checkpoints, self.intervals, schedule, self.stop)
+        self.keeper.set_model(self.trained)
+
+    def run(self):
+        """Fits; returns whether the last step was reached."""
+        self._resume()
+        validation = self._validation()
+        callbacks = [self.keeper, *self._chief_callbacks()] if self.engine.is_chief else [self.keeper]
+        with self.stop.listening():
+            if self.keeper.due:
+                self._finish_row(validation, callbacks)
+            changes = self.task.build_changes(self.model, len(self.dataset.class_names))
+            batches = training_batches(self.dataset.splits["train"], changes, self.recipe)
+            while self.keeper.step < self.intervals.total and not self.stop.accepted:
+                self._fit_segment(batches, validation, callbacks)
+            self.stop.accepted = self.engine.any_process(self.stop.requested)  # Since they last agreed.
+        return self.keeper.step == self.intervals.total and not self.stop.accepted
+
+    def _validation(self):
+        """The arguments of `fit` for the validation, if there is one."""
+        if "validation" not in self.dataset.splits:
+            return {}
+        source, batch_size = self.dataset.splits["validation"], self.recipe.fit.batch_size
+        read_label = functools.partial(self.task.read_label, num_classes=len(self.dataset.class_names))
+        make = evaluation_batches(source, image_decoder(self.model), read_label, batch_size, self.recipe.data.cache)
+        # Again and again, with a count: of distributed batches Keras cannot tell where they end.
+        batches = self.engine.distribute(lambda *share: make(*share).repeat(), batch_size)
+        steps = Part(batch_size).num_batches(source.size)
+        return {"validation_data": batches, "validation_steps": steps}
+
+    def _finish_row(self, validation, callbacks):
+        """The validation that a run was interrupted in, and the row of the history that it was for."""
+        callbacks = keras.callbacks.CallbackList(callbacks, model=self.trained)
+        callbacks.on_train_begin()
+        logs = self.trained.evaluate(
+            validation["validation_data"],
+            steps=validation["validation_steps"],
+            callbacks=callbacks,
+            verbose=0,
+            return_dict=True,
+        )
+        logs = self.keeper.due | {f"val_{name}": value for name, value in logs.items()}
+        callbacks.on_epoch_end((self.keeper.step - 1) // self.intervals.report, logs)
+        callbacks.on_train_end()
+
+    def _fit_segment(self, batches, validation, callbacks):
+        """One call of Keras's `fit`: whole intervals, the rest of an interrupted one, or the short last one."""
+        first, interval, total = self.keeper.step, self.intervals.report, self.intervals.total
+        epoch, done = divmod(first, interval)
+        num_epochs = (total - first) // interval if not done else 0
+        steps = interval if num_epochs else min(interval - done, total - first)
+        num_epochs = max(num_epochs, 1)
+        steps_needed = range(first, first + num_epochs * steps)
+        self.trained.fit(
+            self.engine.distribute(batches(steps_needed), self.recipe.fit.batch_size),
+            initial_epoch=epoch,
+            epochs=epoch + num_epochs,
+            steps_per_epoch=steps,
+            **validation,
+            shuffle=False,  # The batches come in their order.
+            callbacks=callbacks,
+            verbose=0,
+        )
+
+    def final_weights(self):
+        """The weights that are kept, as arrays: the last or the best, or their moving averages."""
+        if self.recipe.fit.final_weights == "best" and self.keeper.best_step != self.keeper.step:
+            self.keeper.restore_state(self.checkpoints.read(self.keeper.best_step))
+        self.keeper.averages.use()
+        return self.engine.to_host(self.model.variables)
+
+    def _resume(self):
+        if self.checkpoints is None:
+            return
+        if self.engine.is_chief:
+            self.checkpoints.clean()
+        self.engine.barrier()
+        checkpoint = self.checkpoints.newest()
+        if checkpoint is not None:
+            self.keeper.restore(checkpoint)
+            if self.engine.is_chief:
+                # It may have been killed between the checkpoint and the history, even at the last step.
+                write_history(self.run_folder.history, self.keeper.history)
+                print(f"Going on from step {checkpoint.step}.")
+
+    def _chief_callbacks(self):
+        yield Progress(self.keeper)
+        if self.run_folder is not None:
+            yield History(self.run_folder.history, self.keeper)
+            yield TensorBoard(self.run_folder.tensorboard, self.keeper)

@@ -1,0 +1,162 @@
+"""The model that a recipe describes, and its teacher."""
+
+import dataclasses
+import pathlib
+
+import keras
+
+import keras_vit
+from keras_vit.architectures import BiTResNetConfig, ResNetConfig
+from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
+from keras_vit.preprocessing import preprocessing_layer
+from keras_vit.weights.catalogue import get_entry
+from keras_vit.weights.opening import open_checkpoint
+from training.errors import InputError
+from training.recipe.model_functions import get_function
+from training.runs.folder import Run, load_model, read_class_names
+
+_FUNCTIONS = {BiTResNetConfig.kind: "BiTResNet", ResNetConfig.kind: "ResNet"}
+
+
+def build_model(recipe, classes, with_logits=False):
+    """The model of a recipe: pixels from 0 to 255 in, probabilities or logits out.
+
+    The probabilities are those of the loss that they are learned with: of one softmax, or of a sigmoid for each class.
+
+    Raises:
+        InputError: If the weights that it starts from cannot be had or do not fit; the message says why.
+    """
+    options = recipe.model
+    arguments = {
+        "input_shape": options.input_shape,
+        "classes": classes,
+        "classifier_activation": None if with_logits else recipe.fit.loss,
+        "include_preprocessing": True,
+        "name": recipe.name,
+    }
+    try:
+        if options.weights is None:
+            if options.config is None:
+                model = get_function(options.function)(**options.arguments, **arguments)
+            else:
+                model = keras_vit.ViT(options.config, **arguments)
+            if options.resize is not None:
+                _cut_centre(model, options.resize)
+        else:
+            # Whatever the weights' own classes are: a new task takes the place of the whole head.
+            model = keras_vit.from_pretrained(options.weights, head="reset", **options.changes, **arguments)
+        if options.freeze_up_to is not None:
+            keras_vit.freeze(model, options.freeze_up_to)
+        if recipe.fit.rematerialize:
+            keras_vit.rematerialize(model)
+    except (ValueError, TypeError, OSError) as error:
+        raise InputError(str(error)) from error
+    return model
+
+
+def _cut_centre(model, short_side):
+    """Has images resized to a short side and their centre cut out, wherever the model goes."""
+    layer = preprocessing_layer(model)
+    _, height, width, _ = model.input_shape
+    layer.set_protocol(layer.mean, layer.std, short_side, (height, width), layer.interpolation, layer.label_space)
+
+
+def without_weights(recipe):
+    """The recipe with the architecture of its weights in their place: what is in them is of no account here.
+
+    Raises:
+        InputError: If they are not known, or cannot be had.
+    """
+    options = recipe.model
+    if options.weights is None:
+        return recipe
+    try:
+        config, shape = _architecture(options.weights)
+        if isinstance(config, ViTConfig):
+            # As a new task takes the place of the whole head.
+            changes = {"representation_dim": None, **options.changes}
+            architecture = {"config": config.replace(**changes)}
+        else:
+            fields = config.to_dict()
+            architecture = {"function": _FUNCTIONS[fields.pop("kind")], "arguments": fields}
+        model = dataclasses.replace(
+            options, weights=None, changes={}, input_shape=options.input_shape or shape, **architecture
+        )
+        return dataclasses.replace(recipe, model=model)
+    except (ValueError, TypeError, OSError) as error:
+        raise InputError(f"model.weights={options.weights}: {error}") from error
+
+
+def _architecture(weights):
+    """The config and image shape of published weights; of those in the catalogue nothing is fetched."""
+    try:
+        entry = get_entry(weights)
+    except ValueError:
+        entry = None
+    if entry is not None and entry.variant in VARIANTS:
+        return VARIANTS[entry.variant], (entry.image_size, entry.image_size, 3)
+    checkpoint = open_checkpoint(weights)
+    return checkpoint.config, (*checkpoint.image_size, checkpoint.channels)
+
+
+def load_teacher(recipe, student, class_names):
+    """The teacher of a recipe, a model from the student's images to logits, or `None`.
+
+    Raises:
+        InputError: If it cannot be had, knows other classes or images, or has no logits of a softmax.
+    """
+    source = recipe.distillation.teacher
+    if source is None:
+        return None
+    model, names = _saved(source) if pathlib.Path(source).exists() else _published(source, student)
+    if (names is not None and list(names) != list(class_names)) or model.output_shape != student.output_shape:
+        raise InputError(
+            f"distillation.teacher={source} knows {model.output_shape[-1]} classes that are not those of the data set. "
+            f"Give a model that was trained on the same classes."
+        )
+    if model.input_shape != student.input_shape:
+        raise InputError(
+            f"distillation.teacher={source} takes images of shape {model.input_shape[1:]}, the student of shape "
+            f"{student.input_shape[1:]}. Choose model.input_shape={','.join(map(str, model.input_shape[1:]))}."
+        )
+    try:
+        is_normalizing = keras_vit.describe(model).pixels["normalize"]
+    except ValueError as error:
+        raise InputError(f"distillation.teacher={source}: {error}") from error
+    if not is_normalizing:
+        raise InputError(
+            f"distillation.teacher={source} expects normalised pixels, the student those from 0 to 255. Build it with "
+            f"include_preprocessing=True."
+        )
+    return _with_logits(model, source)
+
+
+def _saved(source):
+    path = pathlib.Path(source)
+    if path.is_dir() and Run(path).recipe.is_file():
+        return load_model(Run(path).model), read_class_names(Run(path))
+    if path.suffix == ".keras":
+        return load_model(path), None
+    return _published(source, None)
+
+
+def _published(source, student):
+    shape = student.input_shape[1:] if student is not None else None
+    try:
+        return keras_vit.from_pretrained(source, input_shape=shape, include_preprocessing=True), None
+    except (ValueError, OSError) as error:
+        raise InputError(f"distillation.teacher={source}: {error}") from error
+
+
+def _with_logits(model, source):
+    """A classifier without the softmax at its end."""
+    last = model.layers[-1]
+    activation = getattr(last, "activation", None)
+    if activation not in (keras.activations.softmax, keras.activations.linear):
+        raise InputError(
+            f"distillation.teacher={source} ends in {getattr(activation, '__name__', f'the layer {last.name}')}. What "
+            f"is learned from are the logits of a softmax over all classes: give a model that ends in a softmax or in "
+            f"logits, built with classifier_activation='softmax' or None."
+        )
+    last.activation = keras.activations.linear
+    return model

@@ -1,0 +1,164 @@
+"""One run, from a recipe to a folder with a trained model, its export and its report."""
+
+import contextlib
+import pathlib
+import shlex
+import subprocess
+import sys
+
+import keras
+
+import keras_vit
+from keras_vit.atomic_files import replacing
+from training.engine import distribution
+from training.engine.callbacks import terminating_like_ctrl_c
+from training.engine.fitting import Fitting, seed
+from training.engine.models import build_model
+from training.errors import InputError
+from training.runs.folder import (
+    Run,
+    add_result,
+    hold,
+    is_finished,
+    new_folder,
+    open_run,
+    program_path,
+    resume_command,
+)
+from training.tasks import TASKS
+
+
+def train(recipe, runs="runs", folder=None, leave=None):
+    """Trains a model as a recipe says, and leaves everything about it in a folder.
+
+    Args:
+        recipe: `training.recipe.config.Recipe`
+        runs: Where the folders of all runs are; a new one is made in it.
+        folder: The run's own folder instead. A run that began there with the same recipe goes on from its last
+            checkpoint.
+        leave: What leaves something of the trained model, called as `finish` is, and called instead of it.
+
+    Returns:
+        The `training.runs.folder.Run`, and its evaluation on the test images, as the task has it. The evaluation is
+        `None` if the run was asked to stop, and in all processes but the first.
+    """
+    if is_finished(recipe, runs, folder):
+        run = Run(pathlib.Path(folder))
+        print(f"run={folder} is finished: {run.report}. Name another folder, or none for a new run.")
+        return run, None
+    seed(recipe)
+    engine = distribution.start(recipe)
+    task = TASKS[recipe.task](recipe)
+    dataset = _load(task)
+    seed(recipe)  # Again: preparing a data set for the first time draws random numbers too.
+    if engine.is_chief:
+        sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
+        print(f"{sizes} in {len(dataset.class_names)} classes")
+    run = Run(pathlib.Path(folder or new_folder(recipe, runs, engine)))
+    try:
+        with hold(run) if engine.is_chief else contextlib.nullcontext(), terminating_like_ctrl_c():
+            open_run(recipe, dataset, runs, run.folder, engine)
+            return run, _fit_and_finish(Fitting(task, dataset, engine, run), leave or finish)
+    except KeyboardInterrupt:
+        print(f"Stopped. To go on: {resume_command(run)}")
+        return run, None
+
+
+def _load(task):
+    """The data set of a run, with all the splits that a run needs."""
+    dataset = task.load()
+    for split in ("train", "test"):
+        dataset.source(split)
+    if task.recipe.fit.final_weights == "best" and "validation" not in dataset.splits:
+        raise InputError(
+            "fit.final_weights=best needs validation images, and there are none. Name some with data.validation_split, "
+            "or set fit.final_weights=last."
+        )
+    return dataset
+
+
+def train_once(recipe, runs, folder, leave=None):
+    """Trains as `train` does what is not finished yet, one run of several; returns whether it is finished now."""
+    if is_finished(recipe, runs, folder):
+        return True
+    train(recipe, runs, folder, leave)
+    keras.backend.clear_session()
+    if is_finished(recipe, runs, folder):
+        return True
+    print("Stopped. The same command goes on with what is not finished.")
+    return False
+
+
+def _fit_and_finish(fitting, leave):
+    """The evaluation, or `None` where there is none."""
+    engine, run, keeper = fitting.engine, fitting.run_folder, fitting.keeper
+    try:
+        if not fitting.run():
+            if engine.is_chief:
+                print(f"Stopped after step {keeper.step}, which is saved. To go on: {resume_command(run)}")
+            return None
+        weights = fitting.final_weights()
+        engine.leave()
+        evaluation = leave(fitting.task, fitting.dataset, run, weights, keeper) if engine.is_chief else None
+        engine.end()
+        return evaluation
+    except (InputError, OSError) as error:
+        raise InputError(f"{error} To go on from there: {resume_command(run)}") from None
+
+
+def finish(task, dataset, run, weights, keeper):
+    """Writes what a trained model is good for: itself, its export, its evaluation and the report.
+
+    Args:
+        task: The task of the run, one of `training.tasks.TASKS`, with its recipe.
+        dataset: `training.data.dataset.Dataset`
+        run: `training.runs.folder.Run`
+        weights: Arrays of all weights.
+        keeper: `training.engine.callbacks.Keeper` with the history.
+
+    Returns:
+        The evaluation on the test images, as the task has it.
+    """
+    print(f"Evaluating {dataset.splits['test'].size:,} test images, exporting, writing the report …", flush=True)
+    model, evaluation = save_and_evaluate(task, dataset, run, weights)
+    samples = task.write_samples(dataset, run)
+    is_exported = export(task.recipe, run, model, dataset.class_names, samples)
+    result = task.report(run, dataset, keeper, evaluation, model)
+    # Last: with it the run is finished.
+    add_result(run, **result, seconds_of_training=round(keeper.seconds, 1))
+    if is_exported:
+        predict_elsewhere(run, samples, task.predict_options(run))
+    return evaluation
+
+
+def save_and_evaluate(task, dataset, run, weights):
+    """Writes a run's model with its final weights; returns it and its evaluation on the test images."""
+    model = build_model(task.recipe, len(dataset.class_names))
+    for variable, array in zip(model.variables, weights, strict=True):
+        variable.assign(array)
+    with replacing(run.model) as unfinished:
+        model.save(unfinished)
+    return model, task.evaluate(model, dataset, "test")
+
+
+def export(recipe, run, model, class_names, samples):
+    """Exports a run's model as the first version of a SavedModel; returns whether it answers as the model does.
+
+    If it does not, the run is not lost: it says how to export the model in another way.
+    """
+    try:
+        keras_vit.export_saved_model(
+            model, run.export, labels=class_names, overwrite=True, images=samples, name=recipe.name
+        )
+    except (RuntimeError, ValueError) as error:
+        print(f"The model is not exported: {error}")
+        print(f"To export it: {program_path()} -m training export {shlex.quote(str(run.folder))} --help")
+        return False
+    return True
+
+
+def predict_elsewhere(run, samples, options):
+    """Loads the SavedModel in another process, as a server would, and predicts held-out images with it."""
+    print("\nHeld-out images, predicted by the SavedModel in a process of its own:")
+    command = [sys.executable, "-m", "training", "predict", str(run.export), *map(str, samples), *options]
+    subprocess.run(command, check=True)

@@ -1,0 +1,214 @@
+"""How good a classifier is on images that it has not seen. N images, H W channels, C classes."""
+
+import dataclasses
+import functools
+import itertools
+
+import numpy as np
+
+from keras_vit.decoding import image_decoder
+from training.data.labels import multi_hot
+from training.data.pipeline import evaluation_batches
+from training.errors import InputError
+from training.evaluation.metrics import binary_cross_entropy, calibration, class_scores, top_k_is_right
+
+NUM_MISTAKES = 15
+NUM_EXAMPLES = 6
+_MIN_CLASSES_FOR_TOP_5 = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """What a model makes of the images of a split.
+
+    `labels` bool (N, C), true for each right class, of which every image has at least one; `probabilities` (N, C);
+    `class_names` C strings. Of the images themselves, each {index: pixels from 0 to 255 (H, W, channels)}, only the
+    most confident `mistakes`, most confident first, and some `examples`, spread over the split, are kept.
+    `num_unlabelled` images of the split have no right class and are left out. With `has_sigmoids` each class has a
+    probability of its own; otherwise those of an image add up to 1.
+    """
+
+    labels: np.ndarray
+    probabilities: np.ndarray
+    class_names: tuple[str, ...]
+    mistakes: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    examples: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    num_unlabelled: int = 0
+    has_sigmoids: bool = False
+
+    @functools.cached_property
+    def predictions(self):
+        """The most probable class of each image, (N,)."""
+        return self.probabilities.argmax(axis=1)
+
+    @functools.cached_property
+    def confidence(self):
+        """The probability of the predicted class of each image, (N,)."""
+        return self.probabilities.max(axis=1).astype(float)
+
+    @functools.cached_property
+    def is_right(self):
+        """Whether the predicted class of each image is a right one, (N,)."""
+        return self.labels[np.arange(len(self.labels)), self.predictions]
+
+    @property
+    def accuracy(self):
+        """Part of the images whose most probable class is a right one."""
+        return float(self.is_right.mean())
+
+    @functools.cached_property
+    def top5_accuracy(self):
+        """Part of the images with a right class among the five most probable ones; `None` below six classes."""
+        if len(self.class_names) < _MIN_CLASSES_FOR_TOP_5:
+            return None
+        return float(top_k_is_right(self.labels, self.probabilities, 5).mean())
+
+    @functools.cached_property
+    def loss(self):
+        """Mean cross-entropy in nats: minus the logarithm of the right class's probability, or the right classes'.
+
+        Of sigmoids it is the sum over all classes of each one's own, as in training (without smoothing).
+        """
+        if self.has_sigmoids:
+            return float(binary_cross_entropy(self.labels, self.probabilities).mean())
+        right = np.einsum("nc,nc->n", self.labels, self.probabilities)
+        return float(-np.log(np.maximum(right, 1e-30)).mean())
+
+    @functools.cached_property
+    def calibration(self):
+        """`training.evaluation.metrics.Calibration` of the predictions."""
+        return calibration(self.confidence, self.is_right)
+
+    @property
+    def mean_confidence(self):
+        """Mean probability of the predicted classes; in a calibrated model it is the accuracy."""
+        return float(self.confidence.mean())
+
+    @property
+    def has_several_labels(self):
+        """Whether more than one class is right for some image."""
+        return bool((self.labels.sum(axis=1) > 1).any())
+
+    @property
+    def confusion(self):
+        """(C, C) counts: row the true class, column the predicted one. Each image must have one right class."""
+        if self.has_several_labels:
+            raise ValueError("A confusion matrix needs one right class an image. Received: images with several.")
+        counts = np.zeros((len(self.class_names), len(self.class_names)), int)
+        np.add.at(counts, (self.labels.argmax(axis=1), self.predictions), 1)
+        return counts
+
+    @functools.cached_property
+    def by_class(self):
+        """A `training.evaluation.metrics.ClassScore` of each class, worst first."""
+        return class_scores(self.labels, self.predictions, self.class_names)
+
+    def __str__(self):
+        return (
+            f"accuracy {self.accuracy:.2%} ({self.is_right.sum()} of {len(self.labels)} images), "
+            f"cross-entropy {self.loss:z.4f} nats"
+        )
+
+
+def evaluate(model, dataset, splits, recipe, restrict=None):
+    """What a model makes of a split, or of several together.
+
+    Args:
+        model: A classifier of this package that returns probabilities.
+        dataset: `training.data.dataset.Dataset`
+        splits: Name of the split, or a list of names.
+        recipe: `training.recipe.config.Recipe`
+        restrict: Function from the model's probabilities (B, its classes) to those of the data set's classes; `None`:
+            they are the same classes.
+
+    Returns:
+        An `Evaluation`.
+
+    Raises:
+        InputError: If no image of the split has a label.
+    """
+    splits = [splits] if isinstance(splits, str) else splits
+    gathered = _Gathered(sum(dataset.splits[split].size for split in splits))
+    batches = itertools.chain.from_iterable(_batches(model, dataset, split, recipe) for split in splits)
+    for images, labels, is_real in batches:
+        # The whole batch, with its padding: another size would be compiled anew.
+        probabilities = model.predict_on_batch(images)
+        if restrict is not None:
+            probabilities = restrict(probabilities)
+        is_labelled = is_real & labels.any(axis=1)
+        gathered.num_unlabelled += int(is_real.sum() - is_labelled.sum())
+        part = Evaluation(labels[is_labelled], probabilities[is_labelled], dataset.class_names)
+        gathered.add(part, images[is_labelled])
+    if not gathered.num_images:
+        raise InputError(
+            f"None of the {gathered.num_unlabelled:,} images of the {' and '.join(splits)} split has a label."
+        )
+    return Evaluation(
+        np.concatenate([part.labels for part in gathered.parts]),
+        np.concatenate([part.probabilities for part in gathered.parts]),
+        dataset.class_names,
+        {index: image for index, (_, image) in gathered.mistakes.items()},
+        gathered.examples,
+        gathered.num_unlabelled,
+        has_sigmoids=recipe.fit.loss == "sigmoid",
+    )
+
+
+class _Gathered:
+    """What is kept of the batches so far, of a split of about `size` images."""
+
+    def __init__(self, size):
+        self.wanted = set(np.linspace(0, size - 1, min(NUM_EXAMPLES, size)).astype(int).tolist())
+        self.parts, self.mistakes, self.examples = [], {}, {}
+        self.num_images = self.num_unlabelled = 0
+
+    def add(self, part, images):
+        """Adds the evaluation of some images. Of these it keeps copies: a view would keep its whole batch in memory."""
+        first, end = self.num_images, self.num_images + len(images)
+        wrong = np.flatnonzero(~part.is_right)
+        wrong = wrong[np.argsort(-part.confidence[wrong], kind="stable")][:NUM_MISTAKES]
+        self.mistakes |= {first + i: (part.confidence[i], images[i].copy()) for i in wrong.tolist()}
+        ranked = sorted(self.mistakes.items(), key=lambda item: -item[1][0])
+        self.mistakes = dict(ranked[:NUM_MISTAKES])
+        self.examples |= {i: images[i - first].copy() for i in range(first, end) if i in self.wanted}
+        self.parts.append(part)
+        self.num_images = end
+
+
+def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
+    """Accuracy of a nearest-neighbour classifier on the same test images, which tells how hard they are.
+
+    It compares raw pixels, at the model's input size, with those of the training and validation images, of which it
+    holds all in memory, and of the test images a batch. `None` if the former have more than `max_values` values
+    together.
+    """
+    from sklearn.neighbors import KNeighborsClassifier
+
+    known = [split for split in dataset.splits if split != "test"]
+    num_images = sum(dataset.splits[split].size for split in known)
+    if num_images * np.prod(model.input_shape[1:]) > max_values:
+        return None
+
+    def labelled(split):
+        for images, labels, is_real in _batches(model, dataset, split, recipe):
+            is_labelled = is_real & labels.any(axis=1)
+            yield images[is_labelled].reshape(is_labelled.sum(), -1).astype("float32"), labels[is_labelled]
+
+    pixels, labels = zip(*itertools.chain.from_iterable(map(labelled, known)), strict=True)
+    classifier = KNeighborsClassifier(n_neighbors=1)
+    classifier.fit(np.concatenate(pixels), np.concatenate(labels).argmax(axis=1))
+    is_right = [
+        labels[np.arange(len(labels)), classifier.predict(pixels)] for pixels, labels in labelled("test") if len(labels)
+    ]
+    return float(np.concatenate(is_right).mean())
+
+
+def _batches(model, dataset, split, recipe):
+    """(images (B, H, W, channels), labels bool (B, C), whether each is an image of the split and not padding (B,))."""
+    size, num_classes = recipe.fit.batch_size, len(dataset.class_names)
+    make = evaluation_batches(
+        dataset.splits[split], image_decoder(model), lambda label, image: multi_hot(label, num_classes), size
+    )
+    batches = make(0, 1, size)
+    for images, labels, weights in batches.as_numpy_iterator():
+        yield images, labels > 0, weights > 0

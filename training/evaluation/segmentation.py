@@ -1,0 +1,122 @@
+"""How well a model says what each pixel belongs to. H W pixels, C classes."""
+
+import dataclasses
+import functools
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.decoding import image_decoder
+from training.data.masks import VOID, decode_mask
+from training.data.pipeline import evaluation_batches
+
+NUM_EXAMPLES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassIoU:
+    """Of a class: its true `pixels`, and the intersection over the union of these and those predicted, from 0 to 1;
+    `None` if it occurs in neither. `taken_for` is what most of its other pixels are predicted to be, "" for none."""
+
+    name: str
+    pixels: int
+    iou: float | None
+    taken_for: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Segmentation:
+    """What a model makes of the images of a split, at its input resolution. Void pixels are not counted.
+
+    `confusion` int64 (C, C) counts pixels: row the true class, column the predicted one. `examples` are some (image
+    (H, W, channels), true mask (H, W), predicted mask (H, W)), spread over the split.
+    """
+
+    confusion: np.ndarray
+    class_names: tuple[str, ...]
+    num_images: int
+    size: tuple[int, int]
+    examples: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...] = ()
+
+    @functools.cached_property
+    def ious(self):
+        """Intersection over union of each class, (C,); not a number for one that is neither predicted nor true."""
+        right = np.diag(self.confusion).astype(float)
+        union = self.confusion.sum(axis=0) + self.confusion.sum(axis=1) - right
+        return np.where(union > 0, right / np.maximum(union, 1), np.nan)
+
+    @property
+    def mean_iou(self):
+        """Mean over the classes that occur."""
+        return float(np.nanmean(self.ious)) if np.isfinite(self.ious).any() else 0.0
+
+    @property
+    def pixel_accuracy(self):
+        """Part of the pixels whose class is right."""
+        return float(np.trace(self.confusion) / max(self.confusion.sum(), 1))
+
+    @property
+    def by_class(self):
+        """A `ClassIoU` of each class, the worst first, those that do not occur last."""
+        wrong = self.confusion * (1 - np.eye(len(self.confusion), dtype=int))
+        return [
+            ClassIoU(
+                self.class_names[label],
+                int(self.confusion[label].sum()),
+                None if np.isnan(self.ious[label]) else float(self.ious[label]),
+                self.class_names[wrong[label].argmax()] if wrong[label].any() else "",
+            )
+            for label in np.argsort(self.ious, kind="stable").tolist()  # Numbers first.
+        ]
+
+    def __str__(self):
+        return f"mean IoU {self.mean_iou:.2%}, pixel accuracy {self.pixel_accuracy:.2%} ({self.num_images} images)"
+
+
+def evaluate(model, dataset, splits, recipe):
+    """What a model makes of a split, or of several together: images and masks are brought to its input size.
+
+    Args:
+        model: A segmentation model of this package.
+        dataset: `training.data.dataset.Dataset` whose labels are masks.
+        splits: Name of the split, or a list of names.
+        recipe: `training.recipe.config.Recipe`
+
+    Returns:
+        A `Segmentation`.
+    """
+    splits = [splits] if isinstance(splits, str) else splits
+    # Masks, and not the probabilities of all classes, leave the device.
+    segmenter = keras.Model(model.inputs, ops.argmax(model.outputs[0], axis=-1))
+    num_classes, total = len(dataset.class_names), sum(dataset.splits[split].size for split in splits)
+    wanted = set(np.linspace(0, total - 1, min(NUM_EXAMPLES, total)).astype(int).tolist())
+    confusion, count, examples = np.zeros((num_classes, num_classes), "int64"), 0, []
+    for images, truths, is_real in _batches(model, dataset, splits, recipe):
+        predictions = np.asarray(segmenter.predict_on_batch(images)).astype("uint8")
+        confusion += _confusion(truths[is_real], predictions[is_real], num_classes)
+        for row in np.flatnonzero(is_real):
+            if count in wanted:
+                examples.append((images[row].copy(), truths[row].copy(), predictions[row].copy()))
+            count += 1
+    return Segmentation(confusion, tuple(dataset.class_names), count, tuple(model.input_shape[1:3]), tuple(examples))
+
+
+def _batches(model, dataset, splits, recipe):
+    size = recipe.fit.batch_size
+    for split in splits:
+        make = evaluation_batches(dataset.splits[split], image_decoder(model), _read_mask, size)
+        batches = make(0, 1, size)
+        for images, truths, weights in batches.as_numpy_iterator():
+            yield images, truths, weights > 0
+
+
+def _read_mask(label, image):
+    return decode_mask(label, image.shape[:2])
+
+
+def _confusion(truths, predictions, num_classes):
+    """(C, C) counts of pixels, those that are void left out."""
+    is_known = truths != VOID
+    pairs = truths[is_known].astype("int64") * num_classes + predictions[is_known]
+    return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)

@@ -1,0 +1,85 @@
+"""The accuracy of a run's model or of published weights, on its own data or on others."""
+
+import functools
+
+from keras_vit.label_spaces import imagenet1k_classes
+from training.data.sets.objectnet import is_objectnet, shared_part
+from training.errors import InputError, shortened_names
+from training.evaluation.classification import evaluate
+from training.recipe.assignments import override
+from training.reports.text import describe_classification
+from training.runs.opening import open_model, recipe_for
+from training.tasks import TASKS
+
+_OF_OTHER_DATA = (
+    *("data.label", "data.mask", "data.mask_classes", "data.mask_offset"),
+    *("data.test_split", "data.test_fraction"),
+)
+
+
+def evaluate_source(source, assignments=(), split="test"):
+    """What a model makes of a split, in words.
+
+    Args:
+        source: A run's folder, or what else `training.runs.opening.open_model` opens; of weights, those of ImageNet-1k.
+        assignments: Changes of the data: where they are, how they are read, or `data.dataset=NAME`, another data set
+            of the same classes. The splits of another data set can be chosen; those of the run's own cannot. A model of
+            ImageNet-1k is evaluated on a folder with the classes of ObjectNet too.
+        split: Name of the split; `"all"`: all images of data that the model was not trained on.
+
+    Returns:
+        Text of some lines.
+
+    Raises:
+        InputError: If there is no such model, split or data, or the data have other classes than the model.
+    """
+    opened = open_model(source)
+    recipe = recipe_for(opened, assignments, _OF_OTHER_DATA)
+    if opened.class_names is None:
+        raise InputError(f"The classes of {source} are not known. Give the folder of a run, or weights of ImageNet-1k.")
+    if opened.recipe is None:
+        recipe = override(recipe, [f"fit.loss={_activation(opened)}"])
+    if split == "all" and opened.is_own_data(recipe.data):
+        raise InputError(f"{source} was trained on images of these data. Choose the test split, or name other data.")
+    task = TASKS[recipe.task](recipe)
+    dataset = task.load(disjoint=split == "all")
+    splits = list(dataset.splits) if split == "all" else [split]
+    for name in splits:
+        dataset.source(name)
+    title = f"{recipe.data.dataset}, {'all images' if split == 'all' else f'{split} split'}"
+    if opened.class_names == _imagenet1k_ids() and is_objectnet(dataset.class_names):
+        return f"{title}\n{_describe_objectnet(opened.model, shared_part(dataset, splits), splits, recipe)}"
+    _check_classes(opened.class_names, dataset)
+    return f"{title}\n{task.describe(task.evaluate(opened.model, dataset, splits))}"
+
+
+def _activation(opened):
+    """What makes a model's outputs probabilities."""
+    name = getattr(getattr(opened.model.layers[-1], "activation", None), "__name__", None)
+    if name not in ("softmax", "sigmoid"):
+        raise InputError(
+            f"{opened.source} does not end in probabilities. Build it with classifier_activation='softmax'."
+        )
+    return name
+
+
+def _imagenet1k_ids():
+    return [wnid for wnid, _ in imagenet1k_classes()]
+
+
+def _check_classes(class_names, dataset):
+    if list(dataset.class_names) != class_names:
+        raise InputError(
+            f"The model knows the classes {shortened_names(class_names)}; the data set has "
+            f"{shortened_names(dataset.class_names)}."
+        )
+
+
+def _describe_objectnet(model, shared, splits, recipe):
+    restrict = functools.partial(shared.restrict, has_sigmoids=recipe.fit.loss == "sigmoid")
+    evaluation = evaluate(model, shared.dataset, splits, recipe, restrict)
+    return (
+        f"ObjectNet: of the model's {model.output_shape[-1]:,} outputs those of the {len(shared.dataset.class_names)} "
+        f"shared classes are compared; {shared.num_left_out:,} images of other classes are left out.\n"
+        f"{describe_classification(evaluation)}"
+    )

@@ -1,0 +1,99 @@
+"""How well the frozen features of a model tell classes apart."""
+
+import dataclasses
+
+import numpy as np
+
+from training.data.loading import load_dataset
+from training.data.subsets import read_labels, select
+from training.errors import InputError
+from training.evaluation.fewshot import choose_shots, fewshot_accuracy, neighbour_accuracy
+from training.evaluation.representations import features
+from training.reports.tables import lay_out
+from training.runs.opening import open_model, recipe_for
+from training.tasks import require_classification
+
+
+@dataclasses.dataclass(frozen=True)
+class Accuracy:
+    """An accuracy on the test images: `method` ridge or neighbours, of which `size` are given for each class, or vote.
+
+    `seed` decides which images are learned from; `None`: all are. Their number is `num_train`.
+    """
+
+    method: str
+    size: int
+    seed: int | None
+    accuracy: float
+    num_train: int
+    num_test: int
+
+
+def measure(source, assignments, shots, num_seeds, neighbours=None):
+    """The accuracies of classifiers on a model's frozen features, fitted to its data or to others.
+
+    Args:
+        source: What `training.runs.opening.open_model` opens.
+        assignments: Changes of the data; `data.dataset=NAME`: others, with any classes.
+        shots: Images of each class that are learned from, a list of numbers.
+        num_seeds: How often they are chosen.
+        neighbours: How many vote in a classifier of nearest neighbours; `None`: there is none.
+
+    Returns:
+        A list of `Accuracy`, and a list of sentences on what is to be known of them.
+
+    Raises:
+        InputError: If the model or the data are not to be had, or are too few.
+    """
+    opened = open_model(source)
+    recipe = recipe_for(opened, assignments)
+    require_classification(recipe, "fewshot")
+    dataset = load_dataset(recipe.data)
+    train, test = dataset.source("train"), dataset.source("test")
+    labels, test_labels = read_labels(train, "the train split"), read_labels(test, "the test split")
+    if neighbours is not None and neighbours > len(labels):
+        raise InputError(f"{neighbours} neighbours are more than the {len(labels):,} training images. Take fewer.")
+    seeds = range(num_seeds)
+    chosen = [choose_shots(labels, max(shots), seed) for seed in seeds]
+    needed = np.unique(np.concatenate(chosen)) if neighbours is None else np.arange(len(labels))
+    some = features(opened.model, select(train, needed), recipe)
+    found = np.zeros((len(labels), some.shape[1]), "float32")  # Rows that nobody writes take no memory.
+    found[needed] = some
+    test_found = features(opened.model, test, recipe)
+
+    accuracies = fewshot_accuracy(found, labels, test_found, test_labels, shots, seeds)
+    per_class = np.bincount(labels)
+    rows = [
+        Accuracy("ridge", count, seed, accuracy, int(np.minimum(per_class, count).sum()), len(test_labels))
+        for count in shots
+        for seed, accuracy in zip(seeds, accuracies[count].tolist(), strict=True)
+    ]
+    if neighbours is not None:
+        accuracy = neighbour_accuracy(found, labels, test_found, test_labels, neighbours)
+        rows.append(Accuracy("neighbours", neighbours, None, accuracy, len(labels), len(test_labels)))
+    title = f"{recipe.data.dataset}: {found.shape[1]:,} features of an image, {len(test_labels):,} test images"
+    return rows, [title, *_shortages(labels, max(shots), dataset.class_names)]
+
+
+def _shortages(labels, shots, class_names):
+    """Sentences on classes that have fewer training images than are asked for."""
+    counts = np.bincount(labels, minlength=len(class_names))
+    short = np.flatnonzero(counts < shots)
+    if len(short):
+        least = short[counts[short].argmin()]
+        yield (
+            f"{len(short):,} of {len(counts):,} classes have fewer than {shots} training images, of which all are "
+            f"taken: {class_names[least]} has {counts[least]:,}."
+        )
+
+
+def table(rows):
+    """Accuracies as lines of text: means over the seeds, and the range."""
+    lines = [("learned from", "images", "accuracy", "lowest", "highest")]
+    for method, size in dict.fromkeys((row.method, row.size) for row in rows):
+        group = [row for row in rows if (row.method, row.size) == (method, size)]
+        values = np.array([row.accuracy for row in group])
+        what = f"{size} of each class" if method == "ridge" else f"all, {size} nearest neighbours"
+        spread = [f"{value:.2%}" for value in (values.min(), values.max())] if len(values) > 1 else ["", ""]
+        lines.append((what, f"{group[0].num_train:,}", f"{values.mean():.2%}", *spread))
+    return lay_out(lines)

@@ -1,0 +1,263 @@
+"""What a run would need on a number of devices, worked out without any of them.
+
+The step of `training.engine.step` is built on shapes alone, laid out over parts of this machine's CPU that stand for
+the devices, and compiled. It is never run, so nothing of the model's or the batch's size is held in memory.
+"""
+
+import collections
+import dataclasses
+import math
+import re
+
+import keras
+import tensorflow_datasets as tfds
+
+import keras_vit
+from keras_vit.checks import did_you_mean
+from training.data.dataset import Dataset
+from training.data.loading import load_dataset
+from training.data.sets.tfds import find_label
+from training.data.sources import IndexedSource
+from training.engine import distribution
+from training.engine.fitting import Fitting, seed
+from training.engine.models import without_weights
+from training.errors import InputError
+from training.planning.plan_report import Memory, Plan
+from training.tasks import TASKS, require_classification
+
+if keras.backend.backend() == "jax":
+    import jax
+
+# Training images of data sets of TFDS, whose own metadata does not say before they are prepared.
+_TRAIN_IMAGES = {
+    "cifar10": 50_000,
+    "cifar100": 50_000,
+    "imagenet2012": 1_281_167,
+    "oxford_flowers102": 1_020,
+    "oxford_iiit_pet": 3_680,
+}
+# Compiled faster, and with rematerialisation kept: XLA for CPUs removes what keeps the two computations apart, and then
+# one of them, which compilers for GPUs and TPUs do not do.
+_COMPILER_OPTIONS = {"xla_backend_optimization_level": 0, "xla_disable_hlo_passes": "cse_barrier_expander"}
+_COLLECTIVE = re.compile(
+    r"= (?P<results>.+?) (?P<kind>all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
+)
+_ARRAY = re.compile(r"\b(?:bf|[fsu])(?P<bits>\d+)\[(?P<shape>[\d,]*)\]")
+
+
+def plan(recipe, images=None, classes=None):
+    """Works out what a run would need.
+
+    Args:
+        recipe: `training.recipe.config.Recipe`, of a kind of distribution that JAX has.
+        images: Training images; `None`: those of the data set, if it is on this machine or well known.
+        classes: Classes; `None`: those of the data set.
+
+    Returns:
+        A `Plan`.
+
+    Raises:
+        InputError: If the devices cannot share the model or the batch, or the data set is not known.
+    """
+    require_classification(recipe, "plan")
+    recipe = without_weights(recipe)
+    dataset, origin = _dataset(recipe.data, images, classes)
+    seed(recipe)
+    try:
+        return _plan(recipe, dataset, origin, distribution.start(recipe))
+    finally:
+        keras.distribution.set_distribution(None)  # Also where `start` refused what it had begun.
+
+
+def _plan(recipe, dataset, origin, engine):
+    fitting = _abstract_fitting(recipe, dataset, engine)
+    trained = fitting.trained
+    state = [
+        [_abstract(variable) for variable in variables]
+        for variables in (
+            trained.trainable_variables,
+            trained.non_trainable_variables,
+            trained.optimizer.variables,
+            trained.metrics_variables,
+        )
+    ]
+    compiled = _compile(trained, tuple(state), _abstract_batch(recipe, fitting.model))
+    memory, parts = compiled.memory_analysis(), recipe.fit.accumulation_steps
+    trainable, non_trainable, optimizer, _ = map(_shard_bytes, state)
+    with keras.StatelessScope():  # Its variables have no values.
+        profile = keras_vit.profile(fitting.model)
+    return Plan(
+        recipe=recipe,
+        num_devices=engine.num_devices,
+        num_replicas=engine.num_replicas,
+        images=dataset.splits["train"].size,
+        origin=origin,
+        steps=fitting.intervals.total,
+        parameters=profile.parameters,
+        macs=profile.macs,
+        memory=Memory(
+            weights=trainable + non_trainable,
+            optimizer=optimizer,
+            gradients=trainable,
+            activations=activations(recipe, fitting.model, engine),
+            arguments=memory.argument_size_in_bytes,
+            temporaries=memory.temp_size_in_bytes,
+        ),
+        # XLA counts the parts of a batch, which a loop computes, once.
+        flops=compiled.cost_analysis()["flops"] * parts,
+        collectives=count_collectives(compiled.as_text(), parts),
+    )
+
+
+def activations(recipe, model, engine):
+    """Bytes of activations that a device keeps for the backward pass of the encoder, by a formula.
+
+    For each block and image T (8 D + 2 M) + K T^2 numbers, of which 4 T D are whole on every device and the rest is
+    shared by `model_devices`: equation 2 of arXiv 2205.05198 without dropout's masks. With rematerialisation T D for
+    each block, and all of them for the one that is computed again. As if no tokens were merged. `None` for a model
+    without encoder.
+    T tokens, D hidden width, K heads, M MLP (3 M with SwiGLU).
+    """
+    config, shared = keras_vit.describe(model).config, recipe.distribution.model_devices
+    if not isinstance(config, keras_vit.ViTConfig):
+        return None
+    block_inputs = keras.tree.flatten(model.get_layer("encoder_block_0").input)  # Of an axial block the patches, too.
+    _, tokens, width = block_inputs[0].shape
+    hidden = (3 if config.mlp == "swiglu" else 2) * config.mlp_dim
+    block = 4 * tokens * width + (tokens * (4 * width + hidden) + config.num_heads * tokens**2) / shared
+    depth = config.num_layers
+    numbers = depth * tokens * width + block if recipe.fit.rematerialize else depth * block
+    images = recipe.fit.batch_size / engine.num_replicas / recipe.fit.accumulation_steps
+    return round(numbers * images * (4 if recipe.fit.precision == "float32" else 2))
+
+
+def count_collectives(program, parts):
+    """What devices exchange in a step.
+
+    Args:
+        program: The compiled program of a device, as XLA's text.
+        parts: Parts of a batch, which a loop computes.
+
+    Returns:
+        {kind: (how many, bytes of their results)}
+    """
+    found = collections.defaultdict(lambda: (0, 0))
+    is_entry = False
+    for line in program.splitlines():
+        if line.endswith("{"):
+            is_entry = line.startswith("ENTRY")
+        match = _COLLECTIVE.search(line)
+        if match:
+            times = 1 if is_entry else parts  # There is one loop, over the parts.
+            count, size = found[match["kind"]]
+            found[match["kind"]] = count + times, size + times * _result_bytes(match["results"])
+    return dict(found)
+
+
+def _result_bytes(results):
+    sizes = (
+        math.prod(map(int, filter(None, array["shape"].split(",")))) * int(array["bits"])
+        for array in _ARRAY.finditer(results)
+    )
+    return sum(sizes) // 8
+
+
+def with_devices(recipe, devices):
+    """The recipe on so many devices, of all machines together.
+
+    A kind of distribution that is TensorFlow's is planned as JAX's data_parallel, which holds and computes the same.
+    """
+    options = recipe.distribution
+    if options.kind not in ("data_parallel", "model_parallel"):
+        options = dataclasses.replace(options, kind="none", devices=None)
+        if devices > 1:
+            options = dataclasses.replace(options, kind="data_parallel", devices=devices)
+    else:
+        options = dataclasses.replace(options, devices=devices)
+    return dataclasses.replace(recipe, distribution=options)
+
+
+def _dataset(data, images, classes):
+    """As much of the data set as a plan needs, and where the number of its training images is from."""
+    if images is not None and classes is not None:
+        return _of_size(images, range(classes)), "given"
+    if data.directory is not None or data.dataset == "digits" or _is_prepared(data):
+        dataset = load_dataset(data)
+        names = dataset.class_names if classes is None else range(classes)
+        if images is not None:
+            return _of_size(images, names), "given"
+        return _of_size(dataset.source("train").size, names), f"of {data.dataset} on this machine"
+    if data.dataset in ("folder", "records"):
+        raise InputError(f"data.dataset={data.dataset} needs data.directory, or --images=N and --classes=N.")
+    names = _class_names(data) if classes is None else range(classes)
+    if images is not None:
+        return _of_size(images, names), "given"
+    if data.dataset not in _TRAIN_IMAGES or data.train_split is not None:
+        raise InputError(f"{data.dataset} is not prepared on this machine. Say how many training images: --images=N")
+    total = _TRAIN_IMAGES[data.dataset]
+    kept = data.train_images or total - round(data.validation_fraction * total)
+    return _of_size(kept, names), f"assumed: {data.dataset} has {total:,}, and is not on this machine"
+
+
+def _of_size(images, names):
+    return Dataset(tuple(map(str, names)), {"train": IndexedSource(images, read=None)})
+
+
+def _is_prepared(data):
+    return data.dataset not in ("folder", "records") and _builder(data).is_prepared()
+
+
+def _class_names(data):
+    names = find_label(_builder(data), data.label).class_names
+    if not names:
+        raise InputError(
+            f"{data.dataset} has its classes in the files to download. Say how many there are: --classes=N"
+        )
+    return names
+
+
+def _builder(data):
+    try:
+        return tfds.builder(data.dataset, data_dir=data.tfds_directory)
+    except (ValueError, tfds.core.registered.DatasetNotFoundError):
+        hint = did_you_mean(data.dataset, _TRAIN_IMAGES)
+        raise InputError(f"data.dataset={data.dataset} is not known.{hint} Give --images=N and --classes=N.") from None
+
+
+def _abstract_fitting(recipe, dataset, engine):
+    """The run's `Fitting`, whose variables have shapes and layouts, but no values."""
+    found = []
+    # Initial values are traced and not computed.
+    jax.eval_shape(lambda: found.append(Fitting(TASKS[recipe.task](recipe), dataset, engine)))
+    return found[0]
+
+
+def _abstract(variable):
+    layout = keras.distribution.distribution() and keras.distribution.distribution().get_variable_layout(variable)
+    return _array(variable.shape, variable.dtype, layout)
+
+
+def _array(shape, dtype, layout):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=layout and layout.backend_layout)
+
+
+def _abstract_batch(recipe, model):
+    """Images, labels and weights of the images."""
+    size, current = recipe.fit.batch_size, keras.distribution.distribution()
+    shapes = (size, *model.input_shape[1:]), (size, *model.output_shape[1:]), (size,)
+    return tuple(_array(shape, "float32", current and current.get_data_layout(shape)) for shape in shapes)
+
+
+def _compile(trained, state, batch):
+    """The step, compiled as Keras's `fit` does: the state given away, and laid out afterwards as before."""
+    layouts = None
+    if keras.distribution.distribution() is not None:
+        layouts = None, jax.tree.map(lambda array: array.sharding, state)
+    step = jax.jit(trained.train_step, donate_argnums=0, out_shardings=layouts)
+    return step.lower(state, batch).compile(compiler_options=_COMPILER_OPTIONS)
+
+
+def _shard_bytes(arrays):
+    """Bytes of one device's part of some arrays."""
+    shapes = (array.sharding.shard_shape(array.shape) if array.sharding else array.shape for array in arrays)
+    return sum(math.prod(shape) * array.dtype.itemsize for shape, array in zip(shapes, arrays, strict=True))

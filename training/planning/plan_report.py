@@ -1,0 +1,183 @@
+"""The result of `training.planning.plan`: what a device holds and computes, and where a run fits."""
+
+import dataclasses
+
+from training.recipe.config import Recipe
+
+UTILIZATION = 0.4
+"""Part of an accelerator's peak that a run is assumed to reach."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Accelerator:
+    """A device that can be had, by its maker's data sheet: dense bfloat16 FLOPs a second, and bytes of memory."""
+
+    name: str
+    peak: float
+    memory: float
+
+
+# Data sheets of NVIDIA's A100, H100 (SXM) and H200; "TPU v4" and "TPU v5e" in the documentation of Google Cloud.
+ACCELERATORS = (
+    Accelerator("A100 40 GB", 312e12, 40e9),
+    Accelerator("A100 80 GB", 312e12, 80e9),
+    Accelerator("H100", 989e12, 80e9),
+    Accelerator("H200", 989e12, 141e9),
+    Accelerator("TPU v4", 275e12, 32e9),
+    Accelerator("TPU v5e", 197e12, 16e9),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes that one device holds.
+
+    Args:
+        weights: Its part of all weights, a teacher's among them.
+        optimizer: Its part of the optimizer's variables and of the moving average.
+        gradients: As many as there are trainable weights.
+        activations: Of the encoder, kept for the backward pass, by `activations`; `None`: it has no formula.
+        arguments: What the compiled step is given: weights, optimizer and its part of the batch.
+        temporaries: What the compiled step holds besides, as XLA allocates them on a CPU.
+    """
+
+    weights: int
+    optimizer: int
+    gradients: int
+    activations: int | None
+    arguments: int
+    temporaries: int
+
+    @property
+    def expected(self):
+        """Bytes of what has to be there; `None` where those of the activations are not known."""
+        if self.activations is None:
+            return None
+        return self.weights + self.optimizer + self.gradients + self.activations
+
+    @property
+    def compiled(self):
+        """Bytes that XLA for CPUs needs."""
+        return self.arguments + self.temporaries
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a run needs.
+
+    Args:
+        recipe: `training.recipe.config.Recipe` that it is of.
+        num_devices: Devices of all machines together.
+        num_replicas: Parts that a batch is cut into.
+        images: Training images, and `origin`: where that number is from.
+        origin: See `images`.
+        steps: Changes of the weights in the whole run.
+        parameters: Of the model.
+        macs: Multiply-accumulates for one image.
+        memory: `Memory` of a device.
+        flops: Of a device in a step, as XLA counts them in what it compiled.
+        collectives: {kind: (how many in a step, bytes of their results on a device)}
+    """
+
+    recipe: Recipe
+    num_devices: int
+    num_replicas: int
+    images: int
+    origin: str
+    steps: int
+    parameters: int
+    macs: int
+    memory: Memory
+    flops: float
+    collectives: dict
+
+    @property
+    def expected_flops(self):
+        """`training_flops` of a step, a device's share."""
+        return training_flops(self.macs, self.recipe.fit.batch_size) / self.num_devices
+
+    @property
+    def total_flops(self):
+        """Of all devices in the whole run."""
+        return self.flops * self.num_devices * self.steps
+
+    def device_hours(self, accelerator):
+        """Hours of one device that the run takes of all together."""
+        return self.total_flops / (accelerator.peak * UTILIZATION) / 3600
+
+    def fits(self, accelerator):
+        """Whether a device's memory suffices: `"yes"`, `"no"`, or `"perhaps"` between the two measures."""
+        compiled = self.memory.compiled
+        low, high = sorted((self.memory.expected or compiled, compiled))
+        return "yes" if high <= accelerator.memory else "no" if low > accelerator.memory else "perhaps"
+
+    def __str__(self):
+        return "\n\n".join((_run_text(self), _memory_text(self.memory), _work_text(self), _accelerators_text(self)))
+
+
+def training_flops(macs, images):
+    """6 x MACs x images: two a MAC forward and four backward; norms and the like are left out.
+
+    It gives the exaFLOPs of Table 6 of arXiv 2010.11929, with an epoch of JFT-300M of 303 million images.
+
+    Args:
+        macs: Multiply-accumulates of the model for one image, as `keras_vit.profile` counts them.
+        images: Images of all steps together.
+    """
+    return 6 * macs * images
+
+
+def _run_text(plan):
+    fit, options = plan.recipe.fit, plan.recipe.distribution
+    each = fit.batch_size / plan.num_replicas
+    kind = "" if options.kind == "none" else f" ({options.kind})"
+    replicas = f", {plan.num_replicas} copies of the model" if plan.num_replicas != plan.num_devices else ""
+    parts = f" in {fit.accumulation_steps} parts" if fit.accumulation_steps > 1 else ""
+    return (
+        f"{plan.recipe.name}: {plan.parameters:,} parameters, {plan.macs / 1e9:.3f} GMACs an image, {fit.precision}\n"
+        f"{plan.num_devices} {'device' if plan.num_devices == 1 else 'devices'}{kind}{replicas}: "
+        f"{fit.batch_size:,} images a step, {each:,.0f} for each copy{parts}\n"
+        f"{plan.images:,} training images ({plan.origin}), {plan.steps:,} steps"
+    )
+
+
+def _memory_text(memory):
+    rows = (
+        ("weights", memory.weights),
+        ("optimizer and moving average", memory.optimizer),
+        ("gradients", memory.gradients),
+        ("activations of the encoder, by formula", memory.activations),
+        ("together", memory.expected),
+        ("XLA for CPUs: arguments of the step", memory.arguments),
+        ("XLA for CPUs: temporaries", memory.temporaries),
+        ("XLA for CPUs: together", memory.compiled),
+    )
+    sizes = ((name, "not known" if size is None else f"{size / 1e9:.3f}") for name, size in rows)
+    return "Memory of each device, in GB\n" + "\n".join(f"  {name:<40}{size:>9}" for name, size in sizes)
+
+
+def _work_text(plan):
+    lines = [
+        f"Each device in a step: {plan.flops / 1e12:.3f} TFLOPs, {plan.flops / plan.expected_flops:.2f} x "
+        f"(6 x MACs x images)"
+    ]
+    lines += [
+        f"  {kind}: {count:,}, with results of {size / 1e9:.3f} GB"
+        for kind, (count, size) in sorted(plan.collectives.items())
+    ]
+    return "\n".join([*lines, f"The whole run: {plan.total_flops / 1e18:.3g} exaFLOPs"])
+
+
+def _accelerators_text(plan):
+    lines = [
+        f"{'accelerator':<12}{'TFLOP/s':>9}{'GB':>6}  {'fits':<8}{'device-hours':>14}{'hours':>10}",
+        *(
+            f"{a.name:<12}{a.peak / 1e12:>9.0f}{a.memory / 1e9:>6.0f}  {plan.fits(a):<8}"
+            f"{plan.device_hours(a):>14,.1f}{plan.device_hours(a) / plan.num_devices:>10,.1f}"
+            for a in ACCELERATORS
+        ),
+        f"Hours: at {UTILIZATION:.0%} of the makers' peak for dense bfloat16; float32 is slower. Fits: yes if both",
+        "sums of memory do, no if neither does. XLA for CPUs computes bfloat16 in float32, and joins other operations",
+        "than XLA for a GPU or TPU: what it needs is a measure, not a forecast.",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,227 @@
+"""Recipes as text: `section.field=value`, and the dictionaries that a run leaves as JSON."""
+
+import dataclasses
+import difflib
+import inspect
+import re
+import types
+import typing
+from typing import Annotated, Any
+
+import pydantic
+import pydantic_core
+
+from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
+from training.errors import InputError, without_queries
+from training.recipe.config import Recipe, to_dict, validate
+
+_VIT_CONFIG_FIELDS = {field.name for field in dataclasses.fields(ViTConfig)}
+_VIT_CONFIG_SECTIONS = ("config", "changes")
+_ARGUMENTS = "model.arguments."
+_INTEGER_LIMIT = 2**32
+_BOOLEANS = {"true": True, "false": False}
+
+
+class _Facts(pydantic.BaseModel, extra="allow"):
+    """What the programs read of a `recipe.json`; there is more for people to read."""
+
+    recipe: dict[str, Any]
+    class_names: list[str] = []
+    num_images: dict[str, int] = {}
+    result: dict[str, Any] = {}
+
+
+def read_facts(path):
+    """What a run's `recipe.json` says, as a dictionary. Raises an InputError if it cannot be read."""
+    try:
+        return _Facts.model_validate_json(path.read_bytes()).model_dump(exclude_unset=True)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except pydantic.ValidationError as error:
+        raise InputError(f"{path} is not a recipe.json that a run left. {explain(error)}") from None
+
+
+def from_dict(fields):
+    """The recipe that `to_dict` wrote. Raises an InputError that names each field that does not fit."""
+    _check_names(fields)
+    try:
+        recipe = validate(fields)
+    except pydantic.ValidationError as error:
+        raise InputError(explain(error)) from None
+    _check_integers(fields)
+    return recipe
+
+
+def override(recipe, assignments):
+    """A recipe with some fields changed.
+
+    Args:
+        recipe: `Recipe`
+        assignments: Strings `section.field=value`, applied in their order. Several values are separated by commas;
+            `none` stands for no value.
+
+    Returns:
+        The new `Recipe`.
+
+    Raises:
+        InputError: If a field does not exist (with the nearest that do), or a value is of the wrong type or impossible.
+    """
+    fields = to_dict(recipe)
+    for assignment in assignments:
+        path, separator, text = assignment.partition("=")
+        if not separator:
+            raise InputError(f"{assignment!r} does not say what to change. Write section.field=value.")
+        *sections, name = path.split(".")
+        section = fields
+        for key in sections:
+            section = section.get(key) if isinstance(section, dict) else None
+        is_change = sections == ["model", "changes"] and name in _VIT_CONFIG_FIELDS
+        is_change |= sections == ["model", "arguments"]  # Of what name, the function that they are of decides.
+        if not isinstance(section, dict) or not (name in section or is_change):
+            raise _unknown(path, fields)
+        section[name] = _parse(path, text, is_section=isinstance(section[name], dict) if name in section else False)
+    return from_dict(fields)
+
+
+def leaves(fields, prefix=""):
+    """The (dotted name, value) of every field, section by section."""
+    for name, value in fields.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def describe(recipe):
+    """The recipe as lines `section.field=value`, each with what it means."""
+    rows = [(f"{name}={as_text(value)}", _description(name)) for name, value in leaves(to_dict(recipe))]
+    width = max(len(assignment) for assignment, _ in rows)
+    return "\n".join(f"{assignment:<{width}}  {description}".rstrip() for assignment, description in rows)
+
+
+def _parse(path, text, is_section):
+    if path == "model.config" and text.lower() != "none":
+        try:
+            return dataclasses.asdict(get_variant(text))
+        except ValueError as error:
+            raise InputError(f"{path}: {error}") from None
+    if is_section and path != "model.config":
+        raise InputError(f"{path} is a section. Set one of its fields: {path}.<field>=value.")
+    if path.startswith(_ARGUMENTS):
+        return _BOOLEANS.get(text.lower(), _value(text, ()))  # Of what type, only the function knows.
+    return _value(text, _accepted(_field(path)[1].type))
+
+
+def _accepted(field_type):
+    """The types and literal values that a field may have."""
+    if typing.get_origin(field_type) is Annotated:
+        return _accepted(typing.get_args(field_type)[0])
+    if isinstance(field_type, types.UnionType):
+        return tuple(accepted for part in typing.get_args(field_type) for accepted in _accepted(part))
+    return typing.get_args(field_type) or (field_type,)
+
+
+def _value(text, accepted):
+    """What a text means for a field; where it means nothing, the text itself, which pydantic then refuses."""
+    if text in accepted:
+        return text
+    if text.lower() == "none" and (str not in accepted or type(None) in accepted):
+        return None
+    if str in accepted:
+        return text.split(",") if Ellipsis in accepted else text
+    if bool in accepted:
+        return _BOOLEANS.get(text.lower(), text)
+    try:
+        value = pydantic_core.from_json(text)
+    except ValueError:
+        return [_value(part, ()) for part in text.split(",")] if "," in text else text
+    return text if isinstance(value, bool) else value
+
+
+def as_text(value):
+    """A value as it is written in an assignment, to be shown."""
+    if isinstance(value, list):
+        return ",".join(map(as_text, value))
+    return "none" if value in (None, {}) else without_queries(str(value))
+
+
+def _check_names(fields, section=Recipe, prefix=""):
+    """Refuses names that no section has. (pydantic does so too, but without the nearest ones, and not in ViTConfig.)"""
+    known = {field.name: field.type for field in dataclasses.fields(section)}
+    for name, value in fields.items():
+        if name not in known:
+            raise _unknown(f"{prefix}{name}", dict.fromkeys(f"{prefix}{known_name}" for known_name in known))
+        inner = _section_type(name, known[name])
+        if isinstance(value, dict) and inner:
+            _check_names(value, inner, f"{prefix}{name}.")
+
+
+def _check_integers(fields):
+    """Refuses integers that the programs and TensorFlow cannot count to."""
+    for name, value in leaves(fields):
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int) and abs(number) >= _INTEGER_LIMIT:
+                raise InputError(f"{name} must be below {_INTEGER_LIMIT:,}. Received: {value!r}")
+
+
+_ABBREVIATIONS = {
+    "lr": "optimizer.learning_rate",
+    "wd": "optimizer.weight_decay",
+    "bs": "fit.batch_size",
+    "epoch": "fit.epochs",
+}
+
+
+def _unknown(path, fields):
+    names = [name for name, _ in leaves(fields)]
+    near = [_ABBREVIATIONS[last]] if (last := path.rpartition(".")[2]) in _ABBREVIATIONS else []
+    near += difflib.get_close_matches(path, names, n=3, cutoff=0.5)
+    by_last = {name.rpartition(".")[2]: name for name in names}
+    near += [by_last[last] for last in difflib.get_close_matches(path.rpartition(".")[2], by_last, n=2)]
+    hint = f" Did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
+    return InputError(f"{path} is not a field of a recipe.{hint} All fields: python -m training train RECIPE --show")
+
+
+def explain(error):
+    """What a pydantic.ValidationError says, a line for each field."""
+    return "\n".join(map(_explain, error.errors()))
+
+
+def _explain(error):
+    path = ".".join(map(str, error["loc"]))
+    message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "string_pattern_mismatch" and error["loc"][-1] != "name":
+        message = "Durations are such as 5%, 10000 steps or 2.5 epochs"
+    return (
+        (f"{path}: " if path else "")
+        + message
+        # A whole section, or a whole file, would not be read.
+        + ("" if isinstance(error["input"], (dict, bytes)) else f". Received: {error['input']!r}")
+    )
+
+
+def _description(path):
+    if path.startswith(_ARGUMENTS):
+        return "argument of model.function, whose documentation explains it"
+    section, field = _field(path)
+    if isinstance(field.default, pydantic.fields.FieldInfo):
+        return field.default.description
+    [text] = re.findall(rf"^    {field.name}: (.*?)^(?:    )?\S", inspect.getdoc(section), re.DOTALL | re.MULTILINE)
+    return " ".join(text.split())
+
+
+def _field(path):
+    """The dataclass that has the field of a dotted name, and the `dataclasses.Field`."""
+    inner = Recipe
+    for name in path.split("."):
+        section = inner
+        field = {field.name: field for field in dataclasses.fields(section)}[name]
+        inner = _section_type(name, field.type)
+    return section, field
+
+
+def _section_type(name, field_type):
+    """The dataclass of a field that has fields itself, or `None`."""
+    if name in _VIT_CONFIG_SECTIONS:
+        return ViTConfig
+    return next(filter(dataclasses.is_dataclass, (field_type, *typing.get_args(field_type))), None)

@@ -1,0 +1,272 @@
+"""The page of `training.inspection.explain`: pictures, and what every head makes of them, in one file.
+
+N pictures, h w grid of patches, L layers, K heads, Q tokens that can be asked.
+"""
+
+import base64
+import contextlib
+import dataclasses
+import json
+import pathlib
+from html import escape
+
+import matplotlib
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+import keras_vit
+from training.files import write_text
+from training.reports import pages
+from training.reports.figures import SMALL_IMAGE, data_uri, encode_picture
+
+_DOTS_AN_INCH = 150
+MOST_PICTURES = 12
+MOST_BYTES = 4 * 2**20
+"""Of attention weights on a page, before they are encoded as text, which takes a third more."""
+
+
+@dataclasses.dataclass
+class Findings:
+    """What was found of a model, and written into a folder.
+
+    `figures` {name: (what it shows, its width in CSS pixels)} of the PNG files; `left_out` {name of a figure: why there
+    is none}; `distances`, `entropies` {name of a model: (L, K)} and `num_tokens` {name: T}, averaged over
+    `num_averaged` images, which are the user's pictures or training images; `rollouts` (N, h, w), or `None`.
+    """
+
+    folder: pathlib.Path
+    figures: dict = dataclasses.field(default_factory=dict)
+    left_out: dict = dataclasses.field(default_factory=dict)
+    distances: dict = dataclasses.field(default_factory=dict)
+    entropies: dict = dataclasses.field(default_factory=dict)
+    num_tokens: dict = dataclasses.field(default_factory=dict)
+    num_averaged: int = 0
+    averaged_are_pictures: bool = True
+    rollouts: np.ndarray | None = None
+
+    def save(self, name, figure, shows):
+        """Writes a figure as a PNG file."""
+        figure.savefig(self.folder / f"{name}.png", dpi=_DOTS_AN_INCH)
+        self.figures[name] = shows, 96 * figure.get_figwidth()
+
+    @contextlib.contextmanager
+    def trying(self, name):
+        """What a model does not have is left out, and that is said."""
+        try:
+            yield
+        except ValueError as error:
+            self.left_out[name] = str(error)
+            print(f"Without {name}: {error}")
+
+
+def write_page(path, subject, pictures, findings):
+    """Writes the page.
+
+    Args:
+        path: Of the file.
+        subject: `training.inspection.explain.Subject`
+        pictures: `training.inspection.explain.Pictures`
+        findings: `Findings` on them.
+
+    Returns:
+        `path`
+    """
+    attention = None if "attention" in findings.left_out else _attention(subject, pictures, findings)
+    names = pictures.names[: len(attention["pictures"])] if attention else pictures.names[:MOST_PICTURES]
+    data = _data(pictures, findings, attention, names)
+    page = pages.page(
+        "explain",
+        kind="Looking inside a model",
+        heading=subject.name,
+        title=f"Inside {subject.name}",
+        script=pages.read("explain.js"),
+        # A name with "</script>" would end the element.
+        data=json.dumps(data).replace("<", "\\u003c"),
+        thumbnails="\n".join(_thumbnail(name, pictures.covered[i], i) for i, name in enumerate(names)),
+        notes="".join(f"<p class=note>{escape(note)}</p>\n" for note in _notes(pictures, findings, attention, names)),
+        without_attention="" if attention else "hidden",
+        without_rollout="hidden" if findings.rollouts is None else "",
+        charts=_charts(subject, findings),
+        averaged=_averaged(findings),
+        figures="\n".join(_figure(findings, name) for name in _CAPTIONS),
+    )
+    write_text(path, page)
+    return path
+
+
+def _data(pictures, findings, attention, names):
+    """What the script reads."""
+    colors = np.rint(255 * matplotlib.colormaps["inferno"](np.arange(256))[:, :3]).astype("uint8")
+    shown = [{"name": name} for name in names]
+    for i, picture in enumerate(shown):
+        if findings.rollouts is not None:
+            picture["rollout"] = _encoded(np.rint(255 * findings.rollouts[i]).astype("uint8"))
+        if attention:
+            picture |= attention["pictures"][i]
+    grid = None if findings.rollouts is None else findings.rollouts.shape[1:]
+    general = {name: attention[name] for name in ("layers", "heads", "queries")} if attention else {}
+    return {"grid": grid, "colors": _encoded(colors), "pictures": shown, **general}
+
+
+def _attention(subject, pictures, findings):
+    """Attention of the main model, in bytes relative to the largest weight of each row; `None`: there is none."""
+    if subject.name not in findings.distances:
+        return None
+    grid = findings.rollouts.shape[1:]
+    num_layers, num_heads = findings.distances[subject.name].shape
+    num_front = findings.num_tokens[subject.name] - grid[0] * grid[1]
+    bytes_a_query = num_layers * num_heads * grid[0] * grid[1]
+    num_pictures = int(np.clip(MOST_BYTES // bytes_a_query, 1, min(len(pictures.names), MOST_PICTURES)))
+    patches = asked_patches(grid, MOST_BYTES // (bytes_a_query * num_pictures) - num_front)
+    fronts = _front_names(keras_vit.describe(subject.model).config)
+    tokens = [*range(num_front), *(num_front + patch for patch in patches)]
+    return {
+        "layers": num_layers,
+        "heads": num_heads,
+        "queries": [{"name": name} for name in fronts] + [{"patch": patch} for patch in patches],
+        "pictures": [_quantized(subject, pixels, tokens, num_front) for pixels in pictures.pixels[:num_pictures]],
+    }
+
+
+def asked_patches(grid, most):
+    """Numbers of the patches that can be asked: all, or as fine a grid of them as `most` allows, at least one."""
+    step = next(step for step in range(1, max(grid) + 1) if -(-grid[0] // step) * -(-grid[1] // step) <= max(most, 1))
+    rows, columns = (range(min((step - 1) // 2, size - 1), size, step) for size in grid)
+    return [row * grid[1] + column for row in rows for column in columns]
+
+
+def _front_names(config):
+    names = ["class token"] if config.has_class_token else []
+    names += ["distillation token"] if config.distillation_token else []
+    return names + [f"register token {number + 1}" for number in range(config.num_register_tokens)]
+
+
+def _quantized(subject, pixels, tokens, num_front):
+    """Rows (L, K, Q, N) of a picture as bytes, the largest weight of each, and what goes to no patch (L, K, Q)."""
+    [weights] = keras_vit.attention_maps(subject.model, subject.prepared(pixels[None]), tokens)
+    patches = weights[..., num_front:]
+    largest = patches.max(axis=-1)
+    scaled = np.rint(255 * patches / np.where(largest > 0, largest, 1)[..., None]).astype("uint8")
+    elsewhere = weights[..., :num_front].sum(axis=-1)
+    return {
+        "attention": _encoded(scaled),
+        "largest": _encoded(largest.astype("<f4")),
+        "elsewhere": _encoded(elsewhere.astype("<f4")),
+    }
+
+
+def _encoded(array):
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def _thumbnail(name, pixels, index):
+    small = " class=small" if max(pixels.shape[:2]) < SMALL_IMAGE else ""
+    return (
+        f'<button type=button data-picture={index} aria-pressed=false><img{small} alt="{escape(name)}" '
+        f'title="{escape(name)}" src="{data_uri(*encode_picture(pixels))}"></button>'
+    )
+
+
+def _notes(pictures, findings, attention, names):
+    """Sentences on what the page leaves out."""
+    if len(names) < len(pictures.names):
+        yield f"Shown are the first {len(names)} of {len(pictures.names)} pictures, to keep this page small."
+    num_patches = 0 if findings.rollouts is None else findings.rollouts[0].size
+    asked = sum("patch" in query for query in attention["queries"]) if attention else num_patches
+    if asked < num_patches:
+        yield f"{asked} of the {num_patches} patches can be asked, to keep this page small; a click takes the nearest."
+    if not attention and (reason := findings.left_out.get("attention") or findings.left_out.get("attention_distance")):
+        yield reason
+
+
+def _averaged(findings):
+    whose = "the pictures given" if findings.averaged_are_pictures else "training images, spread over all of them"
+    return f"Averaged over {findings.num_averaged} images: {whose}."
+
+
+_CHART = (420, 230, 46, 38)  # Width, height, left and bottom margin, in units of the drawing.
+
+
+def _charts(subject, findings):
+    if subject.name not in findings.distances:
+        return ""
+    entropy = findings.entropies[subject.name]
+    widest = np.log(findings.num_tokens[subject.name])
+    return _chart(findings.distances[subject.name], "mean attention distance (pixels)", 0) + _chart(
+        entropy, f"attention entropy (nats; {widest:.2f}: all tokens alike)", widest
+    )
+
+
+def _chart(values, label, least_top):
+    """A drawing with a dot for each head, which the script finds by layer and head."""
+    width, height, left, bottom = _CHART
+    top = 1.08 * max(np.nanmax(values, initial=0), least_top, 1e-9)
+    ticks = [tick for tick in MaxNLocator(4).tick_values(0, top) if tick <= top]
+    x = np.linspace(left, width, len(values) + 1)[:-1] + (width - left) / (2 * len(values))
+    y = height - bottom - (height - bottom - 22) * values / top
+    lines = [
+        f'<line x1={left} x2={width} y1="{level:.1f}" y2="{level:.1f}"/>'
+        f'<text class=number x={left - 6} y="{level + 4:.1f}">{tick:.3g}</text>'
+        for tick in ticks
+        for level in [height - bottom - (height - bottom - 22) * tick / top]
+    ]
+    step = -(-len(values) // 12)
+    numbers = [
+        f'<text class=depth x="{x[i]:.1f}" y={height - bottom + 18}>{i + 1}</text>' for i in range(0, len(values), step)
+    ]
+    dots = [
+        f'<circle r=4 cx="{x[layer]:.1f}" cy="{y[layer, head]:.1f}" data-layer={layer} data-head={head} '
+        f'data-value="{values[layer, head]:.4g}"/>'
+        for layer, head in np.argwhere(~np.isnan(values))
+    ]
+    return (
+        f'<svg viewBox="0 0 {width} {height}" role=img aria-label="{escape(label)}, a dot for each head, by layer">'
+        f"<text class=title x=0 y=12>{escape(label)}</text>{''.join(lines)}{''.join(numbers)}"
+        f'<text class=depth x="{(left + width) / 2}" y={height - 2}>layer</text>{"".join(dots)}</svg>\n'
+    )
+
+
+_CAPTIONS = {
+    "tokens": (
+        "What the visual tokens stand for",
+        "Each picture, and where the tokens of the last module come from: what they gathered from its map, and what "
+        "came to them through other tokens (Visual Transformers, arXiv 2006.03677, section 6 and figure 6).",
+    ),
+    "attention_distance": (
+        "Attention distance, compared",
+        "How far heads look, in pixels: the mean distance between a patch and what it attends to, without the class "
+        "token (ViT, arXiv 2010.11929, figures 7 and 11). Low dots early on are local heads, like small convolutions.",
+    ),
+    "filters": (
+        "What the model reads in a patch",
+        "The principal components of the filters that read the pixels, the strongest first, each scaled to its own "
+        "range (figure 7, left).",
+    ),
+    "position_similarity": (
+        "What it has learned of places",
+        "A tile for each patch: how alike its position embedding is to those of all patches (figures 7, centre, and "
+        "10). Where positions were learned, a patch resembles its neighbours, and its row and column.",
+    ),
+    "neighbours": (
+        "What it finds alike",
+        "Each picture, and the training images nearest to it in what the classifier reads, with the cosine similarity.",
+    ),
+}
+
+
+def _figure(findings, name):
+    title, caption = _CAPTIONS[name]
+    if name == "attention_distance" and len(findings.distances) < 2:
+        return ""  # It is drawn above already.
+    if name not in findings.figures:
+        reason = findings.left_out.get(name)
+        return f"<h2>{title}</h2>\n<p>Left out: {escape(reason)}</p>" if reason else ""
+    source = data_uri((findings.folder / f"{name}.png").read_bytes())
+    shows, width = findings.figures[name]
+    # As in a run's report: below six tenths of the size that it was drawn with, text cannot be read.
+    size = f'width={width:.0f} style="min-width:{0.6 * width:.0f}px"'
+    return (
+        f'<h2>{title}</h2>\n<figure>\n<div class=plot tabindex=0 role=group aria-label="{title}">'
+        f'<img {size} src="{source}" alt="{escape(shows)}"></div>\n'
+        f"<figcaption>{caption}</figcaption>\n</figure>"
+    )

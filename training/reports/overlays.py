@@ -1,0 +1,64 @@
+"""Masks in colours over pictures, and what the colours mean. H W pixels; NumPy and Pillow alone."""
+
+import functools
+
+import numpy as np
+import PIL.Image
+import PIL.ImageDraw
+import PIL.ImageFont
+
+from training.data.masks import VOID
+
+# Class 0 is in most data sets the background, which stays as it is when it is darkest. Then Okabe and Ito's colours,
+# which the colour-blind can tell apart (Color Universal Design, 2008).
+_FIRST = ("#3c4654", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7")
+_LEVELS = np.linspace(20, 235, 8).round().astype(int)  # Of red, green and blue in what follows.
+_VOID_COLOR = (255, 255, 255)
+_OPACITY = 0.55
+_ROW = 22  # Pixels of a legend's line.
+
+
+@functools.cache
+def palette(num_classes):
+    """A colour for each class, each as far from those before as can be, and at 255 that of void: uint8 (256, 3)."""
+    colors = [list(bytes.fromhex(color[1:])) for color in _FIRST]
+    candidates = np.stack(np.meshgrid(*[_LEVELS] * 3), axis=-1).reshape(-1, 3)
+    while len(colors) < num_classes:
+        apart = np.linalg.norm(candidates[:, None] - np.array([*colors, _VOID_COLOR]), axis=-1).min(axis=1)
+        colors.append(candidates[apart.argmax()].tolist())
+    table = np.zeros((VOID + 1, 3), "uint8")
+    table[:num_classes] = colors[:num_classes]
+    table[VOID] = _VOID_COLOR
+    return table
+
+
+def overlay(pixels, mask, num_classes):
+    """A picture in grays with the colours of a mask over it.
+
+    Args:
+        pixels: uint8 (H, W, 3) or (H, W, 1)
+        mask: uint8 (h, w), enlarged to the picture's size by its nearest pixels.
+        num_classes: How many classes there are.
+
+    Returns:
+        uint8 (H, W, 3)
+    """
+    height, width = pixels.shape[:2]
+    enlarged = PIL.Image.fromarray(mask).resize((width, height), PIL.Image.Resampling.NEAREST)
+    colors = palette(num_classes)[np.asarray(enlarged)].astype(float)
+    gray = pixels.mean(axis=-1, keepdims=True)
+    return np.rint(_OPACITY * colors + (1 - _OPACITY) * gray).astype("uint8")
+
+
+def legend(class_names):
+    """A picture of the colours with the names of their classes."""
+    font = PIL.ImageFont.load_default(14)
+    names = {index: f"{index} {name}" for index, name in enumerate(class_names)}
+    width = 40 + round(max(font.getlength(name) for name in names.values()))
+    picture = PIL.Image.new("RGB", (width, _ROW * len(names) + 8), "white")
+    draw, colors = PIL.ImageDraw.Draw(picture), palette(len(names))
+    for index, name in names.items():
+        top = 4 + _ROW * index
+        draw.rectangle([6, top + 3, 24, top + _ROW - 4], fill=tuple(map(int, colors[index])))
+        draw.text((32, top + 1), name, "black", font)
+    return picture

@@ -1,0 +1,85 @@
+"""The report of a segmentation run: `report.html`, and its figures. C classes."""
+
+from html import escape
+
+import numpy as np
+
+from training.files import write_text
+from training.reports import pages
+from training.reports.classification import cost_numbers, curves, figure, number_list, origin, picture
+from training.reports.figures import FEW_CLASSES, plot_confusion_matrix
+from training.reports.overlays import legend, overlay
+
+
+def write_segmentation_report(run, recipe, keeper, segmentation, model):
+    """Writes the figures of a run and its `report.html`.
+
+    Args:
+        run: `training.runs.folder.Run` with its `recipe.json`.
+        recipe: `training.recipe.config.Recipe`
+        keeper: `training.engine.callbacks.Keeper`, of which the history, the throughput and the seconds are shown.
+        segmentation: `training.evaluation.segmentation.Segmentation` of the test images.
+        model: The Keras model.
+    """
+    names = segmentation.class_names
+    page = pages.page(
+        "segmentation",
+        **origin(run, recipe, "Semantic segmentation", f"{segmentation.mean_iou:.2%} mean IoU"),
+        verdict=escape(judge(segmentation)),
+        numbers=number_list([*_numbers(segmentation), *cost_numbers(model, keeper)]),
+        legend=picture(np.asarray(legend(names)), "the colour of each class: " + ", ".join(names)),
+        examples="\n".join(_triple(*example, len(names)) for example in segmentation.examples),
+        num_classes=len(names),
+        open="open" if len(names) <= FEW_CLASSES else "",
+        classes="\n".join(map(_class_row, segmentation.by_class)),
+        curves=curves(run, recipe, keeper, ("mean_iou", "mean IoU (%)")),
+        confusion_matrix=_confusion_matrix(run, segmentation),
+    )
+    write_text(run.report, page)
+
+
+def judge(segmentation):
+    """A sentence from which a reader can tell what the mean IoU is worth."""
+    height, width = segmentation.size
+    pixels = segmentation.confusion.sum(axis=1)
+    commonest = int(pixels.argmax())
+    share = pixels[commonest] / max(pixels.sum(), 1)
+    occurring = max(int((pixels > 0).sum()), 1)
+    return (
+        f"On {segmentation.num_images:,} held-out test images the mean intersection over union is "
+        f"{segmentation.mean_iou:.2%}, and {segmentation.pixel_accuracy:.2%} of the pixels are right, both at the "
+        f"model's input size of {height} x {width} pixels. Always naming their commonest class, "
+        f"{segmentation.class_names[commonest]}, would reach {share / occurring:.2%} and {share:.2%}."
+    )
+
+
+def _numbers(segmentation):
+    pixels = segmentation.confusion.sum()
+    return [
+        ("Mean IoU", f"{segmentation.mean_iou:.2%}", "mean over the classes of intersection over union, test images"),
+        (
+            "Pixel accuracy",
+            f"{segmentation.pixel_accuracy:.2%}",
+            f"of {pixels:,} pixels, without void",
+        ),
+    ]
+
+
+def _triple(image, truth, prediction, num_classes):
+    masks = {"true mask": truth, "predicted mask": prediction}
+    drawn = [picture(overlay(image, mask, num_classes), name) for name, mask in masks.items()]
+    return f"<li>{picture(image, 'test image')}{''.join(drawn)}"
+
+
+def _class_row(score):
+    iou = "does not occur" if score.iou is None else f"{score.iou:.1%}"
+    bar = f'<span class=bar style="--part:{score.iou or 0:.3f}"></span>'
+    return f"<tr><th scope=row>{escape(score.name)}<td>{score.pixels:,}<td>{iou}<td>{bar}<td>{escape(score.taken_for)}"
+
+
+def _confusion_matrix(run, segmentation):
+    """In whole per cent of a true class: counts of pixels are too long to be written into the picture."""
+    totals = np.maximum(segmentation.confusion.sum(axis=1, keepdims=True), 1)
+    per_cent = np.rint(100 * segmentation.confusion / totals).astype(int)
+    drawn = plot_confusion_matrix(per_cent, segmentation.class_names)
+    return figure(run, "confusion_matrix", drawn, "per cent of the pixels of each true class by predicted class")

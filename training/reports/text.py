@@ -1,0 +1,58 @@
+"""Evaluations as lines of text."""
+
+from training.evaluation.metrics import wilson_interval
+from training.reports.tables import lay_out
+
+_NUM_WORST_CLASSES = 20
+
+
+def describe_classification(evaluation):
+    """An evaluation as lines of text, with the classes that are recognised worst."""
+    total = len(evaluation.labels)
+    lines = [_accuracy_line("top-1 accuracy", evaluation.accuracy, total)]
+    if evaluation.top5_accuracy is not None:
+        lines.append(_accuracy_line("top-5 accuracy", evaluation.top5_accuracy, total))
+    of_what = ", the sum over a sigmoid for each class" if evaluation.has_sigmoids else ""
+    lines.append(f"cross-entropy      {evaluation.loss:z.4f} nats{of_what}")
+    lines.append(
+        f"calibration error  {evaluation.calibration.expected_error:.2%} (expected, "
+        f"{len(evaluation.calibration.counts)} bins; mean confidence {evaluation.mean_confidence:.2%})"
+    )
+    if evaluation.has_several_labels:
+        lines.append("An image may have several right classes, as in ReaL (arXiv 2006.07159); naming one is enough.")
+    if evaluation.num_unlabelled:
+        lines.append(f"{evaluation.num_unlabelled:,} images without a right class are left out.")
+    return "\n".join([*lines, "", _classes(evaluation.by_class)])
+
+
+def _accuracy_line(name, accuracy, total):
+    right = round(accuracy * total)
+    low, high = wilson_interval(right, total)
+    return f"{name}     {accuracy:.2%} ({right:,} of {total:,} images; 95% Wilson interval {low:.2%} to {high:.2%})"
+
+
+def _classes(scores):
+    shown = scores[:_NUM_WORST_CLASSES]
+    which = "Classes" if len(shown) == len(scores) else f"The {len(shown)} worst of {len(scores):,} classes"
+    rows = [("class", "images", "right", "accuracy", "most often taken for")]
+    for score in shown:
+        accuracy = "none" if score.accuracy is None else f"{score.accuracy:.1%}"
+        taken_for = f"{score.taken_for} ({score.times:,})" if score.times else ""
+        rows.append((score.name, f"{score.images:,}", f"{score.right:,}", accuracy, taken_for))
+    return f"{which}, worst first:\n{lay_out(rows, texts=(0, 4))}"
+
+
+def describe_segmentation(segmentation):
+    """A `Segmentation` as lines of text, with the intersection over union of each class."""
+    height, width = segmentation.size
+    images, pixels = segmentation.num_images, segmentation.confusion.sum()
+    rows = [("class", "pixels", "IoU", "most often taken for")]
+    for score in segmentation.by_class:
+        iou = "none" if score.iou is None else f"{score.iou:.1%}"
+        rows.append((score.name, f"{score.pixels:,}", iou, score.taken_for))
+    return (
+        f"mean IoU        {segmentation.mean_iou:.2%} ({images:,} images at {height} x {width} pixels, the model's "
+        f"input size)\n"
+        f"pixel accuracy  {segmentation.pixel_accuracy:.2%} of {pixels:,} pixels that are not void\n\n"
+        f"Classes, worst first:\n{lay_out(rows, texts=(0, 3))}"
+    )

@@ -1,0 +1,122 @@
+"""Checkpoints: all that decides how a run goes on, in files that are complete or not there.
+
+A checkpoint is one uncompressed `.npz`, which keeps a checksum of every array: the weights with the states of all
+random generators, the optimizer with its step and its moving averages, the metrics of the epoch so far, and `facts`:
+the history, and which checkpoint is the best. The place in the data follows from the step.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import json
+import zipfile
+
+import numpy as np
+
+from keras_vit.atomic_files import remove_abandoned, replacing
+from training.errors import InputError
+
+NUM_KEPT = 2
+_DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+_PREFIX = "step-"
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """`step` changes of the weights were made; `state` {group: arrays}; `facts` of JSON's types."""
+
+    step: int
+    state: dict[str, list[np.ndarray]]
+    facts: dict
+
+
+class Checkpoints:
+    """The checkpoints of a run: the newest two, and the best.
+
+    Args:
+        folder: `pathlib.Path` of an existing folder, that only one process writes to.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def write(self, checkpoint):
+        """Writes a checkpoint and removes those that are not needed any more.
+
+        A checkpoint's `facts["best_step"]`, if any, names one that is kept beside it.
+
+        Raises:
+            InputError: If it cannot be written; those before stay.
+        """
+        arrays = {f"{group}/{i}": array for group, part in checkpoint.state.items() for i, array in enumerate(part)}
+        facts = np.frombuffer(json.dumps(checkpoint.facts).encode(), np.uint8)
+        try:
+            with replacing(self._path(checkpoint.step)) as unfinished:
+                np.savez(unfinished, facts=facts, **arrays)
+        except OSError as error:
+            last = max(self.steps(), default=None)
+            kept = "There is none yet." if last is None else f"The last good one is that of step {last}."
+            raise InputError(
+                f"The checkpoint of step {checkpoint.step} cannot be written to {self.folder}: {error.strerror}. {kept}"
+            ) from None
+        self._remove_others(checkpoint)
+
+    def read(self, step):
+        """The checkpoint of a step.
+
+        Raises:
+            One of `_DAMAGE`: If it is damaged or not there. What `clean` has left is neither.
+        """
+        state = {}
+        with open(self._path(step), "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            facts = json.loads(arrays["facts"].tobytes())
+            for name in arrays.files:
+                group, _, index = name.partition("/")
+                if index:
+                    state.setdefault(group, {})[int(index)] = arrays[name]
+        return Checkpoint(step, {group: [part[i] for i in range(len(part))] for group, part in state.items()}, facts)
+
+    def newest(self):
+        """The newest checkpoint, or `None`."""
+        step = max(self.steps(), default=None)
+        return None if step is None else self.read(step)
+
+    def clean(self):
+        """Removes what cannot be gone back to: unfinished files, and damaged ones among the newest and the best."""
+        remove_abandoned(self.folder)
+        for step in sorted(self.steps(), reverse=True):
+            newest = self._read_or_remove(step)
+            if newest is not None:
+                best = newest.facts.get("best_step")
+                if best in self.steps() and best != step:
+                    self._read_or_remove(best)
+                return
+
+    def _read_or_remove(self, step):
+        try:
+            return self.read(step)
+        except _DAMAGE as error:
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # It may be there tomorrow.
+                raise InputError(f"{self._path(step)} cannot be read: {error.strerror}.") from None
+            print(f"{self._path(step)} is damaged and removed: {error}")
+            self._path(step).unlink()
+            return None
+
+    def _remove_others(self, newest):
+        steps = sorted(self.steps())
+        kept = set(steps[-NUM_KEPT:]) | {newest.facts.get("best_step")}
+        # The second newest may have to be gone back to: its best one stays as well.
+        kept |= {self._best_step(step) for step in steps[-NUM_KEPT:-1]}
+        for step in set(steps) - kept:
+            self._path(step).unlink(missing_ok=True)
+
+    def _best_step(self, step):
+        with contextlib.suppress(*_DAMAGE), open(self._path(step), "rb") as file, np.load(file) as arrays:
+            return json.loads(arrays["facts"].tobytes()).get("best_step")
+
+    def steps(self):
+        """Steps of the checkpoints there are, in no order."""
+        return [int(path.stem.removeprefix(_PREFIX)) for path in self.folder.glob(f"{_PREFIX}*.npz")]
+
+    def _path(self, step):
+        return self.folder / f"{_PREFIX}{step:09d}.npz"

@@ -1,0 +1,52 @@
+"""Axial-ViT against ViT, at two patch sizes.
+
+Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 13 (appendix D.6), which prints no numbers: the axial models are
+somewhat better than ViTs of the same patch size, at more compute.
+Command: python -m training study axial
+Not here: JFT-300M, the 5-shot accuracy on ImageNet, and AxialResNet, which takes far longer than both on a CPU.
+"""
+
+from training.errors import InputError
+from training.studies.figures import plot_panels
+from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+
+SERIES = {"ViT": "false", "Axial-ViT": "true"}
+
+
+def points(recipe):
+    """The points of the study for a recipe: its own patches, and patches of half and of double their side."""
+    config = recipe.model.config
+    if config is None or config.stem is not None or not isinstance(config.patch_size, int):
+        raise InputError("The study axial needs a recipe with a model.config without a stem, of square patches.")
+    height, width, *_ = recipe.model.input_shape or (224, 224)
+    sizes = [size for size in (2 * config.patch_size, config.patch_size, config.patch_size // 2) if size]
+    return [
+        Point(
+            name,
+            f"patches of {size}",
+            (
+                f"model.config.axial={is_axial}",
+                "model.config.pooling=avg",
+                "model.config.class_token=none",
+                f"model.config.patch_size={size}",
+            ),
+        )
+        for name, is_axial in SERIES.items()
+        for size in sizes
+        if height % size == 0 and width % size == 0
+    ]
+
+
+def figure(summaries, folder):
+    """Accuracy over compute."""
+    note = "The paper's Figure 13, of which no numbers are printed: axial models are better, at more compute."
+    return plot_panels([measured_panel(summaries, "gmacs", "GMACs of an image", "Measured, from scratch", note)])
+
+
+STUDY = Study(
+    title="Is attention along rows and columns worth its compute?",
+    paper="Figure 13",
+    small=(*UNCHANGED_DIGITS, "model.config.num_layers=3", "fit.epochs=12"),
+    points=points,
+    figure=figure,
+)

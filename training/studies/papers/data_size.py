@@ -1,0 +1,75 @@
+"""Accuracy over the number of training images, for several models.
+
+Paper: Dosovitskiy et al., arXiv 2010.11929, Figures 3 and 4 and Table 5.
+Command: python -m training study data_size
+Not here: JFT-300M, of which the paper draws 9, 30, 90 and 300 million images, and the 5-shot accuracy on ImageNet.
+
+As there, the images are drawn at random, nothing else is changed from size to size, and training stops early: each run
+takes the same number of steps and keeps the weights with the best validation accuracy. From 128 pixels on the models
+are the paper's ViTs, otherwise small ones. The ResNets of Figure 4 are left to `scaling`.
+"""
+
+import json
+
+from training.data.loading import load_dataset
+from training.errors import InputError
+from training.reports import published
+from training.studies.figures import Panel, Value, plot_panels
+from training.studies.papers.scaling import LARGE_IMAGE
+from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+
+PARTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
+_STEM = json.dumps({"stage_depths": [1, 1], "width": 32})
+_LARGE = {f"ViT-{name}": ("model.weights=none", f"model.config={name}") for name in ("B/16", "B/32", "L/16", "L/32")}
+_SMALL = {
+    "width 24": ("model.config.hidden_dim=24", "model.config.mlp_dim=48"),
+    "width 64": (),
+    "hybrid, width 64": ("model.config.patch_size=1", f"model.config.stem={_STEM}"),
+}
+
+
+def points(recipe):
+    """The `training.studies.study.Point`s for a recipe: for each model, parts of its training images."""
+    height, *_ = recipe.model.input_shape or (224,)
+    models = _LARGE if height >= LARGE_IMAGE else _SMALL
+    if models is _SMALL and (recipe.model.config is None or recipe.model.config.stem is not None):
+        raise InputError("The study data_size needs a recipe with a model.config without a stem.")
+    total = load_dataset(recipe.data).source("train").size
+    counts = sorted({max(round(part * total), 1) for part in PARTS})
+    return [
+        Point(name, f"{count}", (*changes, f"data.train_images={count}"))
+        for name, changes in models.items()
+        for count in counts
+    ]
+
+
+def figure(summaries, folder):
+    """What was measured, beside the paper's Table 5."""
+    table = published.read("vit_table5")
+    models = [name for name in table.rows[0] if name not in ("pretraining", "images")]
+    printed = Panel(
+        "The paper's Table 5: pre-trained on ImageNet, ImageNet-21k and JFT-300M",
+        "images of the pre-training (millions)",
+        "ImageNet accuracy (%)",
+        {
+            f"ViT-{model}": [Value(row["images"] / 1e6, row[model]) for row in table.rows if row[model] is not None]
+            for model in models
+        },
+    )
+    own = measured_panel(summaries, "train_images", "training images", "Measured, from scratch on random parts")
+    return plot_panels([own, printed])
+
+
+STUDY = Study(
+    title="How many images does a model need?",
+    paper="Figures 3 and 4 and Table 5",
+    small=(
+        *UNCHANGED_DIGITS,
+        "fit.epochs=none",
+        "fit.steps=250",
+        "fit.final_weights=best",
+        "fit.report_every=50 steps",
+    ),
+    points=points,
+    figure=figure,
+)

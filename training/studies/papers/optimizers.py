@@ -1,0 +1,55 @@
+"""Adam or SGD for the same BiT-ResNet with the same initial weights.
+
+Paper: Dosovitskiy et al., arXiv 2010.11929, Table 7 (appendix D.1).
+Command: python -m training study optimizers
+Not here: JFT-300M, and the data sets that the paper's models are fine-tuned to. The paper's SGD has the settings of BiT
+(arXiv 1912.11370); here each optimizer has several learning rates.
+"""
+
+from training.reports import published
+from training.studies.figures import Panel, Value, plot_panels
+from training.studies.papers.scaling import LARGE_IMAGE, resnet
+from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+
+# {series: (changes, learning rates)}
+OPTIMIZERS = {
+    "Adam": (("optimizer.kind=adamw", "optimizer.weight_decay=0.1"), (3e-4, 1e-3, 3e-3)),
+    "SGD": (("optimizer.kind=sgd", "optimizer.weight_decay=1e-4"), (1e-2, 3e-2, 1e-1)),
+}
+
+
+def points(recipe):
+    """The `training.studies.study.Point`s for a recipe."""
+    height, *_ = recipe.model.input_shape or (224,)
+    model = resnet("BiTResNet50x1")
+    if height < LARGE_IMAGE:
+        model = resnet("BiTResNet", "stage_depths=1,1,1", "width=32")
+    return [
+        Point(name, f"{rate:g}", (*model, *changes, "optimizer.momentum=0.9", f"optimizer.learning_rate={rate}"))
+        for name, (changes, rates) in OPTIMIZERS.items()
+        for rate in rates
+    ]
+
+
+def figure(summaries, folder):
+    """What was measured, beside the means of the paper's Table 7."""
+    series = {}
+    for row in published.read("vit_table7").rows:
+        series.setdefault(row["optimizer"], []).append(Value(row["model"], row["mean"]))
+    own = measured_panel(summaries, "learning_rate", "peak of the learning rate", "Measured, from scratch")
+    printed = Panel(
+        "The paper's Table 7: pre-trained on JFT-300M, fine-tuned",
+        "model",
+        "mean accuracy of five data sets (%)",
+        series,
+    )
+    return plot_panels([own, printed])
+
+
+STUDY = Study(
+    title="Adam or SGD for a ResNet?",
+    paper="Table 7",
+    small=(*UNCHANGED_DIGITS, "fit.epochs=10"),
+    points=points,
+    figure=figure,
+)

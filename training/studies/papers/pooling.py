@@ -1,0 +1,55 @@
+"""Class token or average pooling, at several learning rates.
+
+Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 9 (appendix D.3), which prints no numbers: both work similarly well,
+but need different learning rates.
+Command: python -m training study pooling
+Not here: JFT-300M, and the 5-shot accuracy on ImageNet.
+"""
+
+from training.errors import InputError
+from training.studies.figures import plot_panels
+from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+
+FACTORS = (1 / 8, 1 / 4, 1 / 2, 1, 2)
+SERIES = {"class token": "token", "average pooling": "avg"}
+
+
+def points(recipe):
+    """The `training.studies.study.Point`s for a recipe: learning rates around its own."""
+    if recipe.model.config is None:
+        raise InputError("The study pooling needs a recipe with a model.config.")
+    rates = [f"{factor * recipe.optimizer.learning_rate:.3g}" for factor in FACTORS]
+    return [
+        Point(
+            name,
+            rate,
+            (f"model.config.pooling={pooling}", "model.config.class_token=none", f"optimizer.learning_rate={rate}"),
+        )
+        for name, pooling in SERIES.items()
+        for rate in rates
+    ]
+
+
+def figure(summaries, folder):
+    """Accuracy over the learning rate."""
+    return plot_panels(
+        [
+            measured_panel(
+                summaries,
+                "learning_rate",
+                "peak of the learning rate",
+                "Measured, from scratch",
+                "The paper's Figure 9, of which no numbers are printed: both work similarly well, but with different "
+                "learning rates.",
+            )
+        ]
+    )
+
+
+STUDY = Study(
+    title="Is a class token needed?",
+    paper="Figure 9",
+    small=(*UNCHANGED_DIGITS, "fit.epochs=12"),
+    points=points,
+    figure=figure,
+)

@@ -1,0 +1,100 @@
+"""Accuracy over compute for ViTs, hybrids and ResNets.
+
+Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 5 and Table 6.
+Command: python -m training study scaling
+Not here: JFT-300M, on which the paper's models are pre-trained, and the data sets that they are fine-tuned to.
+
+From 128 pixels on the points are the models of Table 6, otherwise small ones of the same three families.
+"""
+
+import json
+
+from training.reports import published
+from training.studies.figures import Panel, Value, plot_panels
+from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+
+LARGE_IMAGE = 128  # Pixels, from which on there is room for the paper's patches and strides.
+_UNITS = (1e18, "exa"), (1e15, "peta"), (1e12, "tera"), (1e9, "giga")
+_VITS = ((24, 8), (48, 8), (96, 8), (48, 4))  # Width and patch size.
+_HYBRIDS = ((24, 32), (48, 32), (48, 64))  # Width of the encoder and of the stem.
+_RESNETS = ((32, "1,1"), (32, "1,1,1"), (64, "1,1,1"))  # Width, and units in each stage.
+
+
+def points(recipe):
+    """The `training.studies.study.Point`s for a recipe."""
+    height, *_ = recipe.model.input_shape or (224,)
+    return _published() if height >= LARGE_IMAGE else _small()
+
+
+def _published():
+    found = []
+    for row in published.read("vit_table6").rows:
+        name, epochs = row["model"], int(row["epochs"])
+        epochs = "fit.steps=none", f"fit.epochs={epochs}"
+        if row["family"] == "ResNet":
+            model = resnet(f"BiT{name}")
+        else:
+            variant = name.replace("R50x1+ViT-", "R50+").removeprefix("ViT-")
+            model = "model.weights=none", f"model.config={variant}"
+        found.append(Point(row["family"], f"{name}, {int(row['epochs'])} epochs", (*model, *epochs)))
+    return found
+
+
+def _small():
+    vits = [Point("ViT", f"{width}/{patch}", _vit(width, patch)) for width, patch in _VITS]
+    hybrids = [
+        Point("hybrid", f"R{stem}+{width}/8", (*_vit(width, 1), f"model.config.stem={_stem(stem)}"))
+        for width, stem in _HYBRIDS
+    ]
+    resnets = [
+        Point("ResNet", f"{depths.count('1')}x{width}", resnet("BiTResNet", f"stage_depths={depths}", f"width={width}"))
+        for width, depths in _RESNETS
+    ]
+    return [*vits, *hybrids, *resnets]
+
+
+def _vit(width, patch_size):
+    return (
+        f"model.config.hidden_dim={width}",
+        f"model.config.mlp_dim={4 * width}",
+        f"model.config.patch_size={patch_size}",
+    )
+
+
+def _stem(width):
+    return json.dumps({"stage_depths": [1, 1], "width": width})
+
+
+def resnet(function, *arguments):
+    """The changes that put a ResNet of `keras_vit` in the place of a ViT; its arguments are `name=value`."""
+    made_of = (f"model.arguments.{argument}" for argument in arguments)
+    return ("model.config=none", "model.weights=none", f"model.function={function}", *made_of)
+
+
+def figure(summaries, folder):
+    """What was measured, beside the paper's Table 6."""
+    series = {"ViT": [], "hybrid": [], "ResNet": []}
+    for row in published.read("vit_table6").rows:
+        short = row["model"].replace("R50x1+ViT-", "R50+").removeprefix("ViT-").replace("ResNet", "R")
+        short += ", 14 epochs" if row["epochs"] == 14 and short != "H/14" else ""
+        series[row["family"]].append(Value(row["exaflops"], row["ImageNet"], label=short))
+    printed = Panel(
+        "The paper's Table 6: pre-trained on JFT-300M for 7 epochs (H/14: 14), fine-tuned to ImageNet",
+        "compute of the pre-training (exaFLOPs, as printed)",
+        "ImageNet accuracy (%)",
+        series,
+    )
+    largest = max(summary.first.flops for summary in summaries)
+    unit, name = next((unit, name) for unit, name in _UNITS if largest >= unit or unit == _UNITS[-1][0])
+    x_label = f"compute of the training ({name}FLOPs: 6 x MACs x images)"
+    own = measured_panel(summaries, "flops", x_label, "Measured, from scratch", unit=unit)
+    return plot_panels([own, printed])
+
+
+STUDY = Study(
+    title="How does accuracy grow with compute?",
+    paper="Figure 5 and Table 6",
+    small=(*UNCHANGED_DIGITS, "fit.epochs=12"),
+    points=points,
+    figure=figure,
+)

@@ -1,0 +1,111 @@
+"""Depth, width, MLP width, patch size, and all of them: what is worth its compute?
+
+Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 8 (appendix D.2), which prints no numbers.
+Command: python -m training study shape
+Not here: JFT-300M, and the 5-shot accuracy on ImageNet.
+
+From 128 pixels on the models are around the paper's base, 8 layers, D = 1024, MLP width 2048, patches of 32 pixels;
+otherwise around the recipe's own.
+"""
+
+import dataclasses
+
+from keras_vit import ViTConfig
+from training.errors import InputError
+from training.studies.figures import plot_panels
+from training.studies.papers.scaling import LARGE_IMAGE
+from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+
+PAPER_BASE = ViTConfig(patch_size=32, hidden_dim=1024, num_layers=8, num_heads=16, mlp_dim=2048)
+# {series: {field: the power of the factor that it is multiplied by}}
+SERIES = {
+    "depth": {"num_layers": 1},
+    "width": {"hidden_dim": 1},
+    "MLP width": {"mlp_dim": 1},
+    "patch size": {"patch_size": -1},
+    "all": {"num_layers": 1, "hidden_dim": 1, "mlp_dim": 1, "patch_size": -1},
+}
+# {series: factors}: up to 64 layers and down to patches of 8 pixels around the paper's base.
+FACTORS = {
+    "depth": (1 / 8, 1 / 4, 1 / 2, 2, 4, 8),
+    "width": (1 / 8, 1 / 4, 1 / 2, 2),
+    "MLP width": (1 / 8, 1 / 4, 1 / 2, 2, 4),
+    "patch size": (1 / 2, 2, 4),
+    "all": (1 / 2, 2),
+}
+# What does not take a small machine too long.
+SMALL_FACTORS = dict.fromkeys(("depth", "width", "MLP width"), (1 / 4, 1 / 2, 2)) | {
+    "patch size": (1 / 2, 2),
+    "all": (1 / 2,),
+}
+BASE = "base"
+
+
+def grid(base, image_side, factors):
+    """The models around a base, in which one of its dimensions is multiplied by a factor, or all of them.
+
+    Args:
+        base: `keras_vit.ViTConfig` with square patches.
+        image_side: Height and width of the images; what does not divide them into patches is left out.
+        factors: {name in `SERIES`: factors}; of the patch size they divide it.
+
+    Returns:
+        [(series, label, `ViTConfig`)], first the base, in a series of its own.
+    """
+    found = [(BASE, BASE, base)]
+    for series, of_series in factors.items():
+        for factor in of_series:
+            sizes = {field: getattr(base, field) * factor**power for field, power in SERIES[series].items()}
+            if any(size < 1 or size != int(size) for size in sizes.values()):
+                continue
+            config = base.replace(**{field: int(size) for field, size in sizes.items()})
+            if image_side % config.patch_size == 0:
+                label = f"x{factor:g}" if len(sizes) > 1 else f"{int(*sizes.values())}"
+                found.append((series, label, config))
+    return found
+
+
+def points(recipe):
+    """The `training.studies.study.Point`s for a recipe."""
+    height, width, *_ = recipe.model.input_shape or (224, 224)
+    base, factors = recipe.model.config, SMALL_FACTORS
+    if height >= LARGE_IMAGE:
+        base, factors = PAPER_BASE, FACTORS
+    if base is None or base.stem is not None or not isinstance(base.patch_size, int) or height != width:
+        raise InputError("The study shape needs square images and a model.config without a stem, of square patches.")
+    large = ("model.weights=none", "model.config=B/32") if height >= LARGE_IMAGE else ()
+    return [Point(series, label, (*large, *_changes(config))) for series, label, config in grid(base, height, factors)]
+
+
+def _changes(config):
+    return tuple(
+        f"model.config.{field}={getattr(config, field)}"
+        for field in ("num_layers", "hidden_dim", "mlp_dim", "patch_size", "num_heads")
+    )
+
+
+def figure(summaries, folder):
+    """Accuracy over compute relative to the base, in which all lines meet, as in the paper."""
+    own = measured_panel(
+        summaries,
+        "gmacs",
+        "compute of an image, relative to the base",
+        "Measured, from scratch",
+        "The paper's Figure 8, of which no numbers are printed: depth helps most, width least; smaller patches help.",
+    )
+    [base] = own.series.pop(BASE)
+    unlabelled = dataclasses.replace(base, label="")
+    series = {
+        name: [dataclasses.replace(value, x=value.x / base.x) for value in (*values, unlabelled)]
+        for name, values in own.series.items()
+    }
+    return plot_panels([dataclasses.replace(own, series=series)])
+
+
+STUDY = Study(
+    title="Which dimension of a ViT is worth its compute?",
+    paper="Figure 8",
+    small=(*UNCHANGED_DIGITS, "fit.epochs=12"),
+    points=points,
+    figure=figure,
+)

@@ -1,0 +1,82 @@
+"""Tokens of a VT-ResNet: how they are gathered and related, how many there are, whether they go back into the map.
+
+Paper: Wu et al., "Visual Transformers", arXiv 2006.03677, Tables 3 to 7.
+Command: python -m training study tokens
+Not here: ImageNet, and the paper's models, which take far longer on a CPU: of these,
+python -m training study tokens recipe=pretrain_imagenet_vt_r18 model.function=VTResNet
+
+As there, the models carry no tokens over from module to module, and have a relation in each. Tables 4 and 7 are at hand
+as differences, not as accuracies.
+"""
+
+from training.errors import InputError
+from training.reports import published
+from training.studies.figures import Panel, Value, plot_panels
+from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
+
+# {what differs from the model of Table 2: arguments of VTResNet}
+CHANGES = {
+    "unchanged": (),
+    "pooling tokenizer": ("tokenizer=pooling", "is_recurrent=false"),
+    "clustering tokenizer": ("tokenizer=clustering", "is_recurrent=false"),
+    "not recurrent": ("is_recurrent=false",),
+    "graph convolution": ("relation=graph_convolution",),
+    "no relation": ('relation="none"',),  # In quotes: without them it would be no value.
+    "32 tokens": ("num_tokens=32",),
+    "64 tokens": ("num_tokens=64",),
+    "no projector": ("has_projector=false",),
+}
+_SMALL_MODEL = {
+    "stage_depths": "1,1",
+    "width": 16,
+    "expansion": 1,
+    "num_modules": 2,
+    "filters": 64,
+    "token_dim": 64,
+    "num_heads": 4,
+    "group_width": 16,
+}
+_COMMON = ("split_tokens=false", "relation_modules=none")
+
+
+def points(recipe):
+    """The `training.studies.study.Point`s for a recipe: the models of Tables 3 to 7."""
+    if recipe.model.function != "VTResNet":
+        raise InputError(
+            f"The study tokens needs a recipe with model.function=VTResNet, whose model.arguments it changes. "
+            f"Received: model.function={recipe.model.function}"
+        )
+    return [
+        Point("VT-ResNet", name, tuple(f"model.arguments.{change}" for change in (*_COMMON, *changes)))
+        for name, changes in CHANGES.items()
+    ]
+
+
+def figure(summaries, folder):
+    """What was measured, beside what the paper prints."""
+    rows = published.read("vt_ablations").rows
+    printed = Panel(
+        "The paper's Tables 3, 5 and 6",
+        "what differs",
+        "ImageNet top-1 accuracy (%)",
+        {model: [Value(row["change"], row[model]) for row in rows] for model in rows[0] if model != "change"},
+        "Of its Tables 4 and 7: recurrent filters are worth 0.6 and 0.3 points, projectors 1.1 and 0.7.",
+    )
+    return plot_panels([measured_panel(summaries, "point", "what differs", "Measured, from scratch"), printed])
+
+
+STUDY = Study(
+    title="What do the tokens of a VT-ResNet need?",
+    paper="Tables 3 to 7 of Visual Transformers",
+    small=(
+        *UNCHANGED_DIGITS,
+        "model.config=none",
+        "model.function=VTResNet",
+        *(f"model.arguments.{name}={value}" for name, value in _SMALL_MODEL.items()),
+        # Maps of 8 x 8 places, for tokens to be gathered from.
+        "model.input_shape=64,64,1",
+        "fit.epochs=6",
+    ),
+    points=points,
+    figure=figure,
+)

@@ -1,0 +1,277 @@
+"""VTAB-1k: 19 tasks of 1,000 images, to which published weights are fine-tuned one by one (arXiv 1910.04867)."""
+
+import dataclasses
+import pathlib
+import re
+import statistics
+
+from training import recipes
+from training.data.loading import load_dataset
+from training.engine.train import train_once
+from training.errors import InputError, without_queries
+from training.recipe.assignments import from_dict, override, read_facts
+from training.reports import published
+from training.reports.tables import lay_out, write_csv
+from training.runs.folder import Run, is_finished
+from training.studies.figures import plot_bars
+
+_DOTS_AN_INCH = 200
+MEAN = "mean of 19"
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task: its name in Table 9 of arXiv 2010.11929, its group, and its changes of the recipe `finetune_vtab`."""
+
+    name: str
+    group: str
+    changes: str
+
+    @property
+    def folder(self):
+        """The name of its folder."""
+        return self.name.lower()
+
+
+NATURAL, SPECIALISED, STRUCTURED = "Natural", "Specialised", "Structured"
+# In the order of Table 9. Splits of google-research/task_adaptation; docs/recipes.md lists the same changes.
+TASKS = tuple(
+    Task(*fields)
+    for fields in (
+        ("Caltech101", NATURAL, "data.dataset=caltech101 data.validation_split=train[2753:2953]"),
+        ("CIFAR-100", NATURAL, "data.dataset=cifar100 data.validation_split=train[45000:45200]"),
+        ("DTD", NATURAL, "data.dataset=dtd data.validation_split=validation[:200]"),
+        ("Flowers102", NATURAL, "data.dataset=oxford_flowers102 data.validation_split=validation[:200]"),
+        ("Pets", NATURAL, "data.dataset=oxford_iiit_pet data.validation_split=train[2944:3144]"),
+        ("Sun397", NATURAL, "data.dataset=sun397/tfds data.validation_split=validation[:200]"),
+        ("SVHN", NATURAL, "data.dataset=svhn_cropped data.validation_split=train[65931:66131]"),
+        ("Camelyon", SPECIALISED, "data.dataset=patch_camelyon data.validation_split=validation[:200]"),
+        (
+            "EuroSAT",
+            SPECIALISED,
+            "data.dataset=eurosat/rgb data.validation_split=train[16200:16400] data.test_split=train[21600:]",
+        ),
+        (
+            "Resisc45",
+            SPECIALISED,
+            "data.dataset=resisc45 data.validation_split=train[18900:19100] data.test_split=train[25200:]",
+        ),
+        (
+            "Retinopathy",
+            SPECIALISED,
+            "data.dataset=diabetic_retinopathy_detection/btgraham-300 data.validation_split=validation[:200]",
+        ),
+        (
+            "Clevr-Count",
+            STRUCTURED,
+            "data.dataset=clevr data.label=count data.validation_split=train[63000:63200] data.test_split=validation",
+        ),
+        (
+            "Clevr-Dist",
+            STRUCTURED,
+            "data.dataset=clevr data.label=closest_distance data.validation_split=train[63000:63200] "
+            "data.test_split=validation",
+        ),
+        ("DMLab", STRUCTURED, "data.dataset=dmlab data.validation_split=validation[:200]"),
+        (
+            "dSpr-Loc",
+            STRUCTURED,
+            "data.dataset=dsprites data.label=x_position data.validation_split=train[589824:590024] "
+            "data.test_split=train[663552:]",
+        ),
+        (
+            "dSpr-Ori",
+            STRUCTURED,
+            "data.dataset=dsprites data.label=orientation data.validation_split=train[589824:590024] "
+            "data.test_split=train[663552:]",
+        ),
+        (
+            "KITTI-Dist",
+            STRUCTURED,
+            "data.dataset=kitti data.label=closest_vehicle data.validation_split=validation[:200]",
+        ),
+        (
+            "sNORB-Azim",
+            STRUCTURED,
+            "data.dataset=smallnorb data.label=label_azimuth data.validation_split=test[:200] "
+            "data.test_split=test[12150:]",
+        ),
+        (
+            "sNORB-Elev",
+            STRUCTURED,
+            "data.dataset=smallnorb data.label=label_elevation data.validation_split=test[:200] "
+            "data.test_split=test[12150:]",
+        ),
+    )
+)
+GROUPS = {
+    group: tuple(task.name for task in TASKS if task.group == group) for group in (NATURAL, SPECIALISED, STRUCTURED)
+}
+NAMES = tuple(task.name for task in TASKS)
+
+
+def task_recipe(task, assignments=(), images=1000):
+    """The recipe of a task.
+
+    Args:
+        task: `Task`
+        assignments: Further changes of `finetune_vtab`.
+        images: 800, or 1000: those of the validation are learned from too, as for the figures that papers print. Then
+            there is no validation, and the last weights count.
+
+    Returns:
+        A `training.recipe.config.Recipe`.
+    """
+    recipe = override(recipes.load("finetune_vtab"), task.changes.split())
+    if images == 1000:
+        train = f"data.train_split={recipe.data.train_split}+{recipe.data.validation_split}"
+        recipe = override(recipe, [train, "data.validation_split=none"])
+    return override(recipe, assignments)
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """Accuracies: {weights: {task: from 0 to 1}}, and why others are missing: {task: reason}. Printed, a table."""
+
+    accuracy: dict[str, dict[str, float]]
+    missing: dict[str, str]
+
+    def __str__(self):
+        rows = [("", *self.accuracy)]
+        means = {weights: means_of(scores) for weights, scores in self.accuracy.items()}
+        for group, names in GROUPS.items():
+            rows += [
+                (f"  {name}", *(_percent(scores.get(name)) for scores in self.accuracy.values())) for name in names
+            ]
+            rows.append((f"{group} ({len(names)})", *(_percent(of_weights[group]) for of_weights in means.values())))
+        rows.append((MEAN, *(_percent(of_weights[MEAN]) for of_weights in means.values())))
+        return "\n".join([lay_out(rows), *(f"{task} is missing: {reason}" for task, reason in self.missing.items())])
+
+
+def _percent(accuracy):
+    return "-" if accuracy is None else f"{100 * accuracy:.2f}"
+
+
+def means_of(scores):
+    """The means of a score by task.
+
+    Args:
+        scores: {name of a task: its score}
+
+    Returns:
+        {group, or `MEAN`, of all 19 tasks alike: the mean, or `None` where a task is missing}
+    """
+    return {
+        name: statistics.mean(scores[task] for task in tasks) if all(task in scores for task in tasks) else None
+        for name, tasks in {**GROUPS, MEAN: NAMES}.items()
+    }
+
+
+def run_vtab(weights, assignments, folder, tasks=None, images=1000):
+    """Fine-tunes weights to the tasks, each an ordinary run inside the folder; what is finished is not done again.
+
+    A task whose data cannot be had is named, and the others go on. Writes results.csv and vtab.png, of all that is
+    finished in the folder: these tasks and others, of these weights and others.
+
+    Args:
+        weights: Published weights, one set after the other; none: those of the recipe.
+        assignments: Changes of the recipe `finetune_vtab`.
+        folder: Of all of it.
+        tasks: Names of the tasks; `None`: all 19.
+        images: 800 or 1000, to train on.
+
+    Returns:
+        `Results`, or `None` if it was stopped.
+
+    Raises:
+        InputError: If a name is not that of a task, or the folder has a run of these weights with another recipe.
+    """
+    folder, chosen = pathlib.Path(folder), _choose(tasks)
+    weights = weights or [recipes.load("finetune_vtab").model.weights]
+    planned = _plan(weights, assignments, folder, images)
+    results = Results({without_queries(source): {} for source in weights} | _finished(folder), {})
+    for (source, task), (recipe, run) in planned.items():
+        if task not in chosen:
+            continue
+        print(f"\n{source}, task {chosen.index(task) + 1}/{len(chosen)}: {task.name}", flush=True)
+        if not is_finished(recipe, folder, run.folder):
+            try:
+                load_dataset(recipe.data)
+            except InputError as error:
+                print(f"{task.name} is left out: {error}")
+                results.missing[task.name] = str(error)
+                continue
+            if not train_once(recipe, folder, run.folder):
+                return None
+        results.accuracy.update(_finished(folder))
+        _write_csv(folder / "results.csv", results)
+    if any(results.accuracy.values()):
+        _write_csv(folder / "results.csv", results)
+        figure(results).savefig(folder / "vtab.png", dpi=_DOTS_AN_INCH)
+    return results
+
+
+def _plan(weights, assignments, folder, images):
+    """{(weights, task): (recipe, run)} of all tasks. Runs with other settings are refused: a mean is of the same."""
+    if any(assignment.startswith("model.weights=") for assignment in assignments):
+        raise InputError(
+            "model.weights is not a change of the tasks' recipe. Name the weights as an argument: "
+            "python -m training vtab L/16@i21k"
+        )
+    planned = {}
+    for source in weights:
+        shown = without_queries(source)
+        name = re.sub(r"[^\w.-]+", "_", shown).strip("_")
+        for task in TASKS:
+            recipe = task_recipe(task, [f"model.weights={source}", *assignments], images)
+            planned[shown, task] = recipe, Run(folder / name / task.folder)
+    for recipe, run in planned.values():
+        is_finished(recipe, folder, run.folder)
+    return planned
+
+
+def _finished(folder):
+    """{weights: {task: accuracy}} of what is finished in a folder, by its runs' own recipes."""
+    accuracy = {}
+    for task in TASKS:
+        for path in sorted(folder.glob(f"*/{task.folder}/recipe.json")):
+            facts = read_facts(path)
+            if "result" in facts:
+                scores = accuracy.setdefault(without_queries(from_dict(facts["recipe"]).model.weights), {})
+                scores[task.name] = facts["result"]["test_accuracy"]
+    return accuracy
+
+
+def _choose(tasks):
+    unknown = [name for name in tasks or () if name not in NAMES]
+    if unknown:
+        raise InputError(f"{', '.join(unknown)}: not a task of VTAB-1k. Tasks: {', '.join(NAMES)}")
+    return [task for task in TASKS if tasks is None or task.name in tasks]
+
+
+def _write_csv(path, results):
+    rows = [("weights", "group", "task", "accuracy")]
+    for weights, scores in results.accuracy.items():
+        rows += [(weights, task.group, task.name, scores[task.name]) for task in TASKS if task.name in scores]
+        rows += [(weights, name, "mean", mean) for name, mean in means_of(scores).items() if mean is not None]
+    write_csv(path, rows)
+
+
+def figure(results):
+    """Means by group beside those that follow from Table 9 of the ViT paper, as in its Figure 2.
+
+    Where tasks are missing, so are the bars.
+    """
+    groups = (MEAN, *GROUPS)
+    own = {
+        weights: [None if mean is None else 100 * mean for mean in map(means_of(scores).get, groups)]
+        for weights, scores in results.accuracy.items()
+    }
+    printed = {
+        f"{row['model']}, paper": list(map(means_of({name: row[name] for name in NAMES}).get, groups))
+        for row in published.read("vit_table9").rows
+    }
+    names = [f"VTAB ({len(NAMES)} tasks)", *(f"{group} ({len(tasks)})" for group, tasks in GROUPS.items())]
+    series = {name: (values, False) for name, values in own.items()}
+    series |= {name: (values, True) for name, values in printed.items()}
+    return plot_bars("VTAB-1k, after fine-tuning to each task", names, series, "mean test accuracy (%)")

@@ -1,0 +1,61 @@
+"""What is minimised and measured where each pixel has a class. B batch, H W pixels, C classes."""
+
+import keras
+from keras import ops
+
+from training.data.masks import VOID
+
+
+class PixelCrossEntropy:
+    """Softmax cross-entropy of the pixels that are not void, their mean in each image.
+
+    An image counts as every other, however much of it is void; one that is all void has no loss.
+    """
+
+    def __call__(self, labels, logits):
+        """Integers (B, H, W) and logits (B, H, W, C) to losses (B,) in nats, float32."""
+        is_known = labels != VOID
+        known = ops.cast(is_known, "float32")
+        classes = ops.where(is_known, labels, ops.zeros_like(labels))
+        losses = ops.sparse_categorical_crossentropy(
+            ops.cast(classes, "int32"), ops.cast(logits, "float32"), from_logits=True
+        )
+        return ops.sum(known * losses, axis=(1, 2)) / ops.maximum(ops.sum(known, axis=(1, 2)), 1)
+
+
+@keras.saving.register_keras_serializable(package="training")
+class MeanIoU(keras.metrics.Metric):
+    """Mean over the classes of the intersection over the union of their pixels, predicted and true.
+
+    Classes that are neither predicted nor true anywhere, and void pixels, are left out. Pixels are counted over all
+    images, in float32: exact up to 16.8 million of a class in a batch, and with rounding beyond in their sum.
+
+    Args:
+        num_classes: C
+    """
+
+    def __init__(self, num_classes, name="mean_iou", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        self.num_classes = num_classes
+        # Of each class the pixels that are right, true, and predicted. Sums, so that replicas can be added up.
+        self.counts = self.add_variable((3, num_classes), "zeros", dtype=self.dtype, name="counts")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds labels (B, H, W) and logits (B, H, W, C); images of weight 0 are left out."""
+        is_known = y_true != VOID
+        if sample_weight is not None:
+            is_known = ops.logical_and(is_known, ops.reshape(sample_weight, (-1, 1, 1)) > 0)
+        known = ops.cast(is_known, self.dtype)[..., None]
+        true, predicted = ops.cast(y_true, "int32"), ops.argmax(y_pred, axis=-1)
+        true, predicted = (known * ops.one_hot(x, self.num_classes, dtype=self.dtype) for x in (true, predicted))
+        counted = [ops.sum(x, axis=(0, 1, 2)) for x in (true * predicted, true, predicted)]
+        self.counts.assign(self.counts + ops.stack(counted))
+
+    def result(self):
+        right, true, predicted = (self.counts[row] for row in range(3))
+        union = true + predicted - right
+        occurs = ops.cast(union > 0, self.dtype)
+        return ops.sum(right / ops.maximum(union, 1)) / ops.maximum(ops.sum(occurs), 1)
+
+    def get_config(self):
+        return {**super().get_config(), "num_classes": self.num_classes}
