@@ -226,47 +226,56 @@ def build_convolutional(
         "include_preprocessing": include_preprocessing,
         "name": name,
     }
-    return with_weights(functools.partial(_build, trunk), config, weights, arguments, inherited)
+    return resnet_with_weights(functools.partial(_build, trunk), config, weights, arguments, inherited)
 
 
-def with_weights(build, config, weights, arguments, inherited=()):
-    """The model that `build(config, **arguments)` returns, with its own weights from a file, or with published ones.
+def resnet_with_weights(build, config, weights, arguments, inherited=()):
+    """The model `build(config, **arguments)` of a ResNet or of what has one for a trunk, as of `with_weights`.
 
     Args:
-        build: Function from a config, `input_tensor`, `input_shape` and any further arguments to a model.
-        config: Its architecture.
+        inherited: Names of the config's fields that are those of published weights, where there are any.
+    """
+
+    def match(checkpoint):
+        check_kind(checkpoint, type(config))
+        theirs = checkpoint.config
+        is_same = type(theirs) is type(config)
+        num_stages = len(theirs.stage_depths if is_same else config.stage_depths)
+        sizes = theirs.stage_depths[:num_stages], theirs.width, getattr(theirs, "expansion", None)
+        if sizes != (config.stage_depths, config.width, getattr(config, "expansion", None)):
+            raise ValueError(f"{checkpoint.source} holds weights of {theirs}, and the model is {config}.")
+        matched = dataclasses.replace(config, **{field: getattr(theirs, field) for field in inherited})
+        return functools.partial(build, matched), "keep" if is_same else "reset"
+
+    if type(config) not in TAKEN_BY:
+        check_own_file(weights, config)
+    return with_weights(functools.partial(build, config), weights, arguments, match, config.title)
+
+
+def with_weights(build, weights, arguments, match, variant):
+    """The model that `build(**arguments)` returns, with its own weights from a file, or with published ones.
+
+    Args:
+        build: Function from `input_tensor`, `input_shape` and any further arguments to a model.
         weights: `None`: freshly initialised.
         arguments: Those of `build`, by name.
-        inherited: Names of the config's fields that are those of published weights, where there are any.
+        match: Function from the `Checkpoint` of published weights to what builds the model that takes them, in place of
+            `build`, and what becomes of their head. It refuses those of another kind or size.
+        variant: Which entries of the catalogue `weights` may name, as of `open_checkpoint`.
     """
     arguments = checked_arguments(arguments, weights)
     if weights is None or is_own_file(weights):
-        model = build(config, **arguments)
+        model = build(**arguments)
         if weights is not None:
             model.load_weights(os.path.expanduser(weights))
         return model
-    checkpoint = _open_published(config, weights, arguments)
-    config = dataclasses.replace(config, **{field: getattr(checkpoint.config, field) for field in inherited})
-    if arguments["input_shape"] is None and arguments["input_tensor"] is None:
+    tensor, shape = arguments["input_tensor"], arguments["input_shape"]
+    size = image_size(shape if tensor is None else getattr(tensor, "shape", ())[1:])
+    checkpoint = open_checkpoint(weights, variant, model_image_size=size)
+    build, head = match(checkpoint)
+    if tensor is None and shape is None:
         arguments = arguments | {"input_shape": (*checkpoint.image_size, checkpoint.channels)}
-    head = "keep" if type(checkpoint.config) is type(config) else "reset"
-    return build_with_weights(functools.partial(build, config, **arguments), checkpoint, head)
-
-
-def _open_published(config, weights, arguments):
-    """The `Checkpoint` of published weights, if they are of a model's size."""
-    if type(config) not in TAKEN_BY:
-        check_own_file(weights, config)
-    tensor = arguments["input_tensor"]
-    size = arguments["input_shape"] if tensor is None else getattr(tensor, "shape", ())[1:]
-    checkpoint = open_checkpoint(weights, config.title, model_image_size=image_size(size))
-    check_kind(checkpoint, type(config))
-    theirs = checkpoint.config
-    num_stages = len(theirs.stage_depths if type(theirs) is type(config) else config.stage_depths)
-    sizes = theirs.stage_depths[:num_stages], theirs.width, getattr(theirs, "expansion", None)
-    if sizes != (config.stage_depths, config.width, getattr(config, "expansion", None)):
-        raise ValueError(f"{checkpoint.source} holds weights of {theirs}, and the model is {config}.")
-    return checkpoint
+    return build_with_weights(functools.partial(build, **arguments), checkpoint, head)
 
 
 def _build(

@@ -1,26 +1,23 @@
 """`ViT`, the factory of Vision Transformers, and one function for each published variant."""
 
 import functools
-import os
 
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig, get_variant
 from keras_vit.checks import check_positive_integer
 from keras_vit.encoder import encode
 from keras_vit.heads import classify, classify_distilled, pool, represent
 from keras_vit.models.building import (
-    checked_arguments,
     functional_model,
     image_inputs,
-    image_size,
     is_own_file,
     keras_application,
     prepare,
+    with_weights,
 )
 from keras_vit.models.functional_vit import FunctionalViT
 from keras_vit.weights.catalogue import FAMILIES
 from keras_vit.weights.expressible import check_published
-from keras_vit.weights.loading import build_with_weights, check_kind
-from keras_vit.weights.opening import open_checkpoint
+from keras_vit.weights.loading import check_kind
 
 
 def ViT(
@@ -88,23 +85,17 @@ def ViT(
         "include_preprocessing": include_preprocessing,
         "name": name or _model_name(variant, requested),
     }
-    arguments = checked_arguments(arguments, weights)
-    if weights is None or is_own_file(weights):
-        model = build_model(requested, **arguments)
-        if weights is not None:
-            model.load_weights(os.path.expanduser(weights))
-        return model
-    check_published(requested)
-    size = input_shape if input_tensor is None else input_tensor.shape[1:]
-    checkpoint = open_checkpoint(weights, None if variant is config else variant, model_image_size=image_size(size))
-    check_kind(checkpoint, ViTConfig)
-    check_pixels(checkpoint)
-    if variant is not config:
-        requested = _config_of_weights(config, checkpoint, config_changes)
-    if input_shape is None and input_tensor is None:
-        arguments["input_shape"] = (*checkpoint.image_size, checkpoint.channels)
-    build = functools.partial(build_model, requested, grid_size=checkpoint.grid_size, **arguments)
-    return build_with_weights(build, checkpoint)
+
+    def match(checkpoint):
+        check_kind(checkpoint, ViTConfig)
+        check_pixels(checkpoint)
+        matched = requested if variant is config else _config_of_weights(config, checkpoint, config_changes)
+        return functools.partial(build_model, matched, grid_size=checkpoint.grid_size), "keep"
+
+    if weights is not None and not is_own_file(weights):
+        check_published(requested)  # Before anything is fetched.
+    published = None if variant is config else variant
+    return with_weights(functools.partial(build_model, requested), weights, arguments, match, published)
 
 
 def build_model(

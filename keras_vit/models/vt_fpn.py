@@ -9,7 +9,7 @@ import keras
 from keras_vit import layers
 from keras_vit.architectures import PANOPTIC_FPNS, VT_FPNS, ResNetConfig, changed_config
 from keras_vit.checks import check_positive_integer
-from keras_vit.models.building import functional_model, image_inputs, prepare, with_weights
+from keras_vit.models.building import functional_model, image_inputs, prepare, resnet_with_weights
 from keras_vit.trunks.resnet import resnet
 
 _TOKEN_GROUPS = 4  # Of keys, queries and values of tokens, as in VT-ResNets.
@@ -83,7 +83,7 @@ def VTFPN(
         "include_preprocessing": include_preprocessing,
         "name": name,
     }
-    return with_weights(functools.partial(_build, _token_neck), config, weights, arguments, ["strides_first"])
+    return resnet_with_weights(functools.partial(_build, _token_neck), config, weights, arguments, ["strides_first"])
 
 
 def PanopticFPN(
@@ -147,7 +147,7 @@ def PanopticFPN(
         "include_preprocessing": include_preprocessing,
         "name": name,
     }
-    return with_weights(functools.partial(_build, _pyramid_neck), config, weights, arguments, ["strides_first"])
+    return resnet_with_weights(functools.partial(_build, _pyramid_neck), config, weights, arguments, ["strides_first"])
 
 
 def _of_segmentation(backbone, sizes):

@@ -7,9 +7,11 @@ import re
 
 from keras_vit.architectures import BiTResNetConfig
 from keras_vit.weights.catalogue import protocol
-from keras_vit.weights.checkpoint import Checkpoint, Renamed, pair
+from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.depth import stage_depths_of
 from keras_vit.weights.names import Names, Rule
+from keras_vit.weights.renamed import Renamed
+from keras_vit.weights.settings import pair
 from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg
 
 _UNIT = "stage_{s}_unit_{u}"

@@ -8,17 +8,13 @@ import re
 
 from keras_vit.architectures.vision_transformer import StemConfig, ViTConfig
 from keras_vit.weights.catalogue import protocol
-from keras_vit.weights.checkpoint import (
-    Checkpoint,
-    Renamed,
-    numerics,
-    patch_size_of,
-    resolve_positions,
-    settle_image_size,
-)
+from keras_vit.weights.checkpoint import Checkpoint, numerics
 from keras_vit.weights.depth import check_depth, count_blocks, stage_depths_of
 from keras_vit.weights.expressible import ANY, check_expressible
+from keras_vit.weights.hints import resolve_positions, settle_image_size
 from keras_vit.weights.names import Names, Rule, block_rules
+from keras_vit.weights.renamed import Renamed
+from keras_vit.weights.settings import patch_size_of
 
 _BLOCK = "Transformer/encoderblock_{i}/"
 _ATTENTION = "MultiHeadDotProductAttention_0"

@@ -9,18 +9,10 @@ import numpy as np
 
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.weights.catalogue import FAMILIES, protocol
-from keras_vit.weights.checkpoint import (
-    Checkpoint,
-    Renamed,
-    check_settings,
-    pair,
-    patch_size_of,
-    resolve_num_heads,
-    resolve_positions,
-    settle_image_size,
-)
+from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.depth import count_blocks
 from keras_vit.weights.expressible import ANY, check_expressible
+from keras_vit.weights.hints import resolve_num_heads, resolve_positions, settle_image_size
 from keras_vit.weights.huggingface_config import (
     check_model_type,
     read_class_names,
@@ -29,6 +21,8 @@ from keras_vit.weights.huggingface_config import (
     write_processor,
 )
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, head_rules, merged_rules, norm_rules
+from keras_vit.weights.renamed import Renamed
+from keras_vit.weights.settings import check_settings, pair, patch_size_of
 
 _PROJECTIONS = ("query", "key", "value")
 _ATTENTION = tuple(head_rules([f"attention.attention.{x}" for x in _PROJECTIONS], "attention"))

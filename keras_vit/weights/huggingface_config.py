@@ -1,7 +1,7 @@
 """What the `config.json` and `preprocessor_config.json` of transformers say of kinds, classes and images."""
 
 from keras_vit.weights.adapt import adapt_pixels
-from keras_vit.weights.checkpoint import pair
+from keras_vit.weights.settings import pair
 
 _MODEL_TYPES = (
     *("vit", "vit_mae", "vit_msn", "deit", "dinov2", "dinov2_with_registers"),

@@ -11,10 +11,12 @@ import keras
 
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.weights.catalogue import protocol
-from keras_vit.weights.checkpoint import Checkpoint, Renamed, check_settings, pair, patch_size_of
+from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.depth import count_blocks
 from keras_vit.weights.expressible import ANY, check_expressible
 from keras_vit.weights.names import Names, Rule, block_rules
+from keras_vit.weights.renamed import Renamed
+from keras_vit.weights.settings import check_settings, pair, patch_size_of
 
 _EMBEDDING = "vi_t_patching_and_embedding"
 _BLOCK = "vi_t_encoder/encoder_layers/vi_t_encoder_block_{i}/"

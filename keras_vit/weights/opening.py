@@ -10,10 +10,12 @@ import pathlib
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
 from keras_vit.weights import bit, google, huggingface, keras_hub, timm, torchvision
 from keras_vit.weights.catalogue import FAMILY_ALIASES, get_entry, protocol
-from keras_vit.weights.checkpoint import Hints, Merged, pair
 from keras_vit.weights.download import shown
 from keras_vit.weights.fetch import fetch, locate
 from keras_vit.weights.files import open_arrays
+from keras_vit.weights.hints import Hints
+from keras_vit.weights.renamed import Merged
+from keras_vit.weights.settings import pair
 
 ADAPTERS = {
     google: "Google's Vision Transformers",

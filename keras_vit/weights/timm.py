@@ -7,19 +7,13 @@ import re
 
 from keras_vit.architectures.vision_transformer import StemConfig, ViTConfig
 from keras_vit.weights.catalogue import FAMILIES, protocol
-from keras_vit.weights.checkpoint import (
-    Checkpoint,
-    Renamed,
-    check_settings,
-    pair,
-    patch_size_of,
-    resolve_num_heads,
-    resolve_positions,
-    settle_image_size,
-)
+from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.depth import count_blocks, stage_depths_of
 from keras_vit.weights.expressible import ANY, check_expressible
+from keras_vit.weights.hints import resolve_num_heads, resolve_positions, settle_image_size
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, merged_rules, norm_rules
+from keras_vit.weights.renamed import Renamed
+from keras_vit.weights.settings import check_settings, pair, patch_size_of
 from keras_vit.weights.timm_architectures import activation_of, check_architecture, num_heads_of
 from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg, write_pretrained_cfg
 

@@ -13,8 +13,8 @@ import keras_vit
 from keras_vit.architectures.vision_transformer import CHOICES, StemConfig
 from keras_vit.weights import google, huggingface, keras_hub, timm
 from keras_vit.weights.catalogue import protocol
-from keras_vit.weights.checkpoint import Facts
 from keras_vit.weights.expressible import check_published
+from keras_vit.weights.facts import Facts
 from keras_vit.weights.opening import open_checkpoint
 from tests.test_case import canonical_weights
 from tests.weights.converter_case import CONFIG, make

@@ -12,7 +12,7 @@ import scipy.ndimage
 
 import keras_vit
 from keras_vit.weights import google
-from keras_vit.weights.checkpoint import Facts
+from keras_vit.weights.facts import Facts
 from keras_vit.weights.opening import open_checkpoint
 from tests.test_case import assert_close, canonical_weights
 from tests.weights.converter_case import (

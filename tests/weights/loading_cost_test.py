@@ -9,7 +9,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights import google
-from keras_vit.weights.checkpoint import Facts
+from keras_vit.weights.facts import Facts
 from keras_vit.weights.files import open_arrays, write_npz
 from tests.test_case import without_values
 

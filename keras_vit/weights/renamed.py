@@ -1,0 +1,58 @@
+"""The arrays of files under other names."""
+
+from collections.abc import Mapping
+
+
+class Renamed(Mapping):
+    """The arrays of a file under other names, each read when it is asked for.
+
+    Args:
+        file: Mapping of names to arrays, with `shapes`.
+        names: {new name: name in the file, or (name, index) for one entry of a stacked array}.
+    """
+
+    def __init__(self, file, names):
+        self._file = file
+        self._names = {new: old if isinstance(old, tuple) else (old, None) for new, old in names.items()}
+        self._stacked = None, None
+        self.shapes = {
+            new: file.shapes[old] if index is None else file.shapes[old][1:]
+            for new, (old, index) in self._names.items()
+        }
+
+    def left_out(self, file):
+        """Names in the file that have no new one."""
+        kept = {old for old, _ in self._names.values()}
+        return tuple(name for name in file if name not in kept)
+
+    def __getitem__(self, name):
+        old, index = self._names[name]
+        if index is None:
+            return self._file[old]
+        if self._stacked[0] != old:  # The entries of a stacked array are asked for one after the other.
+            self._stacked = old, self._file[old]
+        return self._stacked[1][index]
+
+    def __iter__(self):
+        return iter(self._names)
+
+    def __len__(self):
+        return len(self._names)
+
+
+class Merged(Mapping):
+    """The arrays of several files as one."""
+
+    def __init__(self, files):
+        self._file_of = {name: file for file in files for name in file}
+        self.shapes = {name: shape for file in files for name, shape in file.shapes.items()}
+        self.container = files[0].container
+
+    def __getitem__(self, name):
+        return self._file_of[name][name]
+
+    def __iter__(self):
+        return iter(self._file_of)
+
+    def __len__(self):
+        return len(self._file_of)
