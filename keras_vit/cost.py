@@ -7,6 +7,7 @@ import math
 import keras
 
 from keras_vit import layers
+from keras_vit.graph import as_functional, run_operations
 
 # Layers of Keras that apply their kernel once at each output position.
 _KERNEL_LAYERS = (keras.layers.Dense, keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
@@ -83,7 +84,7 @@ def profile(model, input_shape=None):
     >>> print(f"{cost.parameters:,} parameters, {cost.macs / 1e9:.3f} GMACs")
     5,717,416 parameters, 1.254 GMACs
     """
-    function = _functional(model)
+    function = as_functional(model)
     shape = function.input_shape[1:] if input_shape is None else tuple(input_shape)
     if None in shape:
         raise ValueError(
@@ -98,14 +99,6 @@ def profile(model, input_shape=None):
     )
 
 
-def _functional(model):
-    if isinstance(model, keras.Sequential) and model.built:
-        return keras.Model(model.inputs[0], model.outputs[0])
-    if not isinstance(model, keras.Model) or not hasattr(model, "operations"):
-        raise TypeError(f"profile needs a functional keras.Model. Received: {model!r}")
-    return model
-
-
 def _layer_costs(model, input_shape, counted):
     """One `LayerCost` for each call of a layer; `counted` collects the layers whose weights have been counted."""
     costs = []
@@ -114,16 +107,15 @@ def _layer_costs(model, input_shape, counted):
         def output_spec(*inputs, **arguments):
             outputs = layer.compute_output_spec(*inputs, **arguments)
             if isinstance(layer, keras.Model):
-                costs.extend(_layer_costs(_functional(layer), tuple(inputs[0].shape), counted))
+                costs.extend(_layer_costs(as_functional(layer), tuple(inputs[0].shape), counted))
             elif isinstance(layer, keras.layers.Layer):
                 costs.append(_layer_cost(layer, inputs, outputs, counted))
             return outputs
 
         return output_spec
 
-    # What Keras's own `compute_output_spec` does, with an eye on every call. A layer's `input` and `output` would not
-    # do: those of a nested or shared layer belong to another graph.
-    model._run_through_graph(keras.KerasTensor(input_shape, model.inputs[0].dtype), operation_fn=note_costs)
+    # As Keras's own `compute_output_spec` runs a model.
+    run_operations(model, keras.KerasTensor(input_shape, model.inputs[0].dtype), note_costs)
     return costs
 
 

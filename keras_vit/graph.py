@@ -1,4 +1,4 @@
-"""A look at every layer while a model runs, and a hand in what it puts out. B batch, H W C image."""
+"""Runs a functional model layer by layer, so that each output can be read or replaced. B batch, H W C image."""
 
 import keras
 from keras import ops
@@ -7,7 +7,7 @@ from keras import ops
 def layer_names(model):
     """Names of the layers that `collect` looks at, also in nested models. A name that two share stands there twice."""
     names = []
-    for layer in _functional(model).layers:
+    for layer in as_functional(model).layers:
         if not isinstance(layer, keras.layers.InputLayer):
             names.append(layer.name)
         if _is_functional(layer):
@@ -64,7 +64,7 @@ def run(model, images, change):
     Returns:
         The model's output.
     """
-    function = _functional(model)
+    function = as_functional(model)
     return _run(function, _check_images(function, images), change)
 
 
@@ -78,20 +78,21 @@ def _run(function, inputs, change):
         def call(*arguments, **options):
             if _is_functional(operation):
                 # Its own options, such as training=False, say nothing here.
-                output = _run(_functional(operation), arguments[0], change)
+                output = _run(as_functional(operation), arguments[0], change)
             else:
                 output = operation(*arguments, **options)
             return change(operation, arguments, output)
 
         return call
 
-    # Models made of `layer.output` would not do: a nested model's layers belong to another graph, and so do those that
-    # are called more than once.
     return run_operations(function, inputs, changed)
 
 
 def run_operations(function, inputs, call_of):
-    """Runs a model's own graph, as Keras's `Functional.call` does, with a word in every call.
+    """Runs a model's own graph, as Keras's `Functional.call` does, with other functions in place of its operations.
+
+    Models made of `layer.output` would not do: a nested model's layers belong to another graph, and so do those that
+    are called more than once.
 
     Args:
         function: A functional `keras.Model`.
@@ -109,13 +110,14 @@ def _is_functional(layer):
     return isinstance(layer, keras.Model) and (hasattr(layer, "operations") or isinstance(layer, keras.Sequential))
 
 
-def _functional(model):
+def as_functional(model):
+    """The model as one whose graph can be run; raises a TypeError if there is no graph."""
     if isinstance(model, keras.Sequential) and model.built:
         return keras.Model(model.inputs[0], model.outputs[0])
     if not _is_functional(model):
         raise TypeError(
-            f"A model is looked into layer by layer if it is a functional keras.Model. Received: {model!r}. Pass the "
-            f"model of keras_vit that is inside it."
+            f"A functional keras.Model is needed, which can be run layer by layer. Received: {model!r}. Pass the model "
+            f"of keras_vit that is inside it."
         )
     return model
 

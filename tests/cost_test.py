@@ -165,9 +165,9 @@ def test_only_functional_models():
         input_shape = (None, 6)
 
     for other in (Subclassed(), keras.layers.Dense(3), "B/16"):
-        with pytest.raises(TypeError, match=r"profile needs a functional keras\.Model"):
+        with pytest.raises(TypeError, match=r"A functional keras\.Model is needed"):
             keras_vit.profile(other, input_shape=(6,))
-        with pytest.raises(TypeError, match=r"profile needs a functional keras\.Model"):
+        with pytest.raises(TypeError, match=r"A functional keras\.Model is needed"):
             keras_vit.profile(other)
 
 
