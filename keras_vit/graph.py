@@ -17,7 +17,12 @@ def layer_names(model):
 
 def is_quantized(model):
     """Whether Keras has quantized a layer of a model (`keras.Model.quantize`)."""
-    return any(layer.quantization_mode is not None for layer in model._flatten_layers(include_self=False))
+    return any(layer.quantization_mode is not None for layer in all_layers(model))
+
+
+def all_layers(model):
+    """All layers of a model, also those inside layers and nested models. Keras has no public way to list them."""
+    return model._flatten_layers(include_self=False)
 
 
 def collect(model, images, look):
@@ -104,6 +109,16 @@ def run_operations(function, inputs, call_of):
     """
     outputs = function._run_through_graph(inputs, operation_fn=call_of)
     return outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
+
+
+def calls(function):
+    """Each call of an operation in a model's graph, a `keras.Node`. Keras has no public way to list them."""
+    return [node for nodes in function._nodes_by_depth.values() for node in nodes]
+
+
+def as_inputs(function, inputs):
+    """What a model is called with, as its graph takes it: tensors of the dtypes of its inputs."""
+    return function._standardize_inputs(inputs)
 
 
 def _is_functional(layer):

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_vit.export.precision import head_layers
 from keras_vit.export.signatures import OUTPUTS, probabilities
-from keras_vit.graph import is_quantized
+from keras_vit.graph import all_layers, is_quantized
 from keras_vit.preprocessing import preprocess_input
 
 _BATCH_SIZE = 16
@@ -195,8 +195,7 @@ def _norms(array):
 
 def computes_in_float32(model):
     """Whether all layers of a model do, as far as they compute; Keras has quantized none."""
-    layers = model._flatten_layers(include_self=False)
-    return not is_quantized(model) and all(layer.compute_dtype == "float32" for layer in layers)
+    return not is_quantized(model) and all(layer.compute_dtype == "float32" for layer in all_layers(model))
 
 
 class _Looking(keras.Model):

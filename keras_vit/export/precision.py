@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_vit.graph import all_layers
 from keras_vit.preprocessing import Preprocessing
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -38,19 +39,21 @@ def in_8_bits(model):
         List of (the weight, int8 array of its shape, float32 array): their product is near the weight. Biases,
         norms and embeddings are small, and none of them.
     """
-    axes = {}
-    for layer in model._flatten_layers(include_self=False):
-        if isinstance(layer, keras.layers.EinsumDense):
-            inputs, outputs = layer.equation.split("->")
-            summed = [axis for axis, letter in enumerate(inputs.split(",")[1]) if letter not in outputs]
-            axes |= {id(weight): tuple(summed) for weight in layer.weights}
-        elif isinstance(layer, (keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D)):
-            axes |= {id(layer.kernel): tuple(range(layer.kernel.ndim - 2))}
+    layers = {id(layer.kernel): layer for layer in all_layers(model) if hasattr(layer, "kernel")}
     return [
-        (weight, *_rounded(keras.ops.convert_to_numpy(weight), axes.get(id(weight), tuple(range(weight.ndim - 1)))))
+        (weight, *_rounded(keras.ops.convert_to_numpy(weight), _summed_axes(layers[id(weight)])))
         for weight in model.weights
-        if weight.name == "kernel" and keras.backend.is_float_dtype(weight.dtype)
+        if id(weight) in layers and keras.backend.is_float_dtype(weight.dtype)
     ]
+
+
+def _summed_axes(layer):
+    """The axes of a layer's kernel that a product sums over, and that have one scale together."""
+    if isinstance(layer, keras.layers.EinsumDense):
+        inputs, outputs = layer.equation.split("->")
+        return tuple(axis for axis, letter in enumerate(inputs.split(",")[1]) if letter not in outputs)
+    is_depthwise = isinstance(layer, (keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D))
+    return tuple(range(layer.kernel.ndim - (2 if is_depthwise else 1)))
 
 
 def _rounded(kernel, axes):

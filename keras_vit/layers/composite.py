@@ -37,10 +37,11 @@ class CompositeLayer(keras.layers.Layer):
         if not self.built:  # Some parts are not there yet.
             return dict(self._quantization)
         found = {}
-        for part in self._flatten_layers(recursive=False, include_self=False):
+        values = [part for value in vars(self).values() for part in (value if isinstance(value, list) else [value])]
+        for part in values:
             if isinstance(part, CompositeLayer):
                 found |= {f"{part.name}/{path}": entries for path, entries in part.quantized_parts().items()}
-            elif part.quantization_mode is not None:
+            elif isinstance(part, keras.layers.Layer) and part.quantization_mode is not None:
                 config = part.get_config()
                 found[part.name] = {key: config[key] for key in ("dtype", "quantization_config")}
         return found

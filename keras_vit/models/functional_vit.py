@@ -4,7 +4,7 @@ import functools
 
 import keras
 
-from keras_vit.graph import run_operations
+from keras_vit.graph import as_inputs, calls, run_operations
 from keras_vit.layers import EncoderBlock, LayerNormalization, TokenPooling
 
 
@@ -31,27 +31,23 @@ class FunctionalViT(keras.Model):
                 options["training"] = training
             return functools.partial(operation, **options)
 
-        return run_operations(self, self._standardize_inputs(inputs), asked)
+        return run_operations(self, as_inputs(self, inputs), asked)
 
     def _last_block(self):
         """The last encoder block, and how many of its tokens, the first, it is asked for; `None` and `None`: all."""
         blocks = [layer for layer in self.layers if isinstance(layer, EncoderBlock)]
-        calls = [node for node in self._calls() if blocks and node.operation is blocks[-1]]
-        if len(calls) != 1:
+        of_block = [node for node in calls(self) if blocks and node.operation is blocks[-1]]
+        if len(of_block) != 1:
             return None, None
-        [block], [call] = blocks[-1:], calls
+        [block], [call] = blocks[-1:], of_block
         tokens, *sizes = call.outputs
         number = None if any(map(self._is_read, sizes)) else self._num_read(tokens)
         if number is None or block.why_not_first(number, tokens.shape) is not None:
             return None, None
         return block, number
 
-    def _calls(self):
-        """Each call of a layer, a node of the graph: what it reads and puts out as Keras tensors."""
-        return [node for nodes in self._nodes_by_depth.values() for node in nodes]
-
     def _readers(self, tensor):
-        return [node for node in self._calls() if any(tensor is value for value in node.input_tensors)]
+        return [node for node in calls(self) if any(tensor is value for value in node.input_tensors)]
 
     def _is_read(self, tensor):
         return bool(self._readers(tensor)) or any(tensor is output for output in self.outputs)

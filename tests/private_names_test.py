@@ -1,0 +1,66 @@
+"""What is used of Keras though it is private. After an upgrade these tests name what is gone, and who needs it."""
+
+import ast
+import pathlib
+
+import keras
+import pytest
+from tensorflow_datasets.core.download import downloader
+
+ROOT = pathlib.Path(__file__).parents[1]
+# name: (module that uses it, what for)
+PRIVATE = {
+    "_all_reduce_sum_gradients": ("training/engine/optimizers.py", "gradients are summed over the replicas once"),
+    "_apply_weight_decay": ("training/engine/optimizers.py", "kernels alone decay, at the rate of their layer"),
+    "_clip_gradients": ("training/engine/optimizers.py", "the sum over the replicas is clipped"),
+    "_flatten_layers": ("keras_vit/graph.py", "the layers inside layers are listed"),
+    "_get_variable_index": ("training/engine/optimizers.py", "a weight has the learning rate of its layer"),
+    "_initializer": ("keras_vit/weights/assign.py", "weights are loaded in place of initial values"),
+    "_maybe_symbolic_build": ("training/engine/step.py", "a model is built without drawing a batch"),
+    "_model_variables_moving_average": ("training/engine/optimizers.py", "moving averages of the weights are used"),
+    "_nodes_by_depth": ("keras_vit/graph.py", "what reads a tensor of a model's graph is found"),
+    "_run_through_graph": ("keras_vit/graph.py", "a model is run layer by layer"),
+    "_standardize_inputs": ("keras_vit/graph.py", "a model's graph is run as Keras runs it"),
+}
+# Of classes that have nothing to do with Keras's of the same name.
+OWN = ("_metrics", "_path", "_value")
+
+
+@pytest.fixture(scope="module")
+def objects():
+    """One of each kind of object that this package extends or looks into."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.AdamW(use_ema=True)
+    optimizer.build(model.trainable_variables)
+    functional = keras.Model(model.inputs, model.outputs)
+    return [functional, model.layers[0], model.layers[0].kernel, optimizer, keras.losses.MeanSquaredError()]
+
+
+def _private_names(path):
+    """Names that begin with one underscore, of attributes that are read or set, and of methods."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ClassDef):
+            yield from (part.name for part in node.body if isinstance(part, ast.FunctionDef))
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_keras_still_has(objects, name):
+    module, purpose = PRIVATE[name]
+    assert any(hasattr(each, name) for each in objects), f"Keras has no {name} any more, by which {purpose}: {module}"
+
+
+def test_no_other_private_name_of_keras_is_used(objects):
+    """Also none that an attribute or method of ours would replace by accident."""
+    used = {}
+    for path in [path for folder in ("keras_vit", "training") for path in (ROOT / folder).rglob("*.py")]:
+        for name in _private_names(path):
+            is_private = name.startswith("_") and not name.startswith("__") and name not in OWN
+            if is_private and any(hasattr(each, name) for each in objects):
+                used.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    assert used == {name: {module} for name, (module, _) in PRIVATE.items()}
+
+
+def test_tfds_still_has_its_number_of_retries():
+    assert isinstance(downloader.MAX_RETRIES, int)
