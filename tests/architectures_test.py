@@ -50,8 +50,8 @@ def test_survives_json(config):
     assert json.loads(json.dumps(again.to_dict())) == fields
 
 
-def test_the_dictionary_of_a_vision_transformer_is_as_old_files_have_it():
-    assert "kind" not in CONFIGS[0].to_dict()
+def test_dictionaries_have_the_kind():
+    assert CONFIGS[0].to_dict()["kind"] == "vit"
     assert CONFIGS[2].to_dict() == {
         "kind": "bit_resnet",
         "stage_depths": [3, 4],
@@ -88,7 +88,7 @@ def test_stride():
 
 def test_kinds_of_later_versions_are_refused():
     with pytest.raises(
-        ValueError, match=r"kind 'perceiver' is not known here; those known are bit_resnet, .*vt_resnet"
+        ValueError, match=r"kind 'perceiver' is not known here; those known are vit, bit_resnet, .*vt_resnet"
     ):
         read_architecture({"kind": "perceiver"})
     with pytest.raises(ValueError, match=r"A VT-ResNet has no depth here\. The file may be of a newer keras_vit"):

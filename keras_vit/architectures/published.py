@@ -1,9 +1,6 @@
 """The published sizes."""
 
-import dataclasses
-
 from keras_vit.architectures.resnets import ResNetConfig, SelfAttentionNetworkConfig
-from keras_vit.architectures.vision_transformer import check_fields
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
 from keras_vit.checks import did_you_mean
 
@@ -61,5 +58,4 @@ def changed_config(sizes, size, changes):
             f"{size!r} is no {kind.title}.{did_you_mean(str(size), sizes)} Available: {', '.join(sizes)}; or give a "
             f"keras_vit.architectures.{kind.__name__}."
         )
-    check_fields(kind.__name__, [field.name for field in dataclasses.fields(kind)], changes)
-    return dataclasses.replace(sizes[size] if isinstance(size, str) else size, **changes)
+    return (sizes[size] if isinstance(size, str) else size).replace(**changes)

@@ -1,7 +1,6 @@
 """From what a model's file keeps to a config.
 
-A file keeps a config as a dictionary: that of a `ViTConfig` has its fields alone, any other also `kind`, which says
-whose fields they are.
+A file keeps a config as a dictionary of its kind and its fields. Files of version 0.1 have no kind for a `ViTConfig`.
 """
 
 import dataclasses
@@ -12,12 +11,13 @@ from keras_vit.architectures.resnets import (
     ResNetConfig,
     SelfAttentionNetworkConfig,
 )
-from keras_vit.architectures.vision_transformer import ViTConfig
+from keras_vit.architectures.vision_transformer import StemConfig, ViTConfig
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
 
 _KINDS = {
     config.kind: config
     for config in (
+        ViTConfig,
         BiTResNetConfig,
         AxialResNetConfig,
         ResNetConfig,
@@ -36,9 +36,7 @@ def read_architecture(fields):
             "The model does not say what it is made of. Build it with keras_vit.ViT or another function of keras_vit."
         )
     fields = dict(fields)
-    kind = fields.pop("kind", None)
-    if kind is None:
-        return ViTConfig.from_dict(fields)
+    kind = fields.pop("kind", ViTConfig.kind)
     if kind not in _KINDS:
         raise ValueError(
             f"A model of the kind {kind!r} is not known here; those known are {', '.join(_KINDS)}. The file may be of "
@@ -49,4 +47,6 @@ def read_architecture(fields):
         raise ValueError(
             f"A {_KINDS[kind].title} has no {', '.join(sorted(unknown))} here. The file may be of a newer keras_vit."
         )
+    if fields.get("stem") is not None:
+        fields["stem"] = StemConfig(**fields["stem"])
     return _KINDS[kind](**fields)

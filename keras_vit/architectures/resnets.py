@@ -1,17 +1,14 @@
 """What ResNets are made of. Pure data."""
 
 import dataclasses
-from typing import ClassVar
 
+from keras_vit.architectures.base import Architecture
 from keras_vit.checks import check_choice, check_flag, check_positive_integer, check_rate
 
 
 @dataclasses.dataclass(frozen=True)
-class _ResNetConfig:
-    """What ResNets share. `kind` is what files call them, `title` what messages do."""
-
-    kind: ClassVar[str]
-    title: ClassVar[str]
+class _ResNetConfig(Architecture):
+    """What ResNets share."""
 
     stage_depths: tuple[int, ...]
     width: int = 64
@@ -28,10 +25,6 @@ class _ResNetConfig:
         """(height, width) in pixels of the image that becomes one place of the last map."""
         stride = 4 * 2 ** (len(self.stage_depths) - 1)
         return stride, stride
-
-    def to_dict(self):
-        """The kind and the fields as JSON keeps them."""
-        return {"kind": self.kind, **dataclasses.asdict(self), "stage_depths": list(self.stage_depths)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,10 +156,6 @@ class ResNetConfig(_ResNetConfig):
                 f"Received: num_global_units={numbers}, stage_depths={self.stage_depths}"
             )
 
-    def to_dict(self):
-        """The kind and the fields as JSON keeps them."""
-        return {**super().to_dict(), "num_global_units": list(self.num_global_units)}
-
 
 @dataclasses.dataclass(frozen=True)
 class SelfAttentionNetworkConfig(_ResNetConfig):
@@ -208,7 +197,3 @@ class SelfAttentionNetworkConfig(_ResNetConfig):
     def total_stride(self):
         """(height, width) in pixels of the image that becomes one place of the last map."""
         return (2 ** len(self.stage_depths),) * 2
-
-    def to_dict(self):
-        """The kind and the fields as JSON keeps them."""
-        return {**super().to_dict(), "window_sizes": list(self.window_sizes)}

@@ -8,6 +8,7 @@ Pure data: no Keras, no URLs. Sizes of the variants: ViT (arXiv 2010.11929) Tabl
 
 import dataclasses
 
+from keras_vit.architectures.base import Architecture
 from keras_vit.checks import (
     check_choice,
     check_count,
@@ -20,7 +21,7 @@ from keras_vit.checks import (
     is_number,
 )
 from keras_vit.resampling import METHODS
-from keras_vit.spellings import FACTORY_ARGUMENTS, argument_hint, spelled_variant
+from keras_vit.spellings import spelled_variant
 
 # What each choice may be. A value that the papers or the published weights know, and that has no part here yet, is
 # refused with this list.
@@ -87,7 +88,7 @@ class StemConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class ViTConfig:
+class ViTConfig(Architecture):
     """The architecture of a Vision Transformer: everything about it but the image size and the head's classes.
 
     Args:
@@ -149,6 +150,9 @@ class ViTConfig:
     >>> config.patch_shape, config.num_class_tokens
     ((4, 4), 1)
     """
+
+    kind = "vit"
+    title = "Vision Transformer"
 
     patch_size: int | tuple[int, int]
     hidden_dim: int
@@ -307,33 +311,6 @@ class ViTConfig:
     def position_prefix_rows(self):
         """`num_position_prefix_rows` with its default resolved."""
         return self.num_class_tokens if self.num_position_prefix_rows is None else self.num_position_prefix_rows
-
-    def replace(self, **changes):
-        """A copy with some fields changed. A name that is not a field raises a TypeError with the nearest ones."""
-        check_fields("ViTConfig", [field.name for field in dataclasses.fields(self)], changes)
-        return dataclasses.replace(self, **changes)
-
-    def to_dict(self):
-        """The fields as JSON keeps them."""
-        fields = dataclasses.asdict(self)
-        if self.stem is not None:
-            fields["stem"]["stage_depths"] = list(self.stem.stage_depths)
-        return fields
-
-    @classmethod
-    def from_dict(cls, fields):
-        """The config whose `to_dict` gave `fields`."""
-        stem = fields.get("stem")
-        return cls(**{**fields, "stem": stem and StemConfig(**stem)})
-
-
-def check_fields(config_name, fields, changes):
-    """Refuses changes of what is no field of a config; the message names what may be meant."""
-    arguments = [*fields, *FACTORY_ARGUMENTS]
-    for name in changes:
-        if name not in fields:
-            hint = argument_hint(name, arguments) or did_you_mean(name, arguments)
-            raise TypeError(f"{name!r} is not a field of {config_name}.{hint} Fields: {', '.join(fields)}")
 
 
 # name: (hidden_dim, num_layers, num_heads, mlp_dim, published patch sizes)

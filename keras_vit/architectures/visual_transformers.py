@@ -74,11 +74,6 @@ class VTResNetConfig(ResNetConfig):
         """Numbers of the modules in which tokens relate to each other."""
         return tuple(range(self.num_modules)) if self.relation_modules is None else self.relation_modules
 
-    def to_dict(self):
-        """The kind and the fields as JSON keeps them."""
-        modules = self.relation_modules
-        return {**super().to_dict(), "relation_modules": modules if modules is None else list(modules)}
-
 
 @dataclasses.dataclass(frozen=True)
 class PanopticFPNConfig(ResNetConfig):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from keras_vit import VARIANTS, StemConfig, ViTConfig
+from keras_vit.architectures import read_architecture
 from keras_vit.architectures.vision_transformer import CHOICES, get_variant
 from keras_vit.checks import check_rate
 
@@ -238,8 +239,10 @@ def test_impossible_stems():
 @pytest.mark.parametrize("config", [*VARIANTS.values(), ViTConfig(**TINY, stem=STEM, pooling="map")])
 def test_survives_json(config):
     fields = json.loads(json.dumps(config.to_dict()))
-    assert set(fields) == {field.name for field in dataclasses.fields(ViTConfig)}
-    assert ViTConfig.from_dict(fields) == config
+    assert set(fields) == {"kind", *(field.name for field in dataclasses.fields(ViTConfig))}
+    assert read_architecture(fields) == config
+    del fields["kind"]  # As in files of version 0.1.
+    assert read_architecture(fields) == config
 
 
 @pytest.mark.parametrize("field", ["dropout_rate", "attention_dropout_rate", "drop_path_rate"])

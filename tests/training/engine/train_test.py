@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
+from keras_vit.architectures import read_architecture
 from tests.test_case import randomize
 from tests.training.fitting import build_linear_model, digits, fitted, linear_model
 from training.data.dataset import Dataset
@@ -123,7 +124,7 @@ def weights(brief_recipe, tmp_path_factory):
     """A file of weights for three classes of other images."""
     folder = tmp_path_factory.mktemp("weights")
     config = dict(brief_recipe.model.config.to_dict(), num_layers=2)
-    model = keras_vit.ViT(keras_vit.ViTConfig.from_dict(config), input_shape=(12, 12, 1), classes=3)
+    model = keras_vit.ViT(read_architecture(config), input_shape=(12, 12, 1), classes=3)
     for variable in model.variables:
         variable.assign(np.random.default_rng(len(variable.path)).normal(scale=0.1, size=variable.shape))
     keras_vit.save_weights(model, folder / "vit.npz", "google")
