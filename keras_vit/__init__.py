@@ -13,7 +13,7 @@ from keras_vit.analysis.embeddings import embedding_filters, position_similarity
 from keras_vit.analysis.features import features
 from keras_vit.analysis.neighbours import nearest_neighbours
 from keras_vit.analysis.token_attention import foreground_share, token_entropy, token_lineage, token_maps
-from keras_vit.architectures import vision_transformer
+from keras_vit.architectures import vision_transformer as config
 from keras_vit.architectures.vision_transformer import VARIANTS, StemConfig, ViTConfig
 from keras_vit.cost import profile
 from keras_vit.export.runtimes import export_model
@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 # Recipes of version 0.1 import from there.
-sys.modules[f"{__name__}.config"] = vision_transformer
+sys.modules[f"{__name__}.config"] = config
 
 
 def __getattr__(name):

@@ -129,7 +129,7 @@ def as_functional(model):
     """The model as one whose graph can be run; raises a TypeError if there is no graph."""
     if isinstance(model, keras.Sequential) and model.built:
         return keras.Model(model.inputs[0], model.outputs[0])
-    if not _is_functional(model):
+    if not isinstance(model, keras.Model) or not hasattr(model, "operations"):
         raise TypeError(
             f"A functional keras.Model is needed, which can be run layer by layer. Received: {model!r}. Pass the model "
             f"of keras_vit that is inside it."

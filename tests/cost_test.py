@@ -164,7 +164,7 @@ def test_only_functional_models():
     class Subclassed(keras.Model):
         input_shape = (None, 6)
 
-    for other in (Subclassed(), keras.layers.Dense(3), "B/16"):
+    for other in (Subclassed(), keras.Sequential([keras.layers.Dense(3)]), keras.layers.Dense(3), "B/16"):
         with pytest.raises(TypeError, match=r"A functional keras\.Model is needed"):
             keras_vit.profile(other, input_shape=(6,))
         with pytest.raises(TypeError, match=r"A functional keras\.Model is needed"):

@@ -14,6 +14,7 @@ from keras_vit.layers import Dropout
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.spellings import argument_hint
 from keras_vit.weights.checkpoint import TAKEN_BY
+from keras_vit.weights.expressible import check_published
 from keras_vit.weights.loading import build_with_weights, check_kind
 from keras_vit.weights.opening import open_checkpoint
 
@@ -230,7 +231,7 @@ def build_convolutional(
 
 
 def resnet_with_weights(build, config, weights, arguments, inherited=()):
-    """The model `build(config, **arguments)` of a ResNet or of what has one for a trunk, as of `with_weights`.
+    """As `with_weights`, for a ResNet, or a model whose trunk or backbone is one.
 
     Args:
         inherited: Names of the config's fields that are those of published weights, where there are any.
@@ -238,44 +239,46 @@ def resnet_with_weights(build, config, weights, arguments, inherited=()):
 
     def match(checkpoint):
         check_kind(checkpoint, type(config))
-        theirs = checkpoint.config
-        is_same = type(theirs) is type(config)
-        num_stages = len(theirs.stage_depths if is_same else config.stage_depths)
-        sizes = theirs.stage_depths[:num_stages], theirs.width, getattr(theirs, "expansion", None)
+        published = checkpoint.config
+        is_same = type(published) is type(config)
+        num_stages = len(published.stage_depths if is_same else config.stage_depths)
+        sizes = published.stage_depths[:num_stages], published.width, getattr(published, "expansion", None)
         if sizes != (config.stage_depths, config.width, getattr(config, "expansion", None)):
-            raise ValueError(f"{checkpoint.source} holds weights of {theirs}, and the model is {config}.")
-        matched = dataclasses.replace(config, **{field: getattr(theirs, field) for field in inherited})
+            raise ValueError(f"{checkpoint.source} holds weights of {published}, and the model is {config}.")
+        matched = dataclasses.replace(config, **{field: getattr(published, field) for field in inherited})
         return functools.partial(build, matched), "keep" if is_same else "reset"
 
     if type(config) not in TAKEN_BY:
         check_own_file(weights, config)
-    return with_weights(functools.partial(build, config), weights, arguments, match, config.title)
+    return with_weights(build, config, weights, arguments, match, config.title)
 
 
-def with_weights(build, weights, arguments, match, variant):
-    """The model that `build(**arguments)` returns, with its own weights from a file, or with published ones.
+def with_weights(build, config, weights, arguments, match, variant):
+    """The model `build(config, **arguments)`, with its own weights from a file, or with published ones.
 
     Args:
-        build: Function from `input_tensor`, `input_shape` and any further arguments to a model.
+        build: Function from a config, `input_tensor`, `input_shape` and any further arguments to a model.
+        config: Its architecture.
         weights: `None`: freshly initialised.
         arguments: Those of `build`, by name.
-        match: Function from the `Checkpoint` of published weights to what builds the model that takes them, in place of
-            `build`, and what becomes of their head. It refuses those of another kind or size.
+        match: Function from the `Checkpoint` of published weights to the function that builds the model for them from
+            `arguments`, and `"keep"` or `"reset"` for their head. It refuses weights of another kind or size.
         variant: Which entries of the catalogue `weights` may name, as of `open_checkpoint`.
     """
     arguments = checked_arguments(arguments, weights)
     if weights is None or is_own_file(weights):
-        model = build(**arguments)
+        model = build(config, **arguments)
         if weights is not None:
             model.load_weights(os.path.expanduser(weights))
         return model
+    check_published(config)  # Before anything is fetched.
     tensor, shape = arguments["input_tensor"], arguments["input_shape"]
     size = image_size(shape if tensor is None else getattr(tensor, "shape", ())[1:])
     checkpoint = open_checkpoint(weights, variant, model_image_size=size)
-    build, head = match(checkpoint)
+    build_matched, head = match(checkpoint)
     if tensor is None and shape is None:
         arguments = arguments | {"input_shape": (*checkpoint.image_size, checkpoint.channels)}
-    return build_with_weights(functools.partial(build, **arguments), checkpoint, head)
+    return build_with_weights(functools.partial(build_matched, **arguments), checkpoint, head)
 
 
 def _build(

@@ -9,14 +9,12 @@ from keras_vit.heads import classify, classify_distilled, pool, represent
 from keras_vit.models.building import (
     functional_model,
     image_inputs,
-    is_own_file,
     keras_application,
     prepare,
     with_weights,
 )
 from keras_vit.models.functional_vit import FunctionalViT
 from keras_vit.weights.catalogue import FAMILIES
-from keras_vit.weights.expressible import check_published
 from keras_vit.weights.loading import check_kind
 
 
@@ -92,10 +90,7 @@ def ViT(
         matched = requested if variant is config else _config_of_weights(config, checkpoint, config_changes)
         return functools.partial(build_model, matched, grid_size=checkpoint.grid_size), "keep"
 
-    if weights is not None and not is_own_file(weights):
-        check_published(requested)  # Before anything is fetched.
-    published = None if variant is config else variant
-    return with_weights(functools.partial(build_model, requested), weights, arguments, match, published)
+    return with_weights(build_model, requested, weights, arguments, match, None if variant is config else variant)
 
 
 def build_model(
@@ -136,18 +131,20 @@ def check_pixels(checkpoint):
 
 def _config_of_weights(config, checkpoint, changes):
     """The config of the weights, if they are of the variant's size, with the patch and the changes asked for."""
-    theirs = checkpoint.config
+    published_config = checkpoint.config
     sizes = [field for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim") if field not in changes]
-    different = [field for field in sizes if getattr(theirs, field) != getattr(config, field)]
-    if (theirs.stem and theirs.stem.stage_depths) != (config.stem and config.stem.stage_depths):
+    different = [field for field in sizes if getattr(published_config, field) != getattr(config, field)]
+    if (published_config.stem and published_config.stem.stage_depths) != (config.stem and config.stem.stage_depths):
         different.append("stem")
     if different:
-        facts = ", ".join(f"{field}={getattr(theirs, field)}, not {getattr(config, field)}" for field in different)
+        facts = ", ".join(
+            f"{field}={getattr(published_config, field)}, not {getattr(config, field)}" for field in different
+        )
         raise ValueError(
             f"{checkpoint.source} holds weights of a model of another size: {facts}. Choose its variant, or build the "
             f"model with keras_vit.from_pretrained."
         )
-    return theirs.replace(**{"patch_size": config.patch_size, **changes})
+    return published_config.replace(**{"patch_size": config.patch_size, **changes})
 
 
 def _check_head(config):

@@ -101,7 +101,7 @@ def check_head(head):
 
 def check_kind(checkpoint, config_class, head="reset"):
     """Refuses the weights of another kind of model, and a head of one whose head is no part of the model."""
-    theirs, ours = (getattr(kind, "title", "Vision Transformer") for kind in (checkpoint.config, config_class))
+    theirs, ours = checkpoint.config.title, config_class.title
     if type(checkpoint.config) is not TAKEN_BY[config_class]:
         raise ValueError(f"{checkpoint.source} holds the weights of a {theirs}, and the model is a {ours}.")
     if head == "keep" and type(checkpoint.config) is not config_class:

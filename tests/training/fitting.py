@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import keras_vit
 from training.data.labels import multi_hot
-from training.data.pipeline import evaluation_batches
+from training.data.pipeline import read_once
 from training.data.sources import Part
 from training.engine import fitting, train
 from training.engine.distribution import Engine
@@ -30,11 +30,12 @@ def keys_of(source, part, epoch=0, skip=0, seed=None):
 
 def evaluation_images(dataset, split, decode, recipe):
     """All images (N, H, W, C) and label vectors (N, classes) of a split, without padding."""
-    size, num_classes = recipe.fit.batch_size, len(dataset.class_names)
-    make = evaluation_batches(dataset.splits[split], decode, lambda label, image: multi_hot(label, num_classes), size)
-    batches = make(0, 1, size)
-    images, labels, weights = map(np.concatenate, zip(*batches.as_numpy_iterator(), strict=True))
-    return images[weights > 0], labels[weights > 0]
+    num_classes = len(dataset.class_names)
+    batches = read_once(
+        dataset.splits[split], decode, lambda label, image: multi_hot(label, num_classes), recipe.fit.batch_size
+    )
+    images, labels, is_real = map(np.concatenate, zip(*batches, strict=True))
+    return images[is_real], labels[is_real]
 
 
 def fitted(recipe, dataset=None, eagerly=False):

@@ -126,6 +126,20 @@ def evaluation_batches(source, decode, read_label, batch_size, cache=False):
     return make
 
 
+def read_once(source, decode, read_label, batch_size):
+    """Reads a split once, in its order, on one device.
+
+    Args:
+        source, decode, read_label, batch_size: As of `evaluation_batches`.
+
+    Yields:
+        Images (B, H, W, C), labels (B, ...), and whether each is an image of the split and not padding (B,).
+    """
+    batches = evaluation_batches(source, decode, read_label, batch_size)(0, 1, batch_size)
+    for images, labels, weights in batches.as_numpy_iterator():
+        yield images, labels, weights > 0
+
+
 def _as_it_is(image, label):
     return image, label
 

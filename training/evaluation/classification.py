@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_vit.decoding import image_decoder
 from training.data.labels import multi_hot
-from training.data.pipeline import evaluation_batches
+from training.data.pipeline import read_once
 from training.errors import InputError
 from training.evaluation.metrics import binary_cross_entropy, calibration, class_scores, top_k_is_right
 
@@ -205,10 +205,9 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
 
 def _batches(model, dataset, split, recipe):
     """(images (B, H, W, channels), labels bool (B, C), whether each is an image of the split and not padding (B,))."""
-    size, num_classes = recipe.fit.batch_size, len(dataset.class_names)
-    make = evaluation_batches(
-        dataset.splits[split], image_decoder(model), lambda label, image: multi_hot(label, num_classes), size
-    )
-    batches = make(0, 1, size)
-    for images, labels, weights in batches.as_numpy_iterator():
-        yield images, labels > 0, weights > 0
+    num_classes = len(dataset.class_names)
+
+    def read_label(label, image):
+        return multi_hot(label, num_classes) > 0
+
+    return read_once(dataset.splits[split], image_decoder(model), read_label, recipe.fit.batch_size)

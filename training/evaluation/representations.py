@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_vit.analysis.features import representation
 from keras_vit.decoding import image_decoder
-from training.data.pipeline import evaluation_batches
+from training.data.pipeline import read_once
 from training.errors import InputError
 
 
@@ -37,8 +37,6 @@ def features(model, source, recipe):
     Raises:
         InputError: If the model gives no vector for an image.
     """
-    frozen, size = _Representation(model), recipe.fit.batch_size
-    batches = evaluation_batches(source, image_decoder(model), lambda label, image: 0, size)(0, 1, size)
-    return np.concatenate(
-        [frozen.predict_on_batch(images)[weights > 0] for images, _, weights in batches.as_numpy_iterator()]
-    )
+    frozen = _Representation(model)
+    batches = read_once(source, image_decoder(model), lambda label, image: 0, recipe.fit.batch_size)
+    return np.concatenate([frozen.predict_on_batch(images)[is_real] for images, _, is_real in batches])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import keras
 import numpy as np
@@ -9,7 +10,7 @@ from keras import ops
 
 from keras_vit.decoding import image_decoder
 from training.data.masks import VOID, decode_mask
-from training.data.pipeline import evaluation_batches
+from training.data.pipeline import read_once
 
 NUM_EXAMPLES = 8
 
@@ -92,7 +93,9 @@ def evaluate(model, dataset, splits, recipe):
     num_classes, total = len(dataset.class_names), sum(dataset.splits[split].size for split in splits)
     wanted = set(np.linspace(0, total - 1, min(NUM_EXAMPLES, total)).astype(int).tolist())
     confusion, count, examples = np.zeros((num_classes, num_classes), "int64"), 0, []
-    for images, truths, is_real in _batches(model, dataset, splits, recipe):
+    decode, size = image_decoder(model), recipe.fit.batch_size
+    batches = (read_once(dataset.splits[split], decode, _read_mask, size) for split in splits)
+    for images, truths, is_real in itertools.chain.from_iterable(batches):
         predictions = np.asarray(segmenter.predict_on_batch(images)).astype("uint8")
         confusion += _confusion(truths[is_real], predictions[is_real], num_classes)
         for row in np.flatnonzero(is_real):
@@ -100,15 +103,6 @@ def evaluate(model, dataset, splits, recipe):
                 examples.append((images[row].copy(), truths[row].copy(), predictions[row].copy()))
             count += 1
     return Segmentation(confusion, tuple(dataset.class_names), count, tuple(model.input_shape[1:3]), tuple(examples))
-
-
-def _batches(model, dataset, splits, recipe):
-    size = recipe.fit.batch_size
-    for split in splits:
-        make = evaluation_batches(dataset.splits[split], image_decoder(model), _read_mask, size)
-        batches = make(0, 1, size)
-        for images, truths, weights in batches.as_numpy_iterator():
-            yield images, truths, weights > 0
 
 
 def _read_mask(label, image):

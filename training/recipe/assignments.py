@@ -173,11 +173,11 @@ _ABBREVIATIONS = {
 
 
 def _unknown(path, fields):
-    names = [name for name, _ in leaves(fields)]
-    near = [_ABBREVIATIONS[last]] if (last := path.rpartition(".")[2]) in _ABBREVIATIONS else []
+    names, last = [name for name, _ in leaves(fields)], path.rpartition(".")[2]
+    near = [_ABBREVIATIONS[last]] if last in _ABBREVIATIONS else []
     near += difflib.get_close_matches(path, names, n=3, cutoff=0.5)
     by_last = {name.rpartition(".")[2]: name for name in names}
-    near += [by_last[last] for last in difflib.get_close_matches(path.rpartition(".")[2], by_last, n=2)]
+    near += [by_last[name] for name in difflib.get_close_matches(last, by_last, n=2)]
     hint = f" Did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
     return InputError(f"{path} is not a field of a recipe.{hint} All fields: python -m training train RECIPE --show")
 

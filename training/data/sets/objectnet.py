@@ -21,9 +21,8 @@ from training.data.sources import IndexedSource, StreamedSource
 from training.data.subsets import read_labels, select
 
 _TABLE = pathlib.Path(__file__).with_name("objectnet_classes.csv")
-_BORDER = (
-    2  # Pixels at each side. They hold a red frame, which shall not be seen; the authors' programs cut off as many.
-)
+# Pixels at each side. They hold a red frame, which must not be seen; the programs of the authors cut off as many.
+_BORDER = 2
 
 
 @functools.cache
