@@ -18,18 +18,14 @@ def encode(images, config, grid_size=None):
             `DEFAULT_IMAGE_SIZE`.
 
     Returns:
-        Keras tensor (B, T, D): class token, distillation token and registers, as far as there are any, then the patches
-        row by row. Not normalised where the config puts the LayerNorm behind the pooling. And `None`; or, where the
-        blocks merge tokens, how many patches each of the T that are left stands for, (B, T).
+        Keras tensor (B, T, D): class token, distillation token and registers, if there are any, then the patches row by
+        row. Not normalised if the config puts the LayerNorm after the pooling. Second, `None`; or, if the blocks merge
+        tokens, how many patches each of the T that are left stands for, (B, T).
 
     Raises:
-        ValueError: If images of variable size are to have relative positions.
+        ValueError: If images of variable size are combined with relative positions.
     """
-    if config.position_embedding == "relative" and None in images.shape[1:3]:
-        raise ValueError(
-            f"position_embedding='relative' has a row for each offset of two tokens, so it needs one image size, such "
-            f"as input_shape=(224, 224, 3). Received: images of shape {tuple(images.shape[1:])}"
-        )
+    _check_relative_positions(images, config)
     if config.stem is not None:
         images = bit_resnet(images, config.stem)
     patches = layers.PatchEmbedding(
@@ -44,17 +40,37 @@ def encode(images, config, grid_size=None):
     if config.pre_norm:
         tokens = layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pre_norm")(tokens)
     sizes = None
+    if config.token_merging:
+        tokens, sizes = _merging_blocks(tokens, config)
+    else:
+        tokens = _blocks(tokens, patches, later_positions, config)
+    if config.norm_placement == "before_pooling":
+        tokens = layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="encoder_norm")(tokens)
+    return tokens, sizes
+
+
+def _blocks(tokens, patches, later_positions, config):
     for i, positions in enumerate([None, *later_positions]):
         if positions is not None:
             tokens = positions(tokens, patches)
         block = encoder_block(config, i)
-        if config.token_merging:
-            tokens, sizes = block(tokens, sizes)
-        else:
-            tokens = block(tokens, patches) if config.axial else block(tokens)
-    if config.norm_placement == "after_pooling":
-        return tokens, sizes
-    return layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="encoder_norm")(tokens), sizes
+        tokens = block(tokens, patches) if config.axial else block(tokens)
+    return tokens
+
+
+def _merging_blocks(tokens, config):
+    sizes = None
+    for i in range(config.num_layers):
+        tokens, sizes = encoder_block(config, i)(tokens, sizes)
+    return tokens, sizes
+
+
+def _check_relative_positions(images, config):
+    if config.position_embedding == "relative" and None in images.shape[1:3]:
+        raise ValueError(
+            f"position_embedding='relative' has a row for each offset of two tokens, so it needs one image size, such "
+            f"as input_shape=(224, 224, 3). Received: images of shape {tuple(images.shape[1:])}"
+        )
 
 
 def add_prefix_tokens(tokens, config):
@@ -91,26 +107,34 @@ _TABLES = {"learned_1d": layers.LearnedPositionEmbedding, "learned_2d": layers.L
 
 def encoder_block(config, i):
     """Block i, from 0."""
+    name = f"encoder_block_{i}"
+    if config.axial:
+        rows, columns = (_encoder_block(config, i, part) for part in ("row", "column"))
+        return layers.AxialEncoderBlock(rows, columns, name=name)
+    return _encoder_block(config, i, name)
+
+
+def _encoder_block(config, i, name):
+    attention = layers.MultiHeadSelfAttention(
+        config.num_heads,
+        config.attention_dropout_rate,
+        config.qk_norm,
+        config.layer_norm_epsilon,
+        config.position_embedding == "relative",
+        name="attention",
+    )
+    mlp = layers.MlpBlock(config.mlp_dim, config.mlp, config.dropout_rate, name="mlp")
     arguments = {
-        "num_heads": config.num_heads,
-        "mlp_dim": config.mlp_dim,
-        "mlp": config.mlp,
         "layer_norm_epsilon": config.layer_norm_epsilon,
         "dropout_rate": config.dropout_rate,
-        "attention_dropout_rate": config.attention_dropout_rate,
         "drop_path_rate": config.drop_path_rate * i / max(config.num_layers - 1, 1),
         "layer_scale": config.layer_scale,
-        "qk_norm": config.qk_norm,
-        "name": f"encoder_block_{i}",
+        "name": name,
     }
-    if config.axial:
-        return layers.AxialEncoderBlock(**arguments)
-    return layers.EncoderBlock(
-        relative_positions=config.position_embedding == "relative",
-        token_merging=config.token_merging,
-        num_prefix_tokens=config.num_prefix_tokens if config.token_merging else 0,
-        **arguments,
-    )
+    if config.token_merging:
+        merging = layers.TokenMerging(config.token_merging, config.num_prefix_tokens, name="merging")
+        return layers.MergingEncoderBlock(attention, mlp, merging, **arguments)
+    return layers.EncoderBlock(attention, mlp, **arguments)
 
 
 DEFAULT_IMAGE_SIZE = 224

@@ -56,7 +56,7 @@ IN_FUNCTIONS = {
     "keras_vit.image_headers": {"tensorflow"},
     "keras_vit.jpeg_markers": {"tensorflow"},
     "keras_vit.layers.ops.attention_kernels": {"tensorflow"},
-    "keras_vit.layers.transformer.drawn_seed": {"tensorflow"},
+    "keras_vit.layers.ops.drawn_seed": {"tensorflow"},
     "keras_vit.weights.containers": {"h5py"},
     "keras_vit.weights.fetch": {"filelock", "huggingface_hub"},
     "keras_vit.weights.files": {"h5py"},
@@ -66,9 +66,7 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50
 MAX_FACTORY_LINES = 120
 MAX_ARGUMENTS = 7
-# The one carries a model's whole protocol through files, like a config; the arguments of the others are those fields of
-# `ViTConfig` that make a block.
-MANY_ARGUMENTS = {"Preprocessing", "EncoderBlock", "AxialEncoderBlock"}
+MANY_ARGUMENTS = {"Preprocessing"}  # It carries a model's whole protocol through files, like a config.
 
 
 @functools.cache

@@ -213,7 +213,7 @@ def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_sh
 
     Args:
         layer_class: The class.
-        arguments: All its arguments, with values that are not the defaults.
+        arguments: All its arguments, with values that are not the defaults. For a layer, a function that makes it.
         input_shapes: Shapes of its inputs, without the batch.
         output_shape: Shape of its output, without the batch.
         weight_shapes: {path within the layer: shape}, all of them.
@@ -222,7 +222,8 @@ def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_sh
         cancelled: As of `check_gradients`.
     """
     inputs = random_inputs(*input_shapes)
-    layer = layer_class(**arguments, name="tested")
+    given = _with_layers(arguments)
+    layer = layer_class(**given, name="tested")
     symbolic = [keras.Input(x.shape[1:]) for x in inputs]
     model = keras.Model(symbolic, first(layer(*symbolic)), name=f"with_{layer_class.__name__}")
     assert {path: array.shape for path, array in canonical_weights(layer).items()} == weight_shapes
@@ -230,13 +231,18 @@ def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_sh
     randomize(layer, scale=scale)
     output = compute(layer, inputs)
     _check_shapes(layer, model, input_shapes, output, output_shape)
-    _check_config(layer, arguments, inputs, output)
+    _check_config(layer, given, inputs, output)
     if weight_shapes:
         check_gradients(layer, inputs, cancelled)
     _check_reload(model, inputs, output, folder)
     _check_moving_statistics(layer, inputs)
     _check_quantization(model, layer, inputs)
-    _check_mixed_precision(layer_class(**arguments, dtype=MIXED_POLICY, name="tested"), inputs)
+    given = _with_layers(arguments, dtype=MIXED_POLICY)
+    _check_mixed_precision(layer_class(**given, dtype=MIXED_POLICY, name="tested"), inputs)
+
+
+def _with_layers(arguments, **options):
+    return {name: value(**options) if callable(value) else value for name, value in arguments.items()}
 
 
 def _check_shapes(layer, model, input_shapes, output, output_shape):
@@ -260,7 +266,9 @@ def _check_config(layer, arguments, inputs, output):
     if layer_class.__init__ is not keras.layers.Layer.__init__:
         own_arguments = set(inspect.signature(layer_class.__init__).parameters) - {"self", "kwargs"}
     assert own_keys == own_arguments == set(arguments)
-    assert {key: config[key] for key in arguments} == arguments
+    for key, value in arguments.items():
+        is_layer = isinstance(value, keras.Layer)
+        assert config[key]["config"] == value.get_config() if is_layer else config[key] == value
     copy = layer_class.from_config(json.loads(json.dumps(config)))
     assert json.dumps(copy.get_config()) == json.dumps(config)
     _build(copy, inputs)

@@ -11,17 +11,16 @@ def model_config(model):
 
 
 def merges_tokens(model):
-    """Whether a model of this package merges tokens, so that behind its blocks there is none for each patch."""
+    """Whether the blocks of a model of this package merge tokens, so that there is no token for each patch."""
     return bool(getattr(model_config(model), "token_merging", 0))
 
 
-def check_unmerged(config_or_block):
-    """Refuses a config, or a block, with which tokens are merged."""
-    num_merged = getattr(config_or_block, "token_merging", 0)
+def check_unmerged(num_merged):
+    """Refuses a model whose blocks merge tokens, `num_merged` each."""
     if num_merged:
         raise ValueError(
-            f"Where tokens are merged there is none for each patch. Received: a model with token_merging={num_merged}. "
-            f"Build the model with token_merging=0, which takes the same weights, and look at that one."
+            f"This needs a token for each patch. Received: a model with token_merging={num_merged}. Build the model "
+            f"with token_merging=0, which takes the same weights, and analyse that one."
         )
 
 

@@ -6,7 +6,14 @@ from keras import ops
 from keras_vit import graph
 from keras_vit.analysis.architecture import check_unmerged, model_config
 from keras_vit.checks import check_choice
-from keras_vit.layers import AttentionPooling, AverageTokenPooling, AxialEncoderBlock, EncoderBlock, PatchEmbedding
+from keras_vit.layers import (
+    AttentionPooling,
+    AverageTokenPooling,
+    AxialEncoderBlock,
+    EncoderBlock,
+    MergingEncoderBlock,
+    PatchEmbedding,
+)
 
 
 def attention_maps(model, images, queries=None):
@@ -137,7 +144,7 @@ def block_weights(layer, arguments):
     Raises:
         ValueError: If the block merges tokens.
     """
-    check_unmerged(layer)
+    check_unmerged(layer.merging.num_merged if isinstance(layer, MergingEncoderBlock) else 0)
     weights = layer.attention_weights(*arguments)
     return weights if isinstance(layer, AxialEncoderBlock) else weights[:, None]
 

@@ -48,7 +48,7 @@ def features(model, images, layers):
     prefix = _prefix_tokens(config)
     _check_names(layers, graph.layer_names(model), prefix)
     if any(name.startswith(_TOKENS_OF_BLOCKS) for name in layers):
-        check_unmerged(config)
+        check_unmerged(getattr(config, "token_merging", 0))
     wanted = {"patch_embedding", *(name.partition("/")[0] for name in layers)}
     outputs = graph.collect(
         model, images, lambda layer, _, output: graph.to_array(output) if layer.name in wanted else None
@@ -119,7 +119,7 @@ def patch_tokens(model, images):
     """
 
     config = model_config(model)
-    check_unmerged(config)
+    check_unmerged(getattr(config, "token_merging", 0))
 
     def look(layer, _, output):
         if isinstance(layer, PatchEmbedding):

@@ -35,6 +35,7 @@ from keras_vit.layers.transformer.dropout import Dropout
 from keras_vit.layers.transformer.encoder_block import EncoderBlock
 from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 from keras_vit.layers.transformer.layer_scale import LayerScale
+from keras_vit.layers.transformer.merging_encoder_block import MergingEncoderBlock
 from keras_vit.layers.transformer.mlp_block import MlpBlock
 from keras_vit.layers.transformer.patch_embedding import PatchEmbedding
 from keras_vit.layers.transformer.register_tokens import RegisterTokens
@@ -72,6 +73,7 @@ __all__ = [
     "LearnedPositionEmbedding",
     "LocalRelation",
     "LocalSelfAttention",
+    "MergingEncoderBlock",
     "MlpBlock",
     "MultiHeadSelfAttention",
     "PaddedConv2D",

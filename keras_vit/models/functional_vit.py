@@ -6,6 +6,7 @@ import keras
 
 from keras_vit.graph import as_inputs, calls, run_operations
 from keras_vit.layers import EncoderBlock, LayerNormalization, TokenPooling
+from keras_vit.layers.transformer.first_tokens import can_compute_first, first_tokens
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -26,9 +27,9 @@ class FunctionalViT(keras.Model):
             return super().call(inputs, training=training, mask=mask, **kwargs)
 
         def asked(operation):
-            options = {"num_outputs": num_outputs} if operation is block else {}
-            if training is not None and isinstance(operation, keras.Layer):
-                options["training"] = training
+            options = {"training": training} if training is not None and isinstance(operation, keras.Layer) else {}
+            if operation is block:
+                return functools.partial(first_tokens, block, num_outputs=num_outputs, **options)
             return functools.partial(operation, **options)
 
         return run_operations(self, as_inputs(self, inputs), asked)
@@ -42,7 +43,7 @@ class FunctionalViT(keras.Model):
         [block], [call] = blocks[-1:], of_block
         tokens, *sizes = call.outputs
         number = None if any(map(self._is_read, sizes)) else self._num_read(tokens)
-        if number is None or block.why_not_first(number, tokens.shape) is not None:
+        if number is None or not can_compute_first(block, number, tokens.shape):
             return None, None
         return block, number
 

@@ -1,7 +1,8 @@
 """`rematerialize`: training in less memory."""
 
 from keras_vit.checks import check_flag
-from keras_vit.layers import AxialEncoderBlock, EncoderBlock
+from keras_vit.graph import all_layers
+from keras_vit.layers import EncoderBlock
 from keras_vit.preprocessing import vision_model
 
 
@@ -31,8 +32,8 @@ def rematerialize(model, enabled=True):
     >>> keras_vit.rematerialize(model)
     """
     check_flag("enabled", enabled)
-    blocks = [layer for layer in vision_model(model).layers if isinstance(layer, EncoderBlock | AxialEncoderBlock)]
+    blocks = [layer for layer in all_layers(vision_model(model)) if isinstance(layer, EncoderBlock)]
     if not blocks:
-        raise ValueError(f"Encoder blocks are what is rematerialised, and {model.name!r} has none.")
+        raise ValueError(f"Encoder blocks can be rematerialised, and {model.name!r} has none.")
     for block in blocks:
         block.use_rematerialization = enabled

@@ -199,7 +199,7 @@ class Decoder(keras.layers.Layer):
         num_heads: Number of attention heads.
         num_values: Number P Q C of values of a patch.
         num_prefix_tokens: Number p of tokens before those of the patches.
-        mlp: Kind of MLP, as of `keras_vit.layers.EncoderBlock`.
+        mlp: Activation of the MLP, as of `keras_vit.layers.MlpBlock`.
         epsilon: Of the LayerNorms.
 
     Call arguments:
@@ -227,7 +227,12 @@ class Decoder(keras.layers.Layer):
             10_000.0 ** ((num_frequencies - 1) / num_frequencies), name="position_embedding"
         )
         self.blocks = [
-            layers.EncoderBlock(num_heads, _MLP_RATIO * hidden_dim, mlp, epsilon, name=f"block_{i}")
+            layers.EncoderBlock(
+                layers.MultiHeadSelfAttention(num_heads, name="attention"),
+                layers.MlpBlock(_MLP_RATIO * hidden_dim, mlp, name="mlp"),
+                epsilon,
+                name=f"block_{i}",
+            )
             for i in range(num_layers)
         ]
         self.norm = layers.LayerNormalization(epsilon=epsilon, name="norm")

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.layers.transformer.drawn_seed import DrawnSeed
+from keras_vit.layers.ops.drawn_seed import DrawnSeed
 
 
 def draw(batch_size, num_patches, generator):

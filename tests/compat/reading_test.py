@@ -47,6 +47,13 @@ def test_models(folder, outputs, name):
     assert_close(built(outputs["images"]), outputs[name])
 
 
+def test_a_quantized_model(folder, outputs):
+    model = keras.models.load_model(folder / "axial_int8.keras")
+    block = model.get_layer("encoder_block_1")
+    assert block.row.attention.query.quantization_mode == block.column.mlp_block.hidden.quantization_mode == "int8"
+    assert_close(model(outputs["images"]), outputs["axial_int8"])
+
+
 @pytest.mark.parametrize("name", ["vit", "hybrid"])
 def test_from_pretrained(folder, outputs, name):
     model = keras_vit.from_pretrained(str(folder / f"{name}.keras"), include_preprocessing=True)

@@ -21,12 +21,15 @@ from training.recipe.config import Data, Fit, Model, Recipe
 
 FOLDER = pathlib.Path(__file__).parent
 _CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20)
+_MERGING = {"token_merging": 2, "qk_norm": True, "layer_scale": 0.1, "dropout_rate": 0.1, "drop_path_rate": 0.2}
 _STEM = keras_vit.StemConfig(stage_depths=(1,), width=32)
 _RESNET = {"stage_depths": (1, 1), "width": 4, "token_dim": 16, "num_heads": 2, "group_width": 4}
 _ARGUMENTS = {"input_shape": (32, 64, 3), "classes": 5, "include_preprocessing": True}
 
 MODELS = {
     "vit": functools.partial(keras_vit.ViT, _CONFIG, crop_to_patches=True, **_ARGUMENTS),
+    "merging": functools.partial(keras_vit.ViT, _CONFIG.replace(patch_size=8, **_MERGING), **_ARGUMENTS),
+    "axial": functools.partial(keras_vit.AxialViT, _CONFIG.replace(patch_size=8), **_ARGUMENTS),
     "hybrid": functools.partial(keras_vit.ViT, _CONFIG.replace(patch_size=1, stem=_STEM), **_ARGUMENTS),
     "vt_resnet": functools.partial(keras_vit.VTResNet, "VT-R18", filters=16, num_tokens=6, **_RESNET, **_ARGUMENTS),
     "vt_fpn": functools.partial(keras_vit.VTFPN, "R18", neck_dim=16, head_dim=8, **_RESNET, **_ARGUMENTS),
@@ -64,6 +67,10 @@ def main():
         outputs[name] = model.predict(images, verbose=0)
         model.save(folder / f"{name}.keras")
         model.save_weights(folder / f"{name}.weights.h5")
+        if name == "axial":
+            model.quantize("int8")
+            outputs["axial_int8"] = model.predict(images, verbose=0)
+            model.save(folder / "axial_int8.keras")
     write_records(load_dataset(RECIPE.data), str(folder / "records"))
     outputs |= _write_run(folder / "run")
     np.savez_compressed(folder / "outputs.npz", **outputs)

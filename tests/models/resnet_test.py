@@ -217,7 +217,7 @@ def test_what_needs_a_vision_transformer_is_refused(model, tmp_path):
     [images] = random_inputs(SHAPE)
     with pytest.raises(ValueError, match="encoder block"):
         keras_vit.attention_maps(model, images)
-    with pytest.raises(ValueError, match="Encoder blocks are what is rematerialised, and 'resnet' has none"):
+    with pytest.raises(ValueError, match="Encoder blocks can be rematerialised, and 'resnet' has none"):
         keras_vit.rematerialize(model)
     with pytest.raises(ValueError, match="written for Vision Transformers, and 'resnet' is a ResNet"):
         keras_vit.save_weights(model, tmp_path / "folder", "timm")

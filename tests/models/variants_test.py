@@ -181,7 +181,7 @@ def test_parameters_and_macs(variant, size):
     cost = keras_vit.profile(model)
     assert _count(model) == cost.parameters == num_parameters(*letters)
     assert cost.macs == num_macs(*letters)
-    assert model.get_layer("encoder_block_0").num_heads == keras_vit.VARIANTS[variant].num_heads
+    assert model.get_layer("encoder_block_0").attention.num_heads == keras_vit.VARIANTS[variant].num_heads
 
 
 @counted_once

@@ -171,7 +171,8 @@ def test_rates_reach_the_layers():
     blocks = [model.get_layer(f"encoder_block_{i}") for i in range(5)]
     assert [block.drop_path_rate for block in blocks] == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
     assert {block.dropout_rate for block in blocks} == {0.1}
-    assert {block.attention_dropout_rate for block in blocks} == {0.2}
+    assert {block.mlp_block.dropout_rate for block in blocks} == {0.1}
+    assert {block.attention.dropout_rate for block in blocks} == {0.2}
     assert model.get_layer("position_dropout").rate == 0.1
     pooled = tiny_model(position_interpolation="bicubic", pooling="map", mlp="quick_gelu")
     assert pooled.get_layer("position_embedding").interpolation == "bicubic"

@@ -51,6 +51,11 @@ def attention_weights(query, key, bias=None):
     return ops.softmax(logits if bias is None else logits + ops.cast(bias, "float32"), axis=-1)
 
 
+def log_sizes(sizes):
+    """The bias of keys that stand for as many tokens, (B, T) float32; `None` without sizes."""
+    return None if sizes is None else ops.log(ops.cast(sizes, "float32"))
+
+
 def has_kernel(query, key, bias=None):
     """Whether a kernel of the backend computes attention faster than we do, in memory that grows as T.
 

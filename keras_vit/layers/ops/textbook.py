@@ -54,14 +54,3 @@ def standardize(values, epsilon):
     centered = values - ops.mean(values, axis=[-1], keepdims=True)
     variance = ops.mean(ops.power(centered, 2.0), axis=[-1], keepdims=True)
     return centered / ops.sqrt(variance + epsilon)
-
-
-def reshape_like(values, inputs, num_axes, outer_shape):
-    """Values in the shape of `inputs`, with others than its last `num_axes` axes.
-
-    The sizes are numbers, and one -1, where no more than one is unknown: what is computed from a shape are some
-    operations more in each file.
-    """
-    known = [-1 if size is None else size for size in (*inputs.shape[:-num_axes], *outer_shape)]
-    is_enough = known.count(-1) <= 1
-    return ops.reshape(values, known if is_enough else (*ops.shape(inputs)[:-num_axes], *outer_shape))

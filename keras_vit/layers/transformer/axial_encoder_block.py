@@ -6,12 +6,12 @@ B batch, h w grid, N = h w patches, D hidden, K heads.
 import keras
 from keras import ops
 
-from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.transformer.encoder_block import EncoderBlock
+from keras_vit.layers.composed import ComposedLayer, check_layer
+from keras_vit.layers.transformer import older_configs
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialEncoderBlock(CompositeLayer):
+class AxialEncoderBlock(ComposedLayer):
     """Self-attention within each row and an MLP, then self-attention within each column and an MLP.
 
     Axial-ViT (ViT, arXiv 2010.11929, appendix D.6, "Axial attention"; arXiv 1912.12180): two blocks of eqs. 2 and 3,
@@ -19,18 +19,10 @@ class AxialEncoderBlock(CompositeLayer):
     and there are twice as many MLPs. The tokens are those of the patches alone: where a class token would stand, the
     paper does not say.
 
-    The two blocks are its layers `row` and `column`, each an `EncoderBlock` with the arguments below.
-
     Args:
-        num_heads: Attention heads.
-        mlp_dim: Width of the MLPs' hidden layer.
-        mlp: The MLPs' activation, as in `MlpBlock`.
-        layer_norm_epsilon: Added to the variance in every LayerNorm.
-        dropout_rate: Dropout after the attentions' output and all MLP layers. In [0, 1).
-        attention_dropout_rate: Dropout of the attention weights. In [0, 1).
-        drop_path_rate: Probability of dropping a residual branch, for each image and branch. In [0, 1).
-        layer_scale: Initial value of the `LayerScale` of each branch, or `None` for none.
-        qk_norm: Whether queries and keys are normalised, as in `MultiHeadSelfAttention`.
+        row: `EncoderBlock` that is applied to the rows.
+        column: `EncoderBlock` that is applied to the columns. In the models of this package the names of the two are
+            `"row"` and `"column"`, which are part of the paths of their weights.
 
     Call arguments:
         tokens: (B, N, D), row by row.
@@ -42,48 +34,21 @@ class AxialEncoderBlock(CompositeLayer):
 
     Example:
 
-    >>> import keras, keras_vit
-    >>> layer = keras_vit.layers.AxialEncoderBlock(num_heads=3, mlp_dim=32)
+    >>> import keras
+    >>> from keras_vit import layers
+    >>> def block():
+    ...     return layers.EncoderBlock(layers.MultiHeadSelfAttention(num_heads=3), layers.MlpBlock(mlp_dim=32))
+    >>> layer = layers.AxialEncoderBlock(row=block(), column=block())
     >>> tuple(layer(keras.ops.ones((2, 6, 12)), keras.ops.ones((2, 2, 3, 12))).shape)
     (2, 6, 12)
     """
 
-    def __init__(
-        self,
-        num_heads,
-        mlp_dim,
-        mlp="gelu_tanh",
-        layer_norm_epsilon=1e-6,
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-        drop_path_rate=0.0,
-        layer_scale=None,
-        qk_norm=False,
-        **kwargs,
-    ):
+    GIVEN = (("row", "row"), ("column", "column"))
+
+    def __init__(self, row, column, **kwargs):
         super().__init__(**kwargs)
-        self.block_arguments = {
-            "num_heads": num_heads,
-            "mlp_dim": mlp_dim,
-            "mlp": mlp,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "dropout_rate": dropout_rate,
-            "attention_dropout_rate": attention_dropout_rate,
-            "drop_path_rate": drop_path_rate,
-            "layer_scale": layer_scale,
-            "qk_norm": qk_norm,
-        }
-        self.row = EncoderBlock(**self.block_arguments, **self.part_arguments("row"))
-        self.column = EncoderBlock(**self.block_arguments, **self.part_arguments("column"))
-
-    @property
-    def use_rematerialization(self):
-        """As in `EncoderBlock`, for both passes."""
-        return self.row.use_rematerialization
-
-    @use_rematerialization.setter
-    def use_rematerialization(self, enabled):
-        self.row.use_rematerialization = self.column.use_rematerialization = enabled
+        self.row = check_layer("row", row, "keras_vit.layers.EncoderBlock(attention, mlp)")
+        self.column = check_layer("column", column, "keras_vit.layers.EncoderBlock(attention, mlp)")
 
     def build(self, tokens_shape, patches_shape):
         batch, height, width, _ = patches_shape
@@ -113,8 +78,8 @@ class AxialEncoderBlock(CompositeLayer):
         # Both as (B, K, h, w, h, w), of which a weight stands where the rows, or the columns, are the same.
         rows = ops.einsum("bykxu,yv->bkyxvu", rows, ops.eye(height))
         columns = ops.einsum("bxkyv,xu->bkyxvu", columns, ops.eye(width))
-        num_patches = height * width
-        return ops.reshape(ops.stack([rows, columns], axis=1), (-1, 2, self.row.num_heads, num_patches, num_patches))
+        shape = (-1, 2, self.row.attention.num_heads, height * width, height * width)
+        return ops.reshape(ops.stack([rows, columns], axis=1), shape)
 
     def compute_output_shape(self, tokens_shape, patches_shape):
         return tokens_shape
@@ -125,8 +90,11 @@ class AxialEncoderBlock(CompositeLayer):
         hidden_dim = tokens_shape[-1]
         return self.row.macs((batch, height, width, hidden_dim)) + self.column.macs((batch, width, height, hidden_dim))
 
-    def get_config(self):
-        return {**super().get_config(), **self.block_arguments}
+    @classmethod
+    def from_config(cls, config):
+        if "num_heads" in config:
+            return keras.saving.deserialize_keras_object(older_configs.axial_encoder_block(config))
+        return super().from_config(config)
 
 
 def _in_rows(tokens, patches):

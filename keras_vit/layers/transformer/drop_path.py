@@ -19,7 +19,6 @@ class DropPath(Dropout):
 
     Call arguments:
         values: (B, ...), a residual branch.
-        seed: What `draw_seed` returned; `None`: drawn in this call.
         training: Whether branches are dropped.
 
     Returns:

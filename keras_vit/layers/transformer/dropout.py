@@ -1,9 +1,9 @@
-"""Dropout whose seed can be drawn beforehand. B batch."""
+"""Dropout. B batch."""
 
 import keras
 
 from keras_vit.checks import check_rate
-from keras_vit.layers.transformer.drawn_seed import DrawnSeed
+from keras_vit.layers.ops.drawn_seed import DrawnSeed
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -11,9 +11,8 @@ class Dropout(keras.layers.Layer):
     """Drops single values.
 
     In training, each value is set to zero with probability `rate` and otherwise divided by `1 - rate` (arXiv 1207.0580;
-    scaled in training, so that inference does nothing). It differs from `keras.layers.Dropout` in two things: the seed
-    of a call can be drawn before it, so that the same call can be made again; and the replicas of a `tf.distribute`
-    strategy do not all drop the same values.
+    scaled in training, so that inference does nothing). Unlike `keras.layers.Dropout`, it drops different values on
+    each replica of a `tf.distribute` strategy, and `keras_vit.rematerialize` can repeat it.
 
     Args:
         rate: Probability of dropping. In [0, 1).
@@ -21,7 +20,6 @@ class Dropout(keras.layers.Layer):
 
     Call arguments:
         values: (B, ...)
-        seed: What `draw_seed` returned; `None`: drawn in this call.
         training: Whether values are dropped.
 
     Returns:
@@ -43,14 +41,10 @@ class Dropout(keras.layers.Layer):
             self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 
-    def draw_seed(self):
-        """The seed of one call in training; `None` if nothing is ever dropped."""
-        return DrawnSeed(self.seed_generator) if self.rate > 0 else None
-
-    def call(self, values, seed=None, training=None):
+    def call(self, values, training=None):
         if not training or self.rate == 0:
             return values
-        return self._drop(values, seed or self.draw_seed())
+        return self._drop(values, DrawnSeed(self.seed_generator))
 
     def _drop(self, values, seed):
         return keras.random.dropout(values, self.rate, seed=seed)

@@ -3,7 +3,8 @@ import functools
 import numpy as np
 import pytest
 
-from keras_vit.layers import AxialEncoderBlock, EncoderBlock
+from keras_vit.layers import AxialEncoderBlock
+from tests.layers.transformer.blocks import encoder_block
 from tests.layers.transformer.encoder_block_test import QUERY_KEY_NORMS, SCALES, WEIGHT_SHAPES
 from tests.reference import vit as reference
 from tests.test_case import (
@@ -20,7 +21,7 @@ GRID = (2, 3)
 
 
 def _built(**arguments):
-    layer = AxialEncoderBlock(3, 20, name="tested", **arguments)
+    layer = AxialEncoderBlock(*(encoder_block(name=name, **arguments) for name in ("row", "column")), name="tested")
     layer.build((None, 6, 12), (None, *GRID, 12))
     return randomize(layer)
 
@@ -31,9 +32,7 @@ def _inputs(grid=GRID, batch=2):
 
 @pytest.mark.each_backend
 def test_layer(tmp_path):
-    arguments = {
-        "num_heads": 3,
-        "mlp_dim": 20,
+    block = {
         "mlp": "gelu_exact",
         "layer_norm_epsilon": 1e-5,
         "dropout_rate": 0.1,
@@ -42,6 +41,7 @@ def test_layer(tmp_path):
         "layer_scale": 0.7,
         "qk_norm": True,
     }
+    arguments = {name: functools.partial(encoder_block, name=name, **block) for name in ("row", "column")}
     shapes = WEIGHT_SHAPES | SCALES | QUERY_KEY_NORMS
     both = {f"{name}/{path}": shape for name in ("row", "column") for path, shape in shapes.items()}
     run_layer_test(AxialEncoderBlock, arguments, [(6, 12), (*GRID, 5)], (6, 12), both, tmp_path)
@@ -135,14 +135,6 @@ def test_each_rate_acts_in_training_only():
 
 
 def test_macs_are_those_of_the_lines():
-    layer, block = _built(), EncoderBlock(3, 20)
+    layer, block = _built(), encoder_block()
     block.build((None, 3, 12))
     assert layer.macs((None, 6, 12), (None, *GRID, 12)) == 2 * block.macs((1, 3, 12)) + 3 * block.macs((1, 2, 12))
-
-
-def test_rematerialization_is_that_of_both_passes():
-    layer = _built()
-    assert not layer.use_rematerialization
-    layer.use_rematerialization = True
-    assert layer.row.use_rematerialization
-    assert layer.column.use_rematerialization

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import EncoderBlock
-from tests.reference import token_merging as merging
+from keras_vit.layers import EncoderBlock, MlpBlock, MultiHeadSelfAttention
+from tests.layers.transformer.blocks import encoder_block
 from tests.reference import vit as reference
 from tests.test_case import (
     MIXED_POLICIES,
@@ -38,100 +38,22 @@ RELATIVE = {"attention/relative_position/embedding": (13, 4)}
 
 
 @pytest.mark.parametrize(
-    ("layer_scale", "others", "merged", "more_shapes"),
+    ("layer_scale", "others", "more_shapes"),
     [
-        pytest.param(0.7, True, 0, SCALES | QUERY_KEY_NORMS | RELATIVE, marks=pytest.mark.each_backend),
-        (None, False, 2, {}),
+        pytest.param(0.7, True, SCALES | QUERY_KEY_NORMS | RELATIVE, marks=pytest.mark.each_backend),
+        (None, False, {}),
     ],
 )
-def test_layer(layer_scale, others, merged, more_shapes, tmp_path):
+def test_layer(layer_scale, others, more_shapes, tmp_path):
     arguments = {
-        "num_heads": 3,
-        "mlp_dim": 20,
-        "mlp": "gelu_exact",
+        "attention": functools.partial(MultiHeadSelfAttention, 3, 0.2, others, 1e-5, others, name="attention"),
+        "mlp": functools.partial(MlpBlock, 20, "gelu_exact", 0.1, name="mlp"),
         "layer_norm_epsilon": 1e-5,
         "dropout_rate": 0.1,
-        "attention_dropout_rate": 0.2,
         "drop_path_rate": 0.3,
         "layer_scale": layer_scale,
-        "qk_norm": others,
-        "relative_positions": others,
-        "token_merging": merged,
-        "num_prefix_tokens": 1,
     }
-    run_layer_test(EncoderBlock, arguments, [(7, 12)], (7 - merged, 12), WEIGHT_SHAPES | more_shapes, tmp_path)
-
-
-@pytest.mark.parametrize("arguments", [{}, {"layer_scale": 0.1, "qk_norm": True}])
-def test_merging_equals_the_equations(arguments):
-    block = EncoderBlock(3, 20, token_merging=2, num_prefix_tokens=1, **arguments)
-    [tokens] = random_inputs((9, 12))
-    sizes = np.random.default_rng(1).integers(1, 6, (2, 9)).astype("int32")
-    block(tokens)
-    weights = canonical_weights(randomize(block))
-    for given in (None, sizes):
-        expected, expected_sizes = merging.encoder_block(
-            tokens.astype("float64"), np.ones((2, 9)) if given is None else given.astype("float64"), weights, 2, 1
-        )
-        left, sizes_left = block(tokens) if given is None else block(tokens, given)
-        assert_close(left, expected)
-        np.testing.assert_array_equal(to_numpy(sizes_left), expected_sizes)
-
-
-@pytest.mark.parametrize("arguments", [{}, {"layer_scale": 0.1, "qk_norm": True, "mlp": "swiglu"}])
-def test_only_the_first_tokens(arguments):
-    block = randomize(built(EncoderBlock(3, 20, **arguments)))
-    [tokens] = random_inputs((7, 12))
-    whole = to_numpy(block(tokens))
-    for count in (1, 2, 7):
-        assert_close(block(tokens, num_outputs=count), whole[:, :count])
-        assert block(keras.KerasTensor((None, 7, 12)), num_outputs=count).shape == (None, count, 12)
-
-
-@pytest.mark.parametrize("given", [False, True])
-def test_only_the_first_of_merged_tokens(given):
-    block = randomize(built(EncoderBlock(3, 20, token_merging=2, num_prefix_tokens=2)))
-    [tokens] = random_inputs((7, 12))
-    sizes = [np.array([[1, 1, 3, 1, 2, 1, 1]] * 2)] if given else []
-    whole = to_numpy(block(tokens, *sizes)[0])
-    symbolic = block(keras.KerasTensor((None, 7, 12)), num_outputs=2)
-    assert [tuple(output.shape) for output in symbolic] == [(None, 2, 12), (None, 2)]
-    first, sizes = block(tokens, *sizes, num_outputs=2)
-    assert_close(first, whole[:, :2])
-    np.testing.assert_array_equal(to_numpy(sizes), np.ones((2, 2)))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "shape", "number", "message"),
-    [
-        (
-            {"token_merging": 2, "num_prefix_tokens": 1},
-            (7, 12),
-            2,
-            r"at most num_prefix_tokens\. Received: num_outputs=2, num_prefix_tokens=1",
-        ),
-        ({"relative_positions": True}, (7, 12), 1, "must be None.*num_outputs=1, relative_positions=True"),
-        ({}, (5, 7, 12), 1, r"must be None.*tokens of shape \(2, 5, 7, 12\)"),
-        ({}, (7, 12), 0, "num_outputs must be a positive integer. Received: 0"),
-    ],
-)
-def test_what_is_not_computed_for_the_first_tokens_alone(arguments, shape, number, message):
-    with pytest.raises(ValueError, match=message):
-        EncoderBlock(3, 20, **arguments)(random_inputs(shape)[0], num_outputs=number)
-
-
-def test_merging_needs_tokens_without_distances():
-    with pytest.raises(ValueError, match=r"must be False .*token_merging=2, relative_positions=True"):
-        EncoderBlock(3, 20, token_merging=2, relative_positions=True)
-
-
-def test_attention_of_merged_tokens():
-    """A token that stands for three is attended to as three alike are."""
-    block = randomize(built(EncoderBlock(3, 20, token_merging=1)))
-    [tokens] = random_inputs((4, 12))
-    expected = to_numpy(block.attention_weights(np.repeat(tokens, [1, 3, 1, 2], axis=1)))[:, :, [0, 1, 4, 5]]
-    expected = np.add.reduceat(expected, [0, 1, 4, 5], axis=-1)
-    assert_close(block.attention_weights(tokens, np.array([[1, 3, 1, 2]] * 2)), expected)
+    run_layer_test(EncoderBlock, arguments, [(7, 12)], (7, 12), WEIGHT_SHAPES | more_shapes, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -147,11 +69,11 @@ def test_attention_of_merged_tokens():
 )
 def test_equals_the_equations(arguments, activation, shape):
     equation = functools.partial(reference.encoder_block, activation=activation)
-    run_parity_test(EncoderBlock(3, 20, **arguments), equation, random_inputs(shape))
+    run_parity_test(encoder_block(**arguments), equation, random_inputs(shape))
 
 
 def test_layer_scale_starts_both_branches_at_its_value():
-    block = built(EncoderBlock(3, 20, layer_scale=0.7))
+    block = built(encoder_block(layer_scale=0.7))
     weights = canonical_weights(block)
     for path in SCALES:
         np.testing.assert_allclose(weights[path], np.full(12, 0.7), rtol=1e-6)
@@ -164,26 +86,26 @@ def test_layer_scale_starts_both_branches_at_its_value():
 def test_layer_norm_epsilon():
     # Tokens so alike that the epsilon decides: 1e-6 (the default), 1e-3 and none give quite different norms.
     inputs = [1e-3 * x for x in random_inputs((7, 12))]
-    run_parity_test(EncoderBlock(3, 20), reference.encoder_block, inputs)
+    run_parity_test(encoder_block(), reference.encoder_block, inputs)
     larger = functools.partial(reference.encoder_block, epsilon=1e-3)
     for qk_norm in (False, True):
-        run_parity_test(EncoderBlock(3, 20, layer_norm_epsilon=1e-3, qk_norm=qk_norm), larger, inputs)
+        run_parity_test(encoder_block(layer_norm_epsilon=1e-3, qk_norm=qk_norm), larger, inputs)
 
 
 def test_each_rate_acts_in_training_only():
     [tokens] = random_inputs((7, 12), batch=8)
-    plain = randomize(built(EncoderBlock(3, 20)))
+    plain = randomize(built(encoder_block()))
     expected = to_numpy(plain(tokens))
     assert_close(plain(tokens, training=True), expected)
     for rate in ("dropout_rate", "attention_dropout_rate", "drop_path_rate"):
-        block = randomize(built(EncoderBlock(3, 20, **{rate: 0.5})))
+        block = randomize(built(encoder_block(**{rate: 0.5})))
         np.testing.assert_array_equal(to_numpy(block(tokens)), expected)
         np.testing.assert_array_equal(to_numpy(block(tokens, training=False)), expected)
         assert not np.allclose(to_numpy(block(tokens, training=True)), expected), rate
 
 
 def test_dropout_acts_on_the_output_of_the_attention():
-    block = built(EncoderBlock(3, 20, dropout_rate=0.5))
+    block = built(encoder_block(dropout_rate=0.5))
     weights = {path: np.zeros_like(value) for path, value in canonical_weights(block).items()}
     weights["attention/output/bias"] += 1
     block.set_weights(list(weights.values()))
@@ -192,7 +114,7 @@ def test_dropout_acts_on_the_output_of_the_attention():
 
 
 def test_drop_path_drops_the_two_branches_independently():
-    block = randomize(built(EncoderBlock(3, 20, drop_path_rate=0.5)))
+    block = randomize(built(encoder_block(drop_path_rate=0.5)))
     [tokens] = random_inputs((7, 12), batch=1)
     tokens = np.repeat(tokens, 64, axis=0)  # The same image 64 times: only what is dropped differs.
     outputs = to_numpy(block(tokens, training=True))
@@ -211,7 +133,7 @@ def test_drop_path_drops_the_two_branches_independently():
 def test_layer_norm_is_computed_in_float32(policy, norm):
     # Exact in 16 bits, but the squares exceed float16 (65504), and the mean lies between two numbers of bfloat16.
     tokens = np.random.default_rng(0).choice([0.0, 600.0, 604.0, 1000.0], (2, 7, 12))
-    block = built(EncoderBlock(3, 20, dtype=policy))
+    block = built(encoder_block(dtype=policy))
     actual = to_numpy(getattr(block, norm)(tokens))
     rounding = 2.0**-9 if policy == "mixed_bfloat16" else 2.0**-12
     expected = reference.layer_norm(tokens, 1.0, 0.0)
@@ -222,22 +144,18 @@ def test_layer_norm_is_computed_in_float32(policy, norm):
 @pytest.mark.parametrize("rate", [-0.1, 1.5])
 def test_refuses_an_impossible_rate(name, rate):
     with pytest.raises(ValueError, match=f"Received: .*{rate}"):
-        built(EncoderBlock(3, 20, **{name: rate}))
+        built(encoder_block(**{name: rate}))
 
 
 def test_macs():
     # Those of the attention and of the MLP; factors and norms are not counted.
-    block = built(EncoderBlock(3, 20, mlp="swiglu", layer_scale=0.1, qk_norm=True))
+    block = built(encoder_block(mlp="swiglu", layer_scale=0.1, qk_norm=True))
     assert block.macs((None, 7, 12)) == (7 * 4 * 144 + 2 * 49 * 12) + 7 * (12 * 40 + 20 * 12)
     assert block.macs((None, 5, 7, 12)) == 5 * block.macs((None, 7, 12))
-    # The MLP sees two tokens fewer; three of a set are compared with three, and two are added to three.
-    merging_block = built(EncoderBlock(3, 20, token_merging=2, num_prefix_tokens=1))
-    matching = 3 * 3 * 4 + 3 * 2 * 12
-    assert merging_block.macs((None, 7, 12)) == (7 * 4 * 144 + 2 * 49 * 12) + matching + 5 * (12 * 20 + 20 * 12)
 
 
 def test_attention_weights_are_of_the_normalised_tokens():
-    block = randomize(built(EncoderBlock(3, 20)))
+    block = randomize(built(encoder_block()))
     [tokens] = random_inputs((7, 12))
     weights = canonical_weights(block)
     normalised = reference.norm(tokens, weights, "attention_norm").astype("float32")
@@ -245,22 +163,18 @@ def test_attention_weights_are_of_the_normalised_tokens():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "shapes", "message"),
+    ("parts", "message"),
     [
-        ({"token_merging": 2}, [(2, 5, 7, 12)], "Tokens are merged in one sequence for each image"),
-        ({}, [(2, 7, 12), (2, 7)], "Sizes are of tokens that were merged"),
+        (
+            (3, 20),
+            r"attention must be a layer, such as keras_vit.layers.MultiHeadSelfAttention\(num_heads=3\). Received: 3",
+        ),
+        ((MultiHeadSelfAttention(3), "gelu"), "mlp must be a layer, such as .*MlpBlock.* Received: 'gelu'"),
     ],
 )
-def test_refuses_what_cannot_be_merged(arguments, shapes, message):
+def test_refuses_what_is_not_a_layer(parts, message):
     with pytest.raises(ValueError, match=message):
-        EncoderBlock(num_heads=3, mlp_dim=20, **arguments)(*(np.ones(shape, "float32") for shape in shapes))
-
-
-def test_refuses_an_impossible_number_by_its_name():
-    with pytest.raises(ValueError, match="token_merging must be 0 or a positive integer"):
-        EncoderBlock(num_heads=3, mlp_dim=20, token_merging=-1)
-    with pytest.raises(ValueError, match="num_prefix_tokens must be 0 or a positive integer"):
-        EncoderBlock(num_heads=3, mlp_dim=20, token_merging=1, num_prefix_tokens=-1)
+        EncoderBlock(*parts)
 
 
 @pytest.mark.each_backend
@@ -270,7 +184,7 @@ def test_a_block_more_is_so_much_more_to_compute_however_many_there_are():
     import jax
 
     def num_additions(num_blocks):
-        blocks = [built(EncoderBlock(num_heads=3, mlp_dim=20)) for _ in range(num_blocks)]
+        blocks = [built(encoder_block()) for _ in range(num_blocks)]
 
         def loss(kernels, tokens):
             for block, values in zip(blocks, kernels, strict=True):

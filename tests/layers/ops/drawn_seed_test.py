@@ -7,9 +7,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import Dropout, DropPath, MlpBlock, MultiHeadSelfAttention
-from keras_vit.layers.transformer.drawn_seed import DrawnSeed
-from tests.test_case import built, random_inputs, randomize, to_numpy
+from keras_vit.layers import Dropout, DropPath, MlpBlock
+from keras_vit.layers.ops.drawn_seed import DrawnSeed
+from keras_vit.layers.ops.repeated_draws import RepeatedDraws
+from tests.test_case import random_inputs, randomize, to_numpy
 
 pytestmark = pytest.mark.each_backend  # Seeds of replicas are TensorFlow's.
 
@@ -25,43 +26,28 @@ def test_is_the_next_seed_however_often_it_is_asked():
     np.testing.assert_array_equal(*uniform)
 
 
-@pytest.mark.parametrize(
-    ("layer", "draw", "argument"),
-    [
-        (Dropout(0.5, seed=3), "draw_seed", "seed"),
-        (DropPath(0.5, seed=3), "draw_seed", "seed"),
-        (MultiHeadSelfAttention(3, dropout_rate=0.5), "draw_seed", "seed"),
-        (MlpBlock(20, dropout_rate=0.5), "draw_seeds", "seeds"),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, keras.Layer) else None,
-)
-def test_a_call_can_be_made_again(layer, draw, argument):
-    """With its seed drawn beforehand; and the stream is the same whether it is or not."""
+@pytest.mark.parametrize("layer", [Dropout(0.5, seed=3), DropPath(0.5, seed=3), MlpBlock(20, dropout_rate=0.5)])
+def test_a_call_can_be_made_again(layer):
+    """With the same numbers, and the generators advance once: as if they had been drawn outside."""
     [tokens] = random_inputs((7, 12), batch=16)
     layer.build(tokens.shape)
     randomize(layer)
     state = [variable for variable in layer.variables if "seed" in variable.path]
     start = [keras.ops.convert_to_numpy(variable.value) for variable in state]
-    inside = [to_numpy(layer(tokens, training=True)) for _ in range(2)]
+    outside = [to_numpy(layer(tokens, training=True)) for _ in range(2)]
     for variable, value in zip(state, start, strict=True):
         variable.assign(value)
-    for expected in inside:
-        seeds = {argument: getattr(layer, draw)()}
+    for expected in outside:
+        draws = RepeatedDraws()
         for _ in range(2):
             # PyTorch's own generator, which stands for one without a seed, goes on from call to call.
             keras.utils.set_random_seed(0)
-            again = to_numpy(layer(tokens, training=True, **seeds))
+            with draws.replay():
+                again = to_numpy(layer(tokens, training=True))
             if keras.backend.backend() != "torch" or hasattr(layer, "seed"):
                 np.testing.assert_array_equal(again, expected)
-    assert not np.array_equal(*inside)
-    np.testing.assert_array_equal(to_numpy(layer(tokens, **seeds)), to_numpy(layer(tokens)))
-
-
-def test_nothing_is_drawn_without_a_rate():
-    assert Dropout(0.0).draw_seed() is None
-    assert DropPath(0.0).draw_seed() is None
-    assert built(MultiHeadSelfAttention(3)).draw_seed() is None
-    assert built(MlpBlock(20)).draw_seeds() is None
+        draws.advance()
+    assert not np.array_equal(*outside)
 
 
 def _check_masks(first, second):

@@ -1,0 +1,70 @@
+"""Activations of the MLP. x (..., M)."""
+
+import math
+
+import keras
+from keras import ops
+
+
+def gelu_tanh(x):
+    """`x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))` (arXiv 1606.08415)."""
+    return ops.gelu(x, approximate=True)
+
+
+def gelu_exact(x):
+    """`x/2 (1 + erf(x / sqrt(2)))` (arXiv 1606.08415)."""
+    # Not ops.gelu(approximate=False): that is erfc, for which ONNX has no operator.
+    return 0.5 * x * (1.0 + ops.erf(x * (1.0 / math.sqrt(2.0))))
+
+
+def quick_gelu(x):
+    """`x sigmoid(1.702 x)` (arXiv 1606.08415; CLIP)."""
+    return x * ops.sigmoid(1.702 * x)
+
+
+def swiglu(x):
+    """`SiLU(gate) value`, where x holds the gate in its first half and the value in its second (arXiv 2002.05202)."""
+    gate, value = ops.split(x, 2, axis=-1)
+    return ops.silu(gate) * value
+
+
+ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "quick_gelu": quick_gelu, "swiglu": swiglu}
+
+
+def activate(name, x, training=None):
+    """An activation of `ACTIVATIONS`, with cheaper gradients in training on TensorFlow.
+
+    TensorFlow on CPUs joins a product, its bias and a GELU into one kernel if it finds them. It sorts operations by
+    name, and looks for those of the GELU after those of the layer `hidden`. Hence the scope.
+    """
+    with keras.name_scope("nonlinearity"):
+        is_by_hand = training and keras.backend.backend() == "tensorflow"
+        return (_WITH_GRADIENTS if is_by_hand else ACTIVATIONS)[name](x)
+
+
+def _with_gradient(gate, slope):
+    """`x gate(x)` with its gradient by hand, `gate(x) + x slope(x)`; `slope` may use what `gate` returned."""
+
+    @ops.custom_gradient
+    def activation(x):
+        kept = gate(x)
+        return x * kept, lambda upstream: upstream * (kept + x * slope(x, kept))
+
+    return activation
+
+
+_LINEAR, _CUBIC = 2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715
+# TensorFlow keeps several arrays of (B T, M) for its own gradients; these keep x and the gate. (1 + tanh(u)) / 2 is
+# sigmoid(2 u).
+_WITH_GRADIENTS = {
+    **ACTIVATIONS,
+    "gelu_tanh": _with_gradient(
+        lambda x: ops.sigmoid(x * (_CUBIC * ops.square(x) + _LINEAR)),
+        lambda x, gate: gate * (1 - gate) * (3 * _CUBIC * ops.square(x) + _LINEAR),
+    ),
+    "gelu_exact": _with_gradient(
+        lambda x: 0.5 * ops.erf(x * math.sqrt(0.5)) + 0.5,
+        lambda x, gate: ops.exp(-0.5 * ops.square(x)) * (1 / math.sqrt(2 * math.pi)),
+    ),
+    "quick_gelu": _with_gradient(lambda x: ops.sigmoid(1.702 * x), lambda x, gate: 1.702 * gate * (1 - gate)),
+}

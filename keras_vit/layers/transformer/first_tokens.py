@@ -1,0 +1,46 @@
+"""The first tokens of a block, without the others. B batch, T tokens, D hidden."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.ops.layouts import fork
+from keras_vit.layers.transformer.attention import MultiHeadSelfAttention
+from keras_vit.layers.transformer.encoder_block import EncoderBlock
+from keras_vit.layers.transformer.merging_encoder_block import MergingEncoderBlock
+from keras_vit.layers.transformer.rematerialization import rematerializable
+
+
+def can_compute_first(block, num_outputs, tokens_shape):
+    """Whether `first_tokens` can compute so many tokens of a block's output for tokens of a shape."""
+    if type(block) not in (EncoderBlock, MergingEncoderBlock) or type(block.attention) is not MultiHeadSelfAttention:
+        return False
+    are_kept = type(block) is EncoderBlock or num_outputs <= block.merging.num_prefix_tokens
+    return are_kept and not block.attention.relative_positions and len(tokens_shape) == 3
+
+
+@rematerializable
+def first_tokens(block, tokens, sizes=None, *, num_outputs, training=None):
+    """The first tokens of a block's output: the attention and the MLP of the others are not computed.
+
+    Args:
+        block: An `EncoderBlock` or a `MergingEncoderBlock`.
+        tokens: (B, T, D), as of its call.
+        sizes: As of its call.
+        num_outputs: How many tokens are returned; see `can_compute_first`.
+        training: As of its call.
+
+    Returns:
+        (B, num_outputs, D); for a `MergingEncoderBlock`, which merges none of these tokens, also their sizes, 1.
+    """
+    with keras.name_scope(block.name):
+        _, tokens = fork(ops.cast(tokens, block.compute_dtype))
+        normalized = block.attention_norm(tokens)
+        branch = block.attention(normalized, queries=_first(normalized, num_outputs), sizes=sizes, training=training)
+        residual, _ = fork(_first(tokens, num_outputs))
+        first = block.add_mlp(block.add_attention(residual, branch, training), training)
+    return (first, ops.ones(ops.shape(first)[:2], "int32")) if isinstance(block, MergingEncoderBlock) else first
+
+
+def _first(tokens, number):
+    """(B, T, D) to (B, number, D), a shape that TensorFlow knows even if it does not know T."""
+    return ops.reshape(tokens[:, :number], (-1, number, tokens.shape[-1]))

@@ -1,0 +1,109 @@
+"""An encoder block that merges tokens. B batch, T tokens, r merged, D hidden, K heads, Dh = D / K."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.composed import check_layer
+from keras_vit.layers.ops.layouts import fork
+from keras_vit.layers.transformer.attention import MultiHeadSelfAttention
+from keras_vit.layers.transformer.encoder_block import EncoderBlock
+from keras_vit.layers.transformer.rematerialization import rematerializable
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MergingEncoderBlock(EncoderBlock):
+    """An `EncoderBlock` that merges similar tokens between the attention and the MLP.
+
+    Tokens are compared by their keys, and the attention counts a token as often as there are patches in it: `A =
+    softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv 2210.09461, section 3 and eq. 1). The weights are those of an
+    `EncoderBlock`.
+
+    Args:
+        attention: `MultiHeadSelfAttention` without relative positions.
+        mlp: As of `EncoderBlock`, and so are the arguments after `merging`.
+        merging: `TokenMerging`
+
+    Call arguments:
+        tokens: (B, T, D)
+        sizes: (B, T) integers, how many patches each token stands for; `None`: one each.
+        training: Whether dropout and drop path act.
+
+    Returns:
+        The tokens that are left, (B, T - r, D), and their sizes, (B, T - r) int32.
+
+    Raises:
+        ValueError: If the attention is of another kind, or the tokens are (B, n, T, D).
+
+    Example:
+
+    >>> import keras
+    >>> from keras_vit import layers
+    >>> attention, mlp = layers.MultiHeadSelfAttention(num_heads=3), layers.MlpBlock(mlp_dim=32)
+    >>> block = layers.MergingEncoderBlock(attention, mlp, layers.TokenMerging(num_merged=2))
+    >>> tokens, sizes = block(keras.ops.ones((2, 7, 12)))
+    >>> tuple(tokens.shape), tuple(sizes.shape)
+    ((2, 5, 12), (2, 5))
+    """
+
+    GIVEN = (*EncoderBlock.GIVEN, ("merging", "merging"))
+
+    def __init__(
+        self,
+        attention,
+        mlp,
+        merging,
+        layer_norm_epsilon=1e-6,
+        dropout_rate=0.0,
+        drop_path_rate=0.0,
+        layer_scale=None,
+        **kwargs,
+    ):
+        super().__init__(attention, mlp, layer_norm_epsilon, dropout_rate, drop_path_rate, layer_scale, **kwargs)
+        self.merging = check_layer("merging", merging, "keras_vit.layers.TokenMerging(num_merged=3)")
+        if not isinstance(attention, MultiHeadSelfAttention) or attention.relative_positions:
+            raise ValueError(
+                f"Tokens are merged by the keys of a MultiHeadSelfAttention without relative positions. Received: "
+                f"attention={attention!r}"
+            )
+
+    def build(self, input_shape):
+        if len(input_shape) != 3:
+            raise ValueError(
+                f"Tokens are merged in one sequence for each image, (B, T, D). Received: tokens of shape "
+                f"{tuple(input_shape)}"
+            )
+        super().build(input_shape)
+        self.merging.build(input_shape)  # On JAX Keras runs a model with a layer that is not built once more.
+
+    @rematerializable
+    def call(self, tokens, sizes=None, training=None):
+        residual, tokens = fork(tokens)
+        normalized = self.attention_norm(tokens)
+        query, key = self.attention.queries_and_keys(normalized)
+        branch = self.attention.attend(query, key, normalized, sizes, training)
+        tokens = self.add_attention(residual, branch, training)
+        metric = ops.mean(ops.cast(key, "float32"), axis=1)  # (B, T, Dh)
+        tokens, sizes = self.merging(tokens, metric, sizes)
+        return self.add_mlp(tokens, training), sizes
+
+    def attention_weights(self, tokens, sizes=None):
+        """The attention weights of this block, (B, K, T, T); `tokens` and `sizes` as of the call."""
+        return self.attention.attention_weights(self.attention_norm(tokens), sizes=sizes)
+
+    def compute_output_shape(self, tokens_shape, sizes_shape=None):
+        return self.merging.compute_output_shape(tokens_shape)
+
+    def compute_output_spec(self, tokens, sizes=None, training=None):
+        tokens_shape, sizes_shape = self.compute_output_shape(tokens.shape)
+        return keras.KerasTensor(tokens_shape, self.compute_dtype), keras.KerasTensor(sizes_shape, "int32")
+
+    def macs(self, input_shape):
+        """Multiply-accumulates for one image of a batch of shape (B, T, D)."""
+        metric_shape = (*input_shape[:-1], input_shape[-1] // self.attention.num_heads)
+        merging = self.merging.macs(input_shape, metric_shape)
+        left_shape, _ = self.merging.compute_output_shape(input_shape)
+        return self.attention.macs(input_shape) + merging + self.mlp_block.macs(left_shape)
+
+
+# Keras's files name a layer after its class. So a model that merges reads the files of one that does not.
+MergingEncoderBlock.__name__ = EncoderBlock.__name__

@@ -1,0 +1,54 @@
+"""Configs of version 0.1, in which a block made its attention and MLP itself, as those of today.
+
+Each function returns what `keras.saving.serialize_keras_object` does.
+"""
+
+
+def encoder_block(config):
+    """That of an `EncoderBlock` or, if it merged tokens, of a `MergingEncoderBlock`."""
+    layer_arguments = {key: config[key] for key in ("name", "trainable", "dtype")}
+
+    def part(class_name, name, **arguments):
+        return _serialized(class_name, layer_arguments | arguments | {"name": name} | _quantization(config, name))
+
+    epsilon, dropout_rate = config["layer_norm_epsilon"], config["dropout_rate"]
+    attention = {
+        "num_heads": config["num_heads"],
+        "dropout_rate": config["attention_dropout_rate"],
+        "qk_norm": config["qk_norm"],
+        "layer_norm_epsilon": epsilon,
+        "relative_positions": config.get("relative_positions", False),
+    }
+    mlp = {"mlp_dim": config["mlp_dim"], "activation": config["mlp"], "dropout_rate": dropout_rate}
+    arguments = layer_arguments | {
+        "attention": part("MultiHeadSelfAttention", "attention", **attention),
+        "mlp": part("MlpBlock", "mlp", **mlp),
+        "layer_norm_epsilon": epsilon,
+        "dropout_rate": dropout_rate,
+        "drop_path_rate": config["drop_path_rate"],
+        "layer_scale": config["layer_scale"],
+    }
+    if not config.get("token_merging"):
+        return _serialized("EncoderBlock", arguments)
+    merging = {"num_merged": config["token_merging"], "num_prefix_tokens": config["num_prefix_tokens"]}
+    return _serialized("MergingEncoderBlock", arguments | {"merging": part("TokenMerging", "merging", **merging)})
+
+
+def axial_encoder_block(config):
+    """That of an `AxialEncoderBlock`."""
+    layer_arguments = {key: config[key] for key in ("name", "trainable", "dtype")}
+    others = {key: value for key, value in config.items() if key != "quantization"}
+    blocks = {name: encoder_block(others | {"name": name} | _quantization(config, name)) for name in ("row", "column")}
+    return _serialized("AxialEncoderBlock", layer_arguments | blocks)
+
+
+def _quantization(config, name):
+    """{"quantization": the entries for the part of this name}, if there are any."""
+    prefix, entries = f"{name}/", config.get("quantization", {})
+    within = {path.removeprefix(prefix): entries[path] for path in entries if path.startswith(prefix)}
+    return {"quantization": within} if within else {}
+
+
+def _serialized(class_name, config):
+    names = {"module": "keras_vit.layers", "class_name": class_name, "registered_name": f"keras_vit>{class_name}"}
+    return names | {"config": config}

@@ -1,0 +1,40 @@
+"""Rematerialisation: what training computes a second time, so as not to keep it."""
+
+import functools
+
+import keras
+
+from keras_vit.layers.ops.repeated_draws import RepeatedDraws
+
+
+def rematerializable(call):
+    """Decorates the `call` of a layer, so that its attribute `use_rematerialization` saves memory in training.
+
+    If it is `True`, training keeps the first argument and computes the layer's activations again when the gradients
+    need them ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). Dropout and drop path draw the same
+    numbers both times, and the same as without.
+    """
+
+    @functools.wraps(call)
+    def call_or_rematerialize(layer, tokens, *arguments, training=None, **options):
+        if not (training and layer.use_rematerialization):
+            return call(layer, tokens, *arguments, training=training, **options)
+        draws, dtypes = RepeatedDraws(), []
+
+        def transform(tokens):
+            with draws.replay():
+                outputs = call(layer, tokens, *arguments, training=training, **options)
+            dtypes[:] = [keras.backend.standardize_dtype(output.dtype) for output in keras.tree.flatten(outputs)]
+            return keras.tree.map_structure(_as_float, outputs)
+
+        outputs = keras.remat(transform)(tokens)
+        draws.advance()
+        restored = map(keras.ops.cast, keras.tree.flatten(outputs), dtypes)
+        return keras.tree.pack_sequence_as(outputs, list(restored))
+
+    return call_or_rematerialize
+
+
+def _as_float(output):
+    """TensorFlow cannot compute integers a second time."""
+    return keras.ops.cast(output, "float32") if "int" in keras.backend.standardize_dtype(output.dtype) else output
