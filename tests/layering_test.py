@@ -57,9 +57,9 @@ IN_FUNCTIONS = {
     "keras_vit.jpeg_markers": {"tensorflow"},
     "keras_vit.layers.ops.attention_kernels": {"tensorflow"},
     "keras_vit.layers.ops.drawn_seed": {"tensorflow"},
-    "keras_vit.weights.containers": {"h5py"},
+    "keras_vit.weights.containers": {"h5py", "safetensors"},
     "keras_vit.weights.fetch": {"filelock", "huggingface_hub"},
-    "keras_vit.weights.files": {"h5py"},
+    "keras_vit.weights.files": {"h5py", "safetensors"},
     "keras_vit.weights.pth": {"torch"},
 }
 MAX_FILE_LINES = 400

@@ -37,7 +37,7 @@ def _classes():
 
 def test_all_layers_are_registered_by_the_import():
     names = [keras.saving.get_registered_name(layer) for layer in _classes()]
-    assert set(names) == {f"keras_vit>{layer.__name__}" for layer in _classes()}
+    assert set(names) == {f"keras_vit>{layer.__qualname__}" for layer in _classes()}
     assert len(names) > 50
     assert len(set(names)) == len(names)
     assert fresh_process.unregistered(names) == []

@@ -21,8 +21,11 @@ def in_bfloat16(model):
     kept = _kept_layers(model)
 
     def clone(layer):
-        dtype = {} if any(layer is other for other in kept) else {"dtype": "bfloat16"}
-        return type(layer).from_config(layer.get_config() | dtype)
+        copy = type(layer).from_config(layer.get_config())
+        if not any(layer is other for other in kept):
+            for part in (copy, *all_layers(copy)):
+                part.dtype_policy = "bfloat16"
+        return copy
 
     smaller = keras.models.clone_model(model, clone_function=clone, recursive=True)
     smaller.set_weights(model.get_weights())

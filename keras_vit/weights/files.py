@@ -2,14 +2,13 @@
 
 import collections.abc
 import contextlib
-import json
 import os
 import zipfile
 
 import numpy as np
 
 from keras_vit.atomic_files import replacing
-from keras_vit.weights.containers import READABLE, SAFETENSORS_DTYPES, naming, open_container
+from keras_vit.weights.containers import READABLE, naming, open_container
 from keras_vit.weights.stored import checked_name
 
 
@@ -149,7 +148,7 @@ def write_safetensors(path, arrays, metadata=None):
 
     Args:
         path: Where to write; a file that is there is replaced.
-        arrays: {name: array}, listed in this order and with these types.
+        arrays: {name: array}, written with these types.
         metadata: {name: text} for the file's header, or `None`.
 
     Raises:
@@ -165,32 +164,21 @@ def write_safetensors(path, arrays, metadata=None):
     >>> os.listdir(os.path.dirname(path))
     ['head']
     """
-    metadata = {} if metadata is None else dict(metadata)
+    from safetensors.numpy import save_file
+
+    metadata = dict(metadata or {})
     if not all(isinstance(text, str) for item in metadata.items() for text in item):
         raise TypeError(f"metadata must be a dictionary from text to text. Received: {metadata!r}")
     arrays = {checked_name(name): np.asarray(array, order="C") for name, array in arrays.items()}
-    codes = {dtype: code for code, dtype in SAFETENSORS_DTYPES.items()}
     for name, array in arrays.items():
-        if name == "__metadata__" or array.dtype.name not in codes:
+        if name == "__metadata__" or array.dtype.name not in READABLE:
             raise ValueError(
                 f"safetensors cannot hold the array {name!r} of type {array.dtype}. Accepted are the types "
-                f"{', '.join(sorted(codes))} and any name but '__metadata__'."
+                f"{', '.join(sorted(READABLE))} and any name but '__metadata__'."
             )
-    # The widest first, so that each starts at a multiple of its width, as other readers need.
-    order = sorted(arrays, key=lambda name: -arrays[name].itemsize)
-    ends = np.cumsum([0] + [arrays[name].nbytes for name in order]).tolist()
-    offsets = {name: ends[i : i + 2] for i, name in enumerate(order)}
-    header = {"__metadata__": metadata} if metadata else {}
-    for name, array in arrays.items():
-        code = codes[array.dtype.name]
-        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": offsets[name]}
-    encoded = json.dumps(header, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % 8)
-    with replacing(path) as unfinished, open(unfinished, "wb") as file:
-        file.write(len(encoded).to_bytes(8, "little") + encoded)
-        for name in order:
-            array = arrays[name]
-            file.write(array.astype(array.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8))
+    arrays = {name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in arrays.items()}
+    with replacing(path) as unfinished:
+        save_file(arrays, unfinished, metadata)
 
 
 def write_h5(path, arrays):
