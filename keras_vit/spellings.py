@@ -1,4 +1,4 @@
-"""What arguments and variants are called in other projects, for the hints of error messages. Pure data."""
+"""Names of arguments and variants in other projects, for the hints of error messages. Pure data."""
 
 import re
 
@@ -18,11 +18,11 @@ SIZE_NAMES = {
 
 
 def spelled_variant(name, variants):
-    """The variant that another project's name is of, such as "vit_base_patch16_224"; `None` if there is none."""
+    """The variant for another project's name, such as "vit_base_patch16_224"; `None` if there is none."""
     words = [re.sub(r"(?i)^vit(?=.)", "", word) for word in re.findall(r"(?i)so400m|[a-z]+|\d+", name)]
     sizes = [size for word in words for size, other in SIZE_NAMES.items() if word.lower() in (size.lower(), other)]
-    sizes.sort(key=lambda size: size not in words)  # g and G are two.
-    # A patch of 16 pixels often goes without saying.
+    sizes.sort(key=lambda size: size not in words)  # g and G are two sizes.
+    # Names without a patch size mean 16.
     patches = [*filter(str.isdigit, words), "16"]
     stems = [f"R{number}+" for number in re.findall(r"(?<![a-z])r(?:esnet)?(26|50|)(?![a-z\d])", name.lower())]
     meant = [f"{stem}{size}/{patch}" for stem in [*stems, ""] for size in sizes for patch in patches]
@@ -33,7 +33,7 @@ FACTORY_ARGUMENTS = (
     *("include_top", "weights", "input_tensor", "input_shape", "classes", "classifier_activation"),
     *("include_preprocessing", "name"),
 )
-"""What every function that builds a model takes, besides the fields of its config."""
+"""The arguments of every factory, besides the fields of its config."""
 
 _IMAGE_SIZE = "input_shape=(height, width, channels)"
 _SPELLINGS = {
@@ -53,11 +53,11 @@ _SPELLINGS = {
     **dict.fromkeys(("reg_tokens", "num_reg_tokens"), "num_register_tokens"),
     "init_values": "layer_scale",
 }
-"""{what timm, transformers or torchvision call an argument: how it is given here}"""
+"""{name of an argument in timm, transformers or torchvision: how it is given here}"""
 
 
 def argument_hint(name, arguments):
-    """A sentence about an argument that is not known, if other projects have it and it is one of `arguments` here."""
+    """A hint for an unknown argument that is known in other projects and is one of `arguments` here; else ""."""
     spelling = _SPELLINGS.get(name, "")
     if spelling.partition("=")[0] in arguments:
         return f" Did you mean {spelling if '=' in spelling else repr(spelling)}?"

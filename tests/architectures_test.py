@@ -88,7 +88,7 @@ def test_stride():
 
 def test_kinds_of_later_versions_are_refused():
     with pytest.raises(
-        ValueError, match=r"kind 'perceiver' is not known here; those known are vit, bit_resnet, .*vt_resnet"
+        ValueError, match=r"'perceiver' is not a known kind of model. Known: vit, bit_resnet, .*vt_resnet"
     ):
         read_architecture({"kind": "perceiver"})
     with pytest.raises(ValueError, match=r"A VT-ResNet has no depth here\. The file may be of a newer keras_vit"):
@@ -98,7 +98,7 @@ def test_kinds_of_later_versions_are_refused():
 def test_a_model_that_does_not_say_what_it_is_made_of_is_refused():
     inputs = keras.Input((8, 9, 3))
     model = keras.Model(inputs, keras_vit.Preprocessing()(inputs))
-    with pytest.raises(ValueError, match=r"does not say what it is made of\. Build it with keras_vit\.ViT"):
+    with pytest.raises(ValueError, match=r"has no architecture in its file\. Build it with keras_vit\.ViT"):
         keras_vit.describe(model)
 
 
@@ -117,18 +117,18 @@ def test_a_model_that_does_not_say_what_it_is_made_of_is_refused():
         ),
         (ResNetConfig, {"global_unit": "glore"}, "global_unit must be one of None, 'global_.*Received: 'glore'"),
         (ResNetConfig, {"num_global_units": (1, 0)}, "num_global_units needs a global_unit.*Received: .*\\(1, 0\\)"),
-        (ResNetConfig, {"global_unit": "global_reasoning"}, "as many numbers as there are stages.*Received: .*=\\(\\)"),
+        (ResNetConfig, {"global_unit": "global_reasoning"}, "one number for each stage.*Received: .*=\\(\\)"),
         (
             ResNetConfig,
             {"global_unit": "global_reasoning", "num_global_units": (4, 0)},
-            "each from 0 to the stage's depth. Received: num_global_units=\\(4, 0\\), stage_depths=\\(3, 4\\)",
+            "from 0 to the stage's depth. Received: num_global_units=\\(4, 0\\), stage_depths=\\(3, 4\\)",
         ),
-        (ResNetConfig, {"num_global_units": 3}, "num_global_units must be a number for each stage. Received: 3"),
-        (SelfAttentionNetworkConfig, {"window_sizes": 7}, "window_sizes must be a number for each stage. Received: 7"),
+        (ResNetConfig, {"num_global_units": 3}, "must be a tuple of one number for each stage. Received: 3"),
+        (SelfAttentionNetworkConfig, {"window_sizes": 7}, "must be a tuple of one number for each stage. Received: 7"),
         (VTResNetConfig, {"relation_modules": ([0],)}, "numbers of modules from 0 to 2. Received: .*0"),
         (VTResNetConfig, {"relation_modules": (True, 2)}, "numbers of modules from 0 to 2. Received: .True, 2"),
-        (SelfAttentionNetworkConfig, {}, "as many odd numbers as there are stages. Received: window_sizes=.*7, 7, 7"),
-        (SelfAttentionNetworkConfig, {"window_sizes": (3, 4)}, "as many odd numbers.*Received: window_sizes=.*3, 4"),
+        (SelfAttentionNetworkConfig, {}, "one odd number for each stage. Received: window_sizes=.*7, 7, 7"),
+        (SelfAttentionNetworkConfig, {"window_sizes": (3, 4)}, "one odd number for each.*window_sizes=.*3, 4"),
         (SelfAttentionNetworkConfig, {"relation": "both"}, "one of 'pairwise', 'patchwise'. Received: 'both'"),
         (SelfAttentionNetworkConfig, {"width": 48}, "width must be a multiple of 32. Received: 48"),
     ],

@@ -1,4 +1,4 @@
-"""What models are made of: frozen configs, and the tables of published sizes."""
+"""The architectures of models, as frozen configs, and the tables of published sizes."""
 
 from keras_vit.architectures.published import (
     PANOPTIC_FPNS,

@@ -1,4 +1,4 @@
-"""What the configs of all kinds of models share."""
+"""The base class of the configs of all models."""
 
 import dataclasses
 from typing import ClassVar
@@ -9,13 +9,13 @@ from keras_vit.spellings import FACTORY_ARGUMENTS, argument_hint
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """What a model is made of. `kind` is what files call it, `title` what messages do."""
+    """The architecture of a model. `kind` names it in files, `title` in messages."""
 
     kind: ClassVar[str]
     title: ClassVar[str]
 
     def replace(self, **changes):
-        """A copy with some fields changed. A name that is not a field raises a TypeError with the nearest ones."""
+        """A copy with some fields changed. An unknown name raises a TypeError that suggests similar ones."""
         fields = [field.name for field in dataclasses.fields(self)]
         for name in changes:
             if name not in fields:
@@ -25,12 +25,12 @@ class Architecture:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self):
-        """The kind and the fields, as JSON keeps them; `read_architecture` reads them."""
+        """The kind and the fields, ready for JSON. `read_architecture` reads them."""
         return {"kind": self.kind, **_as_json(dataclasses.asdict(self))}
 
 
 def _as_json(value):
-    """The value with lists in place of tuples, which JSON does not have."""
+    """The value with lists in place of tuples, which JSON lacks."""
     if isinstance(value, dict):
         return {name: _as_json(each) for name, each in value.items()}
     return [_as_json(each) for each in value] if isinstance(value, (list, tuple)) else value

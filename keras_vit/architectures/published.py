@@ -1,4 +1,4 @@
-"""The published sizes."""
+"""The tables of published sizes."""
 
 from keras_vit.architectures.resnets import ResNetConfig, SelfAttentionNetworkConfig
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
@@ -12,7 +12,7 @@ RESNETS = {
 }
 """ResNets of arXiv 1512.03385, Table 1."""
 
-# One attention fewer than in the ablations fits the printed counts of VT-ResNet-34: see docs/paper_map.md.
+# VT-ResNet-34 has one attention less than in the ablations: so its counts are the printed ones (docs/paper_map.md).
 VT_RESNETS = {
     "VT-R18": VTResNetConfig((2, 2, 2), expansion=1, num_modules=2, filters=512),
     "VT-R34": VTResNetConfig((3, 4, 6), expansion=1, filters=512, relation_modules=(0, 2)),
@@ -30,18 +30,18 @@ SELF_ATTENTION_NETWORKS = {
 
 
 def _on_resnets(kind):
-    """{name of a backbone: the config of segmentation models on it}"""
+    """{name of a backbone: config of the segmentation model that has it}"""
     return {name: kind(config.stage_depths, expansion=config.expansion) for name, config in RESNETS.items()}
 
 
 PANOPTIC_FPNS = _on_resnets(PanopticFPNConfig)
-"""Panoptic FPNs (arXiv 1901.02446), as arXiv 2006.03677, Tables 9 and 10, compares with them."""
+"""Panoptic FPNs (arXiv 1901.02446), the baseline of arXiv 2006.03677, Tables 9 and 10."""
 VT_FPNS = _on_resnets(VTFPNConfig)
 """VT-FPNs of arXiv 2006.03677, Tables 9 and 10."""
 
 
 def changed_config(sizes, size, changes):
-    """The config of a published size, or one that is given, with some fields changed.
+    """The config of a published size, or a given config, with some fields changed.
 
     Args:
         sizes: {name: config}
@@ -49,7 +49,7 @@ def changed_config(sizes, size, changes):
         changes: {field: value}
 
     Raises:
-        TypeError: If there is no such field; the message names the nearest.
+        TypeError: If there is no such field; the message suggests similar ones.
         ValueError: If there is no such size, or a value is impossible.
     """
     kind = type(next(iter(sizes.values())))

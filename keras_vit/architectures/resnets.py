@@ -1,4 +1,4 @@
-"""What ResNets are made of. Pure data."""
+"""The architectures of ResNets. Pure data."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from keras_vit.checks import check_choice, check_flag, check_positive_integer, c
 
 @dataclasses.dataclass(frozen=True)
 class _ResNetConfig(Architecture):
-    """What ResNets share."""
+    """The fields that all ResNets share."""
 
     stage_depths: tuple[int, ...]
     width: int = 64
@@ -22,7 +22,7 @@ class _ResNetConfig(Architecture):
 
     @property
     def total_stride(self):
-        """(height, width) in pixels of the image that becomes one place of the last map."""
+        """(height, width) in pixels of the image for one position of the last map."""
         stride = 4 * 2 ** (len(self.stage_depths) - 1)
         return stride, stride
 
@@ -33,8 +33,8 @@ class BiTResNetConfig(_ResNetConfig):
 
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
-        width: Channels of the root, a multiple of 32; stage s puts out `4 * width * 2**s`.
-        root_padding: What stands around the map that the root pools: `"zeros"`, or `"ignored"`, as in big_vision.
+        width: Channels of the root, a multiple of 32. Stage s has `4 * width * 2**s` output channels.
+        root_padding: Padding of the root's max-pooling: `"zeros"`, or `"ignored"`, as in big_vision.
 
     Raises:
         ValueError: If a value is impossible.
@@ -59,8 +59,8 @@ class AxialResNetConfig(_ResNetConfig):
 
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
-        width: Channels of the root, a multiple of `num_heads`; stage s puts out `4 * width * 2**s`.
-        num_heads: Heads of every attention.
+        width: Channels of the root, a multiple of `num_heads`. Stage s has `4 * width * 2**s` output channels.
+        num_heads: Number of attention heads.
 
     Raises:
         ValueError: If a value is impossible.
@@ -88,27 +88,26 @@ GLOBAL_UNITS = (None, "global_reasoning", "double_attention")
 
 @dataclasses.dataclass(frozen=True)
 class ResNetConfig(_ResNetConfig):
-    """A ResNet (arXiv 1512.03385) with batch norms, as torchvision has it.
+    """A ResNet (arXiv 1512.03385) with batch norms, as in torchvision.
 
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
-        width: Channels of the stem; stage s puts out `expansion * width * 2**s`.
-        expansion: 4: bottleneck units, of convolutions of 1, 3 and 1 pixels, which put out four times as many channels
-            as they have inside. 1: basic units, of two convolutions of 3 pixels.
-        strides_first: Whether it is the first convolution of a bottleneck unit that has the strides, as in the paper,
-            and not the second, as in torchvision.
-        drop_path_rate: Stochastic depth (arXiv 1603.09382): the rate of the last unit, from which it falls to 0
-            linearly. In [0, 1).
+        width: Channels of the stem. Stage s has `expansion * width * 2**s` output channels.
+        expansion: 4: bottleneck units, with convolutions of 1, 3 and 1 pixels and four times as many output channels
+            as inner ones. 1: basic units, with two convolutions of 3 pixels.
+        strides_first: `True`: the first convolution of a bottleneck unit has the strides, as in the paper. `False`: the
+            second, as in torchvision.
+        drop_path_rate: Stochastic depth (arXiv 1603.09382) of the last unit. The rate grows linearly from 0 at the
+            first. In [0, 1).
         dropout_rate: Dropout before the classifier. In [0, 1).
-        mixing: What stands in place of the 3 x 3 convolutions of the units: `"attention_augmented"`, from the second
+        mixing: The spatial operation of the units: `"convolution"` (3 x 3), `"attention_augmented"` from the second
             stage on (arXiv 1904.09925), `"stand_alone"` (arXiv 1906.05909) or `"local_relation"` (arXiv 1904.11491).
-            `"convolution"`: themselves.
-        attention: What weighs the branch of each unit: `"squeeze_excitation"` (arXiv 1709.01507), `"cbam"` (arXiv
+        attention: Weights of the branch of each unit: `"squeeze_excitation"` (arXiv 1709.01507), `"cbam"` (arXiv
             1807.06521), or `None`.
-        global_unit: What relates all places to each other between units: `"global_reasoning"` (GloRe, arXiv
+        global_unit: A unit that relates all positions of a map, between the others: `"global_reasoning"` (GloRe, arXiv
             1811.12814), `"double_attention"` (A2-Nets, arXiv 1810.11579), or `None`.
-        num_global_units: With a `global_unit`, how many of them each stage has, one number for each stage: n of them
-            stand behind every (depth / n)th unit, from the first on.
+        num_global_units: With a `global_unit`, the number n of them in each stage. They follow every (depth / n)th
+            unit, the first one first.
 
     Raises:
         ValueError: If a value is impossible.
@@ -136,7 +135,9 @@ class ResNetConfig(_ResNetConfig):
         for name, accepted in (("mixing", MIXINGS), ("attention", ATTENTIONS), ("global_unit", GLOBAL_UNITS)):
             check_choice(name, getattr(self, name), accepted)
         if not isinstance(self.num_global_units, (tuple, list)):
-            raise ValueError(f"num_global_units must be a number for each stage. Received: {self.num_global_units!r}")
+            raise ValueError(
+                f"num_global_units must be a tuple of one number for each stage. Received: {self.num_global_units!r}"
+            )
         object.__setattr__(self, "num_global_units", tuple(self.num_global_units))
         self._check_global_units()
 
@@ -152,21 +153,21 @@ class ResNetConfig(_ResNetConfig):
         )
         if not fits:
             raise ValueError(
-                f"num_global_units must be as many numbers as there are stages, each from 0 to the stage's depth. "
+                f"num_global_units must have one number for each stage, from 0 to the stage's depth. "
                 f"Received: num_global_units={numbers}, stage_depths={self.stage_depths}"
             )
 
 
 @dataclasses.dataclass(frozen=True)
 class SelfAttentionNetworkConfig(_ResNetConfig):
-    """A SAN (arXiv 2004.13621): residual units of attention in windows, with convolutions of one pixel only.
+    """A SAN (arXiv 2004.13621): residual units with attention in windows. All convolutions have one pixel.
 
     Args:
-        stage_depths: Number of units in each stage. Before each the map is halved.
-        width: Channels of the first stage, a multiple of 32; the second has four times as many, each later one twice
-            as many as that before.
-        relation: `"pairwise"`: attention compares two places at a time. `"patchwise"`: it looks at whole windows.
-        window_sizes: Side of the windows of each stage in pixels, odd.
+        stage_depths: Number of units in each stage. Height and width are halved before each stage.
+        width: Channels of the first stage, a multiple of 32. The second stage has four times as many, each later one
+            twice as many as the one before.
+        relation: `"pairwise"`: attention compares two positions at a time. `"patchwise"`: it depends on whole windows.
+        window_sizes: Side of the windows of each stage in pixels, odd numbers.
 
     Raises:
         ValueError: If a value is impossible.
@@ -184,16 +185,18 @@ class SelfAttentionNetworkConfig(_ResNetConfig):
         if self.width % 32:
             raise ValueError(f"width must be a multiple of 32. Received: {self.width}")
         if not isinstance(self.window_sizes, (tuple, list)):
-            raise ValueError(f"window_sizes must be a number for each stage. Received: {self.window_sizes!r}")
+            raise ValueError(
+                f"window_sizes must be a tuple of one number for each stage. Received: {self.window_sizes!r}"
+            )
         sizes = tuple(check_positive_integer("window_sizes", size) for size in self.window_sizes)
         if len(sizes) != len(self.stage_depths) or not all(size % 2 for size in sizes):
             raise ValueError(
-                f"window_sizes must be as many odd numbers as there are stages. Received: window_sizes={sizes}, "
+                f"window_sizes must have one odd number for each stage. Received: window_sizes={sizes}, "
                 f"stage_depths={self.stage_depths}"
             )
         object.__setattr__(self, "window_sizes", sizes)
 
     @property
     def total_stride(self):
-        """(height, width) in pixels of the image that becomes one place of the last map."""
+        """(height, width) in pixels of the image for one position of the last map."""
         return (2 ** len(self.stage_depths),) * 2

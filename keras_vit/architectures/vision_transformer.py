@@ -1,4 +1,4 @@
-"""What a Vision Transformer is made of: `ViTConfig`, and the table of the published variants.
+"""`ViTConfig`, the architecture of a Vision Transformer, and the table of published variants.
 
 Pure data: no Keras, no URLs. Sizes of the variants: ViT (arXiv 2010.11929) Table 1 for B, L and H; AugReg
 (arXiv 2106.10270) Table 2 for Ti and S; Scaling ViT (arXiv 2106.04560) Table 2 for g and G; SoViT
@@ -23,8 +23,7 @@ from keras_vit.checks import (
 from keras_vit.resampling import METHODS
 from keras_vit.spellings import spelled_variant
 
-# What each choice may be. A value that the papers or the published weights know, and that has no part here yet, is
-# refused with this list.
+# The accepted values of each choice.
 CHOICES = {
     "pooling": ("token", "avg", "map", None),
     "class_token": (None, True, False),
@@ -52,7 +51,7 @@ class StemConfig:
 
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 9)`. Empty: the root alone.
-        width: Channels of the root; stage s works at `width * 2**s` and puts out four times that.
+        width: Channels of the root. Stage s has `width * 2**s` inner channels and four times as many output channels.
         group_norm_epsilon: Added to the variance in every GroupNorm. In [1e-15, 1].
         weight_standardization_epsilon: Added to the standard deviation of every kernel. In [1e-15, 1].
 
@@ -97,35 +96,35 @@ class ViTConfig(Architecture):
         num_layers: Number L of encoder blocks.
         num_heads: Number K of attention heads.
         mlp_dim: Width M of the hidden layer of each block's MLP.
-        stem: `None`: the image is cut into patches directly. A `StemConfig`: a hybrid, whose stem's map is.
-        pooling: What the head reads: `"token"`, the class token (ViT eq. 4); `"avg"`, the mean of the patch tokens
+        stem: `None`: the image is cut into patches. A `StemConfig`: the map of this stem is, in a hybrid.
+        pooling: Input of the head: `"token"`, the class token (ViT eq. 4); `"avg"`, the mean of the patch tokens
             (ViT, appendix D.3); `"map"`, a learned probe that attends to all tokens (Scaling ViT, arXiv 2106.04560,
             section 3.3); `None`, all tokens, for models without a head.
-        class_token: `None`: present unless `pooling` is `"avg"` or `"map"`. `True` or `False`: whatever the pooling.
+        class_token: Whether there is a class token. `None`: yes unless `pooling` is `"avg"` or `"map"`.
         distillation_token: `True`: a second class token with a classifier of its own; the model's logits are the mean
             of the two classifiers' (DeiT, arXiv 2012.12877, section 4).
-        num_register_tokens: Learned tokens without a position between the class tokens and the patches (arXiv
-            2309.16588).
-        norm_placement: `"before_pooling"`: the final LayerNorm stands before the pooling, as in Google's models.
-            `"after_pooling"`: behind it (`fc_norm` of timm and MAE).
+        num_register_tokens: Number of learned tokens without a position, between the class tokens and the patch tokens
+            (arXiv 2309.16588).
+        norm_placement: `"before_pooling"`: the final LayerNorm comes before the pooling, as in Google's models.
+            `"after_pooling"`: it comes after (`fc_norm` of timm and MAE).
         position_embedding: `"learned_1d"`, one learned row for each token (ViT eq. 1); `"learned_2d"`, one for each row
             and column of the grid; `"relative"`, one for each distance between two tokens, inside the attention of
             every block, at a fixed image size (both ViT, appendix D.4); `"sincos_2d"`, fixed sines and cosines of both
             coordinates (arXiv 2205.01580); `"none"`.
         position_placement: `"stem"`: positions are added once, before the first block; `"every_layer"`: before each
             block its own; `"every_layer_shared"`: before each block the same (ViT, appendix D.4).
-        position_interpolation: How learned positions are fitted to another grid; a method of `keras_vit.resampling`.
-        num_position_prefix_rows: Rows of the learned table that belong to the class and distillation tokens. `None`:
-            one for each. 0: the table covers the patches only.
+        position_interpolation: How learned positions are resized to another grid; a method of `keras_vit.resampling`.
+        num_position_prefix_rows: Number of rows of the learned table for class and distillation tokens. `None`: one
+            for each. 0: the table covers the patches only.
         representation_dim: Width of the tanh layer `pre_logits` between pooling and classifier (ViT, section 3.1), or
             `None` for no such layer.
         head_bias: Initial value of the classifier's bias (its kernel starts at zero).
         layer_scale: Initial value of a learned factor for each channel of a residual branch (CaiT, arXiv 2103.17239,
             section 2.1), or `None`: branches are added unscaled.
         qk_norm: Whether queries and keys are normalised, each head by itself (ViT-22B, arXiv 2302.05442, section 2).
-        pre_norm: `True`: a LayerNorm stands before the first block and the patch projection has no bias (CLIP).
+        pre_norm: `True`: a LayerNorm comes before the first block and the patch projection has no bias (CLIP).
         crop_to_patches: `True`: rows and columns of pixels that do not fill a patch are cut off at the bottom and the
-            right. `False`: such an image size is refused.
+            right. `False`: such an image size raises an error.
         mlp: `"gelu_tanh"`, the tanh approximation of GELU, as Google's models use; `"gelu_exact"`, with erf;
             `"quick_gelu"`, `x sigmoid(1.702 x)` (CLIP); `"swiglu"`, a gated MLP (DINOv2-g).
         layer_norm_epsilon: Added to the variance in every LayerNorm. In [1e-15, 1].
@@ -134,14 +133,14 @@ class ViTConfig(Architecture):
         drop_path_rate: Stochastic depth (arXiv 1603.09382) of the last block; it grows linearly from 0 at the first.
             In [0, 1).
         axial: `True`: each block attends along the rows of the grid, then along its columns, with an MLP after each
-            (ViT, appendix D.6). For models without class token and registers.
-        token_merging: How many tokens each block merges into similar ones (r of ToMe, arXiv 2210.09461), for speed;
-            0: none. The weights are the same, so those of any model will do, without training. With `"avg"` a token
-            counts as many times as there are patches in it, as the authors' code has it for MAE; a `"map"` probe, which
-            they do not have, reads each token once. For positions that are added once, before the first block.
+            (ViT, appendix D.6). Needs a model without class token and registers.
+        token_merging: Number of tokens that each block merges into similar ones, for speed (r of ToMe, arXiv
+            2210.09461). 0: none. The weights do not change, so published ones can be used without training. `"avg"`
+            weights a token by its number of patches, as the authors' code does for MAE; `"map"`, which they do not
+            have, does not. Needs positions that are added once, before the first block.
 
     Raises:
-        ValueError: If a value is impossible or has no part here; the message says what is accepted.
+        ValueError: If a value is impossible; the message lists what is accepted.
 
     Example:
 
@@ -193,7 +192,7 @@ class ViTConfig(Architecture):
         for field in ("num_register_tokens", "token_merging"):
             sizes[field] = check_count(field, getattr(self, field))
         for field, size in sizes.items():
-            object.__setattr__(self, field, size)  # Plain integers, whatever kind of integers came in.
+            object.__setattr__(self, field, size)  # As a plain integer.
         for field in _RATES:
             check_rate(field, getattr(self, field))
         check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)
@@ -208,7 +207,7 @@ class ViTConfig(Architecture):
     def _check_combinations(self):
         if self.hidden_dim % self.num_heads:
             raise ValueError(
-                f"hidden_dim must be a multiple of num_heads, so that every head is equally wide. Received: "
+                f"hidden_dim must be a multiple of num_heads. Received: "
                 f"hidden_dim={self.hidden_dim}, num_heads={self.num_heads}"
             )
         self._check_positions()
@@ -249,7 +248,7 @@ class ViTConfig(Architecture):
         wrong += ["position_embedding"] if self.position_embedding == "relative" else []
         if self.token_merging and wrong:
             raise ValueError(
-                f"token_merging={self.token_merging} leaves no grid of patches behind the first block, so it needs "
+                f"token_merging={self.token_merging} leaves no grid of patches after the first block. It needs "
                 f"axial=False, position_placement='stem' and a position_embedding other than 'relative'. Received: "
                 f"{', '.join(f'{field}={getattr(self, field)!r}' for field in wrong)}"
             )
@@ -267,19 +266,21 @@ class ViTConfig(Architecture):
                 f"hidden_dim={width}"
             )
         if kind in ("none", "relative") and placement != "stem":
-            reason = "there is nothing to place" if kind == "none" else "it acts in the attention of every block anyway"
+            reason = "there are no positions to add" if kind == "none" else "it acts in the attention of every block"
             raise ValueError(
-                f"position_embedding={kind!r} goes with position_placement='stem' only: {reason}. Received: "
+                f"position_embedding={kind!r} needs position_placement='stem': {reason}. Received: "
                 f"position_placement={placement!r}"
             )
         if self.axial and self.num_prefix_tokens:
             raise ValueError(
-                f"axial=True takes tokens in rows and columns, so those of the patches alone: with pooling='avg', say, "
-                f"class_token=None and num_register_tokens=0. Received: pooling={self.pooling!r}, class_token="
+                f"axial=True needs a model without class token and registers, such as pooling='avg', class_token=None "
+                f"and num_register_tokens=0. Received: pooling={self.pooling!r}, class_token="
                 f"{self.class_token!r}, num_register_tokens={self.num_register_tokens}"
             )
         if self.axial and kind == "relative":
-            raise ValueError("axial=True does not go with position_embedding='relative': there is no one sequence.")
+            raise ValueError(
+                "axial=True cannot be combined with position_embedding='relative'. Use 'learned_1d' or 'learned_2d'."
+            )
 
     @property
     def patch_shape(self):
@@ -288,7 +289,7 @@ class ViTConfig(Architecture):
 
     @property
     def total_stride(self):
-        """(height, width) in pixels of the image that becomes one token."""
+        """(height, width) in pixels of the image for one token."""
         stride = 1 if self.stem is None else self.stem.stride
         return tuple(side * stride for side in self.patch_shape)
 
@@ -299,12 +300,12 @@ class ViTConfig(Architecture):
 
     @property
     def num_class_tokens(self):
-        """Class and distillation tokens."""
+        """Number of class and distillation tokens."""
         return int(self.has_class_token) + int(self.has_class_token and self.distillation_token)
 
     @property
     def num_prefix_tokens(self):
-        """Tokens before those of the patches: class, distillation, registers."""
+        """Number of tokens before the patch tokens: class, distillation, registers."""
         return self.num_class_tokens + self.num_register_tokens
 
     @property
@@ -327,7 +328,7 @@ _SIZES_BY_NAME = {
     "G": (1664, 48, 16, 8192, (14,)),
 }
 
-# name: (stages of the stem, plain variant whose encoder it has, patch size on the stem's map)
+# name: (stages of the stem, plain variant with the same encoder, patch size on the stem's map)
 _HYBRIDS_BY_NAME = {
     "R+Ti/16": ((), "Ti/16", 8),
     "R26+S/32": ((2, 2, 2, 2), "S/32", 1),
@@ -347,14 +348,14 @@ VARIANTS = _PLAIN | {
     name: _PLAIN[encoder].replace(stem=StemConfig(stage_depths), patch_size=patch_size)
     for name, (stage_depths, encoder, patch_size) in _HYBRIDS_BY_NAME.items()
 }
-"""The published variants by their name in the papers, `"<size>/<patch size>"`; of a hybrid, `"<stem>+<size>/<stride>"`.
+"""The published variants by name: `"<size>/<patch size>"`, or for hybrids `"<stem>+<size>/<stride>"`.
 
-(R+Ti/16 has its name from the authors; its stride is 32: that of the root, 4, times a patch of 8.)
+The authors named R+Ti/16; its stride is 32, the root's 4 times a patch of 8.
 """
 
 
 def get_variant(name):
-    """The `ViTConfig` of a published variant; an unknown name raises a ValueError with the nearest ones."""
+    """The `ViTConfig` of a published variant; an unknown name raises a ValueError that suggests similar ones."""
     if name not in VARIANTS:
         meant = spelled_variant(str(name), VARIANTS)
         hint = f" Did you mean {meant!r}?" if meant else did_you_mean(name, VARIANTS)

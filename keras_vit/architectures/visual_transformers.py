@@ -1,4 +1,4 @@
-"""What Visual Transformers (arXiv 2006.03677) are made of, and the segmentation models that they are compared with."""
+"""The architectures of Visual Transformers (arXiv 2006.03677), and of segmentation models."""
 
 import dataclasses
 
@@ -11,24 +11,25 @@ RELATIONS = ("transformer", "graph_convolution", "none")
 
 @dataclasses.dataclass(frozen=True)
 class VTResNetConfig(ResNetConfig):
-    """A VT-ResNet (Visual Transformers, arXiv 2006.03677): a ResNet whose last stage is modules of visual tokens.
+    """A VT-ResNet (Visual Transformers, arXiv 2006.03677): a ResNet whose last stage is replaced by token modules.
 
-    The fields of `ResNetConfig` are of the trunk: of the ResNet, all stages but the last.
+    The fields of `ResNetConfig` describe the trunk: all stages of the ResNet but the last.
 
     Args:
         num_modules: Number of modules in place of the last stage.
-        filters: Channels of the maps in them.
+        filters: Channels of the maps in the modules.
         num_tokens: Number L of tokens.
         token_dim: Channels of a token.
-        num_heads: Heads of every attention.
-        group_width: Channels of a group of the projections that are in groups.
-        tokenizer: `"filter"`, or, in ablations, `"pooling"` or `"clustering"`.
-        is_recurrent: Whether from the second module on tokens are gathered by filters made of those before.
-        split_tokens: Whether then half of the tokens is carried over.
-        relation: How tokens relate to each other: `"transformer"`, or, in ablations, `"graph_convolution"` or `"none"`.
-        relation_modules: Numbers of the modules, from 0, in which they do; `None`: in all.
-        has_projector: Whether tokens are projected onto the map between modules; if not, modules after the first relate
-            the same tokens again.
+        num_heads: Number of attention heads.
+        group_width: Channels of a group, in grouped projections.
+        tokenizer: `"filter"`, or `"pooling"` or `"clustering"` (ablations).
+        is_recurrent: Whether the tokenizers of the second and later modules compute their filters from the tokens of
+            the module before.
+        split_tokens: Whether recurrent tokenizers keep half of the previous tokens.
+        relation: Layer that relates the tokens: `"transformer"`, or `"graph_convolution"` or `"none"` (ablations).
+        relation_modules: Numbers, from 0, of the modules with a relation. `None`: all.
+        has_projector: Whether tokens are projected onto the map between modules. `False`: later modules relate the
+            tokens of the first again.
 
     Raises:
         ValueError: If a value is impossible.
@@ -71,15 +72,15 @@ class VTResNetConfig(ResNetConfig):
 
     @property
     def related_modules(self):
-        """Numbers of the modules in which tokens relate to each other."""
+        """Numbers of the modules with a relation."""
         return tuple(range(self.num_modules)) if self.relation_modules is None else self.relation_modules
 
 
 @dataclasses.dataclass(frozen=True)
 class PanopticFPNConfig(ResNetConfig):
-    """A Panoptic FPN's semantic branch (arXiv 1901.02446): a ResNet, a feature pyramid, a head for each pixel's class.
+    """The semantic branch of a Panoptic FPN (arXiv 1901.02446): a ResNet, a feature pyramid and a segmentation head.
 
-    The fields of `ResNetConfig` are of the backbone; by default it has its strides where Detectron2 has them.
+    The fields of `ResNetConfig` describe the backbone. Its default strides are those of Detectron2.
 
     Args:
         neck_dim: Channels of the maps between backbone and head.
@@ -107,15 +108,15 @@ class PanopticFPNConfig(ResNetConfig):
 
 @dataclasses.dataclass(frozen=True)
 class VTFPNConfig(PanopticFPNConfig):
-    """A VT-FPN (Visual Transformers, arXiv 2006.03677, section 5.3): tokens pass on what a pyramid's convolutions do.
+    """A VT-FPN (Visual Transformers, arXiv 2006.03677, section 5.3): tokens connect the levels, not convolutions.
 
     The fields of `PanopticFPNConfig` mean the same.
 
     Args:
-        num_tokens: Number of tokens of each map.
+        num_tokens: Number of tokens for each map.
         token_dim: Channels of a token.
-        num_heads: Heads of every attention.
-        group_width: Channels of a group of the projectors' queries.
+        num_heads: Number of attention heads.
+        group_width: Channels of a group in the projection of the projectors' queries.
 
     Raises:
         ValueError: If a value is impossible.

@@ -1,20 +1,20 @@
-"""`AxialViT`: Vision Transformers that attend along rows and columns, and one function for each size of the paper."""
+"""Vision Transformers with axial attention: `AxialViT`, and one function for each size in the paper."""
 
 from keras_vit.models.vit import ViT, published
 
 
 def AxialViT(variant="B/32", *, pooling="avg", **arguments):
-    """Builds an Axial-ViT, whose blocks attend along the rows of the grid, then along its columns.
+    """Builds an Axial-ViT. Its blocks attend along the rows of the grid, then along its columns.
 
     ViT (arXiv 2010.11929), appendix D.6: every block becomes two, one for each axis, each with its own LayerNorms,
-    residual connections and MLP. The result has about twice the parameters of `keras_vit.ViT`, and at 224 pixels twice
-    its work; with the number of patches N that grows as N^1.5 in place of N^2. The paper does not say where a class
-    token would stand: there is none, and the patches are averaged.
+    residual connections and MLP. The model has about twice the parameters of `keras_vit.ViT`, and twice the
+    multiply-accumulates at 224 pixels. With N patches, attention costs N^1.5 instead of N^2. The paper does not define
+    a class token for it, so the patch tokens are averaged.
 
     Args:
         variant: As for `keras_vit.ViT`; the paper's are `"B/32"` and `"B/16"`.
         pooling: `"avg"` or `"map"`; `None` for all tokens, with `include_top=False` and `class_token=False`.
-        **arguments: Any other argument of `keras_vit.ViT`. There are no published weights; `weights` takes
+        **arguments: Any other argument of `keras_vit.ViT`. There are no published weights; `weights` accepts
             `.weights.h5` files.
 
     Returns:
@@ -22,8 +22,8 @@ def AxialViT(variant="B/32", *, pooling="avg", **arguments):
 
     Raises:
         TypeError: If an argument is unknown.
-        ValueError: If a value is impossible or does not go with axial attention, as class token, registers and relative
-            positions.
+        ValueError: If a value is impossible or cannot be combined with axial attention: class token, registers,
+            relative positions.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""AxialResNet, a baseline of ViT (arXiv 2010.11929, appendix D.6): a ResNet with attention for its 3 x 3 convolutions.
+"""AxialResNet, a baseline of ViT (arXiv 2010.11929, appendix D.6): a ResNet with axial attention.
 
 "Axial-DeepLab: Stand-Alone Axial-Attention for Panoptic Segmentation" (arXiv 2003.07853), section 3.3.
 """
@@ -9,9 +9,11 @@ from keras_vit import layers
 from keras_vit.architectures import AxialResNetConfig
 from keras_vit.layers.convolutional.batch_norm import batch_norm
 from keras_vit.models.building import build_convolutional, keras_application
+from keras_vit.models.shared_arguments import describe_shared_arguments
 from keras_vit.trunks.bit_resnet import stage_units
 
 
+@describe_shared_arguments
 def AxialResNet(
     stage_depths=(3, 4, 6, 3),
     width=32,
@@ -28,36 +30,28 @@ def AxialResNet(
 ):
     """Builds an AxialResNet as a functional `keras.Model`.
 
-    A ResNet in which attention along the height and then along the width takes the place of every 3 x 3 convolution
-    (Axial-DeepLab, arXiv 2003.07853, section 3.3; ViT, arXiv 2010.11929, appendix D.6), with batch norms, as in the
-    authors' code (csrhddlam/axial-deeplab). Unlike theirs, the classifier starts at zero, as everywhere here. The
-    tables of relative positions are as large as the maps, so a model takes images of one size. The layers are named
+    A ResNet in which attention along the height, then along the width, replaces every 3 x 3 convolution (Axial-DeepLab,
+    arXiv 2003.07853, section 3.3; ViT, arXiv 2010.11929, appendix D.6), with batch norms, as in the authors' code
+    (csrhddlam/axial-deeplab). Unlike there, the classifier starts at zero, as in all models here. The tables of
+    relative positions are as large as the maps, so a model takes images of one size. The layers are named
     `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`, `stage_0_unit_0` and so on, `pooling`,
     `predictions`.
 
     Args:
         stage_depths: Number of units in each stage: `(3, 4, 6, 3)` for those of ResNet-50.
-        width: Channels of the root, a multiple of `num_heads`; stage s puts out `4 * width * 2**s`. 32, 48 and 64 make
-            the paper's Axial-ResNet-S, M and L.
-        num_heads: Heads of every attention.
-        include_top: Whether to end with the classifier. `False`: the model returns what `pooling` says.
-        weights: `None` for freshly initialised weights, or the path of a `.weights.h5` file that `model.save_weights`
-            wrote for a model of the same shape.
-        input_tensor: Keras tensor to use as the model's input.
-        input_shape: `(height, width, channels)`, by default `(224, 224, 3)`; height and width are known, and multiples
-            of the stride, 32 with four stages. Channels last whatever the global setting.
+        width: Channels of the root, a multiple of `num_heads`. Stage s has `4 * width * 2**s` output channels. The
+            paper's Axial-ResNet-S, M and L have 32, 48 and 64.
+        num_heads: Number of attention heads.
+        input_shape: `(height, width, channels)`, by default `(224, 224, 3)`; height and width are multiples of
+            the stride, 32 with four stages. Channels are last whatever the global setting.
         pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D).
-        classes: Number of classes.
-        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any of Keras's.
-        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them inside. `False`: it takes
-            what `keras_vit.preprocess_input` returns.
-        name: The model's name.
+        {shared_arguments}
 
     Returns:
         A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
 
     Raises:
-        ValueError: If a value is impossible or not available; the message says what is accepted.
+        ValueError: If a value is impossible or not available. The message says what is accepted.
 
     Example:
 
@@ -82,7 +76,7 @@ def AxialResNet(
 
 
 def _trunk(images, config):
-    """Normalised pixels (B, H, W, C) to a map (B, h, w, D)."""
+    """The map (B, h, w, D) for normalised pixels (B, H, W, C)."""
     _check_size(images.shape[1:3], config.total_stride)
     channels_last = {"data_format": "channels_last"}
     maps = keras.layers.ZeroPadding2D(3, **channels_last, name="stem_margin")(images)
@@ -97,7 +91,9 @@ def _trunk(images, config):
     )(maps)
     maps = batch_norm(name="stem_norm")(maps)
     maps = keras.layers.ReLU(name="stem_activation")(maps)
-    maps = keras.layers.ZeroPadding2D(1, **channels_last, name="stem_padding")(maps)  # Of maps of at least zero.
+    maps = keras.layers.ZeroPadding2D(1, **channels_last, name="stem_padding")(
+        maps
+    )  # After the ReLU no value is below 0.
     maps = keras.layers.MaxPooling2D(3, 2, "valid", **channels_last, name="stem_pooling")(maps)
     for name, width, strides in stage_units(config.stage_depths, 2 * config.width):
         maps = layers.AxialBottleneckUnit(width, strides, config.num_heads, name=name)(maps)
@@ -107,7 +103,7 @@ def _trunk(images, config):
 def _check_size(size, strides):
     if any(length is None or length % stride for length, stride in zip(size, strides, strict=True)):
         raise ValueError(
-            f"An AxialResNet takes images of one size, of which height and width are multiples of {strides[0]} pixels. "
+            f"An AxialResNet takes images of one size. Height and width must be multiples of {strides[0]} pixels. "
             f"Received: (height, width) = {tuple(size)}"
         )
 

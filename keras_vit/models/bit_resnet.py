@@ -1,4 +1,4 @@
-"""BiT-ResNets, the convolutional networks that ViT is compared with (arXiv 2010.11929, section 4.1).
+"""BiT-ResNets, the convolutional baselines of ViT (arXiv 2010.11929, section 4.1).
 
 "Big Transfer (BiT)" (arXiv 1912.11370). Depths and widths: `get_block_desc` of google-research/big_vision.
 """
@@ -10,9 +10,11 @@ from keras_vit.architectures import BiTResNetConfig
 from keras_vit.layers.convolutional.bottleneck_unit import NUM_GROUPS
 from keras_vit.layers.convolutional.pre_activation_unit import GROUP_NORM_EPSILON, bit_conv
 from keras_vit.models.building import build_convolutional, keras_application
+from keras_vit.models.shared_arguments import describe_shared_arguments
 from keras_vit.trunks.bit_resnet import stage_units
 
 
+@describe_shared_arguments
 def BiTResNet(
     stage_depths=(3, 4, 6, 3),
     width=64,
@@ -30,42 +32,31 @@ def BiTResNet(
     """Builds a BiT-ResNet as a functional `keras.Model`.
 
     "Big Transfer (BiT): General Visual Representation Learning" (arXiv 1912.11370), the baseline of ViT (arXiv
-    2010.11929): a ResNet-V2 whose batch norms are GroupNorms with 32 groups and whose convolutions are standardised.
-    What an image gives does not depend on the others in its batch. Numerics are those of the authors' code, padding
-    included: `keras_vit.layers.PreActivationUnit`; a root without norm; GroupNorm and ReLU before the pooling; a
-    classifier that starts at zero. The layers are named `preprocessing`, `stem_conv`, `stem_pooling`, `stage_0_unit_0`
-    and so on, `final_norm`, `final_activation`, `pooling`, `predictions`.
+    2010.11929): a ResNet-V2 with GroupNorm (32 groups) in place of batch norm, and standardised convolutions. The
+    output for an image does not depend on the others in its batch. Numerics and padding are those of the authors' code:
+    `keras_vit.layers.PreActivationUnit`; a root without norm; GroupNorm and ReLU before the pooling; a classifier that
+    starts at zero. The layers are named `preprocessing`, `stem_conv`, `stem_pooling`, `stage_0_unit_0` and so on,
+    `final_norm`, `final_activation`, `pooling`, `predictions`.
 
     Args:
         stage_depths: Number of units in each stage: `(3, 4, 6, 3)` for a depth of 50 layers, `(3, 4, 23, 3)` for 101,
             `(3, 8, 36, 3)` for 152, `(3, 24, 36, 3)` for 200.
-        width: Channels of the root, a multiple of 32: 64 times the width factor of the model's name. Stage s puts out
-            `4 * width * 2**s`.
-        root_padding: What stands around the map that the root pools. `"zeros"`: as BiT was trained, and as in timm.
-            `"ignored"`: nothing that could be the largest, as in big_vision, whose files describe such models. `None`:
-            that of published weights, otherwise zeros.
-        include_top: Whether to end with the classifier. `False`: the model returns what `pooling` says.
+        width: Channels of the root, a multiple of 32: 64 times the width factor in the model's name. Stage s has
+            `4 * width * 2**s` output channels.
+        root_padding: Padding of the root's max-pooling. `"zeros"`: as BiT was trained, and as in timm. `"ignored"`: the
+            padding is never the maximum, as in big_vision and in its files. `None`: that of the published weights, or
+            zeros.
         weights: `None` for freshly initialised weights; a path or address of published weights, such as
             `"hf://timm/resnetv2_50x1_bit.goog_in21k_ft_in1k"` or `"gs://bit_models/BiT-M-R50x1-ILSVRC2012.npz"`, of the
             same size; or the path of a `.weights.h5` file that `model.save_weights` wrote for a model of the same
             shape.
-        input_tensor: Keras tensor to use as the model's input.
-        input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size that published weights
-            name; channels last whatever the global setting. `None` for height and width makes a model for images of any
-            size.
-        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D), where h
-            and w are height and width divided by the stride, 32 with four stages, and rounded up.
-        classes: Number of classes.
-        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any of Keras's.
-        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them inside. `False`: it takes
-            what `keras_vit.preprocess_input` returns.
-        name: The model's name.
+        {shared_arguments}
 
     Returns:
         A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
 
     Raises:
-        ValueError: If a value is impossible or not available, or the weights do not fit; the message says what is
+        ValueError: If a value is impossible or not available, or the weights do not fit. The message says what is
             accepted.
 
     Example:
@@ -92,7 +83,7 @@ def BiTResNet(
 
 
 def trunk(images, config):
-    """Normalised pixels (B, H, W, C) to a map (B, h, w, D)."""
+    """The map (B, h, w, D) for normalised pixels (B, H, W, C)."""
     maps = bit_conv(config.width, 7, 2, name="stem_conv")(images)
     maps = layers.PaddedMaxPooling2D(config.root_padding, name="stem_pooling")(maps)
     for name, width, strides in stage_units(config.stage_depths, config.width):
@@ -105,7 +96,7 @@ _STAGE_DEPTHS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3), 200: 
 
 
 def _published(depth, width_factor):
-    """The function of a published size, with the arguments of `keras.applications`."""
+    """The function of a published size. It has the arguments of `keras.applications`."""
     arguments = _STAGE_DEPTHS[depth], 64 * width_factor
     return keras_application(
         lambda **options: BiTResNet(*arguments, **options),

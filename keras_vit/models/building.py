@@ -1,4 +1,4 @@
-"""What the factories of all models share: the input, the `preprocessing` layer, the model around them."""
+"""The parts that all factories share: inputs, the `preprocessing` layer, the model, weights."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ from keras_vit.weights.opening import open_checkpoint
 
 
 def image_inputs(input_tensor, input_shape):
-    """The Keras tensor (B, H, W, C) of a model's images, by the arguments of `keras.applications`."""
+    """The Keras tensor (B, H, W, C) of a model's images, for the arguments of `keras.applications`."""
     if input_tensor is None:
         return keras.Input(input_shape or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE, 3), name="images")
     if not isinstance(input_tensor, keras.KerasTensor):
@@ -31,18 +31,18 @@ def image_inputs(input_tensor, input_shape):
         )
     if input_shape is not None and tuple(input_shape) != tuple(input_tensor.shape[1:]):
         raise ValueError(
-            f"input_shape and input_tensor disagree; give one of them. Received: input_shape={tuple(input_shape)}, "
+            f"input_shape and input_tensor differ. Pass one of them. Received: input_shape={tuple(input_shape)}, "
             f"input_tensor of shape {input_tensor.shape}"
         )
     return input_tensor
 
 
 def checked_arguments(arguments, weights=None):
-    """Arguments of a function that builds a model, if they are possible: known before anything is fetched or built.
+    """Checks the arguments of a factory before anything is fetched or built.
 
     Args:
-        arguments: {name: value}, those that were given.
-        weights: As of `keras_vit.ViT`.
+        arguments: {name: value}
+        weights: As in `keras_vit.ViT`.
 
     Returns:
         The arguments, with plain integers in `input_shape`.
@@ -83,17 +83,17 @@ def _checked_shape(input_shape):
 
 
 _MOST_CHANNELS = 16
-"""With more the last number of a shape that begins with 1 or 3 is taken for a width."""
+"""A shape that begins with 1 or 3 and ends with a larger number is taken for (channels, height, width)."""
 
 
 def image_size(input_shape):
-    """(height, width) of an input shape, or `None` where it says none."""
+    """(height, width) of an input shape; `None` if it has none."""
     is_known = isinstance(input_shape, (tuple, list)) and len(input_shape) == 3 and None not in input_shape
     return tuple(input_shape[:2]) if is_known else None
 
 
 def prepare(inputs, config, include_preprocessing):
-    """Images behind the `preprocessing` layer, in whose config a model's architecture is kept."""
+    """Images after the `preprocessing` layer. The config of this layer holds the model's architecture."""
     _, height, width, _ = inputs.shape
     return Preprocessing(
         resize=None if height is None or width is None else (height, width),
@@ -104,37 +104,37 @@ def prepare(inputs, config, include_preprocessing):
 
 
 def functional_model(inputs, outputs, name, kind=keras.Model):
-    """The model of a kind from where `inputs` comes from to `outputs`."""
+    """The functional model from the sources of `inputs` to `outputs`."""
     sources = keras.utils.get_source_inputs(inputs)
-    # A list of one would ask for a list of one at each call.
+    # With a list of one input, Keras would expect a list in each call.
     return kind(sources[0] if len(sources) == 1 else sources, outputs, name=name)
 
 
 def is_own_file(weights):
-    """Whether weights are a file that Keras wrote for a model of the same shape."""
+    """Whether weights are a `.weights.h5` file, which Keras wrote for a model of the same shape."""
     return str(weights).endswith(".weights.h5")
 
 
 def check_own_file(weights, config):
-    """Refuses weights of a kind of model that nobody publishes, before it is built."""
+    """Refuses published weights for a kind of model that has none, before it is built."""
     if weights is not None and not is_own_file(weights):
         raise ValueError(
             f"weights must be None or the path of a .weights.h5 file that save_weights wrote for a model of the same "
-            f"shape: there are no published weights of {config.title}s. Received: {weights!r}"
+            f"shape. There are no published {config.title} weights. Received: {weights!r}"
         )
 
 
 def keras_application(build_model, function_name, about, same_as, config_class, pooling="avg", model_name=None):
-    """A function with the arguments of `keras.applications`, as a published size of model has.
+    """Makes the function of a published size, with the arguments of `keras.applications`.
 
     Args:
-        build_model: What it calls, with all of them by name.
-        function_name: Its name.
-        about: How its docstring begins.
-        same_as: The call of a general function that does the same, with `...` for the arguments.
-        config_class: What the general function's models are made of.
-        pooling: The default of its `pooling`.
-        model_name: What its models are called by default.
+        build_model: Function that it calls with these arguments by name.
+        function_name: Name of the new function.
+        about: First lines of its docstring.
+        same_as: Call of a general function that does the same, with `...` for the arguments.
+        config_class: Class of the config of the general function.
+        pooling: Default of `pooling`.
+        model_name: Default name of the models.
     """
 
     def build(
@@ -161,11 +161,10 @@ def keras_application(build_model, function_name, about, same_as, config_class, 
         )
 
     build.__name__ = build.__qualname__ = function_name
-    build.__module__ = build_model.__module__  # Where it is found by its name.
+    build.__module__ = build_model.__module__  # Where pickle and documentation find it.
     build.__doc__ = f"""{about}
 
-    The same as `{same_as}`, which explains the arguments and can change any other
-    part.
+    The same as `{same_as}`. See there for the arguments, and for all other options.
 
     Returns:
         A `keras.Model`.
@@ -174,7 +173,7 @@ def keras_application(build_model, function_name, about, same_as, config_class, 
 
 
 def _names_checked(build, same_as, fields):
-    """The same function; an unknown argument raises a TypeError that suggests the right one."""
+    """The function, with a TypeError for unknown arguments that suggests the right one."""
     accepted = list(inspect.signature(build).parameters)
 
     @functools.wraps(build)
@@ -203,18 +202,18 @@ def build_convolutional(
     name=None,
     inherited=(),
 ):
-    """A model whose trunk ends with a feature map, or with tokens.
+    """Builds a model whose trunk ends with a feature map, or with tokens.
 
     Args:
-        config: Its architecture, of `keras_vit.architectures`.
-        trunk: Function from a Keras tensor (B, H, W, C) of normalised pixels and `config` to one (B, h, w, D)
-            or (B, L, D).
-        **arguments: Those of `keras_vit.BiTResNet`.
-        inherited: Names of the config's fields that are those of published weights, where there are any.
+        config: Its architecture, from `keras_vit.architectures`.
+        trunk: Function of a Keras tensor (B, H, W, C) of normalised pixels and `config`. Returns a Keras tensor
+            (B, h, w, D) or (B, L, D).
+        **arguments: As in `keras_vit.BiTResNet`.
+        inherited: Names of the config's fields that published weights set, if any are loaded.
     """
     if pooling not in ("avg", None) or (include_top and pooling is None):
         raise ValueError(
-            f"pooling must be 'avg', or None with include_top=False, which returns the map. Received: "
+            f"pooling must be 'avg', or None together with include_top=False. Received: "
             f"pooling={pooling!r}, include_top={include_top!r}"
         )
     arguments = {
@@ -231,10 +230,10 @@ def build_convolutional(
 
 
 def resnet_with_weights(build, config, weights, arguments, inherited=()):
-    """As `with_weights`, for a ResNet, or a model whose trunk or backbone is one.
+    """As `with_weights`, for a ResNet or a model with a ResNet as trunk or backbone.
 
     Args:
-        inherited: Names of the config's fields that are those of published weights, where there are any.
+        inherited: As in `build_convolutional`.
     """
 
     def match(checkpoint):
@@ -244,7 +243,7 @@ def resnet_with_weights(build, config, weights, arguments, inherited=()):
         num_stages = len(published.stage_depths if is_same else config.stage_depths)
         sizes = published.stage_depths[:num_stages], published.width, getattr(published, "expansion", None)
         if sizes != (config.stage_depths, config.width, getattr(config, "expansion", None)):
-            raise ValueError(f"{checkpoint.source} holds weights of {published}, and the model is {config}.")
+            raise ValueError(f"{checkpoint.source} holds weights for {published}, but the model is {config}.")
         matched = dataclasses.replace(config, **{field: getattr(published, field) for field in inherited})
         return functools.partial(build, matched), "keep" if is_same else "reset"
 
@@ -254,16 +253,16 @@ def resnet_with_weights(build, config, weights, arguments, inherited=()):
 
 
 def with_weights(build, config, weights, arguments, match, variant):
-    """The model `build(config, **arguments)`, with its own weights from a file, or with published ones.
+    """Builds `build(config, **arguments)`, with fresh weights, those of a `.weights.h5` file, or published ones.
 
     Args:
-        build: Function from a config, `input_tensor`, `input_shape` and any further arguments to a model.
-        config: Its architecture.
-        weights: `None`: freshly initialised.
-        arguments: Those of `build`, by name.
-        match: Function from the `Checkpoint` of published weights to the function that builds the model for them from
-            `arguments`, and `"keep"` or `"reset"` for their head. It refuses weights of another kind or size.
-        variant: Which entries of the catalogue `weights` may name, as of `open_checkpoint`.
+        build: Function of a config, `input_tensor`, `input_shape` and other arguments that returns a model.
+        config: Architecture of the model.
+        weights: As in `keras_vit.ViT`.
+        arguments: {name: value} for `build`.
+        match: Function of the `Checkpoint` of published weights. Returns the function that builds the model for them
+            from `arguments`, and `"keep"` or `"reset"` for their head. Raises for weights of another kind or size.
+        variant: As in `open_checkpoint`.
     """
     arguments = checked_arguments(arguments, weights)
     if weights is None or is_own_file(weights):
@@ -293,7 +292,7 @@ def _build(
     include_preprocessing,
     name,
 ):
-    """The model of a config, freshly initialised; arguments as for `build_convolutional`."""
+    """The model of a config, freshly initialised. Arguments as in `build_convolutional`."""
     inputs = image_inputs(input_tensor, input_shape)
     x = trunk(prepare(inputs, config, include_preprocessing), config)
     if pooling == "avg":

@@ -1,4 +1,4 @@
-"""`freeze`: which layers train."""
+"""Freezing of layers."""
 
 import keras
 
@@ -7,17 +7,15 @@ from keras_vit.preprocessing import vision_model
 
 
 def freeze(model, up_to="encoder_block_5"):
-    """Freezes a model up to a layer, and lets the rest of it train.
+    """Freezes the layers of a model up to a given one, and makes the later ones trainable.
 
-    The order is that in which the layers run, `model.layers`. Like any change of `trainable`, it acts on training that
-    is compiled afterwards, so call it before `model.compile`. Dropout in frozen layers still acts in training. The
-    flags are kept in `.keras` files.
+    The order is that of `model.layers`. Like any change of `trainable`, it must happen before `model.compile`. Dropout
+    in frozen layers still acts in training. `.keras` files keep the flags.
 
     Args:
-        model: A model of this package, also nested in another. Layers outside the model of this package keep their
-            flags.
-        up_to: Name of the last layer that is frozen, such as `"patch_embedding"`, `"encoder_block_5"` or `"pooling"`
-            (all but the classifier). `None`: nothing is frozen.
+        model: A model of this package, which may be nested in another. Layers outside of it keep their flags.
+        up_to: Name of the last frozen layer, such as `"patch_embedding"`, `"encoder_block_5"` or `"pooling"` (all but
+            the classifier). `None`: nothing is frozen.
 
     Returns:
         The names of the frozen layers that have weights, in order.
@@ -37,7 +35,7 @@ def freeze(model, up_to="encoder_block_5"):
     if up_to is not None and up_to not in names:
         raise ValueError(f"There is no layer {up_to!r}.{did_you_mean(up_to, names)} Layers: {', '.join(names)}")
     _check_containers(model, vision)
-    # With all its layers. On TensorFlow, Keras passes a flag on to them only where it changes.
+    # Set twice, because on TensorFlow Keras passes a flag on to the layers only if it changes.
     vision.trainable = False
     vision.trainable = True
     frozen = vision.layers[: 0 if up_to is None else names.index(up_to) + 1]
@@ -47,15 +45,15 @@ def freeze(model, up_to="encoder_block_5"):
 
 
 def _check_containers(model, vision):
-    """Refuses a frozen model around `vision`: nothing inside would train, whatever its own flags."""
+    """Refuses a frozen model around `vision`: nothing inside would be trained."""
     while model is not vision:
         if not model.trainable:
             raise ValueError(
                 f"{model.name!r}, in which {vision.name!r} is nested, has trainable=False, so nothing inside would "
-                f"train. Set its trainable=True first."
+                f"be trained. Set its trainable=True first."
             )
-        model = next(layer for layer in model.layers if layer is vision or _holds(layer, vision))
+        model = next(layer for layer in model.layers if layer is vision or _contains(layer, vision))
 
 
-def _holds(layer, vision):
-    return isinstance(layer, keras.Model) and any(inner is vision or _holds(inner, vision) for inner in layer.layers)
+def _contains(layer, vision):
+    return isinstance(layer, keras.Model) and any(inner is vision or _contains(inner, vision) for inner in layer.layers)

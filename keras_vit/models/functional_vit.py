@@ -1,4 +1,4 @@
-"""`FunctionalViT`, a functional model that leaves out what nobody reads. B batch, T tokens, D hidden."""
+"""A functional model whose last block computes only the tokens that are used. B batch, T tokens, D hidden."""
 
 import functools
 
@@ -11,13 +11,13 @@ from keras_vit.layers.transformer.first_tokens import can_compute_first, first_t
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class FunctionalViT(keras.Model):
-    """A functional model whose last encoder block computes no more tokens than are read behind it.
+    """A functional model whose last encoder block computes only the tokens that are used after it.
 
-    Where the head reads the class token alone (ViT, arXiv 2010.11929, eq. 4), the last block is needed for that token
-    only: the attention and the MLP of the others are not computed, and keys and values only with `qk_norm` or kernels
-    that Keras has quantized. Outputs and gradients are the same, to rounding.
+    If the head reads the class token only (ViT, arXiv 2010.11929, eq. 4), the last block computes attention and MLP for
+    that token alone. Keys and values are computed only with `qk_norm`, or if Keras has quantized their kernels. Outputs
+    and gradients are the same up to rounding.
 
-    Built, called and saved as any functional `keras.Model`. What its layers put out is as it was: a model made of them,
+    It is built, called and saved like any functional `keras.Model`. A model made of its layers, such as
     `keras.Model(model.input, model.get_layer("encoder_norm").output)`, computes all tokens.
     """
 
@@ -26,21 +26,21 @@ class FunctionalViT(keras.Model):
         if num_outputs is None or mask is not None or kwargs:
             return super().call(inputs, training=training, mask=mask, **kwargs)
 
-        def asked(operation):
+        def call_of(operation):
             options = {"training": training} if training is not None and isinstance(operation, keras.Layer) else {}
             if operation is block:
                 return functools.partial(first_tokens, block, num_outputs=num_outputs, **options)
             return functools.partial(operation, **options)
 
-        return run_operations(self, as_inputs(self, inputs), asked)
+        return run_operations(self, as_inputs(self, inputs), call_of)
 
     def _last_block(self):
-        """The last encoder block, and how many of its tokens, the first, it is asked for; `None` and `None`: all."""
+        """The last encoder block and the number of its first tokens that are used. `None` and `None`: all of them."""
         blocks = [layer for layer in self.layers if isinstance(layer, EncoderBlock)]
-        of_block = [node for node in calls(self) if blocks and node.operation is blocks[-1]]
-        if len(of_block) != 1:
+        block_calls = [node for node in calls(self) if blocks and node.operation is blocks[-1]]
+        if len(block_calls) != 1:
             return None, None
-        [block], [call] = blocks[-1:], of_block
+        [block], [call] = blocks[-1:], block_calls
         tokens, *sizes = call.outputs
         number = None if any(map(self._is_read, sizes)) else self._num_read(tokens)
         if number is None or not can_compute_first(block, number, tokens.shape):
@@ -54,7 +54,7 @@ class FunctionalViT(keras.Model):
         return bool(self._readers(tensor)) or any(tensor is output for output in self.outputs)
 
     def _num_read(self, tokens):
-        """How many, the first, of the tokens (B, T, D) of a Keras tensor are read; `None`: all, or nobody knows."""
+        """The number of first tokens of a Keras tensor (B, T, D) that are used. `None`: all, or unknown."""
         if any(tokens is output for output in self.outputs):
             return None
         counts = [self._num_read_by(node) for node in self._readers(tokens)]
@@ -67,5 +67,5 @@ class FunctionalViT(keras.Model):
         return self._num_read(node.outputs[0]) if isinstance(layer, LayerNormalization) else None
 
 
-# Keras's older files, .h5, have a model's class without its package.
+# Keras's .h5 files name a model's class without its package.
 keras.saving.get_custom_objects()["FunctionalViT"] = FunctionalViT

@@ -1,6 +1,6 @@
-"""The hybrids: a ResNet stem before the Transformer, one function for each published size.
+"""Hybrids, a ResNet stem before a Transformer: one function for each published size.
 
-ViT (arXiv 2010.11929), section 3.1; R50 and R26 are the stem, the number is the stride in pixels of a token.
+ViT (arXiv 2010.11929), section 3.1. R50 and R26 are the stems; the number is the stride of a token in pixels.
 """
 
 from keras_vit.models.vit import published

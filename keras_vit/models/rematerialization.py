@@ -1,4 +1,4 @@
-"""`rematerialize`: training in less memory."""
+"""Training in less memory."""
 
 from keras_vit.checks import check_flag
 from keras_vit.graph import all_layers
@@ -7,19 +7,17 @@ from keras_vit.preprocessing import vision_model
 
 
 def rematerialize(model, enabled=True):
-    """Lets a model train in less memory, at the price of time: each encoder block is computed a second time.
+    """Makes a model train in less memory but more time: each encoder block is computed twice.
 
-    Of every block (of an axial one, of either pass), training keeps only the tokens that go in; when the gradients
-    reach the block, its activations are computed again ("Training Deep Nets with Sublinear Memory Cost", arXiv
-    1604.06174). Losses and gradients stay the same up to rounding, and so do the random numbers that dropout and drop
-    path draw. Inference stays as it is.
+    Training keeps only the input tokens of every block. Its activations are computed again when the gradients need them
+    ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). Losses and gradients stay the same up to
+    rounding, and dropout and drop path draw the same random numbers. Inference does not change.
 
-    The switch is no part of the architecture: a model loaded from a file has it off. Like a change of `trainable`, it
-    acts on training that is compiled afterwards, so call it before `model.compile`. On JAX, a GPU or TPU honours it;
-    XLA for CPUs undoes it.
+    The setting is not saved: a model loaded from a file has it off. Like `trainable`, it must be set before
+    `model.compile`. On JAX it has an effect on GPUs and TPUs; XLA for CPUs removes it.
 
     Args:
-        model: A model of this package, also nested in another.
+        model: A model of this package, which may be nested in another.
         enabled: `False` switches it off.
 
     Raises:

@@ -1,10 +1,12 @@
-"""ResNets: what Visual Transformers begin with and are compared with (arXiv 1512.03385)."""
+"""ResNets (arXiv 1512.03385), the trunks and baselines of Visual Transformers."""
 
 from keras_vit.architectures import RESNETS, ResNetConfig, changed_config
 from keras_vit.models.building import build_convolutional, keras_application
+from keras_vit.models.shared_arguments import describe_shared_arguments
 from keras_vit.trunks.resnet import resnet
 
 
+@describe_shared_arguments
 def ResNet(
     size="R50",
     include_top=True,
@@ -20,29 +22,18 @@ def ResNet(
 ):
     """Builds a ResNet as a functional `keras.Model`.
 
-    "Deep Residual Learning for Image Recognition" (arXiv 1512.03385), as torchvision has it: the 3 x 3 convolution of a
-    bottleneck has the strides, maps are padded alike on both sides, batch norms have PyTorch's epsilon and momentum.
-    The layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`, `stage_0_unit_0`
-    and so on, `pooling`, `predictions`.
+    "Deep Residual Learning for Image Recognition" (arXiv 1512.03385), as in torchvision: the 3 x 3 convolution of a
+    bottleneck has the strides, padding is symmetric, batch norms have PyTorch's epsilon and momentum. The layers are
+    named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`, `stage_0_unit_0` and so on,
+    `pooling`, `predictions`.
 
     Args:
         size: `"R18"`, `"R34"`, `"R50"`, `"R101"`, or a `keras_vit.architectures.ResNetConfig`.
-        include_top: Whether to end with the classifier. `False`: the model returns what `pooling` says.
         weights: `None` for freshly initialised weights; a path or address of published weights in the layout of
             torchvision or timm and of the same size, such as `"hf://timm/resnet50.tv_in1k"` or the `.pth` file that
             torchvision downloads; or the path of a `.weights.h5` file that `model.save_weights` wrote for a model of
             the same shape.
-        input_tensor: Keras tensor to use as the model's input.
-        input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size that published weights
-            name; channels last whatever the global setting. `None` for height and width makes a model for images of any
-            size.
-        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D), where h
-            and w are height and width divided by the stride, 32 with four stages, and rounded up.
-        classes: Number of classes.
-        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any of Keras's.
-        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them inside. `False`: it takes
-            what `keras_vit.preprocess_input` returns.
-        name: The model's name.
+        {shared_arguments}
         **config_changes: Any field of `keras_vit.architectures.ResNetConfig`.
 
     Returns:
@@ -50,7 +41,7 @@ def ResNet(
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available, or the weights do not fit; the message says what is
+        ValueError: If a value is impossible or not available, or the weights do not fit. The message says what is
             accepted.
 
     Example:
@@ -76,12 +67,12 @@ def ResNet(
 
 
 def trunk(images, config):
-    """Normalised pixels (B, H, W, C) to a map (B, h, w, D)."""
+    """The map (B, h, w, D) for normalised pixels (B, H, W, C)."""
     return resnet(images, config)[-1]
 
 
 def _published(depth):
-    """The function of a published size, with the arguments of `keras.applications`."""
+    """The function of a published size. It has the arguments of `keras.applications`."""
     return keras_application(
         lambda **options: ResNet(f"R{depth}", **options),
         f"ResNet{depth}",

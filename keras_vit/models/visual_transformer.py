@@ -4,12 +4,14 @@ from keras_vit import layers
 from keras_vit.architectures import VT_RESNETS, VTResNetConfig, changed_config
 from keras_vit.layers.visual_tokens.token_grid import squarest_grid
 from keras_vit.models.building import build_convolutional, keras_application
+from keras_vit.models.shared_arguments import describe_shared_arguments
 from keras_vit.trunks.resnet import resnet
 
 _PUBLISHED = {"use_batch_norm": True, "scale_logits": True}
-_TOKEN_GROUPS = 4  # Of keys, queries and values of tokens, whatever their number of channels.
+_TOKEN_GROUPS = 4  # Groups in the projections to keys, queries and values of tokens.
 
 
+@describe_shared_arguments
 def VTResNet(
     size="VT-R18",
     include_top=True,
@@ -26,39 +28,30 @@ def VTResNet(
     """Builds a VT-ResNet as a functional `keras.Model`.
 
     A ResNet whose last stage is replaced by modules of visual tokens ("Visual Transformers: Token-based Image
-    Representation and Processing for Computer Vision", arXiv 2006.03677): the first gathers the pixels of the map into
-    16 tokens by learned filters, each later one by filters made of the tokens before; a transformer relates tokens to
-    each other; a projector adds them to the map, but for the last module, whose tokens are averaged and classified. The
-    paper prints operations and counts but not every size; those here reproduce the counts of VT-ResNet-18 and 34 within
-    0.1 % of the multiply-accumulates, and come 3.6 and 1.6 % above for 50 and 101 (docs/paper_map.md). The layers are
-    named as those of `keras_vit.ResNet`, then `tokenizer_0`, `token_relation_0`, `token_projector_0` and so on,
+    Representation and Processing for Computer Vision", arXiv 2006.03677). The first module pools the map into 16 tokens
+    with learned filters; later ones compute their filters from the tokens before. In each module a transformer relates
+    the tokens, and a projector adds them to the map. The tokens of the last module are averaged and classified. The
+    paper does not print every size. The sizes here reproduce the multiply-accumulates of VT-ResNet-18 and 34 within
+    0.1 %; those of 50 and 101 are 3.6 and 1.6 % higher (docs/paper_map.md). The layers are named as in
+    `keras_vit.ResNet`, then `tokenizer_0`, `token_relation_0`, `token_projector_0` and so on,
     `pooling`, `predictions`.
 
     Args:
         size: `"VT-R18"`, `"VT-R34"`, `"VT-R50"`, `"VT-R101"`, or a `keras_vit.architectures.VTResNetConfig`.
-        include_top: Whether to end with the classifier. `False`: the model returns what `pooling` says.
-        weights: `None` for freshly initialised weights; a path or address of published weights of a ResNet of the same
-            size, as for `keras_vit.ResNet`, of which the stem and all stages but the last are loaded, while the modules
-            of tokens and the classifier start afresh; or the path of a `.weights.h5` file that `model.save_weights`
-            wrote for a model of the same shape.
-        input_tensor: Keras tensor to use as the model's input.
-        input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size that published weights
-            name; channels last whatever the global setting. `None` for height and width makes a model for images of any
-            size.
+        weights: `None` for freshly initialised weights; the path of a `.weights.h5` file that `model.save_weights`
+            wrote for a model of the same shape; or published weights of a ResNet of the same size, as in
+            `keras_vit.ResNet`. Of these the stem and all stages but the last are loaded. Token modules and classifier
+            start with fresh weights.
         pooling: `"avg"`: the mean over the tokens, (B, D). `None`, with `include_top=False`: the tokens (B, L, D).
-        classes: Number of classes.
-        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any of Keras's.
-        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them inside. `False`: it takes
-            what `keras_vit.preprocess_input` returns.
-        name: The model's name.
-        **config_changes: Any field of `keras_vit.architectures.VTResNetConfig`: the options of the paper's ablations.
+        {shared_arguments}
+        **config_changes: Any field of `keras_vit.architectures.VTResNetConfig`, such as those of the paper's ablations.
 
     Returns:
         A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available, or the weights do not fit; the message says what is
+        ValueError: If a value is impossible or not available, or the weights do not fit. The message says what is
             accepted.
 
     Example:
@@ -85,7 +78,7 @@ def VTResNet(
 
 
 def _tokens(images, config):
-    """Normalised pixels (B, H, W, C) to the tokens (B, L, D) of the last module."""
+    """The tokens (B, L, D) of the last module, for normalised pixels (B, H, W, C)."""
     maps, tokens = resnet(images, config)[-1], None
     for number in range(config.num_modules):
         if number > 0 and config.has_projector:
@@ -127,7 +120,7 @@ def _relation(config, name):
 
 
 def _published(depth):
-    """The function of a published size, with the arguments of `keras.applications`."""
+    """The function of a published size. It has the arguments of `keras.applications`."""
     return keras_application(
         lambda **options: VTResNet(f"VT-R{depth}", **options),
         f"VTResNet{depth}",

@@ -1,4 +1,4 @@
-"""`ViT`, the factory of Vision Transformers, and one function for each published variant."""
+"""The factory `ViT`, and one function for each published variant."""
 
 import functools
 
@@ -14,10 +14,12 @@ from keras_vit.models.building import (
     with_weights,
 )
 from keras_vit.models.functional_vit import FunctionalViT
+from keras_vit.models.shared_arguments import describe_shared_arguments
 from keras_vit.weights.catalogue import FAMILIES
 from keras_vit.weights.loading import check_kind
 
 
+@describe_shared_arguments
 def ViT(
     variant="B/16",
     include_top=True,
@@ -41,28 +43,22 @@ def ViT(
         variant: A key of `keras_vit.VARIANTS`, such as `"B/16"`, or a `keras_vit.ViTConfig`.
         include_top: Whether to end with the classifier. `False`: the model returns the pooled vector (B, D), or with
             `pooling=None` the normalised tokens (B, T, D).
-        weights: `None` for freshly initialised weights; a name of the catalogue (see `keras_vit.list_weights`), of
-            which the part behind the `@` is enough, or `"imagenet"`; a path or address of published weights, as for
-            `keras_vit.load_weights`; or the path of a `.weights.h5` file that `model.save_weights` wrote for a model
-            of the same shape. Published weights set the numerics (GELU, epsilon, pooling, order of norms); a change
-            given here wins and is reported.
-        input_tensor: Keras tensor to use as the model's input.
-        input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights;
-            channels last whatever the global setting.
-            `None` for height and width makes a model for images of any size; its position table is that of 224 pixels.
-        classes: Number of classes.
-        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any of Keras's.
-        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them inside. `False`: it takes
-            what `keras_vit.preprocess_input` returns.
-        name: The model's name.
-        **config_changes: Any field of `ViTConfig`, to be changed in the variant.
+        weights: `None` for freshly initialised weights; a name from `keras_vit.list_weights`, or only its part after
+            the `@`; `"imagenet"`; a path or address of published weights, as in `keras_vit.load_weights`; or the path
+            of a `.weights.h5` file that `model.save_weights` wrote for a model of the same shape. Published weights set
+            the numerics (GELU, epsilon, pooling, order of norms). Changes given here win and are reported.
+        input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights.
+            Channels are last whatever the global setting. `None` for height and width makes a model for images of any
+            size, with a position table for 224 pixels.
+        {shared_arguments}
+        **config_changes: Fields of `ViTConfig` to change in the variant.
 
     Returns:
         A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of `ViTConfig`.
-        ValueError: If a value is impossible or not available, or the weights do not fit; the message says what is
+        ValueError: If a value is impossible or not available, or the weights do not fit. The message says what is
             accepted.
 
     Example:
@@ -104,7 +100,7 @@ def build_model(
     name="vit",
     grid_size=None,
 ):
-    """The model of a `ViTConfig`, freshly initialised; arguments as for `ViT`, and of `encode` for `grid_size`."""
+    """The model of a `ViTConfig`, freshly initialised. Arguments as in `ViT`; `grid_size` as in `encode`."""
     if include_top:
         _check_head(config)
         classes = check_positive_integer("classes", classes)
@@ -120,7 +116,7 @@ def build_model(
 
 
 def check_pixels(checkpoint):
-    """Refuses weights of which nobody says how their pixels are normalised: a model would be silently wrong."""
+    """Refuses weights with unknown pixel normalisation: the model would be silently wrong."""
     if checkpoint.pixels is None:
         raise ValueError(
             f"{checkpoint.source} does not say how its pixels are normalised. Put its config.json "
@@ -130,7 +126,7 @@ def check_pixels(checkpoint):
 
 
 def _config_of_weights(config, checkpoint, changes):
-    """The config of the weights, if they are of the variant's size, with the patch and the changes asked for."""
+    """The config of the weights, with the variant's patch size and the requested changes. Sizes must be equal."""
     published_config = checkpoint.config
     sizes = [field for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim") if field not in changes]
     different = [field for field in sizes if getattr(published_config, field) != getattr(config, field)]
@@ -141,8 +137,8 @@ def _config_of_weights(config, checkpoint, changes):
             f"{field}={getattr(published_config, field)}, not {getattr(config, field)}" for field in different
         )
         raise ValueError(
-            f"{checkpoint.source} holds weights of a model of another size: {facts}. Choose its variant, or build the "
-            f"model with keras_vit.from_pretrained."
+            f"{checkpoint.source} holds weights for a model of another size: {facts}. Choose the variant of the "
+            f"weights, or build the model with keras_vit.from_pretrained."
         )
     return published_config.replace(**{"patch_size": config.patch_size, **changes})
 
@@ -162,13 +158,13 @@ def _model_name(variant, config):
 
 
 def published(function_name, variant, **changes):
-    """The function of a published variant, with changes, and with the arguments of `keras.applications`."""
+    """The function of a published variant with some changes. It has the arguments of `keras.applications`."""
     default_pooling = VARIANTS[variant].replace(**changes).pooling
     described = "".join(f", {name}={value!r}" for name, value in changes.items())
     kind = "Axial-ViT" if changes.get("axial") else "ViT"
     about = f"Builds {kind}-{variant}, with the arguments of `keras.applications`."
     if not changes:
-        about += "\n\n    The default `pooling` gives way to that of published weights."
+        about += "\n\n    The default of `pooling` is that of the published weights, if any are loaded."
 
     def build_vit(pooling, **options):
         return ViT(variant, **options, **changes | ({} if pooling == default_pooling else {"pooling": pooling}))

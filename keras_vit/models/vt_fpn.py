@@ -1,4 +1,4 @@
-"""Models for semantic segmentation: VT-FPN (arXiv 2006.03677) and the Panoptic FPN it is compared with (1901.02446)."""
+"""Semantic segmentation: VT-FPN (arXiv 2006.03677) and its baseline, Panoptic FPN (arXiv 1901.02446)."""
 
 import dataclasses
 import functools
@@ -10,12 +10,14 @@ from keras_vit import layers
 from keras_vit.architectures import PANOPTIC_FPNS, VT_FPNS, ResNetConfig, changed_config
 from keras_vit.checks import check_positive_integer
 from keras_vit.models.building import functional_model, image_inputs, prepare, resnet_with_weights
+from keras_vit.models.shared_arguments import describe_shared_arguments
 from keras_vit.trunks.resnet import resnet
 
-_TOKEN_GROUPS = 4  # Of keys, queries and values of tokens, as in VT-ResNets.
-_NORM_GROUPS = 32  # Of the norms in the head, as in Detectron2.
+_TOKEN_GROUPS = 4  # Groups in the projections to keys, queries and values of tokens, as in VT-ResNets.
+_NORM_GROUPS = 32  # Groups of the norms in the head, as in Detectron2.
 
 
+@describe_shared_arguments
 def VTFPN(
     backbone="R50",
     weights=None,
@@ -27,44 +29,34 @@ def VTFPN(
     name=None,
     **config_changes,
 ):
-    """Builds a VT-FPN, which says of each pixel what it belongs to, as a functional `keras.Model`.
+    """Builds a VT-FPN for semantic segmentation as a functional `keras.Model`.
 
     "Visual Transformers: Token-based Image Representation and Processing for Computer Vision" (arXiv 2006.03677,
-    section 5.3): from the map of each stage of a ResNet 8 tokens are gathered, one transformer relates the tokens of
-    all maps, and those of each map are projected back onto it. That takes the place of the top-down path and the
-    3 x 3 convolutions of a feature pyramid, whose multiply-accumulates are 6.4 times as many. The head is that of
-    `keras_vit.PanopticFPN`. The paper prints operations and not every size; those here add up to its totals within
-    0.7 % (docs/paper_map.md).
+    section 5.3): the map of each stage of a ResNet is pooled into 8 tokens, one transformer relates the tokens of all
+    maps, and the tokens of each map are projected back onto it. This replaces the top-down path and the 3 x 3
+    convolutions of a feature pyramid, which have 6.4 times as many multiply-accumulates. The head is that of
+    `keras_vit.PanopticFPN`. The paper does not print every size; the sizes here reproduce its totals of operations
+    within 0.7 % (docs/paper_map.md).
 
-    The layers are named as those of `keras_vit.ResNet`, then, i from 0 for each map, the finest first, `lateral_{i}`,
-    `tokenizer_{i}`, `token_embedding_{i}`, once `tokens` and `token_transformer`, `tokens_{i}`, `token_projector_{i}`,
-    then those of the head.
+    The layers are named as in `keras_vit.ResNet`, then `lateral_{i}`, `tokenizer_{i}`, `token_embedding_{i}`, `tokens`,
+    `token_transformer`, `tokens_{i}`, `token_projector_{i}`, then those of the head. i counts the maps from 0, the
+    finest first.
 
     Args:
-        backbone: `"R18"`, `"R34"`, `"R50"` or `"R101"`, with the strides of a bottleneck in its first convolution as in
-            Detectron2; a `keras_vit.architectures.ResNetConfig`, which says that itself; or a
-            `keras_vit.architectures.VTFPNConfig`.
+        backbone: `"R18"`, `"R34"`, `"R50"` or `"R101"`, where the first convolution of a bottleneck has the strides, as
+            in Detectron2; a `keras_vit.architectures.ResNetConfig`; or a `keras_vit.architectures.VTFPNConfig`.
         weights: `None` for freshly initialised weights; the path of a `.weights.h5` file that `model.save_weights`
-            wrote for a model of the same shape; or the published weights of a ResNet for the backbone, as
-            `keras_vit.ResNet` takes them, which also say where the strides of a bottleneck are.
-        input_tensor: Keras tensor to use as the model's input.
-        input_shape: `(height, width, channels)`, by default `(224, 224, 3)`; channels last whatever the global setting.
-            Any height and width will do, multiples of 32 waste nothing. `None` for both makes a model for images of any
-            size.
-        classes: Number of classes, at least 1.
-        classifier_activation: What makes probabilities of the logits of a pixel: `"softmax"`, `None` for logits, or any
-            activation of Keras.
-        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them inside. `False`: it takes
-            what `keras_vit.preprocess_input` returns.
-        name: The model's name.
-        **config_changes: Any field of `keras_vit.architectures.VTFPNConfig`, also those of the backbone.
+            wrote for a model of the same shape; or published weights of a ResNet for the backbone, as in
+            `keras_vit.ResNet`. These also set which convolution of a bottleneck has the strides.
+        {shared_arguments}
+        **config_changes: Any field of `keras_vit.architectures.VTFPNConfig`, including those of the backbone.
 
     Returns:
         A `keras.Model`. Input (B, height, width, channels); output (B, height, width, classes), float32.
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available; the message says what is accepted.
+        ValueError: If a value is impossible or not available. The message says what is accepted.
 
     Example:
 
@@ -74,7 +66,7 @@ def VTFPN(
     >>> model.output_shape
     (None, 64, 90, 5)
     """
-    config = changed_config(VT_FPNS, _of_segmentation(backbone, VT_FPNS), config_changes)
+    config = changed_config(VT_FPNS, _segmentation_config(backbone, VT_FPNS), config_changes)
     arguments = {
         "input_tensor": input_tensor,
         "input_shape": input_shape,
@@ -86,6 +78,7 @@ def VTFPN(
     return resnet_with_weights(functools.partial(_build, _token_neck), config, weights, arguments, ["strides_first"])
 
 
+@describe_shared_arguments
 def PanopticFPN(
     backbone="R50",
     weights=None,
@@ -97,39 +90,31 @@ def PanopticFPN(
     name=None,
     **config_changes,
 ):
-    """Builds the semantic branch of a Panoptic FPN, which says of each pixel what it belongs to.
+    """Builds the semantic branch of a Panoptic FPN as a functional `keras.Model`.
 
-    "Panoptic Feature Pyramid Networks" (arXiv 1901.02446, section 3.2), as Detectron2 has it: the maps of a ResNet's
-    stages are brought to 256 channels, to each is added the one below it, enlarged, and a 3 x 3 convolution follows
-    ("Feature Pyramid Networks for Object Detection", arXiv 1612.03144). In the head 3 x 3 convolutions, each with group
-    norm and ReLU, alternate with bilinear enlargements until all maps have the size of the finest; their sum is
-    classified, and the logits are enlarged four times. The norms are group norms as there, so that they do not depend
-    on how many images a device sees, which are few here.
+    "Panoptic Feature Pyramid Networks" (arXiv 1901.02446, section 3.2), as in Detectron2. The maps of a ResNet's stages
+    are projected to 256 channels. Each gets the next coarser one added, upsampled, and is convolved by 3 x 3 ("Feature
+    Pyramid Networks for Object Detection", arXiv 1612.03144). In the head 3 x 3 convolutions with group norm and ReLU
+    alternate with bilinear upsampling until all maps have the size of the finest. Their sum is classified, and the
+    logits are upsampled four times. Group norm does not depend on the number of images on a device.
 
-    The layers are named as those of `keras_vit.ResNet`, then, i from 0 for each map, the finest first, `lateral_{i}`,
-    `top_down_{i}`, `merge_{i}`, `pyramid_{i}`, then, k from 0 for each convolution, `head_{i}_conv_{k}`,
-    `head_{i}_norm_{k}`, `head_{i}_activation_{k}`, `head_{i}_upsampling_{k}`, and `head_sum`, `predictions`,
-    `upsampling`, `probabilities`.
+    The layers are named as in `keras_vit.ResNet`, then `lateral_{i}`, `top_down_{i}`, `merge_{i}`, `pyramid_{i}`,
+    `head_{i}_conv_{k}`, `head_{i}_norm_{k}`, `head_{i}_activation_{k}`, `head_{i}_upsampling_{k}`, `head_sum`,
+    `predictions`, `upsampling`, `probabilities`. i counts the maps from 0, the finest first, and k the convolutions.
 
     Args:
-        backbone: `"R18"`, `"R34"`, `"R50"` or `"R101"`, with the strides of a bottleneck in its first convolution as in
-            Detectron2; a `keras_vit.architectures.ResNetConfig`, which says that itself; or a
-            `keras_vit.architectures.PanopticFPNConfig`.
-        weights: As of `keras_vit.VTFPN`.
-        input_tensor: As of `keras_vit.VTFPN`.
-        input_shape: As of `keras_vit.VTFPN`.
-        classes: As of `keras_vit.VTFPN`.
-        classifier_activation: As of `keras_vit.VTFPN`.
-        include_preprocessing: As of `keras_vit.VTFPN`.
-        name: The model's name.
-        **config_changes: Any field of `keras_vit.architectures.PanopticFPNConfig`, also those of the backbone.
+        backbone: `"R18"`, `"R34"`, `"R50"` or `"R101"`, where the first convolution of a bottleneck has the strides, as
+            in Detectron2; a `keras_vit.architectures.ResNetConfig`; or a `keras_vit.architectures.PanopticFPNConfig`.
+        weights: As in `keras_vit.VTFPN`.
+        {shared_arguments}
+        **config_changes: Any field of `keras_vit.architectures.PanopticFPNConfig`, including those of the backbone.
 
     Returns:
         A `keras.Model`. Input (B, height, width, channels); output (B, height, width, classes), float32.
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available; the message says what is accepted.
+        ValueError: If a value is impossible or not available. The message says what is accepted.
 
     Example:
 
@@ -138,7 +123,7 @@ def PanopticFPN(
     >>> model.output_shape
     (None, 64, 90, 5)
     """
-    config = changed_config(PANOPTIC_FPNS, _of_segmentation(backbone, PANOPTIC_FPNS), config_changes)
+    config = changed_config(PANOPTIC_FPNS, _segmentation_config(backbone, PANOPTIC_FPNS), config_changes)
     arguments = {
         "input_tensor": input_tensor,
         "input_shape": input_shape,
@@ -150,8 +135,8 @@ def PanopticFPN(
     return resnet_with_weights(functools.partial(_build, _pyramid_neck), config, weights, arguments, ["strides_first"])
 
 
-def _of_segmentation(backbone, sizes):
-    """A config of the kind of `sizes` with a plain ResNet as its backbone; anything else as it is."""
+def _segmentation_config(backbone, sizes):
+    """The config of a segmentation model whose backbone is a plain ResNet. Other values are returned unchanged."""
     kind = type(next(iter(sizes.values())))
     return kind(**dataclasses.asdict(backbone)) if type(backbone) is ResNetConfig else backbone
 
@@ -174,7 +159,7 @@ def _build(neck, config, input_tensor, input_shape, classes, classifier_activati
 
 
 def _convolution(filters, kernel_size, initializer, **arguments):
-    """With a bias, for what no norm follows."""
+    """A convolution with a bias, for positions without a norm after it."""
     return keras.layers.Conv2D(
         filters,
         kernel_size,
@@ -186,37 +171,37 @@ def _convolution(filters, kernel_size, initializer, **arguments):
 
 
 def _pyramid_neck(laterals, config):
-    """Maps of `neck_dim` channels, the finest first, to as many that know of all coarser (1612.03144, figure 3)."""
+    """The feature pyramid of maps with `neck_dim` channels, the finest first (arXiv 1612.03144, figure 3)."""
     *finer, merged = laterals
-    found = [merged]
+    merged_maps = [merged]
     for level, lateral in reversed(list(enumerate(finer))):
         coarser = layers.UpsampleLike(2, "nearest", name=f"top_down_{level}")(merged, lateral)
         merged = keras.layers.Add(name=f"merge_{level}")([lateral, coarser])
-        found.insert(0, merged)
-    # Caffe2's "Xavier", as in Detectron2: of variance 1 / fan-in.
+        merged_maps.insert(0, merged)
+    # Caffe2's "Xavier", as in Detectron2: a variance of 1 / fan-in.
     return [
         _convolution(config.neck_dim, 3, "lecun_uniform", name=f"pyramid_{level}")(maps)
-        for level, maps in enumerate(found)
+        for level, maps in enumerate(merged_maps)
     ]
 
 
 def _token_neck(laterals, config):
-    """Maps of `neck_dim` channels to as many that know of each other by tokens (arXiv 2006.03677, figure 4)."""
+    """Maps of `neck_dim` channels, related to each other by tokens (arXiv 2006.03677, figure 4)."""
     tokens = []
     for level, maps in enumerate(laterals):
         gathered = layers.FilterTokenizer(
             config.num_tokens, use_batch_norm=True, scale_logits=True, name=f"tokenizer_{level}"
         )(maps)
-        # Not the tokenizer's own projection, which would project every pixel before, too: the printed counts say no.
+        # Not the tokenizer's own projection: it would project every pixel too, which contradicts the printed counts.
         embed = layers.PointwiseConvolution(config.token_dim, use_batch_norm=True, name=f"token_embedding_{level}")
         tokens.append(embed(gathered))
     related = layers.TokenTransformer(
         config.num_heads, _TOKEN_GROUPS, use_batch_norm=True, scale_logits=True, name="token_transformer"
     )(keras.layers.Concatenate(axis=1, name="tokens")(tokens))
-    found = []
+    projected = []
     for level, maps in enumerate(laterals):
-        others = level * config.num_tokens, (len(laterals) - 1 - level) * config.num_tokens
-        own = keras.layers.Cropping1D(others, name=f"tokens_{level}")(related)
+        remaining = level * config.num_tokens, (len(laterals) - 1 - level) * config.num_tokens
+        own = keras.layers.Cropping1D(remaining, name=f"tokens_{level}")(related)
         project = layers.TokenProjector(
             None,
             config.num_heads,
@@ -225,12 +210,12 @@ def _token_neck(laterals, config):
             scale_logits=True,
             name=f"token_projector_{level}",
         )
-        found.append(project(maps, own))
-    return found
+        projected.append(project(maps, own))
+    return projected
 
 
 def _head(pyramid, config):
-    """Maps, the finest first, to one of `head_dim` channels at the size of the finest (arXiv 1901.02446, figure 3)."""
+    """The map with `head_dim` channels and the size of the finest level (arXiv 1901.02446, figure 3)."""
     branches = []
     for level, maps in enumerate(pyramid):
         for number in range(max(level, 1)):

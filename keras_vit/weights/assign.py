@@ -1,7 +1,6 @@
-"""Writes weights into a model: all of them or none."""
+"""Writes weights into a model: either all of them or none."""
 
 import contextlib
-import difflib
 import functools
 import itertools
 import re
@@ -10,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.checks import nearest_names
 from keras_vit.preprocessing import vision_model
 
 _OWN_LAYERS = re.compile(
@@ -20,28 +20,28 @@ _OWN_LAYERS = re.compile(
     r"|(?:lateral|pyramid|token_embedding|head)_.*|token_transformer"
 )
 
-# Names that one is compared with, to find what is near.
+# The most names that are compared to find the nearest.
 _MOST_COMPARED = 500
 
 
 def is_own_layer(name):
-    """Whether a name is that of a layer of this package's models that has weights, or of one beside the classifier."""
+    """Whether a name belongs to a layer of this package's models that has weights, or to one beside the classifier."""
     beside = ("distillation_pooling", "dropout", "mean_logits", "probabilities")
     return bool(_OWN_LAYERS.fullmatch(name)) or name in beside
 
 
 def canonical_variables(model):
-    """{canonical path: variable} of a model of this package, also where it is nested in another.
+    """{canonical path: variable} of a model of this package, which may be nested in another.
 
-    A canonical path is a layer's name and the variable's path inside that layer. Layers that others have put around the
-    model's own are left out.
+    A canonical path is a layer's name and the variable's path inside that layer. Layers outside of the model of this
+    package are left out.
     """
-    found = {}
+    variables = {}
     for layer in filter(lambda layer: _OWN_LAYERS.fullmatch(layer.name), vision_model(model).layers):
         for variable in layer.weights:
             folders = variable.path.split("/")
-            found["/".join(folders[folders.index(layer.name) :])] = variable
-    return found
+            variables["/".join(folders[folders.index(layer.name) :])] = variable
+    return variables
 
 
 def canonical_arrays(model):
@@ -53,20 +53,20 @@ def canonical_arrays(model):
 
 
 def check(weights, variables, dtypes):
-    """Refuses weights that are not exactly those of a model.
+    """Checks that weights are exactly those of a model.
 
     Args:
         weights: {canonical path: array}
         variables: {canonical path: variable}
-        dtypes: {name of a layer: types that it keeps its weights in, and computes in}
+        dtypes: {name of a layer: types of its weights and of its computations}
 
     Raises:
-        ValueError: If one is missing, unknown, of another shape, not finite, or too large for its layer; the
-            message lists them all.
+        ValueError: If an array is missing, unknown, of another shape, not finite, or too large for its layer. The
+            message lists all of them.
     """
     missing = [path for path in variables if path not in weights]
     extra = [path for path in weights if path not in variables]
-    others = [
+    misshaped = [
         path
         for path, variable in variables.items()
         if path in weights and tuple(weights[path].shape) != tuple(variable.shape)
@@ -77,10 +77,10 @@ def check(weights, variables, dtypes):
         (
             f"of another shape: {path} is {weights[path].shape} in the file and {tuple(variables[path].shape)} in the "
             f"model"
-            for path in others
+            for path in misshaped
         ),
     )
-    if number := len(missing) + len(extra) + len(others):
+    if number := len(missing) + len(extra) + len(misshaped):
         raise ValueError("The weights do not fit the model:\n" + _shortened(lines, number))
     extremes = {path: np.array([array.min(), array.max()]) for path, array in weights.items()}
     broken = [path for path, values in extremes.items() if not np.isfinite(values).all()]
@@ -89,39 +89,39 @@ def check(weights, variables, dtypes):
     large = _too_large(extremes, dtypes)
     if large:
         raise ValueError(
-            f"Weights become infinite in the precision that the model has: {', '.join(large[:8])}. Set another one by "
-            f"keras.config.set_dtype_policy, before the model is built."
+            f"Weights become infinite in the precision of the model: {', '.join(large[:8])}. Set another one with "
+            f"keras.config.set_dtype_policy before the model is built."
         )
 
 
 def assign(weights, variables):
-    """Writes `weights` into `variables`; both as for `check`, which must have passed. Empties `weights` on the way."""
+    """Moves `weights` into `variables`. Arguments as in `check`, which must have passed."""
     for path, variable in variables.items():
         variable.assign(np.ascontiguousarray(weights.pop(path)))
 
 
 @contextlib.contextmanager
 def in_place_of_initial_values():
-    """Inside, models are built without values; the function that is yielded, used like `assign`, gives them theirs.
+    """Context in which models are built without initial values. It yields a function like `assign`, which sets them.
 
-    So no initial values are drawn only to be replaced, and no weight is held twice.
+    Initial values that would be replaced are not drawn, and no weight is in memory twice.
     """
     waiting = []
 
     def assign_later(weights, variables):
         for path, variable in variables.items():
-            # Keras asks a variable's initializer when the scope ends. It has no public way to set one.
+            # Keras calls a variable's initializer when the scope ends. It has no public way to set one.
             variable._initializer = functools.partial(_pop, weights, path)
         waiting.append((weights, variables))
 
     with keras.StatelessScope():
         yield assign_later
-    for weights, variables in waiting:  # Should a version of Keras ask otherwise.
+    for weights, variables in waiting:  # If a version of Keras does not call the initializers.
         assign(weights, {path: variables[path] for path in weights})
 
 
 def leave_empty(variables):
-    """Has the variables of a model that is refused take no memory: Keras will initialise them nevertheless."""
+    """Makes the variables of a refused model empty: Keras will initialise them nevertheless."""
     for variable in variables:
         variable._initializer = _empty
 
@@ -131,12 +131,12 @@ def _empty(shape, dtype):
 
 
 def _pop(weights, path, shape, dtype):
-    """An initializer. Contiguous, because torch would keep the strides of a transposed array, and compute slower."""
+    """An initializer. The array is contiguous: torch would keep the strides of a transposed one, and be slower."""
     return ops.convert_to_tensor(np.ascontiguousarray(weights.pop(path)), dtype)
 
 
 def _too_large(extremes, dtypes):
-    """The weights that become infinite, each with the type in which they do; arguments as of `check`."""
+    """Paths of the weights that become infinite, each with the type. Arguments as in `check`."""
     large = []
     for dtype in sorted(set().union(*dtypes.values())):
         paths = [path for path in extremes if dtype in dtypes[path.split("/")[0]]]
@@ -148,12 +148,12 @@ def _too_large(extremes, dtypes):
 
 
 def _near(path, candidates):
-    near = difflib.get_close_matches(path, candidates[:_MOST_COMPARED], n=1, cutoff=0.7)
+    near = nearest_names(path, candidates[:_MOST_COMPARED], count=1, cutoff=0.7)
     return f" (near: {near[0]})" if near else ""
 
 
 def _shortened(lines, number, limit=20):
-    """The first of some lines, which are made one by one: to find what is near takes long."""
+    """The first lines of an iterator. It makes them one by one, because the search for near names takes long."""
     return "\n".join(f"  {line}" for line in itertools.islice(lines, limit)) + (
         f"\n  and {number - limit} more" if number > limit else ""
     )

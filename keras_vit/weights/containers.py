@@ -1,7 +1,7 @@
-"""The containers of named arrays, listed without trusting them.
+"""Lists the arrays of files that are not trusted.
 
-What a file is shows in its first bytes, never in its ending. Names, shapes and types come from the headers, which are
-checked against the file's size before anything of a declared size is allocated; an array is read when it is asked for.
+The format is found by the first bytes of a file, not by its ending. Names, shapes and types come from the headers. They
+are checked against the file's size before memory is allocated. Arrays are read on demand.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from keras_vit.weights.pth import open_pth
 from keras_vit.weights.stored import MAX_ARRAYS, Stored, num_bytes_of, verified
 
 MAX_HEADER_BYTES = 10_000_000
-"""Of a safetensors file, and of a sharded one's index. A thousand arrays take a hundredth of it."""
+"""The longest header of a safetensors file, or index of a sharded one. 1,000 arrays take a hundredth of it."""
 _NPY_HEADER_BYTES = 1_012  # numpy writes up to 128 for an array of numbers.
 _CHUNK_BYTES = 2**20
 SAFETENSORS_DTYPES = {"BOOL": "bool", "BF16": "bfloat16"} | {
@@ -33,11 +33,11 @@ READABLE = set(SAFETENSORS_DTYPES.values())
 _ACCEPTED = "Accepted are .npz, .safetensors (also its index, .safetensors.index.json), HDF5 (.h5) and PyTorch's .pth."
 _ADVICE = "Download the file again, or ask its publisher for another format."
 
-# How files begin. torch.save writes a zip archive or, in its old format, first its magic number as a pickle.
+# The first bytes of files. torch.save writes a zip archive, or in its old format a pickled magic number.
 _SIGNATURES = (
     (rb"PK\x03\x04", "zip"),
     (rb"\x89HDF\r\n\x1a\n", "h5"),
-    (rb".{7}[\x00\x80-\xff]\{", "safetensors"),  # The length of a header, below 2^56 or negative, and the header.
+    (rb".{7}[\x00\x80-\xff]\{", "safetensors"),  # Length of the header, below 2^56 or negative, and the header.
     (rb"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.", "pth"),
     (rb"(\xef\xbb\xbf)?\s*\{", "index"),
 )
@@ -66,7 +66,7 @@ def open_container(path, resources):
 
 @contextlib.contextmanager
 def naming(subject):
-    """Makes one kind of error of all that a damaged file may make its parsers raise."""
+    """Turns all errors that parsers raise for a damaged file into a ValueError about `subject`."""
     try:
         yield
     except (ImportError, FileNotFoundError, MemoryError):
@@ -76,7 +76,7 @@ def naming(subject):
 
 
 def _container(path):
-    """What a file is, by how it begins."""
+    """The format of a file, found by its first bytes."""
     os.stat(path)  # Raises FileNotFoundError.
     if not os.path.isfile(path):
         raise ValueError(f"{path} is {'a folder' if os.path.isdir(path) else 'no file'}. {_ACCEPTED}")
@@ -112,7 +112,7 @@ def _open_npz(path, resources):
 
 def _npz_array(archive, member):
     name = member.filename.removesuffix(".npy")
-    # Other compressions, which numpy never uses, are decompressed as a whole however little is read.
+    # NumPy uses no other compressions. Those would be decompressed as a whole, however little is read.
     if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"its member {member.filename!r} is encrypted, or compressed in another way than numpy's")
     if name == member.filename:
@@ -124,7 +124,7 @@ def _npz_array(archive, member):
         raise ValueError(f"its member {member.filename!r} is damaged: {error!r}") from error
     num_bytes = num_bytes_of(shape, dtype.itemsize)
     if dtype.hasobject:
-        num_bytes = 0  # Pickled, of any length, and never read.
+        num_bytes = 0  # Pickled; never read.
     elif header_bytes + num_bytes != member.file_size:
         raise ValueError(
             f"its member {member.filename!r} declares {num_bytes:,} bytes of values and has another number"
@@ -137,7 +137,7 @@ def _npz_array(archive, member):
 
 
 def _npy_header(file):
-    """Shape, whether in Fortran order, type, and length of the header; reads no more than a header may have."""
+    """(shape, whether in Fortran order, type, length of the header). Reads no more than the longest header."""
     head = io.BytesIO(file.read(_NPY_HEADER_BYTES))
     version = np.lib.format.read_magic(head)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -151,7 +151,7 @@ def _read_npy(archive, member, header_bytes, shape, dtype, order):
     position = 0
     with archive.open(member) as file:
         file.read(header_bytes)
-        while chunk := file.read(_CHUNK_BYTES):  # To the end, where the checksum is compared.
+        while chunk := file.read(_CHUNK_BYTES):  # The checksum is compared at the end.
             values[position : position + len(chunk)] = np.frombuffer(chunk, np.uint8)
             position += len(chunk)
     if position < len(values):
@@ -191,7 +191,7 @@ def _without_duplicates(pairs):
 
 
 def _open_index(path, resources):
-    """The shards of a Hugging Face checkpoint: `weight_map` says which array lies in which file."""
+    """The shards of a Hugging Face checkpoint. `weight_map` is {array: file}."""
     if os.path.getsize(path) > MAX_HEADER_BYTES:
         raise ValueError(f"it is JSON of more than {MAX_HEADER_BYTES:,} bytes")
     with open(path, "rb") as file:

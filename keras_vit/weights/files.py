@@ -1,4 +1,4 @@
-"""Files of named arrays: .npz, .safetensors, HDF5 and PyTorch's .pth, read without trusting them. Knows no models."""
+"""Reads and writes files of named arrays: .npz, .safetensors, HDF5 and PyTorch's .pth. Files are not trusted."""
 
 import collections.abc
 import contextlib
@@ -60,7 +60,7 @@ class ArrayFile(collections.abc.Mapping):
         values = _float32_of_bfloat16(values) if dtype == "bfloat16" else values
         return values.astype(values.dtype.newbyteorder("="), copy=False)
 
-    def __contains__(self, name):  # Mapping's own would read the array.
+    def __contains__(self, name):  # That of Mapping would read the array.
         return name in self.shapes
 
     def __iter__(self):
@@ -82,15 +82,15 @@ class ArrayFile(collections.abc.Mapping):
 
 
 def open_arrays(path):
-    """Opens a file of named arrays, whatever its ending.
+    """Opens a file of named arrays. The format is found by its content.
 
-    Files are not trusted: pickled objects are never loaded, links to other files never followed, and what is damaged,
-    contradicts itself or would grow to more than 25 times its size and 16 MB is refused.
+    Files are not trusted. Pickled objects are never loaded, and links to other files are not followed. A file is
+    refused if it is damaged, inconsistent, or would take more than 25 times its size and 16 MB of memory.
 
     Args:
         path: A `.npz`, `.safetensors`, HDF5 or `.pth` file, or the `.safetensors.index.json` of a file in shards, which
-            lie in the same folder. `.pth` needs torch; its nested dictionaries become names such as
-            `model/patch_embed.proj.weight`, and what is no tensor is left out.
+            must be in the same folder. `.pth` needs torch. Its nested dictionaries become names such as
+            `model/patch_embed.proj.weight`; values that are not tensors are left out.
 
     Returns:
         An `ArrayFile`.
@@ -98,7 +98,7 @@ def open_arrays(path):
     Raises:
         FileNotFoundError: If there is no such file.
         ImportError: If the file needs torch, and it is not installed.
-        ValueError: If the file is something else, is damaged, or is refused.
+        ValueError: If the file has another format, is damaged, or is refused.
 
     Example:
 
@@ -116,10 +116,10 @@ def open_arrays(path):
 
 
 def write_npz(path, arrays):
-    """Writes arrays as `numpy.savez` does, uncompressed, and all or nothing.
+    """Writes arrays as `numpy.savez` does, uncompressed. An error leaves no file.
 
     Args:
-        path: Where to write; a file that is there is replaced.
+        path: Path of the file. An existing one is replaced.
         arrays: {name: array}, written in this order and with these types.
 
     Raises:
@@ -144,10 +144,10 @@ def write_npz(path, arrays):
 
 
 def write_safetensors(path, arrays, metadata=None):
-    """Writes arrays in the safetensors format, all or nothing.
+    """Writes arrays in the safetensors format. An error leaves no file.
 
     Args:
-        path: Where to write; a file that is there is replaced.
+        path: Path of the file. An existing one is replaced.
         arrays: {name: array}, written with these types.
         metadata: {name: text} for the file's header, or `None`.
 
@@ -182,10 +182,10 @@ def write_safetensors(path, arrays, metadata=None):
 
 
 def write_h5(path, arrays):
-    """Writes arrays as datasets of an HDF5 file, all or nothing.
+    """Writes arrays as datasets of an HDF5 file. An error leaves no file.
 
     Args:
-        path: Where to write; a file that is there is replaced.
+        path: Path of the file. An existing one is replaced.
         arrays: {name: array}; a name is the path of its dataset, with groups between slashes.
     """
     import h5py
@@ -196,7 +196,7 @@ def write_h5(path, arrays):
 
 
 def _float32_of_bfloat16(values):
-    """From the bits in uint16: bfloat16 is the upper half of a float32."""
+    """float32 from the bits of bfloat16 in uint16, which are the upper half of a float32."""
     bits = values.astype(np.uint32)
     np.left_shift(bits, np.uint32(16), out=bits)
     return bits.view(np.float32)

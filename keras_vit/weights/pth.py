@@ -1,4 +1,4 @@
-"""PyTorch's files: pickled dictionaries of tensors, of which torch loads nothing but tensors."""
+"""Reads PyTorch's files: pickled dictionaries, of which torch loads only the tensors."""
 
 import argparse
 import functools
@@ -11,8 +11,8 @@ import numpy as np
 
 from keras_vit.weights.stored import Stored, verified
 
-# Of names and shapes, which take 200 bytes for each array. Torch takes a second for a million of them, and to find out
-# where they end in the old format takes as long.
+# The longest pickle of names and shapes. They take 200 bytes for each array. Torch takes a second for a million bytes,
+# and the scan for their end in the old format takes as long.
 _MAX_PICKLE_BYTES, _MAX_OLD_PICKLE_BYTES = 2_000_000, 1_000_000
 
 
@@ -26,11 +26,11 @@ def open_pth(path):
     else:
         _check_pickles(path)
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):  # The command line, in MAE's and DeiT's files.
+        with torch.serialization.safe_globals([argparse.Namespace]):  # Files of MAE and DeiT contain the command line.
             loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        which = f" ({found.group(1)})" if found else ""
+        match = re.search(r"GLOBAL (\S+)", str(error))
+        which = f" ({match.group(1)})" if match else ""
         raise ValueError(f"torch refuses it: it is damaged, or holds objects{which} that could run any code") from error
     if not isinstance(loaded, dict):
         raise ValueError(f"it holds a {type(loaded).__name__}, not a dictionary of tensors")
@@ -48,7 +48,7 @@ def _check_archive(path):
 
 
 def _check_pickles(path):
-    """Of the old format: a magic number, a version, facts of the machine, the dictionary, names of its values."""
+    """Checks the five pickles of the old format: magic number, version, machine, dictionary, names of its values."""
     with open(path, "rb") as file:
         for _ in range(5):
             for _, _, position in pickletools.genops(file):
@@ -57,7 +57,7 @@ def _check_pickles(path):
 
 
 def _too_long(limit):
-    return ValueError(f"its names and shapes take more than {limit:,} bytes, which those of weights never do")
+    return ValueError(f"its names and shapes take more than {limit:,} bytes, which is too many for weights")
 
 
 def _torch():
@@ -75,7 +75,7 @@ def _torch():
 
 
 def _tensors(tree, prefix, seen):
-    """(name, tensor) of nested dictionaries; one that occurs again, perhaps in itself, is listed once."""
+    """(name, tensor) of nested dictionaries. A dictionary that occurs again, perhaps in itself, is listed once."""
     import torch
 
     seen.add(id(tree))

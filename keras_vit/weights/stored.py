@@ -1,4 +1,4 @@
-"""The arrays of a file as its headers declare them, and what may be declared."""
+"""The arrays that a file's headers declare, and the limits of what they may declare."""
 
 import collections.abc
 import dataclasses
@@ -6,10 +6,10 @@ import math
 import os
 
 MAX_ARRAYS = 10_000
-"""Of a file: published models with the state of their optimizer have up to some thousand."""
+"""The most arrays in a file. Published models with the state of their optimizer have some thousand."""
 
-# What arrays may take in memory, for each byte of their file and besides. Weights hardly compress; while they are read
-# and fitted to a model there are up to three copies.
+# The most bytes of arrays in memory: so many for each byte of the file, and some in addition. Weights hardly compress.
+# While they are read and adapted to a model, there are up to three copies.
 _MAX_INFLATION, _FREE_BYTES = 25, 16 * 2**20
 _MAX_NAME_LENGTH = 500
 _MAX_DIMENSIONS = 32
@@ -17,7 +17,7 @@ _MAX_DIMENSIONS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """An array in a file: `num_bytes` is what `read()` takes; bfloat16 is read as uint16."""
+    """An array in a file. `read()` allocates `num_bytes`, and returns bfloat16 as uint16."""
 
     name: str
     shape: tuple
@@ -27,7 +27,7 @@ class Stored:
 
 
 def verified(path, arrays):
-    """{name: array} of the arrays of a file; refuses what is ambiguous, and what would grow out of proportion."""
+    """{name: array} of the arrays of a file, after checks of their names, number and total size."""
     stored = {}
     for array in arrays:
         if len(stored) == MAX_ARRAYS:
@@ -42,7 +42,7 @@ def verified(path, arrays):
 
 
 def checked_name(name):
-    """A name that is no path to elsewhere, for those who extract archives."""
+    """Checks that a name cannot lead out of the folder where someone extracts an archive; returns it."""
     if not isinstance(name, str) or not name or name[0] == "/" or "\\" in name or ".." in name.split("/"):
         raise ValueError(f"the array's name {name!r} is refused: accepted is text without '..', '\\' or a leading '/'")
     if len(name) > _MAX_NAME_LENGTH:
@@ -51,7 +51,7 @@ def checked_name(name):
 
 
 def num_bytes_of(shape, itemsize):
-    """Bytes of an array of a declared shape."""
+    """Number of bytes of an array of a declared shape; an impossible shape raises a ValueError."""
     if len(shape) > _MAX_DIMENSIONS or not all(type(size) is int and 0 <= size < 2**63 for size in shape):
         raise ValueError(f"the shape {str(shape)[:200]} is impossible")
     return math.prod(shape) * itemsize

@@ -181,11 +181,11 @@ def test_what_a_distillation_token_does_not_go_with(changes, message):
         ({"position_embedding": "learned_2d", "hidden_dim": 15}, "needs an even hidden_dim.*Received: hidden_dim=15"),
         (
             {"position_embedding": "none", "position_placement": "every_layer"},
-            "'none' goes with position_placement='stem' only: there is nothing to place. .*'every_layer'",
+            "'none' needs position_placement='stem': there are no positions to add. .*'every_layer'",
         ),
         (
             {"position_embedding": "relative", "position_placement": "every_layer_shared"},
-            "'relative' goes with position_placement='stem' only: it acts in the attention .*'every_layer_shared'",
+            "'relative' needs position_placement='stem': it acts in the attention .*'every_layer_shared'",
         ),
     ],
 )
@@ -198,7 +198,7 @@ def test_what_axial_attention_does_not_go_with():
     for changes in ({"pooling": "avg"}, {"pooling": "map"}, {"pooling": None, "class_token": False}):
         assert ViTConfig(**TINY, **changes, axial=True).num_prefix_tokens == 0
     for changes, message in (
-        ({}, "patches alone.*pooling='token', class_token=None, num_register_tokens=0"),
+        ({}, "without class token and registers.*pooling='token', class_token=None, num_register_tokens=0"),
         ({"pooling": "avg", "class_token": True}, "patches alone.*pooling='avg', class_token=True"),
         ({"pooling": "avg", "num_register_tokens": 2}, "patches alone.*num_register_tokens=2"),
         ({"pooling": "avg", "position_embedding": "relative"}, "does not go with position_embedding='relative'"),

@@ -54,7 +54,7 @@ def test_outputs(pooling, channels, output_shape):
 
 
 def test_has_no_class_token():
-    with pytest.raises(ValueError, match="those of the patches alone"):
+    with pytest.raises(ValueError, match="without class token and registers"):
         _tiny(pooling="token")
 
 

@@ -299,7 +299,7 @@ def test_freezing():
         ({"relation_modules": 1}, ValueError, "numbers of modules from 0 to 2. Received: 1"),
         ({"num_tokens": 5}, ValueError, "split_tokens needs a known, even number of tokens. Received: 5"),
         ({"num_heads": 5}, ValueError, "has 5 heads, .* must be a multiple of 10. Received: 24"),
-        ({"pooling": None}, ValueError, "pooling must be 'avg', or None with include_top=False.*pooling=None"),
+        ({"pooling": None}, ValueError, "pooling must be 'avg', or None together with include_top=False.*pooling=None"),
         ({"weights": "imagenet"}, ValueError, "'VT-ResNet@imagenet' is not the name of published weights"),
         ({"weights": "missing.pth"}, FileNotFoundError, "There is no file or folder 'missing.pth'"),
     ],

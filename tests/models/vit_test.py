@@ -285,7 +285,7 @@ def test_refused_arguments():
         ({"input_shape": (8, 9, None)}, ValueError, r"input_shape must be.*Received: \(8, 9, None\)"),
         ({"input_tensor": np.zeros((2, *SHAPE))}, ValueError, "input_tensor must be a Keras tensor"),
         ({"input_tensor": keras.Input((72, 3))}, ValueError, r"must be of shape \(B, H, W, C\).*\(None, 72, 3\)"),
-        ({"input_tensor": tensor, "input_shape": (8, 12, 3)}, ValueError, "input_shape and input_tensor disagree"),
+        ({"input_tensor": tensor, "input_shape": (8, 12, 3)}, ValueError, "input_shape and input_tensor differ"),
         ({"weights": "imagenet"}, ValueError, "'imagenet' is not the name of published weights.*'<variant>@<weights>'"),
         *(({"classes": value}, ValueError, "classes must be a positive integer") for value in (0, -1, 2.0, True, None)),
     ):

@@ -255,8 +255,8 @@ def test_a_trunk_that_does_not_fit(files):
             lambda: keras_vit.load_weights(model, path),
             "of which a VT-ResNet has the stem and stages.*pass head='reset'",
         ),
-        (lambda: tiny_vt(weights=path, width=8), "holds weights of ResNetConfig.*and the model is VTResNetConfig"),
-        (lambda: tiny_vt(weights=path, expansion=4), "holds weights of ResNetConfig.*and the model is VTResNetConfig"),
+        (lambda: tiny_vt(weights=path, width=8), "holds weights for ResNetConfig.*but the model is VTResNetConfig"),
+        (lambda: tiny_vt(weights=path, expansion=4), "holds weights for ResNetConfig.*but the model is VTResNetConfig"),
         (lambda: tiny_vt(weights=path, stage_depths=(1, 1)), "holds weights of ResNetConfig"),
         (
             lambda: keras_vit.load_weights(tiny_vt(stage_depths=(1, 1)), path, head="reset"),

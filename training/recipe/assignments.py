@@ -1,7 +1,6 @@
-"""Recipes as text: `section.field=value`, and the dictionaries that a run leaves as JSON."""
+"""Reads recipes from text: assignments `section.field=value`, and the JSON that a run writes."""
 
 import dataclasses
-import difflib
 import inspect
 import re
 import types
@@ -12,6 +11,7 @@ import pydantic
 import pydantic_core
 
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
+from keras_vit.checks import nearest_names
 from training.errors import InputError, without_queries
 from training.recipe.config import Recipe, to_dict, validate
 
@@ -23,7 +23,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 class _Facts(pydantic.BaseModel, extra="allow"):
-    """What the programs read of a `recipe.json`; there is more for people to read."""
+    """The parts of a `recipe.json` that programs read. The others are for people."""
 
     recipe: dict[str, Any]
     class_names: list[str] = []
@@ -32,17 +32,17 @@ class _Facts(pydantic.BaseModel, extra="allow"):
 
 
 def read_facts(path):
-    """What a run's `recipe.json` says, as a dictionary. Raises an InputError if it cannot be read."""
+    """The `recipe.json` of a run, as a dictionary. Raises an InputError if it cannot be read."""
     try:
         return _Facts.model_validate_json(path.read_bytes()).model_dump(exclude_unset=True)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except pydantic.ValidationError as error:
-        raise InputError(f"{path} is not a recipe.json that a run left. {explain(error)}") from None
+        raise InputError(f"{path} is not the recipe.json of a run. {explain(error)}") from None
 
 
 def from_dict(fields):
-    """The recipe that `to_dict` wrote. Raises an InputError that names each field that does not fit."""
+    """The recipe that `to_dict` wrote. Raises an InputError that names each field that is wrong."""
     _check_names(fields)
     try:
         recipe = validate(fields)
@@ -57,26 +57,26 @@ def override(recipe, assignments):
 
     Args:
         recipe: `Recipe`
-        assignments: Strings `section.field=value`, applied in their order. Several values are separated by commas;
-            `none` stands for no value.
+        assignments: Strings `section.field=value`, applied in this order. Several values are separated by commas;
+            `none` means no value.
 
     Returns:
         The new `Recipe`.
 
     Raises:
-        InputError: If a field does not exist (with the nearest that do), or a value is of the wrong type or impossible.
+        InputError: If a field does not exist (similar ones are suggested), or a value is impossible or of a wrong type.
     """
     fields = to_dict(recipe)
     for assignment in assignments:
         path, separator, text = assignment.partition("=")
         if not separator:
-            raise InputError(f"{assignment!r} does not say what to change. Write section.field=value.")
+            raise InputError(f"{assignment!r} is not an assignment. Write section.field=value.")
         *sections, name = path.split(".")
         section = fields
         for key in sections:
             section = section.get(key) if isinstance(section, dict) else None
         is_change = sections == ["model", "changes"] and name in _VIT_CONFIG_FIELDS
-        is_change |= sections == ["model", "arguments"]  # Of what name, the function that they are of decides.
+        is_change |= sections == ["model", "arguments"]  # The function checks their names.
         if not isinstance(section, dict) or not (name in section or is_change):
             raise _unknown(path, fields)
         section[name] = _parse(path, text, is_section=isinstance(section[name], dict) if name in section else False)
@@ -84,7 +84,7 @@ def override(recipe, assignments):
 
 
 def leaves(fields, prefix=""):
-    """The (dotted name, value) of every field, section by section."""
+    """(dotted name, value) of every field, section by section."""
     for name, value in fields.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, f"{prefix}{name}.")
@@ -93,7 +93,7 @@ def leaves(fields, prefix=""):
 
 
 def describe(recipe):
-    """The recipe as lines `section.field=value`, each with what it means."""
+    """The recipe as lines `section.field=value`, each with a description."""
     rows = [(f"{name}={as_text(value)}", _description(name)) for name, value in leaves(to_dict(recipe))]
     width = max(len(assignment) for assignment, _ in rows)
     return "\n".join(f"{assignment:<{width}}  {description}".rstrip() for assignment, description in rows)
@@ -108,7 +108,7 @@ def _parse(path, text, is_section):
     if is_section and path != "model.config":
         raise InputError(f"{path} is a section. Set one of its fields: {path}.<field>=value.")
     if path.startswith(_ARGUMENTS):
-        return _BOOLEANS.get(text.lower(), _value(text, ()))  # Of what type, only the function knows.
+        return _BOOLEANS.get(text.lower(), _value(text, ()))  # The function checks their types.
     return _value(text, _accepted(_field(path)[1].type))
 
 
@@ -122,7 +122,7 @@ def _accepted(field_type):
 
 
 def _value(text, accepted):
-    """What a text means for a field; where it means nothing, the text itself, which pydantic then refuses."""
+    """The value of a field that a text stands for. If there is none, the text itself, which pydantic refuses."""
     if text in accepted:
         return text
     if text.lower() == "none" and (str not in accepted or type(None) in accepted):
@@ -139,14 +139,14 @@ def _value(text, accepted):
 
 
 def as_text(value):
-    """A value as it is written in an assignment, to be shown."""
+    """A value as it is written in an assignment."""
     if isinstance(value, list):
         return ",".join(map(as_text, value))
     return "none" if value in (None, {}) else without_queries(str(value))
 
 
 def _check_names(fields, section=Recipe, prefix=""):
-    """Refuses names that no section has. (pydantic does so too, but without the nearest ones, and not in ViTConfig.)"""
+    """Checks the names of fields. (pydantic does so too, but without hints, and not in ViTConfig.)"""
     known = {field.name: field.type for field in dataclasses.fields(section)}
     for name, value in fields.items():
         if name not in known:
@@ -157,7 +157,7 @@ def _check_names(fields, section=Recipe, prefix=""):
 
 
 def _check_integers(fields):
-    """Refuses integers that the programs and TensorFlow cannot count to."""
+    """Checks that integers are not too large for the programs and TensorFlow."""
     for name, value in leaves(fields):
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int) and abs(number) >= _INTEGER_LIMIT:
@@ -175,15 +175,15 @@ _ABBREVIATIONS = {
 def _unknown(path, fields):
     names, last = [name for name, _ in leaves(fields)], path.rpartition(".")[2]
     near = [_ABBREVIATIONS[last]] if last in _ABBREVIATIONS else []
-    near += difflib.get_close_matches(path, names, n=3, cutoff=0.5)
+    near += nearest_names(path, names)
     by_last = {name.rpartition(".")[2]: name for name in names}
-    near += [by_last[name] for name in difflib.get_close_matches(last, by_last, n=2)]
+    near += [by_last[name] for name in nearest_names(last, by_last, count=2, cutoff=0.6)]
     hint = f" Did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
     return InputError(f"{path} is not a field of a recipe.{hint} All fields: python -m training train RECIPE --show")
 
 
 def explain(error):
-    """What a pydantic.ValidationError says, a line for each field."""
+    """The message of a pydantic.ValidationError, one line for each field."""
     return "\n".join(map(_explain, error.errors()))
 
 
@@ -191,18 +191,18 @@ def _explain(error):
     path = ".".join(map(str, error["loc"]))
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] == "string_pattern_mismatch" and error["loc"][-1] != "name":
-        message = "Durations are such as 5%, 10000 steps or 2.5 epochs"
+        message = "A duration is written as 5%, 10000 steps or 2.5 epochs"
     return (
         (f"{path}: " if path else "")
         + message
-        # A whole section, or a whole file, would not be read.
+        # A whole section or file would be too long to read.
         + ("" if isinstance(error["input"], (dict, bytes)) else f". Received: {error['input']!r}")
     )
 
 
 def _description(path):
     if path.startswith(_ARGUMENTS):
-        return "argument of model.function, whose documentation explains it"
+        return "argument of model.function; see its documentation"
     section, field = _field(path)
     if isinstance(field.default, pydantic.fields.FieldInfo):
         return field.default.description
@@ -211,7 +211,7 @@ def _description(path):
 
 
 def _field(path):
-    """The dataclass that has the field of a dotted name, and the `dataclasses.Field`."""
+    """(dataclass, `dataclasses.Field`) of a dotted name."""
     inner = Recipe
     for name in path.split("."):
         section = inner
@@ -221,7 +221,7 @@ def _field(path):
 
 
 def _section_type(name, field_type):
-    """The dataclass of a field that has fields itself, or `None`."""
+    """The dataclass of a field that is a section, or `None`."""
     if name in _VIT_CONFIG_SECTIONS:
         return ViTConfig
     return next(filter(dataclasses.is_dataclass, (field_type, *typing.get_args(field_type))), None)

@@ -1,4 +1,4 @@
-"""Networks that Visual Transformers are compared with (arXiv 2006.03677, Table 8): `keras_vit.baselines`."""
+"""`keras_vit.baselines`: the baselines of Visual Transformers (arXiv 2006.03677, Table 8)."""
 
 from keras_vit.models.baselines import resnets, self_attention_network
 from keras_vit.models.baselines.resnets import *  # noqa: F403

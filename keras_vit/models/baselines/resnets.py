@@ -1,4 +1,4 @@
-"""ResNets that Visual Transformers are compared with (arXiv 2006.03677, Table 8): their units attend in some way."""
+"""ResNets with attention, baselines of Visual Transformers (arXiv 2006.03677, Table 8)."""
 
 from keras_vit.architectures import ResNetConfig
 from keras_vit.models.building import keras_application
@@ -6,7 +6,7 @@ from keras_vit.models.resnet import ResNet
 
 
 def _baseline(function_name, model_name, text, size, **changes):
-    """A ResNet with changes, as a function with the arguments of `keras.applications`."""
+    """The function of a ResNet with some changes. It has the arguments of `keras.applications`."""
     described = "".join(f", {name}={value!r}" for name, value in changes.items()).replace("'", '"')
     return keras_application(
         lambda **options: ResNet(size, **changes, **options),
@@ -52,7 +52,7 @@ def _local_relation(depth, stage_depths):
     return _baseline(
         f"LRNet{depth}",
         f"lr_net_{depth}",
-        f"an LR-Net-{depth} (arXiv 1904.11491), but for its stem, which is a ResNet's",
+        f"an LR-Net-{depth} (arXiv 1904.11491) with the stem of a ResNet",
         "R50",
         stage_depths=stage_depths,
         mixing="local_relation",
@@ -78,7 +78,7 @@ LRNet18 = _local_relation(18, (2, 2, 2, 2))
 LRNet50 = _local_relation(50, (3, 4, 6, 3))
 LRNet101 = _local_relation(101, (3, 4, 23, 3))
 GloReResNet50 = _global_reasoning(50, (3, 4, 6, 3), (0, 0, 3, 0), "three in its third stage")
-# With units in its third stage alone it would have fewer operations and parameters than the paper prints.
+# With units in its third stage only, it would have fewer operations and parameters than the paper prints.
 GloReResNet200 = _global_reasoning(200, (3, 24, 36, 3), (0, 2, 3, 0), "two in its second stage and three in its third")
 A2ResNet50 = _baseline(
     "A2ResNet50",
@@ -91,7 +91,7 @@ A2ResNet50 = _baseline(
 StandAloneResNet50 = _baseline(
     "StandAloneResNet50",
     "stand_alone_resnet_50",
-    "a ResNet-50 with self-attention in windows in place of 3 x 3 convolutions (arXiv 1906.05909), but for its stem",
+    "a ResNet-50 with self-attention in windows in place of 3 x 3 convolutions after the stem (arXiv 1906.05909)",
     "R50",
     mixing="stand_alone",
 )

@@ -1,4 +1,4 @@
-"""SANs, a baseline of Visual Transformers: "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621)."""
+"""SANs, baselines of Visual Transformers: "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621)."""
 
 import keras
 
@@ -6,8 +6,10 @@ from keras_vit import layers
 from keras_vit.architectures import SELF_ATTENTION_NETWORKS, SelfAttentionNetworkConfig, changed_config
 from keras_vit.layers.convolutional.batch_norm import batch_norm
 from keras_vit.models.building import build_convolutional, keras_application
+from keras_vit.models.shared_arguments import describe_shared_arguments
 
 
+@describe_shared_arguments
 def SelfAttentionNetwork(
     size="SAN19",
     include_top=True,
@@ -23,28 +25,20 @@ def SelfAttentionNetwork(
 ):
     """Builds a SAN as a functional `keras.Model`.
 
-    "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621), as in the authors' code (hszhao/SAN): pixels
-    are projected one by one, and before each stage the map is shrunk to the largest of each 2 x 2 places and projected
-    to the stage's width. The layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, then for
+    "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621), as in the authors' code (hszhao/SAN): a 1 x 1
+    convolution is the stem, and before each stage the map is max-pooled by 2 x 2 and projected to the stage's width.
+    The layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, then for
     each stage `stage_0_pooling`, `stage_0_conv`, `stage_0_unit_0` and so on, `stage_0_norm`, `stage_0_activation`,
     then `pooling`, `predictions`.
 
     Args:
         size: `"SAN10"`, `"SAN15"`, `"SAN19"`, or a `keras_vit.architectures.SelfAttentionNetworkConfig`.
-        include_top: Whether to end with the classifier. `False`: the model returns what `pooling` says.
-        weights: `None` for freshly initialised weights, or the path of a `.weights.h5` file that `model.save_weights`
-            wrote for a model of the same shape.
-        input_tensor: Keras tensor to use as the model's input.
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)`; channels last whatever the global setting.
-            `None` for height and width makes a model for images of any size. The last map must have more than 3 places
-            along each axis, as windows of 7 places are reflected at its border: images at least 128 pixels.
-        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D), where h
-            and w are height and width divided by 2 and rounded down, once for each stage.
-        classes: Number of classes.
-        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any of Keras's.
-        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them inside. `False`: it takes
-            what `keras_vit.preprocess_input` returns.
-        name: The model's name.
+            `None` for height and width makes a model for images of any size. The last map must be larger than 3 x 3, as
+            windows of 7 x 7 are reflected at its border. So images must have at least 128 pixels on each side.
+        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D), where
+            height and width are halved and rounded down once for each stage.
+        {shared_arguments}
         **config_changes: Any field of `keras_vit.architectures.SelfAttentionNetworkConfig`, such as
             `relation="pairwise"`.
 
@@ -53,7 +47,7 @@ def SelfAttentionNetwork(
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available; the message says what is accepted.
+        ValueError: If a value is impossible or not available. The message says what is accepted.
 
     Example:
 
@@ -79,12 +73,12 @@ def SelfAttentionNetwork(
 
 
 def _trunk(images, config):
-    """Normalised pixels (B, H, W, C) to a map (B, h, w, D)."""
+    """The map (B, h, w, D) for normalised pixels (B, H, W, C)."""
     maps = layers.PaddedConv2D(config.width, 1, name="stem_conv")(images)
     maps = batch_norm(name="stem_norm")(maps)
     maps = keras.layers.ReLU(name="stem_activation")(maps)
     for stage, (depth, window_size) in enumerate(zip(config.stage_depths, config.window_sizes, strict=True)):
-        # Four times as wide as the first, and from there on twice.
+        # The second stage is four times as wide as the first, each later one twice as wide as the one before.
         width = config.width * (1 if stage == 0 else 2 ** (stage + 1))
         name = f"stage_{stage}"
         maps = keras.layers.MaxPooling2D(2, data_format="channels_last", name=f"{name}_pooling")(maps)
@@ -97,7 +91,7 @@ def _trunk(images, config):
 
 
 def _published(relation):
-    """The function of SAN19 with a relation, with the arguments of `keras.applications`."""
+    """The function of SAN19 with a relation. It has the arguments of `keras.applications`."""
     return keras_application(
         lambda **options: SelfAttentionNetwork("SAN19", relation=relation, **options),
         f"SAN19{relation.capitalize()}",

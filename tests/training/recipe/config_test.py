@@ -98,7 +98,7 @@ def test_number_stays_text_where_text_is_meant():
         pytest.param("fit.epochs=" + "[" * 100_000, "valid integer", id="nested"),
         pytest.param("[" * 100_000 + "=3", "is not a field of a recipe", id="nested name"),
         ("model.config.hidden_dim=" + "8" * 30, "model.config.hidden_dim must be below"),
-        ("schedule.warmup=" + "9" * 10 + " steps", "Durations are such as"),
+        ("schedule.warmup=" + "9" * 10 + " steps", "A duration is written as"),
         ("distribution.devices=100000", "less than 100000"),
         ("seed=-1", "greater than or equal to 0"),
         ("seed=4294967296", "less than 4294967296"),
@@ -167,7 +167,7 @@ def test_unknown_recipe_lists_those_there_are(tmp_path):
     broken_texts += [b'{"recipe": ' + b"[" * 100_000, b'{"recipe": "caf\xe9"}', b'{"recipe": ' + b"9" * 5000 + b"}"]
     for text in broken_texts:
         broken.write_bytes(text)
-        with pytest.raises(InputError, match=r"not a recipe\.json"):
+        with pytest.raises(InputError, match=r"not the recipe\.json"):
             recipes.load(str(broken))
-    with pytest.raises(InputError, match=r"not a recipe\.json"):
+    with pytest.raises(InputError, match=r"not the recipe\.json"):
         recipes.load(str(tmp_path))  # The folder of a run.
