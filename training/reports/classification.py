@@ -31,7 +31,7 @@ from training.reports.figures import (
 )
 
 _DOTS_AN_INCH = 150
-_MOST_CLASSES = 1000  # Of a confusion matrix that is drawn.
+_MOST_CLASSES = 1000  # Larger confusion matrices are not drawn.
 
 
 def write_report(run, recipe, keeper, evaluation, neighbour, model):
@@ -107,8 +107,8 @@ def judge(evaluation, neighbour):
     elif points < 0:
         comparison += ": here, comparing pixels works better"
     yield (
-        f"A nearest-neighbour classifier learns nothing. It predicts the class of the training or validation image with "
-        f"the most similar pixels, and is right for {neighbour:.2%} of the same images. {comparison}."
+        f"A nearest-neighbour classifier learns nothing. It predicts the class of the training or validation image "
+        f"with the most similar pixels, and is right for {neighbour:.2%} of the same images. {comparison}."
     )
 
 

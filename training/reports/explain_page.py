@@ -244,8 +244,8 @@ _CAPTIONS = {
     ),
     "position_similarity": (
         "Similarity of position embeddings",
-        "Each tile shows the similarity of a patch's position embedding to those of all patches (figures 7, centre, and "
-        "10). If positions were learned, a patch is similar to its neighbours, and to its row and column.",
+        "Each tile shows the similarity of a patch's position embedding to those of all patches (figures 7, centre, "
+        "and 10). If positions were learned, a patch is similar to its neighbours, and to its row and column.",
     ),
     "neighbours": (
         "Most similar training images",

@@ -216,14 +216,14 @@ def test_of_visual_tokens_their_lineage_is_shown(tmp_path, capsys):
     text = page.read_text(encoding="utf-8")
     assert "Origin of the visual tokens" in text
     assert "class=note></p>" not in text
-    with pytest.raises(InputError, match="--compare sets Vision Transformers side by side"):
+    with pytest.raises(InputError, match="--compare works with Vision Transformers only"):
         explain(tmp_path / "tokens.keras", paths, compare=[tmp_path / "tokens.keras"])
 
 
 @pytest.mark.parametrize(
     ("source", "images", "options", "message"),
     [
-        ("model.keras", [], {}, "There is no picture to look at. Name image files"),
+        ("model.keras", [], {}, "There is no readable picture. Name image files"),
         ("model.keras", ["picture 0.png"], {"path": "picture 0.png"}, r"picture 0.png cannot be made: File exists"),
         ("nothing", [], {}, "'nothing' is not the name of published weights"),
         ("other.keras", [], {}, "other.keras does not exist"),
@@ -258,7 +258,7 @@ def test_published_weights_beside_a_model_with_an_unlucky_name(tmp_path, monkeyp
     similarities = np.load("explain/position_similarity.npz")
     assert similarities["names"].tolist() == ["published.npz", "file"]
     np.testing.assert_array_equal(similarities["similarity_1"], keras_vit.position_similarity(model))
-    with pytest.raises(InputError, match="There is no picture to look at"):
+    with pytest.raises(InputError, match="There is no readable picture"):
         explain("published.npz")
 
 

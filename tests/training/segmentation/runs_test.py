@@ -113,7 +113,7 @@ def test_evaluate_takes_other_data(brief_run, tmp_path, capsys):
     assert "6 images at 32 x 64 pixels" in capsys.readouterr().out
     (tmp_path / "classes.txt").write_text("wall\ndoor")
     assert main(["evaluate", str(run.folder), "data.dataset=folder", f"data.directory={tmp_path}"]) == 2
-    assert "The model knows the classes background, disc" in capsys.readouterr().err
+    assert "The model has the classes background, disc" in capsys.readouterr().err
 
 
 class Thirds(tf.Module):
@@ -169,7 +169,7 @@ def test_what_is_for_classifiers_is_refused(brief_run, command, tmp_path, monkey
     error = capsys.readouterr().err
     expected = (
         "is for models that classify",
-        "looks into classifiers",
+        "works with classifiers only",
         "has no masks to learn",
         "task=segmentation goes",
     )

@@ -2,7 +2,7 @@
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 7 (appendix D.1).
 Command: python -m training study optimizers
-Not here: JFT-300M, and the data sets that the paper's models are fine-tuned to. The paper's SGD has the settings of BiT
+Not included: JFT-300M, and fine-tuning to the paper's data sets. The paper's SGD has the settings of BiT
 (arXiv 1912.11370); here each optimizer has several learning rates.
 """
 
@@ -32,7 +32,7 @@ def points(recipe):
 
 
 def figure(summaries, folder):
-    """What was measured, beside the means of the paper's Table 7."""
+    """The measured results beside the means of the paper's Table 7."""
     series = {}
     for row in published.read("vit_table7").rows:
         series.setdefault(row["optimizer"], []).append(Value(row["model"], row["mean"]))

@@ -2,9 +2,9 @@
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 5 and Table 6.
 Command: python -m training study scaling
-Not here: JFT-300M, on which the paper's models are pre-trained, and the data sets that they are fine-tuned to.
+Not included: pre-training on JFT-300M, and fine-tuning to the paper's data sets.
 
-From 128 pixels on the points are the models of Table 6, otherwise small ones of the same three families.
+From 128 pixels on, the points are the models of Table 6, otherwise small models of the same three families.
 """
 
 import json
@@ -13,7 +13,7 @@ from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
 from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
 
-LARGE_IMAGE = 128  # Pixels, from which on there is room for the paper's patches and strides.
+LARGE_IMAGE = 128  # Pixels. Smaller images are too small for the paper's patches and strides.
 _UNITS = (1e18, "exa"), (1e15, "peta"), (1e12, "tera"), (1e9, "giga")
 _VITS = ((24, 8), (48, 8), (96, 8), (48, 4))  # Width and patch size.
 _HYBRIDS = ((24, 32), (48, 32), (48, 64))  # Width of the encoder and of the stem.
@@ -27,7 +27,7 @@ def points(recipe):
 
 
 def _published():
-    found = []
+    table_points = []
     for row in published.read("vit_table6").rows:
         name, epochs = row["model"], int(row["epochs"])
         epochs = "fit.steps=none", f"fit.epochs={epochs}"
@@ -36,8 +36,8 @@ def _published():
         else:
             variant = name.replace("R50x1+ViT-", "R50+").removeprefix("ViT-")
             model = "model.weights=none", f"model.config={variant}"
-        found.append(Point(row["family"], f"{name}, {int(row['epochs'])} epochs", (*model, *epochs)))
-    return found
+        table_points.append(Point(row["family"], f"{name}, {int(row['epochs'])} epochs", (*model, *epochs)))
+    return table_points
 
 
 def _small():
@@ -66,13 +66,13 @@ def _stem(width):
 
 
 def resnet(function, *arguments):
-    """The changes that put a ResNet of `keras_vit` in the place of a ViT; its arguments are `name=value`."""
-    made_of = (f"model.arguments.{argument}" for argument in arguments)
-    return ("model.config=none", "model.weights=none", f"model.function={function}", *made_of)
+    """The changes that replace the ViT by a ResNet of `keras_vit`, whose arguments are `name=value`."""
+    changes = (f"model.arguments.{argument}" for argument in arguments)
+    return ("model.config=none", "model.weights=none", f"model.function={function}", *changes)
 
 
 def figure(summaries, folder):
-    """What was measured, beside the paper's Table 6."""
+    """The measured results beside the paper's Table 6."""
     series = {"ViT": [], "hybrid": [], "ResNet": []}
     for row in published.read("vit_table6").rows:
         short = row["model"].replace("R50x1+ViT-", "R50+").removeprefix("ViT-").replace("ResNet", "R")
