@@ -130,9 +130,9 @@ def _verdict(results, train, rows):
             f"({len(duplicates) / images.source.size:.2%}) are like one of the {train.source.size:,} training images"
             f"{': ' if kinds else ''}{', '.join(kinds)}."
         )
-    mislabelled = [row for row in rows if row.get("same_label") is False]
-    if mislabelled:
-        yield f"{len(mislabelled):,} of them have a different label than their training image."
+    disagreeing = [row for row in rows if row.get("same_label") is False]
+    if disagreeing:
+        yield f"{len(disagreeing):,} of them have a different label than their training image."
     if rows and train.are_drawn:
         yield "Training images are named by their index, from 0, among the images that data.train_images draws."
 

@@ -34,7 +34,7 @@ def _accuracy_line(name, accuracy, total):
 def _classes(scores):
     shown = scores[:_NUM_WORST_CLASSES]
     which = "Classes" if len(shown) == len(scores) else f"The {len(shown)} worst of {len(scores):,} classes"
-    rows = [("class", "images", "right", "accuracy", "most often taken for")]
+    rows = [("class", "images", "right", "accuracy", "most often mistaken for")]
     for score in shown:
         accuracy = "none" if score.accuracy is None else f"{score.accuracy:.1%}"
         taken_for = f"{score.taken_for} ({score.times:,})" if score.times else ""
@@ -46,7 +46,7 @@ def describe_segmentation(segmentation):
     """A `Segmentation` as lines of text, with the intersection over union of each class."""
     height, width = segmentation.size
     images, pixels = segmentation.num_images, segmentation.confusion.sum()
-    rows = [("class", "pixels", "IoU", "most often taken for")]
+    rows = [("class", "pixels", "IoU", "most often mistaken for")]
     for score in segmentation.by_class:
         iou = "none" if score.iou is None else f"{score.iou:.1%}"
         rows.append((score.name, f"{score.pixels:,}", iou, score.taken_for))

@@ -49,7 +49,7 @@ def figure(summaries, folder):
     models = [name for name in table.rows[0] if name not in ("pretraining", "images")]
     printed = Panel(
         "The paper's Table 5: pre-trained on ImageNet, ImageNet-21k and JFT-300M",
-        "images of the pre-training (millions)",
+        "pre-training images (millions)",
         "ImageNet accuracy (%)",
         {
             f"ViT-{model}": [Value(row["images"] / 1e6, row[model]) for row in table.rows if row[model] is not None]

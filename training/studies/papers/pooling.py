@@ -37,7 +37,7 @@ def figure(summaries, folder):
             measured_panel(
                 summaries,
                 "learning_rate",
-                "peak of the learning rate",
+                "peak learning rate",
                 "Measured, from scratch",
                 "The paper's Figure 9, which has no numbers: both work similarly well, with different learning rates.",
             )

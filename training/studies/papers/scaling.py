@@ -80,13 +80,13 @@ def figure(summaries, folder):
         series[row["family"]].append(Value(row["exaflops"], row["ImageNet"], label=short))
     printed = Panel(
         "The paper's Table 6: pre-trained on JFT-300M for 7 epochs (H/14: 14), fine-tuned to ImageNet",
-        "compute of the pre-training (exaFLOPs, as printed)",
+        "pre-training compute (exaFLOPs, as printed)",
         "ImageNet accuracy (%)",
         series,
     )
     largest = max(summary.first.flops for summary in summaries)
     unit, name = next((unit, name) for unit, name in _UNITS if largest >= unit or unit == _UNITS[-1][0])
-    x_label = f"compute of the training ({name}FLOPs: 6 x MACs x images)"
+    x_label = f"training compute ({name}FLOPs: 6 x MACs x images)"
     own = measured_panel(summaries, "flops", x_label, "Measured, from scratch", unit=unit)
     return plot_panels([own, printed])
 

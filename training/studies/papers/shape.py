@@ -89,7 +89,7 @@ def figure(summaries, folder):
     own = measured_panel(
         summaries,
         "gmacs",
-        "compute of an image, relative to the base",
+        "compute per image, relative to the base",
         "Measured, from scratch",
         "The paper's Figure 8, which has no numbers: depth helps most, width least; smaller patches help.",
     )

@@ -43,7 +43,7 @@ def points(recipe):
     """The `training.studies.study.Point`s for a recipe: the models of Tables 3 to 7."""
     if recipe.model.function != "VTResNet":
         raise InputError(
-            f"The study tokens needs a recipe with model.function=VTResNet, whose model.arguments it changes. "
+            f"The study tokens needs a recipe with model.function=VTResNet, because it changes its model.arguments. "
             f"Received: model.function={recipe.model.function}"
         )
     return [
