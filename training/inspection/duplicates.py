@@ -71,14 +71,14 @@ class DuplicateFinder:
         If an image duplicates several training images, the most similar one is returned.
         """
         prints = fingerprints(other)
-        exact = _same(self._known.files, prints.files, "same file")
-        exact = _same(self._known.pixels, prints.pixels, "same pixels") | exact
-        remaining = np.setdiff1d(np.flatnonzero(prints.has_structure), list(exact)).astype(int)
-        pairs = [self._near("alike", prints.hashes, remaining), self._near("mirrored", prints.mirrored, remaining)]
+        exact = _exact_duplicates(self._known.files, prints.files, "same file")
+        exact = _exact_duplicates(self._known.pixels, prints.pixels, "same pixels") | exact
+        rest = np.setdiff1d(np.flatnonzero(prints.has_structure), list(exact)).astype(int)
+        pairs = [self._near_pairs("alike", prints.hashes, rest), self._near_pairs("mirrored", prints.mirrored, rest)]
         similar = self._similar(other, np.concatenate(pairs))
         return sorted([*exact.values(), *similar], key=lambda duplicate: duplicate.index)
 
-    def _near(self, kind, hashes, indices):
+    def _near_pairs(self, kind, hashes, indices):
         """int64 (pairs, 4): other image, training image, kind and distance of similar hashes."""
         other, known = self._index.near(hashes[indices], self._distance).T
         other, known = (part[self._known.has_structure[known]] for part in (indices[other], known))
@@ -165,7 +165,7 @@ def _cosines():
     return np.cos(np.pi * frequencies * (2 * places + 1) / (2 * _SIDE))
 
 
-def _same(known, others, kind):
+def _exact_duplicates(known, others, kind):
     """{index: `Duplicate`} of each known fingerprint, with the first training image that has it."""
     values, first = np.unique(known, return_index=True)
     places = np.minimum(np.searchsorted(values, others), len(values) - 1)

@@ -54,10 +54,10 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
         image_size: (height, width) to which images are resized, for models of variable input size.
 
     Returns:
-        The path of the page, and how many images could not be read.
+        The path of the page, and the number of unreadable images.
 
     Raises:
-        InputError: If there is no model or no readable picture, or the folder cannot be made.
+        InputError: If there is no model or no readable picture, or the folder cannot be created.
     """
     run = _run_of(source)
     saved_model = None if run else _saved_model(source)
@@ -216,22 +216,22 @@ def _make_folder(path):
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder} cannot be made: {error.strerror}. Name another folder with --path.") from None
+        raise InputError(f"{folder} cannot be created: {error.strerror}. Name another folder with --path.") from None
     return folder
 
 
 def _write_figures(folder, subjects, pictures, examples, neighbours):
     """Writes every figure that the models support, and returns the `Findings` for the page."""
     subject, findings = subjects[0], Findings(folder)
-    _filters(findings, subject)
+    _write_filters(findings, subject)
     if _has_tokens(subject):
-        _tokens(findings, subject, pictures)
+        _write_tokens(findings, subject, pictures)
     else:
-        _positions(findings, subjects)
-        _heads(findings, subjects, pictures, examples)
-        _rollouts(findings, pictures, lambda: _in_batches(subject, pictures, keras_vit.attention_rollout))
+        _write_positions(findings, subjects)
+        _write_heads(findings, subjects, pictures, examples)
+        _write_rollouts(findings, pictures, lambda: _in_batches(subject, pictures, keras_vit.attention_rollout))
     if examples is not None:
-        _neighbours(findings, subject, pictures, examples, neighbours)
+        _write_neighbours(findings, subject, pictures, examples, neighbours)
     return findings
 
 
@@ -245,7 +245,7 @@ def _in_batches(subject, pictures, analysis):
     return np.concatenate([analysis(subject.model, subject.prepared(part)) for part in parts])
 
 
-def _tokens(findings, subject, pictures):
+def _write_tokens(findings, subject, pictures):
     with findings.trying("tokens"):
         lineage = _in_batches(subject, pictures, keras_vit.token_lineage)
         np.savez_compressed(findings.folder / "tokens.npz", names=np.array(pictures.names), lineage=lineage)
@@ -253,14 +253,14 @@ def _tokens(findings, subject, pictures):
         findings.save("tokens", figure, "each picture beside the origin of its visual tokens")
 
 
-def _filters(findings, subject):
+def _write_filters(findings, subject):
     with findings.trying("filters"):
         filters = keras_vit.embedding_filters(subject.model, min(_NUM_FILTERS, num_filters(subject.model)))
         np.savez_compressed(findings.folder / "filters.npz", filters=filters)
         findings.save("filters", plots.plot_filters(filters), f"the first {len(filters)} principal components")
 
 
-def _positions(findings, subjects):
+def _write_positions(findings, subjects):
     similarities = {}
     for subject in subjects:
         with findings.trying("position_similarity"):
@@ -273,11 +273,11 @@ def _positions(findings, subjects):
         findings.save("position_similarity", figure, "cosine similarity of the positions of every two patches")
 
 
-def _heads(findings, subjects, pictures, examples):
+def _write_heads(findings, subjects, pictures, examples):
     """Attention distances and entropies of all models, averaged over the same images."""
     for subject in subjects:
         with findings.trying("attention_distance"):
-            images = _averaged(subject, pictures, examples)
+            images = _averaged_images(subject, pictures, examples)
             findings.num_averaged, findings.averaged_are_pictures = len(images), examples is None
             prepared = subject.prepared(images)
             findings.distances[subject.name] = keras_vit.mean_attention_distance(subject.model, prepared)
@@ -286,15 +286,15 @@ def _heads(findings, subjects, pictures, examples):
             findings.num_tokens[subject.name] = weights.shape[-1]
     if not findings.distances:
         return
-    _write_heads(findings.folder / "attention_distance.csv", "distance_pixels", findings.distances)
-    _write_heads(findings.folder / "attention_entropy.csv", "entropy_nats", findings.entropies)
+    _write_head_table(findings.folder / "attention_distance.csv", "distance_pixels", findings.distances)
+    _write_head_table(findings.folder / "attention_entropy.csv", "entropy_nats", findings.entropies)
     figure = plots.plot_attention_distance(findings.distances)
     findings.save("attention_distance", figure, "mean attention distance of every head, by depth")
     figure = plots.plot_attention_entropy(findings.entropies, findings.num_tokens)
     findings.save("attention_entropy", figure, "mean attention entropy of every head, by depth")
 
 
-def _averaged(subject, pictures, examples):
+def _averaged_images(subject, pictures, examples):
     """The images over which attention is averaged, decoded to the input size of the model."""
     if examples is None:
         return np.stack([subject.decode(content) for content in pictures.contents[:_NUM_AVERAGED]])
@@ -302,7 +302,7 @@ def _averaged(subject, pictures, examples):
     return np.stack([pixels for pixels, _ in images.as_numpy_iterator()])
 
 
-def _write_heads(path, name, values):
+def _write_head_table(path, name, values):
     rows = [
         (model, layer, head, value)
         for model, array in values.items()
@@ -311,7 +311,7 @@ def _write_heads(path, name, values):
     write_csv(path, [("model", "layer", "head", name), *rows])
 
 
-def _rollouts(findings, pictures, compute):
+def _write_rollouts(findings, pictures, compute):
     with findings.trying("rollout"):
         findings.rollouts = compute()
         np.savez_compressed(findings.folder / "rollout.npz", rollout=findings.rollouts, names=np.array(pictures.names))
@@ -319,7 +319,7 @@ def _rollouts(findings, pictures, compute):
         findings.save("rollout", figure, "each picture beside its product with its attention rollout")
 
 
-def _neighbours(findings, subject, pictures, examples, count):
+def _write_neighbours(findings, subject, pictures, examples, count):
     images, training_indices = examples.spread(subject.decode, _NUM_SEARCHED)
     gallery = (subject.prepared(pixels) for pixels, _ in images.batch(_BATCH_SIZE).as_numpy_iterator())
     with findings.trying("neighbours"):
@@ -359,7 +359,7 @@ def _explain_saved_model(saved_model, images, path, compare):
     folder = _make_folder(path or "explain")
     pictures = _read_pictures(subject, paths)
     findings = Findings(folder)
-    _rollouts(findings, pictures, lambda: _served(serve, pictures.contents))
+    _write_rollouts(findings, pictures, lambda: _served_rollouts(serve, pictures.contents))
     findings.left_out["attention"] = "An exported SavedModel has a rollout, but not the attention of single heads."
     return write_page(folder / "explain.html", subject, pictures, findings), pictures.num_unreadable
 
@@ -372,7 +372,7 @@ def _served_subject(facts):
     return Subject(facts["name"], protocol, decode, _stride(read_architecture(facts["config"])))
 
 
-def _served(serve, contents):
+def _served_rollouts(serve, contents):
     starts = range(0, len(contents), _ROLLOUT_BATCH_SIZE)
     parts = [tf.constant(contents[start : start + _ROLLOUT_BATCH_SIZE]) for start in starts]
     return np.concatenate([serve(image_bytes=part)["rollout"].numpy() for part in parts])

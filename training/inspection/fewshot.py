@@ -82,8 +82,8 @@ def _shortages(labels, shots, class_names):
     if len(short):
         least = short[counts[short].argmin()]
         yield (
-            f"{len(short):,} of {len(counts):,} classes have fewer than {shots} training images. All of them "
-            f"are used. {class_names[least]} has {counts[least]:,}."
+            f"{len(short):,} of {len(counts):,} classes have fewer than {shots} training images, so all their "
+            f"images are used. {class_names[least]} has the fewest: {counts[least]:,}."
         )
 
 

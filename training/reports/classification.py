@@ -30,7 +30,7 @@ from training.reports.figures import (
     plot_curve,
 )
 
-_DOTS_AN_INCH = 150
+_DPI = 150
 _MOST_CLASSES = 1000  # Larger confusion matrices are not drawn.
 
 
@@ -244,7 +244,7 @@ def _confusion_matrix(run, evaluation):
 def figure(run, name, drawn, alt):
     """Writes a matplotlib Figure to a run's folder, and returns its `<img>` element."""
     path = run.figures / f"{name}.png"
-    drawn.savefig(path, dpi=_DOTS_AN_INCH)
+    drawn.savefig(path, dpi=_DPI)
     # At this width in CSS pixels (96 per inch), text has the size at which it was drawn. Below 60 % of it, text is too
     # small to read.
     width = 96 * drawn.get_figwidth()

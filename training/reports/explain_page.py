@@ -19,7 +19,7 @@ from training.files import write_text
 from training.reports import pages
 from training.reports.figures import SMALL_IMAGE, data_uri, encode_picture
 
-_DOTS_AN_INCH = 150
+_DPI = 150
 MOST_PICTURES = 12
 MOST_BYTES = 4 * 2**20
 """Size of the attention weights on a page. Encoding as text adds a third."""
@@ -46,7 +46,7 @@ class Findings:
 
     def save(self, name, figure, description):
         """Writes a figure as a PNG file."""
-        figure.savefig(self.folder / f"{name}.png", dpi=_DOTS_AN_INCH)
+        figure.savefig(self.folder / f"{name}.png", dpi=_DPI)
         self.figures[name] = description, 96 * figure.get_figwidth()
 
     @contextlib.contextmanager
@@ -87,7 +87,7 @@ def write_page(path, subject, pictures, findings):
         without_attention="" if attention else "hidden",
         without_rollout="hidden" if findings.rollouts is None else "",
         charts=_charts(subject, findings),
-        averaged=_averaged(findings),
+        averaged=_averaging_note(findings),
         figures="\n".join(_figure(findings, name) for name in _CAPTIONS),
     )
     write_text(path, page)
@@ -179,7 +179,7 @@ def _notes(pictures, findings, attention, names):
         yield reason
 
 
-def _averaged(findings):
+def _averaging_note(findings):
     images = "of the given pictures" if findings.averaged_are_pictures else "evenly spaced training images"
     return f"Averaged over {findings.num_averaged} {images}."
 

@@ -29,7 +29,7 @@ UNCHANGED_DIGITS = (
     "augment.fill=reflect",
     "fit.report_every=100%",
 )
-_DOTS_AN_INCH = 200
+_DPI = 200
 _LABELLED = ("flops", "gmacs")  # On these axes the position does not identify a point.
 
 
@@ -136,7 +136,7 @@ def run_study(name, study, assignments, folder, seeds=1, recipe_name=None):
         rows.append(_row(run, point, changed, folder))
         write_csv(folder / "results.csv", [_COLUMNS, *map(dataclasses.astuple, rows)])
     figure = study.figure(summaries(rows), folder)
-    figure.savefig(folder / f"{name}.png", dpi=_DOTS_AN_INCH)
+    figure.savefig(folder / f"{name}.png", dpi=_DPI)
     return rows
 
 

@@ -15,7 +15,7 @@ from training.reports.tables import lay_out, write_csv
 from training.runs.folder import Run, is_finished
 from training.studies.figures import plot_bars
 
-_DOTS_AN_INCH = 200
+_DPI = 200
 MEAN = "mean of 19"
 
 
@@ -153,13 +153,13 @@ def _percent(accuracy):
 
 
 def means_of(scores):
-    """The means of the scores of the tasks, by group and in all.
+    """The means of scores by group, and over all tasks.
 
     Args:
         scores: {name of a task: its score}
 
     Returns:
-        {group: its mean} and {`MEAN`: the unweighted mean of all 19 tasks}; `None` if a task is missing.
+        {group or `MEAN` (all 19 tasks, equally weighted): the mean, or `None` if a task is missing}
     """
     return {
         name: statistics.mean(scores[task] for task in tasks) if all(task in scores for task in tasks) else None
@@ -186,10 +186,10 @@ def run_vtab(weights, assignments, folder, tasks=None, images=1000):
     Raises:
         InputError: If a task is unknown, or the folder contains a run of these weights with another recipe.
     """
-    folder, chosen = pathlib.Path(folder), _choose(tasks)
+    folder, chosen = pathlib.Path(folder), _chosen_tasks(tasks)
     weights = weights or [recipes.load("finetune_vtab").model.weights]
     planned = _plan(weights, assignments, folder, images)
-    results = Results({without_queries(source): {} for source in weights} | _finished(folder), {})
+    results = Results({without_queries(source): {} for source in weights} | _finished_accuracies(folder), {})
     for (source, task), (recipe, run) in planned.items():
         if task not in chosen:
             continue
@@ -203,11 +203,11 @@ def run_vtab(weights, assignments, folder, tasks=None, images=1000):
                 continue
             if not train_once(recipe, folder, run.folder):
                 return None
-        results.accuracy.update(_finished(folder))
+        results.accuracy.update(_finished_accuracies(folder))
         _write_csv(folder / "results.csv", results)
     if any(results.accuracy.values()):
         _write_csv(folder / "results.csv", results)
-        figure(results).savefig(folder / "vtab.png", dpi=_DOTS_AN_INCH)
+        figure(results).savefig(folder / "vtab.png", dpi=_DPI)
     return results
 
 
@@ -230,7 +230,7 @@ def _plan(weights, assignments, folder, images):
     return planned
 
 
-def _finished(folder):
+def _finished_accuracies(folder):
     """{weights: {task: accuracy}} of the finished runs in a folder, as described by their recipes."""
     accuracy = {}
     for task in TASKS:
@@ -242,7 +242,7 @@ def _finished(folder):
     return accuracy
 
 
-def _choose(tasks):
+def _chosen_tasks(tasks):
     unknown = [name for name in tasks or () if name not in NAMES]
     if unknown:
         raise InputError(f"{', '.join(unknown)}: not a task of VTAB-1k. Tasks: {', '.join(NAMES)}")

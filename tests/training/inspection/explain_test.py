@@ -224,7 +224,7 @@ def test_of_visual_tokens_their_lineage_is_shown(tmp_path, capsys):
     ("source", "images", "options", "message"),
     [
         ("model.keras", [], {}, "There is no readable picture. Name image files"),
-        ("model.keras", ["picture 0.png"], {"path": "picture 0.png"}, r"picture 0.png cannot be made: File exists"),
+        ("model.keras", ["picture 0.png"], {"path": "picture 0.png"}, r"picture 0.png cannot be created: File exists"),
         ("nothing", [], {}, "'nothing' is not the name of published weights"),
         ("other.keras", [], {}, "other.keras does not exist"),
         ("any.keras", ["picture 0.png"], {}, r"any.keras: The model takes images of any size.*Give --image-size H W"),

@@ -1,4 +1,4 @@
-"""Axial-ViT against ViT, at two patch sizes.
+"""Axial-ViT against ViT, at several patch sizes.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 13 (appendix D.6), which has no numbers. The axial models are
 somewhat better than ViTs of the same patch size, at more compute.
@@ -17,7 +17,7 @@ def points(recipe):
     """The `training.studies.study.Point`s for a recipe: its own patch size, half of it, and twice its size."""
     config = recipe.model.config
     if config is None or config.stem is not None or not isinstance(config.patch_size, int):
-        raise InputError("The study axial needs a recipe with a model.config with square patches and no stem.")
+        raise InputError("The study axial needs a recipe with a model.config that has square patches and no stem.")
     height, width, *_ = recipe.model.input_shape or (224, 224)
     sizes = [size for size in (2 * config.patch_size, config.patch_size, config.patch_size // 2) if size]
     return [

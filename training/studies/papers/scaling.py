@@ -23,10 +23,10 @@ _RESNETS = ((32, "1,1"), (32, "1,1,1"), (64, "1,1,1"))  # Width, and units in ea
 def points(recipe):
     """The `training.studies.study.Point`s for a recipe."""
     height, *_ = recipe.model.input_shape or (224,)
-    return _published() if height >= LARGE_IMAGE else _small()
+    return _published_points() if height >= LARGE_IMAGE else _small_points()
 
 
-def _published():
+def _published_points():
     table_points = []
     for row in published.read("vit_table6").rows:
         name, epochs = row["model"], int(row["epochs"])
@@ -40,7 +40,7 @@ def _published():
     return table_points
 
 
-def _small():
+def _small_points():
     vits = [Point("ViT", f"{width}/{patch}", _vit(width, patch)) for width, patch in _VITS]
     hybrids = [
         Point("hybrid", f"R{stem}+{width}/8", (*_vit(width, 1), f"model.config.stem={_stem(stem)}"))

@@ -72,7 +72,7 @@ def points(recipe):
     if height >= LARGE_IMAGE:
         base, factors = PAPER_BASE, FACTORS
     if base is None or base.stem is not None or not isinstance(base.patch_size, int) or height != width:
-        raise InputError("The study shape needs square images and a model.config with square patches and no stem.")
+        raise InputError("The study shape needs square images and a model.config that has square patches and no stem.")
     large = ("model.weights=none", "model.config=B/32") if height >= LARGE_IMAGE else ()
     return [Point(series, label, (*large, *_changes(config))) for series, label, config in grid(base, height, factors)]
 
