@@ -39,7 +39,7 @@ def points(recipe):
 
 def figure(summaries, folder):
     """Accuracy over compute."""
-    note = "The paper's Figure 13, which has no numbers: axial models are better, at more compute."
+    note = "In the paper's Figure 13, which has no numbers, axial models are better, at more compute."
     return plot_panels([measured_panel(summaries, "gmacs", "GMACs per image", "Measured, from scratch", note)])
 
 

@@ -39,7 +39,7 @@ def figure(summaries, folder):
                 "learning_rate",
                 "peak learning rate",
                 "Measured, from scratch",
-                "The paper's Figure 9, which has no numbers: both work similarly well, with different learning rates.",
+                "In the paper's Figure 9, which has no numbers, both work similarly well, at different learning rates.",
             )
         ]
     )

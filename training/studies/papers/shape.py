@@ -91,7 +91,7 @@ def figure(summaries, folder):
         "gmacs",
         "compute per image, relative to the base",
         "Measured, from scratch",
-        "The paper's Figure 8, which has no numbers: depth helps most, width least; smaller patches help.",
+        "In the paper's Figure 8, which has no numbers, depth helps most and width least; smaller patches help.",
     )
     [base] = own.series.pop(BASE)
     unlabelled = dataclasses.replace(base, label="")
