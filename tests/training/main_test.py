@@ -253,7 +253,7 @@ def test_evaluate_refuses_other_classes(brief_run, tmp_path, capsys):
     (other / "model.keras").symlink_to(run.model)
     (other / "recipe.json").write_text(json.dumps(facts | {"class_names": ["ant", "bee"]}))
     assert main(["evaluate", str(other)]) == 2
-    assert "The model knows the classes ant, bee; the data set has 0, 1" in capsys.readouterr().err
+    assert "The model has the classes ant, bee; the data set has 0, 1" in capsys.readouterr().err
 
 
 def test_assignments_may_stand_behind_options(capsys):
@@ -343,11 +343,11 @@ def test_export_for_other_runtimes(brief_run, images, tmp_path, capsys, monkeypa
     samples = [np.asarray(PIL.Image.open(path))[..., None] for path in sorted(run.samples.iterdir())]
     np.testing.assert_array_equal(compared, samples)
     assert main([*export, "--name", "small", "--precision", "int8", "--version", "3"]) == 2
-    assert "--version goes with --format=saved_model. Received: --format=litert" in capsys.readouterr().err
+    assert "--version requires --format=saved_model. Received: --format=litert" in capsys.readouterr().err
     assert main([*export, "--name", "small", "--precision", "bfloat16"]) == 2
     assert "precision of the format 'litert' must be one of" in capsys.readouterr().err
     assert main([*export, "--name", "small", "--image-size", "8", "8"]) == 2
-    assert "--image-size goes with --format=saved_model" in capsys.readouterr().err
+    assert "--image-size requires --format=saved_model" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["train", "plan", "records", "evaluate", "predict", "export"])
@@ -378,9 +378,9 @@ def test_explains_a_run_and_what_is_left_of_it_in_its_export(brief_run, tmp_path
     rollouts = [np.load(tmp_path / name / "rollout.npz")["rollout"] for name in ("run", "export")]
     np.testing.assert_allclose(rollouts[1], rollouts[0], atol=1e-4)
     assert {path.name for path in (tmp_path / "export").iterdir()} == {"explain.html", "rollout.png", "rollout.npz"}
-    assert "gives its rollout, and not" in (tmp_path / "export" / "explain.html").read_text(encoding="utf-8")
+    assert "has a rollout, but not" in (tmp_path / "export" / "explain.html").read_text(encoding="utf-8")
     assert main(["explain", str(run.export)]) == 2
     assert main(["explain", str(run.export), *samples, "--compare", str(run.folder)]) == 2
     errors = capsys.readouterr().err
-    assert "has no pictures of its own" in errors
-    assert "--compare goes with a run" in errors
+    assert "contains no pictures" in errors
+    assert "--compare works with a run" in errors

@@ -1,1 +1,1 @@
-"""What is done with a trained model: evaluating, explaining, predicting, exporting."""
+"""Evaluation, explanation, prediction and export of trained models."""

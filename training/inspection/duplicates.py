@@ -1,9 +1,9 @@
-"""Test images that are among the training images, or nearly: the same file, the same pixels, or the same picture.
+"""Finds test images that duplicate a training image: the same file, the same pixels, or the same picture.
 
-A picture is known again by a perceptual hash, though it was resized, compressed anew, brightened, cropped a little or
-mirrored: by which of the lowest frequencies of its brightness are above their median (as in Zauner, "Implementation and
-Benchmarking of Perceptual Image Hash Functions", 2010). What has a similar hash must have similar pixels, too.
-N training images, M others, B of a batch. Of each image 33 bytes are kept.
+A perceptual hash recognises a picture that was resized, recompressed, brightened, slightly cropped or mirrored. It has
+one bit for each of the lowest frequencies of the brightness, which is set if it is above their median (as in Zauner,
+"Implementation and Benchmarking of Perceptual Image Hash Functions", 2010). Similar pixels are required as well.
+N training images, M other images, B batch. 33 bytes are kept for each image.
 """
 
 import dataclasses
@@ -16,20 +16,20 @@ from keras_vit.decoding import decode_upright, luma
 from training.data.subsets import select
 from training.inspection.hash_index import HashIndex, distances
 
-DISTANCE = 11  # Of 63 bits that may differ. Pictures of different things differ in 31 on average.
+DISTANCE = 11  # Largest number of different bits, of 63. Unrelated pictures differ in 31 bits on average.
 CORRELATION = 0.9
 KINDS = ("same file", "same pixels", "alike", "mirrored")
-_SIDE = 32  # Pixels of the small picture.
-_LOWEST = 8  # Frequencies in each direction, of which the lowest of all, the mean, is left out.
+_SIDE = 32  # Side of a small picture in pixels.
+_LOWEST = 8  # Frequencies in each direction. The lowest one, the mean, is left out.
 _BATCH = 256
-_FLAT = 2.0  # Levels of gray: what varies less has no structure that could be known again.
+_FLAT = 2.0  # Levels of gray. An image with a smaller standard deviation has no structure to recognise.
 
 
 @dataclasses.dataclass(frozen=True)
 class Duplicate:
-    """An image of another split, a training image that it is like, and how: `kind`, one of `KINDS`.
+    """An image of another split, and the training image that it duplicates; `kind` is one of `KINDS`.
 
-    `distance` in bits between the hashes; `correlation` of their small pictures, 1 if they are the same.
+    `distance` is the number of different bits of the hashes; `correlation` is that of the small pictures, at most 1.
     """
 
     index: int
@@ -41,8 +41,8 @@ class Duplicate:
 
 @dataclasses.dataclass(frozen=True)
 class Prints:
-    """What is kept of images: 64-bit fingerprints of their files and of their pixels, hashes, and those of their
-    mirror images; whether they have any structure. All of shape (N,)."""
+    """What is stored of images, each (N,): 64-bit fingerprints of the files and of the pixels, hashes of the images
+    and of their mirror images, and whether they have any structure."""
 
     files: np.ndarray
     pixels: np.ndarray
@@ -52,12 +52,12 @@ class Prints:
 
 
 class DuplicateFinder:
-    """Finds images that are, or nearly are, among the training images.
+    """Finds images that duplicate a training image.
 
     Args:
-        train: Their source, of `training.data.sources`.
-        distance: Bits in which the hashes of the same picture may differ, from 0 to 11.
-        correlation: The least that their brightness must have, of pictures of 32 x 32 pixels.
+        train: Source of the training images, as in `training.data.sources`.
+        distance: Largest number of different bits between the hashes of duplicates, from 0 to 11.
+        correlation: Smallest correlation between the brightness of duplicates at 32 x 32 pixels.
     """
 
     def __init__(self, train, distance=DISTANCE, correlation=CORRELATION):
@@ -66,27 +66,27 @@ class DuplicateFinder:
         self._index = HashIndex(self._known.hashes)
 
     def find(self, other):
-        """The images of a source that are among the training images, in their order: a list of `Duplicate`.
+        """The images of a source that duplicate a training image: a list of `Duplicate`, in the order of the source.
 
-        Of an image that is like several training images, the most alike is named.
+        If an image duplicates several training images, the most similar one is returned.
         """
         prints = fingerprints(other)
-        found = _same(self._known.files, prints.files, "same file")
-        found = _same(self._known.pixels, prints.pixels, "same pixels") | found
-        left = np.setdiff1d(np.flatnonzero(prints.has_structure), list(found)).astype(int)
-        pairs = [self._near("alike", prints.hashes, left), self._near("mirrored", prints.mirrored, left)]
+        exact = _exact_duplicates(self._known.files, prints.files, "same file")
+        exact = _exact_duplicates(self._known.pixels, prints.pixels, "same pixels") | exact
+        rest = np.setdiff1d(np.flatnonzero(prints.has_structure), list(exact)).astype(int)
+        pairs = [self._near_pairs("alike", prints.hashes, rest), self._near_pairs("mirrored", prints.mirrored, rest)]
         similar = self._similar(other, np.concatenate(pairs))
-        return sorted([*found.values(), *similar], key=lambda duplicate: duplicate.index)
+        return sorted([*exact.values(), *similar], key=lambda duplicate: duplicate.index)
 
-    def _near(self, kind, hashes, left):
+    def _near_pairs(self, kind, hashes, indices):
         """int64 (pairs, 4): other image, training image, kind and distance of similar hashes."""
-        other, known = self._index.near(hashes[left], self._distance).T
-        other, known = (part[self._known.has_structure[known]] for part in (left[other], known))
+        other, known = self._index.near(hashes[indices], self._distance).T
+        other, known = (part[self._known.has_structure[known]] for part in (indices[other], known))
         apart = distances(hashes[other], self._known.hashes[known])
         return np.stack([other, known, np.full(len(other), KINDS.index(kind)), apart], axis=1)
 
     def _similar(self, other, pairs):
-        """Yields a `Duplicate` for each other image that is really like one of those that its hash is similar to."""
+        """Yields a `Duplicate` for each other image that correlates with a training image with a similar hash."""
         if not len(pairs):
             return
         known, train_rows = _small_pictures(self._train, pairs[:, 1])
@@ -105,15 +105,15 @@ class DuplicateFinder:
 
 
 def _small_pictures(source, indices):
-    """The small pictures of some images, uint8 (images, 32, 32), and which of them belongs to each index."""
+    """The small pictures of some images, uint8 (images, 32, 32), and the row that belongs to each index."""
     chosen, rows = np.unique(indices, return_inverse=True)
     examples = select(source, chosen).in_order()
-    small = examples.map(lambda example: tf.cast(tf.round(_look(example["image"])[2]), tf.uint8), tf.data.AUTOTUNE)
+    small = examples.map(lambda example: tf.cast(tf.round(_summarise(example["image"])[2]), tf.uint8), tf.data.AUTOTUNE)
     return np.concatenate(list(small.batch(_BATCH).as_numpy_iterator())), rows
 
 
 def _correlations(first, second, is_mirrored):
-    """Pearson's correlations of pictures (B, 32, 32), of which some of the second are to be mirrored."""
+    """Pearson's correlations of pictures (B, 32, 32). If `is_mirrored`, the second picture is mirrored first."""
     second = np.where(is_mirrored[:, None, None], second[:, :, ::-1], second)
     first, second = (part.reshape(len(part), -1).astype("float32") for part in (first, second))
     first, second = (part - part.mean(axis=1, keepdims=True) for part in (first, second))
@@ -123,7 +123,7 @@ def _correlations(first, second, is_mirrored):
 
 def fingerprints(source):
     """`Prints` of all images of a source."""
-    examples = source.in_order().map(lambda example: _look(example["image"]), tf.data.AUTOTUNE)
+    examples = source.in_order().map(lambda example: _summarise(example["image"]), tf.data.AUTOTUNE)
     parts = []
     for files, pixels, gray in examples.batch(_BATCH).prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
         hashes, mirrored = perceptual_hashes(gray)
@@ -131,9 +131,9 @@ def fingerprints(source):
     return Prints(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)  # Traced once, which takes a second.
-def _look(image_bytes):
-    """Fingerprints of the file and of the pixels, int64, and the brightness as a small picture, (32, 32)."""
+@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)  # Traced once: it takes a second.
+def _summarise(image_bytes):
+    """Fingerprints of the file and of the pixels, int64, and the brightness as a small picture (32, 32)."""
     image = decode_upright(image_bytes, 3)
     contents = tf.stack([image_bytes, tf.io.serialize_tensor(image)])
     file, pixels = tf.unstack(tf.bitcast(tf.fingerprint(contents), tf.int64))
@@ -144,11 +144,11 @@ def perceptual_hashes(gray):
     """Hashes of small pictures and of their mirror images, uint64 (B,) each.
 
     Args:
-        gray: (B, 32, 32), of any brightness.
+        gray: Brightness, (B, 32, 32), on any scale.
     """
     cosines = _cosines()
     lowest = cosines @ gray.astype("float64") @ cosines.T  # (B, 8, 8): rows are vertical frequencies.
-    signs = (-1.0) ** np.arange(_LOWEST)  # A mirror image has the opposite of every other horizontal frequency.
+    signs = (-1.0) ** np.arange(_LOWEST)  # Mirroring negates every other horizontal frequency.
     return _bits(lowest), _bits(lowest * signs)
 
 
@@ -165,8 +165,8 @@ def _cosines():
     return np.cos(np.pi * frequencies * (2 * places + 1) / (2 * _SIDE))
 
 
-def _same(known, others, kind):
-    """{index: `Duplicate`} of each fingerprint that is known; of several, the first training image."""
+def _exact_duplicates(known, others, kind):
+    """{index: `Duplicate`} of each known fingerprint, with the first training image that has it."""
     values, first = np.unique(known, return_index=True)
     places = np.minimum(np.searchsorted(values, others), len(values) - 1)
     indices = np.flatnonzero(values[places] == others).tolist()

@@ -1,4 +1,4 @@
-"""The report on test images that are among the training images: a table, and a page with the pictures."""
+"""The report on test images that duplicate training images: a table, and a page with the pictures."""
 
 import pathlib
 import shlex
@@ -21,38 +21,38 @@ from training.reports.tables import write_csv
 from training.tasks import require_classification
 
 _COLUMNS = ("split", "image", "train_image", "kind", "distance", "correlation", "label", "train_label", "same_label")
-_NUM_SHOWN = 60  # Pairs of pictures, of each split.
-_SIDE = 192  # Pixels of the longer side of a picture that is shown.
+_NUM_SHOWN = 60  # Pairs of pictures that are shown for each split.
+_SIDE = 192  # Longer side of a picture on the page, in pixels.
 
 
 def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORRELATION):
-    """Finds a recipe's test and validation images among its training images, and writes what was found.
+    """Finds test and validation images that duplicate training images, and writes a table and a page.
 
     Args:
-        recipe: `training.recipe.config.Recipe` whose training images are searched.
-        other: The recipe whose test and validation images are looked for.
-        folder: Path of the folder to which `duplicates.csv` and `duplicates.html` are written.
-        distance: As of `training.inspection.duplicates.DuplicateFinder`.
-        correlation: As of `training.inspection.duplicates.DuplicateFinder`.
+        recipe: `training.recipe.config.Recipe` of the training images.
+        other: Recipe of the test and validation images.
+        folder: Path of the folder for `duplicates.csv` and `duplicates.html`.
+        distance, correlation: As in `training.inspection.duplicates.DuplicateFinder`.
 
     Returns:
-        Text of some lines.
+        The result as lines of text.
 
     Raises:
-        InputError: If there are no training images, or the data or the folder are not to be had.
+        InputError: If there are no training images, or the data cannot be loaded, or the folder cannot be written to.
     """
     for each in (recipe, other):
         require_classification(each, "duplicates")
-    known = load_dataset(recipe.data, disjoint=False)  # What splits share is what is looked for.
+    known = load_dataset(recipe.data, disjoint=False)  # Overlapping splits are allowed: the search is for overlaps.
     others = known if other == recipe else load_dataset(other.data, disjoint=False)
     finder = DuplicateFinder(known.source("train"), distance, correlation)
     train = _Images(known, "train", recipe.data)
-    found = []
+    results = []
     for split in [name for name in ("test", "validation") if name in others.splits]:
         images = _Images(others, split, other.data)
-        found.append((images, finder.find(others.splits[split])))
-    has_labels = known.class_names == others.class_names and all(map(_has_one_label, [train, *(of for of, _ in found)]))
-    rows = [_row(images, train, duplicate, has_labels) for images, some in found for duplicate in some]
+        results.append((images, finder.find(others.splits[split])))
+    searched = [train, *(images for images, _ in results)]
+    has_labels = known.class_names == others.class_names and all(map(_has_one_label, searched))
+    rows = [_row(images, train, one, has_labels) for images, duplicates in results for one in duplicates]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -60,12 +60,12 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
     write_csv(folder / "duplicates.csv", [_COLUMNS, *([row.get(column) for column in _COLUMNS] for row in rows)])
     title = recipe.data.dataset if other == recipe else f"{other.data.dataset} in {recipe.data.dataset}"
     facts = {"distance": distance, "correlation": correlation}
-    write_text(folder / "duplicates.html", _page(title, found, train, rows, facts))
-    return "\n".join([*_verdict(found, train, rows), f"{folder / 'duplicates.html'}, {folder / 'duplicates.csv'}"])
+    write_text(folder / "duplicates.html", _page(title, results, train, rows, facts))
+    return "\n".join([*_verdict(results, train, rows), f"{folder / 'duplicates.html'}, {folder / 'duplicates.csv'}"])
 
 
 class _Images:
-    """The images of a split, what they are called, and their labels."""
+    """The images of a split, with their names and labels."""
 
     def __init__(self, dataset, split, data):
         self.split, self.class_names, self.source = split, dataset.class_names, dataset.splits[split]
@@ -76,7 +76,7 @@ class _Images:
             self._files = [path for path, _ in folder.splits[split]]
 
     def name(self, index):
-        """The path of an image, or its number in the split, or among those drawn of it."""
+        """The path of an image, or its index in the split or among the images drawn from it."""
         return self._files[index] if self._files else index
 
     def label(self, index):
@@ -85,7 +85,7 @@ class _Images:
         return self.class_names[self._labels[index]]
 
     def pictures(self, indices):
-        """{index: uint8 (h, w, 3)} of some images, small enough to be shown."""
+        """{index: uint8 (h, w, 3)} of some images, resized for the page."""
         chosen = sorted(set(indices))
         if not chosen:
             return {}
@@ -95,7 +95,7 @@ class _Images:
 
 @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)  # Traced once.
 def _shrunk(image_bytes):
-    """The pixels of an image, small enough to be shown."""
+    """The pixels of an image, resized for the page."""
     image = decode_upright(image_bytes, 3)
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     size = tf.round(size * tf.minimum(1.0, _SIDE / tf.reduce_max(size)))
@@ -121,45 +121,45 @@ def _row(images, train, duplicate, has_labels):
     return row
 
 
-def _verdict(found, train, rows):
-    """Sentences on what was found."""
-    for images, duplicates in found:
+def _verdict(results, train, rows):
+    """Yields sentences that summarise the results."""
+    for images, duplicates in results:
         kinds = [f"{kind} {count:,}" for kind in KINDS if (count := sum(one.kind == kind for one in duplicates))]
         yield (
             f"{len(duplicates):,} of {images.source.size:,} {images.split} images "
             f"({len(duplicates) / images.source.size:.2%}) are like one of the {train.source.size:,} training images"
             f"{': ' if kinds else ''}{', '.join(kinds)}."
         )
-    others = [row for row in rows if row.get("same_label") is False]
-    if others:
-        yield f"{len(others):,} of them have another label than that one."
+    disagreeing = [row for row in rows if row.get("same_label") is False]
+    if disagreeing:
+        yield f"{len(disagreeing):,} of them have a different label than their training image."
     if rows and train.are_drawn:
-        yield "Training images are named by their place, from 0, among those that data.train_images draws."
+        yield "Training images are named by their index, from 0, among the images that data.train_images draws."
 
 
-def _page(title, found, train, rows, facts):
+def _page(title, results, train, rows, facts):
     numbers = [
-        (f"{images.split.capitalize()} images found", f"{len(some):,}", f"of {images.source.size:,}")
-        for images, some in found
+        (f"Duplicate {images.split} images", f"{len(duplicates):,}", f"of {images.source.size:,}")
+        for images, duplicates in results
     ]
     if rows and "same_label" in rows[0]:
         disagreements = sum(not row["same_label"] for row in rows)
-        numbers.append(("Label disagreements", f"{disagreements:,}", "the training image has another label"))
+        numbers.append(("Label disagreements", f"{disagreements:,}", "the training image has a different label"))
     return pages.page(
         "duplicates",
-        kind="Test images that are like training images",
+        kind="Test images that duplicate training images",
         heading=title,
-        title=f"{title}: {len(rows):,} found",
+        title=f"{title}: {len(rows):,} duplicates",
         **facts,
-        verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in _verdict(found, train, rows)),
+        verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in _verdict(results, train, rows)),
         numbers=number_list(numbers),
-        sections="\n".join(_section(images, train, some, rows) for images, some in found if some),
+        sections="\n".join(_section(images, train, some, rows) for images, some in results if some),
         command=escape(shlex.join(["python", "-m", "training", *sys.argv[1:]])),
     )
 
 
 def _section(images, train, duplicates, rows):
-    """Pairs of pictures: those with another label first, then those that are least alike."""
+    """Pairs of pictures: different labels first, then the lowest correlations."""
     own = [row for row in rows if row["split"] == images.split]
     pairs = sorted(
         zip(duplicates, own, strict=True), key=lambda pair: (pair[1].get("same_label", True), pair[0].correlation)
@@ -175,7 +175,7 @@ def _section(images, train, duplicates, rows):
     return (
         f"<h2>{images.split.capitalize()} images</h2>\n<figure>\n<p>{which}, each beside its training image.</p>\n"
         f'<ul class="pictures pairs">\n{items}\n</ul>\n'
-        f"<figcaption>Those with another label first, then those that are least alike.</figcaption>\n</figure>\n"
+        f"<figcaption>Pairs with different labels come first, then the least similar pairs.</figcaption>\n</figure>\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""The accuracy of a run's model or of published weights, on its own data or on others."""
+"""The accuracy of a run's model or of published weights, on its own data or on other data."""
 
 import functools
 
@@ -11,30 +11,30 @@ from training.reports.text import describe_classification
 from training.runs.opening import open_model, recipe_for
 from training.tasks import TASKS
 
-_OF_OTHER_DATA = (
+_OTHER_DATA_FIELDS = (
     *("data.label", "data.mask", "data.mask_classes", "data.mask_offset"),
     *("data.test_split", "data.test_fraction"),
 )
 
 
 def evaluate_source(source, assignments=(), split="test"):
-    """What a model makes of a split, in words.
+    """Evaluates a model on a split, and describes the result as text.
 
     Args:
-        source: A run's folder, or what else `training.runs.opening.open_model` opens; of weights, those of ImageNet-1k.
-        assignments: Changes of the data: where they are, how they are read, or `data.dataset=NAME`, another data set
-            of the same classes. The splits of another data set can be chosen; those of the run's own cannot. A model of
-            ImageNet-1k is evaluated on a folder with the classes of ObjectNet too.
-        split: Name of the split; `"all"`: all images of data that the model was not trained on.
+        source: A run's folder, or what `training.runs.opening.open_model` opens, with the classes of ImageNet-1k.
+        assignments: Changes of the data: where and how they are read, or `data.dataset=NAME`, a data set with the same
+            classes. Only another data set allows changes of the splits. A model of ImageNet-1k can also be evaluated
+            on a folder with the classes of ObjectNet.
+        split: Name of the split. `"all"` takes all images of data that the model was not trained on.
 
     Returns:
-        Text of some lines.
+        The result as lines of text.
 
     Raises:
         InputError: If there is no such model, split or data, or the data have other classes than the model.
     """
     opened = open_model(source)
-    recipe = recipe_for(opened, assignments, _OF_OTHER_DATA)
+    recipe = recipe_for(opened, assignments, _OTHER_DATA_FIELDS)
     if opened.class_names is None:
         raise InputError(f"The classes of {source} are not known. Give the folder of a run, or weights of ImageNet-1k.")
     if opened.recipe is None:
@@ -54,11 +54,11 @@ def evaluate_source(source, assignments=(), split="test"):
 
 
 def _activation(opened):
-    """What makes a model's outputs probabilities."""
+    """The activation with which a model outputs probabilities."""
     name = getattr(getattr(opened.model.layers[-1], "activation", None), "__name__", None)
     if name not in ("softmax", "sigmoid"):
         raise InputError(
-            f"{opened.source} does not end in probabilities. Build it with classifier_activation='softmax'."
+            f"{opened.source} does not output probabilities. Build it with classifier_activation='softmax'."
         )
     return name
 
@@ -70,7 +70,7 @@ def _imagenet1k_ids():
 def _check_classes(class_names, dataset):
     if list(dataset.class_names) != class_names:
         raise InputError(
-            f"The model knows the classes {shortened_names(class_names)}; the data set has "
+            f"The model has the classes {shortened_names(class_names)}; the data set has "
             f"{shortened_names(dataset.class_names)}."
         )
 
@@ -79,7 +79,7 @@ def _describe_objectnet(model, shared, splits, recipe):
     restrict = functools.partial(shared.restrict, has_sigmoids=recipe.fit.loss == "sigmoid")
     evaluation = evaluate(model, shared.dataset, splits, recipe, restrict)
     return (
-        f"ObjectNet: of the model's {model.output_shape[-1]:,} outputs those of the {len(shared.dataset.class_names)} "
-        f"shared classes are compared; {shared.num_left_out:,} images of other classes are left out.\n"
-        f"{describe_classification(evaluation)}"
+        f"ObjectNet: the model's {model.output_shape[-1]:,} outputs are restricted to the "
+        f"{len(shared.dataset.class_names)} shared classes; {shared.num_left_out:,} images of other classes are "
+        f"left out.\n{describe_classification(evaluation)}"
     )

@@ -1,4 +1,4 @@
-"""A run's model, or a `.keras` file, for those who serve it."""
+"""Exports the model of a run or a `.keras` file for serving."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ from training.recipe.assignments import read_facts
 from training.runs.folder import Run, load_model, read_class_names
 
 _SUFFIXES = {"onnx": ".onnx", "litert": ".tflite", "openvino": ".xml"}
-_OF_EVERY_FORMAT = {"precision", "tolerance", "min_agreement", "overwrite"}
+_COMMON_OPTIONS = {"precision", "tolerance", "min_agreement", "overwrite"}
 
 
 def export(source, path=None, format="saved_model", name=None, images=None, **options):
@@ -23,18 +23,18 @@ def export(source, path=None, format="saved_model", name=None, images=None, **op
         source: A run's folder, or a `.keras` file.
         path: Folder to write to; by default `export` beside the model.
         format: `"saved_model"`, or one of `keras_vit.export_model`.
-        name: What clients call the model, and the name of another runtime's file; by default that of the run's recipe,
-            or of the `.keras` file.
-        images: Paths of image files to compare on; by default the run's samples.
-        **options: More arguments of `keras_vit.export_saved_model` or `keras_vit.export_model`; but `labels` is the
-            path of a text file with a class name a line, by default the run's classes, and `version` by default one
-            more than the highest there.
+        name: Name of the model for clients, and of the file for another runtime; by default the name of the run's
+            recipe or of the `.keras` file.
+        images: Paths of the image files on which the export is compared; by default the run's samples.
+        **options: More arguments of `keras_vit.export_saved_model` or `keras_vit.export_model`. `labels` is the path of
+            a text file with one class name per line, by default the run's classes. `version` is by default one more
+            than the highest version in the folder.
 
     Returns:
-        The path of what was written, and a sentence on its size and how exactly it answers.
+        The path of the export, and a sentence on its size and its deviation from the model.
 
     Raises:
-        InputError: If something cannot be read or written; the message says what.
+        InputError: If something cannot be read or written; the message names it.
     """
     source = pathlib.Path(source)
     run = Run(source if source.is_dir() else source.parent)
@@ -44,13 +44,13 @@ def export(source, path=None, format="saved_model", name=None, images=None, **op
     if images is None and run.recipe.is_file():
         images = sorted(run.samples.glob("*")) or None
     if path.is_file():
-        raise InputError(f"--path={path} is a file. It must be the folder to write to; --name names the file in it.")
+        raise InputError(f"--path={path} is a file. Give a folder, and the name of the file in it with --name.")
     try:
         if format == "saved_model":
             return _export_saved_model(model, path, run, name=name, images=images, **options)
-        for option in options.keys() - _OF_EVERY_FORMAT:
+        for option in options.keys() - _COMMON_OPTIONS:
             flag = f"--{option.replace('_', '-')}"
-            raise InputError(f"{flag} goes with --format=saved_model. Received: --format={format}")
+            raise InputError(f"{flag} requires --format=saved_model. Received: --format={format}")
         pixels = images and np.stack([_decoded(model, image) for image in images])
         path = path / f"{name}{_SUFFIXES[format]}"
         written = keras_vit.export_model(model, path, format, images=pixels, **options)
@@ -63,7 +63,7 @@ def export(source, path=None, format="saved_model", name=None, images=None, **op
 
 def _export_saved_model(model, path, run, labels=None, version=None, **options):
     if labels is not None and not labels.is_file():
-        raise InputError(f"--labels={labels} is not a file. It has the name of a class in each line.")
+        raise InputError(f"--labels={labels} is not a file. It must be a text file with one class name per line.")
     names = read_class_names(run) if labels is None else labels.read_text().splitlines()
     if version is None:
         version = max((int(folder.name) for folder in path.glob("*") if folder.name.isdigit()), default=0) + 1

@@ -1,4 +1,4 @@
-"""How well the frozen features of a model tell classes apart."""
+"""Accuracy of simple classifiers on the frozen features of a model."""
 
 import dataclasses
 
@@ -16,9 +16,9 @@ from training.tasks import require_classification
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-    """An accuracy on the test images: `method` ridge or neighbours, of which `size` are given for each class, or vote.
+    """An accuracy on the test images. `size` is the number of training images per class, or of voting neighbours.
 
-    `seed` decides which images are learned from; `None`: all are. Their number is `num_train`.
+    `method` is `"ridge"` or `"neighbours"`. `seed` determines the `num_train` training images; `None`: all are used.
     """
 
     method: str
@@ -30,20 +30,20 @@ class Accuracy:
 
 
 def measure(source, assignments, shots, num_seeds, neighbours=None):
-    """The accuracies of classifiers on a model's frozen features, fitted to its data or to others.
+    """Measures the accuracies of classifiers on a model's frozen features, with its own data or other data.
 
     Args:
-        source: What `training.runs.opening.open_model` opens.
-        assignments: Changes of the data; `data.dataset=NAME`: others, with any classes.
-        shots: Images of each class that are learned from, a list of numbers.
-        num_seeds: How often they are chosen.
-        neighbours: How many vote in a classifier of nearest neighbours; `None`: there is none.
+        source: Model, as in `training.runs.opening.open_model`.
+        assignments: Changes of the data. `data.dataset=NAME` can have any classes.
+        shots: List of the numbers of training images per class.
+        num_seeds: Number of random choices of these images.
+        neighbours: Number of voting neighbours of a nearest-neighbour classifier. `None`: it is not measured.
 
     Returns:
-        A list of `Accuracy`, and a list of sentences on what is to be known of them.
+        A list of `Accuracy`, and a list of sentences that describe the data.
 
     Raises:
-        InputError: If the model or the data are not to be had, or are too few.
+        InputError: If the model or the data cannot be loaded, or there are fewer training images than neighbours.
     """
     opened = open_model(source)
     recipe = recipe_for(opened, assignments)
@@ -56,12 +56,12 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     seeds = range(num_seeds)
     chosen = [choose_shots(labels, max(shots), seed) for seed in seeds]
     needed = np.unique(np.concatenate(chosen)) if neighbours is None else np.arange(len(labels))
-    some = features(opened.model, select(train, needed), recipe)
-    found = np.zeros((len(labels), some.shape[1]), "float32")  # Rows that nobody writes take no memory.
-    found[needed] = some
-    test_found = features(opened.model, test, recipe)
+    needed_features = features(opened.model, select(train, needed), recipe)
+    train_features = np.zeros((len(labels), needed_features.shape[1]), "float32")  # Unused rows take no memory.
+    train_features[needed] = needed_features
+    test_features = features(opened.model, test, recipe)
 
-    accuracies = fewshot_accuracy(found, labels, test_found, test_labels, shots, seeds)
+    accuracies = fewshot_accuracy(train_features, labels, test_features, test_labels, shots, seeds)
     per_class = np.bincount(labels)
     rows = [
         Accuracy("ridge", count, seed, accuracy, int(np.minimum(per_class, count).sum()), len(test_labels))
@@ -69,31 +69,31 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
         for seed, accuracy in zip(seeds, accuracies[count].tolist(), strict=True)
     ]
     if neighbours is not None:
-        accuracy = neighbour_accuracy(found, labels, test_found, test_labels, neighbours)
+        accuracy = neighbour_accuracy(train_features, labels, test_features, test_labels, neighbours)
         rows.append(Accuracy("neighbours", neighbours, None, accuracy, len(labels), len(test_labels)))
-    title = f"{recipe.data.dataset}: {found.shape[1]:,} features of an image, {len(test_labels):,} test images"
+    title = f"{recipe.data.dataset}: {test_features.shape[1]:,} features of an image, {len(test_labels):,} test images"
     return rows, [title, *_shortages(labels, max(shots), dataset.class_names)]
 
 
 def _shortages(labels, shots, class_names):
-    """Sentences on classes that have fewer training images than are asked for."""
+    """Yields a sentence if classes have fewer training images than requested."""
     counts = np.bincount(labels, minlength=len(class_names))
     short = np.flatnonzero(counts < shots)
     if len(short):
         least = short[counts[short].argmin()]
         yield (
-            f"{len(short):,} of {len(counts):,} classes have fewer than {shots} training images, of which all are "
-            f"taken: {class_names[least]} has {counts[least]:,}."
+            f"{len(short):,} of {len(counts):,} classes have fewer than {shots} training images, so all their "
+            f"images are used. {class_names[least]} has the fewest: {counts[least]:,}."
         )
 
 
 def table(rows):
-    """Accuracies as lines of text: means over the seeds, and the range."""
+    """Accuracies as lines of text: means over the seeds, lowest and highest."""
     lines = [("learned from", "images", "accuracy", "lowest", "highest")]
     for method, size in dict.fromkeys((row.method, row.size) for row in rows):
         group = [row for row in rows if (row.method, row.size) == (method, size)]
         values = np.array([row.accuracy for row in group])
-        what = f"{size} of each class" if method == "ridge" else f"all, {size} nearest neighbours"
+        images = f"{size} of each class" if method == "ridge" else f"all, {size} nearest neighbours"
         spread = [f"{value:.2%}" for value in (values.min(), values.max())] if len(values) > 1 else ["", ""]
-        lines.append((what, f"{group[0].num_train:,}", f"{values.mean():.2%}", *spread))
+        lines.append((images, f"{group[0].num_train:,}", f"{values.mean():.2%}", *spread))
     return lay_out(lines)

@@ -1,22 +1,22 @@
-"""Hashes that differ in a few bits, found without comparing each with each. N known hashes, M others."""
+"""Finds hashes that differ in few bits, without comparing all pairs. N known hashes, M other hashes."""
 
 import itertools
 
 import numpy as np
 
 MAX_PAIRS = 20_000_000
-"""Candidates that are compared at a time."""
+"""Largest number of candidates that are compared at once."""
 _BANDS, _BAND_BITS = 4, 16
 
 
 class HashIndex:
-    """Finds those of N hashes that are near others.
+    """An index of N hashes that finds those near other hashes.
 
     Multi-index hashing (Norouzi, Punjani and Fleet, arXiv 1307.2982): two hashes that differ in at most d of their 64
-    bits differ in at most d // 4 in one of their four bands of 16 bits. So those are enough that have such a band.
+    bits differ in at most d // 4 bits in one of their four bands of 16 bits. Only hashes with such a band are compared.
 
     Args:
-        hashes: uint64 (N,)
+        hashes: Known hashes, uint64 (N,).
     """
 
     def __init__(self, hashes):
@@ -28,23 +28,23 @@ class HashIndex:
             self._starts.append(np.concatenate([[0], np.cumsum(counts)]))
 
     def near(self, hashes, distance):
-        """The pairs of hashes that differ in few bits.
+        """Finds the pairs of hashes that differ in few bits.
 
         Args:
-            hashes: uint64 (M,)
-            distance: Bits in which they may differ, from 0 to 11: the lookups grow with it, to 548 a hash.
+            hashes: Other hashes, uint64 (M,).
+            distance: Largest number of different bits, from 0 to 11. The lookups per hash grow with it, up to 548.
 
         Returns:
-            int64 (pairs, 2): index of the other hash, index of the known one; in ascending order.
+            int64 (pairs, 2): index of the other hash and index of the known hash, in ascending order.
         """
-        found = [np.empty((0, 2), np.int64)]
+        pairs = [np.empty((0, 2), np.int64)]
         for known, others in self._candidates(hashes, distance // _BANDS):
             is_near = distances(self._hashes[known], hashes[others]) <= distance
-            found.append(np.stack([others[is_near], known[is_near]], axis=1))
-        return np.unique(np.concatenate(found), axis=0)
+            pairs.append(np.stack([others[is_near], known[is_near]], axis=1))
+        return np.unique(np.concatenate(pairs), axis=0)
 
     def _candidates(self, hashes, flips):
-        """Yields (known indices, other indices), equally many, of those that have a band with so few flips."""
+        """Yields (known indices, other indices), of equal length, of hashes with a band with at most `flips` flips."""
         for band, order, starts in zip(_bands(hashes), self._orders, self._starts, strict=True):
             for mask in _masks(flips):
                 first = starts[band ^ mask]
@@ -57,7 +57,7 @@ class HashIndex:
 
 
 def distances(first, second):
-    """In how many bits hashes differ, elementwise."""
+    """The number of different bits of hashes, elementwise."""
     return sum(_ONES[band] for band in _bands(first ^ second))
 
 
@@ -68,14 +68,14 @@ def _bands(hashes):
 
 
 def _masks(flips):
-    """All numbers of 16 bits of which at most so many are set."""
+    """Yields all 16-bit numbers with at most `flips` bits set."""
     for count in range(flips + 1):
         for bits in itertools.combinations(range(_BAND_BITS), count):
             yield sum(1 << bit for bit in bits)
 
 
 def _portions(counts):
-    """Slices of the rows, each with not too many candidates in all."""
+    """Slices of the rows, each with about `MAX_PAIRS` candidates."""
     portion = np.cumsum(counts) // MAX_PAIRS
     borders = np.flatnonzero(np.diff(portion)) + 1
     return [slice(first, end) for first, end in itertools.pairwise([0, *borders.tolist(), len(counts)])]

@@ -1,4 +1,4 @@
-"""Image files in, classes or masks out, through a SavedModel and TensorFlow alone: keras_vit is not imported here."""
+"""Predicts classes or masks of image files with a SavedModel, which needs TensorFlow, but not keras_vit."""
 
 import functools
 import itertools
@@ -16,32 +16,32 @@ from training.reports.overlays import legend, overlay
 
 
 def predict(source, paths, top=5, to=None):
-    """Prints the most probable classes of image files, or of their pixels the classes and how many have them.
+    """Prints the most probable classes of image files, or the most common classes of their pixels with their shares.
 
     Args:
-        source: A run's folder, a folder of exported versions (the highest is taken), or a SavedModel.
+        source: A run's folder, a folder of exported versions (the highest is used), or a SavedModel.
         paths: Paths of JPEG, PNG, GIF, BMP or WebP files.
-        top: How many classes to print, at most as many as the SavedModel of a classifier returns.
-        to: Of a segmentation model: a folder to write each picture to as PNG, with the colours of its mask over it,
-            and their meaning as legend.png. `None`: nothing is written.
+        top: Number of classes to print; for a classifier, at most the number that the SavedModel returns.
+        to: For a segmentation model: folder for a PNG file of each picture overlaid with its mask in colours, and for
+            legend.png, the colours of the classes. `None`: nothing is written.
 
     Returns:
-        How many of the files could not be read. They are named, and the others predicted.
+        The number of unreadable files. They are reported and skipped.
 
     Raises:
-        InputError: If `source` leads to no SavedModel, or a classifier is asked for masks.
+        InputError: If `source` contains no SavedModel, or `to` is given for a classifier.
     """
     folder = find_saved_model(source)
-    model = tf.saved_model.load(str(folder))  # Kept: the signature needs its variables.
+    model = tf.saved_model.load(str(folder))  # Stays referenced, because the signature needs its variables.
     serve = model.signatures.get("serving_default")
     if serve is None or "image_bytes" not in serve.structured_input_signature[1]:
-        raise InputError(f"{folder} takes no encoded images. Export the model with: python -m training export")
+        raise InputError(f"{folder} does not take encoded images. Export the model with: python -m training export")
     if "mask" in serve.structured_outputs:
-        tell = _MaskTeller(folder, top, to)
+        describe = _MaskDescriber(folder, top, to)
     elif to is not None:
-        raise InputError(f"{folder} names what images show, and has no masks to write. Leave --to out.")
+        raise InputError(f"{folder} is a classifier and has no masks to write. Leave --to out.")
     else:
-        tell = functools.partial(_tell_classes, top=top)
+        describe = functools.partial(_describe_classes, top=top)
     unreadable = 0
     for path in map(pathlib.Path, paths):
         try:
@@ -55,24 +55,24 @@ def predict(source, paths, top=5, to=None):
             unreadable += 1
             print(f"{path}: is not an image that can be decoded (JPEG, PNG, GIF, BMP or WebP)")
         else:
-            print(f"{path}: {tell(path, outputs)}")
+            print(f"{path}: {describe(path, outputs)}")
     return unreadable
 
 
-def _tell_classes(path, outputs, top):
+def _describe_classes(path, outputs, top):
     classes = zip(outputs["labels"][:top], outputs["scores"][:top], strict=True)
     return ", ".join(f"{label.decode()} {score:.1%}" for label, score in classes)
 
 
-class _MaskTeller:
-    """Says of an image which part of its pixels has which class, and writes its mask if there is a folder for it."""
+class _MaskDescriber:
+    """Describes which share of an image's pixels has which class, and writes its mask if a folder is given."""
 
     def __init__(self, folder, top, to):
         self.names = (folder / "assets" / "labels.txt").read_text(encoding="utf-8").splitlines()
         self.top, self.to, self.written = top, to, set()
         if to is not None:
             if len(self.names) > MOST_CLASSES:
-                raise InputError(f"Masks of more than {MOST_CLASSES} classes are not drawn. Leave --to out.")
+                raise InputError(f"Masks of more than {MOST_CLASSES} classes cannot be drawn. Leave --to out.")
             try:
                 to.mkdir(parents=True, exist_ok=True)
                 legend(self.names).save(to / "legend.png")
@@ -83,14 +83,14 @@ class _MaskTeller:
         mask = outputs["mask"]
         shares = np.bincount(mask.ravel(), minlength=len(self.names)) / mask.size
         commonest = [label for label in np.argsort(-shares, kind="stable")[: self.top] if shares[label]]
-        told = ", ".join(f"{self.names[label]} {shares[label]:.1%} of the pixels" for label in commonest)
-        return told if self.to is None else f"{told}; {self._write(path, mask)}"
+        shown = ", ".join(f"{self.names[label]} {shares[label]:.1%} of the pixels" for label in commonest)
+        return shown if self.to is None else f"{shown}; {self._write(path, mask)}"
 
     def _write(self, path, mask):
         with PIL.Image.open(path) as image:
             pixels = np.asarray(PIL.ImageOps.exif_transpose(image).convert("RGB"))
         name = f"{path.stem}.png"
-        for number in itertools.count(2):  # Files of the same name in several folders.
+        for number in itertools.count(2):  # Several folders can contain files of the same name.
             if name not in self.written | {"legend.png"}:
                 break
             name = f"{path.stem}-{number}.png"
@@ -100,7 +100,7 @@ class _MaskTeller:
 
 
 def find_saved_model(source):
-    """The folder of the SavedModel that a run, a folder of versions or a SavedModel leads to."""
+    """The folder of the SavedModel in a run's folder, a folder of versions or a SavedModel's own folder."""
     source = pathlib.Path(source)
     for folder in (source, source / "export"):
         versions = [path for path in folder.glob("*") if path.name.isdigit()]
@@ -108,6 +108,6 @@ def find_saved_model(source):
             if (candidate / "saved_model.pb").is_file():
                 return candidate
     if (source / "recipe.json").is_file():
-        raise InputError(f"The run in {source} is not finished. To go on: python -m training train run={source}")
-    hint = " A .keras file is made one by: python -m training export FILE" if source.suffix == ".keras" else ""
+        raise InputError(f"The run in {source} is not finished. To continue it: python -m training train run={source}")
+    hint = " To export a .keras file: python -m training export FILE" if source.suffix == ".keras" else ""
     raise InputError(f"{source} is neither a run's folder nor a SavedModel.{hint}")

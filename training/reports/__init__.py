@@ -1,1 +1,1 @@
-"""Tables, figures and pages of what was measured."""
+"""Tables, figures and HTML pages of results."""

@@ -1,4 +1,4 @@
-"""The report of a run: a page of HTML that needs nothing beside it, and its figures. C classes."""
+"""The report of a classification run: figures, and one HTML page that embeds them. C classes."""
 
 import collections
 import datetime
@@ -30,8 +30,8 @@ from training.reports.figures import (
     plot_curve,
 )
 
-_DOTS_AN_INCH = 150
-_MOST_CLASSES = 1000  # In a picture of a matrix.
+_DPI = 150
+_MOST_CLASSES = 1000  # Larger confusion matrices are not drawn.
 
 
 def write_report(run, recipe, keeper, evaluation, neighbour, model):
@@ -40,7 +40,7 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
     Args:
         run: `training.runs.folder.Run` with its `recipe.json`.
         recipe: `training.recipe.config.Recipe`
-        keeper: `training.engine.callbacks.Keeper`, of which the history, the throughput and the seconds are shown.
+        keeper: `training.engine.callbacks.Keeper` with the history, the throughput and the seconds of the training.
         evaluation: `training.evaluation.classification.Evaluation` on the test images.
         neighbour: Accuracy of a nearest-neighbour classifier on the same images, from 0 to 1, or `None`.
         model: The Keras model.
@@ -66,7 +66,7 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
 
 
 def origin(run, recipe, task, result):
-    """The values of a page that say which run it is of, and how to repeat it."""
+    """The template values that identify a run and describe how to repeat it."""
     facts = read_facts(run.recipe)
     started = datetime.datetime.fromisoformat(facts["started"])
     directory = recipe.data.directory and pathlib.PurePath(recipe.data.directory).name
@@ -76,7 +76,7 @@ def origin(run, recipe, task, result):
         "kind": "Report of a training run",
         "heading": name,
         "title": f"{name}: {result}",
-        "note": f"{task}, trained on {dataset}; begun on {started:%d %B %Y at %H:%M}",
+        "note": f"{task}, trained on {dataset}; started on {started:%d %B %Y at %H:%M}",
         "origin": pages.part(
             "origin",
             recipe=_rows(leaves(to_dict(recipe))),
@@ -87,36 +87,36 @@ def origin(run, recipe, task, result):
 
 
 def judge(evaluation, neighbour):
-    """Sentences from which a reader can tell what the accuracy is worth."""
+    """Yields sentences that put the accuracy into perspective."""
     right, total = _counts(evaluation)
     low, high = wilson_interval(right, total)
     commonest = evaluation.labels.sum(axis=0).max() / total
     yield (
-        f"{right:,} of {total:,} held-out test images are classified right, which is {evaluation.accuracy:.2%} "
-        f"(95% Wilson interval: {low:.2%} to {high:.2%}). Always naming their commonest class would be right for "
-        f"{commonest:.2%}."
+        f"{right:,} of {total:,} held-out test images are classified correctly, which is {evaluation.accuracy:.2%} "
+        f"(95% Wilson interval: {low:.2%} to {high:.2%}). Always predicting their most common class would "
+        f"reach {commonest:.2%}."
     )
     if neighbour is None:
         return
     points = 100 * (evaluation.accuracy - neighbour)
     comparison = f"The model is {'better' if points > 0 else 'worse'} by {abs(points):.2f} percentage points"
     if abs(points) < 0.005:
-        comparison = "The model is right equally often: on these images it shows nothing that comparing pixels does not"
+        comparison = "The model is equally accurate: on these images it is no better than comparing pixels"
     elif low <= neighbour <= high:
-        comparison += f", which is within the interval: {total:,} images are too few to tell which of them is better"
+        comparison += f", which is within the interval: {total:,} images are too few to tell which one is better"
     elif points < 0:
         comparison += ": here, comparing pixels works better"
     yield (
-        f"A nearest-neighbour classifier, which learns nothing and gives an image the class of the known image with "
-        f"the most similar pixels, is right for {neighbour:.2%} of the same images. {comparison}."
+        f"A nearest-neighbour classifier learns nothing. It predicts the class of the training or validation image "
+        f"with the most similar pixels, and is right for {neighbour:.2%} of the same images. {comparison}."
     )
 
 
 def _numbers(evaluation, neighbour):
-    """(label, value, note) of the single numbers on the test images."""
+    """(label, value, note) of each number that is measured on the test images."""
     right, total = _counts(evaluation)
     low, high = wilson_interval(right, total)
-    of_what = ", summed over a sigmoid for each class" if evaluation.has_sigmoids else ""
+    sum_note = ", summed over a sigmoid for each class" if evaluation.has_sigmoids else ""
     numbers = [
         (
             "Test accuracy",
@@ -127,52 +127,52 @@ def _numbers(evaluation, neighbour):
     if neighbour is not None:
         numbers.append(("Nearest neighbour", f"{neighbour:.2%}", "accuracy of comparing raw pixels, same images"))
     if evaluation.top5_accuracy is not None:
-        numbers.append(("Top-5 accuracy", f"{evaluation.top5_accuracy:.2%}", "the right class is among the first five"))
+        numbers.append(("Top-5 accuracy", f"{evaluation.top5_accuracy:.2%}", "the right class is among the best five"))
     return [
         *numbers,
-        ("Cross-entropy", f"{evaluation.loss:z.4f}", f"nats{of_what}, on the test images, without smoothing"),
+        ("Cross-entropy", f"{evaluation.loss:z.4f}", f"nats{sum_note}, on the test images, without smoothing"),
         (
             "Calibration error",
             f"{evaluation.calibration.expected_error:.2%}",
-            f"expected; the mean confidence is {evaluation.mean_confidence:.2%}",
+            f"expected calibration error; the mean confidence is {evaluation.mean_confidence:.2%}",
         ),
     ]
 
 
 def cost_numbers(model, keeper):
-    """(label, value, note) of what a model costs, and its training."""
+    """(label, value, note) of each number on the cost of a model and of its training."""
     cost = keras_vit.profile(model)
     return [
         ("Training time", datetime.timedelta(seconds=round(keeper.seconds)), "hours:minutes:seconds"),
-        ("Throughput", f"{statistics.median(keeper.throughput):,.0f}", _spread(keeper.throughput)),
+        ("Throughput", f"{statistics.median(keeper.throughput):,.0f}", _throughput_note(keeper.throughput)),
         ("Parameters", f"{cost.parameters / 1e6:,.2f} M", f"{cost.parameters:,}"),
         ("Multiply-accumulates", f"{cost.macs / 1e6:,.2f} M", f"{cost.macs:,} for one image"),
     ]
 
 
 def number_list(numbers):
-    """A page's list of (label, value, note)."""
+    """The HTML of a list of (label, value, note)."""
     return "".join(
         f"<div><dt>{label}</dt><dd>{value}</dd><dd class=note>{note}</dd></div>\n" for label, value, note in numbers
     )
 
 
-def _spread(throughput):
+def _throughput_note(throughput):
     if len(throughput) == 1:
-        return "images a second in training, with the compilation"
+        return "images per second in training, including compilation"
     spread = f"{min(throughput):,.0f} to {max(throughput):,.0f}"
-    return f"images a second in training: the median of {len(throughput)} intervals, {spread}"
+    return f"images per second in training: the median of {len(throughput)} intervals, {spread}"
 
 
 def curves(run, recipe, keeper, quality, least_loss=0.0):
-    """The figures of what the history says.
+    """Writes the learning curves, and returns them as HTML.
 
     Args:
-        run: `training.runs.folder.Run` to write them to.
+        run: `training.runs.folder.Run` that the figures are written to.
         recipe: `training.recipe.config.Recipe`
         keeper: `training.engine.callbacks.Keeper`
-        quality: (name in the history, label) of what is told beside the loss, from 0 to 1.
-        least_loss: The loss that cannot be undercut, in nats, or 0.
+        quality: (name in the history, label) of the metric, from 0 to 1, that is shown beside the loss.
+        least_loss: Lowest possible loss in nats; 0 draws no line.
     """
     history = {name: [row[name] for row in keeper.history] for name in keeper.history[0]}
     unit = "epoch" if recipe.fit.report_every == "1 epoch" else "step"
@@ -183,25 +183,25 @@ def curves(run, recipe, keeper, quality, least_loss=0.0):
     }
     images = []
     for name, (key, label, scale) in panels.items():
-        found = {"training": key, "validation": f"val_{key}"}
-        drawn = {curve: scale * np.array(history[key], float) for curve, key in found.items() if key in history}
+        columns = {"training": key, "validation": f"val_{key}"}
+        drawn = {curve: scale * np.array(history[key], float) for curve, key in columns.items() if key in history}
         least = least_loss if name == "loss" and least_loss else None
         ends = ", ".join(f"{curve} {values[-1]:.4g}" for curve, values in drawn.items())
         image = plot_curve(history[unit], drawn, unit, label, least)
         images.append(figure(run, name, image, f"{label} by {unit}; at the end: {ends}"))
-    image = plot_curve(history[unit], {"training": keeper.throughput}, unit, "images a second")
-    images.append(figure(run, "throughput", image, f"images a second in training, by {unit}"))
+    image = plot_curve(history[unit], {"training": keeper.throughput}, unit, "images per second")
+    images.append(figure(run, "throughput", image, f"images per second in training, by {unit}"))
     return "\n".join(images)
 
 
 def _mistakes(evaluation):
     if not evaluation.mistakes:
-        return f"<p>No mistakes: all {len(evaluation.labels):,} images are right.</p>"
+        return f"<p>No mistakes: all {len(evaluation.labels):,} images are classified correctly.</p>"
     right, total = _counts(evaluation)
     shown = len(evaluation.mistakes)
     which = "All" if shown == total - right else f"The {shown} most confident of {total - right:,}"
     items = "\n".join(
-        f"<li>{picture(image, _caption(evaluation, index))}{_written_caption(evaluation, index)}"
+        f"<li>{picture(image, _caption(evaluation, index))}{_caption_element(evaluation, index)}"
         for index, image in evaluation.mistakes.items()
     )
     return f"<p>{which} mistakes: true → predicted class, and its probability.</p>\n<ul class=pictures>\n{items}\n</ul>"
@@ -209,14 +209,14 @@ def _mistakes(evaluation):
 
 def _attention(evaluation, model):
     if not any(isinstance(layer, keras_vit.layers.EncoderBlock) for layer in model.layers):
-        return "<p>This model has no encoder blocks whose attention could be shown.</p>"
+        return "<p>This model has no encoder blocks, so there is no attention to show.</p>"
     if getattr(keras_vit.describe(model).config, "token_merging", 0):
-        return "<p>This model merges tokens (token_merging), so there is no attention of each patch to be shown.</p>"
+        return "<p>This model merges tokens (token_merging), so the attention of each patch cannot be shown.</p>"
     maps = keras_vit.attention_rollout(model, np.stack(list(evaluation.examples.values())))
     items = "\n".join(
         f"<li>{picture(image, _caption(evaluation, index))}"
         f"{picture(overlay(image, attention), f'attention for the image beside it: {_caption(evaluation, index)}')}"
-        f"{_written_caption(evaluation, index)}"
+        f"{_caption_element(evaluation, index)}"
         for (index, image), attention in zip(evaluation.examples.items(), maps, strict=True)
     )
     return f'<ul class="pictures pairs">\n{items}\n</ul>'
@@ -236,28 +236,28 @@ def _calibration(run, calibration):
 
 def _confusion_matrix(run, evaluation):
     if evaluation.has_several_labels or len(evaluation.class_names) > _MOST_CLASSES:
-        return f"Shown for at most {_MOST_CLASSES:,} classes, of which one is right for an image."
+        return f"Shown only for at most {_MOST_CLASSES:,} classes and one label per image."
     matrix = plot_confusion_matrix(evaluation.confusion, evaluation.class_names)
     return figure(run, "confusion_matrix", matrix, "counts of test images by true and predicted class")
 
 
 def figure(run, name, drawn, alt):
-    """Writes a matplotlib Figure to a run's folder, and returns it as an element of a page."""
+    """Writes a matplotlib Figure to a run's folder, and returns its `<img>` element."""
     path = run.figures / f"{name}.png"
-    drawn.savefig(path, dpi=_DOTS_AN_INCH)
-    # At its width in CSS pixels (96 an inch) a figure's text is of the size that it was drawn with. Below six tenths of
-    # that it cannot be read.
+    drawn.savefig(path, dpi=_DPI)
+    # At this width in CSS pixels (96 per inch), text has the size at which it was drawn. Below 60 % of it, text is too
+    # small to read.
     width = 96 * drawn.get_figwidth()
     attributes = f'width={width:.0f} style="min-width:{0.6 * width:.0f}px"'
-    return _embedded(path.read_bytes(), "image/png", alt, attributes)
+    return _img_element(path.read_bytes(), "image/png", alt, attributes)
 
 
 def picture(image, alt):
-    """An image (H, W, channels), pixels from 0 to 255, as an element of a page."""
-    return _embedded(*encode_picture(image), alt, "class=small" if max(image.shape[:2]) < SMALL_IMAGE else "")
+    """The `<img>` element of an image (H, W, channels) with pixels from 0 to 255."""
+    return _img_element(*encode_picture(image), alt, "class=small" if max(image.shape[:2]) < SMALL_IMAGE else "")
 
 
-def _embedded(content, media_type, alt, attributes):
+def _img_element(content, media_type, alt, attributes):
     return f'<img {attributes} src="{data_uri(content, media_type)}" alt="{escape(alt)}">'
 
 
@@ -267,7 +267,7 @@ def _caption(evaluation, index):
     return true if evaluation.is_right[index] else f"{true} → {names[evaluation.predictions[index]]}"
 
 
-def _written_caption(evaluation, index):
+def _caption_element(evaluation, index):
     caption, probability = escape(_caption(evaluation, index)), f"{evaluation.confidence[index]:.1%}"
     return f"<span>{caption} <span class=note>{probability}</span></span>"
 
@@ -284,11 +284,11 @@ def _class_row(score):
 
 
 def _provenance(facts):
-    """(name, text) of what else decides what a run's result is."""
-    git = facts["git"] or {"commit": "not known: no clone of a git repository", "changed_files": []}
+    """Yields (name, text) of the code, the package versions and the machine of a run."""
+    git = facts["git"] or {"commit": "unknown: not run from a git repository", "changed_files": []}
     yield "git commit", git["commit"]
     if git["changed_files"]:
-        yield "files not as in the commit", ", ".join(line.split(maxsplit=1)[-1] for line in git["changed_files"])
+        yield "files changed since the commit", ", ".join(line.split(maxsplit=1)[-1] for line in git["changed_files"])
     yield from facts["versions"].items()
     backend = keras.backend.backend()
     yield "Keras backend", f"{backend} {importlib.metadata.version(backend)}"
@@ -308,7 +308,7 @@ def _accelerators(backend):
 
     devices = [device for device in tf.config.list_physical_devices() if device.device_type != "CPU"]
     details = map(tf.config.experimental.get_device_details, devices)
-    return [found.get("device_name", device.device_type) for device, found in zip(devices, details, strict=True)]
+    return [detail.get("device_name", device.device_type) for device, detail in zip(devices, details, strict=True)]
 
 
 def _rows(pairs):
@@ -320,9 +320,9 @@ def _counts(evaluation):
 
 
 def _least_loss(recipe, num_classes):
-    """The loss in nats of a model that predicts just the smoothed labels; 0 if they are not smoothed, or not alone.
+    """The loss in nats of a model that predicts exactly the smoothed labels; 0 without smoothing or with distillation.
 
-    It is the entropy of the labels: of one distribution over the classes, or with sigmoids of one for each class.
+    It is the entropy of the smoothed labels: of one distribution over the classes, or with sigmoids of one per class.
     """
     smoothing = recipe.fit.label_smoothing
     if not smoothing or recipe.distillation.teacher is not None:

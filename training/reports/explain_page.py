@@ -1,6 +1,6 @@
-"""The page of `training.inspection.explain`: pictures, and what every head makes of them, in one file.
+"""The HTML page of `training.inspection.explain`: pictures, and the attention of every head, in one file.
 
-N pictures, h w grid of patches, L layers, K heads, Q tokens that can be asked.
+N pictures, h w grid of patches, L layers, K heads, Q query tokens, T tokens.
 """
 
 import base64
@@ -19,19 +19,19 @@ from training.files import write_text
 from training.reports import pages
 from training.reports.figures import SMALL_IMAGE, data_uri, encode_picture
 
-_DOTS_AN_INCH = 150
+_DPI = 150
 MOST_PICTURES = 12
 MOST_BYTES = 4 * 2**20
-"""Of attention weights on a page, before they are encoded as text, which takes a third more."""
+"""Size of the attention weights on a page. Encoding as text adds a third."""
 
 
 @dataclasses.dataclass
 class Findings:
-    """What was found of a model, and written into a folder.
+    """The results of the analyses of a model; the files are in `folder`.
 
-    `figures` {name: (what it shows, its width in CSS pixels)} of the PNG files; `left_out` {name of a figure: why there
-    is none}; `distances`, `entropies` {name of a model: (L, K)} and `num_tokens` {name: T}, averaged over
-    `num_averaged` images, which are the user's pictures or training images; `rollouts` (N, h, w), or `None`.
+    `figures` is {name of a PNG file: (what it shows, its width in CSS pixels)}, and `left_out` {name of a figure:
+    why it is missing}. `distances` and `entropies` are {name of a model: (L, K)}, averaged over `num_averaged` images:
+    the user's pictures or training images. `num_tokens` is {name of a model: T}; `rollouts` is (N, h, w), or `None`.
     """
 
     folder: pathlib.Path
@@ -44,29 +44,29 @@ class Findings:
     averaged_are_pictures: bool = True
     rollouts: np.ndarray | None = None
 
-    def save(self, name, figure, shows):
+    def save(self, name, figure, description):
         """Writes a figure as a PNG file."""
-        figure.savefig(self.folder / f"{name}.png", dpi=_DOTS_AN_INCH)
-        self.figures[name] = shows, 96 * figure.get_figwidth()
+        figure.savefig(self.folder / f"{name}.png", dpi=_DPI)
+        self.figures[name] = description, 96 * figure.get_figwidth()
 
     @contextlib.contextmanager
     def trying(self, name):
-        """What a model does not have is left out, and that is said."""
+        """Leaves out the figure `name`, and prints the reason, if the body raises a ValueError."""
         try:
             yield
         except ValueError as error:
             self.left_out[name] = str(error)
-            print(f"Without {name}: {error}")
+            print(f"{name} is left out: {error}")
 
 
 def write_page(path, subject, pictures, findings):
     """Writes the page.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
         subject: `training.inspection.explain.Subject`
         pictures: `training.inspection.explain.Pictures`
-        findings: `Findings` on them.
+        findings: `Findings` about the model and the pictures.
 
     Returns:
         `path`
@@ -76,7 +76,7 @@ def write_page(path, subject, pictures, findings):
     data = _data(pictures, findings, attention, names)
     page = pages.page(
         "explain",
-        kind="Looking inside a model",
+        kind="Inside a model",
         heading=subject.name,
         title=f"Inside {subject.name}",
         script=pages.read("explain.js"),
@@ -87,7 +87,7 @@ def write_page(path, subject, pictures, findings):
         without_attention="" if attention else "hidden",
         without_rollout="hidden" if findings.rollouts is None else "",
         charts=_charts(subject, findings),
-        averaged=_averaged(findings),
+        averaged=_averaging_note(findings),
         figures="\n".join(_figure(findings, name) for name in _CAPTIONS),
     )
     write_text(path, page)
@@ -95,7 +95,7 @@ def write_page(path, subject, pictures, findings):
 
 
 def _data(pictures, findings, attention, names):
-    """What the script reads."""
+    """The data that the script of the page reads."""
     colors = np.rint(255 * matplotlib.colormaps["inferno"](np.arange(256))[:, :3]).astype("uint8")
     shown = [{"name": name} for name in names]
     for i, picture in enumerate(shown):
@@ -109,45 +109,45 @@ def _data(pictures, findings, attention, names):
 
 
 def _attention(subject, pictures, findings):
-    """Attention of the main model, in bytes relative to the largest weight of each row; `None`: there is none."""
+    """The attention of the main model as bytes relative to the largest weight of each row, or `None` without one."""
     if subject.name not in findings.distances:
         return None
     grid = findings.rollouts.shape[1:]
     num_layers, num_heads = findings.distances[subject.name].shape
-    num_front = findings.num_tokens[subject.name] - grid[0] * grid[1]
-    bytes_a_query = num_layers * num_heads * grid[0] * grid[1]
-    num_pictures = int(np.clip(MOST_BYTES // bytes_a_query, 1, min(len(pictures.names), MOST_PICTURES)))
-    patches = asked_patches(grid, MOST_BYTES // (bytes_a_query * num_pictures) - num_front)
-    fronts = _front_names(keras_vit.describe(subject.model).config)
-    tokens = [*range(num_front), *(num_front + patch for patch in patches)]
+    num_prefix = findings.num_tokens[subject.name] - grid[0] * grid[1]
+    bytes_per_query = num_layers * num_heads * grid[0] * grid[1]
+    num_pictures = int(np.clip(MOST_BYTES // bytes_per_query, 1, min(len(pictures.names), MOST_PICTURES)))
+    patches = asked_patches(grid, MOST_BYTES // (bytes_per_query * num_pictures) - num_prefix)
+    prefix_names = _prefix_token_names(keras_vit.describe(subject.model).config)
+    tokens = [*range(num_prefix), *(num_prefix + patch for patch in patches)]
     return {
         "layers": num_layers,
         "heads": num_heads,
-        "queries": [{"name": name} for name in fronts] + [{"patch": patch} for patch in patches],
-        "pictures": [_quantized(subject, pixels, tokens, num_front) for pixels in pictures.pixels[:num_pictures]],
+        "queries": [{"name": name} for name in prefix_names] + [{"patch": patch} for patch in patches],
+        "pictures": [_quantized(subject, pixels, tokens, num_prefix) for pixels in pictures.pixels[:num_pictures]],
     }
 
 
 def asked_patches(grid, most):
-    """Numbers of the patches that can be asked: all, or as fine a grid of them as `most` allows, at least one."""
+    """Indices of the query patches: all patches, or the finest regular grid of at most `most`, and at least one."""
     step = next(step for step in range(1, max(grid) + 1) if -(-grid[0] // step) * -(-grid[1] // step) <= max(most, 1))
     rows, columns = (range(min((step - 1) // 2, size - 1), size, step) for size in grid)
     return [row * grid[1] + column for row in rows for column in columns]
 
 
-def _front_names(config):
+def _prefix_token_names(config):
     names = ["class token"] if config.has_class_token else []
     names += ["distillation token"] if config.distillation_token else []
     return names + [f"register token {number + 1}" for number in range(config.num_register_tokens)]
 
 
-def _quantized(subject, pixels, tokens, num_front):
-    """Rows (L, K, Q, N) of a picture as bytes, the largest weight of each, and what goes to no patch (L, K, Q)."""
+def _quantized(subject, pixels, tokens, num_prefix):
+    """Weights (L, K, Q, h w) of a picture as bytes, and the largest weight and the sum on other tokens (L, K, Q)."""
     [weights] = keras_vit.attention_maps(subject.model, subject.prepared(pixels[None]), tokens)
-    patches = weights[..., num_front:]
+    patches = weights[..., num_prefix:]
     largest = patches.max(axis=-1)
     scaled = np.rint(255 * patches / np.where(largest > 0, largest, 1)[..., None]).astype("uint8")
-    elsewhere = weights[..., :num_front].sum(axis=-1)
+    elsewhere = weights[..., :num_prefix].sum(axis=-1)
     return {
         "attention": _encoded(scaled),
         "largest": _encoded(largest.astype("<f4")),
@@ -168,20 +168,20 @@ def _thumbnail(name, pixels, index):
 
 
 def _notes(pictures, findings, attention, names):
-    """Sentences on what the page leaves out."""
+    """Yields sentences about what the page leaves out."""
     if len(names) < len(pictures.names):
-        yield f"Shown are the first {len(names)} of {len(pictures.names)} pictures, to keep this page small."
+        yield f"Only the first {len(names)} of {len(pictures.names)} pictures are shown, to keep this page small."
     num_patches = 0 if findings.rollouts is None else findings.rollouts[0].size
-    asked = sum("patch" in query for query in attention["queries"]) if attention else num_patches
-    if asked < num_patches:
-        yield f"{asked} of the {num_patches} patches can be asked, to keep this page small; a click takes the nearest."
+    selectable = sum("patch" in query for query in attention["queries"]) if attention else num_patches
+    if selectable < num_patches:
+        yield f"Only {selectable} of {num_patches} patches can be selected, which keeps this page small."
     if not attention and (reason := findings.left_out.get("attention") or findings.left_out.get("attention_distance")):
         yield reason
 
 
-def _averaged(findings):
-    whose = "the pictures given" if findings.averaged_are_pictures else "training images, spread over all of them"
-    return f"Averaged over {findings.num_averaged} images: {whose}."
+def _averaging_note(findings):
+    images = "of the given pictures" if findings.averaged_are_pictures else "evenly spaced training images"
+    return f"Averaged over {findings.num_averaged} {images}."
 
 
 _CHART = (420, 230, 46, 38)  # Width, height, left and bottom margin, in units of the drawing.
@@ -193,12 +193,12 @@ def _charts(subject, findings):
     entropy = findings.entropies[subject.name]
     widest = np.log(findings.num_tokens[subject.name])
     return _chart(findings.distances[subject.name], "mean attention distance (pixels)", 0) + _chart(
-        entropy, f"attention entropy (nats; {widest:.2f}: all tokens alike)", widest
+        entropy, f"attention entropy (nats; {widest:.2f} if uniform)", widest
     )
 
 
 def _chart(values, label, least_top):
-    """A drawing with a dot for each head, which the script finds by layer and head."""
+    """An SVG chart with a dot for each head. The script finds a dot by its layer and head."""
     width, height, left, bottom = _CHART
     top = 1.08 * max(np.nanmax(values, initial=0), least_top, 1e-9)
     ticks = [tick for tick in MaxNLocator(4).tick_values(0, top) if tick <= top]
@@ -228,28 +228,28 @@ def _chart(values, label, least_top):
 
 _CAPTIONS = {
     "tokens": (
-        "What the visual tokens stand for",
-        "Each picture, and where the tokens of the last module come from: what they gathered from its map, and what "
-        "came to them through other tokens (Visual Transformers, arXiv 2006.03677, section 6 and figure 6).",
+        "Origin of the visual tokens",
+        "Each picture beside the places from which each token of the last module was gathered, directly or through "
+        "other tokens (Visual Transformers, arXiv 2006.03677, section 6 and figure 6).",
     ),
     "attention_distance": (
         "Attention distance, compared",
-        "How far heads look, in pixels: the mean distance between a patch and what it attends to, without the class "
-        "token (ViT, arXiv 2010.11929, figures 7 and 11). Low dots early on are local heads, like small convolutions.",
+        "The mean distance in pixels between a patch and the patches that it attends to, without the class token (ViT, "
+        "arXiv 2010.11929, figures 7 and 11). Low dots in early layers are local heads, similar to small convolutions.",
     ),
     "filters": (
-        "What the model reads in a patch",
-        "The principal components of the filters that read the pixels, the strongest first, each scaled to its own "
-        "range (figure 7, left).",
+        "Filters of the first layer",
+        "The principal components of the filters that are applied to the pixels, the strongest first, each scaled to "
+        "its own range (figure 7, left).",
     ),
     "position_similarity": (
-        "What it has learned of places",
-        "A tile for each patch: how alike its position embedding is to those of all patches (figures 7, centre, and "
-        "10). Where positions were learned, a patch resembles its neighbours, and its row and column.",
+        "Similarity of position embeddings",
+        "Each tile shows the similarity of a patch's position embedding to those of all patches (figures 7, centre, "
+        "and 10). If positions were learned, a patch is similar to its neighbours, and to its row and column.",
     ),
     "neighbours": (
-        "What it finds alike",
-        "Each picture, and the training images nearest to it in what the classifier reads, with the cosine similarity.",
+        "Most similar training images",
+        "Each picture beside the training images with the most similar features, and their cosine similarity.",
     ),
 }
 
@@ -257,16 +257,16 @@ _CAPTIONS = {
 def _figure(findings, name):
     title, caption = _CAPTIONS[name]
     if name == "attention_distance" and len(findings.distances) < 2:
-        return ""  # It is drawn above already.
+        return ""  # The chart above already shows it.
     if name not in findings.figures:
         reason = findings.left_out.get(name)
         return f"<h2>{title}</h2>\n<p>Left out: {escape(reason)}</p>" if reason else ""
     source = data_uri((findings.folder / f"{name}.png").read_bytes())
-    shows, width = findings.figures[name]
-    # As in a run's report: below six tenths of the size that it was drawn with, text cannot be read.
+    description, width = findings.figures[name]
+    # As in a run's report: below 60 % of the size at which it was drawn, text is too small to read.
     size = f'width={width:.0f} style="min-width:{0.6 * width:.0f}px"'
     return (
         f'<h2>{title}</h2>\n<figure>\n<div class=plot tabindex=0 role=group aria-label="{title}">'
-        f'<img {size} src="{source}" alt="{escape(shows)}"></div>\n'
+        f'<img {size} src="{source}" alt="{escape(description)}"></div>\n'
         f"<figcaption>{caption}</figcaption>\n</figure>"
     )

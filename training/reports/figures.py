@@ -11,23 +11,23 @@ from matplotlib.figure import Figure
 
 from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels, style
 
-FEW_CLASSES = 20  # So many can be read off at a glance: matrices show their counts, tables are open.
-SMALL_IMAGE = 64  # Pixels. Smoothing would blur what is below it.
+FEW_CLASSES = 20  # Up to this number, confusion matrices show counts and tables of classes are open.
+SMALL_IMAGE = 64  # Pixels. Smaller images are not smoothed, which would blur them.
 _COLORS = {"training": "#98a2b0", "validation": ACCENT}
 _BLUES = LinearSegmentedColormap.from_list("blues", ["#f1f4f8", "#a9c8e6", "#1d5fa6", "#0b2f57"])
 _HEAT = matplotlib.colormaps["inferno"]
-_OPACITY = 0.65  # Of the colours over an image.
+_OPACITY = 0.65  # Opacity of the colours over an image.
 
 
 def plot_curve(positions, curves, unit, label, least=None):
-    """Curves over a run.
+    """Plots curves over the course of a run.
 
     Args:
         positions: Epoch or step of each value.
-        curves: `{"training": values, "validation": values}`, or with one of the two.
-        unit: What the positions count.
-        label: What the values are.
-        least: The value that cannot be undercut, drawn as a line, or `None`.
+        curves: `{"training": values, "validation": values}`, or only one of the two.
+        unit: Unit of the positions.
+        label: Label of the values.
+        least: Lowest possible value, drawn as a line, or `None`.
     """
     figure, axes = _panel()
     marker = "o" if len(positions) <= 10 else None
@@ -46,24 +46,24 @@ def plot_curve(positions, curves, unit, label, least=None):
 
 
 def plot_calibration(calibration):
-    """A reliability diagram (arXiv 1706.04599, figure 1): how often predictions are right that are so confident."""
+    """A reliability diagram (arXiv 1706.04599, figure 1): the accuracy of the predictions by their confidence."""
     figure, axes = _panel()
     num_bins = len(calibration.counts)
     filled = np.flatnonzero(calibration.counts)
     centres, accuracy = 100 * (filled + 0.5) / num_bins, 100 * calibration.accuracy[filled]
-    axes.bar(centres, accuracy, width=90 / num_bins, color=_COLORS["validation"], label="images of a bin")
-    axes.plot([0, 100], [0, 100], color=MUTED, lw=1, ls=(0, (4, 3)), label="calibrated")
+    axes.bar(centres, accuracy, width=90 / num_bins, color=_COLORS["validation"], label="accuracy by bin")
+    axes.plot([0, 100], [0, 100], color=MUTED, lw=1, ls=(0, (4, 3)), label="perfect calibration")
     figure.legend(loc="outside upper left", ncols=2, frameon=False, labelcolor=INK)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
     axes.set_xlabel("probability of the predicted class (%)")
-    axes.set_ylabel("of them right (%)")
+    axes.set_ylabel("accuracy (%)")
     axes.grid(axis="y", color=FAINT, lw=0.6)
     return figure
 
 
 def plot_confidence(calibration):
-    """How many images fall into each bin of the confidence."""
+    """A histogram of the confidence."""
     figure, axes = _panel()
     num_bins = len(calibration.counts)
     axes.bar(100 * (np.arange(num_bins) + 0.5) / num_bins, calibration.counts, width=90 / num_bins, color=MUTED)
@@ -76,16 +76,16 @@ def plot_confidence(calibration):
 
 
 def plot_confusion_matrix(counts, class_names):
-    """Which classes are taken for which: a row is a true class, its colours the part of its images in each column."""
+    """A confusion matrix: a row is a true class, and its colours are the share of its images in each column."""
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = min(max(0.44 * len(counts), 3.2), 8.0)
     figure = Figure(figsize=(side + 0.9, side + 1.6), layout="constrained")
     axes = figure.add_subplot()
-    # The root makes a confusion of a few per cent of a class visible.
+    # The square root makes confusions of a few per cent visible.
     matrix = axes.imshow(shares, cmap=_BLUES, norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
     bar = figure.colorbar(matrix, ax=axes, ticks=[0, 0.01, 0.05, 0.2, 0.5, 1], location="bottom", aspect=40)
     bar.ax.set_xticklabels(["0", "1", "5", "20", "50", "100"])
-    bar.set_label("% of the true class (root scale)", color=MUTED)
+    bar.set_label("% of the true class (square-root scale)", color=MUTED)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, colors=MUTED)
     style(axes)
@@ -101,11 +101,11 @@ def plot_confusion_matrix(counts, class_names):
 
 
 def overlay(image, attention):
-    """An image with an attention map over it in colours, from dark to light.
+    """Overlays a gray image with an attention map in colours, from dark to light.
 
     Args:
         image: (H, W, channels), pixels from 0 to 255.
-        attention: (h, w), from 0 to 1; enlarged to the image's size bilinearly.
+        attention: (h, w), from 0 to 1; resized bilinearly to the image.
 
     Returns:
         uint8 (H, W, 3)
@@ -118,7 +118,7 @@ def overlay(image, attention):
 
 
 def encode_picture(image):
-    """Bytes of a picture for a page, and their media type: small ones to the last bit, larger ones as JPEG.
+    """Encodes a picture for a page: a small one as PNG, a larger one as JPEG. Returns the bytes and their media type.
 
     Args:
         image: (H, W, channels), pixels from 0 to 255, 1 or 3 channels.
@@ -132,7 +132,7 @@ def encode_picture(image):
 
 
 def data_uri(content, media_type="image/png"):
-    """The address of a picture that stands in the page itself."""
+    """The data URI of a picture, which embeds it in a page."""
     return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
@@ -142,16 +142,16 @@ def _panel():
 
 
 def _name_classes(axes, class_names, side):
-    step = -(-len(class_names) // 100)  # A hundred names fit along the side.
+    step = -(-len(class_names) // 100)  # A side has room for a hundred names.
     positions = range(0, len(class_names), step)
     names = [_shortened(class_names[position]) for position in positions]
     size = min(10.0, 72 * side / len(positions) * 0.8)
     upright = len(names) <= FEW_CLASSES and max(map(len, names)) <= 5
     axes.set_xticks(positions, names, size=size, rotation=0 if upright else 90, parse_math=False)
     axes.set_yticks(positions, names, size=size, parse_math=False)
-    some = f" (1 in {step} is named)" if step > 1 else ""
-    axes.set_xlabel(f"predicted class{some}")
-    axes.set_ylabel(f"true class{some}")
+    note = f" (1 in {step} is named)" if step > 1 else ""
+    axes.set_xlabel(f"predicted class{note}")
+    axes.set_ylabel(f"true class{note}")
 
 
 def _shortened(name, length=18):

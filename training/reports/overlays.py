@@ -1,4 +1,4 @@
-"""Masks in colours over pictures, and what the colours mean. H W pixels; NumPy and Pillow alone."""
+"""Coloured masks over pictures, and their legends. H W pixels; needs NumPy and Pillow only."""
 
 import functools
 
@@ -9,18 +9,18 @@ import PIL.ImageFont
 
 from training.data.masks import VOID
 
-# Class 0 is in most data sets the background, which stays as it is when it is darkest. Then Okabe and Ito's colours,
-# which the colour-blind can tell apart (Color Universal Design, 2008).
+# The first colour is the darkest, because class 0 is the background in most data sets. The others are Okabe and Ito's
+# colours, which colour-blind people can distinguish (Color Universal Design, 2008).
 _FIRST = ("#3c4654", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7")
-_LEVELS = np.linspace(20, 235, 8).round().astype(int)  # Of red, green and blue in what follows.
+_LEVELS = np.linspace(20, 235, 8).round().astype(int)  # Levels of red, green and blue of further colours.
 _VOID_COLOR = (255, 255, 255)
 _OPACITY = 0.55
-_ROW = 22  # Pixels of a legend's line.
+_ROW = 22  # Height of a line of a legend, in pixels.
 
 
 @functools.cache
 def palette(num_classes):
-    """A colour for each class, each as far from those before as can be, and at 255 that of void: uint8 (256, 3)."""
+    """Colours of the classes, each as far as possible from the previous ones, and of void at 255: uint8 (256, 3)."""
     colors = [list(bytes.fromhex(color[1:])) for color in _FIRST]
     candidates = np.stack(np.meshgrid(*[_LEVELS] * 3), axis=-1).reshape(-1, 3)
     while len(colors) < num_classes:
@@ -33,12 +33,12 @@ def palette(num_classes):
 
 
 def overlay(pixels, mask, num_classes):
-    """A picture in grays with the colours of a mask over it.
+    """A gray picture overlaid with the colours of a mask.
 
     Args:
         pixels: uint8 (H, W, 3) or (H, W, 1)
-        mask: uint8 (h, w), enlarged to the picture's size by its nearest pixels.
-        num_classes: How many classes there are.
+        mask: uint8 (h, w); resized to the picture by nearest neighbour.
+        num_classes: Number of classes.
 
     Returns:
         uint8 (H, W, 3)
@@ -51,7 +51,7 @@ def overlay(pixels, mask, num_classes):
 
 
 def legend(class_names):
-    """A picture of the colours with the names of their classes."""
+    """A picture with the colour and the name of each class."""
     font = PIL.ImageFont.load_default(14)
     names = {index: f"{index} {name}" for index, name in enumerate(class_names)}
     width = 40 + round(max(font.getlength(name) for name in names.values()))

@@ -17,7 +17,7 @@ def write_segmentation_report(run, recipe, keeper, segmentation, model):
     Args:
         run: `training.runs.folder.Run` with its `recipe.json`.
         recipe: `training.recipe.config.Recipe`
-        keeper: `training.engine.callbacks.Keeper`, of which the history, the throughput and the seconds are shown.
+        keeper: `training.engine.callbacks.Keeper` with the history, the throughput and the seconds of the training.
         segmentation: `training.evaluation.segmentation.Segmentation` of the test images.
         model: The Keras model.
     """
@@ -39,7 +39,7 @@ def write_segmentation_report(run, recipe, keeper, segmentation, model):
 
 
 def judge(segmentation):
-    """A sentence from which a reader can tell what the mean IoU is worth."""
+    """Sentences that put the mean IoU into perspective."""
     height, width = segmentation.size
     pixels = segmentation.confusion.sum(axis=1)
     commonest = int(pixels.argmax())
@@ -48,7 +48,7 @@ def judge(segmentation):
     return (
         f"On {segmentation.num_images:,} held-out test images the mean intersection over union is "
         f"{segmentation.mean_iou:.2%}, and {segmentation.pixel_accuracy:.2%} of the pixels are right, both at the "
-        f"model's input size of {height} x {width} pixels. Always naming their commonest class, "
+        f"model's input size of {height} x {width} pixels. Always predicting the most common class, "
         f"{segmentation.class_names[commonest]}, would reach {share / occurring:.2%} and {share:.2%}."
     )
 
@@ -56,11 +56,11 @@ def judge(segmentation):
 def _numbers(segmentation):
     pixels = segmentation.confusion.sum()
     return [
-        ("Mean IoU", f"{segmentation.mean_iou:.2%}", "mean over the classes of intersection over union, test images"),
+        ("Mean IoU", f"{segmentation.mean_iou:.2%}", "intersection over union, mean over the classes, test images"),
         (
             "Pixel accuracy",
             f"{segmentation.pixel_accuracy:.2%}",
-            f"of {pixels:,} pixels, without void",
+            f"of {pixels:,} pixels that are not void",
         ),
     ]
 
@@ -78,7 +78,7 @@ def _class_row(score):
 
 
 def _confusion_matrix(run, segmentation):
-    """In whole per cent of a true class: counts of pixels are too long to be written into the picture."""
+    """The matrix in whole per cent of each true class, because counts of pixels are too long for the cells."""
     totals = np.maximum(segmentation.confusion.sum(axis=1, keepdims=True), 1)
     per_cent = np.rint(100 * segmentation.confusion / totals).astype(int)
     drawn = plot_confusion_matrix(per_cent, segmentation.class_names)

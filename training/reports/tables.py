@@ -1,4 +1,4 @@
-"""Tables: rows of cells as a CSV file, or as lines of text."""
+"""Tables as CSV files or as lines of text."""
 
 import csv
 import io
@@ -7,18 +7,18 @@ from training.files import write_text
 
 
 def write_csv(path, rows):
-    """Writes rows, the first of which names the columns. Raises an InputError if the file cannot be written."""
+    """Writes rows; the first contains the names of the columns. Raises an InputError if the file cannot be written."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     write_text(path, text.getvalue())
 
 
 def lay_out(rows, texts=(0,)):
-    """Rows of strings as text, a line each.
+    """Formats rows of strings as text, one line for each row.
 
     Args:
-        rows: Tuples of equal lengths, the first of which names the columns.
-        texts: Numbers of the columns that start together; the others end together, as numbers do.
+        rows: Tuples of equal length; the first contains the names of the columns.
+        texts: Indices of the left-aligned columns. The others are right-aligned, as is usual for numbers.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

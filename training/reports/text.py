@@ -7,19 +7,19 @@ _NUM_WORST_CLASSES = 20
 
 
 def describe_classification(evaluation):
-    """An evaluation as lines of text, with the classes that are recognised worst."""
+    """An evaluation as lines of text, with the least accurate classes."""
     total = len(evaluation.labels)
     lines = [_accuracy_line("top-1 accuracy", evaluation.accuracy, total)]
     if evaluation.top5_accuracy is not None:
         lines.append(_accuracy_line("top-5 accuracy", evaluation.top5_accuracy, total))
-    of_what = ", the sum over a sigmoid for each class" if evaluation.has_sigmoids else ""
-    lines.append(f"cross-entropy      {evaluation.loss:z.4f} nats{of_what}")
+    sum_note = ", the sum over a sigmoid for each class" if evaluation.has_sigmoids else ""
+    lines.append(f"cross-entropy      {evaluation.loss:z.4f} nats{sum_note}")
     lines.append(
         f"calibration error  {evaluation.calibration.expected_error:.2%} (expected, "
         f"{len(evaluation.calibration.counts)} bins; mean confidence {evaluation.mean_confidence:.2%})"
     )
     if evaluation.has_several_labels:
-        lines.append("An image may have several right classes, as in ReaL (arXiv 2006.07159); naming one is enough.")
+        lines.append("An image can have several right classes, as in ReaL (arXiv 2006.07159); any of them counts.")
     if evaluation.num_unlabelled:
         lines.append(f"{evaluation.num_unlabelled:,} images without a right class are left out.")
     return "\n".join([*lines, "", _classes(evaluation.by_class)])
@@ -34,7 +34,7 @@ def _accuracy_line(name, accuracy, total):
 def _classes(scores):
     shown = scores[:_NUM_WORST_CLASSES]
     which = "Classes" if len(shown) == len(scores) else f"The {len(shown)} worst of {len(scores):,} classes"
-    rows = [("class", "images", "right", "accuracy", "most often taken for")]
+    rows = [("class", "images", "right", "accuracy", "most often mistaken for")]
     for score in shown:
         accuracy = "none" if score.accuracy is None else f"{score.accuracy:.1%}"
         taken_for = f"{score.taken_for} ({score.times:,})" if score.times else ""
@@ -46,7 +46,7 @@ def describe_segmentation(segmentation):
     """A `Segmentation` as lines of text, with the intersection over union of each class."""
     height, width = segmentation.size
     images, pixels = segmentation.num_images, segmentation.confusion.sum()
-    rows = [("class", "pixels", "IoU", "most often taken for")]
+    rows = [("class", "pixels", "IoU", "most often mistaken for")]
     for score in segmentation.by_class:
         iou = "none" if score.iou is None else f"{score.iou:.1%}"
         rows.append((score.name, f"{score.pixels:,}", iou, score.taken_for))

@@ -1,1 +1,1 @@
-"""Many runs that answer one question."""
+"""Studies: sets of runs that answer one question."""

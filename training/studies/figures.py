@@ -1,4 +1,4 @@
-"""Figures of studies: what was measured here beside what a paper prints. A panel says whose its values are."""
+"""Figures of studies: measured results beside the published results of a paper, in separate panels."""
 
 import dataclasses
 import itertools
@@ -10,19 +10,19 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from keras_vit.analysis.plots import FAINT, INK, panels
 
-# Told apart with any colour vision (Okabe and Ito, 2008), darker where they would be pale on white.
+# Distinguishable with any colour vision (Okabe and Ito, 2008). Pale colours are darkened for a white background.
 _COLORS = ("#1d5fa6", "#c4541b", "#0b8a66", "#8a5aa8", "#a07400", "#5f6b7a", "#b0306a", "#3c93c2")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _PANEL = (5.4, 4.4)  # Inches.
-_WORD = 1.0  # Inches that a word along the bottom takes.
+_WORD = 1.0  # Width of a category on the x axis, in inches.
 _TITLE_SIZE = 10.5
 _LEGEND_COLUMNS = 3
-_FEW_TICKS, _SHORT = 7, 7  # So many numbers, of so many signs at most, are named along the bottom as they are.
+_FEW_TICKS, _SHORT = 7, 7  # Up to 7 numbers of up to 7 characters are all labelled on the x axis.
 
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """A point of a panel: where it stands, its value with the lowest and highest of several seeds, and its label."""
+    """A point of a panel: its place `x`, its value `y`, the lowest and highest value of several seeds, and a label."""
 
     x: float | str
     y: float
@@ -33,15 +33,15 @@ class Value:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """Some series of values.
+    """A panel of a figure, with one or more series of values.
 
     Args:
-        title: Whose values they are, and of what.
-        x_label: What stands along the bottom, with its unit: numbers, on a logarithmic axis, or words, side by side.
-        y_label: What the values are, with their unit.
-        series: {name: its values}; a name has the same colour in all panels of a figure.
-        note: A sentence below, such as where the values are from.
-        is_log: Whether the values stand on a logarithmic axis.
+        title: Source and subject of the values.
+        x_label: Label of the x axis, with its unit. Numbers have a logarithmic axis; words are categories.
+        y_label: Label of the y axis, with its unit.
+        series: {name: its values}. A name has the same colour in all panels of a figure.
+        note: Sentence below the panel, such as the source of the values.
+        is_log: Whether the y axis is logarithmic.
     """
 
     title: str
@@ -53,12 +53,12 @@ class Panel:
 
     @property
     def is_numeric(self):
-        """Whether numbers stand along the bottom."""
+        """Whether the x axis has numbers."""
         return not any(isinstance(value.x, str) for values in self.series.values() for value in values)
 
 
 def plot_panels(shown):
-    """A figure of panels side by side; of several seeds the mean, from the lowest to the highest."""
+    """A figure of panels side by side. Points of several seeds have whiskers from the lowest to the highest value."""
     figure, all_axes = _axes_of(shown)
     for panel, axes in zip(shown, all_axes, strict=True):
         draw = _draw_curves if panel.is_numeric else _draw_categories
@@ -70,9 +70,9 @@ def plot_panels(shown):
 
 
 def _add_legend(axes, panel):
-    """Names between the title and the axes, where no value can be behind them."""
+    """Places the legend between the title and the axes, where it covers no value."""
     rows = -(-len(panel.series) // _LEGEND_COLUMNS)
-    handles = [container[0] for container in axes.containers]  # Without their whiskers.
+    handles = [container[0] for container in axes.containers]  # Without the whiskers.
     axes.legend(
         *(handles, panel.series),
         loc="lower left",
@@ -97,7 +97,7 @@ def _draw_curves(axes, panel, styles):
     are_apart = all(after > 1.4 * before for before, after in itertools.pairwise(numbers))
     if len(numbers) <= _FEW_TICKS and are_short and are_apart:
         axes.xaxis.set_major_locator(FixedLocator(numbers))
-    else:  # Ticks at 1, 2 and 5 of each decade, where there are few decades.
+    else:  # With few decades, ticks are at 1, 2 and 5 of each decade.
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if numbers[-1] < 100 * numbers[0] else (1,)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(_as_number))
@@ -108,8 +108,8 @@ def _as_number(value, _):
 
 
 def _draw_categories(axes, panel, styles):
-    names = _words(panel)
-    beside = {of: [name for name, values in panel.series.items() if any(v.x == of for v in values)] for of in names}
+    names = _categories(panel)
+    beside = {x: [name for name, values in panel.series.items() if any(v.x == x for v in values)] for x in names}
     for name, values in panel.series.items():
         shifts = [0.6 * ((beside[value.x].index(name) + 0.5) / len(beside[value.x]) - 0.5) for value in values]
         places = [names.index(value.x) + shift for value, shift in zip(values, shifts, strict=True)]
@@ -118,21 +118,21 @@ def _draw_categories(axes, panel, styles):
     axes.set_xlim(-0.6, len(names) - 0.4)
 
 
-def _words(panel):
-    """What stands along the bottom of a panel, if it is words."""
+def _categories(panel):
+    """The categories on the x axis of a panel; none if it has numbers."""
     if panel.is_numeric:
         return []
     return list(dict.fromkeys(value.x for values in panel.series.values() for value in values))
 
 
 def plot_bars(title, groups, series, y_label):
-    """Bars side by side in groups.
+    """A figure of grouped bars.
 
     Args:
-        title: Above the figure.
+        title: Title of the figure.
         groups: Names of the groups.
-        series: {name: (a value for each group, or `None`; whether a paper prints them)}. Those of papers are hatched.
-        y_label: What the values are, with their unit.
+        series: {name: (a value or `None` for each group; whether they are published)}. Published values are hatched.
+        y_label: Label of the y axis, with its unit.
     """
     figure, [[axes]] = panels((max(7.0, 0.55 * len(groups) * (len(series) + 1)), 4.2))
     width = 0.84 / len(series)
@@ -141,12 +141,12 @@ def plot_bars(title, groups, series, y_label):
     for number, (name, (values, is_printed)) in enumerate(series.items()):
         places = np.arange(len(groups)) + (number + 0.5) * width - 0.42
         heights = [np.nan if value is None else value for value in values]
-        look = (
+        options = (
             {"color": printed[number - len(own)], "hatch": "///", "edgecolor": "white", "lw": 0}
             if is_printed
             else {"color": _COLORS[number % len(_COLORS)]}
         )
-        bars = axes.bar(places, heights, 0.92 * width, label=name, **look)
+        bars = axes.bar(places, heights, 0.92 * width, label=name, **options)
         texts = ["" if value is None else f"{value:.1f}" for value in values]
         axes.bar_label(bars, texts, padding=2, color=INK, size=7.5)
     axes.set_xticks(range(len(groups)), groups)
@@ -159,7 +159,7 @@ def plot_bars(title, groups, series, y_label):
 
 
 def _axes_of(shown):
-    width = max(_PANEL[0], *(_WORD * len(_words(panel)) for panel in shown))
+    width = max(_PANEL[0], *(_WORD * len(_categories(panel)) for panel in shown))
     figure, [all_axes] = panels((width, _PANEL[1]), columns=len(shown))
     for panel, axes in zip(shown, all_axes, strict=True):
         title = "\n".join(textwrap.wrap(panel.title, 54, break_on_hyphens=False))
@@ -188,12 +188,12 @@ def _draw(axes, name, places, values, style, line):
         places, means, [means - low, high - means], ls=line, lw=1.6, ms=6, elinewidth=1.2, label=name, **style
     )
     for number, (place, value) in enumerate(zip(places, values, strict=True)):
-        # Of every other series above, and of two close neighbours each on its own side, so that few labels meet.
+        # Labels alternate sides by series, and two close neighbours have theirs on opposite sides, to avoid overlaps.
         is_above = _COLORS.index(style["color"]) % 2
         if number and place < 1.4 * places[number - 1]:
             is_above = False
         elif number + 1 < len(places) and places[number + 1] < 1.4 * place:
             is_above = True
-        look = {"ha": "right" if is_above else "left", "size": 8, "color": style["color"]}
+        options = {"ha": "right" if is_above else "left", "size": 8, "color": style["color"]}
         offset = (-5, 4) if is_above else (5, -9)
-        axes.annotate(value.label, (place, value.y), offset, textcoords="offset points", **look)
+        axes.annotate(value.label, (place, value.y), offset, textcoords="offset points", **options)

@@ -1,6 +1,6 @@
-"""Studies: the same recipe with one thing after another changed, as in the figures of a paper.
+"""Studies: runs of a recipe with one setting after another changed, as in the figures of a paper.
 
-Every point of a study is an ordinary run inside its folder, for each of some seeds. What is finished is not done again.
+Each point of a study is an ordinary run inside its folder, once per seed. Finished runs are not repeated.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from training.runs.folder import Run, add_result, is_finished
 from training.studies.figures import Panel, Value
 from training.tasks import require_classification
 
-# Changes of the digits recipe: without its augmentation a model learns most of what it will in a few epochs.
+# Changes of the digits recipe. Without augmentation, a few epochs are enough for most of the final accuracy.
 UNCHANGED_DIGITS = (
     "augment.translation=0",
     "augment.rotation=0",
@@ -29,13 +29,13 @@ UNCHANGED_DIGITS = (
     "augment.fill=reflect",
     "fit.report_every=100%",
 )
-_DOTS_AN_INCH = 200
-_LABELLED = ("flops", "gmacs")  # Along these it cannot be seen which point is which.
+_DPI = 200
+_LABELLED = ("flops", "gmacs")  # On these axes the position does not identify a point.
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A model of a study: the series it belongs to, its label there, and its changes `section.field=value`."""
+    """A model of a study: its series, its label in the series, and its changes `section.field=value`."""
 
     series: str
     label: str
@@ -43,19 +43,19 @@ class Point:
 
     @property
     def folder(self):
-        """The name of its folder."""
+        """The name of the point's folder."""
         return re.sub(r"[^\w.-]+", "_", f"{self.series}-{self.label}").strip("_")
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """What is varied, and how it is shown.
+    """Defines what a study varies, and how it is shown.
 
     Args:
-        title: What the study asks.
-        paper: The figure or table that it follows.
-        small: Changes of the digits recipe, with which all of it takes some minutes on two CPU cores.
-        points: Function from the recipe to the `Point`s; raises an InputError if it cannot be varied so.
+        title: Question of the study.
+        paper: Figure or table of the paper that it follows.
+        small: Changes of the digits recipe with which the study takes some minutes on two CPU cores.
+        points: Function from the recipe to the `Point`s. It raises an InputError if the recipe cannot be varied.
         figure: Function from the `Summary`s and the folder to a matplotlib Figure.
     """
 
@@ -68,8 +68,8 @@ class Study:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What came out of one run. Accuracy from 0 to 1 on the test images; GMACs for one image; FLOPs of the training;
-    `run` is its folder inside the study's."""
+    """The result of one run: accuracy from 0 to 1 on the test images, GMACs of one image, FLOPs of the training. `run`
+    is the run's folder inside the study's folder."""
 
     series: str
     point: str
@@ -90,7 +90,7 @@ _COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What came out of one point, over its seeds: the mean accuracy with the lowest and the highest, and its first
+    """The result of one point over its seeds: the mean, lowest and highest accuracy, and the `Row` of the first
     run."""
 
     accuracy: float
@@ -100,22 +100,22 @@ class Summary:
 
 
 def run_study(name, study, assignments, folder, seeds=1, recipe_name=None):
-    """Runs what is not finished of a study, and writes its results.csv and its figure.
+    """Runs the unfinished runs of a study, and writes its results.csv and its figure.
 
     Args:
-        name: Of the study, and of its figure.
+        name: Name of the study and of its figure.
         study: `Study`
         assignments: Changes of the recipe, `section.field=value`.
-        folder: Of the study.
-        seeds: How often each point is trained.
-        recipe_name: Of the recipe; `None`: the digits, small.
+        folder: Folder of the study.
+        seeds: Number of runs of each point.
+        recipe_name: Name of the recipe. `None`: the digits recipe with the changes `study.small`.
 
     Returns:
-        The `Row`s, or `None` if it was stopped.
+        The `Row`s, or `None` if the study was stopped.
 
     Raises:
-        InputError: If there is no such recipe, a point of it is no possible recipe, or the folder has a run
-            of another recipe.
+        InputError: If there is no such recipe, the recipe of a point is invalid, or the folder contains a run of
+            another recipe.
     """
     folder = pathlib.Path(folder)
     recipe = override(recipes.load(recipe_name or "digits"), () if recipe_name else study.small)
@@ -126,7 +126,7 @@ def run_study(name, study, assignments, folder, seeds=1, recipe_name=None):
         for seed in range(recipe.seed, recipe.seed + seeds)
         for point in study.points(recipe)
     ]
-    for _, changed, run in planned:  # All are checked before the first is trained.
+    for _, changed, run in planned:  # Checks all runs before the first is trained.
         is_finished(changed, folder, run.folder)
     rows = []
     for number, (point, changed, run) in enumerate(planned, start=1):
@@ -136,7 +136,7 @@ def run_study(name, study, assignments, folder, seeds=1, recipe_name=None):
         rows.append(_row(run, point, changed, folder))
         write_csv(folder / "results.csv", [_COLUMNS, *map(dataclasses.astuple, rows)])
     figure = study.figure(summaries(rows), folder)
-    figure.savefig(folder / f"{name}.png", dpi=_DOTS_AN_INCH)
+    figure.savefig(folder / f"{name}.png", dpi=_DPI)
     return rows
 
 
@@ -151,9 +151,9 @@ def _point_recipe(recipe, point, seed):
 
 
 def leave(task, dataset, run, weights, keeper):
-    """Writes the model and the result of a run of a study, in place of `training.engine.train.finish`.
+    """Writes the model and the result of a run of a study. Replaces `training.engine.train.finish`.
 
-    There is no export and no report: these take longer than such a run.
+    It writes no export and no report, because these would take longer than the run.
 
     Returns:
         The `training.evaluation.classification.Evaluation` on the test images.
@@ -195,31 +195,31 @@ def _row(run, point, recipe, folder):
 
 
 def summaries(rows):
-    """A `Summary` of each point, in the order of the rows."""
+    """The `Summary` of each point, in the order of the rows."""
     points = {}
     for row in rows:
         points.setdefault((row.series, row.point), []).append(row)
     return [
         Summary(
-            accuracy=statistics.mean(row.accuracy for row in of_point),
-            lowest=min(row.accuracy for row in of_point),
-            highest=max(row.accuracy for row in of_point),
-            first=of_point[0],
+            accuracy=statistics.mean(row.accuracy for row in point_rows),
+            lowest=min(row.accuracy for row in point_rows),
+            highest=max(row.accuracy for row in point_rows),
+            first=point_rows[0],
         )
-        for of_point in points.values()
+        for point_rows in points.values()
     ]
 
 
 def measured_panel(points, quantity, x_label, title, note="", unit=1):
-    """What was measured, as a `training.studies.figures.Panel`.
+    """The `training.studies.figures.Panel` of the measured results.
 
     Args:
         points: `Summary`s.
-        quantity: The field of a `Row` that stands along the bottom.
-        x_label: What it is, with its unit.
-        title: Above the panel.
-        note: Below it, behind a sentence on what a difference is worth.
-        unit: How much of the quantity is 1 along the bottom.
+        quantity: Field of a `Row` for the x axis.
+        x_label: Label of the x axis, with its unit.
+        title: Title of the panel.
+        note: Text below the panel, after a sentence on the statistical uncertainty.
+        unit: Amount of the quantity that is 1 on the x axis.
     """
     series = {}
     for point in points:
@@ -228,15 +228,15 @@ def measured_panel(points, quantity, x_label, title, note="", unit=1):
         label = point.first.point if quantity in _LABELLED else ""
         value = Value(x, 100 * point.accuracy, 100 * point.lowest, 100 * point.highest, label)
         series.setdefault(point.first.series, []).append(value)
-    return Panel(title, x_label, "test accuracy (%)", series, " ".join(filter(None, [_worth(points), note])))
+    return Panel(title, x_label, "test accuracy (%)", series, " ".join(filter(None, [_uncertainty(points), note])))
 
 
-def _worth(points):
-    """A sentence from which a reader can tell what a difference between two points is worth."""
+def _uncertainty(points):
+    """A sentence on the statistical uncertainty of an accuracy."""
     num_images, accuracy = points[0].first.test_images, statistics.mean(point.accuracy for point in points)
     low, high = wilson_interval(round(accuracy * num_images), num_images)
     return (
-        f"On {num_images:,} test images; the 95 % interval of one accuracy of {accuracy:.0%} is {100 * low:.0f} to "
+        f"On {num_images:,} test images. The 95 % interval of an accuracy of {accuracy:.0%} is {100 * low:.0f} to "
         f"{100 * high:.0f} %."
     )
 
@@ -259,6 +259,6 @@ def table(rows):
                 spread,
             )
         )
-    if not any(line[-1] for line in lines[1:]):  # Of one seed.
+    if not any(line[-1] for line in lines[1:]):  # With one seed there is no range.
         lines = [line[:-1] for line in lines]
     return lay_out(lines, texts=(0, 1))

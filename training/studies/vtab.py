@@ -1,4 +1,4 @@
-"""VTAB-1k: 19 tasks of 1,000 images, to which published weights are fine-tuned one by one (arXiv 1910.04867)."""
+"""VTAB-1k (arXiv 1910.04867): fine-tunes published weights to each of 19 tasks with 1,000 training images."""
 
 import dataclasses
 import pathlib
@@ -15,7 +15,7 @@ from training.reports.tables import lay_out, write_csv
 from training.runs.folder import Run, is_finished
 from training.studies.figures import plot_bars
 
-_DOTS_AN_INCH = 200
+_DPI = 200
 MEAN = "mean of 19"
 
 
@@ -29,12 +29,12 @@ class Task:
 
     @property
     def folder(self):
-        """The name of its folder."""
+        """The name of the task's folder."""
         return self.name.lower()
 
 
 NATURAL, SPECIALISED, STRUCTURED = "Natural", "Specialised", "Structured"
-# In the order of Table 9. Splits of google-research/task_adaptation; docs/recipes.md lists the same changes.
+# In the order of Table 9, with the splits of google-research/task_adaptation. docs/recipes.md lists the same changes.
 TASKS = tuple(
     Task(*fields)
     for fields in (
@@ -116,8 +116,8 @@ def task_recipe(task, assignments=(), images=1000):
     Args:
         task: `Task`
         assignments: Further changes of `finetune_vtab`.
-        images: 800, or 1000: those of the validation are learned from too, as for the figures that papers print. Then
-            there is no validation, and the last weights count.
+        images: 800 or 1000. 1000 includes the validation images, as for published results; then there is no
+            validation, and the last weights are used.
 
     Returns:
         A `training.recipe.config.Recipe`.
@@ -131,7 +131,7 @@ def task_recipe(task, assignments=(), images=1000):
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """Accuracies: {weights: {task: from 0 to 1}}, and why others are missing: {task: reason}. Printed, a table."""
+    """`accuracy` is {weights: {task: from 0 to 1}}, and `missing` is {task: why it is missing}. str() gives a table."""
 
     accuracy: dict[str, dict[str, float]]
     missing: dict[str, str]
@@ -143,8 +143,8 @@ class Results:
             rows += [
                 (f"  {name}", *(_percent(scores.get(name)) for scores in self.accuracy.values())) for name in names
             ]
-            rows.append((f"{group} ({len(names)})", *(_percent(of_weights[group]) for of_weights in means.values())))
-        rows.append((MEAN, *(_percent(of_weights[MEAN]) for of_weights in means.values())))
+            rows.append((f"{group} ({len(names)})", *(_percent(row[group]) for row in means.values())))
+        rows.append((MEAN, *(_percent(row[MEAN]) for row in means.values())))
         return "\n".join([lay_out(rows), *(f"{task} is missing: {reason}" for task, reason in self.missing.items())])
 
 
@@ -153,13 +153,13 @@ def _percent(accuracy):
 
 
 def means_of(scores):
-    """The means of a score by task.
+    """The means of scores by group, and over all tasks.
 
     Args:
         scores: {name of a task: its score}
 
     Returns:
-        {group, or `MEAN`, of all 19 tasks alike: the mean, or `None` where a task is missing}
+        {group or `MEAN` (all 19 tasks, equally weighted): the mean, or `None` if a task is missing}
     """
     return {
         name: statistics.mean(scores[task] for task in tasks) if all(task in scores for task in tasks) else None
@@ -168,28 +168,28 @@ def means_of(scores):
 
 
 def run_vtab(weights, assignments, folder, tasks=None, images=1000):
-    """Fine-tunes weights to the tasks, each an ordinary run inside the folder; what is finished is not done again.
+    """Fine-tunes weights to the tasks, each an ordinary run inside the folder. Finished runs are not repeated.
 
-    A task whose data cannot be had is named, and the others go on. Writes results.csv and vtab.png, of all that is
-    finished in the folder: these tasks and others, of these weights and others.
+    If the data of a task cannot be loaded, the task is reported and skipped. Writes results.csv and vtab.png with all
+    finished runs in the folder, including those of other tasks and weights.
 
     Args:
-        weights: Published weights, one set after the other; none: those of the recipe.
+        weights: List of published weights, which are fine-tuned in turn. Empty: the weights of the recipe.
         assignments: Changes of the recipe `finetune_vtab`.
-        folder: Of all of it.
-        tasks: Names of the tasks; `None`: all 19.
-        images: 800 or 1000, to train on.
+        folder: Folder of all runs.
+        tasks: Names of the tasks. `None`: all 19.
+        images: Number of training images, 800 or 1000.
 
     Returns:
         `Results`, or `None` if it was stopped.
 
     Raises:
-        InputError: If a name is not that of a task, or the folder has a run of these weights with another recipe.
+        InputError: If a task is unknown, or the folder contains a run of these weights with another recipe.
     """
-    folder, chosen = pathlib.Path(folder), _choose(tasks)
+    folder, chosen = pathlib.Path(folder), _chosen_tasks(tasks)
     weights = weights or [recipes.load("finetune_vtab").model.weights]
     planned = _plan(weights, assignments, folder, images)
-    results = Results({without_queries(source): {} for source in weights} | _finished(folder), {})
+    results = Results({without_queries(source): {} for source in weights} | _finished_accuracies(folder), {})
     for (source, task), (recipe, run) in planned.items():
         if task not in chosen:
             continue
@@ -203,19 +203,19 @@ def run_vtab(weights, assignments, folder, tasks=None, images=1000):
                 continue
             if not train_once(recipe, folder, run.folder):
                 return None
-        results.accuracy.update(_finished(folder))
+        results.accuracy.update(_finished_accuracies(folder))
         _write_csv(folder / "results.csv", results)
     if any(results.accuracy.values()):
         _write_csv(folder / "results.csv", results)
-        figure(results).savefig(folder / "vtab.png", dpi=_DOTS_AN_INCH)
+        figure(results).savefig(folder / "vtab.png", dpi=_DPI)
     return results
 
 
 def _plan(weights, assignments, folder, images):
-    """{(weights, task): (recipe, run)} of all tasks. Runs with other settings are refused: a mean is of the same."""
+    """{(weights, task): (recipe, run)} of all tasks. Raises an InputError if a run has other settings."""
     if any(assignment.startswith("model.weights=") for assignment in assignments):
         raise InputError(
-            "model.weights is not a change of the tasks' recipe. Name the weights as an argument: "
+            "model.weights cannot be changed by an assignment. Name the weights as an argument: "
             "python -m training vtab L/16@i21k"
         )
     planned = {}
@@ -230,8 +230,8 @@ def _plan(weights, assignments, folder, images):
     return planned
 
 
-def _finished(folder):
-    """{weights: {task: accuracy}} of what is finished in a folder, by its runs' own recipes."""
+def _finished_accuracies(folder):
+    """{weights: {task: accuracy}} of the finished runs in a folder, as described by their recipes."""
     accuracy = {}
     for task in TASKS:
         for path in sorted(folder.glob(f"*/{task.folder}/recipe.json")):
@@ -242,7 +242,7 @@ def _finished(folder):
     return accuracy
 
 
-def _choose(tasks):
+def _chosen_tasks(tasks):
     unknown = [name for name in tasks or () if name not in NAMES]
     if unknown:
         raise InputError(f"{', '.join(unknown)}: not a task of VTAB-1k. Tasks: {', '.join(NAMES)}")
@@ -258,9 +258,9 @@ def _write_csv(path, results):
 
 
 def figure(results):
-    """Means by group beside those that follow from Table 9 of the ViT paper, as in its Figure 2.
+    """A bar chart of the means by group beside those of Table 9 of the ViT paper, as in its Figure 2.
 
-    Where tasks are missing, so are the bars.
+    Groups with missing tasks have no bars.
     """
     groups = (MEAN, *GROUPS)
     own = {

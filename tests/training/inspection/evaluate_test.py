@@ -109,7 +109,7 @@ def test_a_split_of_other_data_may_be_one_that_others_would_learn_from(run):
         (["data.test_split=train"], "test", "data.test_split cannot be changed"),
         (["data.dataset=tiny", "data.validation_fraction=0.5"], "test", "data.validation_fraction cannot be changed"),
         (["data.dataset=tiny"], "validation", "no validation split. It has: test"),
-        ([], "test", "The model knows the classes ant, bee, cat, dog, elk, fox, gnu; the data set has 0, 1"),
+        ([], "test", "The model has the classes ant, bee, cat, dog, elk, fox, gnu; the data set has 0, 1"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(run, assignments, split, message):
@@ -177,8 +177,8 @@ def test_a_model_of_imagenet_is_evaluated_on_objectnet(imagenet_model, tmp_path)
     assert 0 < right < in_top5 < 24
     assert lines[:2] == [
         "folder, all images",
-        "ObjectNet: of the model's 1,000 outputs those of the 6 shared classes are compared; 4 images of other classes "
-        "are left out.",
+        "ObjectNet: the model's 1,000 outputs are restricted to the 6 shared classes; 4 images of other classes are "
+        "left out.",
     ]
     assert lines[2].startswith(f"top-1 accuracy     {right / 24:.2%} ({right} of 24 images;")
     assert lines[3].startswith(f"top-5 accuracy     {in_top5 / 24:.2%} ({in_top5} of 24 images;")

@@ -111,7 +111,7 @@ def test_the_numbers_are_those_of_the_model(folder, model, training_images):
     arrays = np.load(folder / "position_similarity.npz")
     assert arrays["names"].tolist() == ["one"]
     np.testing.assert_array_equal(arrays["similarity_1"], keras_vit.position_similarity(model))
-    assert f"Averaged over {AVERAGED} images: training images" in (folder / "explain.html").read_text()
+    assert f"Averaged over {AVERAGED} evenly spaced training images." in (folder / "explain.html").read_text()
     # Spread over all of them, the last among them.
     places = [number * (SEARCHED - 1) // (AVERAGED - 1) for number in range(AVERAGED)]
     prepared = keras_vit.preprocess_input(training_images[0][places], model)
@@ -185,9 +185,9 @@ def test_without_its_data_a_run_shows_the_rest(run, tmp_path, capsys, monkeypatc
 
     monkeypatch.setattr(module, "load_dataset", gone)
     page, _ = explain(run.folder, path=tmp_path)
-    assert "Without the run's training images: the disk is not there." in capsys.readouterr().out
+    assert "The run's training images are left out: the disk is not there." in capsys.readouterr().out
     assert {path.stem for path in tmp_path.glob("*.png")} == FIGURES - {"neighbours"}
-    assert "Averaged over 3 images: the pictures given." in page.read_text(encoding="utf-8")
+    assert "Averaged over 3 of the given pictures." in page.read_text(encoding="utf-8")
 
 
 def test_a_model_without_attention_shows_its_filters(tmp_path, capsys):
@@ -208,23 +208,23 @@ def test_of_visual_tokens_their_lineage_is_shown(tmp_path, capsys):
     assert {path.name for path in page.parent.iterdir()} == {
         *("explain.html", "filters.png", "filters.npz", "tokens.png", "tokens.npz")
     }
-    assert "Without" not in capsys.readouterr().out
+    assert "left out" not in capsys.readouterr().out
     pixels = np.stack([image_decoder(model)(path.read_bytes()) for path in paths])
     with np.load(tmp_path / "to" / "tokens.npz") as found:
         assert list(found["names"]) == [path.name for path in paths]
         np.testing.assert_allclose(found["lineage"], keras_vit.token_lineage(model, pixels), rtol=1e-5)
     text = page.read_text(encoding="utf-8")
-    assert "What the visual tokens stand for" in text
+    assert "Origin of the visual tokens" in text
     assert "class=note></p>" not in text
-    with pytest.raises(InputError, match="--compare sets Vision Transformers side by side"):
+    with pytest.raises(InputError, match="--compare works with Vision Transformers only"):
         explain(tmp_path / "tokens.keras", paths, compare=[tmp_path / "tokens.keras"])
 
 
 @pytest.mark.parametrize(
     ("source", "images", "options", "message"),
     [
-        ("model.keras", [], {}, "There is no picture to look at. Name image files"),
-        ("model.keras", ["picture 0.png"], {"path": "picture 0.png"}, r"picture 0.png cannot be made: File exists"),
+        ("model.keras", [], {}, "There is no readable picture. Name image files"),
+        ("model.keras", ["picture 0.png"], {"path": "picture 0.png"}, r"picture 0.png cannot be created: File exists"),
         ("nothing", [], {}, "'nothing' is not the name of published weights"),
         ("other.keras", [], {}, "other.keras does not exist"),
         ("any.keras", ["picture 0.png"], {}, r"any.keras: The model takes images of any size.*Give --image-size H W"),
@@ -258,7 +258,7 @@ def test_published_weights_beside_a_model_with_an_unlucky_name(tmp_path, monkeyp
     similarities = np.load("explain/position_similarity.npz")
     assert similarities["names"].tolist() == ["published.npz", "file"]
     np.testing.assert_array_equal(similarities["similarity_1"], keras_vit.position_similarity(model))
-    with pytest.raises(InputError, match="There is no picture to look at"):
+    with pytest.raises(InputError, match="There is no readable picture"):
         explain("published.npz")
 
 

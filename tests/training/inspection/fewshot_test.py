@@ -105,8 +105,8 @@ def test_the_command_prints_a_table_and_writes_the_seeds(run, splits, tmp_path, 
     lines = capsys.readouterr().out.splitlines()
     counts = np.bincount(splits["train"][1])
     assert lines[1] == (
-        f"10 of 10 classes have fewer than 200 training images, of which all are taken: {counts.argmin()} has "
-        f"{counts.min()}."
+        f"10 of 10 classes have fewer than 200 training images, so all their images are used. {counts.argmin()} has "
+        f"the fewest: {counts.min()}."
     )
     assert [line.split("  ")[0] for line in lines[3:]] == [
         "learned from",

@@ -149,7 +149,7 @@ def test_all_mistakes_are_called_all(page):
 
 def test_without_mistakes_the_report_says_so(page):
     shown = page(evaluation_with(right=30, total=30))
-    assert "No mistakes: all 30 images are right." in shown.text
+    assert "No mistakes: all 30 images are classified correctly." in shown.text
     assert "100.00%" in shown.text
 
 
@@ -168,7 +168,7 @@ def test_attention_lies_beside_its_image(page, model):
 def test_a_model_without_attention_has_none_to_show(page):
     layers = [keras.Input((9, 6, 1)), keras.layers.Flatten(), keras.layers.Dense(5)]
     shown = page(random_evaluation(), model=keras.Sequential(layers))
-    assert "no encoder blocks whose attention could be shown" in shown.text
+    assert "no encoder blocks, so there is no attention to show" in shown.text
     assert len(shown.pictures()) == 15
 
 
@@ -196,7 +196,7 @@ def test_without_validation_there_is_one_curve(page):
         "loss (nats) by epoch; at the end: training 2",
         "accuracy (% of the images) by epoch; at the end: training 30",
     ]
-    assert "images a second in training, with the compilation" in shown.text
+    assert "images per second in training, including compilation" in shown.text
 
 
 def test_a_model_that_predicts_nothing_has_a_report(written):
@@ -232,12 +232,12 @@ def test_no_least_loss_is_claimed_where_there_is_none(page, changes):
         (0.9, "The model is worse by 10.00 percentage points: here, comparing pixels works better."),
         (0.78, "better by 2.00 percentage points, which is within the interval: 200 images are too few"),
         (0.82, "worse by 2.00 percentage points, which is within the interval: 200 images are too few"),
-        (0.8, "The model is right equally often"),
+        (0.8, "The model is equally accurate"),
     ],
 )
 def test_the_comparison_is_honest(neighbour, says):
     overall, comparison = judge(evaluation_with(right=160, total=200), neighbour)
-    assert overall.startswith("160 of 200 held-out test images are classified right, which is 80.00%")
+    assert overall.startswith("160 of 200 held-out test images are classified correctly, which is 80.00%")
     assert says in comparison
 
 
@@ -262,8 +262,8 @@ def test_shows_the_result_and_how_to_repeat_it(written, model):
         f"{model.count_params():,}",
         f"{keras_vit.profile(model).macs:,}",
         "1:02:05",
-        "5.00% expected; the mean confidence is 75.00%",
-        "1,234 images a second in training: the median of 3 intervals, 50 to 1,250",
+        "5.00% expected calibration error; the mean confidence is 75.00%",
+        "1,234 images per second in training: the median of 3 intervals, 50 to 1,250",
         f"Keras backend {keras.backend.backend()} ",
         "accelerators",
         facts["command"],
@@ -278,9 +278,9 @@ def test_shows_the_result_and_how_to_repeat_it(written, model):
 @pytest.mark.parametrize(
     ("git", "says"),
     [
-        (None, "git commit not known"),
+        (None, "git commit unknown"),
         ({"commit": "c0ffee", "changed_files": []}, "git commit c0ffee python"),
-        ({"commit": "c0ffee", "changed_files": ["M a.py", "?? b.py"]}, "files not as in the commit a.py, b.py"),
+        ({"commit": "c0ffee", "changed_files": ["M a.py", "?? b.py"]}, "files changed since the commit a.py, b.py"),
     ],
 )
 def test_says_which_code_ran(page, git, says):
@@ -303,7 +303,7 @@ def test_a_long_table_of_classes_is_folded(page, classes, is_open):
 def test_images_with_several_classes_have_no_confusion_matrix(page):
     labels = [[1, 1, 0], [0, 0, 1]]
     shown = page(evaluation_of(labels, [[0.1, 0.2, 0.7], [0.2, 0.1, 0.7]], ("ant", "bee", "cat")))
-    assert "Shown for at most 1,000 classes, of which one is right for an image." in shown.text
+    assert "Shown only for at most 1,000 classes and one label per image." in shown.text
     assert "ant or bee → cat 70.0%" in shown.text
 
 

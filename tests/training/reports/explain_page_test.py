@@ -122,7 +122,7 @@ def test_a_head_is_drawn_as_the_model_attends(opened, written, layer, head, quer
         assert f"most to the patch in row {patch // 3 + 1}, column {patch % 3 + 1}" in said
         assert f"{100 * weights[-6:].max():.0f} %" in said or f"{100 * weights[-6:].max():.1f} %" in said
         elsewhere = 100 * weights[:3].sum()
-        assert f"{elsewhere:.0f} % stays" in said or f"{elsewhere:.1f} % stays" in said
+        assert f"{elsewhere:.0f} % goes" in said or f"{elsewhere:.1f} % goes" in said
 
 
 def test_the_mean_of_the_heads_and_the_rollout(opened, written):
@@ -185,7 +185,7 @@ def test_a_page_without_attention_shows_the_rest(opened, tmp_path):
     assert not page.locator("#layer").is_visible()
     page.click("[data-picture='2']")
     assert page.inner_text("#picture-name") == "picture 2.png"
-    assert page.get_by_text("What the model reads in a patch").is_visible()
+    assert page.get_by_text("Filters of the first layer").is_visible()
 
 
 def test_only_its_own_script_may_run(written):
@@ -218,8 +218,8 @@ def test_a_large_model_is_cut_to_its_size(tmp_path, monkeypatch):
     tiny().save(tmp_path / "model.keras")
     path, _ = explain(tmp_path / "model.keras", write_pictures(tmp_path), tmp_path / "to")
     text = path.read_text(encoding="utf-8")
-    assert "Shown are the first 2 of 3 pictures" in text
-    assert "1 of the 6 patches can be asked" in text
+    assert "Only the first 2 of 3 pictures are shown" in text
+    assert "Only 1 of 6 patches can be selected" in text
     data = json.loads(text.split("id=data>")[1].split("</script>")[0])
     assert [query.get("name", query.get("patch")) for query in data["queries"]] == ["class token", 4]
     for picture in data["pictures"]:

@@ -28,7 +28,7 @@ def test_words_say_what_the_figures_are():
         "3 images without a right class are left out.",
         "",
         "Classes, worst first:",
-        "class  images  right  accuracy  most often taken for",
+        "class  images  right  accuracy  most often mistaken for",
         "elk        40      0      0.0%  cat (40)",
         "cat       160    160    100.0%",
         "ant         0      0      none",

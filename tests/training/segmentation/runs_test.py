@@ -113,7 +113,7 @@ def test_evaluate_takes_other_data(brief_run, tmp_path, capsys):
     assert "6 images at 32 x 64 pixels" in capsys.readouterr().out
     (tmp_path / "classes.txt").write_text("wall\ndoor")
     assert main(["evaluate", str(run.folder), "data.dataset=folder", f"data.directory={tmp_path}"]) == 2
-    assert "The model knows the classes background, disc" in capsys.readouterr().err
+    assert "The model has the classes background, disc" in capsys.readouterr().err
 
 
 class Thirds(tf.Module):
@@ -169,7 +169,7 @@ def test_what_is_for_classifiers_is_refused(brief_run, command, tmp_path, monkey
     error = capsys.readouterr().err
     expected = (
         "is for models that classify",
-        "looks into classifiers",
+        "works with classifiers only",
         "has no masks to learn",
         "task=segmentation goes",
     )
@@ -299,4 +299,4 @@ def test_the_worth_of_a_mean_iou_is_told_by_true_classes_alone():
     """One pixel is predicted to be of a class that does not occur."""
     confusion = np.array([[88, 1, 1], [10, 0, 0], [0, 0, 0]])
     sentence = judge(Segmentation(confusion, ("road", "sky", "car"), 3, (4, 4)))
-    assert "Always naming their commonest class, road, would reach 45.00% and 90.00%." in sentence
+    assert "Always predicting the most common class, road, would reach 45.00% and 90.00%." in sentence

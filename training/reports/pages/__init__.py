@@ -1,6 +1,6 @@
-"""Pages of HTML that need nothing beside them, all in one frame and style.
+"""Self-contained HTML pages with a common frame and style.
 
-What is in a page is a template, with a style sheet of its own where it has one: `NAME.html`, `NAME.css`.
+The content of a page is the template `NAME.html`, with an optional style sheet `NAME.css`.
 """
 
 import base64
@@ -18,21 +18,21 @@ def read(name):
 
 
 def part(template, /, **values):
-    """A template filled with `values`: {what stands behind a $ in it: HTML}."""
+    """Fills a template with `values`, {name of a `$name` placeholder: HTML}."""
     return string.Template(read(f"{template}.html")).substitute(values)
 
 
 def page(template, /, *, kind, heading, title, note="", script="", **values):
-    """A whole page.
+    """Renders a whole page.
 
     Args:
-        template: Name of its file, without the ending.
-        kind: What page it is, in the line above the heading: text, as the next three.
-        heading: What it is of.
-        title: What a browser's tab says.
-        note: A line below the heading.
-        script: JavaScript; nothing but it may run, whatever a class or a file is called.
-        **values: As for `part`.
+        template: Name of the template's file, without the extension.
+        kind: Kind of the page, in the line above the heading. This and the next three are text, not HTML.
+        heading: Subject of the page.
+        title: Title of the browser's tab.
+        note: Line below the heading.
+        script: JavaScript. No other script can run, even if the name of a class or file contains one.
+        **values: As in `part`.
     """
     sheets = [name for name in ("style.css", f"{template}.css") if (_FOLDER / name).exists()]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,10 +1,10 @@
-// Draws what a head attends to. The page holds the data; nothing is fetched.
+// Draws the attention of a head. The page contains the data; nothing is fetched.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (name) => document.getElementById(name);
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-const floats = (text) => new Float32Array(bytes(text).buffer); // Little-endian, as all machines with browsers are.
+const floats = (text) => new Float32Array(bytes(text).buffer); // Little-endian, as on all machines with browsers.
 const colors = bytes(data.colors);
 const [rows, columns] = data.grid || [1, 1];
 const numPatches = rows * columns;
@@ -15,7 +15,7 @@ for (const picture of data.pictures) {
   for (const name of ["largest", "elsewhere"]) if (picture[name]) picture[name] = floats(picture[name]);
 }
 
-// Weights that the chosen token gives to the patches, and the part that goes to tokens which are none.
+// The attention weights of the selected token on the patches, and their sum on all other tokens.
 function attention() {
   const picture = data.pictures[state.picture];
   const heads = state.head ? [state.head - 1] : [...Array(data.heads).keys()];
@@ -66,7 +66,7 @@ function drawAttention() {
   byId("said").textContent = "Layer " + (state.layer + 1) + ", " +
     (state.head ? "head " + state.head : "all heads") + ": the " + queryName() + " attends most to the patch in " +
     place(weights.indexOf(largest)) + ", with " + percent(largest) + " of its attention." +
-    (data.queries[0].name ? " " + percent(elsewhere) + " stays with tokens that are no patches." : "");
+    (data.queries[0].name ? " " + percent(elsewhere) + " goes to tokens that are not patches." : "");
   const mark = byId("mark");
   mark.hidden = query.patch === undefined;
   if (!mark.hidden) {
@@ -96,7 +96,7 @@ function drawPicture() {
   if (data.queries) drawAttention();
 }
 
-// The patch that can be asked nearest to a point of the map, given in parts of its sides.
+// The index of the query patch nearest to a point of the map. The coordinates x and y are from 0 to 1.
 function nearestQuery(x, y) {
   let best = 0, least = Infinity;
   data.queries.forEach((query, index) => {
@@ -112,9 +112,9 @@ for (const button of document.querySelectorAll("[data-picture]"))
   button.addEventListener("click", () => { state.picture = +button.dataset.picture; drawPicture(); });
 
 if (data.queries) {
-  // The class token, or else a patch in the middle.
+  // Start with the class token. A model without one starts with a patch in the middle.
   if (!data.queries[0].name) state.query = nearestQuery(0.5, 0.5);
-  state.layer = data.layers - 1; // The last layer tells most of what the model makes of a picture.
+  state.layer = data.layers - 1; // Start with the last layer, the closest to the output.
   const sliders = { layer: data.layers - 1, head: data.heads, query: data.queries.length - 1 };
   for (const [name, last] of Object.entries(sliders)) {
     const slider = byId(name);

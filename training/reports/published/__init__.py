@@ -1,4 +1,4 @@
-"""Tables of papers, as they print them: to stand beside what is measured here, never in its place."""
+"""Tables as printed in papers. They are shown beside measured results and never replace them."""
 
 import csv
 import dataclasses
@@ -7,16 +7,16 @@ import pathlib
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A printed table: its `source` in words, and its `rows`, {column: text, or number} each."""
+    """A printed table: its `source` in words, and its `rows`, each a {column: text, number or `None`}."""
 
     source: str
     rows: tuple[dict[str, str | float], ...]
 
 
 def read(name):
-    """The `Table` of a file of this folder, such as `"vit_table9"`.
+    """Reads the `Table` in a file of this folder, such as `"vit_table9"`.
 
-    The first line of a file is its source; a cell without a number in the paper is empty and becomes `None`.
+    The first line of a file is its source. If the paper has no number for a cell, the cell is empty and becomes `None`.
     """
     with open(pathlib.Path(__file__).with_name(f"{name}.csv"), newline="", encoding="utf-8") as file:
         source = file.readline().removeprefix("#").strip()

@@ -1,4 +1,4 @@
-"""The studies: one module each, with a `STUDY`."""
+"""The studies. Each module defines a `STUDY`."""
 
 import importlib
 import pkgutil
@@ -9,7 +9,7 @@ NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def load(name):
-    """The `training.studies.study.Study` of a name; an unknown one raises an InputError that lists those there are."""
+    """The `training.studies.study.Study` with a name. For an unknown name, an InputError lists all studies."""
     if name not in NAMES:
         from keras_vit.checks import did_you_mean
 

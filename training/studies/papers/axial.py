@@ -1,9 +1,9 @@
-"""Axial-ViT against ViT, at two patch sizes.
+"""Axial-ViT against ViT, at several patch sizes.
 
-Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 13 (appendix D.6), which prints no numbers: the axial models are
+Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 13 (appendix D.6), which has no numbers. The axial models are
 somewhat better than ViTs of the same patch size, at more compute.
 Command: python -m training study axial
-Not here: JFT-300M, the 5-shot accuracy on ImageNet, and AxialResNet, which takes far longer than both on a CPU.
+Not included: JFT-300M, 5-shot accuracy on ImageNet, and AxialResNet, which takes far longer than both on a CPU.
 """
 
 from training.errors import InputError
@@ -14,10 +14,10 @@ SERIES = {"ViT": "false", "Axial-ViT": "true"}
 
 
 def points(recipe):
-    """The points of the study for a recipe: its own patches, and patches of half and of double their side."""
+    """The `training.studies.study.Point`s for a recipe: its own patch size, half of it, and twice its size."""
     config = recipe.model.config
     if config is None or config.stem is not None or not isinstance(config.patch_size, int):
-        raise InputError("The study axial needs a recipe with a model.config without a stem, of square patches.")
+        raise InputError("The study axial needs a recipe with a model.config that has square patches and no stem.")
     height, width, *_ = recipe.model.input_shape or (224, 224)
     sizes = [size for size in (2 * config.patch_size, config.patch_size, config.patch_size // 2) if size]
     return [
@@ -39,8 +39,8 @@ def points(recipe):
 
 def figure(summaries, folder):
     """Accuracy over compute."""
-    note = "The paper's Figure 13, of which no numbers are printed: axial models are better, at more compute."
-    return plot_panels([measured_panel(summaries, "gmacs", "GMACs of an image", "Measured, from scratch", note)])
+    note = "In the paper's Figure 13, which has no numbers, axial models are better, at more compute."
+    return plot_panels([measured_panel(summaries, "gmacs", "GMACs per image", "Measured, from scratch", note)])
 
 
 STUDY = Study(

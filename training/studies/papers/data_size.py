@@ -2,11 +2,11 @@
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figures 3 and 4 and Table 5.
 Command: python -m training study data_size
-Not here: JFT-300M, of which the paper draws 9, 30, 90 and 300 million images, and the 5-shot accuracy on ImageNet.
+Not included: JFT-300M, of which the paper draws 9, 30, 90 and 300 million images, and 5-shot accuracy on ImageNet.
 
-As there, the images are drawn at random, nothing else is changed from size to size, and training stops early: each run
-takes the same number of steps and keeps the weights with the best validation accuracy. From 128 pixels on the models
-are the paper's ViTs, otherwise small ones. The ResNets of Figure 4 are left to `scaling`.
+As in the paper, the images are drawn at random, and only their number changes. For early stopping, each run takes the
+same number of steps and keeps the weights with the best validation accuracy. From 128 pixels on, the models are the
+paper's ViTs, otherwise small ViTs. `scaling` has the ResNets of Figure 4.
 """
 
 import json
@@ -29,11 +29,11 @@ _SMALL = {
 
 
 def points(recipe):
-    """The `training.studies.study.Point`s for a recipe: for each model, parts of its training images."""
+    """The `training.studies.study.Point`s for a recipe: each model with several fractions of the training images."""
     height, *_ = recipe.model.input_shape or (224,)
     models = _LARGE if height >= LARGE_IMAGE else _SMALL
     if models is _SMALL and (recipe.model.config is None or recipe.model.config.stem is not None):
-        raise InputError("The study data_size needs a recipe with a model.config without a stem.")
+        raise InputError("The study data_size needs a recipe with a model.config that has no stem.")
     total = load_dataset(recipe.data).source("train").size
     counts = sorted({max(round(part * total), 1) for part in PARTS})
     return [
@@ -44,19 +44,19 @@ def points(recipe):
 
 
 def figure(summaries, folder):
-    """What was measured, beside the paper's Table 5."""
+    """The measured results beside the paper's Table 5."""
     table = published.read("vit_table5")
     models = [name for name in table.rows[0] if name not in ("pretraining", "images")]
     printed = Panel(
         "The paper's Table 5: pre-trained on ImageNet, ImageNet-21k and JFT-300M",
-        "images of the pre-training (millions)",
+        "pre-training images (millions)",
         "ImageNet accuracy (%)",
         {
             f"ViT-{model}": [Value(row["images"] / 1e6, row[model]) for row in table.rows if row[model] is not None]
             for model in models
         },
     )
-    own = measured_panel(summaries, "train_images", "training images", "Measured, from scratch on random parts")
+    own = measured_panel(summaries, "train_images", "training images", "Measured, from scratch on random subsets")
     return plot_panels([own, printed])
 
 

@@ -1,8 +1,8 @@
-"""How similar the position embeddings are to each other, in models of other epochs, learning rates and weight decays.
+"""Similarity of position embeddings in models with different epochs, learning rates and weight decays.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 10 (appendix D.4): pictures of ViT-L/16 after 7 and 14 epochs.
 Command: python -m training study hyperparameters
-Not here: JFT-300M, so neither patterns as clear nor grids as fine as the paper's.
+Not included: JFT-300M. The patterns are therefore less clear and the grids coarser than in the paper.
 """
 
 import numpy as np
@@ -13,31 +13,31 @@ from training.errors import InputError
 from training.runs.folder import Run, load_model
 from training.studies.study import UNCHANGED_DIGITS, Point, Study
 
-# What the paper's three models differ in: (factor of the epochs, of the learning rate, of the weight decay).
+# Differences of the paper's three models: (factor of the epochs, of the learning rate, of the weight decay).
 FACTORS = ((1, 0.5, 0.1), (1, 1, 1), (2, 1, 1))
 
 
 def points(recipe):
-    """The `training.studies.study.Point`s for a recipe: the paper's three, relative to its own values."""
+    """The `training.studies.study.Point`s for a recipe: the paper's three factors of the recipe's own values."""
     config = recipe.model.config
     if config is None or config.position_embedding != "learned_1d" or recipe.fit.epochs is None:
         raise InputError(
             "The study hyperparameters needs a recipe with fit.epochs and a model.config with "
             "position_embedding=learned_1d."
         )
-    found = []
-    for of_epochs, of_rate, of_decay in FACTORS:
-        epochs = of_epochs * recipe.fit.epochs
-        rate = f"{of_rate * recipe.optimizer.learning_rate:.3g}"
-        decay = f"{of_decay * recipe.optimizer.weight_decay:.3g}"
+    variants = []
+    for epochs_factor, rate_factor, decay_factor in FACTORS:
+        epochs = epochs_factor * recipe.fit.epochs
+        rate = f"{rate_factor * recipe.optimizer.learning_rate:.3g}"
+        decay = f"{decay_factor * recipe.optimizer.weight_decay:.3g}"
         changes = f"fit.epochs={epochs}", f"optimizer.learning_rate={rate}", f"optimizer.weight_decay={decay}"
         label = f"{epochs} epochs, learning rate {rate}, weight decay {decay}"
-        found.append(Point("ViT", label, changes))
-    return found
+        variants.append(Point("ViT", label, changes))
+    return variants
 
 
 def figure(summaries, folder):
-    """The similarities of each model's first run; the numbers, by the point's label, are in position_similarity.npz."""
+    """The similarities in each point's first run. Also writes them to position_similarity.npz, by the point's label."""
     maps = {
         summary.first.point: keras_vit.position_similarity(load_model(Run(folder / summary.first.run).model))
         for summary in summaries

@@ -2,7 +2,7 @@
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 7 (appendix D.1).
 Command: python -m training study optimizers
-Not here: JFT-300M, and the data sets that the paper's models are fine-tuned to. The paper's SGD has the settings of BiT
+Not included: JFT-300M, and fine-tuning to the paper's data sets. The paper's SGD has the settings of BiT
 (arXiv 1912.11370); here each optimizer has several learning rates.
 """
 
@@ -32,15 +32,15 @@ def points(recipe):
 
 
 def figure(summaries, folder):
-    """What was measured, beside the means of the paper's Table 7."""
+    """The measured results beside the means of the paper's Table 7."""
     series = {}
     for row in published.read("vit_table7").rows:
         series.setdefault(row["optimizer"], []).append(Value(row["model"], row["mean"]))
-    own = measured_panel(summaries, "learning_rate", "peak of the learning rate", "Measured, from scratch")
+    own = measured_panel(summaries, "learning_rate", "peak learning rate", "Measured, from scratch")
     printed = Panel(
         "The paper's Table 7: pre-trained on JFT-300M, fine-tuned",
         "model",
-        "mean accuracy of five data sets (%)",
+        "mean accuracy on five data sets (%)",
         series,
     )
     return plot_panels([own, printed])

@@ -1,9 +1,9 @@
 """Class token or average pooling, at several learning rates.
 
-Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 9 (appendix D.3), which prints no numbers: both work similarly well,
+Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 9 (appendix D.3), which has no numbers. Both work similarly well,
 but need different learning rates.
 Command: python -m training study pooling
-Not here: JFT-300M, and the 5-shot accuracy on ImageNet.
+Not included: JFT-300M, and 5-shot accuracy on ImageNet.
 """
 
 from training.errors import InputError
@@ -15,7 +15,7 @@ SERIES = {"class token": "token", "average pooling": "avg"}
 
 
 def points(recipe):
-    """The `training.studies.study.Point`s for a recipe: learning rates around its own."""
+    """The `training.studies.study.Point`s for a recipe: learning rates around the recipe's own."""
     if recipe.model.config is None:
         raise InputError("The study pooling needs a recipe with a model.config.")
     rates = [f"{factor * recipe.optimizer.learning_rate:.3g}" for factor in FACTORS]
@@ -37,10 +37,9 @@ def figure(summaries, folder):
             measured_panel(
                 summaries,
                 "learning_rate",
-                "peak of the learning rate",
+                "peak learning rate",
                 "Measured, from scratch",
-                "The paper's Figure 9, of which no numbers are printed: both work similarly well, but with different "
-                "learning rates.",
+                "In the paper's Figure 9, which has no numbers, both work similarly well, at different learning rates.",
             )
         ]
     )

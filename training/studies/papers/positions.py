@@ -1,8 +1,8 @@
-"""Kinds of position embeddings, and where they are added.
+"""Kinds of position embeddings, and the places where they are added.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 8 (appendix D.4).
 Command: python -m training study positions
-Not here: JFT-300M, and the 5-shot accuracy on ImageNet.
+Not included: JFT-300M, and 5-shot accuracy on ImageNet.
 """
 
 from training.errors import InputError
@@ -12,7 +12,7 @@ from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_pane
 
 KINDS = {"none": "none", "1-D": "learned_1d", "2-D": "learned_2d", "relative": "relative"}
 PLACES = {"stem": "stem", "every layer": "every_layer", "every layer shared": "every_layer_shared"}
-_PLACED = ("1-D", "2-D")  # Those that have a place.
+_PLACED = ("1-D", "2-D")  # Kinds that can be added at several places.
 
 
 def points(recipe):
@@ -30,7 +30,7 @@ def points(recipe):
 
 
 def figure(summaries, folder):
-    """What was measured, beside the paper's Table 8."""
+    """The measured results beside the paper's Table 8."""
     rows = published.read("vit_table8").rows
     printed = Panel(
         "The paper's Table 8: ViT-B/16, pre-trained on JFT-300M",

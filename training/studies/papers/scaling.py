@@ -2,9 +2,9 @@
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 5 and Table 6.
 Command: python -m training study scaling
-Not here: JFT-300M, on which the paper's models are pre-trained, and the data sets that they are fine-tuned to.
+Not included: pre-training on JFT-300M, and fine-tuning to the paper's data sets.
 
-From 128 pixels on the points are the models of Table 6, otherwise small ones of the same three families.
+From 128 pixels on, the points are the models of Table 6, otherwise small models of the same three families.
 """
 
 import json
@@ -13,7 +13,7 @@ from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
 from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
 
-LARGE_IMAGE = 128  # Pixels, from which on there is room for the paper's patches and strides.
+LARGE_IMAGE = 128  # Pixels. Smaller images are too small for the paper's patches and strides.
 _UNITS = (1e18, "exa"), (1e15, "peta"), (1e12, "tera"), (1e9, "giga")
 _VITS = ((24, 8), (48, 8), (96, 8), (48, 4))  # Width and patch size.
 _HYBRIDS = ((24, 32), (48, 32), (48, 64))  # Width of the encoder and of the stem.
@@ -23,11 +23,11 @@ _RESNETS = ((32, "1,1"), (32, "1,1,1"), (64, "1,1,1"))  # Width, and units in ea
 def points(recipe):
     """The `training.studies.study.Point`s for a recipe."""
     height, *_ = recipe.model.input_shape or (224,)
-    return _published() if height >= LARGE_IMAGE else _small()
+    return _published_points() if height >= LARGE_IMAGE else _small_points()
 
 
-def _published():
-    found = []
+def _published_points():
+    table_points = []
     for row in published.read("vit_table6").rows:
         name, epochs = row["model"], int(row["epochs"])
         epochs = "fit.steps=none", f"fit.epochs={epochs}"
@@ -36,11 +36,11 @@ def _published():
         else:
             variant = name.replace("R50x1+ViT-", "R50+").removeprefix("ViT-")
             model = "model.weights=none", f"model.config={variant}"
-        found.append(Point(row["family"], f"{name}, {int(row['epochs'])} epochs", (*model, *epochs)))
-    return found
+        table_points.append(Point(row["family"], f"{name}, {int(row['epochs'])} epochs", (*model, *epochs)))
+    return table_points
 
 
-def _small():
+def _small_points():
     vits = [Point("ViT", f"{width}/{patch}", _vit(width, patch)) for width, patch in _VITS]
     hybrids = [
         Point("hybrid", f"R{stem}+{width}/8", (*_vit(width, 1), f"model.config.stem={_stem(stem)}"))
@@ -66,13 +66,13 @@ def _stem(width):
 
 
 def resnet(function, *arguments):
-    """The changes that put a ResNet of `keras_vit` in the place of a ViT; its arguments are `name=value`."""
-    made_of = (f"model.arguments.{argument}" for argument in arguments)
-    return ("model.config=none", "model.weights=none", f"model.function={function}", *made_of)
+    """The changes that replace the ViT by a ResNet of `keras_vit`, whose arguments are `name=value`."""
+    changes = (f"model.arguments.{argument}" for argument in arguments)
+    return ("model.config=none", "model.weights=none", f"model.function={function}", *changes)
 
 
 def figure(summaries, folder):
-    """What was measured, beside the paper's Table 6."""
+    """The measured results beside the paper's Table 6."""
     series = {"ViT": [], "hybrid": [], "ResNet": []}
     for row in published.read("vit_table6").rows:
         short = row["model"].replace("R50x1+ViT-", "R50+").removeprefix("ViT-").replace("ResNet", "R")
@@ -80,13 +80,13 @@ def figure(summaries, folder):
         series[row["family"]].append(Value(row["exaflops"], row["ImageNet"], label=short))
     printed = Panel(
         "The paper's Table 6: pre-trained on JFT-300M for 7 epochs (H/14: 14), fine-tuned to ImageNet",
-        "compute of the pre-training (exaFLOPs, as printed)",
+        "pre-training compute (exaFLOPs, as printed)",
         "ImageNet accuracy (%)",
         series,
     )
     largest = max(summary.first.flops for summary in summaries)
     unit, name = next((unit, name) for unit, name in _UNITS if largest >= unit or unit == _UNITS[-1][0])
-    x_label = f"compute of the training ({name}FLOPs: 6 x MACs x images)"
+    x_label = f"training compute ({name}FLOPs: 6 x MACs x images)"
     own = measured_panel(summaries, "flops", x_label, "Measured, from scratch", unit=unit)
     return plot_panels([own, printed])
 

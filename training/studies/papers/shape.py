@@ -1,11 +1,11 @@
-"""Depth, width, MLP width, patch size, and all of them: what is worth its compute?
+"""Depth, width, MLP width and patch size: which of them, or all together, is worth its compute?
 
-Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 8 (appendix D.2), which prints no numbers.
+Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 8 (appendix D.2), which has no numbers.
 Command: python -m training study shape
-Not here: JFT-300M, and the 5-shot accuracy on ImageNet.
+Not included: JFT-300M, and 5-shot accuracy on ImageNet.
 
-From 128 pixels on the models are around the paper's base, 8 layers, D = 1024, MLP width 2048, patches of 32 pixels;
-otherwise around the recipe's own.
+From 128 pixels on, the models are variations of the paper's base: 8 layers, D = 1024, MLP width 2048, patches of 32
+pixels. Otherwise they are variations of the recipe's model.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from training.studies.papers.scaling import LARGE_IMAGE
 from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
 
 PAPER_BASE = ViTConfig(patch_size=32, hidden_dim=1024, num_layers=8, num_heads=16, mlp_dim=2048)
-# {series: {field: the power of the factor that it is multiplied by}}
+# {series: {field: exponent of the factor by which it is multiplied}}
 SERIES = {
     "depth": {"num_layers": 1},
     "width": {"hidden_dim": 1},
@@ -25,7 +25,7 @@ SERIES = {
     "patch size": {"patch_size": -1},
     "all": {"num_layers": 1, "hidden_dim": 1, "mlp_dim": 1, "patch_size": -1},
 }
-# {series: factors}: up to 64 layers and down to patches of 8 pixels around the paper's base.
+# {series: factors}. Around the paper's base: up to 64 layers, and patches of at least 8 pixels.
 FACTORS = {
     "depth": (1 / 8, 1 / 4, 1 / 2, 2, 4, 8),
     "width": (1 / 8, 1 / 4, 1 / 2, 2),
@@ -33,7 +33,7 @@ FACTORS = {
     "patch size": (1 / 2, 2, 4),
     "all": (1 / 2, 2),
 }
-# What does not take a small machine too long.
+# Factors that a small machine trains in reasonable time.
 SMALL_FACTORS = dict.fromkeys(("depth", "width", "MLP width"), (1 / 4, 1 / 2, 2)) | {
     "patch size": (1 / 2, 2),
     "all": (1 / 2,),
@@ -42,27 +42,27 @@ BASE = "base"
 
 
 def grid(base, image_side, factors):
-    """The models around a base, in which one of its dimensions is multiplied by a factor, or all of them.
+    """Variations of a base model: one of its dimensions, or all of them, are multiplied by a factor.
 
     Args:
         base: `keras_vit.ViTConfig` with square patches.
-        image_side: Height and width of the images; what does not divide them into patches is left out.
-        factors: {name in `SERIES`: factors}; of the patch size they divide it.
+        image_side: Height and width of the images. Patch sizes that do not divide it are left out.
+        factors: {name in `SERIES`: factors}. The patch size is divided by its factor.
 
     Returns:
-        [(series, label, `ViTConfig`)], first the base, in a series of its own.
+        [(series, label, `ViTConfig`)]. The first is the base, in its own series.
     """
-    found = [(BASE, BASE, base)]
-    for series, of_series in factors.items():
-        for factor in of_series:
+    variations = [(BASE, BASE, base)]
+    for series, series_factors in factors.items():
+        for factor in series_factors:
             sizes = {field: getattr(base, field) * factor**power for field, power in SERIES[series].items()}
             if any(size < 1 or size != int(size) for size in sizes.values()):
                 continue
             config = base.replace(**{field: int(size) for field, size in sizes.items()})
             if image_side % config.patch_size == 0:
                 label = f"x{factor:g}" if len(sizes) > 1 else f"{int(*sizes.values())}"
-                found.append((series, label, config))
-    return found
+                variations.append((series, label, config))
+    return variations
 
 
 def points(recipe):
@@ -72,7 +72,7 @@ def points(recipe):
     if height >= LARGE_IMAGE:
         base, factors = PAPER_BASE, FACTORS
     if base is None or base.stem is not None or not isinstance(base.patch_size, int) or height != width:
-        raise InputError("The study shape needs square images and a model.config without a stem, of square patches.")
+        raise InputError("The study shape needs square images and a model.config that has square patches and no stem.")
     large = ("model.weights=none", "model.config=B/32") if height >= LARGE_IMAGE else ()
     return [Point(series, label, (*large, *_changes(config))) for series, label, config in grid(base, height, factors)]
 
@@ -85,13 +85,13 @@ def _changes(config):
 
 
 def figure(summaries, folder):
-    """Accuracy over compute relative to the base, in which all lines meet, as in the paper."""
+    """Accuracy over compute relative to the base, where all lines meet, as in the paper."""
     own = measured_panel(
         summaries,
         "gmacs",
-        "compute of an image, relative to the base",
+        "compute per image, relative to the base",
         "Measured, from scratch",
-        "The paper's Figure 8, of which no numbers are printed: depth helps most, width least; smaller patches help.",
+        "In the paper's Figure 8, which has no numbers, depth helps most and width least; smaller patches help.",
     )
     [base] = own.series.pop(BASE)
     unlabelled = dataclasses.replace(base, label="")

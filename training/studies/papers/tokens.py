@@ -1,12 +1,12 @@
-"""Tokens of a VT-ResNet: how they are gathered and related, how many there are, whether they go back into the map.
+"""Tokens of a VT-ResNet: their tokenizer, relation and number, and whether they are projected back to the map.
 
 Paper: Wu et al., "Visual Transformers", arXiv 2006.03677, Tables 3 to 7.
 Command: python -m training study tokens
-Not here: ImageNet, and the paper's models, which take far longer on a CPU: of these,
+Not included: ImageNet, and the paper's models, which take far longer on a CPU. The command for them is
 python -m training study tokens recipe=pretrain_imagenet_vt_r18 model.function=VTResNet
 
-As there, the models carry no tokens over from module to module, and have a relation in each. Tables 4 and 7 are at hand
-as differences, not as accuracies.
+As in the paper, the models do not carry tokens over from module to module, and every module has a relation. For
+Tables 4 and 7, only differences are available, not accuracies.
 """
 
 from training.errors import InputError
@@ -14,14 +14,14 @@ from training.reports import published
 from training.studies.figures import Panel, Value, plot_panels
 from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
 
-# {what differs from the model of Table 2: arguments of VTResNet}
+# {difference from the model of Table 2: arguments of VTResNet}
 CHANGES = {
     "unchanged": (),
     "pooling tokenizer": ("tokenizer=pooling", "is_recurrent=false"),
     "clustering tokenizer": ("tokenizer=clustering", "is_recurrent=false"),
     "not recurrent": ("is_recurrent=false",),
     "graph convolution": ("relation=graph_convolution",),
-    "no relation": ('relation="none"',),  # In quotes: without them it would be no value.
+    "no relation": ('relation="none"',),  # Unquoted, none would mean no value.
     "32 tokens": ("num_tokens=32",),
     "64 tokens": ("num_tokens=64",),
     "no projector": ("has_projector=false",),
@@ -43,7 +43,7 @@ def points(recipe):
     """The `training.studies.study.Point`s for a recipe: the models of Tables 3 to 7."""
     if recipe.model.function != "VTResNet":
         raise InputError(
-            f"The study tokens needs a recipe with model.function=VTResNet, whose model.arguments it changes. "
+            f"The study tokens needs a recipe with model.function=VTResNet, because it changes its model.arguments. "
             f"Received: model.function={recipe.model.function}"
         )
     return [
@@ -53,16 +53,16 @@ def points(recipe):
 
 
 def figure(summaries, folder):
-    """What was measured, beside what the paper prints."""
+    """The measured results beside the published ones."""
     rows = published.read("vt_ablations").rows
     printed = Panel(
         "The paper's Tables 3, 5 and 6",
-        "what differs",
+        "difference",
         "ImageNet top-1 accuracy (%)",
         {model: [Value(row["change"], row[model]) for row in rows] for model in rows[0] if model != "change"},
-        "Of its Tables 4 and 7: recurrent filters are worth 0.6 and 0.3 points, projectors 1.1 and 0.7.",
+        "According to its Tables 4 and 7, recurrent filters add 0.6 and 0.3 points, projectors 1.1 and 0.7.",
     )
-    return plot_panels([measured_panel(summaries, "point", "what differs", "Measured, from scratch"), printed])
+    return plot_panels([measured_panel(summaries, "point", "difference", "Measured, from scratch"), printed])
 
 
 STUDY = Study(
@@ -73,7 +73,7 @@ STUDY = Study(
         "model.config=none",
         "model.function=VTResNet",
         *(f"model.arguments.{name}={value}" for name, value in _SMALL_MODEL.items()),
-        # Maps of 8 x 8 places, for tokens to be gathered from.
+        # Gives the modules maps of 8 x 8 places.
         "model.input_shape=64,64,1",
         "fit.epochs=6",
     ),
