@@ -1,8 +1,8 @@
-"""Which of timm's Vision Transformers are read, and whether those are read right.
+"""Checks which of timm's Vision Transformers can be read, and that their outputs are right.
 
-Each architecture is made without values, and the config.json and the header that timm would write are opened. Of each
-structure that is read, timm writes one model with two blocks and random weights, and its logits are compared with those
-of the model that `keras_vit.from_pretrained` builds. Exits with 1 if one differs. Command: make support-matrix
+Each architecture is built without values, and the config.json and the header that timm would write are opened. For each
+structure that is read, timm writes one model with two blocks and random weights. Its logits are compared with those of
+the model that `keras_vit.from_pretrained` builds. Exits with 1 if they differ. Command: make support-matrix
 """
 
 import argparse
@@ -27,18 +27,18 @@ DOCUMENT = pathlib.Path(__file__).parents[1] / "docs" / "support.md"
 MODULES = ("vision_transformer", "vision_transformer_hybrid", "vision_transformer_relpos", "vision_transformer_sam")
 MODULES += ("deit", "eva", "beit")
 TOLERANCE, HYBRID_TOLERANCE = 1e-5, 5e-5
-"""Of the largest logit. timm standardises a hybrid's kernels with another epsilon than this package."""
+"""Relative to the largest logit. timm standardises a hybrid's kernels with another epsilon than this package."""
 _FLAGS = ("global_pool", "has_class_token", "no_embed_class", "pool_include_prefix", "num_classes", "num_reg_tokens")
 
 
 def architectures():
-    """Names of timm's Vision Transformers, without those that its tests use."""
+    """Names of timm's Vision Transformers, without those for its tests."""
     names = (name for module in MODULES for name in timm.list_models(module=module))
     return sorted(name for name in names if not name.startswith("test_"))
 
 
 def refusal(name):
-    """Why an architecture is not read, by its name if that says so, or `None`."""
+    """The reason why an architecture is refused, from its name alone if possible; `None` if it is read."""
     with torch.device("meta"):
         model = timm.create_model(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -46,13 +46,13 @@ def refusal(name):
         try:
             config = open_checkpoint(folder).config
         except ValueError as error:
-            return _by_name(name) or str(error).replace(f"{folder}: ", "")
+            return _refusal_by_name(name) or str(error).replace(f"{folder}: ", "")
     if config.num_heads != model.blocks[0].attn.num_heads:
         raise ValueError(f"{name} was read with {config.num_heads} attention heads.")
     return None
 
 
-def _by_name(name):
+def _refusal_by_name(name):
     try:
         check_architecture({"architecture": name})
     except ValueError as error:
@@ -61,7 +61,7 @@ def _by_name(name):
 
 
 def write_header(model, folder):
-    """Writes what timm would save of a model without values: config.json, and weights that are a hole in a file."""
+    """Writes timm's config.json and weight file of a model without values; the weights are a hole in the file."""
     save_config_for_hf(model, str(folder / "config.json"))
     header, end = {}, 0
     for name, tensor in model.state_dict().items():
@@ -74,7 +74,7 @@ def write_header(model, folder):
 
 
 def structure(name):
-    """What an architecture is made of, without its sizes: equal for those whose code is the same."""
+    """A text that is equal for architectures that differ only in their sizes."""
     with torch.device("meta"):
         model = timm.create_model(name, depth=1)
     flags = [getattr(model, flag, None) for flag in _FLAGS]
@@ -84,11 +84,11 @@ def structure(name):
 
 
 def difference(name):
-    """The largest difference of a logit, or of an embedding, between timm and this package, relative to the largest."""
+    """The largest difference of a logit (or feature) between timm and this package, relative to the largest value."""
     torch.manual_seed(0)
     model = timm.create_model(name, depth=2).eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # Also those that start at zero or one.
+        for parameter in model.parameters():  # Some start at zero or one.
             parameter.add_(torch.randn_like(parameter) * (0.1 if parameter.ndim == 1 else 0.02))
     with tempfile.TemporaryDirectory() as folder:
         timm.models.save_for_hf(model, folder, safe_serialization=True)
@@ -104,7 +104,7 @@ def is_hybrid(name):
 
 
 def smallest(names):
-    """The architecture that costs the least to run."""
+    """The architecture with the least computation."""
 
     def cost(name):
         size = timm.get_pretrained_cfg(name).input_size[-1]
@@ -116,7 +116,7 @@ def smallest(names):
 
 
 def compare(readable):
-    """[(architectures of one structure, the one that was compared, its difference)]"""
+    """[(architectures of one structure, the compared architecture, its difference)]"""
     groups = collections.defaultdict(list)
     for name in readable:
         groups[structure(name)].append(name)
@@ -132,18 +132,18 @@ def markdown(rows, refusals):
     count = sum(len(names) for names, _, _ in rows) + len(refusals)
     by_reason = collections.defaultdict(list)
     for name, reason in refusals.items():
-        kind = re.fullmatch(r"timm's \S+ has (.*), which this package does not compute\.", reason)
+        kind = re.fullmatch(r"timm's \S+ has (.*), which this package does not (?:compute|support)\.", reason)
         by_reason[kind[1] if kind else reason.partition(".")[0]].append(name)
     lines = [
         "# timm's Vision Transformers\n",
-        f"`make support-matrix` made this page with timm {timm.__version__}. It opens the config.json and the header "
-        f"of each of the {count} architectures. Of each structure that is read, it compares the logits of one model "
-        f"with two blocks and random weights. Differences are relative to the largest logit.\n",
+        f"`make support-matrix` writes this page, here with timm {timm.__version__}. It opens the config.json and the "
+        f"header of each of the {count} architectures. For each structure that is read, it compares the logits of one "
+        f"model with two blocks and random weights. Differences are relative to the largest logit.\n",
         "## Read\n",
         "| architectures | compared | difference |\n|---|---|--:|",
-        *(f"| {', '.join(names)} | {name} | {found:.0e} |" for names, name, found in rows),
+        *(f"| {', '.join(names)} | {name} | {error:.0e} |" for names, name, error in rows),
         "\n## Refused\n",
-        "| what they have | architectures |\n|---|---|",
+        "| unsupported feature | architectures |\n|---|---|",
         *(f"| {reason} | {', '.join(names)} |" for reason, names in sorted(by_reason.items())),
     ]
     return "\n".join(lines) + "\n"
@@ -159,7 +159,7 @@ def main(arguments=None):
     text = markdown(rows, {name: reason for name, reason in refusals.items() if reason})
     if options.document:
         DOCUMENT.write_text(text)
-    wrong = [name for _, name, found in rows if not found <= (HYBRID_TOLERANCE if is_hybrid(name) else TOLERANCE)]
+    wrong = [name for _, name, error in rows if not error <= (HYBRID_TOLERANCE if is_hybrid(name) else TOLERANCE)]
     print(f"{len(rows)} structures compared; read and wrong: {', '.join(wrong) or 'none'}")
     return bool(wrong)
 

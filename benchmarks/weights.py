@@ -21,57 +21,57 @@ _TITLES = {
     "dinov2_registers": "DINOv2 with registers",
     "huggingface_vit": "ViT in the layout of transformers",
 }
-_WITH_SUM = sum(entry.sha256 is not None for entry in ENTRIES.values())
-_ON_GOOGLES, _ON_THE_HUB = (
+_NUM_WITH_SUM = sum(entry.sha256 is not None for entry in ENTRIES.values())
+_NUM_AT_GOOGLE, _NUM_ON_HUB = (
     sum(entry.url.startswith(place) for entry in ENTRIES.values())
     for place in ("https://storage.googleapis.com/", "hf://")
 )
 _INTRODUCTION = f"""\
 # Published weights
 
-Printed by `python -m benchmarks.weights`. The catalogue has {len(ENTRIES)} names; `keras_vit.list_weights("B/16")`
-lists those of a variant.
+`python -m benchmarks.weights` prints this page. The catalogue has {len(ENTRIES)} names.
+`keras_vit.list_weights("B/16")` lists the names for one variant.
 
-A name is `<variant>@<weights>`: `keras_vit.from_pretrained("B/16@augreg-i21k-i1k-384")`. Where the variant is given,
-the part behind the `@` is enough: `keras_vit.ViT("B/16", weights="augreg-i21k-i1k-384")`. `weights="imagenet"` is the
-variant's `augreg-i21k-i1k-224`. Each of the 50,000 AugReg files can be loaded by its name without `.npz`, such as
-`B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224`, and any other file in
-one of these layouts by its path, by `https://…` or `gs://…`, or by `hf://owner/repository`. Weights of `B/30` and
-`g-swiglu/14`, which are no variants of `keras_vit.ViT`, are loaded with `keras_vit.from_pretrained`.
+A name is `<variant>@<weights>`: `keras_vit.from_pretrained("B/16@augreg-i21k-i1k-384")`. If the variant is given
+separately, use the part after the `@`: `keras_vit.ViT("B/16", weights="augreg-i21k-i1k-384")`. `weights="imagenet"` is
+the variant's `augreg-i21k-i1k-224`. Each of the 50,000 AugReg files can be loaded by its name without `.npz`, such as
+`B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224`. Any other file in one
+of these layouts can be loaded by its path, `https://…`, `gs://…` or `hf://owner/repository`. `B/30` and `g-swiglu/14`
+are not variants of `keras_vit.ViT`; load their weights with `keras_vit.from_pretrained`.
 
-BiT's files, in the layouts of big_transfer, big_vision and timm, have no names here: their paths and addresses go into
-`keras_vit.BiTResNet50x1(weights=…)` and so on, and into `keras_vit.from_pretrained`. Those of big_vision set
-`root_padding="ignored"`, as that code pools.
+BiT files, in the layouts of big_transfer, big_vision and timm, are not in the catalogue. Pass their path or address to
+`keras_vit.BiTResNet50x1(weights=…)` and so on, or to `keras_vit.from_pretrained`. Files of big_vision set
+`root_padding="ignored"`, because that code ignores the padding when it pools.
 
-Nor have ResNet-18, 34, 50 and 101 of torchvision and timm, `.pth` and `.safetensors`: they go into
-`keras_vit.ResNet50(weights=…)` and so on, and their stem and all stages but the last into
-`keras_vit.VTResNet50(weights=…)`, whose modules of tokens start afresh. Images are resized as the name of torchvision's
-file or timm's `config.json` says, otherwise to 256 pixels for the 224 in the centre. ResNeXt, wide ResNets, ResNet-D,
-and those with attention are refused.
+ResNet-18, 34, 50 and 101 of torchvision and timm, as `.pth` and `.safetensors`, are not in the catalogue either. Pass
+them to `keras_vit.ResNet50(weights=…)` and so on. `keras_vit.VTResNet50(weights=…)` loads the stem and all stages but
+the last, and its token modules keep their initial values. The name of torchvision's file, or timm's `config.json`,
+determines how images are resized. Otherwise they are resized to 256 pixels and the centre of 224 pixels is cropped.
+ResNeXt, wide ResNets, ResNet-D and ResNets with attention are refused.
 
-In names, `i21k` is ImageNet-21k, `i1k` is ImageNet-1k, and numbers from 224 are image sizes in pixels. Meta's weights
-go by the plain name in timm's layout; Meta's own files, which end in `-original`, and `mae-finetuned` are in the layout
-`torch`: `.pth` files, which need torch to be read. Copies in the layout of transformers end in `-huggingface`.
+In names, `i21k` is ImageNet-21k, `i1k` is ImageNet-1k, and numbers from 224 are image sizes in pixels. The plain names
+of Meta's weights are files in timm's layout. Meta's own files, which end in `-original`, and `mae-finetuned` have the
+layout `torch`. They are `.pth` files and need torch. Copies in the layout of transformers end in `-huggingface`.
 
-Top-1 is the accuracy in % on the validation set of ImageNet-1k that the source beside it states. None of these figures
-was measured with this package. Weights without classes have no head: their figures are of a linear classifier trained
-on their features, or of zero-shot classification, and that part is not in the file. The licence is that of the
-publisher's repository; MAE's does not permit commercial use.
+Top-1 is the accuracy in % on the validation set of ImageNet-1k, as published by the source in the next column. None of
+these figures was measured with this package. Weights without classes have no head. Their figures are those of a linear
+classifier trained on their features, or of zero-shot classification, which is not in the file. The licence is that of
+the publisher's repository. MAE's licence does not permit commercial use.
 
-How files are checked depends on what their publishers say:
+How a file is checked depends on the information that its publisher provides:
 
-* {_WITH_SUM} of the {len(ENTRIES)} files have the first digits of their SHA-256 in their names. They are compared with
-  it when they arrive and whenever they are loaded.
-* Google's storage, which has {_ON_GOOGLES} of them, announces the MD5 of files that were uploaded in one piece. It is
-  compared when a file arrives.
-* The Hugging Face Hub has {_ON_THE_HUB}. Its cache names weights by their SHA-256, which is compared whenever they are
-  loaded, unless the cache is on a file system without links.
-* All others are as the server sent them, over https.
+* {_NUM_WITH_SUM} of the {len(ENTRIES)} files have the first digits of their SHA-256 in their names. They are checked
+  after the download and whenever the file is loaded.
+* Google's storage has {_NUM_AT_GOOGLE} of the files. It sends the MD5 of files that were uploaded in one piece. It is
+  checked after the download.
+* The Hugging Face Hub has {_NUM_ON_HUB} of the files. Its cache names weights by their SHA-256. It is checked whenever
+  they are loaded, unless the cache is on a file system without links.
+* All other files are used as the server sends them over https.
 
-Beside each file that comes by `https://…` or `gs://…` a file `<name>.origin` keeps its SHA-256, and the ETag and MD5 of
-its publisher. If the file in the cache is another one later, it is refused. The query of an address, which may be a
-signature, is left out of `describe(model).source`, saved models, exports and messages. Only `recipe.json` of a training
-run has the whole address, because the run needs it to go on."""
+For each file from `https://…` or `gs://…` a file `<name>.origin` next to it stores its SHA-256, and the ETag and MD5 of
+the publisher. If the cached file changes later, it is refused. The query of an address may be a signature. It is left
+out of `describe(model).source`, saved models, exports and messages. Only the `recipe.json` of a training run contains
+the whole address, because the run needs it to continue."""
 
 
 def document():
@@ -86,8 +86,8 @@ def _section(family, title):
         resize = "resized to exactly the model's size"
     else:
         sides = facts["resize"]
-        sides = f"short side resized to {sides}" if isinstance(sides, int) else "resized to {} x {}".format(*sides)
-        resize = f"{sides} for a centre of {facts['crop']} pixels, or in proportion"
+        sides = f"{sides} pixels on the short side" if isinstance(sides, int) else "{} x {} pixels".format(*sides)
+        resize = f"resized to {sides} and cropped to the central {facts['crop']} pixels (in proportion for other sizes)"
     rows = [
         "| name | file | layout | pixels | classes | top-1 | measured by | licence | paper |",
         "|---|---|---|--:|--:|--:|---|---|---|",
@@ -95,7 +95,7 @@ def _section(family, title):
     ]
     return (
         f"## {title}\n\nPixels scaled to [0, 1]: mean {facts['mean']}, standard deviation {facts['std']}. Images are "
-        f"{resize}, {facts['interpolation']}. MLP `{facts['gelu']}`, LayerNorm epsilon "
+        f"{resize}, with {facts['interpolation']} interpolation. MLP `{facts['gelu']}`, LayerNorm epsilon "
         f"{facts['layer_norm_epsilon']:g}, position interpolation `{facts['position_interpolation']}`.\n\n"
     ) + "\n".join(rows)
 
