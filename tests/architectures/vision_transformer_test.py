@@ -199,7 +199,7 @@ def test_what_axial_attention_does_not_go_with():
         assert ViTConfig(**TINY, **changes, axial=True).num_prefix_tokens == 0
     for changes, message in (
         ({}, "without class token and registers.*pooling='token', class_token=None, num_register_tokens=0"),
-        ({"pooling": "avg", "class_token": True}, "patches alone.*pooling='avg', class_token=True"),
+        ({"pooling": "avg", "class_token": True}, "without class token.*pooling='avg', class_token=True"),
         ({"pooling": "avg", "num_register_tokens": 2}, "patches alone.*num_register_tokens=2"),
         ({"pooling": "avg", "position_embedding": "relative"}, "does not go with position_embedding='relative'"),
     ):

@@ -257,7 +257,7 @@ def test_a_trunk_that_does_not_fit(files):
         ),
         (lambda: tiny_vt(weights=path, width=8), "holds weights for ResNetConfig.*but the model is VTResNetConfig"),
         (lambda: tiny_vt(weights=path, expansion=4), "holds weights for ResNetConfig.*but the model is VTResNetConfig"),
-        (lambda: tiny_vt(weights=path, stage_depths=(1, 1)), "holds weights of ResNetConfig"),
+        (lambda: tiny_vt(weights=path, stage_depths=(1, 1)), "holds weights for ResNetConfig"),
         (
             lambda: keras_vit.load_weights(tiny_vt(stage_depths=(1, 1)), path, head="reset"),
             "not in the model: stage_1_unit_1/conv_1/kernel",
