@@ -13,13 +13,13 @@ def add_to(subparsers):
     )
     add = parser.add_argument
     add("source", type=pathlib.Path, metavar="RUN_OR_MODEL", help="folder of a run, or .keras file")
-    add("--format", default="saved_model", choices=("saved_model", "onnx", "litert", "openvino"))
+    add("--format", default="saved_model", choices=("saved_model", "onnx", "litert", "openvino"), help="file format")
     add("--path", type=pathlib.Path, metavar="FOLDER", help="output (default: export, next to the model)")
     add("--name", help="name of the model for clients (default: the recipe's name)")
     add("--overwrite", action="store_true", help="replace an existing export")
     add("--precision", default="float32", help="of the weights: float32 (default), bfloat16, float16 or int8")
     add("--tolerance", type=float, metavar="X", help="largest allowed difference of float32 probabilities (1e-5)")
-    add("--min-agreement", type=float, metavar="PART", help="of the images with the same class, if not float32 (0.95)")
+    add("--min-agreement", type=float, metavar="PART", help="least part of images with the same class (default: 0.95)")
     add("--images", type=pathlib.Path, nargs="+", metavar="FILE", help="test images (default: the run's samples)")
     only = parser.add_argument_group("options of --format saved_model")
     add = only.add_argument
