@@ -74,7 +74,7 @@ def test_survives_json_and_says_what_it_is(recipe):
         (["model.function=VTResNet", "model.arguments.num_tokns=3"], r"VTResNet\. Did you mean 'num_tokens' or"),
         (["model.function=SelfAttentionNetwork", "model.arguments.heads=3"], r"Accepted: relation, size, stage_"),
         (["model.function=ViTB16"], r"Vision Transformers have model\.config"),
-        (["model.arguments.widht=3"], r"model\.arguments\.widht is not an argument of BiTResNet\. Did you mean 'width'\?"),
+        (["model.arguments.widht=3"], r"arguments\.widht is not an argument of BiTResNet\. Did you mean 'width'\?"),
         (["model.arguments.classes=3"], r"Accepted: root_padding, stage_depths, width"),
         (["model.function=BiTResNet50x1"], r"is not an argument of BiTResNet50x1\. Accepted: none"),
         (["model.config=B/16"], "model needs either a config or a function, to train from scratch, or weights"),
