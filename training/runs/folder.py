@@ -180,8 +180,8 @@ def _check_data(run, dataset):
     if differences:
         lines = "".join(f"\n  {difference}" for difference in differences)
         raise InputError(
-            f"run={run.folder} was started with other data:{lines}\nTo resume it, restore the data. For a new run, name "
-            f"another folder or none."
+            f"run={run.folder} was started with other data:{lines}\nTo resume it, restore the data. For a new run, "
+            f"name another folder or none."
         )
 
 

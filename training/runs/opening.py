@@ -31,9 +31,7 @@ class Opened:
     def is_own_data(self, data):
         """Whether the model was trained on these data."""
         own = self.recipe and self.recipe.data
-        return (
-            bool(own) and _is_same(own.dataset, data.dataset) and _resolved(own.directory) == _resolved(data.directory)
-        )
+        return bool(own) and _is_same(own.dataset, data.dataset) and _resolve(own.directory) == _resolve(data.directory)
 
 
 def _is_same(dataset, other):
@@ -41,7 +39,7 @@ def _is_same(dataset, other):
     return re.split("[/:]", dataset)[0] == re.split("[/:]", other)[0]
 
 
-def _resolved(directory):
+def _resolve(directory):
     """The absolute path of a directory; a URL such as gs://bucket/folder is returned unchanged."""
     if directory is None or "://" in directory:
         return directory

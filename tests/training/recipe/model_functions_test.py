@@ -199,5 +199,5 @@ def test_a_plan_says_that_the_activations_are_not_known(recipe):
     memory = Memory(1, 2, 3, None, 41e9, 0)
     assert memory.expected is None
     plan = Plan(recipe, 1, 1, 1, "", 1, 1, 1, memory, 1.0, {})
-    assert "not known" in str(plan)
+    assert "unknown" in str(plan)
     assert [plan.fits(accelerator) for accelerator in ACCELERATORS[:2]] == ["no", "yes"]
