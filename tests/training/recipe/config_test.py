@@ -90,7 +90,7 @@ def test_number_stays_text_where_text_is_meant():
         ("model.config.pooling=none", "a classifier needs one vector per image"),
         ("model.config.hidden_dim=true", "valid integer"),
         ("fit.epochs=true", "valid integer"),
-        ("data.directory=photographs", "data.dataset=folder and records only"),
+        ("data.directory=photographs", "only used for data.dataset=folder and records."),
         ("name=../elsewhere", "pattern"),
         pytest.param("name=" + "a" * 101, "pattern", id="long name"),
         ("fit.epochs=" + "9" * 30, "fit.epochs must be below 4,294,967,296. Received: 999999"),
