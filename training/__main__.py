@@ -16,7 +16,7 @@ def main(arguments=None):
         os.environ.update(getattr(options, "environment", {}))
         _import_tensorflow()
         return options.command(options)
-    except (InputError, OSError) as error:  # Input causes OSErrors too, e.g. a too long name.
+    except (InputError, OSError) as error:  # Input can cause an OSError, e.g. a name that is too long.
         print(f"error: {shortened_lines(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -2,11 +2,11 @@
 
 import re
 
-_LONGEST_LINE, _SHOWN = 2000, 300  # In characters. Of a longer line, so many are shown at each end.
+_LONGEST_LINE, _SHOWN = 2000, 300  # In characters. Longer lines are cut to `_SHOWN` at each end.
 
 
 class InputError(ValueError):
-    """Invalid input of the user. The message gives what was received, what is accepted and what to do."""
+    """Invalid user input. The message gives what was received, what is accepted and what to do."""
 
     def __init__(self, message):
         super().__init__(without_queries(message))

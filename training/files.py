@@ -28,7 +28,7 @@ def write_text(path, text):
 
 
 def check_name(name):
-    """Raises an InputError if an argument, e.g. the name of a file, is not UTF-8. It could not be written to a file.
+    """Raises an InputError if an argument is not UTF-8, e.g. the name of a file, because it could not be written out.
 
     Python decodes each invalid byte to a surrogate, which cannot be encoded again.
     """

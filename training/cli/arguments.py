@@ -13,7 +13,7 @@ def is_assignment(text):
 
 
 def take(name, assignments):
-    """Splits off the assignments `name=value`: returns the remaining ones, and the last value or `None`."""
+    """The assignments to other names, and the last value assigned to `name`, or `None`."""
     values = [text.removeprefix(f"{name}=") for text in assignments if text.startswith(f"{name}=")]
     return [text for text in assignments if not text.startswith(f"{name}=")], values[-1] if values else None
 

@@ -20,7 +20,7 @@ def add_to(subparsers):
     add = parser.add_argument
     add("--to", type=new_folder, default=pathlib.Path("duplicates"), metavar="FOLDER", help="default: duplicates")
     add("--distance", type=int, choices=range(12), default=11, metavar="BITS", help="largest hash distance (11)")
-    add("--correlation", type=float, default=0.9, metavar="X", help="least brightness correlation (default: 0.9)")
+    add("--correlation", type=float, default=0.9, metavar="X", help="smallest brightness correlation (default: 0.9)")
     parser.set_defaults(command=run)
 
 

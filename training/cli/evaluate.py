@@ -7,7 +7,7 @@ def add_to(subparsers):
     parser = subparsers.add_parser("evaluate", help="measure the accuracy of a run's model or of published weights")
     add_measured(parser)
     splits = ("train", "validation", "test", "all")
-    parser.add_argument("--split", default="test", choices=splits, help="default: test; all: for a new data set only")
+    parser.add_argument("--split", default="test", choices=splits, help="default: test; all: for other data sets only")
     parser.set_defaults(command=run)
 
 

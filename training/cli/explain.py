@@ -27,5 +27,5 @@ def run(options):
     page, unreadable = explain(
         options.source, options.images, options.path, options.compare, options.neighbours, options.image_size
     )
-    print(f"{page} (open it in a browser; figures and numbers are beside it)")
+    print(f"{page} (open it in a browser; figures and numbers are in the same folder)")
     return 1 if unreadable else 0

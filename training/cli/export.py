@@ -19,7 +19,7 @@ def add_to(subparsers):
     add("--overwrite", action="store_true", help="replace an existing export")
     add("--precision", default="float32", help="of the weights: float32 (default), bfloat16, float16 or int8")
     add("--tolerance", type=float, metavar="X", help="largest allowed difference of float32 probabilities (1e-5)")
-    add("--min-agreement", type=float, metavar="PART", help="least part of images with the same class (default: 0.95)")
+    add("--min-agreement", type=float, metavar="PART", help="smallest part of images with the same class (0.95)")
     add("--images", type=pathlib.Path, nargs="+", metavar="FILE", help="test images (default: the run's samples)")
     only = parser.add_argument_group("options of --format saved_model")
     add = only.add_argument

@@ -21,7 +21,7 @@ def fewshot_accuracy(train_features, train_labels, test_features, test_labels, s
         test_features: (M, D)
         test_labels: Class of each image, integers (M,).
         shots: Numbers of training images per class. A class with fewer images uses all of them.
-        seeds: Seeds of the choice of images. With the same seed, more shots include all images of fewer.
+        seeds: Seeds of the choice of images. With one seed, larger choices include the smaller ones.
         l2: Strength of the penalty, above 0.
 
     Returns:
@@ -52,8 +52,8 @@ def choose_shots(labels, shots, seed):
 def fit_ridge(features, targets, l2):
     """Ridge regression from standardised features with an additional constant feature.
 
-    With X (N, D) the weights are W = (XᵀX + l2 I)⁻¹ Xᵀ Y. With fewer images than features, the equal expression
-    Xᵀ (XXᵀ + l2 I)⁻¹ Y has the smaller matrix.
+    With X (N, D) the weights are W = (XᵀX + l2 I)⁻¹ Xᵀ Y. With fewer images than features, the equivalent
+    Xᵀ (XXᵀ + l2 I)⁻¹ Y is computed, because it inverts a smaller matrix.
 
     Args:
         features: (N, D)

@@ -179,28 +179,26 @@ def with_devices(recipe, devices):
 def _dataset(data, images, classes):
     """A data set with the sizes that a plan needs, and the origin of the number of training images."""
     if images is not None and classes is not None:
-        return _of_size(images, range(classes)), "given"
+        return _sized_dataset(images, range(classes)), "given"
     if data.directory is not None or data.dataset == "digits" or _is_prepared(data):
         dataset = load_dataset(data)
         names = dataset.class_names if classes is None else range(classes)
         if images is not None:
-            return _of_size(images, names), "given"
-        return _of_size(dataset.source("train").size, names), f"of {data.dataset} on this machine"
+            return _sized_dataset(images, names), "given"
+        return _sized_dataset(dataset.source("train").size, names), f"from {data.dataset} on this machine"
     if data.dataset in ("folder", "records"):
         raise InputError(f"data.dataset={data.dataset} needs data.directory, or --images=N and --classes=N.")
     names = _class_names(data) if classes is None else range(classes)
     if images is not None:
-        return _of_size(images, names), "given"
+        return _sized_dataset(images, names), "given"
     if data.dataset not in _TRAIN_IMAGES or data.train_split is not None:
-        raise InputError(
-            f"{data.dataset} is not prepared on this machine. Give the number of training images: --images=N"
-        )
+        raise InputError(f"{data.dataset} is not prepared on this machine. Give --images=N (training images).")
     total = _TRAIN_IMAGES[data.dataset]
     kept = data.train_images or total - round(data.validation_fraction * total)
-    return _of_size(kept, names), f"assumed: {data.dataset} has {total:,}, and is not on this machine"
+    return _sized_dataset(kept, names), f"assumed: {data.dataset} has {total:,}, and is not on this machine"
 
 
-def _of_size(images, names):
+def _sized_dataset(images, names):
     return Dataset(tuple(map(str, names)), {"train": IndexedSource(images, read=None)})
 
 

@@ -288,7 +288,7 @@ class Fit:
     report_every: Duration = Field("1 epoch", description="interval of validations, checkpoints and history rows")
     checkpoint_every: Duration | None = Field(None, description="interval of extra checkpoints; none: no extra ones")
     final_weights: Literal["last", "best"] = Field(
-        "last", description="weights to keep: of the last step, or of the best validation accuracy or mean IoU"
+        "last", description="weights to keep: those of the last step, or with the best validation accuracy or mean IoU"
     )
 
     def __post_init__(self):

@@ -14,7 +14,7 @@ from keras_vit.architectures import (
 from keras_vit.checks import did_you_mean
 from keras_vit.models.building import build_convolutional
 
-# Configs of the functions that take each config field as an argument.
+# Configs of the functions that accept any config field as an argument.
 _CONFIGS = {
     "PanopticFPN": PanopticFPNConfig,
     "ResNet": ResNetConfig,

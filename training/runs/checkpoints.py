@@ -43,7 +43,7 @@ class Checkpoints:
     def write(self, checkpoint):
         """Writes a checkpoint and removes those that are no longer needed.
 
-        The checkpoint of `facts["best_step"]`, if given, is kept too.
+        The checkpoint of step `facts["best_step"]`, if given, is kept too.
 
         Raises:
             InputError: If it cannot be written. Earlier checkpoints are kept.
@@ -55,7 +55,7 @@ class Checkpoints:
                 np.savez(unfinished, facts=facts, **arrays)
         except OSError as error:
             last = max(self.steps(), default=None)
-            kept = "There is no earlier one." if last is None else f"The last good one is of step {last}."
+            kept = "There is no earlier one." if last is None else f"The last good one is from step {last}."
             raise InputError(
                 f"The checkpoint of step {checkpoint.step} cannot be written to {self.folder}: {error.strerror}. {kept}"
             ) from None
@@ -96,7 +96,7 @@ class Checkpoints:
         try:
             return self.read(step)
         except _DAMAGE as error:
-            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # It may be temporary.
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # The error may be temporary.
                 raise InputError(f"{self._path(step)} cannot be read: {error.strerror}.") from None
             print(f"{self._path(step)} is damaged and was removed: {error}")
             self._path(step).unlink()

@@ -85,9 +85,7 @@ def new_folder(recipe, runs, engine):
         InputError: If there are several processes, which need one folder that all of them can access.
     """
     if engine.num_processes > 1:
-        raise InputError(
-            "Several processes need one folder for their run. Set run=PATH to a folder that all can access."
-        )
+        raise InputError("Several processes need a shared run folder. Set run=PATH to one that all can access.")
     name = f"{recipe.name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     for attempt in itertools.count(1):
         folder = pathlib.Path(runs) / (name if attempt == 1 else f"{name}-{attempt}")
@@ -102,7 +100,7 @@ def new_folder(recipe, runs, engine):
 def hold(run):
     """Locks a run against other processes. The system releases the lock when this process ends, even after a crash.
 
-    Nothing may be written before, or two processes could start two runs in one folder.
+    Nothing may be written without the lock, or two processes could start two runs in one folder.
 
     Raises:
         InputError: If another process holds the lock, or the folder cannot be written to.
@@ -113,7 +111,7 @@ def hold(run):
             yield
         finally:
             with contextlib.suppress(OSError):
-                run.lock.unlink()  # While it is locked.
+                run.lock.unlink()  # Before the lock is released.
 
 
 def _locked(run):
@@ -164,7 +162,7 @@ def open_run(recipe, dataset, runs, folder, engine):
 
 
 def _check_data(run, dataset):
-    """Raises an InputError if the data have changed since the run began: its labels and batches would change."""
+    """Checks that the data have not changed since the run began. Otherwise labels and batches would differ."""
     facts, names, sizes = read_facts(run.recipe), list(dataset.class_names), _sizes(dataset)
     # Older runs did not record the sizes.
     old_names, old_sizes = facts.get("class_names", names), facts.get("num_images", sizes)

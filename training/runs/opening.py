@@ -101,7 +101,7 @@ def recipe_for(opened, assignments, of_other_data=DATA_FIELDS):
         of_other_data: Fields that may also be changed if the data set is not that of the run.
 
     Raises:
-        InputError: If there is no data set, or a field may not be changed.
+        InputError: If no data set is given, or a field may not be changed.
     """
     changed = dict(assignment.partition("=")[::2] for assignment in assignments)
     own = opened.recipe and opened.recipe.data

@@ -37,7 +37,7 @@ class Task:
         return load_dataset(self.recipe.data, disjoint)
 
     def read_label(self, label, image, num_classes):
-        """A label as it is in a batch: (classes,)."""
+        """The label of an image in a batch: multi-hot (classes,)."""
         return multi_hot(label, num_classes)
 
     def build_changes(self, model, num_classes):

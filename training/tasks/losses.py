@@ -65,7 +65,7 @@ def distillation_loss(logits, teacher_logits, temperature):
 
 
 class Objective:
-    """The loss of each image: with the labels, or the weighted mean of that and the loss with the teacher.
+    """The loss of each image: that of the labels, or its weighted mean with the distillation loss.
 
     Args:
         recipe: `training.recipe.config.Recipe`

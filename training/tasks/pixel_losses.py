@@ -9,7 +9,7 @@ from training.data.masks import VOID
 class PixelCrossEntropy:
     """Softmax cross-entropy, averaged over the pixels of an image that are not void.
 
-    All images have the same weight, even if parts are void. The loss of an image of void pixels only is 0.
+    Every image has the same weight, even if parts of it are void. If all its pixels are void, its loss is 0.
     """
 
     def __call__(self, labels, logits):
@@ -28,7 +28,7 @@ class MeanIoU(keras.metrics.Metric):
     """Mean intersection over union of the predicted and true pixels of each class.
 
     Void pixels, and classes without predicted or true pixels, are left out. Pixels are counted over all images in
-    float32. The counts of a batch are exact up to 16.8 million pixels of a class; beyond, sums are rounded.
+    float32. The counts of a batch are exact up to 16.8 million pixels of a class; larger sums are rounded.
 
     Args:
         num_classes: Number C of classes.
