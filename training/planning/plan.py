@@ -73,7 +73,7 @@ def _plan(recipe, dataset, origin, engine):
     fitting = _abstract_fitting(recipe, dataset, engine)
     trained = fitting.trained
     state = [
-        [_abstract(variable) for variable in variables]
+        [_abstract_variable(variable) for variable in variables]
         for variables in (
             trained.trainable_variables,
             trained.non_trainable_variables,
@@ -117,13 +117,13 @@ def activations(recipe, model, engine):
     and the recomputed block has all of them. Token merging is ignored. Returns `None` for a model without encoder.
     T tokens, D hidden width, K heads, M width of the MLP (3 M instead of 2 M with SwiGLU).
     """
-    config, shared = keras_vit.describe(model).config, recipe.distribution.model_devices
+    config, model_devices = keras_vit.describe(model).config, recipe.distribution.model_devices
     if not isinstance(config, keras_vit.ViTConfig):
         return None
     block_inputs = keras.tree.flatten(model.get_layer("encoder_block_0").input)  # Axial blocks have two inputs.
     _, tokens, width = block_inputs[0].shape
     hidden = (3 if config.mlp == "swiglu" else 2) * config.mlp_dim
-    block = 4 * tokens * width + (tokens * (4 * width + hidden) + config.num_heads * tokens**2) / shared
+    block = 4 * tokens * width + (tokens * (4 * width + hidden) + config.num_heads * tokens**2) / model_devices
     depth = config.num_layers
     numbers = depth * tokens * width + block if recipe.fit.rematerialize else depth * block
     images = recipe.fit.batch_size / engine.num_replicas / recipe.fit.accumulation_steps
@@ -231,12 +231,12 @@ def _abstract_fitting(recipe, dataset, engine):
     return fittings[0]
 
 
-def _abstract(variable):
+def _abstract_variable(variable):
     layout = keras.distribution.distribution() and keras.distribution.distribution().get_variable_layout(variable)
-    return _array(variable.shape, variable.dtype, layout)
+    return _abstract_array(variable.shape, variable.dtype, layout)
 
 
-def _array(shape, dtype, layout):
+def _abstract_array(shape, dtype, layout):
     return jax.ShapeDtypeStruct(shape, dtype, sharding=layout and layout.backend_layout)
 
 
@@ -244,7 +244,7 @@ def _abstract_batch(recipe, model):
     """Shapes and layouts of a batch: images, labels and sample weights."""
     size, current = recipe.fit.batch_size, keras.distribution.distribution()
     shapes = (size, *model.input_shape[1:]), (size, *model.output_shape[1:]), (size,)
-    return tuple(_array(shape, "float32", current and current.get_data_layout(shape)) for shape in shapes)
+    return tuple(_abstract_array(shape, "float32", current and current.get_data_layout(shape)) for shape in shapes)
 
 
 def _compile(trained, state, batch):

@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
 from keras_vit.layers import PatchEmbedding
-from training.recipe.consistency import check_recipe, refuse_unread
+from training.recipe.consistency import check_recipe, refuse_unused
 from training.recipe.model_functions import check_function
 
 _section = functools.partial(
@@ -67,12 +67,12 @@ class Model:
                 "others to none"
             )
         if self.function is None:
-            refuse_unread(self, ["arguments"], "with model.function")
+            refuse_unused(self, ["arguments"], "with model.function")
         if self.weights is None:
-            refuse_unread(self, ["changes"], "with model.weights")
+            refuse_unused(self, ["changes"], "with model.weights")
             self._check_config()
         else:
-            refuse_unread(self, ["resize"], "with model.config")
+            refuse_unused(self, ["resize"], "without model.weights")
             ViTConfig(patch_size=1, hidden_dim=1, num_layers=1, num_heads=1, mlp_dim=1).replace(
                 **{name: value for name, value in self.changes.items() if name not in _SIZES}
             )
@@ -148,18 +148,18 @@ class Data:
                 f"data.directory is only used for data.dataset=folder and records. Received: dataset={self.dataset!r}"
             )
         if self.dataset != "folder":
-            refuse_unread(self, ["test_fraction"], "for data.dataset=folder")
+            refuse_unused(self, ["test_fraction"], "for data.dataset=folder")
         if self.dataset in ("folder", "records", "shapes"):
             names = ["tfds_directory", "train_split", "validation_split", "test_split"]
-            refuse_unread(self, names, "for data sets of TFDS")
+            refuse_unused(self, names, "for data sets of TFDS")
         if self.dataset in ("digits", "folder", "records", "shapes"):
-            refuse_unread(self, ["label", "mask"], "for data sets of TFDS other than digits")
+            refuse_unused(self, ["label", "mask"], "for data sets of TFDS other than digits")
         if self.mask is None:
-            refuse_unread(self, ["mask_classes", "mask_offset"], "with data.mask")
+            refuse_unused(self, ["mask_classes", "mask_offset"], "with data.mask")
         if self.cache or self.dataset in ("folder", "shapes"):
-            refuse_unread(self, ["shuffle_buffer"], "with data.cache=false, for records and data sets of TFDS")
+            refuse_unused(self, ["shuffle_buffer"], "with data.cache=false, for records and data sets of TFDS")
         if self.train_images is None:
-            refuse_unread(self, ["train_images_seed"], "with data.train_images")
+            refuse_unused(self, ["train_images_seed"], "with data.train_images")
         if (self.train_split or self.validation_split) and self.validation_fraction:
             raise ValueError("data.validation_fraction must be 0 if data.train_split or validation_split is given")
 
@@ -206,15 +206,15 @@ class Augment:
         if (self.crop == "random") != (self.crop_from is not None):
             raise ValueError("augment.crop=random needs augment.crop_from, and no other crop accepts it")
         if self.crop != "inception":
-            refuse_unread(self, ["crop_area"], "for augment.crop=inception")
+            refuse_unused(self, ["crop_area"], "for augment.crop=inception")
         for name in ("crop_area", "scale_range"):
             smallest, largest = getattr(self, name)
             if smallest > largest:
                 raise ValueError(f"augment.{name} must be smallest,largest. Received: {smallest},{largest}")
         if not (self.translation or self.rotation or self.scale):
-            refuse_unread(self, ["fill"], "with translation, rotation or scale")
+            refuse_unused(self, ["fill"], "with translation, rotation or scale")
         if not self.randaugment_ops:
-            refuse_unread(self, ["randaugment_magnitude"], "with augment.randaugment_ops")
+            refuse_unused(self, ["randaugment_magnitude"], "with augment.randaugment_ops")
 
 
 @_section
@@ -239,7 +239,7 @@ class Optimizer:
 
     def __post_init__(self):
         if self.kind == "sgd":
-            refuse_unread(self, ["square_momentum", "epsilon"], "for optimizer.kind=adamw and rmsprop")
+            refuse_unused(self, ["square_momentum", "epsilon"], "for optimizer.kind=adamw and rmsprop")
 
 
 @_section
@@ -260,7 +260,7 @@ class Schedule:
         if is_exponential != (self.rate is not None) or is_exponential != (self.every is not None):
             raise ValueError("schedule.rate and schedule.every are for schedule.decay=exponential, which needs both")
         if self.decay not in ("cosine", "linear"):
-            refuse_unread(self, ["end"], "for schedule.decay=cosine and linear")
+            refuse_unused(self, ["end"], "for schedule.decay=cosine and linear")
 
 
 @_section
@@ -316,7 +316,7 @@ class Distillation:
 
     def __post_init__(self):
         if self.teacher is None:
-            refuse_unread(self, ["weight", "temperature"], "with distillation.teacher")
+            refuse_unused(self, ["weight", "temperature"], "with distillation.teacher")
 
 
 @_section
@@ -338,9 +338,9 @@ class Distribution:
 
     def __post_init__(self):
         if self.kind != "model_parallel":
-            refuse_unread(self, ["model_devices", "shard_weights"], "for distribution.kind=model_parallel")
+            refuse_unused(self, ["model_devices", "shard_weights"], "for distribution.kind=model_parallel")
         if self.kind == "none":
-            refuse_unread(self, ["devices"], "with a distribution.kind other than none")
+            refuse_unused(self, ["devices"], "with a distribution.kind other than none")
 
 
 @_section

@@ -8,15 +8,15 @@ _SEGMENTATION_FIELDS = ("flip", "scale_range", "color_jitter")  # Random changes
 _SEGMENTATION_ONLY = ("scale_range", "color_jitter")
 
 
-def refuse_unread(section, unread, when):
-    """Raises a ValueError if one of the fields is set although it would not be used."""
+def refuse_unused(section, names, condition):
+    """Raises a ValueError if one of the named fields is set, although it is only used under a condition."""
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
         default = field.default.default
-        if field.name in unread and value != default:
-            name = f"{type(section).__name__.lower()}.{field.name}"
+        if field.name in names and value != default:
+            full_name = f"{type(section).__name__.lower()}.{field.name}"
             default_text = "none" if default is None else repr(default)
-            raise ValueError(f"{name} is only used {when}. Received: {value!r}; leave it at {default_text}")
+            raise ValueError(f"{full_name} is only used {condition}. Received: {value!r}; leave it at {default_text}")
 
 
 def check_recipe(recipe):
@@ -48,16 +48,16 @@ def _check_task(recipe):
             f"task={recipe.task} and model.function={recipe.model.function or 'none'}"
         )
     if not is_segmenter:
-        refuse_unread(recipe.data, ["mask"], "with task=segmentation")
-        refuse_unread(recipe.augment, _SEGMENTATION_ONLY, "with task=segmentation")
+        refuse_unused(recipe.data, ["mask"], "with task=segmentation")
+        refuse_unused(recipe.augment, _SEGMENTATION_ONLY, "with task=segmentation")
         return
     condition = "with task=classification"
-    refuse_unread(recipe.model, ["resize"], condition)
-    refuse_unread(recipe.data, ["label"], condition)
+    refuse_unused(recipe.model, ["resize"], condition)
+    refuse_unused(recipe.data, ["label"], condition)
     unused = [field.name for field in dataclasses.fields(recipe.augment) if field.name not in _SEGMENTATION_FIELDS]
-    refuse_unread(recipe.augment, unused, condition)
-    refuse_unread(recipe.fit, ["loss", "label_smoothing"], condition)
-    refuse_unread(recipe.distillation, ["teacher"], condition)
+    refuse_unused(recipe.augment, unused, condition)
+    refuse_unused(recipe.fit, ["loss", "label_smoothing"], condition)
+    refuse_unused(recipe.distillation, ["teacher"], condition)
 
 
 def _check_function(recipe):
