@@ -171,7 +171,7 @@ def test_what_is_for_classifiers_is_refused(brief_run, command, tmp_path, monkey
         "is for models that classify",
         "looks into classifiers",
         "has no masks to learn",
-        "task=segmentation goes",
+        "task=segmentation needs",
     )
     assert any(words in error for words in expected)
     assert "Traceback" not in error
