@@ -251,9 +251,9 @@ class Schedule:
     start: NonNegativeFloat = Field(0.0, description="learning rate at the first step of the warm-up")
     end: NonNegativeFloat = Field(0.0, description="for cosine and linear: learning rate at the last step")
     rate: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        None, description="for exponential: factor of the learning rate"
+        None, description="for exponential: factor that multiplies the learning rate"
     )
-    every: Duration | None = Field(None, description="for exponential: interval of the factor")
+    every: Duration | None = Field(None, description="for exponential: interval at which rate is applied")
 
     def __post_init__(self):
         is_exponential = self.decay == "exponential"

@@ -7,8 +7,8 @@ Expected: 85.30 % top-1 (paper, Table 2, "Ours-I21k (ViT-L/16)").
 Measured: nothing yet. Tests check only that the recipe runs.
 
 The paper selects the learning rate from 0.003, 0.01, 0.03 and 0.06 on the 1 % held out, and then trains on all
-images (data.validation_fraction=0). The authors' published AugReg L/16 was trained with 0.01. The authors keep the
-momentum in bfloat16, this package in float32.
+images (data.validation_fraction=0). The authors' published AugReg L/16 used 0.01. The authors keep the momentum in
+bfloat16, this package in float32.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

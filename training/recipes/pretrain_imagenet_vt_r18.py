@@ -9,8 +9,8 @@ Measured: nothing yet. Tests check only that the recipe runs.
 
 The paper adds the weight decay, 4e-5, to the gradients, so momentum 0.9 multiplies it by ten. Here it is not added to
 them, and is ten times as large. "Standard augmentation" is taken to be crops of 8 to 100 % of the area, and mirroring.
-By their counts, the models of Tables 2 to 7 pass no tokens from one module to the next. This model,
-the one of Table 8, does; model.function=VTResNet model.arguments.split_tokens=false does not. The last 1 % of the
+According to their counts, the models of Tables 2 to 7 pass no tokens from one module to the next. The model of Table 8,
+which is used here, does; model.function=VTResNet model.arguments.split_tokens=false does not. The last 1 % of the
 training images is held out for validation.
 """
 
