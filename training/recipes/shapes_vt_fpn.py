@@ -1,6 +1,6 @@
 """A small VT-FPN on drawn discs, squares and triangles, which need no download.
 
-Paper: none; the model is that of Wu et al., arXiv 2006.03677, section 5.3, with smaller widths.
+Paper: none; the model is a small version of that of Wu et al., arXiv 2006.03677, section 5.3.
 Command: python -m training train shapes_vt_fpn
 Hardware: about five minutes on two CPU cores shared with other processes.
 Expected: a mean IoU above 90 % on the test images, as checked by a slow test.
