@@ -1,4 +1,4 @@
-"""Recipes, and the programs that run them: `python -m training`."""
+"""Recipes and the command line that runs them: `python -m training`."""
 
 import sys
 
@@ -18,11 +18,11 @@ MOVED = {
     "tables": "reports.tables",
     "train": "engine.train",
 }
-"""{module of version 0.1: where it is now}"""
+"""{name of a module in version 0.1: its name now}"""
 
 
 class _MovedModules:
-    """Names the new place of a module that was imported from its old one."""
+    """Import finder that refuses the old name of a module with an error that gives the new name."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):

@@ -16,7 +16,7 @@ def main(arguments=None):
         os.environ.update(getattr(options, "environment", {}))
         _import_tensorflow()
         return options.command(options)
-    except (InputError, OSError) as error:  # What the system refuses, such as a name that is too long, is input too.
+    except (InputError, OSError) as error:  # Input can cause an OSError, e.g. a name that is too long.
         print(f"error: {shortened_lines(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -25,7 +25,7 @@ def main(arguments=None):
 
 
 def _import_tensorflow():
-    """Imports TensorFlow without what its C++ code prints about the machine before it reads its log level."""
+    """Imports TensorFlow and hides what its C++ code prints before it reads its log level."""
     backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     if backend not in ("tensorflow", "jax"):
         raise InputError(f"These programs run Keras on TensorFlow or JAX. Received: KERAS_BACKEND={backend}")

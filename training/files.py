@@ -1,4 +1,4 @@
-"""Files that the user names, and files that the programs write."""
+"""Reads files that the user names, and writes text files."""
 
 import errno
 import pathlib
@@ -8,7 +8,7 @@ from training.errors import InputError
 
 
 def read_file(path):
-    """The contents of a file. Raises an OSError for what is none: a folder, or a pipe or device that may never end."""
+    """Reads the bytes of a file. Raises an OSError for a folder, and for a pipe or device, which may never end."""
     path = pathlib.Path(path)
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -17,8 +17,8 @@ def read_file(path):
 
 
 def write_text(path, text):
-    """Writes a text file that is complete or as it was. Raises an InputError if it cannot be written."""
-    from keras_vit.atomic_files import replacing  # Not above: predict needs TensorFlow only.
+    """Writes a text file atomically. Raises an InputError if it cannot be written."""
+    from keras_vit.atomic_files import replacing  # Not at the top: predict needs only TensorFlow.
 
     try:
         with replacing(path) as unfinished:
@@ -28,9 +28,9 @@ def write_text(path, text):
 
 
 def check_name(name):
-    """Refuses the name of a file or folder, or another argument, that is not UTF-8: it could not be written anywhere.
+    """Raises an InputError if an argument is not UTF-8, e.g. the name of a file, because it could not be written out.
 
-    Python stands for each byte that cannot be decoded by a surrogate, which cannot be encoded again.
+    Python decodes each invalid byte to a surrogate, which cannot be encoded again.
     """
     try:
         str(name).encode()

@@ -1,4 +1,4 @@
-"""Arguments that several commands take."""
+"""Arguments that several commands share."""
 
 import argparse
 import pathlib
@@ -8,27 +8,27 @@ _MOST_DIGITS = 9
 
 
 def is_assignment(text):
-    """Whether an argument is `section.field=value`; a path or an address may have a = in it too."""
+    """Whether an argument has the form `section.field=value`. Paths and URLs may contain a = too."""
     return re.match(r"[\w.]+=", text) is not None
 
 
 def take(name, assignments):
-    """The assignments without those of a name, and the value of its last one, or `None`."""
+    """The assignments to other names, and the last value assigned to `name`, or `None`."""
     values = [text.removeprefix(f"{name}=") for text in assignments if text.startswith(f"{name}=")]
     return [text for text in assignments if not text.startswith(f"{name}=")], values[-1] if values else None
 
 
 def add_measured(command):
     command.add_argument(
-        "source", metavar="RUN_OR_MODEL", help="a run's folder, a .keras file, or weights by name or path"
+        "source", metavar="RUN_OR_MODEL", help="folder of a run, .keras file, or name or path of weights"
     )
     command.add_argument(
-        "assignments", nargs="*", metavar="section.field=value", help="changes of its data; data.dataset=NAME: another"
+        "assignments", nargs="*", metavar="section.field=value", help="change the data, e.g. data.dataset=NAME"
     )
 
 
 def new_file(text):
-    """The path of a file that can be written when the work is done."""
+    """Converts a path, and checks that a file can be written there."""
     path = pathlib.Path(text)
     if path.is_dir() or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text} cannot be written: name a file in a folder that exists")
@@ -36,7 +36,7 @@ def new_file(text):
 
 
 def new_folder(text):
-    """The path of a folder that can be made when the work is done."""
+    """Converts a path, and checks that a folder can be made there."""
     path = pathlib.Path(text)
     nearest = next(folder for folder in (path, *path.parents) if folder.exists())
     if not nearest.is_dir():
@@ -57,6 +57,6 @@ def _at_least(least, text):
         raise argparse.ArgumentTypeError(f"{text} has more than {_MOST_DIGITS} digits")
     if text.isdecimal() and int(text) >= least:
         return int(text)
-    # An option that takes several numbers takes what follows them, too.
-    hint = ". Changes of fields stand before the options." if "=" in text else ""
-    raise argparse.ArgumentTypeError(f"{text} is no whole number of {least} or more{hint}")
+    # An option that takes several numbers also takes the assignments that follow it.
+    hint = ". Put section.field=value before the options." if "=" in text else ""
+    raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least {least}{hint}")

@@ -1,4 +1,4 @@
-"""Finds test images that are among the training images."""
+"""Finds test images that duplicate training images."""
 
 import pathlib
 
@@ -9,18 +9,18 @@ from training.cli.arguments import new_folder
 def add_to(subparsers):
     parser = subparsers.add_parser(
         "duplicates",
-        help="find test images that are, or nearly are, among the training images",
-        epilog="It writes duplicates.html and duplicates.csv; docs/evaluating.md explains them.",
+        help="find test images that are exact or near duplicates of training images",
+        epilog="Writes duplicates.html and duplicates.csv to FOLDER (see docs/evaluating.md).",
     )
-    parser.add_argument("recipe", metavar="RECIPE", help="whose training images are searched")
-    parser.add_argument("assignments", nargs="*", metavar="section.field=value", help="changes of the recipe")
+    parser.add_argument("recipe", metavar="RECIPE", help="recipe of the training images")
+    parser.add_argument("assignments", nargs="*", metavar="section.field=value", help="change fields of the recipe")
     parser.add_argument(
-        "--against", metavar="RECIPE", help="whose test and validation images are looked for (default: its own)"
+        "--against", metavar="RECIPE", help="recipe of the test and validation images (default: RECIPE)"
     )
     add = parser.add_argument
     add("--to", type=new_folder, default=pathlib.Path("duplicates"), metavar="FOLDER", help="default: duplicates")
-    add("--distance", type=int, choices=range(12), default=11, metavar="BITS", help="between hashes, 0 to 11 (11)")
-    add("--correlation", type=float, default=0.9, metavar="X", help="at least, of the brightness (default: 0.9)")
+    add("--distance", type=int, choices=range(12), default=11, metavar="BITS", help="largest hash distance (11)")
+    add("--correlation", type=float, default=0.9, metavar="X", help="smallest brightness correlation (default: 0.9)")
     parser.set_defaults(command=run)
 
 

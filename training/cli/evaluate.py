@@ -4,11 +4,10 @@ from training.cli.arguments import add_measured
 
 
 def add_to(subparsers):
-    parser = subparsers.add_parser("evaluate", help="measure the accuracy of a run's model, or of published weights")
+    parser = subparsers.add_parser("evaluate", help="measure the accuracy of a run's model or of published weights")
     add_measured(parser)
-    parser.add_argument(
-        "--split", default="test", choices=("train", "validation", "test", "all"), help="all: of other data"
-    )
+    splits = ("train", "validation", "test", "all")
+    parser.add_argument("--split", default="test", choices=splits, help="default: test; all: for other data sets only")
     parser.set_defaults(command=run)
 
 

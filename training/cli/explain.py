@@ -1,4 +1,4 @@
-"""Looks inside a model."""
+"""Shows what a model has learned."""
 
 import pathlib
 
@@ -8,16 +8,16 @@ from training.cli.arguments import count, positive
 def add_to(subparsers):
     parser = subparsers.add_parser(
         "explain",
-        help="look inside a model: attention, positions, filters, neighbours",
-        epilog="It writes figures, the numbers behind them, and the page explain.html; docs/explaining.md reads them.",
+        help="show what a model has learned: attention, positions, filters, neighbours",
+        epilog="Writes figures, the numbers behind them, and the page explain.html (see docs/explaining.md).",
     )
     add = parser.add_argument
-    add("source", metavar="RUN_OR_MODEL", help="a run, .keras file, weights by name or path, or SavedModel (rollout)")
-    add("images", nargs="*", metavar="IMAGE", help="a JPEG, PNG, GIF, BMP or WebP file (default: the run's samples)")
-    add("--path", type=pathlib.Path, metavar="FOLDER", help="where to (default: figures/explain in a run, or explain)")
-    add("--compare", nargs="+", default=(), metavar="RUN", help="more runs, .keras files or weights, beside it")
-    add("--neighbours", type=count, default=5, metavar="N", help="training images like each (default: 5; 0: none)")
-    add("--image-size", type=positive, nargs=2, metavar=("H", "W"), help="for a model of variable input size")
+    add("source", metavar="RUN_OR_MODEL", help="run, .keras file, weights by name or path, SavedModel (rollout only)")
+    add("images", nargs="*", metavar="IMAGE", help="JPEG, PNG, GIF, BMP or WebP file (default: the run's samples)")
+    add("--path", type=pathlib.Path, metavar="FOLDER", help="output (default: figures/explain in a run, or explain)")
+    add("--compare", nargs="+", default=(), metavar="RUN", help="further runs, .keras files or weights to compare")
+    add("--neighbours", type=count, default=5, metavar="N", help="nearest training images per image (default: 5)")
+    add("--image-size", type=positive, nargs=2, metavar=("H", "W"), help="for models of variable input size")
     parser.set_defaults(command=run)
 
 
@@ -27,5 +27,5 @@ def run(options):
     page, unreadable = explain(
         options.source, options.images, options.path, options.compare, options.neighbours, options.image_size
     )
-    print(f"{page} (open it in a browser; figures and numbers are beside it)")
+    print(f"{page} (open it in a browser; figures and numbers are in the same folder)")
     return 1 if unreadable else 0

@@ -1,4 +1,4 @@
-"""Measures how well frozen features tell classes apart."""
+"""Measures the few-shot accuracy of frozen features."""
 
 import dataclasses
 
@@ -8,15 +8,15 @@ from training.cli.arguments import add_measured, new_file, positive
 def add_to(subparsers):
     parser = subparsers.add_parser(
         "fewshot",
-        help="measure how well frozen features tell classes apart",
-        epilog="A linear classifier is fitted in closed form to a few images of each class (docs/evaluating.md).",
+        help="measure the few-shot accuracy of frozen features",
+        epilog="A linear classifier is fitted in closed form to a few images of each class (see docs/evaluating.md).",
     )
     add_measured(parser)
     add = parser.add_argument
-    add("--shots", type=positive, nargs="+", default=(1, 5, 10, 25), metavar="N", help="images a class (1 5 10 25)")
-    add("--seeds", type=positive, default=3, metavar="N", help="how often they are chosen (default: 3)")
-    add("--knn", type=positive, nargs="?", const=20, metavar="K", help="also let the K nearest of all vote (20)")
-    add("--csv", type=new_file, metavar="FILE", help="write the accuracy with each seed to a file")
+    add("--shots", type=positive, nargs="+", default=(1, 5, 10, 25), metavar="N", help="images per class (1 5 10 25)")
+    add("--seeds", type=positive, default=3, metavar="N", help="number of random choices of these images (default: 3)")
+    add("--knn", type=positive, nargs="?", const=20, metavar="K", help="also measure K nearest neighbours (20)")
+    add("--csv", type=new_file, metavar="FILE", help="write the accuracy of each seed to a file")
     parser.set_defaults(command=run)
 
 

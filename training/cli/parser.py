@@ -1,4 +1,4 @@
-"""The options of a command line."""
+"""Parses the command line."""
 
 import argparse
 import sys
@@ -26,7 +26,7 @@ _RECIPE_IS_OPTIONAL = (train.run, plan.run)
 
 
 def parse(arguments):
-    """The options of a command line; `command` is the function that takes them."""
+    """Parses arguments (`None`: those of the process). `options.command` is the function that runs the command."""
     parser = _parser()
     arguments = sys.argv[1:] if arguments is None else arguments
     for argument in arguments:
@@ -35,9 +35,9 @@ def parse(arguments):
     assignments = [argument for argument in rest if is_assignment(argument)]
     if rest != assignments or (rest and not hasattr(options, "assignments")):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if assignments:  # Those behind an option.
+    if assignments:  # They follow an option.
         options.assignments = [*options.assignments, *assignments]
-    if is_assignment(getattr(options, "recipe", None) or ""):  # No recipe was named.
+    if is_assignment(getattr(options, "recipe", None) or ""):  # The recipe was left out.
         if options.command not in _RECIPE_IS_OPTIONAL:
             parser.error(f"name a RECIPE before {options.recipe}: {', '.join(recipes.NAMES)}, or a run's recipe.json")
         options.recipe, options.assignments = None, [options.recipe, *options.assignments]

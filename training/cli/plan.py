@@ -1,4 +1,4 @@
-"""Says what a run would need."""
+"""Estimates the memory and time that a run needs."""
 
 import re
 
@@ -10,19 +10,19 @@ from training.errors import InputError
 def add_to(subparsers):
     parser = subparsers.add_parser(
         "plan",
-        help="say what a run would need: memory and FLOPs of each device, hours",
-        epilog="Nothing is trained and no device is needed; docs/scaling.md explains the figures.",
+        help="estimate the memory, FLOPs and hours that a run needs",
+        epilog="Nothing is trained, and no accelerator is needed (see docs/scaling.md).",
     )
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="as for train (default: digits)")
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="name or path, as for train (default: digits)")
     parser.add_argument(
         "assignments",
         nargs="*",
         metavar="section.field=value",
-        help="changes of the recipe; devices=N: devices of all machines together (default: one)",
+        help="change fields of the recipe; devices=N: number of devices of all machines (default: 1)",
     )
-    parser.add_argument("--images", type=positive, metavar="N", help="training images (default: of the data set)")
-    parser.add_argument("--classes", type=positive, metavar="N", help="classes (default: of the data set)")
-    # The devices are parts of the CPU, whatever this machine has.
+    parser.add_argument("--images", type=positive, metavar="N", help="training images (default: those of the data set)")
+    parser.add_argument("--classes", type=positive, metavar="N", help="classes (default: those of the data set)")
+    # The devices are simulated on the CPU, even if this machine has accelerators.
     parser.set_defaults(command=run, environment={"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"})
 
 

@@ -1,4 +1,4 @@
-"""Names what images show."""
+"""Classifies or segments images."""
 
 import pathlib
 
@@ -6,12 +6,12 @@ from training.cli.arguments import positive
 
 
 def add_to(subparsers):
-    parser = subparsers.add_parser("predict", help="name what images show, or each of their pixels")
+    parser = subparsers.add_parser("predict", help="classify or segment images")
     add = parser.add_argument
-    add("source", metavar="RUN_OR_MODEL", help="a run's folder, or a SavedModel")
-    add("images", nargs="+", metavar="IMAGE", help="a JPEG, PNG, GIF, BMP or WebP file")
-    add("--top", type=positive, default=5, metavar="N", help="classes to print, of those exported (default: 5)")
-    add("--to", type=pathlib.Path, metavar="FOLDER", help="of a segmentation model: where to write masks in colours")
+    add("source", metavar="RUN_OR_MODEL", help="folder of a run, or SavedModel")
+    add("images", nargs="+", metavar="IMAGE", help="JPEG, PNG, GIF, BMP or WebP file")
+    add("--top", type=positive, default=5, metavar="N", help="classes to print, if exported (default: 5)")
+    add("--to", type=pathlib.Path, metavar="FOLDER", help="output folder for coloured masks, for segmentation models")
     parser.set_defaults(command=run)
 
 

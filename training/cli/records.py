@@ -6,10 +6,10 @@ from training import recipes
 
 
 def add_to(subparsers):
-    parser = subparsers.add_parser("records", help="write a data set as TFRecord shards, for a bucket or shared disk")
-    parser.add_argument("recipe", metavar="RECIPE", help="whose data set it is")
-    parser.add_argument("assignments", nargs="*", metavar="section.field=value", help="changes of the recipe")
-    parser.add_argument("--to", required=True, metavar="DIRECTORY", help="where to, also gs://bucket/folder")
+    parser = subparsers.add_parser("records", help="write a data set as TFRecord shards, to a bucket or shared disk")
+    parser.add_argument("recipe", metavar="RECIPE", help="recipe of the data set")
+    parser.add_argument("assignments", nargs="*", metavar="section.field=value", help="change fields of the recipe")
+    parser.add_argument("--to", required=True, metavar="DIRECTORY", help="output folder, e.g. gs://bucket/folder")
     parser.set_defaults(command=run)
 
 

@@ -1,4 +1,4 @@
-"""Trains models that differ in one thing."""
+"""Trains models that differ in one setting."""
 
 from training.cli.arguments import positive, take
 from training.studies import papers
@@ -7,17 +7,17 @@ from training.studies import papers
 def add_to(subparsers):
     parser = subparsers.add_parser(
         "study",
-        help="train models that differ in one thing, as in the paper's ablations, and draw the figure",
-        epilog=f"Studies: {', '.join(papers.NAMES)}. What is finished is not done again; docs/studies.md goes on.",
+        help="train models that differ in one setting, as in the paper's ablations, and plot the results",
+        epilog=f"Studies: {', '.join(papers.NAMES)}. Finished runs are not repeated (see docs/studies.md).",
     )
-    parser.add_argument("name", metavar="NAME", help="of the study")
+    parser.add_argument("name", metavar="NAME", help="name of the study")
     parser.add_argument(
         "assignments",
         nargs="*",
         metavar="section.field=value",
-        help="changes of the recipe; recipe=NAME: another than the digits; run=PATH: the study's folder",
+        help="change fields of the recipe; recipe=NAME: base recipe (default: a short digits); run=PATH: output folder",
     )
-    parser.add_argument("--seeds", type=positive, default=1, metavar="N", help="runs of each point (default: 1)")
+    parser.add_argument("--seeds", type=positive, default=1, metavar="N", help="runs per setting (default: 1)")
     parser.set_defaults(command=run)
 
 

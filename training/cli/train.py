@@ -13,12 +13,12 @@ def add_to(subparsers):
         help="train a model",
         epilog=f"Recipes: {', '.join(recipes.NAMES)}; or the path of a run's recipe.json.",
     )
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="default: that of the run, or digits")
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="name or path (default: from run=PATH, or digits)")
     parser.add_argument(
-        "assignments", nargs="*", metavar="section.field=value", help="changes of the recipe; run=PATH: its folder"
+        "assignments", nargs="*", metavar="section.field=value", help="change the recipe; run=PATH: folder of the run"
     )
-    parser.add_argument("--show", action="store_true", help="print every field of the recipe and stop")
-    parser.add_argument("--runs", default="runs", metavar="FOLDER", help="where runs are kept (default: runs)")
+    parser.add_argument("--show", action="store_true", help="print all fields of the recipe and exit")
+    parser.add_argument("--runs", default="runs", metavar="FOLDER", help="parent folder of new runs (default: runs)")
     parser.set_defaults(command=run)
 
 
@@ -27,8 +27,8 @@ def run(options):
 
     assignments, folder = take("run", options.assignments)
     if options.recipe is None:
-        begun = folder and pathlib.Path(folder) / "recipe.json"
-        options.recipe = str(begun) if begun and begun.is_file() else "digits"
+        recipe_path = folder and pathlib.Path(folder) / "recipe.json"
+        options.recipe = str(recipe_path) if recipe_path and recipe_path.is_file() else "digits"
     recipe = override(recipes.load(options.recipe), assignments)
     if options.show:
         print(describe(recipe))

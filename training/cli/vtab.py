@@ -1,4 +1,4 @@
-"""Fine-tunes to the tasks of VTAB-1k."""
+"""Fine-tunes models on the tasks of VTAB-1k."""
 
 from training.cli.arguments import is_assignment, take
 
@@ -6,18 +6,18 @@ from training.cli.arguments import is_assignment, take
 def add_to(subparsers):
     parser = subparsers.add_parser(
         "vtab",
-        help="fine-tune to the 19 tasks of VTAB-1k, and take the means",
-        epilog="What is finished is not done again; docs/studies.md goes on.",
+        help="fine-tune on the 19 tasks of VTAB-1k, and average the accuracy",
+        epilog="Finished runs are not repeated (see docs/studies.md).",
     )
     parser.add_argument(
         "assignments",
         nargs="*",
         metavar="WEIGHTS|section.field=value",
-        help="published weights (default: B/16@i21k); changes of the recipe finetune_vtab; run=PATH: the folder; "
-        "tasks=NAME,…: not all",
+        help="published weights (default: B/16@i21k); fields of finetune_vtab to change; run=PATH: output folder; "
+        "tasks=NAME,…: a selection of the tasks",
     )
     parser.add_argument(
-        "--images", type=int, default=1000, choices=(800, 1000), help="to train on (default: 1000); 800: 200 validate"
+        "--images", type=int, default=1000, choices=(800, 1000), help="training images (1000); with 800, 200 validate"
     )
     parser.set_defaults(command=run)
 

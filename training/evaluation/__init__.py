@@ -1,1 +1,1 @@
-"""What is measured of a model."""
+"""Evaluation of models."""

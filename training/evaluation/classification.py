@@ -1,4 +1,4 @@
-"""How good a classifier is on images that it has not seen. N images, H W channels, C classes."""
+"""Evaluation of classifiers. N images, H W image size, C classes."""
 
 import dataclasses
 import functools
@@ -19,13 +19,12 @@ _MIN_CLASSES_FOR_TOP_5 = 6
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What a model makes of the images of a split.
+    """A model's predictions for the images of a split.
 
-    `labels` bool (N, C), true for each right class, of which every image has at least one; `probabilities` (N, C);
-    `class_names` C strings. Of the images themselves, each {index: pixels from 0 to 255 (H, W, channels)}, only the
-    most confident `mistakes`, most confident first, and some `examples`, spread over the split, are kept.
-    `num_unlabelled` images of the split have no right class and are left out. With `has_sigmoids` each class has a
-    probability of its own; otherwise those of an image add up to 1.
+    `labels` is bool (N, C), true for each right class; every image has at least one. `probabilities` is (N, C), and
+    `class_names` has C strings. Only some images are kept, as {index: pixels from 0 to 255 (H, W, channels)}: the most
+    confident `mistakes`, in decreasing order, and some `examples` from all over the split. `num_unlabelled` images of
+    the split have no right class and are left out. Without `has_sigmoids`, the probabilities of an image sum to 1.
     """
 
     labels: np.ndarray
@@ -53,21 +52,21 @@ class Evaluation:
 
     @property
     def accuracy(self):
-        """Part of the images whose most probable class is a right one."""
+        """Fraction of the images whose most probable class is a right one."""
         return float(self.is_right.mean())
 
     @functools.cached_property
     def top5_accuracy(self):
-        """Part of the images with a right class among the five most probable ones; `None` below six classes."""
+        """Fraction of the images with a right class among the five most probable; `None` below six classes."""
         if len(self.class_names) < _MIN_CLASSES_FOR_TOP_5:
             return None
         return float(top_k_is_right(self.labels, self.probabilities, 5).mean())
 
     @functools.cached_property
     def loss(self):
-        """Mean cross-entropy in nats: minus the logarithm of the right class's probability, or the right classes'.
+        """Mean cross-entropy in nats: minus the logarithm of the total probability of the right classes.
 
-        Of sigmoids it is the sum over all classes of each one's own, as in training (without smoothing).
+        With sigmoids, the binary cross-entropies of all classes are summed, as in training (without smoothing).
         """
         if self.has_sigmoids:
             return float(binary_cross_entropy(self.labels, self.probabilities).mean())
@@ -76,24 +75,24 @@ class Evaluation:
 
     @functools.cached_property
     def calibration(self):
-        """`training.evaluation.metrics.Calibration` of the predictions."""
+        """The `training.evaluation.metrics.Calibration` of the predictions."""
         return calibration(self.confidence, self.is_right)
 
     @property
     def mean_confidence(self):
-        """Mean probability of the predicted classes; in a calibrated model it is the accuracy."""
+        """Mean probability of the predicted classes. In a calibrated model it equals the accuracy."""
         return float(self.confidence.mean())
 
     @property
     def has_several_labels(self):
-        """Whether more than one class is right for some image."""
+        """Whether some image has more than one right class."""
         return bool((self.labels.sum(axis=1) > 1).any())
 
     @property
     def confusion(self):
-        """(C, C) counts: row the true class, column the predicted one. Each image must have one right class."""
+        """Counts (C, C) of (true class, predicted class). Each image must have one right class."""
         if self.has_several_labels:
-            raise ValueError("A confusion matrix needs one right class an image. Received: images with several.")
+            raise ValueError("A confusion matrix needs one right class per image. Received: images with several.")
         counts = np.zeros((len(self.class_names), len(self.class_names)), int)
         np.add.at(counts, (self.labels.argmax(axis=1), self.predictions), 1)
         return counts
@@ -111,15 +110,15 @@ class Evaluation:
 
 
 def evaluate(model, dataset, splits, recipe, restrict=None):
-    """What a model makes of a split, or of several together.
+    """Evaluates a classifier on a split, or on several together.
 
     Args:
         model: A classifier of this package that returns probabilities.
         dataset: `training.data.dataset.Dataset`
         splits: Name of the split, or a list of names.
         recipe: `training.recipe.config.Recipe`
-        restrict: Function from the model's probabilities (B, its classes) to those of the data set's classes; `None`:
-            they are the same classes.
+        restrict: Function that maps the model's probabilities (B, model classes) to those of the data set's classes, or
+            `None` if the classes are the same.
 
     Returns:
         An `Evaluation`.
@@ -128,34 +127,34 @@ def evaluate(model, dataset, splits, recipe, restrict=None):
         InputError: If no image of the split has a label.
     """
     splits = [splits] if isinstance(splits, str) else splits
-    gathered = _Gathered(sum(dataset.splits[split].size for split in splits))
+    collected = _Collected(sum(dataset.splits[split].size for split in splits))
     batches = itertools.chain.from_iterable(_batches(model, dataset, split, recipe) for split in splits)
     for images, labels, is_real in batches:
-        # The whole batch, with its padding: another size would be compiled anew.
+        # Padding is included: another batch size would be compiled again.
         probabilities = model.predict_on_batch(images)
         if restrict is not None:
             probabilities = restrict(probabilities)
         is_labelled = is_real & labels.any(axis=1)
-        gathered.num_unlabelled += int(is_real.sum() - is_labelled.sum())
+        collected.num_unlabelled += int(is_real.sum() - is_labelled.sum())
         part = Evaluation(labels[is_labelled], probabilities[is_labelled], dataset.class_names)
-        gathered.add(part, images[is_labelled])
-    if not gathered.num_images:
+        collected.add(part, images[is_labelled])
+    if not collected.num_images:
         raise InputError(
-            f"None of the {gathered.num_unlabelled:,} images of the {' and '.join(splits)} split has a label."
+            f"None of the {collected.num_unlabelled:,} images of the {' and '.join(splits)} split has a label."
         )
     return Evaluation(
-        np.concatenate([part.labels for part in gathered.parts]),
-        np.concatenate([part.probabilities for part in gathered.parts]),
+        np.concatenate([part.labels for part in collected.parts]),
+        np.concatenate([part.probabilities for part in collected.parts]),
         dataset.class_names,
-        {index: image for index, (_, image) in gathered.mistakes.items()},
-        gathered.examples,
-        gathered.num_unlabelled,
+        {index: image for index, (_, image) in collected.mistakes.items()},
+        collected.examples,
+        collected.num_unlabelled,
         has_sigmoids=recipe.fit.loss == "sigmoid",
     )
 
 
-class _Gathered:
-    """What is kept of the batches so far, of a split of about `size` images."""
+class _Collected:
+    """Collects the evaluations of the batches of a split of about `size` images."""
 
     def __init__(self, size):
         self.wanted = set(np.linspace(0, size - 1, min(NUM_EXAMPLES, size)).astype(int).tolist())
@@ -163,7 +162,7 @@ class _Gathered:
         self.num_images = self.num_unlabelled = 0
 
     def add(self, part, images):
-        """Adds the evaluation of some images. Of these it keeps copies: a view would keep its whole batch in memory."""
+        """Adds the evaluation of some images. Kept images are copied: a view would keep its whole batch in memory."""
         first, end = self.num_images, self.num_images + len(images)
         wrong = np.flatnonzero(~part.is_right)
         wrong = wrong[np.argsort(-part.confidence[wrong], kind="stable")][:NUM_MISTAKES]
@@ -176,16 +175,15 @@ class _Gathered:
 
 
 def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
-    """Accuracy of a nearest-neighbour classifier on the same test images, which tells how hard they are.
+    """Accuracy of a nearest-neighbour classifier on the test images, as a baseline.
 
-    It compares raw pixels, at the model's input size, with those of the training and validation images, of which it
-    holds all in memory, and of the test images a batch. `None` if the former have more than `max_values` values
-    together.
+    It compares raw pixels, at the model's input size, with those of the training and validation images, which are all
+    held in memory. Returns `None` if these have more than `max_values` values.
     """
     from sklearn.neighbors import KNeighborsClassifier
 
-    known = [split for split in dataset.splits if split != "test"]
-    num_images = sum(dataset.splits[split].size for split in known)
+    known_splits = [split for split in dataset.splits if split != "test"]
+    num_images = sum(dataset.splits[split].size for split in known_splits)
     if num_images * np.prod(model.input_shape[1:]) > max_values:
         return None
 
@@ -194,7 +192,7 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
             is_labelled = is_real & labels.any(axis=1)
             yield images[is_labelled].reshape(is_labelled.sum(), -1).astype("float32"), labels[is_labelled]
 
-    pixels, labels = zip(*itertools.chain.from_iterable(map(labelled, known)), strict=True)
+    pixels, labels = zip(*itertools.chain.from_iterable(map(labelled, known_splits)), strict=True)
     classifier = KNeighborsClassifier(n_neighbors=1)
     classifier.fit(np.concatenate(pixels), np.concatenate(labels).argmax(axis=1))
     is_right = [
@@ -204,7 +202,7 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
 
 
 def _batches(model, dataset, split, recipe):
-    """(images (B, H, W, channels), labels bool (B, C), whether each is an image of the split and not padding (B,))."""
+    """Yields images (B, H, W, channels), labels bool (B, C), and whether each is an image, not padding (B,)."""
     num_classes = len(dataset.class_names)
 
     def read_label(label, image):

@@ -1,31 +1,31 @@
-"""How well classes are told apart by frozen features, without training the model. N images, D features, C classes."""
+"""Few-shot and nearest-neighbour accuracy of frozen features. N images, D features, C classes."""
 
 import numpy as np
 
 SHOTS = (1, 5, 10, 25)
 L2 = 2.0**10
 MOST_COSINES = 2**26
-"""Of test with training images, at a time: with the indices of their order 0.8 GB."""
-_BIAS = 100.0  # The constant feature: so large that its weights are almost free of the penalty.
+"""Largest number of cosines computed at a time: 0.8 GB with the indices of their order."""
+_BIAS = 100.0  # The constant feature. It is so large that its weights are hardly penalised.
 
 
 def fewshot_accuracy(train_features, train_labels, test_features, test_labels, shots=SHOTS, seeds=(0, 1, 2), l2=L2):
-    """Accuracy of a linear classifier that is fitted, in closed form, to a few images of each class.
+    """Accuracy of a linear classifier, fitted in closed form to a few images of each class.
 
     Ridge regression from the features to -1 and 1, as in section 4.1 of arXiv 2010.11929 and in big_vision's
     `evaluators/fewshot_lsr.py`.
 
     Args:
-        train_features: (N, D), of which some are chosen.
-        train_labels: The class of each, integers (N,).
+        train_features: (N, D), from which the images of each class are drawn.
+        train_labels: Class of each image, integers (N,).
         test_features: (M, D)
-        test_labels: The class of each, integers (M,).
-        shots: How many images of each class are learned from. A class that has fewer gives all.
-        seeds: From which the choice follows. With one seed, more shots hold all images of fewer.
+        test_labels: Class of each image, integers (M,).
+        shots: Numbers of training images per class. A class with fewer images uses all of them.
+        seeds: Seeds of the choice of images. With one seed, larger choices include the smaller ones.
         l2: Strength of the penalty, above 0.
 
     Returns:
-        {shots: accuracy from 0 to 1 with each seed, float64 (number of seeds,)}
+        {shots: accuracy of each seed, from 0 to 1, float64 (number of seeds,)}
     """
     train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
     num_classes = 1 + int(max(train_labels.max(), test_labels.max()))
@@ -41,19 +41,19 @@ def fewshot_accuracy(train_features, train_labels, test_features, test_labels, s
 
 
 def choose_shots(labels, shots, seed):
-    """Indices of `shots` images of each class, at random but always the same; of all images of a class with fewer."""
+    """Indices of `shots` random images of each class, reproducible by `seed`. Smaller classes use all their images."""
     order = np.random.default_rng(seed).permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]  # Class by class, in each at random.
+    order = order[np.argsort(labels[order], kind="stable")]  # Sorted by class, random within each.
     _, first, sizes = np.unique(labels[order], return_index=True, return_counts=True)
     rank = np.arange(len(labels)) - np.repeat(first, sizes)
     return order[rank < shots]
 
 
 def fit_ridge(features, targets, l2):
-    """Ridge regression from features that are standardised and given a constant feature.
+    """Ridge regression from standardised features with an additional constant feature.
 
-    With X (N, D) they are W = (XᵀX + l2 I)⁻¹ Xᵀ Y, or, with fewer images than features, the same by the smaller matrix:
-    Xᵀ (XXᵀ + l2 I)⁻¹ Y.
+    With X (N, D) the weights are W = (XᵀX + l2 I)⁻¹ Xᵀ Y. With fewer images than features, the equivalent
+    Xᵀ (XXᵀ + l2 I)⁻¹ Y is computed, because it inverts a smaller matrix.
 
     Args:
         features: (N, D)
@@ -61,7 +61,7 @@ def fit_ridge(features, targets, l2):
         l2: Strength of the penalty, above 0.
 
     Returns:
-        Function from features (M, D) to what is predicted for them, float64 (M, C).
+        Function from features (M, D) to predictions, float64 (M, C).
     """
     features = np.asarray(features, "float64")
     mean, scale = features.mean(axis=0), features.std(axis=0) + 1e-5
@@ -79,18 +79,18 @@ def fit_ridge(features, targets, l2):
 
 
 def neighbour_accuracy(train_features, train_labels, test_features, test_labels, neighbours=20, temperature=0.07):
-    """Accuracy of naming the class of the most similar training images.
+    """Accuracy of a weighted nearest-neighbour classifier.
 
-    The nearest `neighbours` by the cosine s of their features each vote for their class with the weight
-    exp(s / temperature), as in arXiv 1805.01978, section 3.4, and with these defaults in DINO, arXiv 2104.14294.
+    Each of the `neighbours` training images with the largest cosine s votes for its class with the weight
+    exp(s / temperature), as in arXiv 1805.01978, section 3.4. The defaults are those of DINO, arXiv 2104.14294.
 
     Args:
         train_features: (N, D)
-        train_labels: The class of each, integers (N,).
+        train_labels: Class of each image, integers (N,).
         test_features: (M, D)
-        test_labels: The class of each, integers (M,).
-        neighbours: How many vote, from 1 to N.
-        temperature: Above 0; the lower, the more the nearest count.
+        test_labels: Class of each image, integers (M,).
+        neighbours: Number of neighbours that vote, from 1 to N.
+        temperature: Above 0. A lower value gives the nearest images more weight.
 
     Returns:
         The accuracy, from 0 to 1.
@@ -104,7 +104,7 @@ def neighbour_accuracy(train_features, train_labels, test_features, test_labels,
         rows = slice(first, first + num_rows)
         cosines = unknown[rows] @ known.T
         nearest = np.argpartition(cosines, len(known) - neighbours, axis=1)[:, -neighbours:]
-        # Below 0, so that no weight overflows; it changes all votes of an image by the same factor.
+        # Subtracting 1 prevents overflow, and scales all votes of an image by the same factor.
         weights = np.exp((np.take_along_axis(cosines, nearest, axis=1) - 1) / temperature)
         votes = np.zeros((len(cosines), num_classes))
         np.add.at(votes, (np.arange(len(cosines))[:, None], train_labels[nearest]), weights)
@@ -113,6 +113,6 @@ def neighbour_accuracy(train_features, train_labels, test_features, test_labels,
 
 
 def _unit(features):
-    """Features of length 1."""
+    """Features scaled to length 1."""
     features = np.asarray(features, "float32")
     return features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)

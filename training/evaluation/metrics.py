@@ -1,4 +1,4 @@
-"""What is told of predictions, in NumPy alone. N images, C classes."""
+"""Metrics of predictions, in NumPy. N images, C classes."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ NUM_BINS = 15
 
 
 def wilson_interval(right, total, z=1.959964):
-    """Wilson's score interval, (low, high), of an accuracy of `right` of `total` images; 95 % unless `z` is given."""
+    """Wilson's score interval (low, high) of the accuracy `right / total`, at 95 % for the default `z`."""
     accuracy, penalty = right / total, z * z / total
     centre = (accuracy + penalty / 2) / (1 + penalty)
     half = math.sqrt(penalty * accuracy * (1 - accuracy) + penalty * penalty / 4) / (1 + penalty)
@@ -17,21 +17,21 @@ def wilson_interval(right, total, z=1.959964):
 
 
 def top_k_is_right(labels, probabilities, k):
-    """Whether a right class is among the `k` most probable ones of each image: bool (N,).
+    """Whether each image has a right class among its `k` most probable ones: bool (N,).
 
     Args:
         labels: bool (N, C), true for each right class.
         probabilities: (N, C)
-        k: Less than C.
+        k: Number of classes, less than C.
     """
     top = np.argpartition(probabilities, -k, axis=1)[:, -k:]
     return np.take_along_axis(labels, top, axis=1).any(axis=1)
 
 
 def binary_cross_entropy(labels, probabilities):
-    """Cross-entropy of a probability for each class on its own, summed over the classes, in nats: (N,).
+    """Binary cross-entropy, summed over the classes, in nats: (N,).
 
-    A probability in float32 that should be 0 and is 1 counts as the largest below 1, for 16.6 nats.
+    A wrong probability of 1 counts as the largest float32 below 1, which costs 16.6 nats.
 
     Args:
         labels: bool (N, C), true for each right class.
@@ -44,10 +44,10 @@ def binary_cross_entropy(labels, probabilities):
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """How often predictions are right that are so confident: Guo et al., arXiv 1706.04599.
+    """The accuracy of predictions by their confidence: Guo et al., arXiv 1706.04599.
 
-    The images are put into bins of equal width by the confidence, which is the highest probability. Of each bin:
-    `counts` of its images, their mean `confidence` and their `accuracy`; both 0 if there is none.
+    The images are put into bins of equal width by their confidence, the highest probability. `counts`, mean
+    `confidence` and `accuracy` have one value for each bin, 0 if it is empty.
     """
 
     counts: np.ndarray
@@ -56,12 +56,12 @@ class Calibration:
 
     @property
     def expected_error(self):
-        """Equation 3: the mean over the images of the distance of their bin's accuracy and confidence, 0 to 1."""
+        """Equation 3: mean over the images of |accuracy - confidence| of their bin, 0 to 1."""
         return float((self.counts * np.abs(self.accuracy - self.confidence)).sum() / self.counts.sum())
 
 
 def calibration(confidence, is_right, num_bins=NUM_BINS):
-    """The `Calibration` of N predictions; bin m of M holds the confidences in ((m - 1) / M, m / M]."""
+    """The `Calibration` of N predictions. Bin m of M holds the confidences in ((m - 1) / M, m / M]."""
     bins = np.digitize(confidence, np.linspace(0, 1, num_bins + 1)[1:-1], right=True)
     counts = np.bincount(bins, minlength=num_bins)
     sums = (np.bincount(bins, values, minlength=num_bins) for values in (confidence, is_right))
@@ -70,7 +70,7 @@ def calibration(confidence, is_right, num_bins=NUM_BINS):
 
 @dataclasses.dataclass(frozen=True)
 class ClassScore:
-    """Of the `images` that show a class, those that are `right`, and what the others are most often taken for."""
+    """The results of one class: its `images`, how many are `right`, and the most frequent wrong prediction."""
 
     name: str
     images: int
@@ -80,14 +80,14 @@ class ClassScore:
 
     @property
     def accuracy(self):
-        """From 0 to 1, or `None` without images."""
+        """Accuracy from 0 to 1, or `None` without images."""
         return self.right / self.images if self.images else None
 
 
 def class_scores(labels, predictions, class_names):
-    """A `ClassScore` of each class, worst accuracy first, those without images last.
+    """A `ClassScore` of each class, in increasing order of accuracy; classes without images are last.
 
-    An image with several right classes counts for each of them, and is right if one of them is predicted.
+    An image with several right classes counts for each of them. It is right if one of them is predicted.
 
     Args:
         labels: bool (N, C), true for each right class.
@@ -96,15 +96,15 @@ def class_scores(labels, predictions, class_names):
     """
     is_right = labels[np.arange(len(labels)), predictions]
     images, right = labels.sum(axis=0), labels[is_right].sum(axis=0)
-    # Pairs that occur, not a matrix of all pairs: there may be twenty thousand classes.
+    # Counts only the pairs that occur: there may be twenty thousand classes.
     wrong, true = np.nonzero(labels[~is_right])
     pairs, counts = np.unique(np.stack([true, predictions[~is_right][wrong]]), axis=1, return_counts=True)
-    commonest = {}
+    most_frequent = {}
     for (label, prediction), times in zip(pairs.T.tolist(), counts.tolist(), strict=True):
-        if times > commonest.get(label, ("", 0))[1]:
-            commonest[label] = class_names[prediction], times
+        if times > most_frequent.get(label, ("", 0))[1]:
+            most_frequent[label] = class_names[prediction], times
     order = np.argsort(np.where(images, right / np.maximum(images, 1), 2), kind="stable")
     return [
-        ClassScore(class_names[label], int(images[label]), int(right[label]), *commonest.get(label, ()))
+        ClassScore(class_names[label], int(images[label]), int(right[label]), *most_frequent.get(label, ()))
         for label in order.tolist()
     ]

@@ -1,4 +1,4 @@
-"""What a frozen model makes of images. N images, D features."""
+"""Features of a frozen model. N images, D features."""
 
 import keras
 import numpy as np
@@ -11,15 +11,15 @@ from training.errors import InputError
 
 
 class _Representation(keras.Model):
-    """The vector of each image that the classifier reads; of a model without a classifier, its output."""
+    """Computes the input of the classifier, or the output of a model without a classifier."""
 
     def __init__(self, model):
         super().__init__(name="representation")
         self.model = model
         if len(model.output_shape) != 2:
             raise InputError(
-                f"The model gives no vector for an image, but an output of shape {model.output_shape}. Build it with a "
-                f"pooling."
+                f"The model must output one vector per image. Received: a model with output shape "
+                f"{model.output_shape}. Build it with a pooling."
             )
 
     def call(self, images):
@@ -27,15 +27,15 @@ class _Representation(keras.Model):
 
 
 def features(model, source, recipe):
-    """What a model's classifier would read, for each image of a source in its order: float32 (N, D).
+    """Features of all images of a source, in its order: the input of the model's classifier, float32 (N, D).
 
     Args:
-        model: A model of this package that takes pixels from 0 to 255, also nested in another.
+        model: A model of this package that takes pixels from 0 to 255. It may be nested in another model.
         source: A source of `training.data.sources`.
-        recipe: `training.recipe.config.Recipe`, of which the size of the batch is taken.
+        recipe: `training.recipe.config.Recipe` with the batch size.
 
     Raises:
-        InputError: If the model gives no vector for an image.
+        InputError: If the model does not output one vector per image.
     """
     frozen = _Representation(model)
     batches = read_once(source, image_decoder(model), lambda label, image: 0, recipe.fit.batch_size)

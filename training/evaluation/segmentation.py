@@ -1,4 +1,4 @@
-"""How well a model says what each pixel belongs to. H W pixels, C classes."""
+"""Evaluation of semantic segmentation. H W pixels, C classes."""
 
 import dataclasses
 import functools
@@ -17,8 +17,8 @@ NUM_EXAMPLES = 8
 
 @dataclasses.dataclass(frozen=True)
 class ClassIoU:
-    """Of a class: its true `pixels`, and the intersection over the union of these and those predicted, from 0 to 1;
-    `None` if it occurs in neither. `taken_for` is what most of its other pixels are predicted to be, "" for none."""
+    """The results of one class: the number of its true `pixels`, and its intersection over union from 0 to 1, or `None`
+    if the class does not occur. `taken_for` is the most frequent wrong prediction of its pixels, "" for none."""
 
     name: str
     pixels: int
@@ -28,10 +28,10 @@ class ClassIoU:
 
 @dataclasses.dataclass(frozen=True)
 class Segmentation:
-    """What a model makes of the images of a split, at its input resolution. Void pixels are not counted.
+    """A model's predictions for the images of a split, at its input resolution, without void pixels.
 
-    `confusion` int64 (C, C) counts pixels: row the true class, column the predicted one. `examples` are some (image
-    (H, W, channels), true mask (H, W), predicted mask (H, W)), spread over the split.
+    `confusion`, int64 (C, C), counts the pixels of each (true class, predicted class). `examples` are tuples (image
+    (H, W, channels), true mask (H, W), predicted mask (H, W)) from all over the split.
     """
 
     confusion: np.ndarray
@@ -42,24 +42,24 @@ class Segmentation:
 
     @functools.cached_property
     def ious(self):
-        """Intersection over union of each class, (C,); not a number for one that is neither predicted nor true."""
+        """Intersection over union of each class, (C,); NaN if the class does not occur."""
         right = np.diag(self.confusion).astype(float)
         union = self.confusion.sum(axis=0) + self.confusion.sum(axis=1) - right
         return np.where(union > 0, right / np.maximum(union, 1), np.nan)
 
     @property
     def mean_iou(self):
-        """Mean over the classes that occur."""
+        """Mean IoU of the classes that occur."""
         return float(np.nanmean(self.ious)) if np.isfinite(self.ious).any() else 0.0
 
     @property
     def pixel_accuracy(self):
-        """Part of the pixels whose class is right."""
+        """Fraction of the pixels whose class is right."""
         return float(np.trace(self.confusion) / max(self.confusion.sum(), 1))
 
     @property
     def by_class(self):
-        """A `ClassIoU` of each class, the worst first, those that do not occur last."""
+        """A `ClassIoU` of each class, in increasing order of IoU; classes that do not occur are last."""
         wrong = self.confusion * (1 - np.eye(len(self.confusion), dtype=int))
         return [
             ClassIoU(
@@ -68,7 +68,7 @@ class Segmentation:
                 None if np.isnan(self.ious[label]) else float(self.ious[label]),
                 self.class_names[wrong[label].argmax()] if wrong[label].any() else "",
             )
-            for label in np.argsort(self.ious, kind="stable").tolist()  # Numbers first.
+            for label in np.argsort(self.ious, kind="stable").tolist()  # NaN is last.
         ]
 
     def __str__(self):
@@ -76,7 +76,7 @@ class Segmentation:
 
 
 def evaluate(model, dataset, splits, recipe):
-    """What a model makes of a split, or of several together: images and masks are brought to its input size.
+    """Evaluates a model on a split, or on several together. Images and masks are resized to its input size.
 
     Args:
         model: A segmentation model of this package.
@@ -88,10 +88,10 @@ def evaluate(model, dataset, splits, recipe):
         A `Segmentation`.
     """
     splits = [splits] if isinstance(splits, str) else splits
-    # Masks, and not the probabilities of all classes, leave the device.
+    # Only masks leave the device, not the probabilities of all classes.
     segmenter = keras.Model(model.inputs, ops.argmax(model.outputs[0], axis=-1))
     num_classes, total = len(dataset.class_names), sum(dataset.splits[split].size for split in splits)
-    wanted = set(np.linspace(0, total - 1, min(NUM_EXAMPLES, total)).astype(int).tolist())
+    example_indices = set(np.linspace(0, total - 1, min(NUM_EXAMPLES, total)).astype(int).tolist())
     confusion, count, examples = np.zeros((num_classes, num_classes), "int64"), 0, []
     decode, size = image_decoder(model), recipe.fit.batch_size
     batches = (read_once(dataset.splits[split], decode, _read_mask, size) for split in splits)
@@ -99,7 +99,7 @@ def evaluate(model, dataset, splits, recipe):
         predictions = np.asarray(segmenter.predict_on_batch(images)).astype("uint8")
         confusion += _confusion(truths[is_real], predictions[is_real], num_classes)
         for row in np.flatnonzero(is_real):
-            if count in wanted:
+            if count in example_indices:
                 examples.append((images[row].copy(), truths[row].copy(), predictions[row].copy()))
             count += 1
     return Segmentation(confusion, tuple(dataset.class_names), count, tuple(model.input_shape[1:3]), tuple(examples))
@@ -110,7 +110,7 @@ def _read_mask(label, image):
 
 
 def _confusion(truths, predictions, num_classes):
-    """(C, C) counts of pixels, those that are void left out."""
+    """Counts (C, C) of the pixels that are not void."""
     is_known = truths != VOID
     pairs = truths[is_known].astype("int64") * num_classes + predictions[is_known]
     return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)

@@ -1,1 +1,1 @@
-"""What a run would need."""
+"""Estimates of the memory and time that a run needs."""

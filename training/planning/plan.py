@@ -1,7 +1,7 @@
-"""What a run would need on a number of devices, worked out without any of them.
+"""Estimates what a run needs on a number of devices, without these devices.
 
-The step of `training.engine.step` is built on shapes alone, laid out over parts of this machine's CPU that stand for
-the devices, and compiled. It is never run, so nothing of the model's or the batch's size is held in memory.
+The step of `training.engine.step` is traced with shapes only, distributed over simulated devices on this machine's CPU,
+and compiled. It is never executed, so neither the model nor a batch is held in memory.
 """
 
 import collections
@@ -28,7 +28,7 @@ from training.tasks import TASKS, require_classification
 if keras.backend.backend() == "jax":
     import jax
 
-# Training images of data sets of TFDS, whose own metadata does not say before they are prepared.
+# Numbers of training images. The metadata of TFDS lack them until a data set is prepared.
 _TRAIN_IMAGES = {
     "cifar10": 50_000,
     "cifar100": 50_000,
@@ -36,8 +36,8 @@ _TRAIN_IMAGES = {
     "oxford_flowers102": 1_020,
     "oxford_iiit_pet": 3_680,
 }
-# Compiled faster, and with rematerialisation kept: XLA for CPUs removes what keeps the two computations apart, and then
-# one of them, which compilers for GPUs and TPUs do not do.
+# These options compile faster and keep rematerialisation. By default, XLA for CPUs removes the barrier between the two
+# computations and then one of them, unlike the compilers for GPUs and TPUs.
 _COMPILER_OPTIONS = {"xla_backend_optimization_level": 0, "xla_disable_hlo_passes": "cse_barrier_expander"}
 _COLLECTIVE = re.compile(
     r"= (?P<results>.+?) (?P<kind>all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
@@ -46,18 +46,18 @@ _ARRAY = re.compile(r"\b(?:bf|[fsu])(?P<bits>\d+)\[(?P<shape>[\d,]*)\]")
 
 
 def plan(recipe, images=None, classes=None):
-    """Works out what a run would need.
+    """Estimates what a run needs.
 
     Args:
-        recipe: `training.recipe.config.Recipe`, of a kind of distribution that JAX has.
-        images: Training images; `None`: those of the data set, if it is on this machine or well known.
-        classes: Classes; `None`: those of the data set.
+        recipe: `training.recipe.config.Recipe` with a kind of distribution that JAX supports.
+        images: Number of training images, or `None` for that of the data set, if prepared here or known.
+        classes: Number of classes, or `None` for that of the data set.
 
     Returns:
         A `Plan`.
 
     Raises:
-        InputError: If the devices cannot share the model or the batch, or the data set is not known.
+        InputError: If the model or the batch cannot be split over the devices, or the data set is unknown.
     """
     require_classification(recipe, "plan")
     recipe = without_weights(recipe)
@@ -66,14 +66,14 @@ def plan(recipe, images=None, classes=None):
     try:
         return _plan(recipe, dataset, origin, distribution.start(recipe))
     finally:
-        keras.distribution.set_distribution(None)  # Also where `start` refused what it had begun.
+        keras.distribution.set_distribution(None)  # Also if `start` failed halfway.
 
 
 def _plan(recipe, dataset, origin, engine):
     fitting = _abstract_fitting(recipe, dataset, engine)
     trained = fitting.trained
     state = [
-        [_abstract(variable) for variable in variables]
+        [_abstract_variable(variable) for variable in variables]
         for variables in (
             trained.trainable_variables,
             trained.non_trainable_variables,
@@ -84,7 +84,7 @@ def _plan(recipe, dataset, origin, engine):
     compiled = _compile(trained, tuple(state), _abstract_batch(recipe, fitting.model))
     memory, parts = compiled.memory_analysis(), recipe.fit.accumulation_steps
     trainable, non_trainable, optimizer, _ = map(_shard_bytes, state)
-    with keras.StatelessScope():  # Its variables have no values.
+    with keras.StatelessScope():  # The variables have no values.
         profile = keras_vit.profile(fitting.model)
     return Plan(
         recipe=recipe,
@@ -103,28 +103,27 @@ def _plan(recipe, dataset, origin, engine):
             arguments=memory.argument_size_in_bytes,
             temporaries=memory.temp_size_in_bytes,
         ),
-        # XLA counts the parts of a batch, which a loop computes, once.
+        # XLA counts the body of the loop over the parts of a batch only once.
         flops=compiled.cost_analysis()["flops"] * parts,
         collectives=count_collectives(compiled.as_text(), parts),
     )
 
 
 def activations(recipe, model, engine):
-    """Bytes of activations that a device keeps for the backward pass of the encoder, by a formula.
+    """Bytes of encoder activations that a device keeps for the backward pass, by a formula.
 
-    For each block and image T (8 D + 2 M) + K T^2 numbers, of which 4 T D are whole on every device and the rest is
-    shared by `model_devices`: equation 2 of arXiv 2205.05198 without dropout's masks. With rematerialisation T D for
-    each block, and all of them for the one that is computed again. As if no tokens were merged. `None` for a model
-    without encoder.
-    T tokens, D hidden width, K heads, M MLP (3 M with SwiGLU).
+    A block has T (8 D + 2 M) + K T^2 numbers per image: equation 2 of arXiv 2205.05198 without dropout's masks. Every
+    device holds 4 T D of them; the rest is split over `model_devices`. With rematerialisation, each block keeps T D,
+    and the recomputed block has all of them. Token merging is ignored. Returns `None` for a model without encoder.
+    T tokens, D hidden width, K heads, M width of the MLP (3 M instead of 2 M with SwiGLU).
     """
-    config, shared = keras_vit.describe(model).config, recipe.distribution.model_devices
+    config, model_devices = keras_vit.describe(model).config, recipe.distribution.model_devices
     if not isinstance(config, keras_vit.ViTConfig):
         return None
-    block_inputs = keras.tree.flatten(model.get_layer("encoder_block_0").input)  # Of an axial block the patches, too.
+    block_inputs = keras.tree.flatten(model.get_layer("encoder_block_0").input)  # Axial blocks have two inputs.
     _, tokens, width = block_inputs[0].shape
     hidden = (3 if config.mlp == "swiglu" else 2) * config.mlp_dim
-    block = 4 * tokens * width + (tokens * (4 * width + hidden) + config.num_heads * tokens**2) / shared
+    block = 4 * tokens * width + (tokens * (4 * width + hidden) + config.num_heads * tokens**2) / model_devices
     depth = config.num_layers
     numbers = depth * tokens * width + block if recipe.fit.rematerialize else depth * block
     images = recipe.fit.batch_size / engine.num_replicas / recipe.fit.accumulation_steps
@@ -132,26 +131,26 @@ def activations(recipe, model, engine):
 
 
 def count_collectives(program, parts):
-    """What devices exchange in a step.
+    """Counts what devices exchange in a step.
 
     Args:
-        program: The compiled program of a device, as XLA's text.
-        parts: Parts of a batch, which a loop computes.
+        program: Compiled program of a device, in XLA's text format.
+        parts: Number of parts of a batch. A loop computes them.
 
     Returns:
-        {kind: (how many, bytes of their results)}
+        {kind: (number of operations, bytes of their results)}
     """
-    found = collections.defaultdict(lambda: (0, 0))
+    collectives = collections.defaultdict(lambda: (0, 0))
     is_entry = False
     for line in program.splitlines():
         if line.endswith("{"):
             is_entry = line.startswith("ENTRY")
         match = _COLLECTIVE.search(line)
         if match:
-            times = 1 if is_entry else parts  # There is one loop, over the parts.
-            count, size = found[match["kind"]]
-            found[match["kind"]] = count + times, size + times * _result_bytes(match["results"])
-    return dict(found)
+            times = 1 if is_entry else parts  # The only loop is over the parts.
+            count, size = collectives[match["kind"]]
+            collectives[match["kind"]] = count + times, size + times * _result_bytes(match["results"])
+    return dict(collectives)
 
 
 def _result_bytes(results):
@@ -163,9 +162,9 @@ def _result_bytes(results):
 
 
 def with_devices(recipe, devices):
-    """The recipe on so many devices, of all machines together.
+    """The recipe with `devices` as the number of devices of all machines together.
 
-    A kind of distribution that is TensorFlow's is planned as JAX's data_parallel, which holds and computes the same.
+    TensorFlow's kinds of distribution are planned as JAX's data_parallel, which needs the same memory and FLOPs.
     """
     options = recipe.distribution
     if options.kind not in ("data_parallel", "model_parallel"):
@@ -178,28 +177,28 @@ def with_devices(recipe, devices):
 
 
 def _dataset(data, images, classes):
-    """As much of the data set as a plan needs, and where the number of its training images is from."""
+    """A data set with the sizes that a plan needs, and the origin of the number of training images."""
     if images is not None and classes is not None:
-        return _of_size(images, range(classes)), "given"
+        return _sized_dataset(images, range(classes)), "given"
     if data.directory is not None or data.dataset == "digits" or _is_prepared(data):
         dataset = load_dataset(data)
         names = dataset.class_names if classes is None else range(classes)
         if images is not None:
-            return _of_size(images, names), "given"
-        return _of_size(dataset.source("train").size, names), f"of {data.dataset} on this machine"
+            return _sized_dataset(images, names), "given"
+        return _sized_dataset(dataset.source("train").size, names), f"from {data.dataset} on this machine"
     if data.dataset in ("folder", "records"):
         raise InputError(f"data.dataset={data.dataset} needs data.directory, or --images=N and --classes=N.")
     names = _class_names(data) if classes is None else range(classes)
     if images is not None:
-        return _of_size(images, names), "given"
+        return _sized_dataset(images, names), "given"
     if data.dataset not in _TRAIN_IMAGES or data.train_split is not None:
-        raise InputError(f"{data.dataset} is not prepared on this machine. Say how many training images: --images=N")
+        raise InputError(f"{data.dataset} is not prepared on this machine. Give --images=N (training images).")
     total = _TRAIN_IMAGES[data.dataset]
     kept = data.train_images or total - round(data.validation_fraction * total)
-    return _of_size(kept, names), f"assumed: {data.dataset} has {total:,}, and is not on this machine"
+    return _sized_dataset(kept, names), f"assumed: {data.dataset} has {total:,}, and is not on this machine"
 
 
-def _of_size(images, names):
+def _sized_dataset(images, names):
     return Dataset(tuple(map(str, names)), {"train": IndexedSource(images, read=None)})
 
 
@@ -211,7 +210,7 @@ def _class_names(data):
     names = find_label(_builder(data), data.label).class_names
     if not names:
         raise InputError(
-            f"{data.dataset} has its classes in the files to download. Say how many there are: --classes=N"
+            f"{data.dataset} lists its classes in files that are not downloaded. Give their number: --classes=N"
         )
     return names
 
@@ -221,35 +220,35 @@ def _builder(data):
         return tfds.builder(data.dataset, data_dir=data.tfds_directory)
     except (ValueError, tfds.core.registered.DatasetNotFoundError):
         hint = did_you_mean(data.dataset, _TRAIN_IMAGES)
-        raise InputError(f"data.dataset={data.dataset} is not known.{hint} Give --images=N and --classes=N.") from None
+        raise InputError(f"data.dataset={data.dataset} is unknown.{hint} Give --images=N and --classes=N.") from None
 
 
 def _abstract_fitting(recipe, dataset, engine):
-    """The run's `Fitting`, whose variables have shapes and layouts, but no values."""
-    found = []
-    # Initial values are traced and not computed.
-    jax.eval_shape(lambda: found.append(Fitting(TASKS[recipe.task](recipe), dataset, engine)))
-    return found[0]
+    """The run's `Fitting`. Its variables have shapes and layouts, but no values."""
+    fittings = []
+    # Initial values are traced, not computed.
+    jax.eval_shape(lambda: fittings.append(Fitting(TASKS[recipe.task](recipe), dataset, engine)))
+    return fittings[0]
 
 
-def _abstract(variable):
+def _abstract_variable(variable):
     layout = keras.distribution.distribution() and keras.distribution.distribution().get_variable_layout(variable)
-    return _array(variable.shape, variable.dtype, layout)
+    return _abstract_array(variable.shape, variable.dtype, layout)
 
 
-def _array(shape, dtype, layout):
+def _abstract_array(shape, dtype, layout):
     return jax.ShapeDtypeStruct(shape, dtype, sharding=layout and layout.backend_layout)
 
 
 def _abstract_batch(recipe, model):
-    """Images, labels and weights of the images."""
+    """Shapes and layouts of a batch: images, labels and sample weights."""
     size, current = recipe.fit.batch_size, keras.distribution.distribution()
     shapes = (size, *model.input_shape[1:]), (size, *model.output_shape[1:]), (size,)
-    return tuple(_array(shape, "float32", current and current.get_data_layout(shape)) for shape in shapes)
+    return tuple(_abstract_array(shape, "float32", current and current.get_data_layout(shape)) for shape in shapes)
 
 
 def _compile(trained, state, batch):
-    """The step, compiled as Keras's `fit` does: the state given away, and laid out afterwards as before."""
+    """Compiles the step like Keras's `fit`: the state is donated and keeps its layout."""
     layouts = None
     if keras.distribution.distribution() is not None:
         layouts = None, jax.tree.map(lambda array: array.sharding, state)
@@ -258,6 +257,6 @@ def _compile(trained, state, batch):
 
 
 def _shard_bytes(arrays):
-    """Bytes of one device's part of some arrays."""
+    """Bytes of arrays on one device."""
     shapes = (array.sharding.shard_shape(array.shape) if array.sharding else array.shape for array in arrays)
     return sum(math.prod(shape) * array.dtype.itemsize for shape, array in zip(shapes, arrays, strict=True))

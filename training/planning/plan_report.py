@@ -1,16 +1,16 @@
-"""The result of `training.planning.plan`: what a device holds and computes, and where a run fits."""
+"""The result of `training.planning.plan`: memory and FLOPs of a device, and the accelerators that suffice."""
 
 import dataclasses
 
 from training.recipe.config import Recipe
 
 UTILIZATION = 0.4
-"""Part of an accelerator's peak that a run is assumed to reach."""
+"""Assumed fraction of an accelerator's peak FLOPs that a run reaches."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Accelerator:
-    """A device that can be had, by its maker's data sheet: dense bfloat16 FLOPs a second, and bytes of memory."""
+    """A device, by its data sheet: dense bfloat16 FLOPs per second, and bytes of memory."""
 
     name: str
     peak: float
@@ -33,12 +33,12 @@ class Memory:
     """Bytes that one device holds.
 
     Args:
-        weights: Its part of all weights, a teacher's among them.
+        weights: Its part of all weights, including those of a teacher.
         optimizer: Its part of the optimizer's variables and of the moving average.
-        gradients: As many as there are trainable weights.
-        activations: Of the encoder, kept for the backward pass, by `activations`; `None`: it has no formula.
-        arguments: What the compiled step is given: weights, optimizer and its part of the batch.
-        temporaries: What the compiled step holds besides, as XLA allocates them on a CPU.
+        gradients: Its part of the gradients, as large as its trainable weights.
+        activations: Encoder activations kept for the backward pass, or `None` if there is no formula for the model.
+        arguments: Arguments of the compiled step: weights, optimizer and its part of the batch.
+        temporaries: Temporary arrays of the compiled step, as allocated by XLA for CPUs.
     """
 
     weights: int
@@ -50,7 +50,7 @@ class Memory:
 
     @property
     def expected(self):
-        """Bytes of what has to be there; `None` where those of the activations are not known."""
+        """Bytes of weights, optimizer, gradients and activations; `None` if those of the activations are unknown."""
         if self.activations is None:
             return None
         return self.weights + self.optimizer + self.gradients + self.activations
@@ -66,17 +66,17 @@ class Plan:
     """What a run needs.
 
     Args:
-        recipe: `training.recipe.config.Recipe` that it is of.
-        num_devices: Devices of all machines together.
-        num_replicas: Parts that a batch is cut into.
-        images: Training images, and `origin`: where that number is from.
-        origin: See `images`.
-        steps: Changes of the weights in the whole run.
-        parameters: Of the model.
-        macs: Multiply-accumulates for one image.
+        recipe: `training.recipe.config.Recipe` of the run.
+        num_devices: Number of devices of all machines together.
+        num_replicas: Number of parts into which a batch is split over the devices.
+        images: Number of training images.
+        origin: Origin of the number of training images, in words.
+        steps: Number of optimizer steps of the run.
+        parameters: Number of parameters of the model.
+        macs: Multiply-accumulates per image.
         memory: `Memory` of a device.
-        flops: Of a device in a step, as XLA counts them in what it compiled.
-        collectives: {kind: (how many in a step, bytes of their results on a device)}
+        flops: FLOPs of a device per step, as counted by XLA in the compiled program.
+        collectives: {kind: (number of operations per step, bytes of their results on a device)}
     """
 
     recipe: Recipe
@@ -93,20 +93,20 @@ class Plan:
 
     @property
     def expected_flops(self):
-        """`training_flops` of a step, a device's share."""
+        """`training_flops` of a step, per device."""
         return training_flops(self.macs, self.recipe.fit.batch_size) / self.num_devices
 
     @property
     def total_flops(self):
-        """Of all devices in the whole run."""
+        """FLOPs of all devices in the whole run."""
         return self.flops * self.num_devices * self.steps
 
     def device_hours(self, accelerator):
-        """Hours of one device that the run takes of all together."""
+        """Hours of the run, summed over the devices."""
         return self.total_flops / (accelerator.peak * UTILIZATION) / 3600
 
     def fits(self, accelerator):
-        """Whether a device's memory suffices: `"yes"`, `"no"`, or `"perhaps"` between the two measures."""
+        """Whether a device's memory suffices: `"yes"`, `"no"`, or `"perhaps"` if the two estimates disagree."""
         compiled = self.memory.compiled
         low, high = sorted((self.memory.expected or compiled, compiled))
         return "yes" if high <= accelerator.memory else "no" if low > accelerator.memory else "perhaps"
@@ -116,27 +116,27 @@ class Plan:
 
 
 def training_flops(macs, images):
-    """6 x MACs x images: two a MAC forward and four backward; norms and the like are left out.
+    """6 x MACs x images: two FLOPs per MAC forward and four backward, without norms and the like.
 
-    It gives the exaFLOPs of Table 6 of arXiv 2010.11929, with an epoch of JFT-300M of 303 million images.
+    It reproduces the exaFLOPs of Table 6 of arXiv 2010.11929 if an epoch of JFT-300M has 303 million images.
 
     Args:
         macs: Multiply-accumulates of the model for one image, as `keras_vit.profile` counts them.
-        images: Images of all steps together.
+        images: Total number of images of all steps.
     """
     return 6 * macs * images
 
 
 def _run_text(plan):
     fit, options = plan.recipe.fit, plan.recipe.distribution
-    each = fit.batch_size / plan.num_replicas
+    images_per_replica = fit.batch_size / plan.num_replicas
     kind = "" if options.kind == "none" else f" ({options.kind})"
     replicas = f", {plan.num_replicas} copies of the model" if plan.num_replicas != plan.num_devices else ""
     parts = f" in {fit.accumulation_steps} parts" if fit.accumulation_steps > 1 else ""
     return (
-        f"{plan.recipe.name}: {plan.parameters:,} parameters, {plan.macs / 1e9:.3f} GMACs an image, {fit.precision}\n"
+        f"{plan.recipe.name}: {plan.parameters:,} parameters, {plan.macs / 1e9:.3f} GMACs per image, {fit.precision}\n"
         f"{plan.num_devices} {'device' if plan.num_devices == 1 else 'devices'}{kind}{replicas}: "
-        f"{fit.batch_size:,} images a step, {each:,.0f} for each copy{parts}\n"
+        f"{fit.batch_size:,} images per step, {images_per_replica:,.0f} per copy{parts}\n"
         f"{plan.images:,} training images ({plan.origin}), {plan.steps:,} steps"
     )
 
@@ -147,12 +147,12 @@ def _memory_text(memory):
         ("optimizer and moving average", memory.optimizer),
         ("gradients", memory.gradients),
         ("activations of the encoder, by formula", memory.activations),
-        ("together", memory.expected),
+        ("total", memory.expected),
         ("XLA for CPUs: arguments of the step", memory.arguments),
         ("XLA for CPUs: temporaries", memory.temporaries),
-        ("XLA for CPUs: together", memory.compiled),
+        ("XLA for CPUs: total", memory.compiled),
     )
-    sizes = ((name, "not known" if size is None else f"{size / 1e9:.3f}") for name, size in rows)
+    sizes = ((name, "unknown" if size is None else f"{size / 1e9:.3f}") for name, size in rows)
     return "Memory of each device, in GB\n" + "\n".join(f"  {name:<40}{size:>9}" for name, size in sizes)
 
 
@@ -176,8 +176,8 @@ def _accelerators_text(plan):
             f"{plan.device_hours(a):>14,.1f}{plan.device_hours(a) / plan.num_devices:>10,.1f}"
             for a in ACCELERATORS
         ),
-        f"Hours: at {UTILIZATION:.0%} of the makers' peak for dense bfloat16; float32 is slower. Fits: yes if both",
-        "sums of memory do, no if neither does. XLA for CPUs computes bfloat16 in float32, and joins other operations",
-        "than XLA for a GPU or TPU: what it needs is a measure, not a forecast.",
+        f"Hours are at {UTILIZATION:.0%} of the peak for dense bfloat16; float32 is slower. Fits: yes if both totals",
+        "of memory fit, no if neither does. XLA for CPUs computes bfloat16 in float32, and fuses other operations than",
+        "XLA for GPUs and TPUs, so its memory is only an indication.",
     ]
     return "\n".join(lines)

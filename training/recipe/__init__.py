@@ -1,1 +1,1 @@
-"""What a recipe is, and how it is read and changed."""
+"""The fields of a recipe, and how recipes are read and changed."""

@@ -1,6 +1,6 @@
-"""What a run is: frozen dataclasses, checked by pydantic when they are made.
+"""The sections and fields of a recipe, as frozen dataclasses that pydantic checks.
 
-Every field has a description with its unit, which `python -m training train RECIPE --show` prints.
+`python -m training train RECIPE --show` prints the description of each field.
 """
 
 import functools
@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
 from keras_vit.layers import PatchEmbedding
-from training.recipe.consistency import check_recipe, refuse_unread
+from training.recipe.consistency import check_recipe, refuse_unused
 from training.recipe.model_functions import check_function
 
 _section = functools.partial(
@@ -22,7 +22,7 @@ _section = functools.partial(
 )
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Duration = Annotated[str, Field(pattern=r"^(\d{1,9}(\.\d{1,9})?(%| epochs?)|\d{1,9} steps?)$")]
-"""How long something is: `5%` of all steps, `10000 steps` or `2.5 epochs`; of nine digits at most."""
+"""A duration: `5%` of all steps, `10000 steps` or `2.5 epochs`, with at most nine digits."""
 
 
 def _variant_by_name(value):
@@ -31,33 +31,33 @@ def _variant_by_name(value):
 
 @_section
 class Model:
-    """The model that is trained. It takes pixels from 0 to 255 and normalises them inside."""
+    """The model to train. Its inputs are pixels from 0 to 255, which it normalises itself."""
 
     config: Annotated[ViTConfig | None, pydantic.BeforeValidator(_variant_by_name)] = Field(
-        None, description="from scratch: a published variant such as B/16, or the fields of keras_vit.ViTConfig"
+        None, description="to train from scratch: a published variant such as B/16, or fields of keras_vit.ViTConfig"
     )
     weights: str | None = Field(
-        None, description="instead: published weights to start from, by catalogue name, path, hf:// or https://"
+        None, description="to fine-tune: published weights, by catalogue name, path, hf:// or https://"
     )
     changes: dict[str, Any] = Field(
-        {}, description="with weights: fields of keras_vit.ViTConfig that differ from theirs, such as drop_path_rate"
+        {}, description="with weights: fields of keras_vit.ViTConfig to change, such as drop_path_rate"
     )
     function: str | None = Field(
-        None, description="instead: from scratch, a model of another kind, a function of keras_vit such as BiTResNet"
+        None, description="to train another architecture from scratch: a function of keras_vit such as BiTResNet"
     )
     arguments: dict[str, Any] = Field(
-        {}, description="with function: what its model is made of, such as stage_depths and width of BiTResNet"
+        {}, description="with function: its arguments, such as stage_depths and width of BiTResNet"
     )
     input_shape: tuple[PositiveInt, PositiveInt, Literal[1, 3]] | None = Field(
-        None, description="height, width, and 3 channels or 1 for gray; none: 224,224,3, or what the weights have"
+        None, description="height, width and channels (3, or 1 for gray); none: 224,224,3, or that of the weights"
     )
     resize: PositiveInt | None = Field(
         None,
-        description="from scratch: images that are not cropped at random are resized to this short side in pixels, and "
-        "the centre is cut out; none: the whole image is resized to input_shape",
+        description="from scratch: images that are not randomly cropped are resized to this short side in pixels and "
+        "centre-cropped; none: the whole image is resized to input_shape",
     )
     freeze_up_to: str | None = Field(
-        None, description="layers up to this one, such as encoder_block_5, are not trained; none: all are"
+        None, description="layers up to this one, such as encoder_block_5, are frozen; none: all are trained"
     )
 
     def __post_init__(self):
@@ -67,12 +67,12 @@ class Model:
                 "others to none"
             )
         if self.function is None:
-            refuse_unread(self, ["arguments"], "with model.function")
+            refuse_unused(self, ["arguments"], "with model.function")
         if self.weights is None:
-            refuse_unread(self, ["changes"], "with model.weights")
+            refuse_unused(self, ["changes"], "with model.weights")
             self._check_config()
         else:
-            refuse_unread(self, ["resize"], "with model.config")
+            refuse_unused(self, ["resize"], "without model.weights")
             ViTConfig(patch_size=1, hidden_dim=1, num_layers=1, num_heads=1, mlp_dim=1).replace(
                 **{name: value for name, value in self.changes.items() if name not in _SIZES}
             )
@@ -81,11 +81,11 @@ class Model:
         if self.function is not None:
             check_function(self.function, self.arguments)
         elif self.config.pooling is None:
-            raise ValueError("model.config.pooling must not be none: a classifier needs one vector an image")
+            raise ValueError("model.config.pooling must not be none: a classifier needs one vector per image")
         shape = self.input_shape or (224, 224, 3)
         if self.config is not None and self.config.stem is None:
             patches = PatchEmbedding(self.config.hidden_dim, self.config.patch_size, self.config.crop_to_patches)
-            patches.compute_output_shape((None, *shape))  # Refuses a size that does not divide into patches.
+            patches.compute_output_shape((None, *shape))  # Checks that patches divide the size.
         if self.resize is not None and self.resize < max(shape[:2]):
             raise ValueError(
                 f"model.resize must not be smaller than a side of model.input_shape, {shape[0]} x {shape[1]} pixels. "
@@ -101,168 +101,166 @@ class Data:
     """Where the images come from."""
 
     dataset: str = Field(
-        description="digits, folder, records, or the name of a TFDS data set with an image and a label; to segment: "
-        "shapes, folder, or one of TFDS with an image and a mask"
+        description="digits, folder, records, or the name of a TFDS data set of images and labels; for segmentation: "
+        "shapes, folder, or a TFDS data set of images and masks"
     )
     label: str | None = Field(
         None,
-        description="of TFDS: the feature to learn, such as label_azimuth of smallnorb, or one that is derived, such "
-        "as count of clevr; none: label, or else real_label",
+        description="for TFDS: feature to learn, such as label_azimuth of smallnorb, or a derived one, such as count "
+        "of clevr; none: label or, if there is none, real_label",
     )
     directory: str | None = Field(
-        None, description="for folder: the directory of class-named folders; for records: that of the TFRecord shards"
+        None, description="for folder: directory with one folder per class; for records: directory of the shards"
     )
     mask: str | None = Field(
-        None, description="of TFDS, to segment: the feature to learn, such as segmentation_mask of oxford_iiit_pet"
+        None, description="for segmentation with TFDS: feature to learn, such as segmentation_mask of oxford_iiit_pet"
     )
     mask_classes: tuple[str, ...] | None = Field(
-        None, description="with mask: names of the classes, in the order of the mask's values; other values are void"
+        None, description="with mask: class names in the order of the mask's values; other values are void"
     )
-    mask_offset: NonNegativeInt = Field(0, description="with mask: value of the first class in it")
-    tfds_directory: str | None = Field(None, description="where TFDS keeps its data; none: its own default")
-    train_split: str | None = Field(None, description="of TFDS, such as train[:99%]; none: train")
+    mask_offset: NonNegativeInt = Field(0, description="with mask: value of the first class")
+    tfds_directory: str | None = Field(None, description="directory of the TFDS data; none: the default of TFDS")
+    train_split: str | None = Field(None, description="for TFDS: training split, such as train[:99%]; none: train")
     validation_split: str | None = Field(
         None,
-        description="of TFDS; none: its own, or validation_fraction of the training images; with train_split: no "
-        "validation",
+        description="for TFDS: validation split; none: the data set's own, or validation_fraction of the training "
+        "images; with train_split: no validation",
     )
-    test_split: str | None = Field(None, description="of TFDS; none: test, or else validation")
-    validation_fraction: Fraction = Field(0.1, description="part of the training images kept for validation")
-    train_images: PositiveInt | None = Field(
-        None, description="so many of the training images, drawn at random; none: all of them"
-    )
-    train_images_seed: NonNegativeInt = Field(0, description="with train_images: from which the draw follows")
+    test_split: str | None = Field(None, description="for TFDS: test split; none: test, or else validation")
+    validation_fraction: Fraction = Field(0.1, description="fraction of the training images held out for validation")
+    train_images: PositiveInt | None = Field(None, description="number of training images, drawn at random; none: all")
+    train_images_seed: NonNegativeInt = Field(0, description="with train_images: seed of the draw")
     test_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.2, description="for folder: part of each class held out for the test"
+        0.2, description="for folder: fraction of each class held out for testing"
     )
     cache: bool = Field(
-        True, description="keep in memory what is the same in every epoch: resized pixels, or files with crop=inception"
+        True, description="keep the images in memory, as resized pixels, or as files with crop=inception"
     )
     shuffle_buffer: PositiveInt = Field(
         10_000,
-        description="with cache=false: images that are shuffled at a time, where they are read as a stream: TFRecord "
-        "files of TFDS, records",
+        description="with cache=false: size of the shuffle buffer in images, for data that are read as a stream "
+        "(records, and TFRecord files of TFDS)",
     )
 
     def __post_init__(self):
         if self.directory is not None and self.dataset not in ("folder", "records"):
             raise ValueError(
-                f"data.directory is read for data.dataset=folder and records only. Received: dataset={self.dataset!r}"
+                f"data.directory is only used for data.dataset=folder and records. Received: dataset={self.dataset!r}"
             )
         if self.dataset != "folder":
-            refuse_unread(self, ["test_fraction"], "for data.dataset=folder")
+            refuse_unused(self, ["test_fraction"], "for data.dataset=folder")
         if self.dataset in ("folder", "records", "shapes"):
             names = ["tfds_directory", "train_split", "validation_split", "test_split"]
-            refuse_unread(self, names, "for data sets of TFDS")
+            refuse_unused(self, names, "for data sets of TFDS")
         if self.dataset in ("digits", "folder", "records", "shapes"):
-            refuse_unread(self, ["label", "mask"], "for data sets of TFDS other than digits")
+            refuse_unused(self, ["label", "mask"], "for data sets of TFDS other than digits")
         if self.mask is None:
-            refuse_unread(self, ["mask_classes", "mask_offset"], "with data.mask")
+            refuse_unused(self, ["mask_classes", "mask_offset"], "with data.mask")
         if self.cache or self.dataset in ("folder", "shapes"):
-            refuse_unread(self, ["shuffle_buffer"], "with data.cache=false, for records and data sets of TFDS")
+            refuse_unused(self, ["shuffle_buffer"], "with data.cache=false, for records and data sets of TFDS")
         if self.train_images is None:
-            refuse_unread(self, ["train_images_seed"], "with data.train_images")
+            refuse_unused(self, ["train_images_seed"], "with data.train_images")
         if (self.train_split or self.validation_split) and self.validation_fraction:
-            raise ValueError("data.validation_fraction must be 0 where data.train_split or validation_split is given")
+            raise ValueError("data.validation_fraction must be 0 if data.train_split or validation_split is given")
 
 
 @_section
 class Augment:
-    """Random changes of the training images, in this order. Ranges are symmetric around no change."""
+    """Random changes of the training images, applied in this order. Limits hold in both directions."""
 
     library: Literal["tensorflow", "keras_cv"] = Field(
-        "tensorflow", description="whose code changes the images; only with tensorflow does a run repeat exactly"
+        "tensorflow", description="library that changes the images; only runs with tensorflow are exactly repeatable"
     )
     crop: Literal["none", "random", "inception"] = Field(
         "none",
-        description="none: the whole image, as in evaluation; random: a window of it; inception: a random part of it",
+        description="none: the whole image, as in evaluation; random: a random window; inception: a random part",
     )
     crop_from: PositiveInt | None = Field(
-        None, description="for crop=random: side in pixels that the image is resized to before the window is cut"
+        None, description="for crop=random: side in pixels to which the image is resized before it is cropped"
     )
     crop_area: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] = Field(
-        (0.05, 1.0), description="for crop=inception: smallest and largest part of the image's area"
+        (0.05, 1.0), description="for crop=inception: smallest and largest fraction of the image's area"
     )
-    flip: bool = Field(False, description="mirror every other image left to right")
+    flip: bool = Field(False, description="mirror half of the images left to right, at random")
     scale_range: tuple[PositiveFloat, PositiveFloat] = Field(
         (1.0, 1.0),
-        description="to segment: smallest and largest size, times that of the model's images; a random window is taken",
+        description="for segmentation: smallest and largest scale, relative to the model's input, before a random crop",
     )
     color_jitter: Fraction = Field(
-        0.0, description="to segment: largest change of brightness, contrast and saturation, as a fraction"
+        0.0, description="for segmentation: largest change of brightness, contrast and saturation, as a fraction"
     )
     translation: Fraction = Field(0.0, description="largest shift, as a fraction of the image's side")
-    rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="largest turn, in degrees")
+    rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="largest rotation, in degrees")
     scale: Fraction = Field(0.0, description="largest change of the size, as a fraction")
-    fill: Literal["reflect", "black"] = Field("reflect", description="what appears beyond the image's border")
-    randaugment_ops: NonNegativeInt = Field(0, description="random operations on each image (arXiv 1909.13719)")
-    randaugment_magnitude: Annotated[float, Field(ge=0, le=30)] = Field(10, description="their strength, up to 30")
+    fill: Literal["reflect", "black"] = Field("reflect", description="pixels beyond the image's border")
+    randaugment_ops: NonNegativeInt = Field(0, description="number of random operations per image (arXiv 1909.13719)")
+    randaugment_magnitude: Annotated[float, Field(ge=0, le=30)] = Field(10, description="operations' strength, 0 to 30")
     autoaugment: bool = Field(False, description="AutoAugment, policy v0 for ImageNet (arXiv 1805.09501)")
-    erasing: Fraction = Field(0.0, description="probability that a rectangle is erased (arXiv 1708.04896)")
-    mixup: NonNegativeFloat = Field(0.0, description="a of Beta(a, a), by which images are mixed (arXiv 1710.09412)")
+    erasing: Fraction = Field(0.0, description="probability that a random rectangle is erased (arXiv 1708.04896)")
+    mixup: NonNegativeFloat = Field(0.0, description="a of Beta(a, a) for mixing images; 0: off (arXiv 1710.09412)")
     cutmix: NonNegativeFloat = Field(
-        0.0, description="a of Beta(a, a), by which windows are cut and swapped (1905.04899)"
+        0.0, description="a of Beta(a, a) for pasting windows of other images; 0: off (arXiv 1905.04899)"
     )
 
     def __post_init__(self):
         if (self.crop == "random") != (self.crop_from is not None):
-            raise ValueError("augment.crop_from goes with augment.crop=random, and the other way round")
+            raise ValueError("augment.crop=random needs augment.crop_from, and no other crop accepts it")
         if self.crop != "inception":
-            refuse_unread(self, ["crop_area"], "for augment.crop=inception")
+            refuse_unused(self, ["crop_area"], "for augment.crop=inception")
         for name in ("crop_area", "scale_range"):
             smallest, largest = getattr(self, name)
             if smallest > largest:
                 raise ValueError(f"augment.{name} must be smallest,largest. Received: {smallest},{largest}")
         if not (self.translation or self.rotation or self.scale):
-            refuse_unread(self, ["fill"], "with translation, rotation or scale")
+            refuse_unused(self, ["fill"], "with translation, rotation or scale")
         if not self.randaugment_ops:
-            refuse_unread(self, ["randaugment_magnitude"], "with augment.randaugment_ops")
+            refuse_unused(self, ["randaugment_magnitude"], "with augment.randaugment_ops")
 
 
 @_section
 class Optimizer:
-    """What changes the weights. Only kernels decay; biases, norms, positions and tokens do not."""
+    """The optimizer. Weight decay applies to kernels only, not to biases, norms, positions and tokens."""
 
     kind: Literal["adamw", "sgd", "rmsprop"] = Field("adamw", description="AdamW, SGD with momentum, or RMSProp")
-    learning_rate: PositiveFloat = Field(1e-3, description="at its peak")
-    weight_decay: NonNegativeFloat = Field(0.1, description="a kernel shrinks by this times the learning rate a step")
-    momentum: Fraction = Field(0.9, description="of the gradients: beta 1 of AdamW, momentum of SGD and RMSProp")
+    learning_rate: PositiveFloat = Field(1e-3, description="peak learning rate")
+    weight_decay: NonNegativeFloat = Field(0.1, description="each step shrinks kernels by this times the learning rate")
+    momentum: Fraction = Field(0.9, description="beta 1 of AdamW, or momentum of SGD and RMSProp")
     square_momentum: Fraction | None = Field(
-        None, description="of their squares: beta 2 of AdamW, none: 0.999; rho of RMSProp, none: 0.9"
+        None, description="beta 2 of AdamW (none: 0.999), or rho of RMSProp (none: 0.9)"
     )
-    epsilon: PositiveFloat = Field(1e-8, description="that keeps AdamW and RMSProp from dividing by zero")
-    clip_norm: PositiveFloat | None = Field(1.0, description="largest norm of all gradients together; none: no limit")
+    epsilon: PositiveFloat = Field(1e-8, description="keeps AdamW and RMSProp from dividing by zero")
+    clip_norm: PositiveFloat | None = Field(1.0, description="largest global norm of the gradients; none: no limit")
     layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="each layer's learning rate is this times that of the layer above (arXiv 2106.08254)"
     )
     ema: Fraction = Field(
-        0.0, description="momentum of the moving average of the trained weights, which is evaluated and kept; 0: none"
+        0.0, description="momentum of a moving average of the weights, which is evaluated and saved instead; 0: none"
     )
 
     def __post_init__(self):
         if self.kind == "sgd":
-            refuse_unread(self, ["square_momentum", "epsilon"], "for optimizer.kind=adamw and rmsprop")
+            refuse_unused(self, ["square_momentum", "epsilon"], "for optimizer.kind=adamw and rmsprop")
 
 
 @_section
 class Schedule:
     """The learning rate over the steps: linear warm-up, then decay. Durations: `5%`, `10000 steps`, `5 epochs`."""
 
-    decay: Literal["cosine", "linear", "exponential", "constant"] = Field("cosine", description="after the warm-up")
-    warmup: Duration = Field("5%", description="until the learning rate is at its peak")
+    decay: Literal["cosine", "linear", "exponential", "constant"] = Field("cosine", description="shape of the decay")
+    warmup: Duration = Field("5%", description="duration of the warm-up to the peak learning rate")
     start: NonNegativeFloat = Field(0.0, description="learning rate at the first step of the warm-up")
-    end: NonNegativeFloat = Field(0.0, description="learning rate at the last step, of cosine and linear")
+    end: NonNegativeFloat = Field(0.0, description="for cosine and linear: learning rate at the last step")
     rate: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        None, description="of exponential: the learning rate is multiplied by this"
+        None, description="for exponential: factor that multiplies the learning rate"
     )
-    every: Duration | None = Field(None, description="of exponential: so often")
+    every: Duration | None = Field(None, description="for exponential: interval at which rate is applied")
 
     def __post_init__(self):
         is_exponential = self.decay == "exponential"
         if is_exponential != (self.rate is not None) or is_exponential != (self.every is not None):
-            raise ValueError("schedule.rate and schedule.every go with schedule.decay=exponential")
+            raise ValueError("schedule.rate and schedule.every are for schedule.decay=exponential, which needs both")
         if self.decay not in ("cosine", "linear"):
-            refuse_unread(self, ["end"], "for schedule.decay=cosine and linear")
+            refuse_unused(self, ["end"], "for schedule.decay=cosine and linear")
 
 
 @_section
@@ -270,33 +268,33 @@ class Fit:
     """How the model is fitted. Durations: `5%` of all steps, `10000 steps`, `5 epochs`."""
 
     epochs: PositiveInt | None = Field(None, description="passes over the training images")
-    steps: PositiveInt | None = Field(None, description="instead: changes of the weights")
-    batch_size: PositiveInt = Field(description="images in a step, on all devices together")
+    steps: PositiveInt | None = Field(None, description="instead of epochs: optimizer steps")
+    batch_size: PositiveInt = Field(description="images per step, on all devices together")
     accumulation_steps: PositiveInt = Field(
         1,
-        description="parts that a batch is computed in, one after the other, to save memory; the result is the same, "
-        "except that batch norms see a part at a time",
+        description="number of parts into which a batch is split to save memory; the result is the same, except that "
+        "batch norms see one part at a time",
     )
     loss: Literal["softmax", "sigmoid"] = Field(
-        "softmax", description="cross-entropy of a softmax, or of a sigmoid a class; the trained model ends in the same"
+        "softmax", description="cross-entropy of a softmax or of sigmoids; the model has the same last activation"
     )
-    label_smoothing: Fraction = Field(0.0, description="probability spread evenly over all classes")
+    label_smoothing: Fraction = Field(0.0, description="probability that is spread evenly over all classes")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
-        "float32", description="of the computation; weights are float32 always"
+        "float32", description="precision of the computation; weights are always float32"
     )
     rematerialize: bool = Field(
-        False, description="compute the encoder blocks' activations again in the backward pass, to save memory"
+        False, description="recompute the encoder blocks' activations in the backward pass, to save memory"
     )
-    report_every: Duration = Field("1 epoch", description="between validations, checkpoints and rows of the history")
-    checkpoint_every: Duration | None = Field(None, description="between further checkpoints; none: no further ones")
+    report_every: Duration = Field("1 epoch", description="interval of validations, checkpoints and history rows")
+    checkpoint_every: Duration | None = Field(None, description="interval of extra checkpoints; none: no extra ones")
     final_weights: Literal["last", "best"] = Field(
-        "last", description="those that are kept: after the last step, or with the best validation accuracy or mean IoU"
+        "last", description="weights to keep: those of the last step, or with the best validation accuracy or mean IoU"
     )
 
     def __post_init__(self):
         if (self.epochs is None) == (self.steps is None):
             raise ValueError(
-                f"either epochs or steps must be set, and the other none, as in fit.epochs=none fit.steps=1000. "
+                f"exactly one of epochs and steps must be set, as in fit.epochs=none fit.steps=1000. "
                 f"Received: epochs={self.epochs}, steps={self.steps}"
             )
         if self.batch_size % self.accumulation_steps:
@@ -308,53 +306,53 @@ class Fit:
 
 @_section
 class Distillation:
-    """A teacher whose predictions are learned beside the labels (arXiv 1503.02531)."""
+    """Distillation: the model learns from a teacher's predictions and the labels (arXiv 1503.02531)."""
 
     teacher: str | None = Field(
-        None, description="a run's folder, a .keras file or published weights, for the same classes; none: no teacher"
+        None, description="folder of a run, .keras file or published weights, for the same classes; none: no teacher"
     )
-    weight: Annotated[float, Field(gt=0, le=1)] = Field(0.8, description="of the teacher in the loss; labels: the rest")
-    temperature: PositiveFloat = Field(1.0, description="that the logits of both are divided by")
+    weight: Annotated[float, Field(gt=0, le=1)] = Field(0.8, description="teacher's part of the loss; labels: the rest")
+    temperature: PositiveFloat = Field(1.0, description="divides the logits of both models")
 
     def __post_init__(self):
         if self.teacher is None:
-            refuse_unread(self, ["weight", "temperature"], "with distillation.teacher")
+            refuse_unused(self, ["weight", "temperature"], "with distillation.teacher")
 
 
 @_section
 class Distribution:
-    """The devices that a run is spread over."""
+    """The devices of a run."""
 
     kind: Literal["none", "mirrored", "multi_worker", "tpu", "data_parallel", "model_parallel"] = Field(
         "none",
-        description="with TensorFlow mirrored (GPUs of this machine), multi_worker (several, by TF_CONFIG) or tpu; "
-        "with JAX data_parallel or model_parallel",
+        description="with TensorFlow: mirrored (GPUs of this machine), multi_worker (machines of TF_CONFIG) or tpu; "
+        "with JAX: data_parallel or model_parallel",
     )
     devices: Annotated[int, Field(gt=0, lt=100_000)] | None = Field(
-        None, description="how many of this machine; none: all. Without accelerators the CPU is split into so many"
+        None, description="number of this machine's devices; none: all; without accelerators the CPU simulates them"
     )
-    model_devices: PositiveInt = Field(1, description="of model_parallel: devices that share a layer's heads and width")
+    model_devices: PositiveInt = Field(1, description="for model_parallel: devices that share heads and width")
     shard_weights: bool = Field(
-        False, description="of model_parallel: keep each weight in parts on all devices (FSDP, arXiv 2304.11277)"
+        False, description="for model_parallel: split each weight over all devices (FSDP, arXiv 2304.11277)"
     )
 
     def __post_init__(self):
         if self.kind != "model_parallel":
-            refuse_unread(self, ["model_devices", "shard_weights"], "for distribution.kind=model_parallel")
+            refuse_unused(self, ["model_devices", "shard_weights"], "for distribution.kind=model_parallel")
         if self.kind == "none":
-            refuse_unread(self, ["devices"], "with a distribution.kind other than none")
+            refuse_unused(self, ["devices"], "with a distribution.kind other than none")
 
 
 @_section
 class Recipe:
-    """Everything that decides a run."""
+    """All settings of a run."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]{0,99}$", description="the first part of the run folder's name")
+    name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]{0,99}$", description="first part of the run folder's name")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
-        0, description="of the initial weights, the order of the images, and all randomness"
+        0, description="seed of the initial weights, the order of the images, and all other randomness"
     )
     task: Literal["classification", "segmentation"] = Field(
-        "classification", description="what is learned: the class of an image, or that of each of its pixels"
+        "classification", description="classify whole images, or each pixel"
     )
     model: Model
     data: Data
@@ -373,10 +371,10 @@ _ADAPTER = pydantic.TypeAdapter(Recipe)
 
 
 def to_dict(recipe):
-    """The recipe as nested dictionaries of JSON's types."""
+    """A recipe as nested dictionaries of JSON types."""
     return _ADAPTER.dump_python(recipe, mode="json")
 
 
 def validate(fields):
-    """The recipe of nested dictionaries. Raises a pydantic.ValidationError."""
+    """The recipe in nested dictionaries. Raises a pydantic.ValidationError if they are invalid."""
     return _ADAPTER.validate_python(fields)

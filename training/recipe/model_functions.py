@@ -1,4 +1,4 @@
-"""The functions of `keras_vit` that a recipe may name, and the arguments that it may give them."""
+"""The model functions of `keras_vit` that a recipe can name, and their arguments."""
 
 import dataclasses
 import inspect
@@ -14,7 +14,7 @@ from keras_vit.architectures import (
 from keras_vit.checks import did_you_mean
 from keras_vit.models.building import build_convolutional
 
-# Of the functions that take any field of their config.
+# Configs of the functions that accept any config field as an argument.
 _CONFIGS = {
     "PanopticFPN": PanopticFPNConfig,
     "ResNet": ResNetConfig,
@@ -25,19 +25,19 @@ _CONFIGS = {
 
 
 def get_function(name):
-    """The function of a name in `keras_vit` or `keras_vit.baselines`."""
+    """Returns the function `name` of `keras_vit` or `keras_vit.baselines`."""
     return getattr(baselines if name in baselines.__all__ else models, name)
 
 
 def check_function(name, arguments):
-    """Refuses what is no function of another kind of model, and arguments that it does not have.
+    """Checks the name and the arguments of a model function.
 
     Args:
-        name: Of the function, such as `"BiTResNet50x1"`.
-        arguments: {name: value} of those that say what its model is made of; the values are not looked at.
+        name: Name of the function, such as `"BiTResNet50x1"`.
+        arguments: {name: value}. The values are not checked.
 
     Raises:
-        ValueError: With the nearest names.
+        ValueError: If the function or an argument does not exist. The message gives the nearest names.
     """
     functions = (*models.RESNETS, *models.SEGMENTERS, *baselines.__all__)
     if name not in functions:
@@ -48,11 +48,11 @@ def check_function(name, arguments):
     known = inspect.signature(get_function(name)).parameters.keys()
     if "config_changes" in known:
         known = known - {"config_changes"} | {field.name for field in dataclasses.fields(_CONFIGS[name])}
-    known -= inspect.signature(build_convolutional).parameters.keys()  # Those are set by the recipe's other fields.
+    known -= inspect.signature(build_convolutional).parameters.keys()  # Other fields of the recipe set these.
     if name in models.SEGMENTERS:
-        known |= {"weights"}  # Of a ResNet, for the backbone.
+        known |= {"weights"}  # ResNet weights for the backbone.
     for argument in arguments.keys() - known:
         raise ValueError(
-            f"model.arguments.{argument} is none of {name}.{did_you_mean(argument, known)} Those are: "
+            f"model.arguments.{argument} is not an argument of {name}.{did_you_mean(argument, known)} Accepted: "
             f"{', '.join(sorted(known)) or 'none'}"
         )

@@ -1,4 +1,4 @@
-"""The recipes: one file a run, each with a `RECIPE`."""
+"""The recipes: one module per recipe, each with a `RECIPE`."""
 
 import importlib
 import pathlib
@@ -10,10 +10,10 @@ NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def load(name):
-    """The recipe of a name, or of a `recipe.json` that a run left.
+    """Loads a recipe by its name, or from the folder of a run or its `recipe.json`.
 
     Raises:
-        InputError: If there is none; the message lists those there are.
+        InputError: If there is no such recipe. The message lists all recipes.
     """
     if name in NAMES:
         return importlib.import_module(f"training.recipes.{name}").RECIPE
@@ -27,6 +27,6 @@ def load(name):
     from keras_vit.checks import did_you_mean
 
     raise InputError(
-        f"There is no recipe {name!r}.{did_you_mean(name, NAMES)} Recipes: {', '.join(NAMES)}; or the folder of a "
-        f"run, or its recipe.json."
+        f"There is no recipe {name!r}.{did_you_mean(name, NAMES)} Recipes: {', '.join(NAMES)}; or the path of a "
+        f"run's folder or recipe.json."
     )

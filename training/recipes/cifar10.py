@@ -1,10 +1,10 @@
 """CIFAR-10 from scratch with a small Vision Transformer.
 
-Paper: none trains this model; the data are Krizhevsky's, 2009 (60,000 colour photographs of 32 x 32 pixels).
+Paper: none for this model; the data are from Krizhevsky, 2009 (60,000 colour photographs of 32 x 32 pixels).
 Command: python -m training train cifar10
-Hardware: not measured; one GPU is meant, a CPU takes days.
-Expected: about 93 % test accuracy, an estimate from what others report for small models trained from scratch.
-Measured: nothing yet but that it runs.
+Hardware: not measured. Intended for one GPU; a CPU takes days.
+Expected: about 93 % test accuracy, estimated from reported results of small models trained from scratch.
+Measured: nothing yet. Tests check only that the recipe runs.
 """
 
 from keras_vit.architectures.vision_transformer import ViTConfig

@@ -1,15 +1,15 @@
-"""Published ViT-B/16 weights from ImageNet-21k, fine-tuned to CIFAR-100 at 384 pixels, as in the paper.
+"""Fine-tunes published ViT-B/16 weights from ImageNet-21k on CIFAR-100 at 384 pixels, as in the paper.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1; configs/common.py of
 google-research/vision_transformer.
 Command: python -m training train finetune_cifar100
 Hardware: 2.2 hours on the authors' A100 machine, 7.8 on their V100 machine.
-Expected: 92.06 %, as google-research/vision_transformer reports without dropout. With fit.steps=500
-schedule.warmup=50 steps they report 89.17 %.
-Measured: nothing yet but that it runs.
+Expected: 92.06 %, reported by google-research/vision_transformer without dropout, and 89.17 % with fit.steps=500
+and schedule.warmup=50 steps.
+Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper chooses the learning rate of 0.001, 0.003, 0.01 and 0.03 on the 2 % that are held out, and then trains on all
-(data.validation_fraction=0). Not said exactly: the momentum is kept in bfloat16 there and in float32 here.
+The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 on the 2 % held out, and then trains on all
+images (data.validation_fraction=0). The authors keep the momentum in bfloat16, this package in float32.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

@@ -1,14 +1,14 @@
-"""Published weights of the hybrid R50+ViT-B/16 from ImageNet-21k, fine-tuned to ImageNet-1k at 384 pixels.
+"""Fine-tunes published weights of the hybrid R50+ViT-B/16 from ImageNet-21k on ImageNet-1k at 384 pixels.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1; configs/common.py and configs/models.py of
 google-research/vision_transformer, whose dropout for this model is 0.1.
 Command: python -m training train finetune_imagenet_r50_b16
 Hardware: 24.2 hours on the authors' V100 machine.
-Expected: 85.08 % top-1, as google-research/vision_transformer reports with dropout; 83.72 % without.
-Measured: nothing yet but that it runs.
+Expected: 85.08 % top-1, reported by google-research/vision_transformer with dropout; 83.72 % without.
+Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper chooses the learning rate of 0.003, 0.01, 0.03 and 0.06 on the 1 % that is held out, and then trains on all
-(data.validation_fraction=0). Not said exactly: the momentum is kept in bfloat16 there and in float32 here.
+The paper selects the learning rate from 0.003, 0.01, 0.03 and 0.06 on the 1 % held out, and then trains on all
+images (data.validation_fraction=0). The authors keep the momentum in bfloat16, this package in float32.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

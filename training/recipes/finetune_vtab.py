@@ -1,17 +1,16 @@
-"""Published ViT-B/16 weights from ImageNet-21k, fine-tuned to a task of VTAB-1k: 1,000 images, one setting for all.
+"""Fine-tunes published ViT-B/16 weights from ImageNet-21k on a task of VTAB-1k: 1,000 images, one setting for all.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1; tasks and splits of Zhai et al., arXiv
 1910.04867, as in google-research/task_adaptation.
 Command: python -m training train finetune_vtab (CIFAR-100; docs/recipes.md has the changes for the other tasks)
-Hardware: about 0.4 exaFLOPs (6 x MACs x images), an estimate of one hour of one A100 for each task.
-Expected: 72.72 % in the mean of the 19 tasks, the paper's of ViT-L/16 (Figure 2).
-Measured: nothing yet but that it runs.
+Hardware: about 0.4 exaFLOPs (6 x MACs x images), an estimated one hour on one A100 for each task.
+Expected: 72.72 % on average over the 19 tasks, the paper's result for ViT-L/16 (Figure 2).
+Measured: nothing yet. Tests check only that the recipe runs.
 
-800 images are for training, 200 for validation; the figures of the paper are of models trained on all 1,000. All 19
-tasks are there; data.label says what is learned in seven of them: Clevr (2), KITTI, dSprites (2) and SmallNORB (2). The
-paper does not say which warm-up and crop it takes: here the warm-up is that of google-research/vision_transformer, and
-the whole image is taken, unflipped, as in task_adaptation. Not said exactly: the momentum is kept in bfloat16 there and
-in float32 here.
+800 images are for training, 200 for validation; the paper's results are from models trained on all 1,000. All 19 tasks
+are supported. Seven of them need data.label: Clevr (2), KITTI, dSprites (2) and SmallNORB (2). The paper does not give
+the warm-up and the crop. Here the warm-up is that of google-research/vision_transformer, and the whole image is used,
+unflipped, as in task_adaptation. The authors keep the momentum in bfloat16, this package in float32.
 """
 
 from training.recipe.config import Data, Fit, Model, Optimizer, Recipe, Schedule
@@ -19,7 +18,7 @@ from training.recipe.config import Data, Fit, Model, Optimizer, Recipe, Schedule
 RECIPE = Recipe(
     name="finetune_vtab",
     model=Model(weights="B/16@i21k", input_shape=(384, 384, 3)),
-    # Of CIFAR-100's 50,000 training images the last tenth is for validation.
+    # The last tenth of CIFAR-100's 50,000 training images is for validation.
     data=Data(
         dataset="cifar100",
         train_split="train[:800]",

@@ -1,17 +1,17 @@
-"""VT-FPN with a ResNet-50 on Look into Person: 19 parts of people and their clothes, and the background.
+"""VT-FPN with a ResNet-50 on Look into Person: 19 classes of body parts and clothes, and the background.
 
 Paper: Wu et al., arXiv 2006.03677, section 5.3 and Table 10: SGD with a learning rate of 0.01 and a weight decay of
 5e-4, batches of 96 images, 473 x 473 pixels.
 Command: python -m training train lip_vt_fpn_r50 data.directory=path/to/lip
 model.arguments.weights=path/to/resnet50.pth
-Hardware: about 2 hours of one A100, estimated from 0.7 exaFLOPs (6 x MACs x images).
-Expected: 47.39 % mean IoU, the paper's; 47.04 % of a Panoptic FPN (model.function=PanopticFPN).
-Measured: nothing yet but that it runs.
+Hardware: about 2 hours on one A100, estimated from 0.7 exaFLOPs (6 x MACs x images).
+Expected: 47.39 % mean IoU (paper); 47.04 % with a Panoptic FPN (model.function=PanopticFPN).
+Measured: nothing yet. Tests check only that the recipe runs.
 
-The directory has train and test, each with images and masks (docs/segmentation.md). Ours, because it is not known here:
-the length, the schedule and the random sizes. Images are not mirrored: left and right limbs are classes of their own.
-Not as in the paper: without model.arguments.weights the backbone begins with random weights and not with those of
-ImageNet, and the weight decay is not multiplied by the momentum.
+The directory has the folders train and test, each with images and masks (docs/segmentation.md). The paper's length,
+schedule and random sizes are not known here, so they were chosen for this recipe. Images are not mirrored, because left
+and right limbs are different classes. Without model.arguments.weights the backbone starts from random weights, not from
+ImageNet as in the paper. The weight decay is not multiplied by the momentum, unlike in the paper.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

@@ -1,15 +1,15 @@
-"""ViT-B/16 on ImageNet-21k from scratch, as in the paper: the model that the fine-tuning recipes begin with.
+"""ViT-B/16 on ImageNet-21k from scratch, as in the paper: the starting point of the fine-tuning recipes.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 3 ("ViT-B/{16,32}" on ImageNet-21k) and appendix B.1.
 Command: python -m training train pretrain_imagenet21k_b16 data.directory=path/or/gs://bucket/of/the/shards
-Hardware: about 135 exaFLOPs (6 x MACs x images x epochs), an estimate of 300 hours of one A100.
-Expected: 84.53 % top-1 on ImageNet-1k after finetune_imagenet_384, as google-research/vision_transformer reports of the
-published weights.
-Measured: nothing yet but that it runs.
+Hardware: about 135 exaFLOPs (6 x MACs x images x epochs), an estimated 300 hours on one A100.
+Expected: 84.53 % top-1 on ImageNet-1k after finetune_imagenet_384, reported by google-research/vision_transformer
+for the published weights.
+Measured: nothing yet. Tests check only that the recipe runs.
 
-The 14 million images of 21,843 classes are not in TFDS: make shards of them (docs/recipes.md). The paper names a linear
-decay and no end; 1e-5 is that of its code. It does not say how images are cropped; crop and flip are those of the
-authors' fine-tuning code. The gradients are clipped on ImageNet-1k only.
+The 14 million images of 21,843 classes are not in TFDS: convert them to shards (docs/recipes.md). The paper gives a
+linear decay without its end; 1e-5 is from its code. It does not describe the crop; crop and flip are from the authors'
+fine-tuning code. The paper clips gradients on ImageNet-1k only.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

@@ -1,14 +1,14 @@
 """The hybrid R50+ViT-B/16 on ImageNet-21k from scratch, as in the paper.
 
-Paper: Dosovitskiy et al., arXiv 2010.11929, Table 3 and appendix B.1: hybrids are trained as their Transformers are.
+Paper: Dosovitskiy et al., arXiv 2010.11929, Table 3 and appendix B.1: hybrids are trained like their Transformers.
 Command: python -m training train pretrain_imagenet21k_r50_b16 data.directory=path/or/gs://bucket/of/the/shards
-Hardware: about 165 exaFLOPs (6 x MACs x images x epochs), an estimate of 370 hours of one A100.
-Expected: 85.08 % top-1 on ImageNet-1k after finetune_imagenet_r50_b16, as google-research/vision_transformer reports of
-the published weights.
-Measured: nothing yet but that it runs.
+Hardware: about 165 exaFLOPs (6 x MACs x images x epochs), an estimated 370 hours on one A100.
+Expected: 85.08 % top-1 on ImageNet-1k after finetune_imagenet_r50_b16, reported by google-research/vision_transformer
+for the published weights.
+Measured: nothing yet. Tests check only that the recipe runs.
 
-Table 3 prints numbers for hybrids on JFT only, which is not public: 7 epochs, learning rate 8e-4, weight decay 0.1, no
-dropout. What is said of data, decay and crop in pretrain_imagenet21k_b16 holds here too.
+Table 3 has numbers for hybrids only on JFT, which is not public: 7 epochs, learning rate 8e-4, weight decay 0.1, no
+dropout. The notes on data, decay and crop of pretrain_imagenet21k_b16 apply here too.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

@@ -2,12 +2,12 @@
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 3 ("ImageNet" row) and appendix B.1.
 Command: python -m training train pretrain_imagenet_b16
-Hardware: about 40 exaFLOPs (6 x MACs x images x epochs), an estimate of 90 hours of one A100.
-Expected: 77.91 % top-1 after fine-tuning at 384 pixels, the paper's (Table 5).
-Measured: nothing yet but that it runs.
+Hardware: about 40 exaFLOPs (6 x MACs x images x epochs), an estimated 90 hours on one A100.
+Expected: 77.91 % top-1 after fine-tuning at 384 pixels (paper, Table 5).
+Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper does not say how images are cropped; crop and flip are those of the authors' fine-tuning code. The last 1 % of
-the training images are held out for validation, as the paper does for fine-tuning.
+The paper does not describe the crop; crop and flip are from the authors' fine-tuning code. The last 1 % of the training
+images is held out for validation, as the paper does for fine-tuning.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

@@ -1,15 +1,15 @@
-"""ViT-B/16 on ImageNet-1k from scratch, with augmentation and a sigmoid for each class.
+"""ViT-B/16 on ImageNet-1k from scratch, with augmentation and one sigmoid per class.
 
 Paper: Steiner et al., "How to train your ViT?", arXiv 2106.10270; configs/vit_i1k.py of google-research/big_vision,
 with its augmentation for B/16, medium2.
 Command: python -m training train pretrain_imagenet_b16_augreg
-Hardware: about 40 exaFLOPs (6 x MACs x images x epochs), an estimate of 90 hours of one A100.
-Expected: 79.15 % top-1 at 224 pixels, timm's measurement of the authors' best such model, which differs: strong2
-(augment.mixup=0.8 augment.randaugment_magnitude=20), dropout and stochastic depth 0.1, fine-tuned afterwards.
-Measured: nothing yet but that it runs.
+Hardware: about 40 exaFLOPs (6 x MACs x images x epochs), an estimated 90 hours on one A100.
+Expected: 79.15 % top-1 at 224 pixels, measured by timm for the authors' best such model. It was trained with strong2
+(augment.mixup=0.8 augment.randaugment_magnitude=20) and with dropout and stochastic depth of 0.1, and then fine-tuned.
+Measured: nothing yet. Tests check only that the recipe runs.
 
-Weight decay is 1e-4 in that code, which does not multiply it by the learning rate: 1e-4 / 1e-3 here. Not said exactly:
-Adam's momentum is kept in bfloat16 there and in float32 here.
+The weight decay of that code, 1e-4, is not multiplied by the learning rate, so here it is 1e-4 / 1e-3. That code keeps
+Adam's momentum in bfloat16, this package in float32.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

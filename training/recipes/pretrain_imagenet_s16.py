@@ -3,12 +3,12 @@
 Paper: Beyer et al., "Better plain ViT baselines for ImageNet-1k", arXiv 2205.01580; configs/vit_s16_i1k.py of
 google-research/big_vision.
 Command: python -m training train pretrain_imagenet_s16
-Hardware: 6 to 7 hours of a TPU v3-8, the authors'; about 3 exaFLOPs (6 x MACs x images x epochs).
-Expected: 76.5 % top-1, the authors'. For their longer run: fit.epochs=300.
-Measured: nothing yet but that it runs.
+Hardware: 6 to 7 hours on the authors' TPU v3-8; about 3 exaFLOPs (6 x MACs x images x epochs).
+Expected: 76.5 % top-1, reported by the authors. Their longer run has fit.epochs=300.
+Measured: nothing yet. Tests check only that the recipe runs.
 
-Weight decay is 1e-4 in that code, which does not multiply it by the learning rate: 1e-4 / 1e-3 here. Not said exactly:
-Adam's momentum is kept in bfloat16 there and in float32 here.
+The weight decay of that code, 1e-4, is not multiplied by the learning rate, so here it is 1e-4 / 1e-3. That code keeps
+Adam's momentum in bfloat16, this package in float32.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

@@ -1,17 +1,17 @@
 """VT-ResNet-18 on ImageNet-1k from scratch, with the recipe of the paper's ablations.
 
-Paper: Wu et al., "Visual Transformers", arXiv 2006.03677, Tables 2 to 7: SGD with momentum for 90 epochs, a tenth of
-the learning rate every 30.
+Paper: Wu et al., "Visual Transformers", arXiv 2006.03677, Tables 2 to 7: SGD with momentum for 90 epochs; the learning
+rate is divided by 10 every 30 epochs.
 Command: python -m training train pretrain_imagenet_vt_r18
-Hardware: about 1 exaFLOP (6 x MACs x images x epochs), an estimate of 2.5 hours of one A100.
-Expected: 72.0 % top-1, the paper's (Tables 5 and 6, 16 tokens).
-Measured: nothing yet but that it runs.
+Hardware: about 1 exaFLOP (6 x MACs x images x epochs), an estimated 2.5 hours on one A100.
+Expected: 72.0 % top-1 (paper, Tables 5 and 6, 16 tokens).
+Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper's weight decay, 4e-5, is added to the gradients, so that momentum 0.9 makes ten times as much of it; here it
-is not, and is ten times as large. "Standard augmentation" is read as crops of 8 to 100 % of the area, and mirroring. By
-their counts the models of those tables carry no tokens over from module to module; that of Table 8, which this is,
-does: model.function=VTResNet model.arguments.split_tokens=false gives the other. The last 1 % of the training images
-are held out for validation.
+The paper adds the weight decay, 4e-5, to the gradients, so momentum 0.9 multiplies it by ten. Here it is not added to
+them, and is ten times as large. "Standard augmentation" is taken to be crops of 8 to 100 % of the area, and mirroring.
+According to their counts, the models of Tables 2 to 7 pass no tokens from one module to the next. The model of Table 8,
+which is used here, does; model.function=VTResNet model.arguments.split_tokens=false does not. The last 1 % of the
+training images is held out for validation.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

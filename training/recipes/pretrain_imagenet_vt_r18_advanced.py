@@ -1,18 +1,18 @@
-"""VT-ResNet-18 on ImageNet-1k from scratch with the paper's advanced recipe: long, regularised, and from a teacher.
+"""VT-ResNet-18 on ImageNet-1k from scratch with the paper's advanced recipe: long, regularised, with a teacher.
 
 Paper: Wu et al., "Visual Transformers", arXiv 2006.03677, section 5.2 and Table 8.
 Command: python -m training train pretrain_imagenet_vt_r18_advanced
-Hardware: about 5 exaFLOPs (6 x MACs x images x epochs) and 18 of the teacher, an estimate of 50 hours of one A100.
-Expected: 76.8 % top-1, the paper's (Table 8); 79.9, 80.6 and 82.3 % with 34, 50 and 101 layers.
-Measured: nothing yet but that it runs.
+Hardware: about 5 exaFLOPs (6 x MACs x images x epochs) and 18 for the teacher, an estimated 50 hours on one A100.
+Expected: 76.8 % top-1 (paper, Table 8); 79.9, 80.6 and 82.3 % with 34, 50 and 101 layers.
+Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper's teacher is FBNetV3-G, which is not here; an AugReg B/16 of 84.53 % takes its place, and
-distillation.teacher=PATH any other for the same classes. The paper says neither its label smoothing nor RMSProp's
-momenta, epsilon and weight decay: those here are what EfficientNet's code has (arXiv 1905.11946), where the same
-optimizer has similar learning rates, but for the weight decay, which is not added to the gradients here. Stochastic
-depth is that of the residual units: 0.1 for the last one, falling to 0 for the first. Batch norms take their statistics
-from all devices together with distribution.kind=data_parallel, as the paper's do; with mirrored, multi_worker and tpu
-each device has its own. The moving average is that of the trained weights; batch norms keep their newest statistics.
+The paper's teacher, FBNetV3-G, is not available here. An AugReg B/16 of 84.53 % replaces it; distillation.teacher=PATH
+sets another one for the same classes. The paper does not give its label smoothing, nor RMSProp's momenta, epsilon and
+weight decay. Here they are from EfficientNet's code (arXiv 1905.11946), which uses this optimizer with similar learning
+rates, except that the weight decay is not added to the gradients here. Stochastic depth applies to the residual units:
+0.1 for the last one, decreasing to 0 for the first. With distribution.kind=data_parallel, batch norms use the images of
+all devices, as in the paper; with mirrored, multi_worker and tpu, those of one device. The moving average covers the
+trained weights only; batch norms keep their latest statistics.
 """
 
 from training.recipe.config import Augment, Data, Distillation, Fit, Model, Optimizer, Recipe, Schedule

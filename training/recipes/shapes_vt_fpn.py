@@ -1,12 +1,12 @@
 """A small VT-FPN on drawn discs, squares and triangles, which need no download.
 
-Paper: none; the model is that of Wu et al., arXiv 2006.03677, section 5.3, made small.
+Paper: none; the model is a small version of that of Wu et al., arXiv 2006.03677, section 5.3.
 Command: python -m training train shapes_vt_fpn
-Hardware: about five minutes on two CPU cores that other processes shared.
-Expected: a mean IoU above 90 % on the test images, which a slow test checks.
+Hardware: about five minutes on two CPU cores shared with other processes.
+Expected: a mean IoU above 90 % on the test images, as checked by a slow test.
 Measured: 96.89 % with seed 0 (2026-11-22, TensorFlow 2.21, Keras 3.15).
 
-head_dim is four times the 32 groups of the head's norms: with 32 channels each would be normalised by itself.
+head_dim is four times the 32 groups of the head's norms. With 32 channels, each channel would be normalised alone.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

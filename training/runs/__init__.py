@@ -1,1 +1,1 @@
-"""The folder of a run."""
+"""The folder of a run and its checkpoints."""

@@ -1,8 +1,8 @@
-"""Checkpoints: all that decides how a run goes on, in files that are complete or not there.
+"""Checkpoints: the complete state of a run, in files that are written atomically.
 
-A checkpoint is one uncompressed `.npz`, which keeps a checksum of every array: the weights with the states of all
-random generators, the optimizer with its step and its moving averages, the metrics of the epoch so far, and `facts`:
-the history, and which checkpoint is the best. The place in the data follows from the step.
+A checkpoint is one uncompressed `.npz` file, which has a checksum of every array. It holds the weights and the states
+of all random generators, the optimizer with its step and moving averages, the metrics of the current epoch, and
+`facts`: the history and the step of the best checkpoint. The position in the data follows from the step.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _PREFIX = "step-"
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """`step` changes of the weights were made; `state` {group: arrays}; `facts` of JSON's types."""
+    """The state of a run after `step` optimizer steps. `state` is {group: arrays}; `facts` has JSON types."""
 
     step: int
     state: dict[str, list[np.ndarray]]
@@ -31,22 +31,22 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of a run: the newest two, and the best.
+    """The checkpoints of a run: the newest two and the best.
 
     Args:
-        folder: `pathlib.Path` of an existing folder, that only one process writes to.
+        folder: `pathlib.Path` of an existing folder. Only one process may write to it.
     """
 
     def __init__(self, folder):
         self.folder = folder
 
     def write(self, checkpoint):
-        """Writes a checkpoint and removes those that are not needed any more.
+        """Writes a checkpoint and removes those that are no longer needed.
 
-        A checkpoint's `facts["best_step"]`, if any, names one that is kept beside it.
+        The checkpoint of step `facts["best_step"]`, if given, is kept too.
 
         Raises:
-            InputError: If it cannot be written; those before stay.
+            InputError: If it cannot be written. Earlier checkpoints are kept.
         """
         arrays = {f"{group}/{i}": array for group, part in checkpoint.state.items() for i, array in enumerate(part)}
         facts = np.frombuffer(json.dumps(checkpoint.facts).encode(), np.uint8)
@@ -55,17 +55,17 @@ class Checkpoints:
                 np.savez(unfinished, facts=facts, **arrays)
         except OSError as error:
             last = max(self.steps(), default=None)
-            kept = "There is none yet." if last is None else f"The last good one is that of step {last}."
+            kept = "There is no earlier one." if last is None else f"The last good one is from step {last}."
             raise InputError(
                 f"The checkpoint of step {checkpoint.step} cannot be written to {self.folder}: {error.strerror}. {kept}"
             ) from None
-        self._remove_others(checkpoint)
+        self._remove_unneeded(checkpoint)
 
     def read(self, step):
         """The checkpoint of a step.
 
         Raises:
-            One of `_DAMAGE`: If it is damaged or not there. What `clean` has left is neither.
+            One of `_DAMAGE`: If it is missing or damaged. `clean` removes damaged checkpoints.
         """
         state = {}
         with open(self._path(step), "rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -82,7 +82,7 @@ class Checkpoints:
         return None if step is None else self.read(step)
 
     def clean(self):
-        """Removes what cannot be gone back to: unfinished files, and damaged ones among the newest and the best."""
+        """Removes unfinished files, and damaged checkpoints among the newest and the best."""
         remove_abandoned(self.folder)
         for step in sorted(self.steps(), reverse=True):
             newest = self._read_or_remove(step)
@@ -96,16 +96,16 @@ class Checkpoints:
         try:
             return self.read(step)
         except _DAMAGE as error:
-            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # It may be there tomorrow.
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # The error may be temporary.
                 raise InputError(f"{self._path(step)} cannot be read: {error.strerror}.") from None
-            print(f"{self._path(step)} is damaged and removed: {error}")
+            print(f"{self._path(step)} is damaged and was removed: {error}")
             self._path(step).unlink()
             return None
 
-    def _remove_others(self, newest):
+    def _remove_unneeded(self, newest):
         steps = sorted(self.steps())
         kept = set(steps[-NUM_KEPT:]) | {newest.facts.get("best_step")}
-        # The second newest may have to be gone back to: its best one stays as well.
+        # If the newest turns out damaged, the run resumes from the second newest, which needs its best one.
         kept |= {self._best_step(step) for step in steps[-NUM_KEPT:-1]}
         for step in set(steps) - kept:
             self._path(step).unlink(missing_ok=True)
@@ -115,7 +115,7 @@ class Checkpoints:
             return json.loads(arrays["facts"].tobytes()).get("best_step")
 
     def steps(self):
-        """Steps of the checkpoints there are, in no order."""
+        """Steps of all checkpoints, unsorted."""
         return [int(path.stem.removeprefix(_PREFIX)) for path in self.folder.glob(f"{_PREFIX}*.npz")]
 
     def _path(self, step):

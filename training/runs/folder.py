@@ -1,4 +1,4 @@
-"""The folder that a run leaves, and what it says of itself."""
+"""The folder of a run, and the facts in its `recipe.json`."""
 
 import contextlib
 import dataclasses
@@ -31,7 +31,7 @@ _PACKAGES = (
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The places in a run's folder."""
+    """The paths in a run's folder."""
 
     folder: pathlib.Path
 
@@ -49,43 +49,43 @@ class Run:
 
 
 def is_finished(recipe, runs, folder):
-    """Whether the run in a folder is finished. Refuses, before any work, what `open_run` could not do.
+    """Whether the run in a folder is finished. Checks, before any work, that `open_run` can use the folder.
 
     Raises:
-        InputError: If the folder is another recipe's run (with the differences), or no run's at all.
+        InputError: If the folder has a run of another recipe (the message lists the differences), or other files.
     """
     if folder is None:
         _make_folder(pathlib.Path(runs))
         return False
     run = Run(pathlib.Path(folder))
     if not run.recipe.is_file():
-        strangers = {path.name for path in run.folder.iterdir()} if run.folder.is_dir() else set()
-        strangers -= {path.name for path in (run.lock, *run.places)}
-        strangers = sorted(name for name in strangers if not name.startswith(f"unfinished-{run.recipe.name}-"))
-        if strangers:
-            raise InputError(f"run={folder} holds other things: {', '.join(strangers[:5])}. Name an empty folder.")
+        names = {path.name for path in run.folder.iterdir()} if run.folder.is_dir() else set()
+        names -= {path.name for path in (run.lock, *run.places)}
+        names = sorted(name for name in names if not name.startswith(f"unfinished-{run.recipe.name}-"))
+        if names:
+            raise InputError(f"run={folder} contains other files: {', '.join(names[:5])}. Name an empty folder.")
         return False
     facts = read_facts(run.recipe)
-    # Completed as it is read: a run may have been begun before there were some of the fields.
-    was, now = (dict(leaves(to_dict(each))) for each in (from_dict(facts["recipe"]), recipe))
+    # `from_dict` adds the fields that did not exist when the run began.
+    old, new = (dict(leaves(to_dict(each))) for each in (from_dict(facts["recipe"]), recipe))
     differences = [
-        f"\n  {name}: was {as_text(was.get(name))}, is {as_text(now.get(name))}"
-        for name in sorted(was.keys() | now.keys())
-        if was.get(name) != now.get(name)
+        f"\n  {name}: was {as_text(old.get(name))}, is {as_text(new.get(name))}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
     ]
     if differences:
-        raise InputError(f"run={folder} was begun with another recipe:{''.join(differences)}\nName another folder.")
+        raise InputError(f"run={folder} was started with another recipe:{''.join(differences)}\nName another folder.")
     return "result" in facts
 
 
 def new_folder(recipe, runs, engine):
-    """The path of a new folder for a run, `<runs>/<recipe>-<time>`.
+    """Makes a new folder for a run, `<runs>/<recipe>-<time>`, and returns its path.
 
     Raises:
-        InputError: If there are several processes: they need to be given one, which all of them see.
+        InputError: If there are several processes, which need one folder that all of them can access.
     """
     if engine.num_processes > 1:
-        raise InputError("Several processes need the folder of their run: run=PATH, where all of them see it.")
+        raise InputError("Several processes need a shared run folder. Set run=PATH to one that all can access.")
     name = f"{recipe.name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     for attempt in itertools.count(1):
         folder = pathlib.Path(runs) / (name if attempt == 1 else f"{name}-{attempt}")
@@ -93,17 +93,17 @@ def new_folder(recipe, runs, engine):
             folder.mkdir()
             return folder
         except FileExistsError:
-            continue  # Another run began in the same second.
+            continue  # Another run started in the same second.
 
 
 @contextlib.contextmanager
 def hold(run):
-    """Keeps other processes from working on a run. The system lets go of it when this process ends, however it does.
+    """Locks a run against other processes. The system releases the lock when this process ends, even after a crash.
 
-    Nothing may be written before: two processes could begin two runs in one folder.
+    Nothing may be written without the lock, or two processes could start two runs in one folder.
 
     Raises:
-        InputError: If another process works on it, or its folder cannot be written to.
+        InputError: If another process holds the lock, or the folder cannot be written to.
     """
     _make_folder(run.folder)
     with _locked(run):
@@ -111,48 +111,46 @@ def hold(run):
             yield
         finally:
             with contextlib.suppress(OSError):
-                run.lock.unlink()  # While it is locked.
+                run.lock.unlink()  # Before the lock is released.
 
 
 def _locked(run):
     """The open lock file of a run, locked if its file system has locks."""
     while True:
         try:
-            file = open(run.lock, "a")  # noqa: SIM115  Its caller closes it.
+            file = open(run.lock, "a")  # noqa: SIM115  The caller closes it.
         except OSError as error:
             raise InputError(f"{run.lock} cannot be written: {error.strerror}.") from None
         try:
-            import fcntl  # There is none on Windows.
+            import fcntl  # Not available on Windows.
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             file.close()
-            raise InputError(
-                f"run={run.folder} is being worked on by another process. Wait for it, or stop it."
-            ) from None
+            raise InputError(f"run={run.folder} is in use by another process. Wait for it, or stop it.") from None
         except (ImportError, OSError) as error:
-            # There are file systems without locks.
+            # Some file systems have no locks.
             problem = getattr(error, "strerror", error)
-            print(f"{run.folder} cannot be locked: {problem}. See that no other process works on it.")
+            print(f"{run.folder} cannot be locked: {problem}. Make sure that no other process uses it.")
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(run.lock)):
                 return file
-        file.close()  # Another process ended, and removed it, between the two steps.
+        file.close()  # Another process removed the file after it was opened here.
 
 
 def open_run(recipe, dataset, runs, folder, engine):
-    """The folder of a run: the one that is named, or a new `<runs>/<recipe>-<time>`.
+    """Opens the folder of a run: the given one, or a new `<runs>/<recipe>-<time>`.
 
-    What is needed to repeat the run is in its `recipe.json`.
+    Its `recipe.json` contains everything that is needed to repeat the run.
 
     Raises:
-        InputError: If there are several processes and no folder, the run was begun with another recipe or other data,
-            or another process has finished it meanwhile.
+        InputError: If there are several processes and no folder, if the run began with another recipe or other data, or
+            if another process has finished it in the meantime.
     """
     run = Run(pathlib.Path(folder or new_folder(recipe, runs, engine)))
     if run.recipe.is_file():
         if is_finished(recipe, runs, run.folder):
-            raise InputError(f"run={run.folder} was finished by another process meanwhile: {run.report}.")
+            raise InputError(f"run={run.folder} was finished by another process in the meantime: {run.report}.")
         _check_data(run, dataset)
     if engine.is_chief:
         for place in run.places:
@@ -164,24 +162,24 @@ def open_run(recipe, dataset, runs, folder, engine):
 
 
 def _check_data(run, dataset):
-    """Refuses data that changed since the run began: its labels and batches would mean something else from here on."""
+    """Checks that the data have not changed since the run began. Otherwise labels and batches would differ."""
     facts, names, sizes = read_facts(run.recipe), list(dataset.class_names), _sizes(dataset)
-    # Runs begun before sizes were written have none to compare.
-    begun_names, begun_sizes = facts.get("class_names", names), facts.get("num_images", sizes)
+    # Older runs did not record the sizes.
+    old_names, old_sizes = facts.get("class_names", names), facts.get("num_images", sizes)
     differences = [
-        f"{split} images: were {begun_sizes.get(split, 0):,}, are {sizes.get(split, 0):,}"
-        for split in sorted(begun_sizes.keys() | sizes.keys())
-        if begun_sizes.get(split) != sizes.get(split)
+        f"{split} images: were {old_sizes.get(split, 0):,}, are {sizes.get(split, 0):,}"
+        for split in sorted(old_sizes.keys() | sizes.keys())
+        if old_sizes.get(split) != sizes.get(split)
     ]
-    if begun_names != names:
-        changes = {"gone": set(begun_names) - set(names), "new": set(names) - set(begun_names)}
-        found = [f"{what}: {shortened_names(sorted(which))}" for what, which in changes.items() if which]
-        differences.append(f"classes, {'; '.join(found) or 'in another order'}")
+    if old_names != names:
+        changes = {"gone": set(old_names) - set(names), "new": set(names) - set(old_names)}
+        texts = [f"{kind}: {shortened_names(sorted(classes))}" for kind, classes in changes.items() if classes]
+        differences.append(f"classes, {'; '.join(texts) or 'in another order'}")
     if differences:
         lines = "".join(f"\n  {difference}" for difference in differences)
         raise InputError(
-            f"run={run.folder} was begun with other data:{lines}\nTo go on, put the data back as they were. For a new "
-            f"run name another folder, or none."
+            f"run={run.folder} was started with other data:{lines}\nTo resume it, restore the data. For a new run, "
+            f"name another folder or none."
         )
 
 
@@ -204,12 +202,12 @@ def _facts(recipe, dataset):
 
 
 def resume_command(run):
-    """What goes on with a run."""
+    """The command that resumes a run."""
     return f"{program_path()} -m training train run={shlex.quote(str(run.folder))}"
 
 
 def program_path(program="python"):
-    """What runs a program of this environment from here, as short as it can be."""
+    """The path of a program of this environment, quoted for the shell, and relative if it is in the current folder."""
     path = pathlib.Path(sys.executable).with_name(program)
     here = pathlib.Path.cwd()
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
@@ -225,24 +223,24 @@ def _make_folder(folder):
 
 
 def add_result(run, **result):
-    """Adds what came out of a run to its `recipe.json`."""
+    """Adds the results of a run to its `recipe.json`."""
     facts = read_facts(run.recipe)
     write_text(run.recipe, json.dumps(facts | {"result": result}, indent=2) + "\n")
 
 
 def read_class_names(run):
-    """The names of the classes that a run learned, or `None` if the folder is no run's."""
+    """The class names of a run, or `None` if the folder is not that of a run."""
     return read_facts(run.recipe).get("class_names") if run.recipe.is_file() else None
 
 
 def load_model(path):
-    """The model of a `.keras` file."""
+    """Loads the model of a `.keras` file."""
     import keras
 
-    import keras_vit  # noqa: F401  Its layers are found by name.
+    import keras_vit  # noqa: F401  Registers its layers.
 
     if not path.is_file():
-        raise InputError(f"{path} does not exist. Give a run's folder, as training leaves it, or a .keras file.")
+        raise InputError(f"{path} does not exist. Give the folder of a finished run, or a .keras file.")
     try:
         return keras.models.load_model(path)
     except (ValueError, OSError, TypeError) as error:
@@ -250,7 +248,7 @@ def load_model(path):
 
 
 def git_state():
-    """The commit of the checkout, and the files that differ from it; `None` where it is no clone."""
+    """The commit of the checkout and the changed files, or `None` without Git or a clone."""
     root = pathlib.Path(__file__).parent
 
     def git(*arguments):

@@ -1,4 +1,4 @@
-"""What is measured: a run's model, a `.keras` file or published weights, and on which data."""
+"""Opens the model to measure (of a run, a `.keras` file or published weights), and chooses the data."""
 
 import dataclasses
 import pathlib
@@ -14,14 +14,14 @@ from training.recipe.assignments import override
 from training.recipe.config import Data, Recipe
 from training.runs.folder import Run, load_model, read_class_names
 
-# Not the parts of the splits: images that were trained on would come into the test.
-_FREE = ("data.dataset", "data.directory", "data.tfds_directory", "fit.batch_size")
+# Fields that may always be changed. With other splits, training images could end up in the test split.
+_CHANGEABLE = ("data.dataset", "data.directory", "data.tfds_directory", "fit.batch_size")
 DATA_FIELDS = tuple(f"data.{field.name}" for field in dataclasses.fields(Data))
 
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A model that takes pixels from 0 to 255, the recipe of its run and its classes' names; `None`: not known."""
+    """A model that takes pixels from 0 to 255. The recipe of its run and its class names are `None` if unknown."""
 
     source: str
     model: keras.Model
@@ -31,16 +31,16 @@ class Opened:
     def is_own_data(self, data):
         """Whether the model was trained on these data."""
         own = self.recipe and self.recipe.data
-        return bool(own) and _is_same(own.dataset, data.dataset) and _place(own.directory) == _place(data.directory)
+        return bool(own) and _is_same(own.dataset, data.dataset) and _resolve(own.directory) == _resolve(data.directory)
 
 
 def _is_same(dataset, other):
-    """Whether two names are of one data set: `cifar10` and `cifar10:3.0.2` have the same images."""
+    """Whether two names refer to the same data set, in any version: `cifar10` and `cifar10:3.0.2`."""
     return re.split("[/:]", dataset)[0] == re.split("[/:]", other)[0]
 
 
-def _place(directory):
-    """A directory by the one name of it, however it was written; an address such as gs://bucket/folder as it is."""
+def _resolve(directory):
+    """The absolute path of a directory; a URL such as gs://bucket/folder is returned unchanged."""
     if directory is None or "://" in directory:
         return directory
     return pathlib.Path(directory).expanduser().resolve()
@@ -50,14 +50,14 @@ def open_model(source):
     """Opens a model to measure it.
 
     Args:
-        source: The folder of a run; a `.keras` file; or weights as `keras_vit.from_pretrained` takes them, a name in
-            the catalogue among them.
+        source: Folder of a run, `.keras` file, or weights as in `keras_vit.from_pretrained`, including names of the
+            catalogue.
 
     Returns:
         An `Opened`.
 
     Raises:
-        InputError: If it is none of these, or takes pixels that are normalised already.
+        InputError: If it is none of these, or the model expects normalised pixels.
     """
     path = pathlib.Path(source)
     run = Run(path)
@@ -71,20 +71,20 @@ def open_model(source):
         except (TypeError, OSError) as error:
             raise InputError(str(error)) from error
         except ValueError as error:
-            no_run = "" if path.is_file() else f" And {source} is not the folder of a run: it has no {run.recipe.name}."
-            raise InputError(f"{str(error).rstrip('.')}.{no_run}") from error
-    return Opened(without_queries(str(source)), model, class_names=_check(model, source))
+            hint = "" if path.is_file() else f" {source} is not the folder of a run: it has no {run.recipe.name}."
+            raise InputError(f"{str(error).rstrip('.')}.{hint}") from error
+    return Opened(without_queries(str(source)), model, class_names=_checked_class_names(model, source))
 
 
-def _check(model, source):
-    """The names of a model's classes, as far as its label space says them."""
+def _checked_class_names(model, source):
+    """Checks that a model normalises its pixels. Returns its class names if its label space defines them, or `None`."""
     try:
         description = keras_vit.describe(model)
     except ValueError as error:
         raise InputError(f"{source}: {error}") from error
     if not description.pixels["normalize"]:
         raise InputError(
-            f"{source} expects normalised pixels, and gets those from 0 to 255. Build it with "
+            f"{source} expects normalised pixels, but pixels from 0 to 255 are given. Build it with "
             f"include_preprocessing=True."
         )
     if description.label_space == "imagenet1k" and model.output_shape[-1] == NUM_CLASSES["imagenet1k"]:
@@ -93,27 +93,27 @@ def _check(model, source):
 
 
 def recipe_for(opened, assignments, of_other_data=DATA_FIELDS):
-    """The recipe whose `data` and `fit.batch_size` say what a model is measured on.
+    """The recipe with the `data` and `fit.batch_size` on which a model is measured.
 
     Args:
         opened: `Opened`
-        assignments: Changes of the data. A model without a run has none of its own, and needs `data.dataset=NAME`.
-        of_other_data: Which fields may be changed where the data are not the run's own.
+        assignments: Changes of the data. A model without a run has no data, and needs `data.dataset=NAME`.
+        of_other_data: Fields that may also be changed if the data set is not that of the run.
 
     Raises:
-        InputError: If no data are named, or a field is changed that must not be.
+        InputError: If no data set is given, or a field may not be changed.
     """
     changed = dict(assignment.partition("=")[::2] for assignment in assignments)
     own = opened.recipe and opened.recipe.data
     name = changed.get("data.dataset", own and own.dataset)
     if name is None:
-        raise InputError(f"{opened.source} is no run, and so has no data of its own. Name some: data.dataset=NAME")
-    recipe, free = opened.recipe or recipes.load("digits"), _FREE
+        raise InputError(f"{opened.source} is not a run and has no data of its own. Name a data set: data.dataset=NAME")
+    recipe, accepted = opened.recipe or recipes.load("digits"), _CHANGEABLE
     if own is None or not _is_same(name, own.dataset):
-        # What is said of one data set's directory and splits means nothing for another.
+        # The directory and splits of one data set do not apply to another.
         tfds_directory = own.tfds_directory if own and name not in ("folder", "records") else None
         recipe = dataclasses.replace(recipe, data=Data(dataset=name, tfds_directory=tfds_directory))
-        free = tuple(dict.fromkeys((*_FREE, *of_other_data)))
-    for field in changed.keys() - set(free):
-        raise InputError(f"{field} cannot be changed for a trained model. What can: {', '.join(free)}")
+        accepted = tuple(dict.fromkeys((*_CHANGEABLE, *of_other_data)))
+    for field in changed.keys() - set(accepted):
+        raise InputError(f"{field} cannot be changed for a trained model. Accepted: {', '.join(accepted)}")
     return override(recipe, assignments)

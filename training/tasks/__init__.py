@@ -1,20 +1,20 @@
-"""What a run learns, by `recipe.task`: one module for each task, with a class `Task` that owns what differs.
+"""The tasks that a run can learn (`recipe.task`): one module per task, each with a class `Task`.
 
-The class of an image, or that of each of its pixels: how labels look, the loss, the metric, the evaluation and what is
-written at the end. All else of a run is the same.
+A `Task` defines the labels, the loss, the metric, the evaluation and the report. Everything else of a run is the same
+for all tasks.
 """
 
 from training.errors import InputError
 from training.tasks import classification, segmentation
 
 TASKS = {"classification": classification.Task, "segmentation": segmentation.Task}
-"""{name: class, which takes the recipe}. A `Task` is made where a run begins, and handed down."""
+"""{name: class}. A `Task` is constructed from the recipe once, at the start of a run."""
 
 
 def require_classification(recipe, command):
-    """Raises an InputError if a recipe is of another task, for what makes sense for classifiers only."""
+    """Raises an InputError if a recipe has another task, for commands that support classifiers only."""
     if recipe.task != "classification":
         raise InputError(
-            f"{command} is for models that classify whole images. Received: task={recipe.task}. What such a run has: "
-            f"train, evaluate, predict and export."
+            f"{command} is for models that classify whole images. Received: task={recipe.task}. Accepted for "
+            f"other tasks: train, evaluate, predict and export."
         )

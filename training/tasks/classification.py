@@ -1,4 +1,4 @@
-"""Classification: an image has one class, or several. B batch, H W C image."""
+"""Classification: an image has one class or several. B batch, H W C image."""
 
 import re
 
@@ -18,13 +18,13 @@ NUM_SAMPLES = 8
 
 
 class Task:
-    """What differs where whole images are classified.
+    """The task of classifying whole images.
 
     Args:
         recipe: `training.recipe.config.Recipe`
 
     Attributes:
-        metric: Name of what the history says beside the loss; the best weights have the highest.
+        metric: Name of the metric in the history. The best weights have its highest value.
     """
 
     metric = "accuracy"
@@ -33,49 +33,49 @@ class Task:
         self.recipe = recipe
 
     def load(self, disjoint=True):
-        """The `training.data.dataset.Dataset` of the recipe. A label is the index of a class, or of several."""
+        """The `training.data.dataset.Dataset` of the recipe. A label is one class index or several."""
         return load_dataset(self.recipe.data, disjoint)
 
     def read_label(self, label, image, num_classes):
-        """What a batch holds of a label: (classes,)."""
+        """The label of an image in a batch: multi-hot (classes,)."""
         return multi_hot(label, num_classes)
 
     def build_changes(self, model, num_classes):
-        """What becomes of training examples: a `training.data.augment.Augmentation` of images and labels.
+        """The `training.data.augment.Augmentation` of images and labels for training.
 
-        `decode(image_bytes, label)` gives what may be kept, `change(image, label, seed)` one epoch's image and label
-        vector, and `mix` is that of images.
+        The result of `decode(image_bytes, label)` may be cached. `change(image, label, seed)` returns the image and
+        label vector of one epoch. `mix` mixes the images and labels of a batch.
         """
-        of_images = build_augmentation(model, self.recipe.augment)
+        image_augmentation = build_augmentation(model, self.recipe.augment)
 
         def decode(image_bytes, label):
-            return of_images.decode(image_bytes), label
+            return image_augmentation.decode(image_bytes), label
 
         def change(decoded, label, seed):
-            return of_images.change(decoded, seed), self.read_label(label, None, num_classes)
+            return image_augmentation.change(decoded, seed), self.read_label(label, None, num_classes)
 
-        return Augmentation(decode, change, of_images.mix)
+        return Augmentation(decode, change, image_augmentation.mix)
 
     def build_objective(self):
-        """The loss of each image, a function of labels, logits and, with a teacher, its logits."""
+        """The loss of each image: a function of labels, logits and, with a teacher, the teacher's logits."""
         return Objective(self.recipe)
 
     def build_metric(self, num_classes):
-        """A Keras metric of labels and logits."""
+        """A Keras metric for labels and logits."""
         return keras.metrics.CategoricalAccuracy(name=self.metric)
 
     def evaluate(self, model, dataset, splits):
-        """The `training.evaluation.classification.Evaluation` of one split, or of several."""
+        """The `training.evaluation.classification.Evaluation` on one split or several."""
         return evaluate(model, dataset, splits, self.recipe)
 
     def describe(self, evaluation):
-        """An evaluation as lines of text."""
+        """Describes an evaluation in lines of text."""
         return describe_classification(evaluation)
 
     def write_samples(self, dataset, run):
-        """Writes a test image of each of some classes as it came, named after its class; returns their paths.
+        """Writes one test image of each of some classes, as a file named after the class. Returns the paths.
 
-        Of several right classes of an image, the first counts.
+        If an image has several right classes, the first counts.
         """
         first = {}
         for example in dataset.splits["test"].in_order().as_numpy_iterator():
@@ -91,7 +91,7 @@ class Task:
         return paths
 
     def report(self, run, dataset, keeper, evaluation, model):
-        """Writes the report of a run; returns what its result says of the test images."""
+        """Writes the report of a run. Returns the test results for its `recipe.json`."""
         neighbour = nearest_neighbour_accuracy(model, dataset, self.recipe)
         write_report(run, self.recipe, keeper, evaluation, neighbour, model)
         return {
@@ -102,5 +102,5 @@ class Task:
         }
 
     def predict_options(self, run):
-        """Of the command `predict`, for the held-out images at the end of a run."""
+        """Options of the command `predict` for the test images at the end of a run."""
         return ("--top", "1")

@@ -1,18 +1,18 @@
-"""What is minimised: cross-entropy with the labels, and with a teacher's predictions."""
+"""Losses: cross-entropy with the labels, and with a teacher's predictions."""
 
 import keras
 from keras import ops
 
 
 def build_loss(recipe):
-    """The loss of a recipe, of each image on its own.
+    """Builds the loss of a recipe, with one value per image.
 
     Args:
         recipe: `training.recipe.config.Recipe`
 
     Returns:
         A `keras.losses.Loss` from labels and logits, both (B, classes), to (B,), computed in float32. Labels are
-        probabilities, so that mixed images have mixed labels.
+        probabilities, so that mixed images can have mixed labels.
     """
     if recipe.fit.loss == "sigmoid":
         return SigmoidCrossEntropy(recipe.fit.label_smoothing)
@@ -23,13 +23,13 @@ def build_loss(recipe):
 
 @keras.saving.register_keras_serializable(package="training")
 class SigmoidCrossEntropy(keras.losses.Loss):
-    """Binary cross-entropy, one sigmoid a class, summed over the classes: (B, classes), (B, classes) to (B,).
+    """Binary cross-entropy with one sigmoid per class, summed: (B, classes), (B, classes) to (B,).
 
-    The `sigmoid_xent` of `google-research/big_vision`. Keras's `BinaryCrossentropy` takes the mean over the classes,
-    and smooths towards 1/2.
+    As `sigmoid_xent` of `google-research/big_vision`. Keras's `BinaryCrossentropy` averages over the classes, and
+    smooths labels towards 1/2.
 
     Args:
-        label_smoothing: Part of the labels' probability that is spread evenly over all classes.
+        label_smoothing: Fraction of the labels' probability that is spread evenly over all classes.
     """
 
     def __init__(self, label_smoothing=0.0, reduction=None, name="sigmoid_cross_entropy"):
@@ -47,13 +47,14 @@ class SigmoidCrossEntropy(keras.losses.Loss):
 def distillation_loss(logits, teacher_logits, temperature):
     """Cross-entropy with a teacher's softened probabilities (arXiv 1503.02531), times the temperature's square.
 
-    -T^2 sum(softmax(teacher / T) log softmax(student / T)). The square keeps the gradients' size as T changes (section
-    2 of the paper). It is T^2 times the Kullback-Leibler divergence and the teacher's entropy, which is constant.
+    -T^2 sum(softmax(teacher / T) log softmax(student / T)). The factor T^2 keeps the size of the gradients when T
+    changes (section 2 of the paper). The loss is T^2 times the sum of the Kullback-Leibler divergence and the teacher's
+    entropy, which is constant.
 
     Args:
-        logits: Of the student, (B, classes).
-        teacher_logits: (B, classes)
-        temperature: T, that the logits of both are divided by.
+        logits: Logits of the student, (B, classes).
+        teacher_logits: Logits of the teacher, (B, classes).
+        temperature: Divisor T of both logits.
 
     Returns:
         (B,), in float32.
@@ -64,7 +65,7 @@ def distillation_loss(logits, teacher_logits, temperature):
 
 
 class Objective:
-    """What a step minimises, of each image on its own: the labels' loss, or a weighted mean of it and the teacher's.
+    """The loss of each image: that of the labels, or its weighted mean with the distillation loss.
 
     Args:
         recipe: `training.recipe.config.Recipe`
@@ -80,14 +81,14 @@ class Objective:
         return self.distillation.teacher is not None
 
     def __call__(self, labels, logits, teacher_logits=None):
-        """The loss of each image: labels and logits, all (B, classes), to (B,) in float32."""
+        """The loss of each image, float32 (B,), of labels and logits, all (B, classes)."""
         if self.has_teacher != (teacher_logits is not None):
             raise ValueError(
-                f"teacher_logits are needed with a distillation.teacher, and only then. Received: "
+                f"teacher_logits must be given if and only if distillation.teacher is set. Received: "
                 f"distillation.teacher={self.distillation.teacher!r}, teacher_logits={teacher_logits!r}"
             )
         loss = self.loss(labels, logits)
         if not self.has_teacher:
             return loss
-        taught = distillation_loss(logits, teacher_logits, self.distillation.temperature)
-        return self.distillation.weight * taught + (1 - self.distillation.weight) * loss
+        teacher_loss = distillation_loss(logits, teacher_logits, self.distillation.temperature)
+        return self.distillation.weight * teacher_loss + (1 - self.distillation.weight) * loss

@@ -1,4 +1,4 @@
-"""What is minimised and measured where each pixel has a class. B batch, H W pixels, C classes."""
+"""The loss and the metric of semantic segmentation. B batch, H W pixels, C classes."""
 
 import keras
 from keras import ops
@@ -7,13 +7,13 @@ from training.data.masks import VOID
 
 
 class PixelCrossEntropy:
-    """Softmax cross-entropy of the pixels that are not void, their mean in each image.
+    """Softmax cross-entropy, averaged over the pixels of an image that are not void.
 
-    An image counts as every other, however much of it is void; one that is all void has no loss.
+    Every image has the same weight, even if parts of it are void. If all its pixels are void, its loss is 0.
     """
 
     def __call__(self, labels, logits):
-        """Integers (B, H, W) and logits (B, H, W, C) to losses (B,) in nats, float32."""
+        """The losses (B,), float32 in nats, of integer labels (B, H, W) and logits (B, H, W, C)."""
         is_known = labels != VOID
         known = ops.cast(is_known, "float32")
         classes = ops.where(is_known, labels, ops.zeros_like(labels))
@@ -25,23 +25,23 @@ class PixelCrossEntropy:
 
 @keras.saving.register_keras_serializable(package="training")
 class MeanIoU(keras.metrics.Metric):
-    """Mean over the classes of the intersection over the union of their pixels, predicted and true.
+    """Mean intersection over union of the predicted and true pixels of each class.
 
-    Classes that are neither predicted nor true anywhere, and void pixels, are left out. Pixels are counted over all
-    images, in float32: exact up to 16.8 million of a class in a batch, and with rounding beyond in their sum.
+    Void pixels, and classes without predicted or true pixels, are left out. Pixels are counted over all images in
+    float32. The counts of a batch are exact up to 16.8 million pixels of a class; larger sums are rounded.
 
     Args:
-        num_classes: C
+        num_classes: Number C of classes.
     """
 
     def __init__(self, num_classes, name="mean_iou", dtype=None):
         super().__init__(name=name, dtype=dtype)
         self.num_classes = num_classes
-        # Of each class the pixels that are right, true, and predicted. Sums, so that replicas can be added up.
+        # Right, true and predicted pixels of each class. The counts of replicas can be summed.
         self.counts = self.add_variable((3, num_classes), "zeros", dtype=self.dtype, name="counts")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """Adds labels (B, H, W) and logits (B, H, W, C); images of weight 0 are left out."""
+        """Adds a batch of labels (B, H, W) and logits (B, H, W, C), without images of weight 0."""
         is_known = y_true != VOID
         if sample_weight is not None:
             is_known = ops.logical_and(is_known, ops.reshape(sample_weight, (-1, 1, 1)) > 0)

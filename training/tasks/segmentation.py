@@ -15,10 +15,10 @@ NUM_SAMPLES = 8
 
 
 class Task:
-    """What differs where pixels are classified; the methods are those of `training.tasks.classification.Task`.
+    """The task of classifying pixels, with the methods of `training.tasks.classification.Task`.
 
-    A label is the bytes of a mask (`training.data.masks`), and in a batch uint8 (B, H, W), at the model's input
-    size.
+    A label is the encoded bytes of a mask (`training.data.masks`). In a batch, labels are uint8 (B, H, W) at the
+    model's input size.
 
     Args:
         recipe: `training.recipe.config.Recipe`

@@ -56,14 +56,14 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(tmp_path, caps
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fewshot", "a_run", "--knn", "data.dataset=mnist"], "no whole number of 1 or more. Changes of fields stand"),
-        (["fewshot", "a_run", "--shots", "5", "data.dataset=mnist"], "no whole number of 1 or more. Changes of fields"),
-        (["explain", "a_run", "--neighbours", "-1"], "argument --neighbours: -1 is no whole number of 0 or more\n"),
+        (["fewshot", "a_run", "--knn", "data.dataset=mnist"], "at least 1. Put section.field=value before the options"),
+        (["fewshot", "a_run", "--shots", "5", "data.dataset=mnist"], "not a whole number of at least 1. Put sec"),
+        (["explain", "a_run", "--neighbours", "-1"], "argument --neighbours: -1 is not a whole number of at least 0\n"),
         (["predict", "a_run", "x.png", "--top", "1" * 10], "argument --top: 1111111111 has more than 9 digits\n"),
         pytest.param(
             ["predict", "run", "x.png", "--top", "1" * 5000], "111 has more than 9 digits\n", id="5000 digits"
         ),
-        (["predict", "a_run", "x.png", "--top", "0"], "argument --top: 0 is no whole number of 1 or more\n"),
+        (["predict", "a_run", "x.png", "--top", "0"], "argument --top: 0 is not a whole number of at least 1\n"),
     ],
 )
 def test_a_number_that_is_none_is_named(arguments, message, capsys):

@@ -348,7 +348,7 @@ def test_labels_that_are_not_there_are_refused(tmp_path, name, assignments, expe
 
 @pytest.mark.parametrize("name", ["digits", "folder", "records"])
 def test_a_label_is_named_for_tfds_only(name):
-    with pytest.raises(InputError, match=r"data\.label is read for data sets of TFDS other than digits only"):
+    with pytest.raises(InputError, match=r"data\.label is only used for data sets of TFDS other than digits"):
         tiny("none", "data.label=label", name=name)
 
 

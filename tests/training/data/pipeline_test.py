@@ -267,7 +267,7 @@ def test_images_are_prepared_at_once_though_a_run_is_deterministic(brief_recipe,
 
 @pytest.mark.parametrize("assignments", [(), ("data.dataset=folder", "data.cache=false", "data.tfds_directory=none")])
 def test_a_shuffle_buffer_that_nobody_reads_is_refused(brief_recipe, assignments):
-    with pytest.raises(InputError, match=r"shuffle_buffer is read with data\.cache=false, for records and .*TFDS only"):
+    with pytest.raises(InputError, match=r"shuffle_buffer is only used with data\.cache=false, for records and .*TFDS"):
         recipe_with(brief_recipe, *assignments, "data.shuffle_buffer=5")
 
 

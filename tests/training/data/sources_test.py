@@ -95,7 +95,7 @@ def test_more_than_there_are_is_refused(recipe):
 
 
 def test_a_seed_without_a_number_is_refused(recipe):
-    with pytest.raises(InputError, match=r"train_images_seed is read with data\.train_images only"):
+    with pytest.raises(InputError, match=r"train_images_seed is only used with data\.train_images"):
         override(recipe, ["data.train_images_seed=3"])
 
 

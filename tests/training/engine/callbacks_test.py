@@ -124,7 +124,7 @@ def test_a_full_disk_loses_one_interval(recipe, undisturbed, tmp_path, monkeypat
         train_in(tmp_path, recipe)
     message = str(error.value)
     assert "The checkpoint of step 14 cannot be written" in message
-    assert "No space left on device. The last good one is that of step 7." in message
+    assert "No space left on device. The last good one is from step 7." in message
     assert f"To go on from there: {program_path()} -m training train run={tmp_path}" in message
     monkeypatch.setattr(np, "savez", usual)
     assert_same_run(train_in(tmp_path, recipe), undisturbed)
@@ -155,7 +155,7 @@ def test_a_damaged_best_checkpoint_gives_way_to_the_next(recipe, tmp_path, monke
     path.write_bytes(path.read_bytes()[:-100])
     capsys.readouterr()
     _, keeper = train_in(tmp_path, recipe, leave=keeper_of)
-    assert f"{path.name} is damaged and removed" in capsys.readouterr().out
+    assert f"{path.name} is damaged and was removed" in capsys.readouterr().out
     assert keeper.best_step == second
 
 
@@ -174,11 +174,11 @@ def test_one_process_at_a_time(recipe, tmp_path):
     """Also before anything is written, and when the recipe is replaced."""
     run = Run(tmp_path)
     with hold(run):
-        with pytest.raises(InputError, match="is being worked on by another process"):
+        with pytest.raises(InputError, match="is in use by another process"):
             train_in(tmp_path, recipe)
         assert [path.name for path in tmp_path.iterdir()] == [run.lock.name]
         open_run(recipe, load_dataset(recipe.data), None, tmp_path, Engine(recipe.distribution))
-        with pytest.raises(InputError, match="is being worked on by another process"):
+        with pytest.raises(InputError, match="is in use by another process"):
             train_in(tmp_path, recipe)
     assert not run.lock.exists()
     with hold(run):
@@ -189,10 +189,10 @@ def test_what_another_process_began_or_finished_meanwhile_is_not_gone_on_with(re
     """It may have done so between the first look at the folder and the lock."""
     arguments = load_dataset(recipe.data), None, tmp_path, Engine(recipe.distribution)
     run = open_run(recipe, *arguments)
-    with pytest.raises(InputError, match=r"was begun with another recipe:\n  seed: was 0, is 7"):
+    with pytest.raises(InputError, match=r"was started with another recipe:\n  seed: was 0, is 7"):
         open_run(override(recipe, ["seed=7"]), *arguments)
     add_result(run)
-    with pytest.raises(InputError, match="was finished by another process meanwhile"):
+    with pytest.raises(InputError, match="was finished by another process in the meantime"):
         open_run(recipe, *arguments)
 
 

@@ -207,7 +207,7 @@ def test_runs_that_cannot_be_kept_are_refused_before_any_work(brief_recipe, tmp_
 
 def test_folders_that_are_no_runs_or_another_recipes_are_refused(brief_recipe, tmp_path, capsys):
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(InputError, match=r"holds other things: thesis\.tex"):
+    with pytest.raises(InputError, match=r"contains other files: thesis\.tex"):
         train(brief_recipe, folder=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     begun = tmp_path / "begun"

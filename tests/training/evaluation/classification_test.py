@@ -124,7 +124,7 @@ def test_one_of_several_right_classes_is_enough():
     np.testing.assert_array_equal(found.is_right, [True, False, True])
     assert found.loss == pytest.approx(-np.log([0.9, 0.5, 0.8]).mean())
     assert found.calibration.expected_error == pytest.approx((abs(0.7 - 1) + abs(0.5 - 0) + abs(0.8 - 1)) / 3)
-    with pytest.raises(ValueError, match="one right class an image"):
+    with pytest.raises(ValueError, match="one right class per image"):
         _ = found.confusion
 
 

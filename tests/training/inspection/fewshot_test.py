@@ -65,7 +65,7 @@ def splits(model, digits):
 def test_tokens_are_no_features(recipe):
     config = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20, pooling=None)
     model = keras_vit.ViT(config, input_shape=(8, 8, 1), include_top=False, include_preprocessing=True)
-    with pytest.raises(InputError, match=r"no vector for an image, but an output of shape \(None, 5, 12\)"):
+    with pytest.raises(InputError, match=r"one vector per image\. Received: a model with output shape \(None, 5, 12\)"):
         features(model, load_dataset(recipe.data).splits["test"], recipe)
 
 

@@ -87,10 +87,10 @@ def test_number_stays_text_where_text_is_meant():
         ("model.input_shape=30,32,1", "30 x 32 pixels does not divide into patches"),
         ("model.resize=31", "must not be smaller than a side of model.input_shape, 32 x 32 pixels. Received: 31"),
         ("model.config.pooling=max", "'token', 'avg', 'map', None"),
-        ("model.config.pooling=none", "a classifier needs one vector an image"),
+        ("model.config.pooling=none", "a classifier needs one vector per image"),
         ("model.config.hidden_dim=true", "valid integer"),
         ("fit.epochs=true", "valid integer"),
-        ("data.directory=photographs", "data.dataset=folder and records only"),
+        ("data.directory=photographs", "only used for data.dataset=folder and records."),
         ("name=../elsewhere", "pattern"),
         pytest.param("name=" + "a" * 101, "pattern", id="long name"),
         ("fit.epochs=" + "9" * 30, "fit.epochs must be below 4,294,967,296. Received: 999999"),
@@ -118,7 +118,7 @@ def test_what_nothing_fills_is_refused():
 def test_published_weights_say_themselves_how_images_are_resized():
     weights = ["model.config=none", "model.weights=B/16@i21k"]
     assert override(DIGITS, weights).model.resize is None
-    with pytest.raises(InputError, match=r"model\.resize is read with model\.config only\. Received: 40"):
+    with pytest.raises(InputError, match=r"model\.resize is only used without model\.weights\. Received: 40"):
         override(DIGITS, [*weights, "model.resize=40"])
 
 

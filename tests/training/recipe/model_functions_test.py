@@ -47,7 +47,7 @@ def test_a_segmentation_model_on_a_published_backbone(tmp_path):
     found = canonical_weights(model)
     assert len(expected) > 10
     assert all((found[name] == array).all() for name, array in expected.items())
-    with pytest.raises(InputError, match=r"model\.arguments\.weights is none of VTResNet"):
+    with pytest.raises(InputError, match=r"model\.arguments\.weights is not an argument of VTResNet"):
         override(recipes.load("digits"), ["model.config=none", "model.function=VTResNet", "model.arguments.weights=x"])
 
 
@@ -72,18 +72,18 @@ def test_survives_json_and_says_what_it_is(recipe):
     [
         (["model.function=BiTResNet50x4"], r"model\.function must be one of AxialResNet.*Did you mean 'BiTResNet50x"),
         (["model.function=VTResNet", "model.arguments.num_tokns=3"], r"VTResNet\. Did you mean 'num_tokens' or"),
-        (["model.function=SelfAttentionNetwork", "model.arguments.heads=3"], r"Those are: relation, size, stage_"),
+        (["model.function=SelfAttentionNetwork", "model.arguments.heads=3"], r"Accepted: relation, size, stage_"),
         (["model.function=ViTB16"], r"Vision Transformers have model\.config"),
-        (["model.arguments.widht=3"], r"model\.arguments\.widht is none of BiTResNet\. Did you mean 'width'\?"),
-        (["model.arguments.classes=3"], r"Those are: root_padding, stage_depths, width"),
-        (["model.function=BiTResNet50x1"], r"is none of BiTResNet50x1\. Those are: none"),
+        (["model.arguments.widht=3"], r"arguments\.widht is not an argument of BiTResNet\. Did you mean 'width'\?"),
+        (["model.arguments.classes=3"], r"Accepted: root_padding, stage_depths, width"),
+        (["model.function=BiTResNet50x1"], r"is not an argument of BiTResNet50x1\. Accepted: none"),
         (["model.config=B/16"], "model needs either a config or a function, to train from scratch, or weights"),
-        (["model.function=none", "model.config=B/16"], r"model\.arguments is read with model\.function only"),
+        (["model.function=none", "model.config=B/16"], r"model\.arguments is only used with model\.function"),
         (["model.function=none"], "model needs either a config or a function"),
         (["model.resize=15"], r"model\.resize must not be smaller than a side of model\.input_shape, 16 x 12"),
-        (["fit.rematerialize=true"], r"computes encoder blocks again, which BiTResNet does not have"),
+        (["fit.rematerialize=true"], r"recomputes encoder blocks, which BiTResNet does not have"),
         (["distribution.kind=model_parallel"], r"which BiTResNet is not; choose data_parallel"),
-        (["model.changes.dropout_rate=0.1"], r"model\.changes is read with model\.weights only"),
+        (["model.changes.dropout_rate=0.1"], r"model\.changes is only used with model\.weights"),
     ],
 )
 def test_what_does_not_fit_is_refused(recipe, assignments, message):
@@ -199,5 +199,5 @@ def test_a_plan_says_that_the_activations_are_not_known(recipe):
     memory = Memory(1, 2, 3, None, 41e9, 0)
     assert memory.expected is None
     plan = Plan(recipe, 1, 1, 1, "", 1, 1, 1, memory, 1.0, {})
-    assert "not known" in str(plan)
+    assert "unknown" in str(plan)
     assert [plan.fits(accelerator) for accelerator in ACCELERATORS[:2]] == ["no", "yes"]

@@ -89,7 +89,7 @@ def test_a_full_disk_loses_nothing(tmp_path):
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
     try:
-        with pytest.raises(InputError, match=r"step 2 cannot be written to .*The last good one is that of step 1\."):
+        with pytest.raises(InputError, match=r"step 2 cannot be written to .*The last good one is from step 1\."):
             checkpoints.write(checkpoint(2))
         with pytest.raises(InputError, match=r"history\.csv cannot be written: "):
             write_text(tmp_path / "history.csv", "x" * 1000)

@@ -60,8 +60,8 @@ def test_a_run_does_not_go_on_with_other_data(begin, tmp_path, changes, says):
     with pytest.raises(InputError) as error:
         begin()
     assert str(error.value) == (
-        f"run={run.folder} was begun with other data:{lines}\nTo go on, put the data back as they were. For a new run "
-        f"name another folder, or none."
+        f"run={run.folder} was started with other data:{lines}\nTo resume it, restore the data. For a new run, name "
+        f"another folder or none."
     )
     assert {path: path.is_file() and path.read_bytes() for path in run.folder.rglob("*")} == before
 

@@ -102,7 +102,7 @@ def test_a_file_has_no_data_of_its_own(model, name, tmp_path, monkeypatch):
     outputs = [keras.ops.convert_to_numpy(each(images)) for each in (opened.model, model)]
     np.testing.assert_allclose(*outputs, atol=1e-6)
     assert opened.recipe is opened.class_names is None
-    with pytest.raises(InputError, match=r"has no data of its own\. Name some: data\.dataset=NAME"):
+    with pytest.raises(InputError, match=r"has no data of its own\. Name a data set: data\.dataset=NAME"):
         recipe_for(opened, [])
     assert recipe_for(opened, ["data.dataset=mnist", "data.train_split=train[:9]", "data.validation_fraction=0"])
 

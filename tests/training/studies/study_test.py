@@ -230,14 +230,14 @@ def test_a_named_recipe_keeps_its_own_values(stubbed, tmp_path):
 
 def test_a_folder_of_other_recipes_is_refused(stubbed, tmp_path):
     run_study("scaling", [], tmp_path)
-    with pytest.raises(InputError, match=r"begun with another recipe:\n  model\.config\.num_layers: was 4, is 2"):
+    with pytest.raises(InputError, match=r"started with another recipe:\n  model\.config\.num_layers: was 4, is 2"):
         run_study("scaling", ["model.config.num_layers=2"], tmp_path)
 
 
 def test_a_run_of_another_recipe_is_found_before_anything_is_trained(stubbed, tmp_path):
     run_study("scaling", [], tmp_path)
     (tmp_path / "one-a_b").rename(tmp_path / "away")  # The first point is free, the second another recipe's.
-    with pytest.raises(InputError, match=r"two-c/seed-0 was begun with another recipe"):
+    with pytest.raises(InputError, match=r"two-c/seed-0 was started with another recipe"):
         run_study("scaling", ["model.config.num_layers=2"], tmp_path)
     assert len(stubbed) == 2
 

@@ -181,7 +181,7 @@ def test_results_are_of_all_that_is_finished_in_the_folder(stubbed, tmp_path):
 def test_runs_with_other_settings_are_found_before_anything_is_trained(stubbed, tmp_path):
     run_vtab(["S/16@i21k"], [], tmp_path, ["Pets"])
     with pytest.raises(
-        InputError, match=r"pets was begun with another recipe:\n  fit\.steps: was 2500, is 3\nName another"
+        InputError, match=r"pets was started with another recipe:\n  fit\.steps: was 2500, is 3\nName another"
     ):
         run_vtab(["S/16@i21k"], ["fit.steps=3"], tmp_path, ["Caltech101"])
     assert len(stubbed) == 1

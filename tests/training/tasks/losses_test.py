@@ -112,7 +112,7 @@ def test_without_a_teacher_it_is_the_labels_loss(batch, name):
 
 @pytest.mark.parametrize(("assignments", "given"), [(["distillation.teacher=teacher"], False), ([], True)])
 def test_a_teacher_is_given_exactly_when_there_is_one(batch, assignments, given):
-    with pytest.raises(ValueError, match=r"teacher_logits are needed with a distillation\.teacher, and only then"):
+    with pytest.raises(ValueError, match=r"teacher_logits must be given if and only if distillation\.teacher is set"):
         Objective(make_recipe(*assignments))(*batch[: 2 + given])
 
 
