@@ -19,7 +19,7 @@ def load_dataset(data, disjoint=True):
 
     Args:
         data: `training.recipe.config.Data`
-        disjoint: Whether to refuse images that are in two splits. Use it for training on one and testing on another.
+        disjoint: Whether to refuse images that are in two splits, for training on one and testing on another.
 
     Returns:
         A `Dataset`.

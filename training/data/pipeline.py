@@ -64,8 +64,8 @@ def _training_share(source, part, size, steps, seed, read, mix):
     steps_per_epoch = part.num_batches(source.size)
     first_epoch, skipped = divmod(steps.start, steps_per_epoch)
 
-    # With determinism, TensorFlow removes all parallelism from a pipeline that maps a shuffling function like this one,
-    # but not from the data sets that the function returns. It therefore returns batches instead of keys.
+    # With determinism, TensorFlow removes all parallelism from a pipeline that calls a function with a shuffle, like
+    # this one, but not from the data sets that the function returns. It therefore returns batches instead of keys.
     @tf.autograph.experimental.do_not_convert  # AutoGraph would warn about functions of TFDS.
     def batches_of(epoch):
         first, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch

@@ -23,7 +23,7 @@ class _Model(keras.Model):
 
     @property
     def metrics(self):
-        # Keras's own "loss" is left out, because it is a mean over batches and not over weights.
+        # Keras's own "loss" is left out, because it averages over batches and not over weights.
         return [self.loss_metric, self.quality_metric]
 
     def _weighted_loss(self, images, labels, weights, training):

@@ -75,7 +75,7 @@ def color(image, factor):
 def contrast(image, factor):
     """Changes the contrast: 0 is an image of the mean luma, 1 the image.
 
-    This is Pillow's mean. Google's code uses the number of pixels divided by 256 instead.
+    The mean is that of Pillow. Google's code uses the number of pixels divided by 256 instead.
     """
     gray = image if image.shape[-1] == 1 else luma(image)
     num_pixels = image.shape[0] * image.shape[1]

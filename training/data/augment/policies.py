@@ -26,7 +26,7 @@ class Operation:
     """One operation of a policy.
 
     `function` takes the image and the first `num_arguments` of an argument and a pair of draws from 0 to 1. `scale`
-    maps a level, as a fraction of the strongest, to the argument. If `is_signed`, every other argument is negated.
+    maps a level, as a fraction of the strongest, to the argument. If `is_signed`, it is negated with probability 1/2.
     """
 
     function: Callable

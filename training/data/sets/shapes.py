@@ -44,7 +44,7 @@ def encoded(split, index):
 
 
 def _is_inside(label, y, x, angle):
-    """Whether points lie in a shape around the origin, rotated by radians and about as large as a unit disc."""
+    """Whether points lie in a shape around the origin, about as large as a unit disc. `angle` is in radians."""
     y, x = np.cos(angle) * y - np.sin(angle) * x, np.sin(angle) * y + np.cos(angle) * x
     if CLASS_NAMES[label] == "disc":
         return y**2 + x**2 < 1

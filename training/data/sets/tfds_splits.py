@@ -94,22 +94,22 @@ def _remedy(train, validation, test):
 
 def pieces(builder, split):
     """The pieces of a split, in order."""
-    found = []
+    split_pieces = []
     for piece in tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits):
         end = builder.info.splits[piece.splitname].num_examples if piece.to is None else piece.to
-        found.append((piece.splitname, piece.from_ or 0, end))
-    return [piece for piece in found if piece[1] < piece[2]]
+        split_pieces.append((piece.splitname, piece.from_ or 0, end))
+    return [piece for piece in split_pieces if piece[1] < piece[2]]
 
 
 def cut(held, first, end):
     """The pieces with the images of `held` from position `first` to before position `end`."""
-    found, position = [], 0
+    parts, position = [], 0
     for name, begin, stop in held:
         start, limit = max(first - position, 0), min(end - position, stop - begin)
         if start < limit:
-            found.append((name, begin + start, begin + limit))
+            parts.append((name, begin + start, begin + limit))
         position += stop - begin
-    return found
+    return parts
 
 
 def as_split(held):
