@@ -72,7 +72,7 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on(backend, tfds_directory, t
     resumed = run_program(stopped)
     assert resumed.returncode == 0, resumed.stderr
     assert f"{newest.name} is damaged" in resumed.stdout
-    [again] = re.findall(r"Going on from step (\d+)\.", resumed.stdout)
+    [again] = re.findall(r"Resuming from step (\d+)\.", resumed.stdout)
     assert 0 < int(step) - int(again) <= 2
     assert (stopped / "history.csv").read_bytes() == (folder / "history.csv").read_bytes()
     weights, others = (np.load(run / "weights.npz") for run in (folder, stopped))
@@ -121,7 +121,7 @@ def test_a_killed_worker_of_two_ends_the_other_and_both_go_on(tfds_directory, tm
     assert re.search(r"Stopped after step \d+, which is saved", workers[0].output)
     workers = start()
     assert [worker.end(300) for worker in workers] == [0, 0], workers[0].output
-    assert re.search(r"Going on from step \d+", workers[0].output)
+    assert re.search(r"Resuming from step \d+", workers[0].output)
     histories = [
         [
             [float(value) for value in row.values()]

@@ -1,4 +1,4 @@
-"""A data set: the names of its classes, and where the images of each split come from."""
+"""A data set: the names of its classes, and the source of each split."""
 
 import dataclasses
 
@@ -9,8 +9,8 @@ from training.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Names of the classes, and the source of each split: "train", "test" and, unless nothing is kept for it,
-    "validation". `overlap` says which images are in two splits, and what to do; `None`: none is."""
+    """Names of the classes, and the source of each split: "train", "test" and optionally "validation".
+    `overlap` is a message about images that are in two splits, or `None`."""
 
     class_names: tuple[str, ...]
     splits: dict[str, IndexedSource | StreamedSource]
@@ -18,11 +18,11 @@ class Dataset:
 
     def __post_init__(self):
         for name in self.class_names:
-            if not is_one_line(name):  # A class is a line of an export's labels.txt.
+            if not is_one_line(name):  # Each class is a line in an export's labels.txt.
                 raise InputError(f"The name of a class must be one line of text. Received: {name!r}. Rename the class.")
 
     def source(self, split):
-        """The source of a split. Raises an InputError with the splits there are."""
+        """The source of a split. Raises an InputError if the data set does not have the split."""
         if split not in self.splits:
             raise InputError(f"The data set has no {split} split. It has: {', '.join(self.splits)}")
         return self.splits[split]

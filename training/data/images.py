@@ -1,4 +1,4 @@
-"""Image files that the user names, of which any may be damaged or made to cost much."""
+"""Reads image files from the user, which may be damaged or crafted to exhaust the memory."""
 
 import re
 
@@ -7,21 +7,21 @@ import tensorflow as tf
 from keras_vit.decoding import check_bounds
 from training.files import read_file
 
-_FRAMED = r"^{{.*?}} |\n.*|\s*\[Op:.*\]$"
-"""What TensorFlow puts around its messages."""
+_MESSAGE_FRAME = r"^{{.*?}} |\n.*|\s*\[Op:.*\]$"
+"""What TensorFlow adds before and after its messages."""
 _SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"GI": ".gif", b"BM": ".bmp", b"RI": ".webp"}
 
 
 def read_image(path, decode):
-    """The contents of an image file, and its pixels.
+    """Reads an image file. Returns its contents and its pixels.
 
     Args:
-        path: Of the file.
-        decode: Function from the contents to the pixels, as `keras_vit.decoding` makes them.
+        path: Path of the file.
+        decode: Function from the contents to the pixels, as in `keras_vit.decoding`.
 
     Raises:
-        OSError: If it cannot be read.
-        ValueError: If it is no image that is decoded; the message says why.
+        OSError: If the file cannot be read.
+        ValueError: If the file cannot be decoded. The message contains the reason.
     """
     content = read_file(path)
     check_bounds(content)
@@ -29,9 +29,9 @@ def read_image(path, decode):
         return content, decode(content)
     # If a loop runs while decoding fails, TensorFlow may report that it was cancelled.
     except (tf.errors.InvalidArgumentError, tf.errors.CancelledError) as error:
-        raise ValueError(re.sub(_FRAMED, "", error.message)) from None
+        raise ValueError(re.sub(_MESSAGE_FRAME, "", error.message)) from None
 
 
 def image_suffix(content):
-    """How the name of a file with these bytes of an image ends."""
+    """The suffix of an image file with these contents, such as ".jpg". Empty if the format is unknown."""
     return _SUFFIXES.get(content[:2], "")

@@ -4,11 +4,11 @@ import tensorflow as tf
 
 
 def multi_hot(label, num_classes):
-    """(classes,): 1 for the right class, or for each of several.
+    """Encodes a label as (classes,): 1 for each right class, and 0 for the others.
 
     Args:
         label: The index of the right class, a scalar, or the indices of all right classes, (n,).
-        num_classes: How many classes there are.
+        num_classes: Number of classes.
     """
     one_hot = tf.one_hot(label, num_classes)
     return one_hot if label.shape.rank == 0 else tf.minimum(tf.reduce_sum(one_hot, axis=0), 1.0)

@@ -1,4 +1,4 @@
-"""The data set that a recipe names: classes, and where the images of each split come from."""
+"""Loads the data set of a recipe: its classes, and the source of each split."""
 
 import dataclasses
 
@@ -15,37 +15,37 @@ from training.errors import InputError
 
 
 def load_dataset(data, disjoint=True):
-    """The data set that `training.recipe.config.Data` describes.
+    """Loads the data set that `training.recipe.config.Data` describes.
 
     Args:
         data: `training.recipe.config.Data`
-        disjoint: Whether an image must not be in two splits, as where one is learned from and another is measured.
+        disjoint: Whether to refuse images that are in two splits, for training on one and testing on another.
 
     Returns:
         A `Dataset`.
 
     Raises:
-        InputError: If it is not to be had, or an image is in two splits; the message says what to do.
+        InputError: If the data set is unavailable, or an image is in two splits. The message describes what to do.
     """
     if data.dataset == "shapes":
         raise InputError("data.dataset=shapes has masks and no labels. Choose the recipe shapes_vt_fpn.")
     load = {"folder": _load_folder, "records": _load_records}.get(data.dataset, load_tfds)
-    return _finished(load(data), data, disjoint)
+    return _finish(load(data), data, disjoint)
 
 
 def load_masks(data, disjoint=True):
-    """As `load_dataset`, to segment; a label is an encoded mask."""
+    """Same as `load_dataset`, for segmentation. The labels are encoded masks."""
     load = {"folder": _load_mask_folder, "shapes": _load_shapes}.get(data.dataset)
     if load is None and data.mask is None:
         raise InputError(
             f"data.dataset={data.dataset} has no masks to learn. Choose shapes, folder, or a data set of TFDS and "
-            f"which of its features is the mask: data.mask=segmentation_mask"
+            f"the feature that is its mask, such as data.mask=segmentation_mask"
         )
-    return _finished((load or load_tfds)(data), data, disjoint)
+    return _finish((load or load_tfds)(data), data, disjoint)
 
 
-def _finished(dataset, data, disjoint):
-    """The data set, with some of its training images only if so many are asked for."""
+def _finish(dataset, data, disjoint):
+    """Checks a data set, and reduces its training images to `data.train_images`."""
     if disjoint and dataset.overlap:
         raise InputError(dataset.overlap)
     if data.train_images is None:
@@ -54,7 +54,7 @@ def _finished(dataset, data, disjoint):
     if data.train_images > source.size:
         raise InputError(
             f"data.train_images={data.train_images}, but {data.dataset} has {source.size:,} images for training. "
-            f"Choose fewer, or none for all of them."
+            f"Choose fewer, or data.train_images=none for all of them."
         )
     drawn = source.draw(data.train_images, data.train_images_seed)
     return dataclasses.replace(dataset, splits=dataset.splits | {"train": drawn})
@@ -62,21 +62,21 @@ def _finished(dataset, data, disjoint):
 
 def _load_folder(data):
     folder = read_folder(data.directory, data.test_fraction, data.validation_fraction)
-    _tell_skipped(folder)
+    _print_skipped(folder)
     splits = {name: _files(images) for name, images in folder.splits.items() if images}
     if "test" not in splits:
         raise InputError(
-            f"{data.directory} has no image for the test, and too few to hold any out: {splits['train'].size} in "
+            f"{data.directory} has no test images, and too few images to hold any out: {splits['train'].size} in "
             f"{len(folder.class_names)} classes. Add images, at least two in a class, or raise data.test_fraction."
         )
     return Dataset(folder.class_names, splits, folder.overlap)
 
 
-def _tell_skipped(folder):
+def _print_skipped(folder):
     for path, problem in folder.skipped.items():
         print(f"Skipped {path}: {problem}")
     if folder.skipped:
-        print(f"Skipped {len(folder.skipped)} in all.")
+        print(f"Skipped {len(folder.skipped)} in total.")
 
 
 def _files(images):
@@ -88,11 +88,11 @@ def _files(images):
 
 def _load_mask_folder(data):
     folder = read_mask_folder(data.directory, data.test_fraction, data.validation_fraction)
-    _tell_skipped(folder)
+    _print_skipped(folder)
     if not folder.splits["test"]:
         raise InputError(
             f"{data.directory} has too few images to hold any out for the test: {len(folder.splits['train'])}. Add "
-            f"some, or raise data.test_fraction."
+            f"images, or raise data.test_fraction."
         )
     splits = {name: _file_pairs(pairs) for name, pairs in folder.splits.items() if pairs}
     return Dataset(folder.class_names, splits, folder.overlap)
@@ -114,11 +114,11 @@ def _load_shapes(data):
 
 
 def _drawn_shapes(split, first, end):
-    own = "test" if split == "test" else "train"
+    base_split = "test" if split == "test" else "train"
 
     def read(index):
         drawn = tf.numpy_function(
-            lambda number: shapes.encoded(own, int(number)), [index + first], [tf.string] * 2, stateful=False
+            lambda number: shapes.encoded(base_split, int(number)), [index + first], [tf.string] * 2, stateful=False
         )
         image, mask = (tf.ensure_shape(content, []) for content in drawn)
         return {"image": image, "label": mask}

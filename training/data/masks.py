@@ -1,7 +1,7 @@
-"""Masks: which class each pixel of an image belongs to. H W pixels.
+"""Masks: the class of each pixel of an image. H W pixels.
 
-A mask is kept as the bytes of a PNG file, gray or with a palette, whose values are indices of classes. 255 is void: a
-pixel that belongs to none, or of which it is not known. It is neither learned nor counted.
+A mask is stored as the bytes of a PNG file, gray or with a palette. Its values are class indices. 255 is void: the
+pixel belongs to no class, or its class is unknown. Void pixels are ignored in the loss and in the metrics.
 """
 
 import io
@@ -11,27 +11,27 @@ import PIL.Image
 import tensorflow as tf
 
 VOID = 255
-MOST_CLASSES = VOID  # Such as a byte can count beside it.
+MOST_CLASSES = VOID  # The number of other values of a byte.
 
 
 def read_values(content):
-    """The values of a PNG file's pixels, of one with a palette its indices: uint8 (H, W).
+    """Reads the pixel values of a PNG file, or its indices in a palette: uint8 (H, W).
 
     Raises:
-        ValueError: If it is no PNG file of one channel of at most 8 bits.
-        OSError: If it cannot be decoded.
+        ValueError: If it is not a PNG file with one channel of at most 8 bits.
+        OSError: If the file cannot be decoded.
     """
     file = io.BytesIO(content)
-    with _opened(file) as image:
+    with _open(file) as image:
         if image.mode not in ("L", "P", "1"):
             raise ValueError(f"its pixels are {image.mode}; a mask has one channel of 8 bits, gray or with a palette")
         values = np.asarray(image).astype("uint8")
     bits, color = file.getvalue()[24:26]
-    # Pillow stretches gray of two or four bits over all of a byte.
+    # Pillow scales gray values of two or four bits to eight bits.
     return values // (255 // (2**bits - 1)) if color == 0 and bits in (2, 4) else values
 
 
-def _opened(file):
+def _open(file):
     try:
         return PIL.Image.open(file, formats=["PNG"])
     except PIL.Image.DecompressionBombError as error:
@@ -39,31 +39,31 @@ def _opened(file):
 
 
 def renumbered(content, offset, num_classes):
-    """The bytes of a mask whose classes are counted from `offset`, counted from 0; other values become void."""
+    """Renumbers the classes of an encoded mask from 0 instead of from `offset`. Other values become void."""
     values = read_values(content).astype(int) - offset
     values[(values < 0) | (values >= num_classes)] = VOID
     return as_png(values.astype("uint8"))
 
 
 def as_png(pixels):
-    """The bytes of a PNG file of pixels, uint8 (H, W) or (H, W, 3)."""
+    """Encodes pixels, uint8 (H, W) or (H, W, 3), as the bytes of a PNG file."""
     file = io.BytesIO()
     PIL.Image.fromarray(pixels).save(file, "png")
     return file.getvalue()
 
 
 def decode_mask(content, size):
-    """A mask at another size, each pixel as the nearest one: PNG bytes to uint8 (H, W), in a `tf.data` pipeline.
+    """Decodes a mask and resizes it by nearest neighbour, in a `tf.data` pipeline: PNG bytes to uint8 (H, W).
 
     Args:
         content: Scalar string.
         size: (H, W), or a tensor of them.
     """
-    # By Pillow: TensorFlow makes colours of the indices of a palette.
+    # Decoded with Pillow, because TensorFlow converts the indices of a palette to colours.
     mask = tf.numpy_function(read_values, [content], tf.uint8, stateful=False)
     return resize_mask(tf.ensure_shape(mask, [None, None]), size)
 
 
 def resize_mask(mask, size):
-    """A mask at another size, each pixel as the nearest one: uint8 (h, w) to (H, W)."""
+    """Resizes a mask by nearest neighbour: uint8 (h, w) to (H, W)."""
     return tf.image.resize(mask[..., None], size, "nearest")[..., 0]

@@ -1,8 +1,8 @@
-"""Where encoded images come from: read one by one in any order, or as a stream of records.
+"""Sources of encoded images, which are read one by one in any order, or as a stream of records.
 
-An example is `{"image": bytes, "label": class index}`, or the indices of all right classes of an image.
-Both kinds of source give the examples of an epoch in an order that follows from a seed and the epoch alone, so that
-training can begin again at any step.
+An example is `{"image": bytes, "label": class index}`. The label may also be the indices of all right classes, or an
+encoded mask. In both kinds of source, the order of an epoch depends only on a seed and the epoch's number. Training can
+therefore resume at any step.
 """
 
 import dataclasses
@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 PADDING = -1
-_MAX_RUNS = 256  # A random part of a stream is read in so many pieces, not image by image.
+_MAX_RUNS = 256  # Pieces in which a random part of a stream is read, instead of image by image.
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What one of several processes reads: of each batch of `batch_size` images its share, `share` images."""
+    """The part that one of several processes reads: `share` of the `batch_size` images of each batch."""
 
     batch_size: int
     index: int = 0
@@ -28,17 +28,17 @@ class Part:
         return self.batch_size // self.count
 
     def num_batches(self, size):
-        """Batches in a pass over `size` images; the last may be filled up with padding."""
+        """The number of batches in a pass over `size` images. The last one may contain padding."""
         return -(-size // self.batch_size)
 
     def range(self, size):
-        """(first, end) of this process's part of `size` images, where each reads a stretch of its own."""
+        """(first, end) of this process's part of `size` images, if each process reads a contiguous part."""
         return self.index * size // self.count, (self.index + 1) * size // self.count
 
 
 class _Source:
     def in_order(self):
-        """`tf.data.Dataset` of all examples once, in their order."""
+        """A `tf.data.Dataset` of all examples once, in order."""
         keys = self.epoch(tf.constant(0, tf.int64), Part(batch_size=1), tf.constant(0, tf.int64))
         return keys.map(lambda _, key: self.read(key), tf.data.AUTOTUNE)
 
@@ -47,7 +47,7 @@ class _Source:
 class IndexedSource(_Source):
     """Examples that can be read in any order.
 
-    `size` examples; `read` is a TensorFlow function from an index to the example.
+    `size` is the number of examples. `read` is a TensorFlow function from an index to the example.
     """
 
     size: int
@@ -59,8 +59,8 @@ class IndexedSource(_Source):
         Args:
             epoch: Number of the epoch, int64 scalar.
             part: `Part`
-            skip: Number of this process's keys that are left out at the beginning, int64 scalar.
-            seed: From which the order follows; `None`: the order of the indices.
+            skip: Number of this process's keys to leave out at the beginning, int64 scalar.
+            seed: Seed of the order. `None`: the order of the indices.
 
         Returns:
             `tf.data.Dataset` of (position in the epoch, or `PADDING`; key for `read`).
@@ -70,7 +70,7 @@ class IndexedSource(_Source):
             batch, row = slot // part.share, slot % part.share
             position = batch * part.batch_size + part.index * part.share + row
             is_real = position < self.size
-            index = position % self.size  # Others of the epoch fill it up: norms of a batch look at them too.
+            index = position % self.size  # Padding repeats images, because batch norms include it.
             if seed is not None:
                 seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
                 index = tf.random.experimental.index_shuffle(index, seeds, self.size - 1)
@@ -80,7 +80,7 @@ class IndexedSource(_Source):
         return tf.data.Dataset.range(skip, slots).map(key)
 
     def draw(self, count, seed):
-        """The source of `count` of the examples, drawn at random; with the same seed more hold all of fewer."""
+        """A source of `count` random examples. With the same seed, a larger draw contains every smaller one."""
 
         def read(index):
             drawn = tf.random.experimental.index_shuffle(index, tf.constant([seed, 0], tf.int64), self.size - 1)
@@ -91,11 +91,11 @@ class IndexedSource(_Source):
 
 @dataclasses.dataclass(frozen=True)
 class StreamedSource(_Source):
-    """Examples that are read in the order of their files, many at a time, and shuffled on the way.
+    """Examples that are read in the order of their files, and shuffled while they are read.
 
-    `size` examples; `stream(ranges, seed)` those whose numbers are in some ranges `(first, end)`, in an order that
-    follows from the seed, an int64 scalar or `None`; `shuffle_buffer` how many are shuffled at a time. With several
-    processes a batch holds other images than with one.
+    `size` is the number of examples. `stream(ranges, seed)` returns the examples with numbers in the ranges
+    `(first, end)`, in an order that depends on the seed, an int64 scalar or `None`. `shuffle_buffer` is the number of
+    examples that are shuffled at a time. The images of a batch depend on the number of processes.
     """
 
     size: int
@@ -107,7 +107,7 @@ class StreamedSource(_Source):
         return example
 
     def epoch(self, epoch, part, skip, seed=None):
-        """As `IndexedSource.epoch`; what is skipped is read, but not decoded."""
+        """Same as `IndexedSource.epoch`. Skipped examples are read, but not decoded."""
         first, end = part.range(self.size)
         size, ranges = end - first, [(first, end)]
         slots = part.num_batches(self.size) * part.share
@@ -118,14 +118,14 @@ class StreamedSource(_Source):
             examples = self.stream(ranges, epoch_seed).shuffle(
                 min(size, self.shuffle_buffer), epoch_seed, reshuffle_each_iteration=False
             )
-        others = self.stream(ranges, None).take(slots - size).repeat().take(slots - size)
-        padding = others.map(lambda example: (tf.constant(PADDING, tf.int64), example))
+        fillers = self.stream(ranges, None).take(slots - size).repeat().take(slots - size)
+        padding = fillers.map(lambda example: (tf.constant(PADDING, tf.int64), example))
         return tf.data.Dataset.zip(tf.data.Dataset.range(first, end), examples).concatenate(padding).skip(skip)
 
     def draw(self, count, seed):
-        """The source of `count` of the examples: runs of neighbours, drawn at random.
+        """A source of `count` examples, in runs of neighbours at random places.
 
-        Neighbours are as good as any others: TFDS and `records` write images in a random order.
+        Neighbours are unrelated, because TFDS and `records` write images in a random order.
         """
         runs = random_runs(self.size, count, seed)
 
@@ -136,11 +136,11 @@ class StreamedSource(_Source):
 
 
 def random_runs(size, count, seed):
-    """Ranges `(first, end)`, in their order, of `count` of the numbers from 0 to `size - 1`, drawn at random.
+    """Draws `count` of the numbers from 0 to `size - 1`. Returns them as sorted ranges `(first, end)`.
 
-    There are at most 257 of them, all but one equally long.
+    There are at most 257 ranges. If `count` is at most half of `size`, all but one have the same length.
     """
-    if 2 * count > size:  # Those that are left out are drawn.
+    if 2 * count > size:  # The numbers that are left out are drawn.
         omitted = random_runs(size, size - count, seed) if count < size else []
         borders = [0, *(border for run in omitted for border in run), size]
         return [run for run in zip(borders[::2], borders[1::2], strict=True) if run[0] < run[1]]
@@ -154,7 +154,7 @@ def random_runs(size, count, seed):
 
 
 def _cut(runs, first, end):
-    """The parts of some ranges that hold, of all their numbers in order, those from the first to before the end."""
+    """Yields the parts of ranges that hold their numbers from position `first` to before position `end`."""
     position = 0
     for begin, stop in runs:
         start = begin + max(first - position, 0)

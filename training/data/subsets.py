@@ -1,4 +1,4 @@
-"""Some of the images of a split, chosen by their labels before any of them is decoded. N images."""
+"""Subsets of a split, chosen by label before images are decoded. N images."""
 
 import numpy as np
 import tensorflow as tf
@@ -9,28 +9,28 @@ from training.errors import InputError
 _ROWS = 4096  # Labels that are read at a time.
 
 
-def read_labels(source, of_what):
-    """The class of each example of a source, in its order: int64 (N,).
+def read_labels(source, description):
+    """Reads the class of each example of a source, in order: int64 (N,).
 
     Args:
         source: A source of `training.data.sources`.
-        of_what: What the source is, for the message.
+        description: Description of the source, for the message.
 
     Raises:
         InputError: If an image may have several right classes, or none.
     """
     labels = source.in_order().map(lambda example: example["label"], tf.data.AUTOTUNE)
     if labels.element_spec.shape.rank != 0:
-        raise InputError(f"The images of {of_what} may have several right classes, or none. One for each is needed.")
+        raise InputError(f"The images of {description} may have several right classes, or none. Each needs one.")
     return np.concatenate(list(labels.batch(_ROWS).as_numpy_iterator()))
 
 
 def select(source, indices):
-    """The source of some examples of another, for reading them in their order by one process.
+    """A source of selected examples, to be read in order by one process.
 
     Args:
         source: A source of `training.data.sources`.
-        indices: Which, integers in ascending order.
+        indices: Indices of the examples, integers in ascending order.
     """
     indices = tf.constant(indices, tf.int64)
     if isinstance(source, IndexedSource):
@@ -39,7 +39,7 @@ def select(source, indices):
 
     def stream(ranges, seed):
         if seed is not None or list(ranges) != [(0, len(indices))]:
-            raise ValueError("A selection of a stream is read as a whole, in its order.")
+            raise ValueError("A selection of a stream must be read as a whole, in its order.")
         examples = source.stream([(0, source.size)], None).enumerate()
         return examples.filter(lambda index, _: is_chosen[index]).map(lambda _, example: example)
 

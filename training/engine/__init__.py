@@ -1,1 +1,1 @@
-"""What trains a model: devices, steps, schedules and a run from its recipe to its report."""
+"""The training engine: devices, the training step, schedules, and whole runs from recipe to report."""

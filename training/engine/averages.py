@@ -1,12 +1,12 @@
-"""The moving averages of the weights, in their place for a while."""
+"""Temporary use of the moving averages of the weights."""
 
 
 class Averages:
-    """Puts the moving averages that the optimizer keeps in the weights' place, and the weights back.
+    """Replaces the weights by their moving averages, and restores them.
 
     Args:
-        model: Compiled `keras.Model`, whose optimizer is one of `training.engine.optimizers`. If the optimizer keeps
-            no averages, nothing is done.
+        model: Compiled `keras.Model` with an optimizer of `training.engine.optimizers`. If the optimizer keeps no
+            averages, the methods do nothing.
         engine: `training.engine.distribution.Engine`
     """
 
@@ -15,14 +15,14 @@ class Averages:
         self._weights = None
 
     def use(self):
-        """Puts the averages in the weights' place."""
+        """Replaces the weights by their averages."""
         if self.model.optimizer.averages:
             self._weights = self.engine.to_host(self.model.trainable_variables)
-            # Copies: on JAX a test step frees what is in the weights' place.
+            # The averages are copied, because a test step on JAX frees the arrays of the weights.
             averages = [array.copy() for array in self.engine.to_host(self.model.optimizer.averages)]
             self.engine.assign(self.model.trainable_variables, averages)
 
     def put_back(self):
-        """Puts back the weights that `use` found."""
+        """Restores the weights that `use` replaced."""
         if self.model.optimizer.averages:
             self.engine.assign(self.model.trainable_variables, self._weights)

@@ -1,4 +1,4 @@
-"""What happens between the steps of a run: checkpoints, the history, progress, and stopping in good order."""
+"""Callbacks of a run: checkpoints, the history, progress, and an orderly stop."""
 
 import contextlib
 import dataclasses
@@ -16,14 +16,14 @@ from training.errors import InputError
 from training.reports.tables import write_csv
 from training.runs.checkpoints import Checkpoint
 
-_STEPS_BETWEEN_AGREEMENTS = 10  # Of several processes on whether to stop.
-_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Of the progress, on a terminal and in a file.
+_STEPS_BETWEEN_AGREEMENTS = 10  # How often several processes agree on whether to stop.
+_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Lines of progress, on a terminal and in a file.
 
 
 @dataclasses.dataclass(frozen=True)
 class Intervals:
-    """Steps of the whole run, between rows of its history, and between further checkpoints, `None` without; and images
-    in a step, in the mean of an epoch."""
+    """Steps of the whole run (`total`), between rows of its history (`report`), and between additional checkpoints
+    (`checkpoint`; `None`: no additional ones). `images` is the mean number of images in a step."""
 
     total: int
     report: int
@@ -35,14 +35,14 @@ class Intervals:
 
 
 class StopRequest:
-    """Whether the process was asked to stop, by SIGTERM or by Ctrl-C."""
+    """A request to stop, by SIGTERM or Ctrl-C: `requested` in this process, `accepted` by all processes."""
 
     def __init__(self):
         self.requested = self.accepted = False
 
     @contextlib.contextmanager
     def listening(self):
-        """Notes the first signal; a second one acts as usual."""
+        """Records the first signal. A second one has its usual effect."""
 
         def note(number, frame):
             self.requested = True
@@ -61,7 +61,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def terminating_like_ctrl_c():
-    """Lets SIGTERM raise a KeyboardInterrupt: what is interrupted can be cleaned up and done again."""
+    """Makes SIGTERM raise a KeyboardInterrupt, so that interrupted work is cleaned up and can be repeated."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -70,18 +70,18 @@ def terminating_like_ctrl_c():
 
 
 class Keeper(keras.callbacks.Callback):
-    """Saves all that decides how the run goes on, and stops at a request or at a loss that is not a number.
+    """Saves the state that is needed to resume a run. Stops the run on request, or if the loss is not finite.
 
-    A row of the history takes a validation, which may take long: what was learned is saved before it, with the metrics
-    of the training as `due`, and again with the row.
+    A row of the history needs a validation, which may take long. The state is therefore saved before the validation,
+    with the training metrics as `due`, and again with the row.
 
     Args:
         metric: Name of the metric that the best weights are chosen by.
-        kept: The model whose weights are kept; the one that is fitted shares them.
+        kept: Model with the weights to save. It shares them with the model that is fitted.
         engine: `training.engine.distribution.Engine`
         checkpoints: `training.runs.checkpoints.Checkpoints`, or `None` to save nothing.
         intervals: `Intervals`
-        schedule: Learning rate of a step.
+        schedule: Function from a step to its learning rate.
         stop: `StopRequest`
     """
 
@@ -98,35 +98,35 @@ class Keeper(keras.callbacks.Callback):
         self.averages = Averages(model, self.engine)
 
     def restore(self, checkpoint):
-        """Goes back to a checkpoint, to go on from there."""
+        """Restores the whole state of a run from a checkpoint."""
         self.restore_state(checkpoint)
         self.step, self._saved, self._metrics = checkpoint.step, checkpoint.step, checkpoint.state["metrics"]
         facts = checkpoint.facts
         self.history, self.throughput, self.seconds = facts["history"], facts["throughput"], facts["seconds"]
         self.best_step, self.due = facts["best_step"], facts.get("due")
-        kept = self.checkpoints.steps()
-        if self.best_step not in kept:  # It was damaged.
-            rows = [row for row in self.history if row["step"] in kept]
+        available = self.checkpoints.steps()
+        if self.best_step not in available:  # Its checkpoint was damaged.
+            rows = [row for row in self.history if row["step"] in available]
             self.best_step = max(rows, key=self._value)["step"] if rows else None
 
     def restore_state(self, checkpoint):
-        """Goes back to a checkpoint's weights, optimizer, random generators and metrics."""
+        """Restores the weights, optimizer, random generators and metrics from a checkpoint."""
         for group, variables in self._groups().items():
             arrays = checkpoint.state.get(group, [])
             if [tuple(variable.shape) for variable in variables] != [array.shape for array in arrays]:
-                raise InputError(f"The checkpoint of step {checkpoint.step} is of another model: its {group} differ.")
+                raise InputError(f"The checkpoint of step {checkpoint.step} is for another model: its {group} differ.")
             self.engine.assign(variables, arrays)
 
     @property
     def has_row(self):
-        """Whether the history has a row of the step that was made last."""
+        """Whether the history has a row for the last step."""
         return bool(self.history) and self.history[-1]["step"] == self.step
 
     def on_train_begin(self, logs=None):
         self._began = time.monotonic()
 
     def on_epoch_begin(self, epoch, logs=None):
-        if self.step % self.intervals.report and self._metrics is not None:  # Keras has just reset them.
+        if self.step % self.intervals.report and self._metrics is not None:  # Keras has reset the metrics.
             self.engine.assign(self.model.metrics_variables, self._metrics)
         self._metrics = None
         self._first_step, self._epoch_began = self.step, time.monotonic()
@@ -135,8 +135,8 @@ class Keeper(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.step, self.stepped = self.step + 1, time.monotonic()
         if not math.isfinite(logs["loss"]):
-            self._refuse(f"The loss is {float(logs['loss'])}")
-        self._listen(self.step)
+            self._fail(f"The loss is {float(logs['loss'])}")
+        self._accept_stop(self.step)
         if self.intervals.is_reported(self.step):
             images = (self.step - self._first_step) * self.intervals.images
             self.throughput.append(images / (self.stepped - self._epoch_began))
@@ -147,12 +147,12 @@ class Keeper(keras.callbacks.Callback):
     def on_test_begin(self, logs=None):
         if self.due and self._saved != self.step:
             self._save()
-        # Asked to stop: nobody waits for a validation.
+        # After a request to stop, the validation is skipped.
         self.model.stop_evaluating = self.stop.accepted
         self.averages.use()
 
     def on_test_batch_end(self, batch, logs=None):
-        self._listen(batch + 1)
+        self._accept_stop(batch + 1)
         self.model.stop_evaluating = self.stop.accepted
 
     def on_test_end(self, logs=None):
@@ -160,7 +160,7 @@ class Keeper(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         validation = {name: float(value) for name, value in logs.items() if name.startswith("val_")}
-        if self.due is None or (validation and self.stop.accepted):  # Stopped in the interval, or in its validation.
+        if self.due is None or (validation and self.stop.accepted):  # The interval or its validation was cut short.
             return
         learning_rate = float(self.schedule(self.step - 1))
         row = {"epoch": epoch + 1, "step": self.step, "learning_rate": learning_rate, **self.due, **validation}
@@ -174,7 +174,7 @@ class Keeper(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         self.seconds += time.monotonic() - self._began
 
-    def _refuse(self, problem):
+    def _fail(self, problem):
         last = max(self.checkpoints.steps() if self.checkpoints else [], default=None)
         raise InputError(
             f"{problem} at step {self.step}, with a learning rate of {float(self.schedule(self.step - 1)):.3g}. Lower "
@@ -182,8 +182,8 @@ class Keeper(keras.callbacks.Callback):
             + ("There is no checkpoint yet." if last is None else f"The last good checkpoint is that of step {last}.")
         )
 
-    def _listen(self, count):
-        """Accepts what any process was asked for, after so many steps; several processes agree on it now and then."""
+    def _accept_stop(self, count):
+        """Accepts a request to stop after `count` steps. Several processes agree on it only every few steps."""
         if self.engine.num_processes == 1 or count % _STEPS_BETWEEN_AGREEMENTS == 0:
             self.stop.accepted = self.engine.any_process(self.stop.requested)
             self.model.stop_training = self.stop.accepted
@@ -200,7 +200,7 @@ class Keeper(keras.callbacks.Callback):
             self.model.jax_state_sync()
         state = {group: self.engine.to_host(variables) for group, variables in self._groups().items()}
         if not all(np.isfinite(array).all() for array in state["weights"]):
-            self._refuse("The weights are not finite")
+            self._fail("The weights are not finite")
         facts = {
             "history": self.history,
             "throughput": self.throughput,
@@ -213,12 +213,12 @@ class Keeper(keras.callbacks.Callback):
         self._saved = self.step
 
     def _value(self, row):
-        """What the best row of a history is chosen by."""
+        """The metric by which the best row of a history is chosen."""
         return row.get(f"val_{self.metric}", row[self.metric])
 
 
 class History(keras.callbacks.Callback):
-    """Writes the rows of the history, which a resumed run takes from its checkpoint, as a CSV file."""
+    """Writes the history as a CSV file. In a resumed run, the keeper has the earlier rows from the checkpoint."""
 
     def __init__(self, path, keeper):
         super().__init__()
@@ -229,7 +229,7 @@ class History(keras.callbacks.Callback):
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
-    """Writes what becomes a row of the history, and nothing of a validation that was cut short."""
+    """Logs the metrics of each row of the history. A validation that was cut short is not logged."""
 
     def __init__(self, path, keeper):
         super().__init__(path)
@@ -245,12 +245,12 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
 
 def write_history(path, rows):
-    """Writes rows, dictionaries of equal keys, as a CSV file."""
+    """Writes rows, dictionaries with the same keys, as a CSV file."""
     write_csv(path, [*rows[:1], *([row[name] for name in rows[0]] for row in rows)])
 
 
 class Progress(keras.callbacks.Callback):
-    """Prints how the run goes: a line that is kept up to date on a terminal, and one for each row of the history."""
+    """Prints the progress of a run, in place on a terminal, and a line for each row of the history."""
 
     def __init__(self, keeper):
         super().__init__()
@@ -258,7 +258,7 @@ class Progress(keras.callbacks.Callback):
         self._printed, self._steps, self._timed = 0.0, 0, None
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._timed = None  # The first step compiles, or reads the first images; it tells nothing of the others.
+        self._timed = None  # The first step is not timed: it compiles, or reads the first images.
 
     def on_train_batch_end(self, batch, logs=None):
         now = self.keeper.stepped

@@ -1,6 +1,6 @@
-"""The devices and processes that a run is spread over.
+"""The devices and processes that a run is distributed over.
 
-`start` comes first in a process: devices are fixed once TensorFlow or JAX has computed anything.
+Call `start` before any computation: TensorFlow and JAX fix their devices with the first one.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _JAX_PROCESSES = tuple(f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES"
 
 
 def start(recipe):
-    """Prepares the devices that a recipe asks for. Comes before anything is computed, and after the seed is set.
+    """Prepares the devices that a recipe requests. Call it before any computation, and after the seed is set.
 
     Args:
         recipe: `training.recipe.config.Recipe`
@@ -40,7 +40,7 @@ def start(recipe):
         An `Engine`.
 
     Raises:
-        InputError: If this machine, backend or environment cannot do what the recipe asks for.
+        InputError: If this machine, backend or environment does not support what the recipe requests.
     """
     kind = recipe.distribution.kind
     _check_backend(kind)
@@ -48,8 +48,8 @@ def start(recipe):
     engine = _ENGINES[kind](recipe.distribution)
     if kind != "none" and engine.num_devices == 1:
         raise InputError(
-            f"distribution.kind={kind} needs more than one device; there is one. Choose distribution.kind=none, or "
-            f"where there is no accelerator the number of parts to split the CPU into: distribution.devices=2."
+            f"distribution.kind={kind} needs more than one device; there is one. Choose distribution.kind=none. "
+            f"Without an accelerator, the CPU can be split into parts: distribution.devices=2."
         )
     _check_batch(recipe.fit, engine)
     _check_precision(recipe.fit.precision)
@@ -58,13 +58,13 @@ def start(recipe):
 
 
 class Engine:
-    """One device of one process; what it does is overridden where there are more.
+    """Runs on one device in one process. Subclasses override the methods for several devices or processes.
 
     Attributes:
-        num_devices: Devices of all processes together.
-        num_replicas: Parts that each batch is cut into, one for each device, or group of devices, with a whole model.
-        num_processes: Processes that take part.
-        process_index: Number of this one, from 0.
+        num_devices: Number of devices of all processes together.
+        num_replicas: Number of copies of the model, each on a device or a group of devices. They share each batch.
+        num_processes: Number of processes.
+        process_index: Index of this process, from 0.
     """
 
     num_devices = 1
@@ -77,23 +77,23 @@ class Engine:
 
     @property
     def is_chief(self):
-        """Whether this process writes what one process has to write."""
+        """Whether this is the process that writes files and prints messages."""
         return self.process_index == 0
 
     def scope(self):
-        """The context in which models, optimizers and metrics are made."""
+        """The context in which models, optimizers and metrics must be created."""
         return contextlib.nullcontext()
 
     def distribute(self, make_dataset, batch_size):
-        """The batches of a step, for `fit` and `evaluate`.
+        """Distributes batches over the devices, for `fit` and `evaluate`.
 
         Args:
-            make_dataset: Function `(index, count, size)` to a `tf.data.Dataset`: the share `index` of `count` of the
-                images of every batch, in elements of `size` images. All shares have equally many elements.
-            batch_size: Images in a batch, on all devices together.
+            make_dataset: Function `(index, count, size)` that returns a `tf.data.Dataset`: share `index` of `count`
+                shares of every batch, in elements of `size` images. All shares have the same number of elements.
+            batch_size: Number of images in a batch, on all devices together.
 
         Returns:
-            What `fit` takes.
+            The batches, as an argument of `fit`.
         """
         return make_dataset(0, 1, batch_size)
 
@@ -101,31 +101,31 @@ class Engine:
         """Raises an InputError if the devices cannot share the model of a recipe."""
 
     def any_process(self, flag):
-        """Whether `flag` is set in any process. All processes call it, at the same step."""
+        """Whether `flag` is set in any process. All processes must call it at the same step."""
         return bool(flag)
 
     def barrier(self):
-        """Waits until all processes are here."""
+        """Waits until all processes have called it."""
         self.any_process(False)
 
     def leave(self):
-        """What is built from now on is on one device of this process alone."""
+        """Ends the distribution. Models that are built afterwards are on one device of this process."""
 
     def end(self):
-        """Comes last in each process, and waits for the others: they are ended when a peer is gone."""
+        """Waits for the other processes, which would be ended if one exited early. Each process calls it last."""
 
     def to_host(self, variables):
-        """The whole values of Keras variables, as NumPy arrays. All processes call it, with the same variables."""
+        """The full values of Keras variables, as NumPy arrays. All processes must call it with the same variables."""
         return [keras.ops.convert_to_numpy(variable) for variable in variables]
 
     def assign(self, variables, arrays):
-        """Sets Keras variables to whole values, on all devices. All processes call it, with the same values."""
+        """Sets Keras variables to full values on all devices. All processes must call it with the same values."""
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
 
 
 class _TensorFlowEngine(Engine):
-    """What the strategies of `tf.distribute` share."""
+    """Base class for the strategies of `tf.distribute`."""
 
     def __init__(self, strategy):
         self.strategy = strategy
@@ -135,12 +135,12 @@ class _TensorFlowEngine(Engine):
         return self.strategy.scope()
 
     def distribute(self, make_dataset, batch_size):
-        def of_process(context):
+        def make_share(context):
             size = batch_size // self.num_replicas
             return make_dataset(context.input_pipeline_id, context.num_input_pipelines, size)
 
-        # Not experimental_distribute_dataset, which would cut up and shard what is cut and sharded already.
-        return self.strategy.distribute_datasets_from_function(of_process)
+        # experimental_distribute_dataset would split and shard the batches a second time.
+        return self.strategy.distribute_datasets_from_function(make_share)
 
 
 class _Mirrored(_TensorFlowEngine):
@@ -150,14 +150,14 @@ class _Mirrored(_TensorFlowEngine):
         kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
         if kind == "CPU" and distribution.devices is not None:
             _split_cpu_for_tensorflow(distribution.devices)
-        found = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices(kind)]
-        # On the CPU not the default, collectives, whose state outlives the strategy and confuses the next one.
+        devices = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices(kind)]
+        # The default on the CPU, collectives, leaves a state behind that disturbs the next strategy.
         operations = tf.distribute.ReductionToOneDevice() if kind == "CPU" else None
-        super().__init__(tf.distribute.MirroredStrategy(_first(found, distribution.devices), operations))
+        super().__init__(tf.distribute.MirroredStrategy(_first(devices, distribution.devices), operations))
 
 
 class _MultiWorker(_TensorFlowEngine):
-    """The GPUs, or else the CPUs, of several machines that TF_CONFIG names (`MultiWorkerMirroredStrategy`)."""
+    """The GPUs, or else the CPUs, of the machines in TF_CONFIG (`MultiWorkerMirroredStrategy`)."""
 
     def __init__(self, distribution):
         addresses, self.process_index = _workers()
@@ -173,7 +173,7 @@ class _MultiWorker(_TensorFlowEngine):
         def count():
             return tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(int(bool(flag))))
 
-        with _quietly():
+        with _without_warnings():
             return bool(self.strategy.experimental_local_results(self.strategy.run(count))[0].numpy())
 
     def end(self):
@@ -181,12 +181,12 @@ class _MultiWorker(_TensorFlowEngine):
 
 
 class _Tpu(_TensorFlowEngine):
-    """The TPU that this machine belongs to (`TPUStrategy`). Untested: no TPU was at hand."""
+    """The TPU that this machine belongs to (`TPUStrategy`). Untested, because no TPU was available."""
 
     def __init__(self, distribution):
         if distribution.devices is not None:
             raise InputError(
-                "distribution.devices is not read for distribution.kind=tpu, which takes all. Leave it out."
+                "distribution.devices is not read for distribution.kind=tpu, which uses all. Leave it out."
             )
         try:
             resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
@@ -200,18 +200,18 @@ class _Tpu(_TensorFlowEngine):
 
 
 class _JaxEngine(Engine):
-    """What the distributions of `keras.distribution` share."""
+    """Base class for the distributions of `keras.distribution`."""
 
     def __init__(self, distribution):
         if distribution.devices is not None:
-            # For the CPU alone, and too late once JAX has computed: then what there is is counted below.
+            # Only the CPU can be split, and only before JAX computes. The available devices are counted below.
             with contextlib.suppress(RuntimeError):
                 jax.config.update("jax_num_cpu_devices", distribution.devices)
         if os.environ.get(_JAX_PROCESSES[0]):
             _join_processes()
         self.num_processes, self.process_index = jax.process_count(), jax.process_index()
-        of_process = [[d for d in jax.devices() if d.process_index == i] for i in range(self.num_processes)]
-        chosen = [device for devices in of_process for device in _first(devices, distribution.devices)]
+        by_process = [[d for d in jax.devices() if d.process_index == i] for i in range(self.num_processes)]
+        chosen = [device for devices in by_process for device in _first(devices, distribution.devices)]
         self.num_devices = len(chosen)
         self._distribution = self._distribute([f"{device.platform}:{device.id}" for device in chosen], distribution)
         self.num_replicas = self._distribution.num_model_replicas
@@ -229,7 +229,7 @@ class _JaxEngine(Engine):
         keras.distribution.set_distribution(None)
 
     def end(self):
-        if self.num_processes > 1:  # JAX would wait for the others itself, but for five minutes only.
+        if self.num_processes > 1:  # JAX itself waits for the others for only five minutes.
             self.barrier()
 
     def to_host(self, variables):
@@ -242,7 +242,7 @@ class _JaxEngine(Engine):
 
     def assign(self, variables, arrays):
         for variable, array in zip(variables, arrays, strict=True):
-            # Part by part: the whole of a sharded variable may not fit on one device.
+            # Assigned part by part, because a sharded variable may not fit on one device.
             array = np.asarray(array, variable.dtype)
             variable.assign(jax.make_array_from_callback(array.shape, variable.value.sharding, array.__getitem__))
 
@@ -255,15 +255,15 @@ class _DataParallel(_JaxEngine):
 
 
 class _ModelParallel(_JaxEngine):
-    """Groups of `model_devices` devices share a copy of the model, as `training.engine.layouts` lays it out."""
+    """Groups of `model_devices` devices share a copy of the model, laid out by `training.engine.layouts`."""
 
     def _distribute(self, devices, distribution):
         model_devices = distribution.model_devices
-        of_process = len(devices) // self.num_processes
-        if len(devices) % model_devices or (of_process % model_devices and model_devices % of_process):
+        per_process = len(devices) // self.num_processes
+        if len(devices) % model_devices or (per_process % model_devices and model_devices % per_process):
             raise InputError(
-                f"distribution.model_devices must divide the {of_process} devices of a process, or be a multiple of "
-                f"them that divides all {len(devices)}. Received: {model_devices}"
+                f"distribution.model_devices must divide the {per_process} devices of a process, or be a multiple of "
+                f"{per_process} that divides all {len(devices)} devices. Received: {model_devices}"
             )
         self._shard_weights = distribution.shard_weights
         shape = (len(devices) // model_devices, model_devices)
@@ -291,28 +291,28 @@ def _check_backend(kind):
     if backend not in _BACKENDS[kind]:
         kinds = [name for name, backends in _BACKENDS.items() if backend in backends]
         raise InputError(
-            f"distribution.kind={kind} is of the backend {' or '.join(_BACKENDS[kind])}. Received: {backend}"
-            f"{', which has ' + ', '.join(kinds) if kinds else ''}. Set the environment variable "
+            f"distribution.kind={kind} needs the backend {' or '.join(_BACKENDS[kind])}. Received: {backend}"
+            f"{', which supports ' + ', '.join(kinds) if kinds else ''}. Set the environment variable "
             f"KERAS_BACKEND={_BACKENDS[kind][0]}."
         )
 
 
 def _check_environment(kind):
-    """Refuses processes that would each train alone without knowing, and variables that are there in part."""
+    """Checks that the variables of several processes are complete and used; else each would train alone."""
     if "TF_CONFIG" in os.environ and kind != "multi_worker":
         raise InputError(
             f"TF_CONFIG is set, but distribution.kind={kind} does not read it. Choose distribution.kind=multi_worker, "
-            f"or unset it."
+            f"or unset TF_CONFIG."
         )
-    there = [name for name in _JAX_PROCESSES if os.environ.get(name)]
-    if there and kind not in ("data_parallel", "model_parallel"):
+    defined = [name for name in _JAX_PROCESSES if os.environ.get(name)]
+    if defined and kind not in ("data_parallel", "model_parallel"):
         raise InputError(
-            f"{there[0]} is set, but distribution.kind={kind} does not read it. Choose distribution.kind=data_parallel "
-            f"or model_parallel, or unset it."
+            f"{defined[0]} is set, but distribution.kind={kind} does not read it. Choose distribution.kind="
+            f"data_parallel or model_parallel, or unset it."
         )
-    if there and len(there) < len(_JAX_PROCESSES):
-        missing = ", ".join(name for name in _JAX_PROCESSES if name not in there)
-        raise InputError(f"{' and '.join(there)} is set, and so must be {missing}.")
+    if defined and len(defined) < len(_JAX_PROCESSES):
+        missing = ", ".join(name for name in _JAX_PROCESSES if name not in defined)
+        raise InputError(f"Set all of {', '.join(_JAX_PROCESSES)}, or none. Missing: {missing}")
 
 
 def _check_batch(fit, engine):
@@ -333,22 +333,22 @@ def _check_precision(precision):
 
 
 def _first(devices, count):
-    """The first `count` of this machine's devices, or all."""
+    """The first `count` devices, or all if `count` is `None`."""
     if count is not None and count > len(devices):
-        raise InputError(f"distribution.devices must be at most {len(devices)}, what there is. Received: {count}")
+        raise InputError(f"distribution.devices must be at most {len(devices)} on this machine. Received: {count}")
     return devices[:count]
 
 
 def _split_cpu_for_tensorflow(count):
     cpu = tf.config.list_physical_devices("CPU")[0]
-    # Too late once TensorFlow has computed: then what there is is counted by the caller.
+    # This fails if TensorFlow has computed already. The caller counts the available devices.
     with contextlib.suppress(RuntimeError):
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
 
 
 @contextlib.contextmanager
-def _quietly():
-    """Without TensorFlow's advice to compile what it runs, which for sums over processes alone fails."""
+def _without_warnings():
+    """Suppresses TensorFlow's advice to compile functions, which fails for sums over processes."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel("ERROR")
@@ -359,7 +359,7 @@ def _quietly():
 
 
 def _workers():
-    """The addresses of all workers in TF_CONFIG, and this one's place among them."""
+    """The addresses of all workers in TF_CONFIG, and the index of this one."""
     accepted = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}'
     try:
         description = pydantic_core.from_json(os.environ["TF_CONFIG"])
@@ -377,7 +377,7 @@ def _workers():
 
 
 def _join_processes():
-    """Connects the processes; the first one keeps track of all, and ends them when one is gone."""
+    """Connects the processes. The first one monitors all of them, and ends them if one is lost."""
     addresses, count, index = (os.environ[name] for name in _JAX_PROCESSES)
     if not (count.isdecimal() and index.isdecimal() and int(index) < int(count)):
         raise InputError(

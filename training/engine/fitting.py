@@ -1,4 +1,4 @@
-"""The part of a run that fits a model."""
+"""Fits the model of a run."""
 
 import functools
 
@@ -17,14 +17,14 @@ from training.runs.checkpoints import Checkpoints
 
 
 def seed(recipe):
-    """Makes a process repeatable: seeds every generator and lets TensorFlow use deterministic kernels only."""
+    """Seeds all generators, makes TensorFlow use deterministic kernels only, and sets the recipe's precision."""
     keras.utils.set_random_seed(recipe.seed)
     tf.config.experimental.enable_op_determinism()
     keras.config.set_dtype_policy(recipe.fit.precision)
 
 
 class Fitting:
-    """The part of a run that fits a model: from the newest checkpoint, if there is one, to the last step.
+    """Fits the model of a run to the last step. Resumes from the newest checkpoint, if there is one.
 
     Args:
         task: The task of the run, one of `training.tasks.TASKS`, with its recipe.
@@ -42,7 +42,7 @@ class Fitting:
         report, checkpoint = (text and max(num_steps(text, steps_per_epoch, total), 1) for text in durations)
         self.intervals = Intervals(total, report, checkpoint, dataset.splits["train"].size / steps_per_epoch)
         with engine.scope():
-            # The loss reads logits: where a softmax saturates it has no gradient.
+            # The loss takes logits, because a saturated softmax has no gradient.
             model = build_model(recipe, len(dataset.class_names), with_logits=True)
             options = {"accumulation_steps": recipe.fit.accumulation_steps}
             options["teacher"] = load_teacher(recipe, model, dataset.class_names)
@@ -57,7 +57,7 @@ class Fitting:
         self.keeper.set_model(self.trained)
 
     def run(self):
-        """Fits; returns whether the last step was reached."""
+        """Fits the model. Returns whether the last step was reached."""
         self._resume()
         validation = self._validation()
         callbacks = [self.keeper, *self._chief_callbacks()] if self.engine.is_chief else [self.keeper]
@@ -68,7 +68,7 @@ class Fitting:
             batches = training_batches(self.dataset.splits["train"], changes, self.recipe)
             while self.keeper.step < self.intervals.total and not self.stop.accepted:
                 self._fit_segment(batches, validation, callbacks)
-            self.stop.accepted = self.engine.any_process(self.stop.requested)  # Since they last agreed.
+            self.stop.accepted = self.engine.any_process(self.stop.requested)  # Requests since the last check.
         return self.keeper.step == self.intervals.total and not self.stop.accepted
 
     def _validation(self):
@@ -78,13 +78,13 @@ class Fitting:
         source, batch_size = self.dataset.splits["validation"], self.recipe.fit.batch_size
         read_label = functools.partial(self.task.read_label, num_classes=len(self.dataset.class_names))
         make = evaluation_batches(source, image_decoder(self.model), read_label, batch_size, self.recipe.data.cache)
-        # Again and again, with a count: of distributed batches Keras cannot tell where they end.
+        # Repeated, with a number of steps: Keras cannot find the end of distributed batches.
         batches = self.engine.distribute(lambda *share: make(*share).repeat(), batch_size)
         steps = Part(batch_size).num_batches(source.size)
         return {"validation_data": batches, "validation_steps": steps}
 
     def _finish_row(self, validation, callbacks):
-        """The validation that a run was interrupted in, and the row of the history that it was for."""
+        """Repeats the validation that was interrupted, and completes its row of the history."""
         callbacks = keras.callbacks.CallbackList(callbacks, model=self.trained)
         callbacks.on_train_begin()
         logs = self.trained.evaluate(
@@ -99,7 +99,7 @@ class Fitting:
         callbacks.on_train_end()
 
     def _fit_segment(self, batches, validation, callbacks):
-        """One call of Keras's `fit`: whole intervals, the rest of an interrupted one, or the short last one."""
+        """Calls `fit` once: for whole intervals, the rest of an interrupted interval, or a short last one."""
         first, interval, total = self.keeper.step, self.intervals.report, self.intervals.total
         epoch, done = divmod(first, interval)
         num_epochs = (total - first) // interval if not done else 0
@@ -112,13 +112,13 @@ class Fitting:
             epochs=epoch + num_epochs,
             steps_per_epoch=steps,
             **validation,
-            shuffle=False,  # The batches come in their order.
+            shuffle=False,  # The batches are in the right order.
             callbacks=callbacks,
             verbose=0,
         )
 
     def final_weights(self):
-        """The weights that are kept, as arrays: the last or the best, or their moving averages."""
+        """The final weights of the run, as arrays: the last or the best ones, or their moving averages."""
         if self.recipe.fit.final_weights == "best" and self.keeper.best_step != self.keeper.step:
             self.keeper.restore_state(self.checkpoints.read(self.keeper.best_step))
         self.keeper.averages.use()
@@ -134,9 +134,9 @@ class Fitting:
         if checkpoint is not None:
             self.keeper.restore(checkpoint)
             if self.engine.is_chief:
-                # It may have been killed between the checkpoint and the history, even at the last step.
+                # The run may have been killed after the checkpoint and before the history, even at the last step.
                 write_history(self.run_folder.history, self.keeper.history)
-                print(f"Going on from step {checkpoint.step}.")
+                print(f"Resuming from step {checkpoint.step}.")
 
     def _chief_callbacks(self):
         yield Progress(self.keeper)

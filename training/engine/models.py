@@ -1,4 +1,4 @@
-"""The model that a recipe describes, and its teacher."""
+"""Builds the model of a recipe, and loads its teacher."""
 
 import dataclasses
 import pathlib
@@ -19,12 +19,12 @@ _FUNCTIONS = {BiTResNetConfig.kind: "BiTResNet", ResNetConfig.kind: "ResNet"}
 
 
 def build_model(recipe, classes, with_logits=False):
-    """The model of a recipe: pixels from 0 to 255 in, probabilities or logits out.
+    """Builds the model of a recipe, from pixels in [0, 255] to probabilities or logits.
 
-    The probabilities are those of the loss that they are learned with: of one softmax, or of a sigmoid for each class.
+    The loss of the recipe determines the probabilities: one softmax, or a sigmoid for each class.
 
     Raises:
-        InputError: If the weights that it starts from cannot be had or do not fit; the message says why.
+        InputError: If the model cannot be built, or its initial weights are unavailable or do not fit.
     """
     options = recipe.model
     arguments = {
@@ -43,7 +43,7 @@ def build_model(recipe, classes, with_logits=False):
             if options.resize is not None:
                 _cut_centre(model, options.resize)
         else:
-            # Whatever the weights' own classes are: a new task takes the place of the whole head.
+            # A new task replaces the whole head, whatever the classes of the weights are.
             model = keras_vit.from_pretrained(options.weights, head="reset", **options.changes, **arguments)
         if options.freeze_up_to is not None:
             keras_vit.freeze(model, options.freeze_up_to)
@@ -55,17 +55,17 @@ def build_model(recipe, classes, with_logits=False):
 
 
 def _cut_centre(model, short_side):
-    """Has images resized to a short side and their centre cut out, wherever the model goes."""
+    """Sets the preprocessing that the model stores: resize the short side, and cut out the centre."""
     layer = preprocessing_layer(model)
     _, height, width, _ = model.input_shape
     layer.set_protocol(layer.mean, layer.std, short_side, (height, width), layer.interpolation, layer.label_space)
 
 
 def without_weights(recipe):
-    """The recipe with the architecture of its weights in their place: what is in them is of no account here.
+    """The recipe with the architecture of its weights instead of the weights.
 
     Raises:
-        InputError: If they are not known, or cannot be had.
+        InputError: If the weights are unknown or unavailable.
     """
     options = recipe.model
     if options.weights is None:
@@ -73,7 +73,7 @@ def without_weights(recipe):
     try:
         config, shape = _architecture(options.weights)
         if isinstance(config, ViTConfig):
-            # As a new task takes the place of the whole head.
+            # A new task replaces the whole head.
             changes = {"representation_dim": None, **options.changes}
             architecture = {"config": config.replace(**changes)}
         else:
@@ -88,7 +88,7 @@ def without_weights(recipe):
 
 
 def _architecture(weights):
-    """The config and image shape of published weights; of those in the catalogue nothing is fetched."""
+    """The config and image shape of published weights. Catalogued ViTs are not downloaded."""
     try:
         entry = get_entry(weights)
     except ValueError:
@@ -100,24 +100,24 @@ def _architecture(weights):
 
 
 def load_teacher(recipe, student, class_names):
-    """The teacher of a recipe, a model from the student's images to logits, or `None`.
+    """Loads the teacher of a recipe, a model from the student's images to logits. `None` without a teacher.
 
     Raises:
-        InputError: If it cannot be had, knows other classes or images, or has no logits of a softmax.
+        InputError: If the teacher is unavailable, has other classes or images, or has no logits of a softmax.
     """
     source = recipe.distillation.teacher
     if source is None:
         return None
-    model, names = _saved(source) if pathlib.Path(source).exists() else _published(source, student)
+    model, names = _load_saved(source) if pathlib.Path(source).exists() else _load_published(source, student)
     if (names is not None and list(names) != list(class_names)) or model.output_shape != student.output_shape:
         raise InputError(
-            f"distillation.teacher={source} knows {model.output_shape[-1]} classes that are not those of the data set. "
+            f"distillation.teacher={source} has {model.output_shape[-1]} classes that are not those of the data set. "
             f"Give a model that was trained on the same classes."
         )
     if model.input_shape != student.input_shape:
         raise InputError(
-            f"distillation.teacher={source} takes images of shape {model.input_shape[1:]}, the student of shape "
-            f"{student.input_shape[1:]}. Choose model.input_shape={','.join(map(str, model.input_shape[1:]))}."
+            f"distillation.teacher={source} takes images of shape {model.input_shape[1:]}, the student images of "
+            f"shape {student.input_shape[1:]}. Choose model.input_shape={','.join(map(str, model.input_shape[1:]))}."
         )
     try:
         is_normalizing = keras_vit.describe(model).pixels["normalize"]
@@ -125,22 +125,22 @@ def load_teacher(recipe, student, class_names):
         raise InputError(f"distillation.teacher={source}: {error}") from error
     if not is_normalizing:
         raise InputError(
-            f"distillation.teacher={source} expects normalised pixels, the student those from 0 to 255. Build it with "
-            f"include_preprocessing=True."
+            f"distillation.teacher={source} expects normalised pixels, the student pixels from 0 to 255. Build the "
+            f"teacher with include_preprocessing=True."
         )
     return _with_logits(model, source)
 
 
-def _saved(source):
+def _load_saved(source):
     path = pathlib.Path(source)
     if path.is_dir() and Run(path).recipe.is_file():
         return load_model(Run(path).model), read_class_names(Run(path))
     if path.suffix == ".keras":
         return load_model(path), None
-    return _published(source, None)
+    return _load_published(source, None)
 
 
-def _published(source, student):
+def _load_published(source, student):
     shape = student.input_shape[1:] if student is not None else None
     try:
         return keras_vit.from_pretrained(source, input_shape=shape, include_preprocessing=True), None
@@ -149,13 +149,13 @@ def _published(source, student):
 
 
 def _with_logits(model, source):
-    """A classifier without the softmax at its end."""
+    """Removes the softmax at the end of a classifier."""
     last = model.layers[-1]
     activation = getattr(last, "activation", None)
     if activation not in (keras.activations.softmax, keras.activations.linear):
         raise InputError(
-            f"distillation.teacher={source} ends in {getattr(activation, '__name__', f'the layer {last.name}')}. What "
-            f"is learned from are the logits of a softmax over all classes: give a model that ends in a softmax or in "
+            f"distillation.teacher={source} ends in {getattr(activation, '__name__', f'the layer {last.name}')}. A "
+            f"student learns from the logits of a softmax over all classes. Give a model that ends in a softmax or in "
             f"logits, built with classifier_activation='softmax' or None."
         )
     last.activation = keras.activations.linear

@@ -1,4 +1,4 @@
-"""The optimizer that a recipe describes: one of Keras's, and what Keras leaves to be done."""
+"""The optimizers of recipes: Keras's optimizers with layer-wise learning rates and sums over replicas."""
 
 import re
 
@@ -8,7 +8,7 @@ from keras import ops
 
 from training.engine.schedules import build_schedule, training_steps
 
-# Of a weight's path. A model that contains a Vision Transformer may put its own name in front.
+# Patterns of a weight's path, which may start with the name of an outer model.
 _BLOCK = re.compile(
     r"(?:^|/)(?:(?:encoder_block|position_embedding)_(\d+)|stage_(\d+)_(?:(?:global_)?unit_(\d+)|\w+))/"
 )
@@ -18,23 +18,23 @@ _BELOW_BLOCKS = re.compile(
 
 
 def build_optimizer(recipe, model, steps_per_epoch):
-    """The optimizer of a recipe, built for a model's trainable weights.
+    """Builds the optimizer of a recipe for a model's trainable weights.
 
-    AdamW is that of arXiv 1711.05101; epsilon is added to the root before its bias is corrected, as at the end of
-    section 2 of arXiv 1412.6980. RMSProp is that of TensorFlow 1, with epsilon inside the root. Weight decay is
-    decoupled from the gradients in all of them: a kernel w loses learning_rate * weight_decay * w a step. Momentum of
-    SGD and RMSProp adds up steps, not gradients, as everywhere in Keras: when the learning rate changes, the steps that
-    were taken keep their size. The moving average of the weights begins with those after the first step.
+    AdamW follows arXiv 1711.05101. Epsilon is added to the root before the bias correction, as at the end of section 2
+    of arXiv 1412.6980. RMSprop follows TensorFlow 1, with epsilon inside the root. All optimizers decouple weight decay
+    from the gradients: a kernel w decreases by learning_rate * weight_decay * w in each step. As usual in Keras, the
+    momentum of SGD and RMSprop accumulates steps, not gradients: when the learning rate changes, earlier steps keep
+    their size. The moving average of the weights starts from the weights after the first step.
 
     Args:
         recipe: `training.recipe.config.Recipe`
-        model: The model that will be trained, with the layers frozen that are to be.
-        steps_per_epoch: Steps in an epoch.
+        model: Model to train, with its frozen layers already frozen.
+        steps_per_epoch: Number of steps in an epoch.
 
     Returns:
         A `keras.optimizers.Optimizer` that is built, inside a `LossScaleOptimizer` for mixed_float16. Under a
-        `tf.distribute` strategy, call this in its scope; the sum over the replicas of what each gives to it must be the
-        gradient.
+        `tf.distribute` strategy, call this function in its scope. The optimizer sums the gradients of all replicas, so
+        each replica must pass its share.
     """
     options = recipe.optimizer
     optimizer = _KINDS[options.kind](
@@ -61,24 +61,24 @@ def _moments(options):
 
 
 def layer_scales(paths, layer_decay):
-    """What each weight's learning rate is multiplied by (arXiv 2106.08254, as in the code of arXiv 2111.06377).
+    """The factor of each weight's learning rate (arXiv 2106.08254, as in the code of arXiv 2111.06377).
 
-    Group 0 is all before the blocks: stem, patches, tokens, positions; group i + 1 is block i, with positions of its
-    own if it has any, of a ResNet unit i of all stages, before which comes what else its stage has; the rest, which is
-    the final norm and the head, and whatever has been put on top of them, is group L + 1. The scale of group g is
-    layer_decay^(L + 1 - g).
+    Group 0 is everything before the blocks: stem, patch embedding, tokens and position embedding. Group i + 1 is block
+    i, with its own position embedding if it has one. In a ResNet, each unit is a block, and the other layers of a stage
+    are a block before its units. Group L + 1 is the rest: the final norm, the head and any layers on top. The scale of
+    group g is layer_decay^(L + 1 - g).
 
     Args:
-        paths: Paths of a model's weights, such as `encoder_block_0/attention/query/kernel`. Those of frozen layers may
-            be missing, if all below them are.
-        layer_decay: Learning rate of a group, as a multiple of that of the group above.
+        paths: Paths of a model's weights, such as `encoder_block_0/attention/query/kernel`. Frozen layers may be
+            left out, together with all layers below them.
+        layer_decay: Ratio of a group's learning rate to that of the group above.
 
     Returns:
-        A scale for each path.
+        List with the scale of each path.
     """
-    found = [_BLOCK.search(path) for path in paths]
-    blocks = [block and tuple(int(number) for number in block.groups() if number) for block in found]
-    # Counted from the lowest that trains: scales are counted from the top.
+    matches = [_BLOCK.search(path) for path in paths]
+    blocks = [match and tuple(int(number) for number in match.groups() if number) for match in matches]
+    # Blocks are numbered from the lowest trained one. Scales depend only on the distance to the top.
     order = {block: group for group, block in enumerate(sorted({block for block in blocks if block}), start=1)}
     top = 1 + len(order)
     groups = [
@@ -89,7 +89,7 @@ def layer_scales(paths, layer_decay):
 
 
 def _sum_over_replicas(tensors):
-    """The sums over the replicas of a `tf.distribute` strategy, where there is one."""
+    """Sums tensors over the replicas of a `tf.distribute` strategy, if there is one."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return tensors
@@ -97,16 +97,16 @@ def _sum_over_replicas(tensors):
 
 
 class _Update:
-    """Goes before one of Keras's optimizers: learning rates by layer, decay of kernels only, clipping of the sum.
+    """Mixin for Keras's optimizers: layer-wise learning rates, decay of kernels only, clipping after summing.
 
-    Under `tf.distribute`, Keras 3.15 clips the gradients of each replica, and adds them up afterwards: another step
-    than on one device. Here they are added up first, and only once. https://github.com/tensorflow/tensorflow/issues/33929
-    says so of Keras 2; of Keras 3 no thread was found.
+    Under `tf.distribute`, Keras 3.15 clips the gradients of each replica before it sums them, so the step differs from
+    that on one device. This class sums first. https://github.com/tensorflow/tensorflow/issues/33929 describes the
+    problem for Keras 2. No issue was found for Keras 3.
 
     Args:
         learning_rate: Number or schedule.
-        layer_decay: Of `layer_scales`.
-        **options: Of Keras's optimizer.
+        layer_decay: As in `layer_scales`.
+        **options: Options of Keras's optimizer.
     """
 
     def __init__(self, learning_rate, layer_decay=1.0, **options):
@@ -128,21 +128,21 @@ class _Update:
         super().update_step(gradient, variable, learning_rate)
 
     def _apply_weight_decay(self, variables):
-        """Nothing: `update_step` does it, which knows the layer's learning rate."""
+        """Does nothing, because `update_step` applies the decay with the layer's learning rate."""
 
     def _clip_gradients(self, grads):
         return super()._clip_gradients(_sum_over_replicas(grads))
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
-        return grads_and_vars  # They are sums already.
+        return grads_and_vars  # The gradients are sums already.
 
     @property
     def averages(self):
-        """The moving averages of the weights, as Keras variables; none if none are kept."""
+        """The moving averages of the weights, as a list of Keras variables. Empty if none are kept."""
         return self._model_variables_moving_average if self.use_ema else []
 
     def finalize_variable_values(self, var_list):
-        """Nothing: Keras would put the averages in the weights' place at the end of `fit`, and the run may go on."""
+        """Does nothing. Keras would replace the weights by the averages after `fit`, but the run may continue."""
 
     def get_config(self):
         return super().get_config() | {"layer_decay": self.layer_decay}
@@ -150,17 +150,17 @@ class _Update:
 
 @keras.saving.register_keras_serializable(package="training")
 class AdamW(_Update, keras.optimizers.AdamW):
-    """Keras's, with the changes of `_Update`."""
+    """Keras's AdamW with the changes of `_Update`."""
 
 
 @keras.saving.register_keras_serializable(package="training")
 class SGD(_Update, keras.optimizers.SGD):
-    """Keras's, with the changes of `_Update`."""
+    """Keras's SGD with the changes of `_Update`."""
 
 
 @keras.saving.register_keras_serializable(package="training")
 class RMSprop(_Update, keras.optimizers.RMSprop):
-    """Keras's, with the changes of `_Update`."""
+    """Keras's RMSprop with the changes of `_Update`."""
 
 
 _KINDS = {"adamw": AdamW, "sgd": SGD, "rmsprop": RMSprop}
@@ -168,19 +168,19 @@ _KINDS = {"adamw": AdamW, "sgd": SGD, "rmsprop": RMSprop}
 
 @keras.saving.register_keras_serializable(package="training")
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
-    """Keras's, which skips a step whose gradients overflowed, for gradients that differ between replicas.
+    """Keras's loss scaling for several replicas. It skips a step if gradients overflow.
 
-    Keras 3.15 asks the first replica alone whether its gradients are finite. They are not summed yet, so that what
-    overflowed in another would get into the weights.
+    Keras 3.15 checks only the first replica's gradients, before they are summed. An overflow in another replica would
+    reach the weights.
     """
 
     def build(self, variables):
-        if not self.built:  # Keras's other optimizers ask; this one would have all of its variables twice.
+        if not self.built:  # Without this check, which Keras lacks here, all variables would be created twice.
             super().build(variables)
 
     @property
     def averages(self):
-        """As of the optimizer inside."""
+        """Same as in the inner optimizer."""
         return self.inner_optimizer.averages
 
     def check_finite(self, grads):

@@ -12,42 +12,42 @@ _MOST_STEPS = 2**31 - 1  # JAX counts in 32 bits.
 
 
 def training_steps(recipe, steps_per_epoch):
-    """How often the weights are changed in a whole run. Raises an InputError if that is too often to be counted."""
+    """The number of steps of a whole run. Raises an InputError if it is too large for a 32-bit counter."""
     steps = recipe.fit.steps or recipe.fit.epochs * int(steps_per_epoch)
     return _checked(steps, "The whole run")
 
 
 def num_steps(duration, steps_per_epoch, total_steps):
-    """A duration in steps, rounded to the nearest; a half is rounded up.
+    """Converts a duration to steps, rounded to the nearest integer. Halves are rounded up.
 
     Args:
         duration: `training.recipe.config.Duration`, such as `"5%"` of all steps, `"10000 steps"` or `"2.5 epochs"`.
-        steps_per_epoch: Steps in an epoch.
-        total_steps: Steps in the whole run.
+        steps_per_epoch: Number of steps in an epoch.
+        total_steps: Number of steps in the whole run.
 
     Returns:
-        An integer.
+        The number of steps, an integer.
 
     Raises:
-        InputError: If there are too many to be counted.
+        InputError: If the number of steps is too large for a 32-bit counter.
     """
     amount, unit = re.fullmatch(r"([\d.]+) ?(%|step|epoch)s?", duration).groups()
-    # Decimal: in binary fractions 2.8 % of 125 steps are less than three and a half.
-    of_one = {"%": decimal.Decimal(int(total_steps)) / 100, "step": 1, "epoch": int(steps_per_epoch)}[unit]
-    steps = int((decimal.Decimal(amount) * of_one).to_integral_value(decimal.ROUND_HALF_UP))
+    # Decimal numbers are exact. As binary fractions, 2.8 % of 125 steps are less than 3.5.
+    unit_steps = {"%": decimal.Decimal(int(total_steps)) / 100, "step": 1, "epoch": int(steps_per_epoch)}[unit]
+    steps = int((decimal.Decimal(amount) * unit_steps).to_integral_value(decimal.ROUND_HALF_UP))
     return _checked(steps, f"A duration of {duration}")
 
 
 def _checked(steps, what):
     if steps > _MOST_STEPS:
-        raise InputError(f"{what} is {steps:,} steps. At most {_MOST_STEPS:,} can be counted; choose fewer.")
+        raise InputError(f"{what} is {steps:,} steps. At most {_MOST_STEPS:,} can be counted. Choose fewer.")
     return steps
 
 
 def build_schedule(recipe, steps_per_epoch, total_steps):
-    """The learning rate of every step.
+    """Builds the learning rate schedule of a recipe.
 
-    With w steps of warm-up, T steps in all and p = (t - w) / (T - w), not above 1, the learning rate at step t is
+    With w steps of warm-up, T steps in total and p = min((t - w) / (T - w), 1), the learning rate at step t is
 
     * during the warm-up: start + (peak - start) t / w
     * cosine: end + (peak - end) (1 + cos(pi p)) / 2
@@ -55,19 +55,19 @@ def build_schedule(recipe, steps_per_epoch, total_steps):
     * exponential: peak rate^floor((t - w) / every)
     * constant: peak
 
-    The first and third are those of `google-research/vision_transformer`, whose linear decay ends at 1e-5.
+    The warm-up and the linear decay are those of `google-research/vision_transformer`, where the decay ends at 1e-5.
 
     Args:
         recipe: `training.recipe.config.Recipe`
-        steps_per_epoch: Steps in an epoch.
-        total_steps: Steps in the whole run.
+        steps_per_epoch: Number of steps in an epoch.
+        total_steps: Number of steps in the whole run.
 
     Returns:
-        A `keras.optimizers.schedules.LearningRateSchedule`. It can be serialised.
+        A serialisable `keras.optimizers.schedules.LearningRateSchedule`.
 
     Raises:
-        InputError: If the warm-up leaves no step to the decay, if there is a `schedule.start` but no warm-up, or if the
-            learning rate would change more often than once a step.
+        InputError: If the warm-up leaves no step for the decay, if `schedule.start` is set without a warm-up, or if the
+            learning rate would change more than once in a step.
     """
     schedule = recipe.schedule
     warmup = num_steps(schedule.warmup, steps_per_epoch, total_steps)
@@ -102,13 +102,13 @@ def _decay(recipe, steps_per_epoch, total_steps, warmup):
 
 @keras.saving.register_keras_serializable(package="training")
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that grows linearly to the first of another schedule, which then begins.
+    """A linear increase to the initial learning rate of another schedule, followed by that schedule.
 
-    Keras's own warm-up belongs to its cosine decay alone.
+    Keras itself supports a warm-up only in its cosine decay.
 
     Args:
-        decay: The `LearningRateSchedule` that follows.
-        warmup_steps: Steps until it begins, at least 1.
+        decay: `LearningRateSchedule` after the warm-up.
+        warmup_steps: Number of steps of the warm-up, at least 1.
         start: Learning rate at step 0.
     """
 

@@ -1,4 +1,4 @@
-"""One step of training: loss, gradients and metrics, the same on any number of devices. B batch, k parts."""
+"""The training step: loss, gradients and metrics, the same on any number of devices. B batch, k parts."""
 
 import keras
 import tensorflow as tf
@@ -9,13 +9,13 @@ if keras.backend.backend() == "jax":
 
 
 class _Model(keras.Model):
-    """What the steps of both backends share."""
+    """Base class for the models of both backends."""
 
     def __init__(self, inputs, outputs, objective, accumulation_steps=1, teacher=None, metric=None):
         super().__init__(inputs=inputs, outputs=outputs)
         self.objective = objective
         self.accumulation_steps = accumulation_steps
-        self.teacher = teacher  # A layer of this model: so JAX has its weights in the state, not in the compiled step.
+        self.teacher = teacher  # As a layer, it has its weights in JAX's state and not in the compiled step.
         if teacher is not None:
             teacher.trainable = False
         self.loss_metric = keras.metrics.Mean(name="loss")
@@ -23,11 +23,11 @@ class _Model(keras.Model):
 
     @property
     def metrics(self):
-        # Without Keras's own "loss", which counts batches and not weights.
+        # Keras's own "loss" is left out, because it averages over batches and not over weights.
         return [self.loss_metric, self.quality_metric]
 
     def _weighted_loss(self, images, labels, weights, training):
-        """The sum over some images of their weights times losses. The metrics count what was computed."""
+        """The sum of weights times losses over some images. Also updates the metrics."""
         logits = self(images, training=training)
         if self.teacher is None:
             losses = self.objective(labels, logits)
@@ -42,7 +42,7 @@ class _Model(keras.Model):
 class _TensorFlowModel(_Model):
     def train_step(self, data):
         with _after(data):
-            # Each replica's gradients are its share of the whole batch's: they are summed, never averaged.
+            # A replica has a share of the whole batch's gradients, so they are summed and not averaged.
             total = _sum_over_replicas(tf.reduce_sum(data[2]))
             self.optimizer.apply(self._accumulate(data, total), self.trainable_variables)
             return self._logs()
@@ -53,7 +53,7 @@ class _TensorFlowModel(_Model):
             return self._logs()
 
     def _accumulate(self, data, total):
-        """The gradients of a batch, one part after the other."""
+        """The gradients of a batch, computed one part after the other."""
         k = self.accumulation_steps
         if k == 1:
             return self._gradients(data, total)
@@ -64,41 +64,41 @@ class _TensorFlowModel(_Model):
             return i + 1, [sum_ + gradient for sum_, gradient in zip(sums, gradients, strict=True)]
 
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in self.trainable_variables]
-        # One at a time, or nothing is saved.
+        # One iteration at a time, because parallel ones save no memory.
         return tf.while_loop(lambda i, _: i < k, add, (0, zeros), parallel_iterations=1)[1]
 
     def _gradients(self, data, total):
         with tf.GradientTape() as tape:
             loss = self.optimizer.scale_loss(self._weighted_loss(*data, training=True) / total)
-        # In the order of the variables; those that the loss does not depend on have zeros, which can be added.
+        # Variables that do not affect the loss get zeros, which can be summed.
         return tape.gradient(loss, self.trainable_variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
     def _logs(self):
-        """The metrics over all replicas; a replica by itself knows what it has counted only."""
-        # Copies: they are on the replica's device, as what is reduced must be.
+        """The metrics over all replicas. Each replica has counted only its own images."""
+        # Copied to the replica's device, as the reduction requires.
         counted = _sum_over_replicas([tf.identity(variable.value) for variable in self.metrics_variables])
         with _values(self.metrics_variables, counted):
             logs = self.get_metrics_result()
-        # Under MultiWorkerMirroredStrategy Keras takes the mean over an axis that scalars do not have: keras-team/keras
-        # issue 20585. A test sees when that has been mended and this line can go.
+        # Under MultiWorkerMirroredStrategy Keras takes the mean over an axis that scalars do not have (keras-team/keras
+        # issue 20585). A test fails once Keras has fixed it and this line can be removed.
         return {name: tf.reshape(value, (1,)) for name, value in logs.items()} if self._has_workers() else logs
 
     def _has_workers(self):
         return isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        # Keras draws a batch here, to build what is not built yet. That fails under MultiWorkerMirroredStrategy (the
-        # same issue), and only the optimizer is left to build.
+        # Keras would build the model and the optimizer with a batch, which fails under MultiWorkerMirroredStrategy (the
+        # same issue). Only the optimizer is not built yet.
         if self.optimizer is not None and not self.optimizer.built:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
 
 
 def _after(data):
-    """The scope of what waits for a batch.
+    """The scope of operations that wait for a batch.
 
-    TensorFlow runs the step once more than there are batches. What needs none, such as weight decay and seeds, would
-    act before it finds that out: on some replicas, and not on others.
+    TensorFlow runs the step once more after the last batch. Operations that need no batch, such as weight decay and
+    seeds, would then run on some replicas and not on others.
     """
     return tf.control_dependencies(data)
 
@@ -110,7 +110,7 @@ def _sum_over_replicas(values):
 class _JaxModel(_Model):
     def train_step(self, state, data):
         trainable, non_trainable, optimizer, metrics = state
-        # Arrays are those of the whole batch, over all devices and processes.
+        # The arrays hold the whole batch, over all devices and processes.
         total = ops.sum(data[2])
         changing = [*non_trainable, *metrics]
         gradients, changing = self._accumulate(trainable, changing, optimizer, data, total)
@@ -127,7 +127,7 @@ class _JaxModel(_Model):
         return self._logs(metrics), (trainable, non_trainable, metrics)
 
     def _accumulate(self, trainable, changing, optimizer, data, total):
-        """The gradients of a batch, one part after the other; and what each part changes."""
+        """The gradients of a batch, computed one part after the other, and the changed values."""
         k = self.accumulation_steps
         gradients_of = jax.grad(self._scaled_loss, has_aux=True)
         if k == 1:
@@ -138,7 +138,7 @@ class _JaxModel(_Model):
             gradients, changing = gradients_of(trainable, changing, optimizer, part, total)
             return (jax.tree.map(ops.add, sums, gradients), changing), None
 
-        # Every k-th image makes a part, not a run of them: so each device has an equal share of each part.
+        # A part is every k-th image, so that each device has an equal share of each part.
         parts = [ops.moveaxis(ops.reshape(values, (-1, k, *values.shape[1:])), 1, 0) for values in data]
         zeros = jax.tree.map(ops.zeros_like, trainable)
         return jax.lax.scan(add, (zeros, changing), parts)[0]
@@ -164,30 +164,30 @@ class _JaxModel(_Model):
 
 
 def _values(variables, values):
-    """The scope in which Keras's variables have these values."""
+    """The scope in which Keras variables have the given values."""
     return keras.StatelessScope(state_mapping=zip(variables, values, strict=True))
 
 
 class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlowModel):
-    """A model that ends with logits, with the step by which `fit` trains it and `evaluate` tests it.
+    """A model with logits as outputs, and with the steps of `fit` and `evaluate`.
 
-    A batch is images (B, H, W, C), labels, such as (B, classes), one-hot or mixed, and weights (B,), 0 for images that
-    only pad it. The loss is `sum(weights * losses) / sum(weights)` over the whole batch, whatever devices, processes
-    and parts it is computed in. So are the metrics, `loss` and another, over all batches since the epoch began; their
-    values are in `metrics_variables`. On TensorFlow each replica hands the optimizer its share of the gradients, to be
-    summed.
+    A batch is images (B, H, W, C), labels, such as (B, classes), one-hot or mixed, and weights (B,), which are 0 for
+    padding. The loss is `sum(weights * losses) / sum(weights)` over the whole batch. It does not depend on how devices,
+    processes and parts share the batch. The metrics, `loss` and one other, are weighted in the same way over all
+    batches of the epoch; their state is in `metrics_variables`. On TensorFlow each replica passes its share of the
+    gradients to the optimizer, which sums them.
 
-    It shares layers and variables with the model that `inputs` and `outputs` come from, which is the one to save.
+    The model shares layers and variables with the model of `inputs` and `outputs`. Save that model, not this one.
 
     Args:
-        inputs: That model's input, a Keras tensor.
-        outputs: Its output: logits (B, classes), or (B, H, W, classes).
-        objective: Function `(labels, logits)`, or with a teacher `(labels, logits, teacher_logits=...)`, to the loss of
-            each image, (B,).
-        accumulation_steps: Number k of parts that a batch, or a replica's share of it, is computed in, one after the
-            other. Divides it. Layers with batch statistics see a part at a time.
-        teacher: `keras.Model` from the same images to logits (B, classes). Frozen, and run as at inference. `None`: no
-            teacher.
-        metric: `keras.metrics.Metric` of labels and logits, which takes the weights, and whose variables are sums.
-            `None`: `accuracy`, of labels (B, classes).
+        inputs: Input of a model, a Keras tensor.
+        outputs: Output of that model: logits (B, classes), or (B, H, W, classes).
+        objective: Function `(labels, logits)`, or with a teacher `(labels, logits, teacher_logits=...)`, that returns
+            the loss of each image, (B,).
+        accumulation_steps: Number k of parts of a batch, or of a replica's share of it, that are computed one after the
+            other. It must divide the number of images. Layers with batch statistics use one part at a time.
+        teacher: `keras.Model` from the same images to logits (B, classes). It is frozen, and runs in inference mode.
+            `None`: no teacher.
+        metric: `keras.metrics.Metric` of labels, logits and sample weights. Its variables must be sums. `None`:
+            `accuracy`, of labels (B, classes).
     """

@@ -1,4 +1,4 @@
-"""One run, from a recipe to a folder with a trained model, its export and its report."""
+"""Trains a recipe, and writes a folder with the model, its export and its report."""
 
 import contextlib
 import pathlib
@@ -29,28 +29,28 @@ from training.tasks import TASKS
 
 
 def train(recipe, runs="runs", folder=None, leave=None):
-    """Trains a model as a recipe says, and leaves everything about it in a folder.
+    """Trains the model of a recipe, and writes all results to a folder.
 
     Args:
         recipe: `training.recipe.config.Recipe`
-        runs: Where the folders of all runs are; a new one is made in it.
-        folder: The run's own folder instead. A run that began there with the same recipe goes on from its last
-            checkpoint.
-        leave: What leaves something of the trained model, called as `finish` is, and called instead of it.
+        runs: Folder of all runs, in which a new folder is made.
+        folder: Folder of this run, instead of a new one. If it holds a run of the same recipe, the run is resumed from
+            its last checkpoint.
+        leave: Function that writes the results, called like `finish` and instead of it.
 
     Returns:
-        The `training.runs.folder.Run`, and its evaluation on the test images, as the task has it. The evaluation is
-        `None` if the run was asked to stop, and in all processes but the first.
+        The `training.runs.folder.Run`, and the task's evaluation on the test images. The evaluation is `None` if the
+        run was stopped or is already finished, and in all processes but the first.
     """
     if is_finished(recipe, runs, folder):
         run = Run(pathlib.Path(folder))
-        print(f"run={folder} is finished: {run.report}. Name another folder, or none for a new run.")
+        print(f"run={folder} is finished: {run.report}. Name another folder, or leave it out for a new run.")
         return run, None
     seed(recipe)
     engine = distribution.start(recipe)
     task = TASKS[recipe.task](recipe)
     dataset = _load(task)
-    seed(recipe)  # Again: preparing a data set for the first time draws random numbers too.
+    seed(recipe)  # Seeded again, because preparing a data set for the first time draws random numbers.
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
         print(f"{sizes} in {len(dataset.class_names)} classes")
@@ -60,12 +60,12 @@ def train(recipe, runs="runs", folder=None, leave=None):
             open_run(recipe, dataset, runs, run.folder, engine)
             return run, _fit_and_finish(Fitting(task, dataset, engine, run), leave or finish)
     except KeyboardInterrupt:
-        print(f"Stopped. To go on: {resume_command(run)}")
+        print(f"Stopped. To resume: {resume_command(run)}")
         return run, None
 
 
 def _load(task):
-    """The data set of a run, with all the splits that a run needs."""
+    """Loads the data set of a run, and checks that it has all the splits that the run needs."""
     dataset = task.load()
     for split in ("train", "test"):
         dataset.source(split)
@@ -78,24 +78,24 @@ def _load(task):
 
 
 def train_once(recipe, runs, folder, leave=None):
-    """Trains as `train` does what is not finished yet, one run of several; returns whether it is finished now."""
+    """Trains one of several runs, unless it is already finished. Returns whether it is finished now."""
     if is_finished(recipe, runs, folder):
         return True
     train(recipe, runs, folder, leave)
     keras.backend.clear_session()
     if is_finished(recipe, runs, folder):
         return True
-    print("Stopped. The same command goes on with what is not finished.")
+    print("Stopped. The same command resumes what is not finished.")
     return False
 
 
 def _fit_and_finish(fitting, leave):
-    """The evaluation, or `None` where there is none."""
+    """The evaluation, or `None` if there is none."""
     engine, run, keeper = fitting.engine, fitting.run_folder, fitting.keeper
     try:
         if not fitting.run():
             if engine.is_chief:
-                print(f"Stopped after step {keeper.step}, which is saved. To go on: {resume_command(run)}")
+                print(f"Stopped after step {keeper.step}, which is saved. To resume: {resume_command(run)}")
             return None
         weights = fitting.final_weights()
         engine.leave()
@@ -103,11 +103,11 @@ def _fit_and_finish(fitting, leave):
         engine.end()
         return evaluation
     except (InputError, OSError) as error:
-        raise InputError(f"{error} To go on from there: {resume_command(run)}") from None
+        raise InputError(f"{error} To resume from there: {resume_command(run)}") from None
 
 
 def finish(task, dataset, run, weights, keeper):
-    """Writes what a trained model is good for: itself, its export, its evaluation and the report.
+    """Writes the trained model, its export, its evaluation and the report.
 
     Args:
         task: The task of the run, one of `training.tasks.TASKS`, with its recipe.
@@ -117,14 +117,14 @@ def finish(task, dataset, run, weights, keeper):
         keeper: `training.engine.callbacks.Keeper` with the history.
 
     Returns:
-        The evaluation on the test images, as the task has it.
+        The task's evaluation on the test images.
     """
     print(f"Evaluating {dataset.splits['test'].size:,} test images, exporting, writing the report …", flush=True)
     model, evaluation = save_and_evaluate(task, dataset, run, weights)
     samples = task.write_samples(dataset, run)
     is_exported = export(task.recipe, run, model, dataset.class_names, samples)
     result = task.report(run, dataset, keeper, evaluation, model)
-    # Last: with it the run is finished.
+    # Written last, because it marks the run as finished.
     add_result(run, **result, seconds_of_training=round(keeper.seconds, 1))
     if is_exported:
         predict_elsewhere(run, samples, task.predict_options(run))
@@ -132,7 +132,7 @@ def finish(task, dataset, run, weights, keeper):
 
 
 def save_and_evaluate(task, dataset, run, weights):
-    """Writes a run's model with its final weights; returns it and its evaluation on the test images."""
+    """Saves a run's model with its final weights. Returns the model and its evaluation on the test images."""
     model = build_model(task.recipe, len(dataset.class_names))
     for variable, array in zip(model.variables, weights, strict=True):
         variable.assign(array)
@@ -142,9 +142,9 @@ def save_and_evaluate(task, dataset, run, weights):
 
 
 def export(recipe, run, model, class_names, samples):
-    """Exports a run's model as the first version of a SavedModel; returns whether it answers as the model does.
+    """Exports a run's model as the first version of a SavedModel. Returns whether the export succeeded.
 
-    If it does not, the run is not lost: it says how to export the model in another way.
+    If the export fails, a message names the command that exports the model, and the run continues.
     """
     try:
         keras_vit.export_saved_model(
@@ -159,6 +159,6 @@ def export(recipe, run, model, class_names, samples):
 
 def predict_elsewhere(run, samples, options):
     """Loads the SavedModel in another process, as a server would, and predicts held-out images with it."""
-    print("\nHeld-out images, predicted by the SavedModel in a process of its own:")
+    print("\nHeld-out images, predicted by the SavedModel in a separate process:")
     command = [sys.executable, "-m", "training", "predict", str(run.export), *map(str, samples), *options]
     subprocess.run(command, check=True)

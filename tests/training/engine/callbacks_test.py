@@ -104,7 +104,7 @@ def test_a_stop_saves_and_the_run_goes_on(recipe, undisturbed, tmp_path, monkeyp
     assert f"Stopped after step {saved}, which is saved" in capsys.readouterr().out
     assert f"step-{saved:09d}.npz" in [path.name for path in run.checkpoints.iterdir()]
     finished = train_in(tmp_path / "run", recipe)
-    assert f"Going on from step {saved}." in capsys.readouterr().out
+    assert f"Resuming from step {saved}." in capsys.readouterr().out
     assert_same_run(finished, undisturbed)
     assert points(run.tensorboard / "validation", "epoch_loss") == [0, 1]
     assert points(run.tensorboard / "train", "epoch_loss") == [0, 1]
@@ -125,7 +125,7 @@ def test_a_full_disk_loses_one_interval(recipe, undisturbed, tmp_path, monkeypat
     message = str(error.value)
     assert "The checkpoint of step 14 cannot be written" in message
     assert "No space left on device. The last good one is from step 7." in message
-    assert f"To go on from there: {program_path()} -m training train run={tmp_path}" in message
+    assert f"To resume from there: {program_path()} -m training train run={tmp_path}" in message
     monkeypatch.setattr(np, "savez", usual)
     assert_same_run(train_in(tmp_path, recipe), undisturbed)
 
@@ -136,7 +136,7 @@ def test_a_signal_while_the_result_is_written(recipe, undisturbed, tmp_path, cap
 
     _, weights = train_in(tmp_path, recipe, leave=terminated)
     assert weights is None
-    assert f"Stopped. To go on: {program_path()} -m training train run={tmp_path}" in capsys.readouterr().out
+    assert f"Stopped. To resume: {program_path()} -m training train run={tmp_path}" in capsys.readouterr().out
     assert_same_run(train_in(tmp_path, recipe), undisturbed)
 
 

@@ -249,10 +249,10 @@ REFUSED = [
     ({"kind": "none"}, PROCESSES, "JOB_ADDRESSES is set, but distribution.kind=none"),
 ]
 REFUSED_ON_TENSORFLOW = [
-    ({"kind": "data_parallel"}, {}, "of the backend jax. Received: tensorflow, which has none, mirrored"),
+    ({"kind": "data_parallel"}, {}, "needs the backend jax. Received: tensorflow, which supports none, mirrored"),
     ({"kind": "model_parallel"}, {}, "KERAS_BACKEND"),
     ({"kind": "mirrored"}, {}, "more than one device; there is one.*distribution.devices=2"),
-    ({"kind": "mirrored", "devices": 3}, {}, "at most 1, what there is. Received: 3"),
+    ({"kind": "mirrored", "devices": 3}, {}, "at most 1 on this machine. Received: 3"),
     ({"kind": "mirrored"}, workers(2), "TF_CONFIG is set, but distribution.kind=mirrored"),
     ({"kind": "multi_worker"}, {}, "needs the environment variable TF_CONFIG.*Received: None"),
     ({"kind": "multi_worker"}, {"TF_CONFIG": "{"}, "Received: '{'"),
@@ -261,16 +261,16 @@ REFUSED_ON_TENSORFLOW = [
     ({"kind": "multi_worker"}, workers(2, index=2), "two workers or more"),
     ({"kind": "multi_worker"}, workers(2, kind="evaluator"), "two workers or more"),
     ({"kind": "multi_worker"}, workers(2, job="ps"), "two workers or more"),
-    ({"kind": "multi_worker", "devices": 2}, workers(2), "at most 1, what there is. Received: 2"),
+    ({"kind": "multi_worker", "devices": 2}, workers(2), "at most 1 on this machine. Received: 2"),
     ({"kind": "tpu"}, {}, "finds no TPU"),
     ({"kind": "tpu", "devices": 8}, {}, "distribution.devices is not read"),
 ]
 REFUSED_ON_JAX = [
-    ({"kind": "mirrored"}, {}, "of the backend tensorflow. Received: jax, which has none, data_parallel"),
+    ({"kind": "mirrored"}, {}, "needs the backend tensorflow. Received: jax, which supports none, data_parallel"),
     ({"kind": "data_parallel"}, {}, "more than one device; there is one"),
-    ({"kind": "data_parallel", "devices": 3}, {}, "at most 1, what there is. Received: 3"),
+    ({"kind": "data_parallel", "devices": 3}, {}, "at most 1 on this machine. Received: 3"),
     ({"kind": "model_parallel", "model_devices": 2}, {}, "model_devices must divide the 1 devices.*Received: 2"),
-    ({"kind": "data_parallel"}, dict(list(PROCESSES.items())[:2]), "and so must be KERAS_DISTRIBUTION_PROCESS_ID"),
+    ({"kind": "data_parallel"}, dict(list(PROCESSES.items())[:2]), "Missing: KERAS_DISTRIBUTION_PROCESS_ID"),
     ({"kind": "data_parallel"}, PROCESSES | {JAX_PROCESSES[2]: "2"}, "Received: '2' and '2'"),
     ({"kind": "none", "precision": "mixed_float16"}, {}, "choose mixed_bfloat16"),
 ]

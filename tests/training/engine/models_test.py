@@ -107,6 +107,6 @@ def test_a_teacher_without_logits_of_a_softmax_is_refused(brief_recipe, tmp_path
     teacher.save(tmp_path / "teacher.keras")
     recipe = override(brief_recipe, [f"distillation.teacher={tmp_path / 'teacher.keras'}"])
     with pytest.raises(
-        InputError, match=rf"teacher\.keras {says}\. .*give a model that ends in a softmax or in logits"
+        InputError, match=rf"teacher\.keras {says}\. .*Give a model that ends in a softmax or in logits"
     ):
         load_teacher(recipe, build_model(recipe, 10), range(10))

@@ -193,7 +193,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run(brief_recipe, tmp_path):
     assert " at step 2, with a learning rate of " in message
     assert "The last good checkpoint is that of step 1." in message
     [folder] = tmp_path.iterdir()
-    assert f"To go on from there: {program_path()} -m training train run={folder}" in message
+    assert f"To resume from there: {program_path()} -m training train run={folder}" in message
     assert not (folder / "export").exists()
 
 

@@ -1,6 +1,6 @@
-"""Random changes of the training images: each a function of the image and a seed, and of nothing else.
+"""Random changes of the training images. A change depends only on the image and a seed.
 
-Images are uint8 from the decoder to the model. `build_augmentation` puts together what a recipe asks for.
+Images are uint8 from the decoder to the model. `build_augmentation` combines the changes that a recipe requests.
 """
 
 from training.data.augment.building import Augmentation, build_augmentation

@@ -1,4 +1,4 @@
-"""Mirror, shift, turn and scale. H W C image."""
+"""Flips and affine transformations. H W C image."""
 
 import math
 
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def flip(image, seed):
-    """Mirrors every other image left to right.
+    """Flips an image left to right with probability 1/2.
 
     Args:
         image: (H, W, C)
@@ -19,12 +19,12 @@ def flip(image, seed):
 
 
 def move(image, seed, config):
-    """Moves, turns, scales and, if asked for, mirrors an image at random, all in one interpolation.
+    """Translates, rotates, scales and optionally flips an image at random, with a single interpolation.
 
     Args:
         image: uint8 (H, W, C)
         seed: (2,) integers.
-        config: `training.recipe.config.Augment`: its flip, translation, rotation, scale and fill.
+        config: `training.recipe.config.Augment`. Its flip, translation, rotation, scale and fill are used.
 
     Returns:
         uint8 (H, W, C)

@@ -1,4 +1,4 @@
-"""What a recipe's section `augment` asks for, as three functions. H W C image, B batch."""
+"""Builds the augmentation of a recipe's section `augment`. H W C image, B batch."""
 
 import dataclasses
 import functools
@@ -17,12 +17,12 @@ from training.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """How training images are read, changed and mixed. Images are uint8 all the way.
+    """The functions that decode, change and mix training images. All images are uint8.
 
-    `decode(image_bytes)` gives what is the same in every epoch, and may be kept: the pixels, or with crop=inception the
-    encoded image itself. `change(decoded, seed)` gives the image (H, W, C) of one epoch.
-    `mix(images, labels, seed, num_real)` gives the images (B, H, W, C) and labels (B, classes) of one batch, whose rows
-    from `num_real` on are padding and stay as they are. Seeds are (2,) integers.
+    `decode(image_bytes)` returns what is the same in every epoch and can be cached: the pixels, or with crop=inception
+    the encoded image itself. `change(decoded, seed)` returns the image (H, W, C) for one epoch.
+    `mix(images, labels, seed, num_real)` returns the images (B, H, W, C) and labels (B, classes) of one batch. Rows
+    from `num_real` on are padding and stay unchanged. Seeds are (2,) integers.
     """
 
     decode: Callable
@@ -31,7 +31,7 @@ class Augmentation:
 
 
 def build_augmentation(model, config):
-    """The random changes that a recipe asks for. They are for training only.
+    """Builds the random changes that a recipe requests, for training only.
 
     Args:
         model: A model of this package with a fixed input size.
@@ -41,7 +41,7 @@ def build_augmentation(model, config):
         An `Augmentation`.
 
     Raises:
-        InputError: If the model's size or the library does not allow what is asked for, or the library is missing.
+        InputError: If the model's size or the library does not support the config, or the library is missing.
     """
     protocol, size, channels = input_protocol(model)
     if config.library == "keras_cv":
@@ -55,7 +55,7 @@ def build_augmentation(model, config):
         mix_batch = functools.partial(mix, config=config)
 
     def change(decoded, seed):
-        # At least one seed, which TensorFlow demands.
+        # TensorFlow requires at least one seed.
         seeds = tf.unstack(tf.random.split(_as_int64(seed), len(changes) or 1))
         for one_change, one_seed in zip(changes, seeds, strict=False):
             decoded = one_change(decoded, one_seed)
@@ -68,7 +68,7 @@ def build_augmentation(model, config):
 
 
 def _as_int64(seed):
-    """From seeds of another type TensorFlow derives other seeds."""
+    """Casts a seed, because TensorFlow derives other seeds from other types."""
     return tf.cast(seed, tf.int64)
 
 

@@ -1,16 +1,16 @@
-"""Windows of the images, cut at random. H W C image."""
+"""Random crops. H W C image."""
 
 import tensorflow as tf
 
 from keras_vit.decoding import decode_upright, luma, orientation_reader, resize, upright
 
 ASPECT_RATIOS = (3 / 4, 4 / 3)
-# Of the sizes that a JPEG file can be decoded to, the divisors of its own.
+# A JPEG file can be decoded at its size divided by one of these.
 _DIVISORS = (1, 2, 4, 8)
 
 
 def random_window(image, seed, size):
-    """Cuts a window out of an image, anywhere in it with equal probability.
+    """Cuts a window out of an image, at a uniformly random place.
 
     Args:
         image: (height, width, C)
@@ -28,18 +28,18 @@ def random_window(image, seed, size):
 def inception_crop(image_bytes, seed, size, channels, area, interpolation):
     """Decodes a random part of an encoded image, and resizes it: the crop of Inception (arXiv 1409.4842, section 6).
 
-    Its area is a uniformly drawn part of the image's, its aspect ratio uniform from 3/4 to 4/3; after a hundred draws
-    that do not fit it is the whole image. Of a JPEG file no more is decoded than needed: neither rows and columns
-    beyond the window nor, where it has twice the resolution or more, all of the pixels. The window is that of the
-    upright image, as the EXIF orientation says.
+    The window's fraction of the image's area and its aspect ratio, from 3/4 to 4/3, are drawn uniformly. After a
+    hundred draws that do not fit, the window is the whole image. For JPEG files only the window is decoded, and at a
+    reduced resolution if it has at least twice the resolution of the result. The window is cut from the upright image,
+    according to the EXIF orientation.
 
     Args:
         image_bytes: Scalar string, the contents of a JPEG, PNG, GIF, BMP or WebP file.
         seed: (2,) integers.
         size: (H, W) of the result.
         channels: C of the result, 1 or 3.
-        area: Smallest and largest part of the image's area.
-        interpolation: Of the resizing.
+        area: Smallest and largest fraction of the image's area.
+        interpolation: Interpolation of the resizing.
 
     Returns:
         uint8 (H, W, C)
@@ -59,7 +59,7 @@ def inception_crop(image_bytes, seed, size, channels, area, interpolation):
 
 
 def _draw_window(sides, seed, area):
-    """(top, left, height, width) of a part of an image of these sides."""
+    """Draws (top, left, height, width) of a window in an image with the given sides."""
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([sides, [3]], axis=0),
         tf.zeros([1, 0, 4]),
@@ -73,13 +73,13 @@ def _draw_window(sides, seed, area):
 
 
 def _jpeg_part(image_bytes, draw_window, size):
-    """A window of a JPEG file's upright image, with at least the resolution of `size` if the file has it."""
+    """Decodes a window of a JPEG file's upright image, at least at the resolution `size` if the file has it."""
     orientation = orientation_reader()(image_bytes)
     sides = tf.image.extract_jpeg_shape(image_bytes)[:2]
     window = draw_window(tf.where(orientation > 4, sides[::-1], sides))
     wanted = tf.where(orientation > 4, size[::-1], size)
     window = stored_window(window, sides, orientation)
-    # The largest divisor that leaves enough.
+    # The largest divisor that leaves enough pixels.
     divisors = tf.reduce_min(window[2:] // wanted)
     index = tf.searchsorted(_DIVISORS, [divisors], side="right")[0] - 1
     branches = [_part_decoder(image_bytes, window, sides, divisor) for divisor in _DIVISORS]
@@ -87,7 +87,7 @@ def _jpeg_part(image_bytes, draw_window, size):
 
 
 def stored_window(window, sides, orientation):
-    """Where a window of the upright image lies in the image as stored.
+    """Converts a window of the upright image to a window of the image as stored.
 
     Args:
         window: (top, left, height, width) in the upright image.
@@ -99,7 +99,7 @@ def stored_window(window, sides, orientation):
     """
     top, left, height, width = tf.unstack(window)
     upright_height, upright_width = tf.unstack(tf.where(orientation > 4, sides[::-1], sides))
-    # The steps of `upright`, from the last to the first.
+    # The steps of `upright`, in reverse order.
     top = tf.where(_is_one_of(orientation, (3, 4, 7, 8)), upright_height - top - height, top)
     left = tf.where(_is_one_of(orientation, (2, 3, 6, 7)), upright_width - left - width, left)
     return tf.where(orientation > 4, [left, top, width, height], [top, left, height, width])

@@ -9,22 +9,22 @@ from training.data.augment.windows import paste
 AREAS = (0.02, 1 / 3)
 ASPECT_RATIOS = (0.3, 1 / 0.3)
 _ATTEMPTS = 10
-# Of ImageNet's pixels: noise that is standard normal once these are normalised away, clipped to what a pixel can be.
+# Mean and standard deviation of ImageNet's pixels. After normalisation the noise is standard normal, but clipped.
 _MEANS = {3: (123.675, 116.28, 103.53), 1: (114.495,)}
 _DEVIATIONS = {3: (58.395, 57.12, 57.375), 1: (57.63,)}
 
 
 def erase(image, seed, probability):
-    """Replaces a rectangle by noise, with some probability.
+    """Replaces a random rectangle by noise, with a given probability.
 
-    The rectangle's area is a uniform part of the image's, from 2 % to 1/3, its aspect ratio log-uniform from 0.3 to
-    1/0.3, its place uniform. Each value is drawn from a normal distribution with the mean and standard deviation of
+    The rectangle's area is uniform from 2 % to 1/3 of the image, its aspect ratio is log-uniform from 0.3 to 1/0.3, and
+    its place is uniform. Each value is drawn from a normal distribution with the mean and standard deviation of
     ImageNet's pixels, rounded and clipped to 0 … 255.
 
     Args:
         image: uint8 (H, W, C)
         seed: (2,) integers.
-        probability: From 0 to 1.
+        probability: Probability of erasing, from 0 to 1.
 
     Returns:
         uint8 (H, W, C)
@@ -43,7 +43,7 @@ def erase(image, seed, probability):
 
 
 def _rectangle(sides, draws):
-    """(top, left, height, width), scalars, from uniform draws (4, attempts); empty if no attempt fits."""
+    """(top, left, height, width), scalars, from uniform draws (4, attempts). Height and width are 0 if none fits."""
     area = sides[0] * sides[1] * (AREAS[0] + draws[0] * (AREAS[1] - AREAS[0]))
     low, high = map(math.log, ASPECT_RATIOS)
     aspect_ratio = tf.exp(low + draws[1] * (high - low))

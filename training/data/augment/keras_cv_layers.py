@@ -1,8 +1,8 @@
-"""The same changes by the layers of KerasCV, which is no longer developed. H W C image, B batch.
+"""The same augmentation with the layers of KerasCV, which is no longer developed. H W C image, B batch.
 
-Its layers draw from TensorFlow's global generators: a change does not follow from the seed of its image, so a run that
-is resumed does not go on as it would have. They change images also when told that they are not training: evaluation
-must not call them.
+The layers draw from TensorFlow's global generators, so changes do not depend on the seed of the image, and a resumed
+run differs from an uninterrupted one. The layers also change images with `training=False`, so evaluation must not call
+them.
 """
 
 import functools
@@ -15,51 +15,51 @@ from training.data.augment import erasing
 from training.data.augment.cropping import ASPECT_RATIOS
 from training.errors import InputError
 
-# RandAugment's magnitude goes from 0 to 1 there, for levels from 0 to 10.
+# In KerasCV, RandAugment's magnitude is from 0 to 1 for levels from 0 to 10.
 _MAX_MAGNITUDE = 10
 
 
 def changes(config, size, channels, interpolation):
-    """The changes of one image that a config asks for.
+    """Builds the changes of one image that a config requests.
 
     Args:
         config: `training.recipe.config.Augment`
         size: (H, W) of the result.
         channels: C of the result, 1 or 3.
-        interpolation: Of resizing after crop=inception.
+        interpolation: Interpolation of the resizing for crop=inception.
 
     Returns:
-        List of functions from an image, or from an encoded image first of all with crop=inception, and a seed, to uint8
-        (H, W, C).
+        List of functions from an image and a seed to an image, uint8 (H, W, C). With crop=inception the first one takes
+        an encoded image.
 
     Raises:
-        InputError: If KerasCV is not installed, or cannot do what the config asks for.
+        InputError: If KerasCV is not installed, or does not support the config.
     """
     layers = _layers()
     _check(config, channels)
     result = []
     if config.crop == "random":
-        result.append(_changed_by(layers.RandomCrop(*size)))
+        result.append(_change_with(layers.RandomCrop(*size)))
     elif config.crop == "inception":
         crop = layers.RandomCropAndResize(size, config.crop_area, ASPECT_RATIOS, interpolation=interpolation)
-        result.append(lambda image_bytes, seed: _changed_by(crop)(decode_upright(image_bytes, channels), seed))
-    result += [_changed_by(layer) for layer in _affine_layers(layers, config)]
+        result.append(lambda image_bytes, seed: _change_with(crop)(decode_upright(image_bytes, channels), seed))
+    result += [_change_with(layer) for layer in _affine_layers(layers, config)]
     if config.randaugment_ops:
         magnitude = config.randaugment_magnitude / _MAX_MAGNITUDE
-        result.append(_changed_by(layers.RandAugment((0, 255), config.randaugment_ops, magnitude, 0.0)))
+        result.append(_change_with(layers.RandAugment((0, 255), config.randaugment_ops, magnitude, 0.0)))
     if config.erasing:
         result.append(_eraser(layers, config.erasing))
     return result
 
 
 def mixer(config):
-    """The function that mixes a batch, as `training.data.augment.Augmentation` describes it."""
+    """Builds the function `mix` of a `training.data.augment.Augmentation`."""
     layers = _layers() if config.mixup or config.cutmix else None
-    mixers = [_mixed_by(layers.MixUp(config.mixup))] if config.mixup else []
-    mixers += [_mixed_by(layers.CutMix(config.cutmix))] if config.cutmix else []
+    mixers = [_mixer_with(layers.MixUp(config.mixup))] if config.mixup else []
+    mixers += [_mixer_with(layers.CutMix(config.cutmix))] if config.cutmix else []
 
     def mix(images, labels, seed, num_real):
-        # Neither, the one, or half and half, of which the seed decides.
+        # There are 0, 1 or 2 mixers. The seed chooses between two of them with equal probability.
         calls = [functools.partial(one_mixer, images, labels, num_real) for one_mixer in mixers]
         if len(calls) == 2:
             return tf.cond(tf.random.stateless_uniform([], seed) < 0.5, *calls)
@@ -77,7 +77,7 @@ def _layers():
             f"augment.library=keras_cv needs KerasCV, which cannot be imported: {error}. Install it with "
             f"pip install keras-cv, or choose augment.library=tensorflow."
         ) from error
-    # Made here, since deterministic TensorFlow makes none by itself; and where tf.data runs, also if there is a GPU.
+    # Deterministic TensorFlow does not create this generator. It must be on the CPU, where tf.data runs.
     with tf.device("CPU:0"):
         seed = tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int32)
         tf.random.set_global_generator(tf.random.Generator.from_seed(int(seed)))
@@ -112,9 +112,9 @@ def _affine_layers(layers, config):
 
 
 def _eraser(layers, probability):
-    # Its sides are drawn independently, and its noise spans the range of the image.
+    # RandomCutout draws the sides independently, and its noise spans the range of the image.
     sides = tuple(math.sqrt(area) for area in erasing.AREAS)
-    erase = _changed_by(layers.RandomCutout(sides, sides, fill_mode="gaussian_noise"))
+    erase = _change_with(layers.RandomCutout(sides, sides, fill_mode="gaussian_noise"))
 
     def maybe_erase(image, seed):
         # KerasCV's RandomApply fails within tf.data.
@@ -124,7 +124,7 @@ def _eraser(layers, probability):
     return maybe_erase
 
 
-def _changed_by(layer):
+def _change_with(layer):
     def change(image, seed):
         del seed
         return _to_uint8(layer(tf.cast(image, tf.float32), training=True))
@@ -132,7 +132,7 @@ def _changed_by(layer):
     return change
 
 
-def _mixed_by(layer):
+def _mixer_with(layer):
     def mix(images, labels, num_real):
         batch = {"images": tf.cast(images[:num_real], tf.float32), "labels": labels[:num_real]}
         mixed = layer(batch, training=True)

@@ -11,22 +11,22 @@ from training.data.masks import VOID, decode_mask
 
 
 def build_masked_augmentation(model, config):
-    """The random changes that a recipe asks for, of training images and their masks: size and window, side, colours.
+    """Builds the random changes of training images and their masks: scale and window, flip, colours.
 
     Args:
         model: A segmentation model of this package with a fixed input size.
-        config: `training.recipe.config.Augment`: its scale_range, flip and color_jitter.
+        config: `training.recipe.config.Augment`. Its scale_range, flip and color_jitter are used.
 
     Returns:
-        A `training.data.augment.Augmentation`. `decode(image_bytes, mask_bytes)` gives what may be kept, `change(image,
-        mask, seed)` the image and mask of one epoch, uint8 (H, W, C) and (H, W); `mix` mixes nothing.
+        A `training.data.augment.Augmentation`. `decode(image_bytes, mask_bytes)` returns what can be cached,
+        `change(image, mask, seed)` the image and mask for one epoch, uint8 (H, W, C) and (H, W). `mix` changes nothing.
     """
     protocol, size, channels = input_protocol(model)
     is_scaled = tuple(config.scale_range) != (1.0, 1.0)
     to_pixels = image_decoder(model)
 
     def decode(image_bytes, mask_bytes):
-        # What is scaled to another size in every epoch is kept as it came.
+        # If images are scaled anew in every epoch, they stay encoded.
         return (image_bytes, mask_bytes) if is_scaled else (to_pixels(image_bytes), decode_mask(mask_bytes, size))
 
     def change(image, mask, seed):
@@ -44,9 +44,9 @@ def build_masked_augmentation(model, config):
 
 
 def _scaled_window(image, mask_bytes, seed, size, scale_range, protocol):
-    """A window of the model's size, anywhere in the scaled image, or the scaled image anywhere in the window.
+    """Scales an image and its mask at random, and cuts or pads them to the model's size at a random place.
 
-    What is beyond the image has the mean colour of the model's normalisation, and is void.
+    Padding has the mean colour of the model's normalisation, and is void in the mask.
     """
     draws = tf.random.stateless_uniform([3], seed)
     scale = scale_range[0] + draws[0] * (scale_range[1] - scale_range[0])
@@ -66,7 +66,7 @@ def _scaled_window(image, mask_bytes, seed, size, scale_range, protocol):
 
 
 def _jitter(image, seed, strength):
-    """Changes brightness, contrast and saturation, each by a factor of up to `strength` more or less."""
+    """Changes brightness, contrast and saturation by factors from 1 - `strength` to 1 + `strength`."""
     factors = tf.unstack(tf.random.stateless_uniform([3], seed, 1 - strength, 1 + strength))
     for change, factor in zip((brightness, contrast, color), factors, strict=True):
         image = change(image, factor)

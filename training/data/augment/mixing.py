@@ -1,7 +1,7 @@
 """Mixup (Zhang et al., arXiv 1710.09412) and CutMix (Yun et al., arXiv 1905.04899). B batch, H W C image.
 
-The partner of a batch's image is the one before it, of the first the last: no row of padding is anybody's partner. One
-lambda for a batch.
+Each image is mixed with the previous image of the batch, and the first image with the last one. Padding is not mixed.
+All images of a batch share one lambda.
 """
 
 import functools
@@ -12,14 +12,14 @@ from training.data.augment.windows import paste
 
 
 def mix(images, labels, seed, num_real, config):
-    """Mixes the images and labels of a batch, as the config says. With both ways, each batch takes one or the other.
+    """Mixes the images and labels of a batch by mixup or CutMix. If both are set, each batch uses one of them.
 
     Args:
         images: uint8 (B, H, W, C)
         labels: Probabilities (B, classes), float.
         seed: (2,) integers.
-        num_real: Number of rows, from the first, that are images. The rest is padding, and stays as it is.
-        config: `training.recipe.config.Augment`: its mixup and cutmix.
+        num_real: Number of images, which are the first rows. The rest is padding and stays unchanged.
+        config: `training.recipe.config.Augment`. Its mixup and cutmix are used.
 
     Returns:
         Images, uint8 (B, H, W, C), and labels (B, classes).
@@ -38,9 +38,9 @@ def mix(images, labels, seed, num_real, config):
 
 def _mixup(images, labels, partners, concentration, seed):
     own = beta(concentration, seed)
-    own = tf.maximum(own, 1.0 - own)  # Most of an image is itself: with a partner for each, nothing is lost.
-    others = tf.gather(images, partners)
-    mixed = own * tf.cast(images, tf.float32) + (1.0 - own) * tf.cast(others, tf.float32)
+    own = tf.maximum(own, 1.0 - own)  # An image keeps the larger share of itself.
+    partner_images = tf.gather(images, partners)
+    mixed = own * tf.cast(images, tf.float32) + (1.0 - own) * tf.cast(partner_images, tf.float32)
     return tf.cast(tf.round(mixed), tf.uint8), _mix_labels(labels, partners, own)
 
 
@@ -58,7 +58,7 @@ def _mix_labels(labels, partners, own):
 
 
 def _box(height, width, own, seed):
-    """(top, left, bottom, right) of a box of 1 - `own` of the area, around any pixel, clipped at the border."""
+    """(top, left, bottom, right) of a box with 1 - `own` of the area around a random pixel, clipped at the border."""
     sides = tf.constant([height, width])
     half = tf.cast(tf.cast(sides, tf.float32) * tf.sqrt(1.0 - own), tf.int32) // 2
     centre = tf.cast(tf.random.stateless_uniform([2], seed) * tf.cast(sides, tf.float32), tf.int32)
@@ -66,9 +66,9 @@ def _box(height, width, own, seed):
 
 
 def beta(concentration, seed):
-    """A draw from Beta(a, a): X / (X + Y) for X and Y from Gamma(a, 1).
+    """Draws from Beta(a, a) with a = `concentration`: X / (X + Y) for X and Y from Gamma(a, 1).
 
-    With logarithms, since for small `a` both gammas are too small for float32: Gamma(a) is Gamma(a + 1) U^(1/a).
+    Logarithms are used, because for small a both gammas underflow float32: Gamma(a) is Gamma(a + 1) U^(1/a).
     """
     gamma_seed, uniform_seed = tf.unstack(tf.random.split(seed, 2))
     gammas = tf.random.stateless_gamma([2], gamma_seed, alpha=concentration + 1.0)

@@ -1,7 +1,7 @@
 """The 16 operations of RandAugment and AutoAugment, on uint8 images. H W C image, C 1 or 3.
 
-Tones are changed as Pillow does it, to the grey level, unless a function says otherwise; pixels move by nearest
-neighbour, and what comes from beyond the border is gray (128).
+Operations on tones give exactly the values of Pillow, unless a docstring states otherwise. Operations that move pixels
+use the nearest neighbour. Pixels from beyond the border are gray (128).
 """
 
 import math
@@ -17,13 +17,13 @@ GRAY = 128
 def auto_contrast(image):
     """Stretches each channel so that its darkest value becomes 0 and its brightest 255."""
     low, high = tf.reduce_min(image, axis=[0, 1]), tf.reduce_max(image, axis=[0, 1])
-    # From 0 to 255, and so as it is, where there is but one value.
+    # A channel with only one value gets the range from 0 to 255, and stays unchanged.
     is_plain = low == high
     low = tf.where(is_plain, tf.zeros_like(low), low)
     high = tf.where(is_plain, 255 * tf.ones_like(high), high)
     low, span = tf.cast(low, tf.float32), tf.cast(high - low, tf.float32)
     rows = tf.cast(_as_rows(image), tf.float32) - _for_rows(low, image)
-    # Multiplied before it is divided, whole numbers stay whole: only then is rounding down exact.
+    # Multiplying first keeps the numerator an integer, so that rounding down is exact.
     return tf.reshape(tf.cast(rows * 255.0 / _for_rows(span, image), tf.uint8), image.shape)
 
 
@@ -43,7 +43,7 @@ def equalize(image):
 
 
 def invert(image):
-    """Turns dark into bright."""
+    """Inverts all values."""
     return 255 - image
 
 
@@ -54,13 +54,13 @@ def posterize(image, bits):
 
 
 def solarize(image, threshold):
-    """Inverts all values from the threshold on, which is a whole number from 0 to 256."""
+    """Inverts all values from the threshold on, an integer from 0 to 256."""
     values = tf.cast(image, tf.float32)
     return tf.cast(values + tf.cast(values >= threshold, tf.float32) * (255.0 - 2.0 * values), tf.uint8)
 
 
 def solarize_add(image, addition):
-    """Adds a whole number from 0 to 255 to all values below 128, up to 255."""
+    """Adds an integer from 0 to 255 to all values below 128. Results are limited to 255."""
     values = tf.cast(image, tf.float32)
     return tf.cast(tf.minimum(values + addition * tf.cast(values < 128, tf.float32), 255.0), tf.uint8)
 
@@ -75,7 +75,7 @@ def color(image, factor):
 def contrast(image, factor):
     """Changes the contrast: 0 is an image of the mean luma, 1 the image.
 
-    Google's code takes the number of pixels over 256 for the mean; this is Pillow's mean, which is meant.
+    The mean is that of Pillow. Google's code uses the number of pixels divided by 256 instead.
     """
     gray = image if image.shape[-1] == 1 else luma(image)
     num_pixels = image.shape[0] * image.shape[1]
@@ -89,7 +89,7 @@ def brightness(image, factor):
 
 
 def sharpness(image, factor):
-    """Changes the sharpness: 0 is smoothed, 1 the image, more sharpened. The outermost pixels stay as they are."""
+    """Changes the sharpness: 0 is smoothed, 1 the image, above 1 sharpened. The outermost pixels stay unchanged."""
     height, width, channels = image.shape
     if min(height, width) < 3:
         return image
@@ -103,7 +103,7 @@ def sharpness(image, factor):
 
 
 def rotate(image, degrees):
-    """Turns the image around its centre, counterclockwise."""
+    """Rotates the image counterclockwise around its centre."""
     height, width, _ = image.shape
     angle = degrees * (math.pi / 180)
     cos, sin = tf.cos(angle), tf.sin(angle)
@@ -114,32 +114,32 @@ def rotate(image, degrees):
 
 
 def shear_x(image, slope):
-    """Moves each row to the left, by `slope` times its number."""
+    """Moves each row to the left, by `slope` times its index."""
     return _transform(image, [1.0, slope, 0.0, 0.0, 1.0, 0.0])
 
 
 def shear_y(image, slope):
-    """Moves each column up, by `slope` times its number."""
+    """Moves each column up, by `slope` times its index."""
     return _transform(image, [1.0, 0.0, 0.0, slope, 1.0, 0.0])
 
 
 def translate_x(image, fraction):
-    """Moves the image to the left, by a part of its width, rounded to a pixel."""
+    """Moves the image to the left, by a fraction of its width, rounded to a pixel."""
     return _shift(image, fraction, axis=1)
 
 
 def translate_y(image, fraction):
-    """Moves the image up, by a part of its height, rounded to a pixel."""
+    """Moves the image up, by a fraction of its height, rounded to a pixel."""
     return _shift(image, fraction, axis=0)
 
 
 def cutout(image, fraction, place):
-    """Covers a square, clipped at the border (arXiv 1708.04552).
+    """Covers a square with gray, clipped at the border (arXiv 1708.04552).
 
     Args:
         image: uint8 (H, W, C)
-        fraction: Half of the square's side, as a part of the image's shorter side; rounded to a pixel.
-        place: (2,) uniform draws from 0 to 1, which place the centre.
+        fraction: Half of the square's side, as a fraction of the image's shorter side. Rounded to a pixel.
+        place: (2,) uniform draws from 0 to 1 for the centre.
 
     Returns:
         uint8 (H, W, C)
@@ -153,24 +153,24 @@ def cutout(image, fraction, place):
 
 
 def _as_rows(image):
-    """(H, W, C) to (H, W·C): TensorFlow goes many times faster through long rows than through channels."""
+    """Reshapes (H, W, C) to (H, W·C). TensorFlow is many times faster on long rows than on channels."""
     height, width, channels = image.shape
     return tf.reshape(image, [height, width * channels])
 
 
 def _for_rows(values, image):
-    """A value for each channel as one for each element of a row."""
+    """Repeats a value for each channel to a value for each element of a row."""
     return tf.tile(values, [image.shape[1]])
 
 
 def _blend(degenerate, image, factor):
-    """Goes from a degenerate image to the image and beyond, rounding down."""
+    """Interpolates or extrapolates from a degenerate image to the image. Rounds down."""
     pixels = tf.cast(image, tf.float32)
     return tf.saturate_cast(degenerate + factor * (pixels - degenerate), tf.uint8)
 
 
 def _transform(image, matrix):
-    """The pixel (x, y) of the result is the one next to (a x + b y + c, d x + e y + f), counted from the first."""
+    """Pixel (x, y) of the result is the pixel nearest to (a x + b y + c, d x + e y + f), counted from 0."""
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=image[None],
         transforms=tf.stack([*matrix, 0.0, 0.0])[None],

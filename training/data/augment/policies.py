@@ -1,12 +1,12 @@
 """RandAugment (arXiv 1909.13719) and AutoAugment (arXiv 1805.09501), with the levels of Google's code. H W C image.
 
-Source of operations, levels and the policy: big_vision, pp/autoaugment.py, which has them from EfficientNet's code in
-tensorflow/tpu. Departures:
+Source of operations, levels and the policy: big_vision, pp/autoaugment.py, which took them from EfficientNet's code in
+tensorflow/tpu. Differences:
 
-* Shifts and cutout are pixels there, whatever the image's size: up to 100 and half a square of 40 in RandAugment, 250
-  in AutoAugment. Here they are in proportion to the image, and as RandAugment's at 224 pixels. AutoAugment's paper has
-  the same shift: 150 of 331.
-* Beyond level 10, thresholds and bits that uint8 does not hold leave the image as it is.
+* The source has shifts and cutout in pixels for all image sizes: shifts of up to 100 and half a cutout square of 40 in
+  RandAugment, shifts of up to 250 in AutoAugment. Here they are proportional to the image, and equal to RandAugment's
+  at 224 pixels. AutoAugment's paper has the same proportion for shifts: 150 of 331.
+* Beyond level 10, thresholds and bits that exceed uint8 leave the image unchanged.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from training.data.augment import operations
 
-# The papers' strongest. RandAugment's levels go beyond it.
+# The strongest level of the papers. RandAugment's levels may exceed it.
 _MAX_LEVEL = 10
 _REFERENCE_SIDE = 224
 
@@ -25,8 +25,8 @@ _REFERENCE_SIDE = 224
 class Operation:
     """One operation of a policy.
 
-    `function` takes the image and the first `num_arguments` of: an argument, and two draws from 0 to 1. `scale` gives
-    the argument for a level, as a part of the strongest; every other time it is negated if `is_signed`.
+    `function` takes the image and the first `num_arguments` of an argument and a pair of draws from 0 to 1. `scale`
+    maps a level, as a fraction of the strongest, to the argument. If `is_signed`, it is negated with probability 1/2.
     """
 
     function: Callable
@@ -48,7 +48,7 @@ OPERATIONS = {
     "Equalize": Operation(operations.equalize),
     "Invert": Operation(operations.invert),
     "Rotate": Operation(operations.rotate, 1, lambda part: 30 * part, is_signed=True),
-    # One bit at least: what TensorFlow leaves when all eight are shifted out.
+    # At least one bit, which TensorFlow keeps when all eight are shifted out.
     "Posterize": Operation(operations.posterize, 1, lambda part: min(max(int(part * 4), 1), 8)),
     "Solarize": Operation(operations.solarize, 1, lambda part: min(int(part * 256), 256)),
     "Color": Operation(operations.color, 1, _enhancement),
@@ -63,7 +63,7 @@ OPERATIONS = {
     "SolarizeAdd": Operation(operations.solarize_add, 1, lambda part: min(int(part * 110), 255)),
 }
 
-# (operation, probability, level), one after the other. Policy v0 of the source; the paper's Table 9 prints another.
+# Sequences of (operation, probability, level). Policy v0 of the source, which differs from the paper's Table 9.
 AUTOAUGMENT = (
     (("Equalize", 0.8, 1), ("ShearY", 0.8, 4)),
     (("Color", 0.4, 9), ("Equalize", 0.6, 3)),
@@ -99,8 +99,8 @@ def randaugment(image, seed, num_operations, magnitude):
     Args:
         image: uint8 (H, W, C), C 1 or 3.
         seed: (2,) integers.
-        num_operations: How many operations.
-        magnitude: Their level, from 0 to 30.
+        num_operations: Number of operations.
+        magnitude: Level of the operations, from 0 to 30.
 
     Returns:
         uint8 (H, W, C)
@@ -136,18 +136,18 @@ def autoaugment(image, seed):
 
 
 def argument(name, level):
-    """What an operation takes at a level of its policy, before its sign is drawn."""
+    """The argument of an operation at a level of its policy, before its sign is drawn."""
     return float(OPERATIONS[name].scale(level / _MAX_LEVEL))
 
 
 def apply(image, index, value, draws):
-    """Applies one operation; only that one is computed.
+    """Applies one operation. The others are not computed.
 
     Args:
         image: uint8 (H, W, C)
-        index: Scalar, the operation's place in `OPERATIONS`; one more than the last for no change.
-        value: Its argument, without sign.
-        draws: (3,) from 0 to 1: for the sign, and for the place.
+        index: Index of the operation in `OPERATIONS`, a scalar. `len(OPERATIONS)`: no change.
+        value: Argument of the operation, without sign.
+        draws: (3,) uniform draws from 0 to 1: one for the sign, two for the place.
 
     Returns:
         uint8 (H, W, C)

@@ -4,18 +4,18 @@ import tensorflow as tf
 
 
 def paste(images, patch, top, left):
-    """Images with a patch of the same number of channels laid upon them.
+    """Pastes a patch with the same number of channels into images.
 
     Args:
         images: (..., H, W, C)
         patch: (..., h, w, C), within the images; h or w may be 0.
-        top: Row of the patch's first row, a scalar.
-        left: Column of its first column.
+        top: Top row of the patch in the images, a scalar.
+        left: Left column of the patch in the images, a scalar.
 
     Returns:
         (..., H, W, C)
     """
-    # Copying the five pieces is several times faster than choosing between two images pixel by pixel.
+    # Copying the five pieces is several times faster than selecting from two images pixel by pixel.
     height, width = tf.unstack(tf.shape(patch)[-3:-1])
     bottom, right = top + height, left + width
     middle = images[..., top:bottom, :, :]

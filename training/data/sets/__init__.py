@@ -1,1 +1,1 @@
-"""Data sets of our own: scans that scikit-learn carries, and folders of photographs."""
+"""Readers of data sets: TFDS, folders of photographs and masks, TFRecord shards, and generated images."""

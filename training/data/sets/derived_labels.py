@@ -1,8 +1,8 @@
-"""What images are classified by, and those labels that a data set of TFDS does not store but that follow from what it
-stores.
+"""Labels of data sets, and labels that TFDS does not store but that are computed from stored features.
 
-They are tasks of VTAB (Zhai et al., arXiv 1910.04867). Borders and bins are those of google-research/task_adaptation,
-task_adaptation/data/clevr.py, kitti.py and dsprites.py, with the tasks of its scripts/run_all_tasks.sh.
+The computed labels are tasks of VTAB (Zhai et al., arXiv 1910.04867). Borders and bins are those of
+google-research/task_adaptation, task_adaptation/data/clevr.py, kitti.py and dsprites.py, for the tasks in its
+scripts/run_all_tasks.sh.
 """
 
 import dataclasses
@@ -15,12 +15,12 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Label:
-    """What the images of a data set are classified by.
+    """A label of a data set, and the function that reads it.
 
-    `features` are the parts of an example that it is read from, as `tfds.decode.PartialDecoding` takes them, and `read`
-    is the TensorFlow function from such an example to the index of the right class, an int64 scalar, or to the indices
-    of all right classes; or to an encoded mask. The splits in `absent_from` have no such labels. The features in
-    `encoded` are read as the bytes of a file.
+    `features` are the features that `read` needs, in the format of `tfds.decode.PartialDecoding`. `read` is a
+    TensorFlow function from an example to the index of the right class, an int64 scalar, to the indices of all right
+    classes, or to an encoded mask. The splits in `absent_from` lack the label. The features in `encoded` are not
+    decoded, but read as the bytes of a file.
     """
 
     class_names: tuple[str, ...]
@@ -30,7 +30,7 @@ class Label:
     encoded: tuple[str, ...] = ()
 
 
-_CLEVR_COUNTS = range(3, 11)  # All that there are.
+_CLEVR_COUNTS = range(3, 11)  # All numbers of objects that occur.
 _CLEVR_BORDERS = (8.0, 8.5, 9.0, 9.5, 10.0)  # In Clevr's own units of length.
 _KITTI_BORDERS = (8.0, 20.0)  # In metres.
 _KITTI_VEHICLES = 3  # The first types are car, van and truck.
@@ -53,7 +53,7 @@ def _closest_vehicle(example):
 
 
 def _interval(value, borders):
-    """Number of the interval that a value is in. A border belongs to the interval below it; float32 has it exactly."""
+    """The index of a value's interval. A border belongs to the interval below it. Borders are exact in float32."""
     return tf.reduce_sum(tf.cast(value > borders, tf.int64))
 
 
@@ -64,7 +64,7 @@ def _interval_names(quantity, borders, unit=""):
 
 
 def _binned(quantity, feature, num_values):
-    """The values 0 to `num_values - 1` of a feature in bins of neighbours, as equal in size as can be."""
+    """A label with the values 0 to `num_values - 1` of a feature in bins of nearly equal size."""
     bins = [[value for value in range(num_values) if _bin(value, num_values) == i] for i in range(_DSPRITES_BINS)]
     names = tuple(f"{quantity} {values[0]} to {values[-1]}" for values in bins)
     return Label(names, {feature: True}, lambda example: _bin(example[feature], num_values))
@@ -74,7 +74,7 @@ def _bin(value, num_values):
     return value * _DSPRITES_BINS // num_values
 
 
-# Clevr has published no scenes of its test images: there TFDS has images without objects.
+# Clevr publishes no scenes of its test images, so TFDS has no objects for them.
 _CLEVR_ABSENT = ("test",)
 
 DERIVED_LABELS = {

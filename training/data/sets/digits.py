@@ -1,4 +1,4 @@
-"""The UCI optical digits of scikit-learn as a TFDS data set, so that they walk the path of every other."""
+"""The UCI optical digits of scikit-learn as a TFDS data set, so that they are read like the others."""
 
 import numpy as np
 import tensorflow_datasets as tfds

@@ -1,11 +1,11 @@
-"""A directory of class-named folders of photographs.
+"""A directory with a folder of photographs for each class.
 
     photographs/cat/1.jpg
     photographs/cat/2.png
     photographs/dog/a.jpeg
 
-Or split already, with the same inside: photographs/train, photographs/test and, where there is one,
-photographs/validation.
+Or already split: photographs/train, photographs/test and optionally photographs/validation, each with such folders
+inside.
 """
 
 import collections
@@ -23,7 +23,7 @@ from training.errors import InputError
 from training.files import check_name
 
 READABLE = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
-# Photographs that TensorFlow cannot decode. Files of any other kind are no photographs, and are passed over in silence.
+# Photographs that TensorFlow cannot decode. Files of any other kind are ignored.
 OTHER_IMAGES = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".raw", ".psd")
 _SPLIT_NAMES = {
     "train": "train",
@@ -38,8 +38,8 @@ _LAYOUT = "Expected one folder for each class with its images inside: cat/1.jpg,
 
 @dataclasses.dataclass(frozen=True)
 class FolderSplits:
-    """What a directory holds: class names, (path, class index) of the images of each split, what was skipped and why,
-    and a sentence on images that are in two of its split folders, or `None`."""
+    """The contents of a directory: class names, (path, class index) of the images of each split, the reason for each
+    skipped path, and a message about images that are in two split folders, or `None`."""
 
     class_names: tuple[str, ...]
     splits: dict[str, list[tuple[str, int]]]
@@ -48,23 +48,23 @@ class FolderSplits:
 
 
 def read_folder(directory, test_fraction, validation_fraction):
-    """Finds the images of a directory, and splits them unless it is split already.
+    """Finds the images of a directory, and splits them unless they are already split.
 
-    The split depends on the names of the images and of their folders and on nothing else, so it is the same on every
-    machine and at every time as long as no image is added or removed. In each class, `test_fraction` of the images are
-    held out for the test, and `validation_fraction` of the rest for validation; at least one stays for training.
-    Copies of an image stay together.
+    The split depends only on the names of the images and of their folders, and on which images are copies. It is the
+    same on every machine as long as no image is added or removed. In each class, `test_fraction` of the images are held
+    out for the test, and `validation_fraction` of the rest for validation. At least one image stays for training.
+    Copies of an image are in the same split.
 
     Args:
         directory: Path of the directory.
-        test_fraction: In (0, 1).
-        validation_fraction: In [0, 1).
+        test_fraction: Fraction of the images, in (0, 1).
+        validation_fraction: Fraction of the remaining images, in [0, 1).
 
     Returns:
         A `FolderSplits`.
 
     Raises:
-        InputError: If there is nothing to learn from; the message says what was found and what is expected.
+        InputError: If there are not enough images. The message describes what was found and what is expected.
     """
     if directory is None:
         raise InputError("The folder data set needs data.directory=<path of your photographs>. " + _LAYOUT)
@@ -81,17 +81,17 @@ def read_folder(directory, test_fraction, validation_fraction):
 
 
 def split_folders(root, otherwise="class folders only"):
-    """{split: folder} of a directory that is split already; empty if it is not, and is as expected `otherwise`."""
+    """{split: folder} of a directory that is already split, or {}. `otherwise` describes the other layout."""
     folders = {folder.name.lower(): folder for folder in _folders(root)}
     known = [name for name in folders if name in _SPLIT_NAMES]
-    if "train" not in known or (known == ["train"] and len(folders) > 1):  # Railway trains may be a class.
+    if "train" not in known or (known == ["train"] and len(folders) > 1):  # Trains may be a class.
         return {}
     splits = {_SPLIT_NAMES[name]: folders[name] for name in known}
     if len(folders) > len(splits) or len(splits) == 1:
-        others = ", ".join(sorted(set(folders) - {"train"})) or "nothing"
+        other_folders = ", ".join(sorted(set(folders) - {"train"})) or "nothing"
         raise InputError(
-            f"{root} has a folder train, as if it were split, beside {others}. Expected the folders train, test and, "
-            f"where there is one, validation; or {otherwise}."
+            f"{root} has a folder train, as if it were split, beside {other_folders}. Expected the folders train, test "
+            f"and optionally validation; or {otherwise}."
         )
     return splits
 
@@ -105,7 +105,7 @@ def _read_split_folders(folders, test_fraction, validation_fraction):
     for split, images in by_split.items():
         unknown = sorted(set(images) - set(classes))
         if unknown:
-            raise InputError(f"{folders[split]} has classes that {folders['train']} has not: {', '.join(unknown)}")
+            raise InputError(f"{folders[split]} has classes that {folders['train']} lacks: {', '.join(unknown)}")
     fractions = {"test": test_fraction, "validation": validation_fraction}
     splits = _split(by_split["train"], classes, {k: v for k, v in fractions.items() if k not in by_split}, digests)
     given = {split: images for split, images in by_split.items() if split != "train"}
@@ -115,16 +115,16 @@ def _read_split_folders(folders, test_fraction, validation_fraction):
 
 
 def _read_classes(root):
-    """The decodable images of each class folder, sorted; why others were skipped; digests of what is in them."""
-    found = {folder.name: find_images(folder) for folder in _folders(root)}
+    """{class: sorted paths of decodable images}, {skipped path: reason} and {path: digest of the file}."""
+    paths_by_class = {folder.name: find_images(folder) for folder in _folders(root)}
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        paths = [path for paths in found.values() for path in paths]
+        paths = [path for paths in paths_by_class.values() for path in paths]
         examined = dict(zip(paths, pool.map(examine, paths), strict=True))
     digests = {path: digest for path, (digest, _) in examined.items() if digest}
-    images = {name: [path for path in paths if path in digests] for name, paths in found.items()}
+    images = {name: [path for path in paths if path in digests] for name, paths in paths_by_class.items()}
     skipped = {str(path): problem for path, (_, problem) in examined.items() if problem}
     skipped |= {
-        str(root / name): "no readable images, so it is no class" for name, paths in images.items() if not paths
+        str(root / name): "no readable images, so it is not a class" for name, paths in images.items() if not paths
     }
     return {name: paths for name, paths in images.items() if paths}, skipped, digests
 
@@ -139,7 +139,7 @@ def _check_classes(root, images, skipped):
         raise InputError(f"{root} has images of one class only, {classes[0]!r}; a classifier needs two. {expected}")
     loose = sum(map(_is_image, root.iterdir()))
     if loose:
-        raise InputError(f"{root} has {loose} images beside each other and no class folders. {expected}")
+        raise InputError(f"{root} has {loose} images and no class folders. {expected}")
     folders = len(_folders(root))
     raise InputError(f"{root} has no readable images ({folders} folders were searched). {expected}")
 
@@ -153,20 +153,20 @@ def _split(images, classes, fractions, digests):
 
 
 def hold_out(paths, fractions, digests):
-    """Splits paths, one after the other, by the names of files and folders; at least one stays for training.
+    """Splits paths by the names of files and folders. At least one path stays for training.
 
     Args:
         paths: `pathlib.Path`s, at least one.
-        fractions: {split: part of what is left}
-        digests: {path: digest of the file}. Of the same content, all files are in the same split.
+        fractions: {split: fraction of the paths that remain after the earlier splits}
+        digests: {path: digest of the file}. Files with the same content are in the same split.
 
     Returns:
-        {split: paths}, with "train" for the rest.
+        {split: paths}. The remaining paths are in "train".
     """
     held, rest, places = {}, sorted(paths, key=_name_digest), {}
     for path in rest:
         places.setdefault(digests[path], len(places))
-    rest.sort(key=lambda path: places[digests[path]])  # Copies stand together.
+    rest.sort(key=lambda path: places[digests[path]])  # Copies are adjacent.
     for split, fraction in fractions.items():
         count = min(round(fraction * len(rest)), len(rest) - 1)
         borders = [0, *(i for i in range(1, len(rest)) if digests[rest[i - 1]] != digests[rest[i]])]
@@ -176,7 +176,7 @@ def hold_out(paths, fractions, digests):
 
 
 def find_copies(files, digests):
-    """A sentence on images that are in two splits, with what to do; `None` if there are none.
+    """A message about images that are in two splits, and what to do. `None` if there are none.
 
     Args:
         files: {split: paths}
@@ -191,7 +191,7 @@ def find_copies(files, digests):
     if not copies:
         return None
     more = f"\n  … ({len(copies):,} in all)" if len(copies) > _MOST_COPIES else ""
-    return f"Images are in two splits:{''.join(copies[:_MOST_COPIES])}{more}\nRemove one file of each two."
+    return f"Images are in two splits:{''.join(copies[:_MOST_COPIES])}{more}\nRemove one file of each pair."
 
 
 def _name_digest(path):
@@ -207,7 +207,7 @@ def _folders(root):
 
 
 def find_images(folder, suffixes=READABLE + OTHER_IMAGES):
-    """The paths of the images in a folder, and in the folders inside, in their order."""
+    """The sorted paths of the images in a folder and its subfolders."""
     return _checked(path for path in folder.rglob("*") if _is_image(path, suffixes))
 
 
@@ -216,7 +216,7 @@ def _is_image(path, suffixes=READABLE + OTHER_IMAGES):
 
 
 def _checked(paths):
-    """Sorted paths, of which none has a name that is not UTF-8."""
+    """Sorts paths, and checks that their names are UTF-8."""
     paths = sorted(paths)
     for path in paths:
         check_name(path)
@@ -224,7 +224,7 @@ def _checked(paths):
 
 
 def examine(path):
-    """A digest of an image file and `None`; or, if it cannot be decoded, `None` and the reason."""
+    """The digest of an image file and `None`. If the file cannot be decoded, `None` and the reason."""
     if path.suffix.lower() in OTHER_IMAGES:
         return None, f"{path.suffix} files cannot be decoded, convert it to JPEG or PNG"
     try:
@@ -238,6 +238,6 @@ def examine(path):
 
 @functools.cache
 def _decoder():
-    """Traced once: a folder may have many thousands of images."""
+    """A decoder that is traced only once, because a folder may have many thousands of images."""
     signature = [tf.TensorSpec([], tf.string)]
     return tf.function(lambda image_bytes: decode_upright(image_bytes, 3), signature, autograph=False)

@@ -1,8 +1,8 @@
 """ObjectNet: photographs of household objects in unusual places, for classifiers of ImageNet-1k. C classes.
 
 Barbu et al., "ObjectNet: A large-scale bias-controlled dataset for pushing the limits of object recognition models",
-NeurIPS 2019. Its licence allows tests only. Of its 313 classes 113 are also in ImageNet-1k, some as several classes:
-`objectnet_classes.csv` holds the folders and their ImageNet classes as its authors publish them
+NeurIPS 2019. Its licence allows tests only. 113 of its 313 classes are also in ImageNet-1k, some as several classes.
+`objectnet_classes.csv` contains the folders and their ImageNet classes, as published by the authors
 (`folder_to_objectnet_label.json` and `folder_to_imagenet_1k.json`, github.com/abarbu/objectnet-template-tensorflow).
 """
 
@@ -21,46 +21,46 @@ from training.data.sources import IndexedSource, StreamedSource
 from training.data.subsets import read_labels, select
 
 _TABLE = pathlib.Path(__file__).with_name("objectnet_classes.csv")
-# Pixels at each side. They hold a red frame, which must not be seen; the programs of the authors cut off as many.
+# Pixels of the red frame at each side. The authors' programs cut off the same number.
 _BORDER = 2
 
 
 @functools.cache
 def imagenet_classes():
-    """{folder of ObjectNet: tuple of the indices of its classes of ImageNet-1k, empty where it has none}."""
+    """{folder of ObjectNet: tuple of the indices of its ImageNet-1k classes, which may be empty}."""
     indices = {wnid: index for index, (wnid, _) in enumerate(imagenet1k_classes())}
     with _TABLE.open() as file:
         return {row["folder"]: tuple(indices[wnid] for wnid in row["wnids"].split()) for row in csv.DictReader(file)}
 
 
 def is_objectnet(class_names):
-    """Whether these are folders of ObjectNet, among them some that are classes of ImageNet-1k."""
+    """Whether all classes are folders of ObjectNet, and some of them are classes of ImageNet-1k."""
     known = imagenet_classes()
     return set(class_names) <= known.keys() and any(known[name] for name in class_names)
 
 
 @dataclasses.dataclass(frozen=True)
 class Shared:
-    """The part of ObjectNet whose classes are also those of ImageNet-1k.
+    """The part of ObjectNet with classes that are also in ImageNet-1k.
 
-    `dataset`, a `training.data.dataset.Dataset`, has these classes alone; `num_left_out` images have another class.
+    `dataset`, a `training.data.dataset.Dataset`, has only these classes. `num_left_out` images have other classes.
     """
 
     dataset: Dataset
     num_left_out: int
 
     def restrict(self, probabilities, has_sigmoids=False):
-        """Probabilities of ImageNet-1k's classes as those of the shared ones alone.
+        """Restricts probabilities of ImageNet-1k's classes to the shared classes.
 
-        The outputs are restricted to the shared classes, as by Kolesnikov et al. (BiT, arXiv 1912.11370). Of several
-        ImageNet classes of one class the most probable counts, so that the first choice is that of the outputs.
+        This follows Kolesnikov et al. (BiT, arXiv 1912.11370). If a class has several ImageNet classes, the most
+        probable one counts. The top class then contains the top one of the shared ImageNet classes.
 
         Args:
             probabilities: (B, 1000)
-            has_sigmoids: Whether each class has a probability of its own.
+            has_sigmoids: Whether the probabilities are those of a sigmoid for each class.
 
         Returns:
-            (B, C). Without sigmoids those of an image add up to 1.
+            (B, C). Without sigmoids, the probabilities of an image add up to 1.
         """
         known = imagenet_classes()
         best = [probabilities[:, list(known[name])].max(axis=1) for name in self.dataset.class_names]
@@ -69,7 +69,7 @@ class Shared:
 
 
 def shared_part(dataset, splits):
-    """The images of the given splits that are of a class of ImageNet-1k, without the frame around them: a `Shared`."""
+    """The images of the given splits with a class of ImageNet-1k, without their red frames, as a `Shared`."""
     known = imagenet_classes()
     names = tuple(name for name in dataset.class_names if known[name])
     new_labels = np.array([names.index(name) if name in names else -1 for name in dataset.class_names])
@@ -88,7 +88,7 @@ def shared_part(dataset, splits):
 
 
 def _change_examples(source, change):
-    """The source whose examples are changed by a TensorFlow function from example to example."""
+    """A source that applies a TensorFlow function to each example of another source."""
     if isinstance(source, IndexedSource):
         return IndexedSource(source.size, lambda index: change(source.read(index)))
     return StreamedSource(source.size, lambda *part: source.stream(*part).map(change), source.shuffle_buffer)

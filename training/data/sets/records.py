@@ -1,6 +1,6 @@
 """A data set as TFRecord shards in one directory, on a disk or in a bucket.
 
-records.json                    class names, and how many images each shard holds
+records.json                    class names, and the number of images in each shard
 train-00000-of-00016.tfrecord   tf.train.Example with image (encoded bytes) and label (int64)
 test-00000-of-00001.tfrecord
 """
@@ -23,7 +23,7 @@ _FEATURES = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.Fixed
 
 
 class _Index(pydantic.BaseModel):
-    """What `records.json` says: class names, and {split: {file: images in it}}."""
+    """The contents of `records.json`: class names, and {split: {file: number of images}}."""
 
     class_names: tuple[str, ...]
     splits: dict[Literal["train", "validation", "test"], _Files]
@@ -31,20 +31,20 @@ class _Index(pydantic.BaseModel):
     @pydantic.field_validator("splits")
     @classmethod
     def _check_files(cls, splits):
-        for (one, files), (other, others) in itertools.combinations(splits.items(), 2):
-            shared = sorted(files.keys() & others.keys())
+        for (one, files), (other, other_files) in itertools.combinations(splits.items(), 2):
+            shared = sorted(files.keys() & other_files.keys())
             if shared:
                 raise ValueError(f"{shared[0]} is in the splits {one} and {other}; an image must be in one only")
         return splits
 
 
 def write_records(dataset, directory, images_per_shard=1000):
-    """Writes a data set as shards, its images in a random order that is always the same.
+    """Writes a data set as shards, with its images in a fixed random order.
 
     Args:
         dataset: `training.data.dataset.Dataset`
-        directory: Where to, also `gs://bucket/folder`. It must not hold shards already.
-        images_per_shard: Images in a shard; 100 to 200 MB each read well.
+        directory: Path of the target, also `gs://bucket/folder`. It must not hold shards yet.
+        images_per_shard: Number of images in a shard. Shards of 100 to 200 MB are read efficiently.
 
     Returns:
         Number of shards.
@@ -61,7 +61,7 @@ def write_records(dataset, directory, images_per_shard=1000):
             name: dict(_write_split(source, directory, name, images_per_shard))
             for name, source in dataset.splits.items()
         }
-        with tf.io.gfile.GFile(index_path, "w") as file:  # Last: a directory with it is complete.
+        with tf.io.gfile.GFile(index_path, "w") as file:  # Written last, because it marks a complete directory.
             file.write(json.dumps({"class_names": dataset.class_names, "splits": splits}, indent=2) + "\n")
     except tf.errors.OpError as error:
         raise InputError(f"Shards cannot be written to {directory}: {error.message}") from None
@@ -69,7 +69,7 @@ def write_records(dataset, directory, images_per_shard=1000):
 
 
 def _write_split(source, directory, name, images_per_shard):
-    """Yields (file name, number of images) of the shards it has written."""
+    """Writes the shards of a split, and yields (file name, number of images) of each."""
     count = -(-source.size // images_per_shard)
     examples = _shuffled(source).as_numpy_iterator()
     for number in range(count):
@@ -82,7 +82,7 @@ def _write_split(source, directory, name, images_per_shard):
 
 
 def _shuffled(source):
-    """All examples once. A folder has them class by class, and who reads shards shuffles a part of them at a time."""
+    """All examples once, shuffled, because folders are ordered by class and readers shuffle only parts of shards."""
     keys = source.epoch(tf.constant(0, tf.int64), Part(batch_size=1), tf.constant(0, tf.int64), seed=0)
     return keys.map(lambda _, key: source.read(key), tf.data.AUTOTUNE)
 
@@ -96,10 +96,10 @@ def _serialize(image, label):
 
 
 def read_records(directory, shuffle_buffer):
-    """The class names and {split: source} of a directory of shards.
+    """Reads a directory of shards. Returns the class names and {split: source}.
 
     Raises:
-        InputError: If it is none; the message says how to make one.
+        InputError: If the directory has no valid shards. The message names the command that writes them.
     """
     if directory is None:
         raise InputError("The records data set needs data.directory=<folder or bucket of the shards>.")
@@ -109,7 +109,7 @@ def read_records(directory, shuffle_buffer):
     except (tf.errors.OpError, pydantic.ValidationError) as error:
         problem = explain(error) if isinstance(error, pydantic.ValidationError) else error
         raise InputError(
-            f"{directory} is not a directory of shards, its {_INDEX} cannot be read: {problem}. They are written by: "
+            f"{directory} is not a directory of shards, its {_INDEX} cannot be read: {problem}. To write shards: "
             f"python -m training records RECIPE --to {directory}"
         ) from None
     splits = {name: _source(directory, files, shuffle_buffer) for name, files in index.splits.items()}

@@ -1,4 +1,4 @@
-"""A set of images to segment that needs no download: shapes on a background, each drawn from its number alone."""
+"""Generated images for segmentation: shapes on a background. An image depends only on its number."""
 
 import numpy as np
 
@@ -7,21 +7,21 @@ from training.data.masks import as_png
 CLASS_NAMES = ("background", "disc", "square", "triangle")
 SIDE = 64  # Pixels.
 NUM_IMAGES = {"train": 1200, "test": 120}
-_FIRST = {"train": 0, "test": 1_000_000}  # No image of one split is in another.
+_FIRST = {"train": 0, "test": 1_000_000}  # The splits have no image in common.
 _MOST_SHAPES = 3
 _RADIUS = 10, 18  # Pixels: smallest and largest.
 _DARK, _BRIGHT = (0, 110), (130, 256)  # Colours of the background and of the shapes.
 
 
 def draw(split, index):
-    """An image of one to three shapes, none of which covers another, and its mask.
+    """Draws an image of one to three shapes that do not overlap, and its mask.
 
     Args:
         split: "train" or "test".
-        index: From 0.
+        index: Number of the image, from 0.
 
     Returns:
-        Pixels, uint8 (64, 64, 3), and the class of each, uint8 (64, 64), which counts in `CLASS_NAMES`.
+        Pixels, uint8 (64, 64, 3), and their classes, uint8 (64, 64), as indices in `CLASS_NAMES`.
     """
     rng = np.random.default_rng(_FIRST[split] + index)
     rows, columns = np.mgrid[:SIDE, :SIDE]
@@ -31,7 +31,7 @@ def draw(split, index):
         label, radius = rng.integers(1, len(CLASS_NAMES)), rng.uniform(*_RADIUS)
         top, left = rng.uniform(radius, SIDE - radius, 2)
         inside = _is_inside(label, (rows - top) / radius, (columns - left) / radius, rng.uniform(0, 2 * np.pi))
-        if mask[inside].any():  # What is seen of a shape behind another could be of any class.
+        if mask[inside].any():  # A shape that is partly covered could be of any class.
             continue
         image[inside] = rng.integers(*_BRIGHT, 3) + _texture(rng, rows, columns)[inside]
         mask[inside] = label
@@ -39,12 +39,12 @@ def draw(split, index):
 
 
 def encoded(split, index):
-    """What `draw` returns, as the bytes of two PNG files."""
+    """The image and the mask of `draw`, as the bytes of two PNG files."""
     return tuple(map(as_png, draw(split, index)))
 
 
 def _is_inside(label, y, x, angle):
-    """Whether points lie in a shape around the origin, turned by an angle in radians; about as large as a unit disc."""
+    """Whether points lie in a shape around the origin, about as large as a unit disc. `angle` is in radians."""
     y, x = np.cos(angle) * y - np.sin(angle) * x, np.sin(angle) * y + np.cos(angle) * x
     if CLASS_NAMES[label] == "disc":
         return y**2 + x**2 < 1

@@ -1,4 +1,4 @@
-"""The data sets of TFDS, and the digits, which are made into one."""
+"""The data sets of TFDS, and the digits, which are built as one."""
 
 import contextlib
 import logging
@@ -20,7 +20,7 @@ _DOWNLOAD_RETRIES = 3
 
 
 def load_tfds(data):
-    """The `training.data.dataset.Dataset` of a name that TFDS knows, or of the digits, downloaded if need be."""
+    """Loads a data set of TFDS, or the digits, as a `training.data.dataset.Dataset`. Downloads it if needed."""
     builder = _prepared_builder(data)
     label = _label_or_mask(builder, data)
     names = split_names(builder, label, data)
@@ -30,33 +30,33 @@ def load_tfds(data):
 
 def _tfds_source(builder, split, label, shuffle_buffer):
     decoders = {name: tfds.decode.SkipDecoding() for name in ("image", *label.encoded)}
-    # Not all that an example has, such as the boxes of Oxford-IIIT Pets: nobody reads them.
+    # Only these features are decoded, and not the boxes of Oxford-IIIT Pets, for example.
     needed = tfds.decode.PartialDecoding({"image": True} | label.features, decoders=decoders)
-    held = pieces(builder, split)
-    size = num_images(held)
+    split_pieces = pieces(builder, split)
+    size = num_images(split_pieces)
     repair = _IMAGE_REPAIRS.get(builder.name, tf.identity)
 
     def to_example(example):
         return {"image": repair(example["image"]), "label": label.read(example)}
 
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
-        with _without_warnings_of_itself():
+        with _without_deprecation_warning():
             features = needed.extract_features(builder.info.features)
         raw = tfds.decode.DeserializeMethod.RAW_BYTES
-        records = builder.as_data_source(split=as_split(held), deserialize_method=raw)
+        records = builder.as_data_source(split=as_split(split_pieces), deserialize_method=raw)
 
         def read(index):
             record = tf.numpy_function(lambda index: records[int(index)], [index], tf.string, stateful=False)
-            with _without_warnings_of_itself():
+            with _without_deprecation_warning():
                 return to_example(features.deserialize_example(tf.ensure_shape(record, []), decoders=decoders))
 
         return IndexedSource(len(records), read)
 
     def stream(ranges, seed):
-        share = as_split([piece for first, end in ranges for piece in cut(held, first, end)])
+        share = as_split([piece for first, end in ranges for piece in cut(split_pieces, first, end)])
         config = tfds.ReadConfig(shuffle_seed=seed, skip_prefetch=True, try_autocache=False)
         shuffle = seed is not None
-        with _without_warnings_of_itself():
+        with _without_deprecation_warning():
             examples = builder.as_dataset(split=share, shuffle_files=shuffle, decoders=needed, read_config=config)
         return examples.map(to_example)
 
@@ -64,42 +64,42 @@ def _tfds_source(builder, split, label, shuffle_buffer):
 
 
 @contextlib.contextmanager
-def _without_warnings_of_itself():
-    """TFDS warns of its own use of an attribute that it has deprecated, whenever some features of several are read."""
+def _without_deprecation_warning():
+    """Suppresses a deprecation warning that TFDS causes itself when a part of the features is read."""
     logger = logging.getLogger("absl")
-    logger.addFilter(_is_not_of_itself)
+    logger.addFilter(_is_other_warning)
     try:
         yield
     finally:
-        logger.removeFilter(_is_not_of_itself)
+        logger.removeFilter(_is_other_warning)
 
 
-def _is_not_of_itself(record):
+def _is_other_warning(record):
     return "`FeatureConnector.dtype` is deprecated" not in record.getMessage()
 
 
 def _black_and_white(image):
-    """An encoded image of the pixels 0 and 1 as one of 0 and 255."""
+    """Converts an encoded image with the values 0 and 1 to one with 0 and 255."""
     return tf.io.encode_png(255 * tf.cast(tf.io.decode_png(image, channels=1) > 0, tf.uint8))
 
 
-# On the images of dSprites, as TFDS has them, there would be nothing to see. task_adaptation does the same.
+# TFDS stores dSprites with the values 0 and 1, which look black. task_adaptation repairs them in the same way.
 _IMAGE_REPAIRS = {"dsprites": _black_and_white}
 
 
 def _prepared_builder(data):
     if data.dataset == "digits":
-        tfds.disable_progress_bar()  # It takes a second.
+        tfds.disable_progress_bar()  # Preparing takes a second.
         builder = Digits(data_dir=data.tfds_directory)
-        remedy = "Name a folder that can be written to with data.tfds_directory."
+        remedy = "Set data.tfds_directory to a folder that can be written to."
     else:
         builder = _find_builder(data)
-        _label_or_mask(builder, data)  # A mistake is told before a download of hours, and not after it.
+        _label_or_mask(builder, data)  # Errors are raised before a download that may take hours.
         remedy = _how_to_prepare(builder, data.dataset)
-    # TFDS has no option for it, and its ten retries take three and a half minutes without a network.
+    # TFDS has no option for the number of retries. Ten take three and a half minutes without a network.
     downloader.MAX_RETRIES = _DOWNLOAD_RETRIES
     try:
-        # Nothing prepared is looked for in a bucket: that takes minutes to fail without a network.
+        # Without a network, looking for prepared data in a bucket takes minutes to fail.
         config = tfds.download.DownloadConfig(try_download_gcs=False)
         builder.download_and_prepare(download_config=config)
     except (OSError, AssertionError, tf.errors.OpError, tfds.download.DownloadError) as error:
@@ -111,13 +111,13 @@ def _prepared_builder(data):
 def _how_to_prepare(builder, name):
     if builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
         return (
-            "TFDS may not download these files: put them there yourself and start again, or name a folder in which "
-            "TFDS has prepared them already with data.tfds_directory."
+            "TFDS may not download these files: put them there yourself and start again, or set data.tfds_directory to "
+            "a folder in which TFDS has already prepared them."
         )
     return (
         f'On a machine with a network run: python -c "import tensorflow_datasets as tfds; '
-        f"tfds.builder('{name}').download_and_prepare()\"; copy its ~/tensorflow_datasets here, and name the copy with "
-        f"data.tfds_directory."
+        f"tfds.builder('{name}').download_and_prepare()\"; copy its ~/tensorflow_datasets here, and set "
+        f"data.tfds_directory to the copy."
     )
 
 
@@ -136,22 +136,22 @@ def _label_or_mask(builder, data):
 
 
 def _find_mask(builder, data):
-    """What a data set of TFDS is segmented by: a `training.data.sets.derived_labels.Label`, which reads a mask."""
+    """The mask of a data set of TFDS: a `training.data.sets.derived_labels.Label` that reads an encoded mask."""
     features = builder.info.features
     parts = dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
-    found = [
+    mask_names = [
         name
         for name, feature in parts.items()
         if isinstance(feature, tfds.features.Image) and feature.shape[-1] == 1 and name != "image"
     ]
-    if "image" not in parts or data.mask not in found:
+    if "image" not in parts or data.mask not in mask_names:
         raise InputError(
-            f"{builder.name} has no mask {data.mask!r}. Its features that may be masks: {', '.join(found) or 'none'}."
+            f"{builder.name} has no mask {data.mask!r}. Features that may be masks: {', '.join(mask_names) or 'none'}."
         )
     if data.mask_classes is None:
         raise InputError(
-            f"TFDS does not say what the values of {data.mask} mean. Name them: data.mask_classes=pet,ground,border; "
-            f"and data.mask_offset=1 if the first of them has the value 1."
+            f"TFDS has no names for the values of {data.mask}. Name them: data.mask_classes=pet,ground,border. Also "
+            f"set data.mask_offset=1 if the first of them has the value 1."
         )
 
     def read(example):
@@ -162,38 +162,38 @@ def _find_mask(builder, data):
 
 
 def find_label(builder, name):
-    """What a data set of TFDS is classified by.
+    """The label by which a data set of TFDS is classified.
 
     Args:
         builder: The data set's `tfds.core.DatasetBuilder`; it need not be prepared.
-        name: Of the label; `None`: `label`, or else `real_label`.
+        name: Name of the label. `None`: `label`, or else `real_label`.
 
     Returns:
         A `training.data.sets.derived_labels.Label`.
 
     Raises:
-        InputError: If there is no such label, or nothing to classify; the message says what there is.
+        InputError: If the data set has no such label, or no images. The message lists what it has.
     """
     features = builder.info.features
     parts = dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
     labels = _stored_labels(parts) | DERIVED_LABELS.get(builder.name, {})
     if not isinstance(parts.get("image"), tfds.features.Image) or not labels:
         raise InputError(
-            f"{builder.name} is not a data set to classify images with: it needs the feature image and another that "
-            f"is a class. It has {features}."
+            f"{builder.name} is not a data set to classify images with: it needs the feature image and a "
+            f"feature with classes. It has {features}."
         )
-    found = name or ("real_label" if "label" not in labels and "real_label" in labels else "label")
-    if found not in labels:
-        raise InputError(f"{builder.name} has no label {found!r}. Set data.label to one of: {', '.join(labels)}.")
-    return labels[found]
+    label_name = name or ("real_label" if "label" not in labels and "real_label" in labels else "label")
+    if label_name not in labels:
+        raise InputError(f"{builder.name} has no label {label_name!r}. Set data.label to one of: {', '.join(labels)}.")
+    return labels[label_name]
 
 
 def _stored_labels(parts):
-    # Re-assessed labels (arXiv 2006.07159): every right class of an image, or none.
+    # Re-assessed labels (arXiv 2006.07159) are all right classes of an image, or none.
     several = parts.get("real_label")
     classes = parts | ({"real_label": several.feature} if isinstance(several, tfds.features.Sequence) else {})
     return {
-        # Some class names are in the files that are downloaded.
+        # Some class names are in the downloaded files.
         name: Label(tuple(feature.names or ()), {name: True}, operator.itemgetter(name))
         for name, feature in classes.items()
         if isinstance(feature, tfds.features.ClassLabel)

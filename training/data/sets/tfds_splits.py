@@ -1,7 +1,7 @@
-"""Splits of a data set of TFDS, such as `train[:80%]+validation`: which images they hold.
+"""Splits of a data set of TFDS, such as `train[:80%]+validation`, and the images in them.
 
-A piece `(name, first, end)` stands for the images number `first` to before `end` of a split that the data set has
-itself.
+A piece `(name, first, end)` is the images from number `first` to before number `end` in a split that the data set
+defines.
 """
 
 import itertools
@@ -10,11 +10,11 @@ import tensorflow_datasets as tfds
 
 from training.errors import InputError
 
-_TEST_FRACTION, _VALIDATION_FRACTION = 0.2, 0.1  # Of splits that are suggested.
+_TEST_FRACTION, _VALIDATION_FRACTION = 0.2, 0.1  # Fractions in suggested splits.
 
 
 def split_names(builder, label, data):
-    """{split: what TFDS calls it}, as far as the data set and the recipe have it.
+    """{split: split string of TFDS}, for the splits that the data set and the recipe have.
 
     Args:
         builder: `tfds.core.DatasetBuilder` of prepared data.
@@ -59,11 +59,11 @@ def _checked(builder, label, name, split):
 
 
 def find_shared(builder, names):
-    """A sentence on images that two splits share, with the names of splits that share none; `None` if there are none.
+    """A message about images that two splits share, with a suggestion of disjoint splits. `None` if there are none.
 
     Args:
         builder: `tfds.core.DatasetBuilder` of prepared data.
-        names: {split: what TFDS calls it}
+        names: {split: split string of TFDS}
     """
     held = {name: pieces(builder, split) for name, split in names.items()}
     for one, other in itertools.combinations(held, 2):
@@ -78,54 +78,54 @@ def find_shared(builder, names):
 
 
 def _remedy(train, validation, test):
-    """A sentence with splits that share no image: the test stays as it is if it leaves anything to learn from."""
+    """A sentence that suggests disjoint splits. The test split is kept if it leaves any training images."""
     rest = _without(train, test)
     if not rest:
-        rest, test = _divided(train, _TEST_FRACTION)
+        rest, test = _divide(train, _TEST_FRACTION)
     kept_out = _without(validation, test)
     if validation and not (kept_out and _without(rest, kept_out)):
-        rest, kept_out = _divided(rest, _VALIDATION_FRACTION)
+        rest, kept_out = _divide(rest, _VALIDATION_FRACTION)
     splits = {"train": _without(rest, kept_out), "validation": kept_out, "test": test}
     if not (splits["train"] and test):
-        return "Name splits that share none."
+        return "Choose disjoint splits."
     assignments = " ".join(f"data.{name}_split={as_split(held) or 'none'}" for name, held in splits.items())
-    return f"Name splits that share none, such as {assignments} data.validation_fraction=0"
+    return f"Choose disjoint splits, such as {assignments} data.validation_fraction=0"
 
 
 def pieces(builder, split):
-    """The pieces of a split, in its order."""
-    found = []
+    """The pieces of a split, in order."""
+    split_pieces = []
     for piece in tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits):
         end = builder.info.splits[piece.splitname].num_examples if piece.to is None else piece.to
-        found.append((piece.splitname, piece.from_ or 0, end))
-    return [piece for piece in found if piece[1] < piece[2]]
+        split_pieces.append((piece.splitname, piece.from_ or 0, end))
+    return [piece for piece in split_pieces if piece[1] < piece[2]]
 
 
 def cut(held, first, end):
-    """The pieces of the images from number `first` to before number `end` of some pieces."""
-    found, position = [], 0
+    """The pieces with the images of `held` from position `first` to before position `end`."""
+    parts, position = [], 0
     for name, begin, stop in held:
         start, limit = max(first - position, 0), min(end - position, stop - begin)
         if start < limit:
-            found.append((name, begin + start, begin + limit))
+            parts.append((name, begin + start, begin + limit))
         position += stop - begin
-    return found
+    return parts
 
 
 def as_split(held):
-    """What TFDS calls the images of some pieces."""
+    """The split string of TFDS for pieces."""
     return "+".join(f"{name}[{first}:{end}]" for name, first, end in held)
 
 
-def _without(held, others):
-    """The pieces of the images that are in none of the others."""
-    for other in others:
+def _without(held, removed):
+    """The pieces of `held` without the images of `removed`."""
+    for other in removed:
         held = [part for piece in held for part in _outside(piece, other)]
     return held
 
 
 def _outside(piece, other):
-    """What another piece leaves of a piece: none, one or two."""
+    """The parts of a piece outside another piece: none, one or two."""
     name, first, end = piece
     if name != other[0]:
         return [piece]
@@ -134,17 +134,17 @@ def _outside(piece, other):
 
 
 def num_images(held):
-    """How many images some pieces hold."""
+    """The number of images in pieces."""
     return sum(end - first for _, first, end in held)
 
 
-def _divided(held, fraction):
-    """The first of some images and the rest, a fraction of them, as pieces."""
+def _divide(held, fraction):
+    """Splits pieces in two. The second part has about `fraction` of the images."""
     size = num_images(held)
     kept = _num_kept(size, fraction)
     return cut(held, 0, kept), cut(held, kept, size)
 
 
 def _num_kept(total, fraction):
-    """How many of some images are left where a fraction is held out; at least one is in either part."""
+    """The number of images that are left if a fraction is held out. Both parts have at least one image."""
     return min(max(total - round(fraction * total), 1), total - 1)

@@ -113,7 +113,7 @@ def test_images_that_are_in_two_split_folders_are_named(tmp_path):
     original, copy = tmp_path / "test" / "cat" / "test0.png", tmp_path / "train" / "cat" / "again.png"
     shutil.copy(original, copy)
     assert read_folder(tmp_path, 0.2, 0.2).overlap == (
-        f"Images are in two splits:\n  {original} (test) and {copy} (train)\nRemove one file of each two."
+        f"Images are in two splits:\n  {original} (test) and {copy} (train)\nRemove one file of each pair."
     )
     shutil.copytree(tmp_path / "test" / "dog", tmp_path / "train" / "dog", dirs_exist_ok=True)
     assert "\n  … (13 in all)\nRemove" in read_folder(tmp_path, 0.2, 0.2).overlap

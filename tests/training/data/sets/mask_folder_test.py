@@ -109,7 +109,7 @@ def test_a_turned_photograph_has_an_upright_mask(tmp_path):
         (lambda root: None, "has no folders images and masks. Expected"),
         (lambda root: write_pairs(root, ""), "has no image with a mask that can be used"),
         (lambda root: write_pairs(root / "train", "ab"), "as if it were split.*; or the folders images and masks"),
-        (lambda root: (write_pairs(root, "ab"), (root / "classes.txt").write_text("a\na\n")), "a name a line"),
+        (lambda root: (write_pairs(root, "ab"), (root / "classes.txt").write_text("a\na\n")), "per line"),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused(tmp_path, make, expected):

@@ -69,7 +69,7 @@ def test_shards_hold_the_same_images(photographs, tmp_path):
 )
 def test_an_index_that_is_none_is_refused(index, problem, tmp_path):
     (tmp_path / "records.json").write_bytes(index if isinstance(index, bytes) else index.encode())
-    with pytest.raises(InputError, match=r"its records\.json cannot be read: .*They are written by") as error:
+    with pytest.raises(InputError, match=r"its records\.json cannot be read: .*To write shards") as error:
         read_records(str(tmp_path), 1)
     assert problem in str(error.value)
 
