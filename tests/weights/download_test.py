@@ -140,7 +140,7 @@ def test_gives_up_on_a_server_that_sends_byte_by_byte(server, tmp_path, monkeypa
     for name, value in {"STALL_SECONDS": 0.5, "SLOWEST_RATE": 10_000, "PAUSES": ()}.items():
         monkeypatch.setattr(module, name, value)
     slowly = file_server.slowly(CONTENTS, functools.partial(SLEEP, seconds), headers=part != "file")
-    match = "less than 10000 bytes a second arrive" if part == "file" else "its headers took more than 0.5 seconds"
+    match = "less than 10000 bytes per second arrive" if part == "file" else "its headers took more than 0.5 seconds"
     begun = time.monotonic()
     _fails(server, tmp_path, slowly, error=ConnectionError, match=match)
     assert time.monotonic() - begun < 5

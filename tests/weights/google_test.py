@@ -154,7 +154,7 @@ def test_what_is_no_part_of_the_model_is_reported(tmp_path):
     others = OTHERS["params/"] | {f"params/{name}": array for name, array in empty.items()}
     model = _load(others | {f"params/{name}": array for name, array in arrays.items()}, tmp_path)
     report = keras_vit.load_weights(model, tmp_path / "published.npz")
-    assert report.skipped == dict.fromkeys(others, "no part of the model")
+    assert report.skipped == dict.fromkeys(others, "not part of the model")
     assert set(report.loaded) == set(canonical_weights(model))
     assert keras_vit.describe(model).adaptations == {}
     _, weights = _read(arrays, tmp_path)

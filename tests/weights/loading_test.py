@@ -318,5 +318,5 @@ def test_refuses_what_is_not_there(tmp_path):
         with pytest.raises(error, match="no"):
             keras_vit.load_weights(model, source)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"It holds: nothing\. Name the file"):
+    with pytest.raises(ValueError, match=r"It contains: nothing\. Pass the path"):
         keras_vit.load_weights(model, tmp_path / "empty")
