@@ -290,7 +290,7 @@ def _checked_sum(address, partial, sha256, md5):
             _discard(partial)
             raise ValueError(
                 f"{shown(address)} did not send the expected file: its {kind} is {received}, expected {expected}. The "
-                f"file was deleted. Try again. If this fails too, the file was replaced, or the expected {kind} is wrong."
+                f"file was deleted. Try again. If this fails, the file was replaced, or the expected {kind} is wrong."
             )
     return actual
 

@@ -384,7 +384,7 @@ def test_addresses_that_the_hub_has_signed_are_shown_nowhere(hub, monkeypatch):
 
 @pytest.mark.parametrize("source", ["hf://", "hf://name", "hf://owner/name/../x.npz", "hf://owner/name@", "hf:///a/b"])
 def test_refuses_other_names(hub, source):
-    with pytest.raises(ValueError, match=f"'{source}' is not a valid name on the Hugging Face Hub.*hf://owner/repository"):
+    with pytest.raises(ValueError, match=f"'{source}' is not a valid name on the .*hf://owner/repository"):
         fetch_from_hub(source)
 
 

@@ -336,7 +336,7 @@ def test_14_x_14_positions_are_not_7_x_28(name, tmp_path):
 
 def test_refuses_two_places_of_positions(tmp_path):
     arrays = _golden("bv_tok_learn")
-    with pytest.raises(ValueError, match=r"published\.npz.* both hold position_embedding/embedding"):
+    with pytest.raises(ValueError, match=r"published\.npz.* both contain position_embedding/embedding"):
         _load({**arrays, VIT_POSITIONS: np.ones((1, 17, 24), "float32")}, tmp_path)
 
 
@@ -357,7 +357,7 @@ def test_refuses_half_a_file(lost, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"mlp": "gelu_exact"}, r"mlp='gelu_exact' \(it has 'gelu_tanh'\)"),
+        ({"mlp": "gelu_exact"}, r"mlp='gelu_exact' \(accepted: 'gelu_tanh'\)"),
         ({"pooling": "avg", "class_token": True}, "a class token that is not pooled"),
         ({**STEM, "pooling": "map"}, "a hybrid with positions or pooling of big_vision"),
     ],

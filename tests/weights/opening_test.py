@@ -48,7 +48,7 @@ def updated(**changes):
 def test_a_configuration_of_another_model_is_refused(changes, folder):
     edit(folder / "config.json", updated(**changes))
     [name] = changes
-    with pytest.raises(ValueError, match=f"is of another model: it says {name}="):
+    with pytest.raises(ValueError, match=f"belongs to another model: it contains {name}="):
         keras_vit.from_pretrained(folder)
 
 
@@ -56,7 +56,7 @@ def test_a_configuration_of_another_model_is_refused(changes, folder):
 @pytest.mark.parametrize("changes", [{"embed_dim": 24}, {"depth": 3}, {"patch_size": 16}])
 def test_a_configuration_of_another_model_of_timm_is_refused(changes, folder):
     edit(folder / "config.json", lambda contents: contents["model_args"].update(changes))
-    with pytest.raises(ValueError, match="is of another model: it says"):
+    with pytest.raises(ValueError, match="belongs to another model: it contains"):
         keras_vit.from_pretrained(folder)
 
 

@@ -185,8 +185,8 @@ def test_refuses_a_broken_config(text, token):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"representation_dim": 7}, r"representation_dim=7 \(it has None\)"),
-        ({"layer_norm_epsilon": 1e-3}, r"layer_norm_epsilon=0\.001 \(it has 1e-06 or 1e-05\)"),
+        ({"representation_dim": 7}, r"representation_dim=7 \(accepted: None\)"),
+        ({"layer_norm_epsilon": 1e-3}, r"layer_norm_epsilon=0\.001 \(accepted: 1e-06 or 1e-05\)"),
         ({"pooling": "map", "class_token": True}, "prefix tokens under attention pooling"),
         ({"mlp": "swiglu", "layer_norm_epsilon": 1e-5}, "this combination of stem"),
     ],

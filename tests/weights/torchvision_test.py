@@ -296,7 +296,7 @@ def _without(part):
             _with("layer2.1.conv2.weight", (8, 2, 3, 3)),
             r"another kind of ResNet.*layer2.1.conv2.weight is of shape \(8, 2, 3, 3\), .* 8 channels wide",
         ),
-        (_without("layer1."), "holds the root of a ResNet, but nothing of stage 1. The file may be cut off"),
+        (_without("layer1."), "contains the root of a ResNet, but no units of stage 1. The file may be incomplete"),
         (_without("layer2.0."), "missing: stage_1_unit_0/conv_1/kernel"),
         (_without("layer"), "match no known layout .*torchvision's"),
     ],
