@@ -90,7 +90,7 @@ def test_asks_for_what_files_without_a_config_do_not_say(token):
     (path / "config.json").unlink()
     arguments = {}
     for match, answer in (
-        (r"no config\.json .* names an architecture.* Pass family=.* family='timm'.*deit3", {"family": "deit3"}),
+        (r"no config\.json .* contains an architecture.* Pass family=.* family='timm'.*deit3", {"family": "deit3"}),
         (r"how many attention heads .* Pass num_heads=", {"num_heads": 3}),
         (r"7 position rows for patches of 4 x 3 pixels .* Pass grid_size=", {"grid_size": (2, 3)}),
     ):
@@ -130,13 +130,13 @@ def test_196_rows_are_never_195_and_one(num_rows, token):
 @pytest.mark.parametrize(
     ("changes", "arguments", "message"),
     [
-        ({}, {"act_layer": "relu"}, "activation 'relu' is not available: gelu"),
-        ({}, {"qkv_bias": False}, "has qkv_bias=False. This package computes qkv_bias=True only"),
+        ({}, {"act_layer": "relu"}, "activation 'relu' is not available. Accepted: gelu"),
+        ({}, {"qkv_bias": False}, "has qkv_bias=False. This package supports only qkv_bias=True"),
         ({}, {"dynamic_img_pad": True}, "has dynamic_img_pad=True"),
-        ({}, {"ref_feat_shape": [16, 16]}, r"has ref_feat_shape=\[16, 16\], which is not known"),
+        ({}, {"ref_feat_shape": [16, 16]}, r"has the unknown argument ref_feat_shape=\[16, 16\]"),
         ({"architecture": "vit_base_patch16_rope_224"}, {}, "vit_base_patch16_rope_224 has rotary positions"),
         ({"architecture": "mine_rope_small"}, {}, "mine_rope_small has rotary positions"),
-        ({"architecture": "mine", "model_args": {}}, {}, "'mine' is no architecture .* at least patch_size, embed_dim"),
+        ({"architecture": "mine", "model_args": {}}, {}, "'mine' is not a known .* at least patch_size, embed_dim"),
     ],
 )
 def test_refuses_architectures_and_arguments_that_it_does_not_know(changes, arguments, message, token):
