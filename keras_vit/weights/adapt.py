@@ -270,11 +270,11 @@ def _compare_numerics(adaptation, config, target):
         _compare_fields(adaptation, fields, config.stem, target.config.stem)
 
 
-def _compare_fields(adaptation, fields, config, own_config):
+def _compare_fields(adaptation, fields, source_config, model_config):
     for field in fields:
-        theirs, ours = getattr(config, field), getattr(own_config, field)
-        if theirs != ours and ours is not None:  # With pooling=None the outputs are only unpooled, not different.
-            adaptation.adapted[field] = f"the weights were made for {theirs!r}, the model has {ours!r}"
+        source_value, model_value = getattr(source_config, field), getattr(model_config, field)
+        if source_value != model_value and model_value is not None:  # pooling=None only omits the pooling.
+            adaptation.adapted[field] = f"the weights were made for {source_value!r}, the model has {model_value!r}"
 
 
 def _by(size):

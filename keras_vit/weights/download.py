@@ -210,7 +210,7 @@ def _range_headers(partial, sha256):
 
 
 def _extent(response, partial):
-    """(offset of the answer in the file, size of the file or `None`); the partial file is deleted if it starts at 0."""
+    """(offset of the answer in the file, size of the file or `None`). At offset 0, the partial file is deleted."""
     if "html" in response.headers.get_content_subtype():
         raise _web_page(response.url)
     if response.status == http.HTTPStatus.PARTIAL_CONTENT:

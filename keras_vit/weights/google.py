@@ -29,8 +29,8 @@ def _dense(name, path):
 
 
 def _attention(path):
-    for name, ours in (("query", "query"), ("key", "key"), ("value", "value"), ("out", "output")):
-        yield from _dense(f"{_ATTENTION}/{name}", f"{path}/{ours}")
+    for name, part in (("query", "query"), ("key", "key"), ("value", "value"), ("out", "output")):
+        yield from _dense(f"{_ATTENTION}/{name}", f"{path}/{part}")
 
 
 def _mlp(path):
@@ -133,7 +133,7 @@ def _prefix(file):
 
 def _renamed(file, prefix):
     names = {name.removeprefix(prefix): name for name in file if name.startswith(prefix)}
-    names = {new: old for new, old in names.items() if 0 not in file.shapes[old]}  # Modules without weights.
+    names = {new: old for new, old in names.items() if 0 not in file.shapes[old]}  # Empty modules have size 0.
     if prefix == "":
         names = {new: old for new, old in names.items() if not new.startswith("opt/")}
     if "probe" in names:

@@ -110,7 +110,7 @@ def resolve_positions(num_rows, prefix_choices, stride, hints, image_size=None):
     likely = [published_grid(num_rows - prefix_rows, stride) for prefix_rows in prefix_choices]
     if hints.family == "flexivit":
         likely.append((7, 7))  # FlexiViT (arXiv 2212.08013) has this table for all patch sizes.
-    if hints.model_image_size is not None:  # The square grid makes the choice ambiguous, which raises an error below.
+    if hints.model_image_size is not None:  # If the rows also fit another square grid, an error is raised below.
         sides = [math.isqrt(num_rows - prefix_rows) for prefix_rows in prefix_choices]
         likely += [*_grids(hints.model_image_size, stride), *((side, side) for side in sides)]
     if hints.grid_size is not None:

@@ -48,8 +48,8 @@ def load_weights(model, source, head="keep", grid_size=None, family=None):
 
     Weights for another image size, patch size or number of channels are adapted to the model. A class token is left out
     if the model averages its patches. Each adaptation is logged and reported. Any other difference raises an error, and
-    the model's weights remain unchanged. The model's `preprocessing` layer is set to the mean, std and sizes that the
-    weights were trained for.
+    the model's weights remain unchanged. The `preprocessing` layer of the model is set to the preprocessing of the
+    weights.
 
     Args:
         model: Model of this package, or a model that contains one.
@@ -101,13 +101,13 @@ def check_head(head):
 
 def check_kind(checkpoint, config_class, head="reset"):
     """Checks that a checkpoint's kind of model fits the model, and that its head can be kept if `head="keep"`."""
-    theirs, ours = checkpoint.config.title, config_class.title
+    source_title, title = checkpoint.config.title, config_class.title
     if type(checkpoint.config) is not TAKEN_BY[config_class]:
-        raise ValueError(f"{checkpoint.source} contains the weights of a {theirs}, and the model is a {ours}.")
+        raise ValueError(f"{checkpoint.source} contains the weights of a {source_title}, and the model is a {title}.")
     if head == "keep" and type(checkpoint.config) is not config_class:
         raise ValueError(
-            f"{checkpoint.source} contains the weights of a {theirs}. A {ours} has only its stem and stages. To load "
-            f"them and initialize the other layers, pass head='reset' to keras_vit.load_weights."
+            f"{checkpoint.source} contains the weights of a {source_title}. A {title} has only its stem and stages. To "
+            f"load them and initialize the other layers, pass head='reset' to keras_vit.load_weights."
         )
 
 
@@ -187,10 +187,10 @@ def _check_classes(checkpoint, target, head):
     classes = target.shapes["predictions/kernel"][1]
     if checkpoint.classes == classes:
         return
-    theirs = "no classifier" if checkpoint.classes is None else f"{checkpoint.classes} classes"
+    source_head = "no classifier" if checkpoint.classes is None else f"{checkpoint.classes} classes"
     raise ValueError(
-        f"{checkpoint.source} has {theirs}, and the model has {classes} classes. For a new classifier that starts at "
-        f"zero, call keras_vit.from_pretrained(..., classes={classes}) or keras_vit.load_weights(..., head='reset'). "
+        f"{checkpoint.source} has {source_head}, and the model has {classes} classes. For a new classifier that starts "
+        f"at zero, call keras_vit.from_pretrained(..., classes={classes}) or keras_vit.load_weights(..., head='reset'). "
         f"Otherwise build the model with "
         f"{'' if checkpoint.classes is None else f'classes={checkpoint.classes} or '}include_top=False."
     )

@@ -241,9 +241,9 @@ def dense_rules(name, path):
 
 def head_rules(names, path):
     """Rules of separate projections of query, key and value in PyTorch."""
-    for name, ours in zip(names, ("query", "key", "value"), strict=True):
-        yield Rule(f"{name}.weight", f"{path}/{ours}/kernel", "heads")
-        yield Rule(f"{name}.bias", f"{path}/{ours}/bias", "heads")
+    for name, part in zip(names, ("query", "key", "value"), strict=True):
+        yield Rule(f"{name}.weight", f"{path}/{part}/kernel", "heads")
+        yield Rule(f"{name}.bias", f"{path}/{part}/bias", "heads")
 
 
 def merged_rules(name, path):

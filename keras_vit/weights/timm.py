@@ -29,9 +29,9 @@ def _convolution(name, path):
 
 def _units():
     unit, path = "patch_embed.backbone.stages.{s}.blocks.{u}.", "stem_stage_{s}_unit_{u}/"
-    for name, ours in (("1", "_1"), ("2", "_2"), ("3", "_3")):
-        yield _convolution(f"{unit}conv{name}", f"{path}conv{ours}")
-        yield from norm_rules(f"{unit}norm{name}", f"{path}norm{ours}")
+    for name, number in (("1", "_1"), ("2", "_2"), ("3", "_3")):
+        yield _convolution(f"{unit}conv{name}", f"{path}conv{number}")
+        yield from norm_rules(f"{unit}norm{name}", f"{path}norm{number}")
     yield _convolution(f"{unit}downsample.conv", f"{path}projection_conv")
     yield from norm_rules(f"{unit}downsample.norm", f"{path}projection_norm")
 

@@ -314,7 +314,7 @@ def _only_localhost(getaddrinfo):
 
 def test_says_when_there_is_too_little_room(server, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=70_002))
-    error = {"error": OSError, "match": "room for 70002 bytes, and 70003 are needed.*KERAS_VIT_CACHE"}
+    error = {"error": OSError, "match": "70002 bytes of free space, and 70003 are needed.*KERAS_VIT_CACHE"}
     assert _fails(server, tmp_path, file(CONTENTS), **error) <= {"vit.npz.partial.validator"}
 
 

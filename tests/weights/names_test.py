@@ -207,7 +207,7 @@ def test_ignores():
 def test_names_what_is_not_known(name, nearest):
     with pytest.raises(ValueError, match=r"contains 1 arrays with unknown names") as caught:
         NAMES.decode({name: np.ones(3, "float32")}, K)
-    assert f"not known: {name}. Did you mean {nearest}" in str(caught.value)
+    assert f"unknown names: {name}. Did you mean {nearest}" in str(caught.value)
 
 
 def test_lists_not_too_many():

@@ -91,8 +91,8 @@ def test_asks_for_what_files_without_a_config_do_not_say(token):
     arguments = {}
     for match, answer in (
         (r"no config\.json .* contains an architecture.* Pass family=.* family='timm'.*deit3", {"family": "deit3"}),
-        (r"how many attention heads .* Pass num_heads=", {"num_heads": 3}),
-        (r"7 position rows for patches of 4 x 3 pixels .* Pass grid_size=", {"grid_size": (2, 3)}),
+        (r"the number of attention heads.* Pass num_heads=", {"num_heads": 3}),
+        (r"7 position rows for patches of 4 x 3 pixels.* Pass grid_size=", {"grid_size": (2, 3)}),
     ):
         with pytest.raises(ValueError, match=match):
             keras_vit.from_pretrained(path, **arguments)
