@@ -190,8 +190,8 @@ def _check_classes(checkpoint, target, head):
     source_head = "no classifier" if checkpoint.classes is None else f"{checkpoint.classes} classes"
     raise ValueError(
         f"{checkpoint.source} has {source_head}, and the model has {classes} classes. For a new classifier that starts "
-        f"at zero, call keras_vit.from_pretrained(..., classes={classes}) or keras_vit.load_weights(..., head='reset'). "
-        f"Otherwise build the model with "
+        f"at zero, call keras_vit.from_pretrained(..., classes={classes}) or keras_vit.load_weights(..., "
+        f"head='reset'). Otherwise build the model with "
         f"{'' if checkpoint.classes is None else f'classes={checkpoint.classes} or '}include_top=False."
     )
 
