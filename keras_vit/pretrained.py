@@ -185,7 +185,7 @@ def describe(model):
         A `Description`.
 
     Raises:
-        ValueError: If `model` contains no model of this package.
+        ValueError: Unless `model` contains exactly one model of this package.
 
     Example:
 

@@ -53,7 +53,7 @@ class Adaptation:
         weights: {canonical path: array}
         adapted: {canonical path or field: what was changed}
         skipped: {name: why it was left out}
-        initialized: Canonical paths, or names of whole layers, that have new initial values.
+        initialized: Canonical paths, or names of whole layers, that are not loaded from the file.
     """
 
     weights: dict[str, np.ndarray]
@@ -124,7 +124,7 @@ def _adapt_head(adaptation, target, head):
 
 
 def _adapt_trunk(adaptation, config, target):
-    """Keeps the stages of a ResNet that the model has; all other layers of the model keep their initial values."""
+    """Keeps the stages of a ResNet that the model has. The model's other layers keep their values."""
     left_out = range(len(target.config.stage_depths), len(config.stage_depths))
     prefixes = tuple(f"stage_{stage}_unit_" for stage in left_out)
     adaptation.skip(prefixes, "the model has tokens in place of the last stage")

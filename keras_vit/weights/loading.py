@@ -26,7 +26,7 @@ class LoadReport:
         loaded: Canonical paths of the weights that were loaded.
         adapted: {canonical path, or field of the config: what was changed, or what differs}
         skipped: {name in the file, or canonical path: why it was left out}
-        initialized: Canonical paths of weights, or names of whole layers, that have new initial values.
+        initialized: Canonical paths of weights, or names of whole layers, that were not loaded from the file.
     """
 
     source: str
@@ -107,7 +107,7 @@ def check_kind(checkpoint, config_class, head="reset"):
     if head == "keep" and type(checkpoint.config) is not config_class:
         raise ValueError(
             f"{checkpoint.source} contains the weights of a {source_title}. A {title} has only its stem and stages. To "
-            f"load them and initialize the other layers, pass head='reset' to keras_vit.load_weights."
+            f"load only these, pass head='reset' to keras_vit.load_weights."
         )
 
 
