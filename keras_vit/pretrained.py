@@ -1,4 +1,4 @@
-"""`from_pretrained`, the model that a file describes; `describe`, what a model knows of itself."""
+"""`from_pretrained` builds a model from a file of weights; `describe` returns what is recorded about a model."""
 
 import dataclasses
 import functools
@@ -21,37 +21,36 @@ from keras_vit.weights.opening import open_checkpoint
 
 
 def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=None, **arguments):
-    """Builds the model that a file of published weights describes, and loads them.
+    """Builds the model that a file of published weights describes, and loads the weights.
 
-    Sizes are read from the arrays; what arrays do not show (LayerNorm epsilon, kind of GELU, pooling, norm order, pixel
-    normalisation, evaluation resize) comes from the config beside the file or the catalogue, else from what its layout
-    implies. What nobody says is asked for by name, never guessed.
+    Sizes are read from the arrays. Settings that the arrays do not show (LayerNorm epsilon, kind of GELU, pooling, norm
+    order, pixel normalisation, evaluation resize) come from the config beside the file or from the catalogue, otherwise
+    from the defaults of the file's layout. If a setting cannot be found, an error names the argument to pass.
 
     Args:
         source: Name in the catalogue (see `keras_vit.list_weights`), path of a file or folder, `"hf://owner/repo"`,
-            `"gs://bucket/path"` or `"https://…"`; or the path of a `.keras` file of a model that a function of this
-            package built, such as a fine-tuned one.
-        family: Whose weights they are, a key of `keras_vit.weights.catalogue.FAMILIES` such as `"deit"`: for files of
-            timm's layout without a config.json, and for files that do not say how their pixels were normalised.
-        num_heads: Attention heads, for files that do not say.
-        grid_size: (rows, columns) of patches of the file's position table, for files that do not say.
-        head: `"keep"`: the file's classifier is loaded. `"reset"`: a fresh classifier that starts at zero takes the
-            place of the file's whole head, and with `norm_placement="after_pooling"` a fresh LayerNorm that of the
-            file's final norm, if this stands before the pooling. By default the head is kept unless `classes` differs
-            from the file's.
-        **arguments: Any argument of `keras_vit.ViT` but `variant` and `weights`; it wins over the file. For a file of a
-            BiT-ResNet or a ResNet, any of `keras_vit.BiTResNet` or `keras_vit.ResNet` but sizes and `weights`.
+            `"gs://bucket/path"` or `"https://…"`. It can also be the path of a `.keras` file of a model that was built
+            with this package, such as a fine-tuned one.
+        family: Key of `keras_vit.weights.catalogue.FAMILIES` such as `"deit"`. It is needed for files in timm's layout
+            without a config.json, and for files that do not define their pixel normalisation.
+        num_heads: Number of attention heads, if the file does not contain it.
+        grid_size: (rows, columns) of patches in the file's position table, if they cannot be read from the file.
+        head: `"keep"`: the file's classifier is loaded. `"reset"`: a new classifier that starts at zero replaces the
+            file's whole head; with `norm_placement="after_pooling"`, a new LayerNorm also replaces a final norm before
+            the pooling. By default the head is kept unless `classes` differs from the file's.
+        **arguments: Any argument of `keras_vit.ViT` except `variant` and `weights`; it overrides the file. For a
+            BiT-ResNet or ResNet: any argument of that function except sizes and `weights`.
 
     Returns:
-        A `keras.Model`, as `keras_vit.ViT`, `keras_vit.BiTResNet` or `keras_vit.ResNet` builds it. Its image
-        size is the file's unless `input_shape` is given; it ends with the file's classifier if there is one, followed
-        by softmax. From a `.keras` file it keeps that model's arguments. Like any new model it has the current dtype
-        policy, and all of its weights are trainable.
+        A `keras.Model`, as built by `keras_vit.ViT`, `keras_vit.BiTResNet` or `keras_vit.ResNet`. Its image size is the
+        file's unless `input_shape` is given. If the file has a classifier, the model ends with it, followed by softmax.
+        A model from a `.keras` file keeps that model's arguments. Its dtype policy is the current one, and all of its
+        weights are trainable.
 
     Raises:
-        TypeError: If an argument is unknown; the message names the nearest.
-        ValueError: If the file is unknown, damaged, or leaves something unsaid; the message says what to pass.
-        OSError: If the source cannot be found or fetched.
+        TypeError: If an argument is unknown; the message suggests the closest name.
+        ValueError: If the file is unknown, damaged or incomplete; the message names the argument to pass.
+        OSError: If the source cannot be found or downloaded.
 
     Example:
 
@@ -73,7 +72,7 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=No
     check_head(head)
     is_vision_transformer = isinstance(checkpoint.config, ViTConfig)
     if head == "reset" and is_vision_transformer:
-        # A new task takes the place of the whole head (ViT, arXiv 2010.11929, section 3.2).
+        # For a new task the whole head is replaced (ViT, arXiv 2010.11929, section 3.2).
         changes = {"representation_dim": None, **changes}
     arguments = _with_defaults(given, checkpoint, classes, head)
     if is_vision_transformer:
@@ -88,7 +87,7 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=No
 
 
 def _with_defaults(given, checkpoint, classes, head):
-    """Arguments of the function that builds the model: those that are given, else as the file has them."""
+    """Arguments of the function that builds the model: the given ones, and the file's for all others."""
     defaults = {
         "include_top": classes is not None,
         "classes": classes,
@@ -104,32 +103,32 @@ def _with_defaults(given, checkpoint, classes, head):
 
 
 def _open(source, hints, size):
-    """The model of a `.keras` file, for others `None`, and the `Checkpoint` of a source."""
+    """(model of a `.keras` file, or `None` for any other file; `Checkpoint` of the source)"""
     if not str(source).endswith(".keras"):
         return None, open_checkpoint(source, model_image_size=size, **hints)
     if given := [name for name, value in hints.items() if value is not None]:
-        raise ValueError(f"A .keras file describes its model itself. Received: {source} with {', '.join(given)}")
+        raise ValueError(f"A .keras file already describes its model. Received: {source} with {', '.join(given)}")
     return open_model(source)
 
 
 def _check_layers(saved, model, source, is_changed):
-    """Refuses a file whose model has other layers than the one built from it, but for changes that were asked for."""
+    """Checks that the model in a file has the layers of the model built from it, except for requested changes."""
     before, after = (
         {layer.name for layer in layers if not isinstance(layer, keras.layers.InputLayer)}
         for layers in (saved.layers, model.layers)
     )
     if different := sorted(name for name in before ^ after if not (is_changed and is_own_layer(name))):
         raise ValueError(
-            f"{source} holds a model with other layers than those that keras_vit builds: {', '.join(different)}. Load "
-            f"it with keras.saving.load_model, which builds it as it was."
+            f"The model in {source} differs from the one that keras_vit builds in the layers {', '.join(different)}. "
+            f"Load it with keras.saving.load_model, which restores the model unchanged."
         )
 
 
 def _build_resnet(checkpoint, changes, arguments):
     config, changes = checkpoint.config, dict(changes)
     pooling = {"pooling": changes.pop("pooling")} if "pooling" in changes else {}
-    if others := sorted(changes.keys() - _field_names(type(config))):
-        raise TypeError(f"{checkpoint.source} holds weights of a {config.title}, which has no {', '.join(others)}.")
+    if unknown := sorted(changes.keys() - _field_names(type(config))):
+        raise TypeError(f"{checkpoint.source} contains weights of a {config.title}, which has no {', '.join(unknown)}.")
     config = dataclasses.replace(config, **changes)
     return build_convolutional(config, _TRUNKS[type(config)], **{**arguments, **pooling})
 
@@ -140,33 +139,33 @@ def _field_names(config_class):
 
 _TRUNKS = {BiTResNetConfig: bit_resnet.trunk, ResNetConfig: resnet.trunk}
 
-_INPUTS = ("input_shape", "input_tensor")  # None is the same as nothing, as in keras.applications.
+_INPUTS = ("input_shape", "input_tensor")  # None means not given, as in keras.applications.
 _ARGUMENTS = set(inspect.signature(build_model).parameters) - {"config", "grid_size"}
 
 
 def _check_names(arguments):
     fields = [field.name for field in dataclasses.fields(ViTConfig)]
-    others = set.union(*map(_field_names, _TRUNKS)) - set(fields)
-    known = ["family", "head", *sorted(_ARGUMENTS), *fields, *sorted(others)]
+    resnet_fields = set.union(*map(_field_names, _TRUNKS)) - set(fields)
+    known = ["family", "head", *sorted(_ARGUMENTS), *fields, *sorted(resnet_fields)]
     for name in arguments:
         if name not in known:
             hint = argument_hint(name, known) or did_you_mean(name, known)
             if name == "weights":
-                hint = " The first argument, source, names the weights."
+                hint = " Pass the weights as the first argument, source."
             raise TypeError(f"{name!r} is not an argument of from_pretrained.{hint} Accepted: {', '.join(known)}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What a model knows of itself.
+    """Architecture, weights and preprocessing of a model.
 
     Args:
-        config: Its `ViTConfig`; of another kind of model one of `keras_vit.architectures`, which has fewer fields.
-        source: Where its weights come from; `None`: they were not loaded.
-        adaptations: {what: how} the loaded weights were changed to fit the model, or differ from it.
-        pixels: How its images are prepared: mean, std, resize, crop, interpolation, as in `keras_vit.Preprocessing`,
-            and whether the model normalises them itself.
-        label_space: What its classes are: `"imagenet1k"`, `"imagenet21k"`, a list of their names, or `None`: not known.
+        config: `ViTConfig` of the model. For other kinds of models, a config of `keras_vit.architectures`.
+        source: Source of the weights, or `None` if no weights were loaded.
+        adaptations: {weight or config field: how the loaded weights were changed, or how they differ from the model}
+        pixels: Preparation of the images: mean, std, resize, crop and interpolation, as in `keras_vit.Preprocessing`;
+            `normalize` is true if the model normalises the pixels itself.
+        label_space: Classes of the model: `"imagenet1k"`, `"imagenet21k"`, a list of their names, or `None` if unknown.
     """
 
     config: ViTConfig | BiTResNetConfig | AxialResNetConfig | ResNetConfig
@@ -177,16 +176,16 @@ class Description:
 
 
 def describe(model):
-    """What a model knows of itself: its architecture, its weights, its pixels. It survives a `.keras` file.
+    """Returns the architecture, weights and preprocessing of a model. They are saved with it in a `.keras` file.
 
     Args:
-        model: A model of this package, also nested in another.
+        model: Model of this package, or a model that contains one.
 
     Returns:
         A `Description`.
 
     Raises:
-        ValueError: If `model` is not of this package.
+        ValueError: Unless `model` contains exactly one model of this package.
 
     Example:
 

@@ -164,16 +164,16 @@ def test_a_keras_file_of_another_model_is_refused(tmp_path):
     quantized = _random()
     quantized.quantize("int8", filters="hidden")
     for model, message in (
-        (keras.Sequential([keras.Input(SHAPE), inner]), "'.*' *, which is made around a model of keras_vit"),
-        (keras.Model(inner.input, keras.layers.Dense(5, name="added")(inner.output)), "with other layers .*: added"),
-        (keras.Model(inner.input, inner.get_layer("encoder_norm").output), "with other layers .*: pooling"),
-        (keras_vit.VTResNet("VT-R18", input_shape=(16, 24, 3), **small), "holds a VT-ResNet, .*load_model"),
+        (keras.Sequential([keras.Input(SHAPE), inner]), "'.*' *, which is a model around a model of keras_vit"),
+        (keras.Model(inner.input, keras.layers.Dense(5, name="added")(inner.output)), "differs .* in the layers added"),
+        (keras.Model(inner.input, inner.get_layer("encoder_norm").output), "differs .* in the layers pooling"),
+        (keras_vit.VTResNet("VT-R18", input_shape=(16, 24, 3), **small), "contains a VT-ResNet.*load_model"),
         (quantized, "was quantized by Keras"),
     ):
         model.save(path)
         with pytest.raises(ValueError, match=message):
             keras_vit.from_pretrained(path)
-    with pytest.raises(ValueError, match=r"describes its model itself\. Received: .* with num_heads"):
+    with pytest.raises(ValueError, match=r"already describes its model\. Received: .* with num_heads"):
         keras_vit.from_pretrained(path, num_heads=3)
     with pytest.raises(FileNotFoundError, match=r"no file or folder 'missing\.keras'"):
         keras_vit.from_pretrained("missing.keras")
@@ -221,7 +221,7 @@ def test_names_the_nearest_argument_before_anything_is_read(name, nearest):
     for given in ("variant", "weights", "config"):
         with pytest.raises(TypeError, match=f"'{given}' is not an argument of from_pretrained.* Accepted: .*classes"):
             keras_vit.from_pretrained("gs://bucket/never-read.npz", **{given: "B/16"})
-    with pytest.raises(TypeError, match="The first argument, source, names the weights"):
+    with pytest.raises(TypeError, match="Pass the weights as the first argument, source"):
         keras_vit.from_pretrained("B/16", weights="imagenet")
 
 
@@ -296,7 +296,7 @@ def test_a_variant_checks_the_size_of_its_weights(cached):
     ):
         keras_vit.ViT("S/16", weights=path)
     keras_vit.save_weights(make(CONFIG.replace(patch_size=16), (224, 224, 3), classes=1000), path, "google")
-    with pytest.raises(ValueError, match="What was fetched is not Ti/16@augreg-i21k-i1k-224: num_layers is 2"):
+    with pytest.raises(ValueError, match="The downloaded file is not Ti/16@augreg-i21k-i1k-224: num_layers is 2"):
         keras_vit.ViT("Ti/16", weights="imagenet")
 
 

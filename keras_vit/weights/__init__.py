@@ -1,1 +1,1 @@
-"""Published weights: found, read, renamed, adapted, assigned."""
+"""Finds, downloads, reads, renames, adapts, assigns and saves published weights."""

@@ -1,6 +1,6 @@
-"""Fits weights from a file to a model that differs from the file's: in image size, patch size, channels, head.
+"""Adapts weights from a file to a model with another image size, patch size, number of channels or head.
 
-Arrays in, arrays out; no model here. C channels, P Q patch, D hidden, K heads.
+The functions take and return arrays, not models. C channels, P Q patch, D hidden, K heads.
 """
 
 import dataclasses
@@ -20,13 +20,13 @@ FIRST_KERNELS = ("stem_conv/kernel", "patch_embedding/kernel")
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """The model that weights are fitted to.
+    """Description of the model to which weights are adapted.
 
     Args:
-        config: Its architecture, of one of the kinds that published weights are taken by.
-        shapes: {canonical path: shape} of its weights.
-        grid_size: (rows, columns) of its position table, or `None`.
-        has_variable_size: Whether it takes images of any size, whose positions it interpolates itself.
+        config: Architecture, an instance of one of the keys of `checkpoint.TAKEN_BY`.
+        shapes: {canonical path: shape} of the model's weights.
+        grid_size: (rows, columns) of the position table, or `None`.
+        has_variable_size: Whether the model accepts images of any size, for which it interpolates positions itself.
     """
 
     config: ViTConfig | BiTResNetConfig | ResNetConfig
@@ -36,7 +36,7 @@ class Target:
 
     @property
     def image_size(self):
-        """(height, width) in pixels that its position table is for, or `None`."""
+        """(height, width) in pixels of images for the position table, or `None` without a table."""
         stride = self.config.total_stride
         return self.grid_size and tuple(rows * side for rows, side in zip(self.grid_size, stride, strict=True))
 
@@ -47,13 +47,13 @@ class Target:
 
 @dataclasses.dataclass
 class Adaptation:
-    """Weights on their way to a model, with what was done to them.
+    """Adapted weights and the record of their changes.
 
     Args:
         weights: {canonical path: array}
-        adapted: {canonical path or field: what was done}
+        adapted: {canonical path or field: what was changed}
         skipped: {name: why it was left out}
-        initialized: Canonical paths, or names of whole layers, that keep the values of a fresh model.
+        initialized: Canonical paths, or names of whole layers, that are not loaded from the file.
     """
 
     weights: dict[str, np.ndarray]
@@ -62,31 +62,31 @@ class Adaptation:
     initialized: list[str] = dataclasses.field(default_factory=list)
 
     def skip(self, prefixes, reason):
-        """Leaves weights out; returns whether there were any."""
+        """Removes the weights with these prefixes; returns whether there were any."""
         paths = [path for path in self.weights if path.startswith(prefixes)]
         for path in paths:
             del self.weights[path]
             self.skipped[path] = reason
         return bool(paths)
 
-    def leave_out(self, what, reason):
-        """Leaves a part of the model out, and says so."""
-        if self.skip((what,), reason):
-            self.adapted[what.rstrip("/")] = f"left out: {reason}"
+    def leave_out(self, prefix, reason):
+        """Removes the weights with a prefix, and records it as an adaptation."""
+        if self.skip((prefix,), reason):
+            self.adapted[prefix.rstrip("/")] = f"left out: {reason}"
 
 
 def adapt(weights, checkpoint, target, head):
-    """Fits a checkpoint's weights to a model.
+    """Adapts a checkpoint's weights to a model.
 
     Args:
-        weights: {canonical path: array}, as `checkpoint.read()` returns them.
-        checkpoint: `Checkpoint`
-        target: `Target`
-        head: `"keep"`: the classifier is the file's. `"reset"`: it starts at zero, and a norm behind the pooling afresh
-            if the file has one before it instead.
+        weights: {canonical path: array}, as returned by `checkpoint.read()`.
+        checkpoint: `Checkpoint`.
+        target: `Target`.
+        head: `"keep"`: the file's classifier is used. `"reset"`: the classifier starts at zero, and a norm after the
+            pooling is initialized if the file has a norm before the pooling instead.
 
     Returns:
-        An `Adaptation`. What does not fit after all is left for the caller to find.
+        An `Adaptation`. Its weights may still not fit; the caller must check that.
     """
     adaptation = Adaptation(dict(weights))
     _adapt_head(adaptation, target, head)
@@ -104,7 +104,7 @@ def adapt(weights, checkpoint, target, head):
         _compare_fields(adaptation, fields, checkpoint.config, target.config)
     _adapt_channels(adaptation, checkpoint.pixels, target)
     if checkpoint.pixels is None:
-        adaptation.adapted["pixels"] = "the file does not say how they are normalised; the model's normalisation stays"
+        adaptation.adapted["pixels"] = "the file does not define their normalisation; the model's remains"
     return adaptation
 
 
@@ -117,14 +117,14 @@ def _adapt_head(adaptation, target, head):
             adaptation.skip(("pre_logits/",), "the head is reset")
         for path, shape in target.shapes.items():
             if path.startswith(HEAD):
-                # Of a ResNet both start at zero.
+                # In a ResNet, kernel and bias both start at zero.
                 value = 0.0 if path.endswith("kernel") else getattr(target.config, "head_bias", 0.0)
                 adaptation.weights[path] = np.broadcast_to(np.float32(value), shape)
                 adaptation.initialized.append(path)
 
 
 def _adapt_trunk(adaptation, config, target):
-    """The stages of a ResNet that the model has; what it has besides keeps its fresh values."""
+    """Keeps the stages of a ResNet that the model has. The model's other layers keep their values."""
     left_out = range(len(target.config.stage_depths), len(config.stage_depths))
     prefixes = tuple(f"stage_{stage}_unit_" for stage in left_out)
     adaptation.skip(prefixes, "the model has tokens in place of the last stage")
@@ -133,11 +133,11 @@ def _adapt_trunk(adaptation, config, target):
 
 
 def _adapt_norm(adaptation, target):
-    """A fresh norm behind the pooling in place of the file's before it, as MAE is fine-tuned (arXiv 2111.06377)."""
+    """Replaces the file's norm before the pooling by a new one after it, as in fine-tuning MAE (arXiv 2111.06377)."""
     fresh = {path: shape for path, shape in target.shapes.items() if path.startswith("pooled_norm/")}
     if not fresh or not adaptation.weights.keys().isdisjoint(fresh):
         return
-    if adaptation.skip(("encoder_norm/",), "a fresh norm stands behind the pooling instead"):
+    if adaptation.skip(("encoder_norm/",), "replaced by a new norm after the pooling"):
         for path, shape in fresh.items():
             adaptation.weights[path] = np.full(shape, path.endswith("gamma"), "float32")
             adaptation.initialized.append(path)
@@ -196,11 +196,11 @@ def _adapt_channels(adaptation, pixels, target):
 
 
 def adapt_channels(kernel, channels):
-    """A kernel (P, Q, C, D) for another number of channels, such that equal channels give what they gave before.
+    """Changes the number of channels of a kernel (P, Q, C, D), so that equal channels give the same output as before.
 
-    For fewer channels the kernels of those left over are added to the others in turn; for more they are repeated in
-    turn, and each is divided by the number of its copies. (A hybrid's kernels are standardised anew when they are used,
-    so there the sums hold only about.)
+    With fewer channels, the kernels of the surplus channels are added to the others in turn. With more channels, the
+    kernels are repeated in turn, and each is divided by the number of its copies. (The kernels of a hybrid are
+    standardised again when they are used, so that its outputs remain only approximately the same.)
     """
     old = kernel.shape[2]
     if channels < old:
@@ -210,10 +210,10 @@ def adapt_channels(kernel, channels):
 
 
 def _renormalized(kernel, pixels, channels):
-    """A kernel for channels that are normalised as those that `adapt_channels` adds them to, and what this shifts.
+    """(kernel, shift of the bias) that compensate for the new mean and std of each channel.
 
-    A channel's mean and deviation move into the kernel and the bias, so that a grey photograph still gives what its
-    equal red, green and blue gave.
+    `adapt_channels` adds kernels of channels that had different means and deviations. After this correction, a grey
+    image gives the same output as its equal red, green and blue channels before.
     """
     old = kernel.shape[2]
     (mean, new_mean), (std, new_std) = (
@@ -229,13 +229,13 @@ def _by_channel(values, channels):
 
 
 def adapt_pixels(pixels, size, file_size, channels):
-    """The protocol of a file's pixels for a model of another image size or number of channels.
+    """Adapts the preprocessing of a file to a model with another image size or number of channels.
 
     Args:
         pixels: Arguments of `Preprocessing`.
-        size: (height, width) of the model's images; `None` where variable, for which the file's counts.
-        file_size: (height, width) that the protocol is for. Resize and crop grow in proportion.
-        channels: Channels of the model's images. Three means and deviations are averaged for one, else repeated.
+        size: (height, width) of the model's images. A variable side is `None`, and the file's side is used.
+        file_size: (height, width) for which `pixels` are given. Resize and crop are scaled in proportion.
+        channels: Number of channels of the model's images. Means and stds are averaged for one, otherwise repeated.
     """
     size = tuple(new or old for new, old in zip(size, file_size, strict=True))
     scaled = {name: _scaled(pixels[name], size, file_size) for name in ("resize", "crop") if pixels.get(name)}
@@ -248,7 +248,7 @@ def _scaled(sides, size, file_size):
     if isinstance(sides, int):
         ratio = sides / min(file_size)
         grown = tuple(round(side * ratio) for side in size)
-        return grown[0] if size[0] == size[1] else grown  # A short side alone may not cover a rectangle.
+        return grown[0] if size[0] == size[1] else grown  # Resizing only the short side may not cover a rectangle.
     return tuple(round(side * new / old) for side, new, old in zip(sides, size, file_size, strict=True))
 
 
@@ -270,11 +270,11 @@ def _compare_numerics(adaptation, config, target):
         _compare_fields(adaptation, fields, config.stem, target.config.stem)
 
 
-def _compare_fields(adaptation, fields, config, own_config):
+def _compare_fields(adaptation, fields, source_config, model_config):
     for field in fields:
-        theirs, ours = getattr(config, field), getattr(own_config, field)
-        if theirs != ours and ours is not None:  # pooling=None returns what the weights were made for, unpooled.
-            adaptation.adapted[field] = f"the weights were made for {theirs!r}, the model has {ours!r}"
+        source_value, model_value = getattr(source_config, field), getattr(model_config, field)
+        if source_value != model_value and model_value is not None:  # pooling=None only omits the pooling.
+            adaptation.adapted[field] = f"the weights were made for {source_value!r}, the model has {model_value!r}"
 
 
 def _by(size):

@@ -1,6 +1,6 @@
-"""Published weights of BiT-ResNets (arXiv 1912.11370): read, in the layouts of three projects.
+"""Reads published weights of BiT-ResNets (arXiv 1912.11370) in the layouts of three projects.
 
-google-research/big_transfer and google-research/big_vision as `.npz`, and timm.
+They are google-research/big_transfer and google-research/big_vision, both `.npz`, and timm.
 """
 
 import re
@@ -61,15 +61,15 @@ def _timm():
 NAMES = {
     name: Names(rules()) for name, rules in (("google", _big_transfer), ("big_vision", _big_vision), ("timm", _timm))
 }
-"""The table of each project, with stages and units counted from 0, as `_renamed` gives them."""
+"""{project: its table}. Stages and units in the names are counted from 0, as `_name` returns them."""
 
-# big_vision pools with Flax, which ignores what is padded; the two others pad with zeros before.
+# big_vision pools with Flax, which ignores the padding. The others pad with zeros before they pool.
 _ROOT_PADDINGS = {"google": "zeros", "big_vision": "ignored", "timm": "zeros"}
 _ROOTS = {rule.name: name for name, names in NAMES.items() for rule in names.rules if rule.paths == "stem_conv/kernel"}
-# What a model is put into by a training's state.
+# Prefixes of the model's names in a training state.
 _PREFIX = re.compile(r"^(?:opt/target/|params/)")
-# Some files of big_transfer number the convolutions; and Google counts stages and units from 1.
-_COUNTED = re.compile(r"_conv2d_\d+(?=/)")
+# Some files of big_transfer number the convolutions. Google counts stages and units from 1.
+_NUMBERED = re.compile(r"_conv2d_\d+(?=/)")
 _FROM_ONE = re.compile(r"\b(block|unit)(\d+)(?=/)")
 
 
@@ -83,7 +83,7 @@ def _project(file):
 
 
 def _name(old):
-    name = _COUNTED.sub("_conv2d", _PREFIX.sub("", old))
+    name = _NUMBERED.sub("_conv2d", _PREFIX.sub("", old))
     return _FROM_ONE.sub(lambda match: f"{match[1]}{int(match[2]) - 1}", name)
 
 

@@ -1,4 +1,4 @@
-"""Published weights by name, and how their publishers prepare images. Facts only: nothing is fetched here."""
+"""Catalogue of published weights, and how their publishers prepare images. Nothing is downloaded here."""
 
 import dataclasses
 import difflib
@@ -14,19 +14,19 @@ from keras_vit.weights.published_meta import meta_entries
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """What the files of one code base have in common: their numerics, and how it prepares images.
+    """Numerics and image preparation that all files of one code base share.
 
     Args:
-        mean: Mean of the pixels scaled to [0, 1]: a number, or one for each channel.
-        std: Standard deviation of the same.
-        resize: Short side in pixels to which the publisher resizes, for a centre of `crop` pixels; (height, width): to
-            exactly that. `None`: images are resized to exactly the model's size.
-        crop: Side in pixels of that centre, or `None`.
-        interpolation: Of images: `"bilinear"` or `"bicubic"`.
+        mean: Mean of the pixels scaled to [0, 1]: a number, or one number for each channel.
+        std: Standard deviation of the pixels, in the form of `mean`.
+        resize: Length in pixels of the short side after resizing, or (height, width). `None`: images are resized to
+            the model's size.
+        crop: Side in pixels of the centre crop after resizing, or `None`.
+        interpolation: Interpolation of images: `"bilinear"` or `"bicubic"`.
         gelu: `"gelu_tanh"`, `"gelu_exact"` or `"quick_gelu"`.
-        position_interpolation: Of position embeddings: `"align_corners"`, `"bilinear_antialias"`, `"bicubic"`,
-            `"bicubic_antialias"` or `"bicubic_offset"`.
-        layer_norm_epsilon: Added to the variance in every LayerNorm.
+        position_interpolation: Interpolation of position embeddings: `"align_corners"`, `"bilinear_antialias"`,
+            `"bicubic"`, `"bicubic_antialias"` or `"bicubic_offset"`.
+        layer_norm_epsilon: Number added to the variance in every LayerNorm.
     """
 
     mean: float | tuple[float, float, float]
@@ -49,7 +49,7 @@ FAMILIES = types.MappingProxyType(
         # big_vision's configs/proj/flexivit: resize(res // 7 * 8), central_crop(res), at 240 pixels.
         "flexivit": Family(0.5, 0.5, (272, 272), 240, "bilinear", "gelu_tanh", "bilinear_antialias"),
         "siglip": Family(0.5, 0.5, None, None, "bilinear", "gelu_tanh", "align_corners"),
-        # What timm itself trained, with its protocol for 224 pixels.
+        # Models trained by timm, with its protocol for 224 pixels.
         "timm": Family(0.5, 0.5, 248, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
         "deit": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
         # README_revenge.md of facebookresearch/deit: --eval-crop-ratio 1.0.
@@ -59,25 +59,25 @@ FAMILIES = types.MappingProxyType(
         "dinov2": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_offset"),
         "dinov2_registers": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
         "clip": Family(*_CLIP, 224, 224, "bicubic", "quick_gelu", "bicubic", 1e-5),
-        # The first weights of its references/classification; its Vision Transformers have other names.
+        # The first weights of torchvision's references/classification. Its Vision Transformers use other names.
         "torchvision": Family(*_IMAGENET, 256, 224, "bilinear", "gelu_exact", "bicubic"),
-        # Google's weights as transformers runs them.
+        # Google's weights with the numerics of transformers.
         "huggingface_vit": Family(0.5, 0.5, None, None, "bilinear", "gelu_exact", "bicubic", 1e-12),
     }
 )
-"""The families by name, such as `CatalogueEntry.family`."""
+"""{name of a family, as in `CatalogueEntry.family`: `Family`}"""
 FAMILY_ALIASES = types.MappingProxyType({"augreg": "google"})
-"""Other names of families: AugReg (arXiv 2106.10270) is by Google, and prepares images as its other code does."""
+"""Other names of families. AugReg (arXiv 2106.10270) is by Google and prepares images like its other code."""
 
 
 def protocol(family, image_size):
-    """How images are prepared for a family of weights.
+    """Image preparation for a family of weights.
 
     Args:
         family: A key of `FAMILIES`.
-        image_size: Pixels that the model takes: a number, or (height, width). The publisher's resize grows in
-            proportion. For a rectangle both sides are resized, because a short side alone may be too little to cut
-            it from.
+        image_size: Image size of the model in pixels: a number, or (height, width). The publisher's resize is scaled
+            in proportion. For a rectangle, both sides are resized, because resizing only the short side may leave an
+            image that is smaller than the crop.
 
     Returns:
         The arguments `mean`, `std`, `resize`, `crop` and `interpolation` of `Preprocessing`, as a dictionary.
@@ -118,13 +118,13 @@ _ALIASES = {"imagenet": "augreg-i21k-i1k-224"}
 
 
 def list_weights(variant=None):
-    """Names of the published weights that can be loaded by name.
+    """Returns the names of the published weights in the catalogue.
 
-    Besides these, each of the 50,000 AugReg files (arXiv 2106.10270) can be loaded by its name without `.npz`, and any
+    In addition, each of the 50,000 AugReg files (arXiv 2106.10270) can be loaded by its name without `.npz`, and any
     other file by its path or address.
 
     Args:
-        variant: Only weights of this variant, such as `"B/16"`. `None`: all.
+        variant: Variant such as `"B/16"` whose weights are listed. `None`: all variants.
 
     Returns:
         A sorted list of names `"<variant>@<weights>"`.
@@ -149,12 +149,12 @@ def list_weights(variant=None):
 
 
 def get_entry(name, variant=None):
-    """What is known about published weights.
+    """Returns the catalogue entry of published weights.
 
     Args:
-        name: `"<variant>@<weights>"`; with `variant` the part behind the `@` is enough. `"imagenet"` with a variant is
-            its AugReg file for ImageNet-1k at 224 pixels. The name of any AugReg file without `.npz` is accepted too.
-        variant: The variant that the weights are for, or `None`.
+        name: `"<variant>@<weights>"`, or `"<weights>"` if `variant` is given. `"imagenet"` stands for the variant's
+            AugReg file for ImageNet-1k at 224 pixels. The name of any AugReg file without `.npz` is also accepted.
+        variant: Variant of the model, or `None`.
 
     Returns:
         A `CatalogueEntry`.
@@ -176,9 +176,9 @@ def get_entry(name, variant=None):
         entry = ENTRIES.get(f"{own_variant or variant}@{_ALIASES.get(weights, weights)}")
     if entry is None:
         raise ValueError(_unknown(own_variant or variant, weights))
-    for wanted in (own_variant, variant):
-        if wanted not in ("", None, entry.variant):
-            raise ValueError(f"{name!r} are weights of {entry.variant}, not of {wanted}. Give one variant, or none.")
+    for expected in (own_variant, variant):
+        if expected not in ("", None, entry.variant):
+            raise ValueError(f"{name!r} are weights of {entry.variant}, not of {expected}. Pass one variant, or none.")
     return entry
 
 
@@ -187,25 +187,25 @@ def _unknown(variant, weights):
     names = sorted(name for name, entry in ENTRIES.items() if entry.variant == variant)
     if weights in _ALIASES and names:
         return (
-            f"There are no weights {weights!r}, which stands for {_ALIASES[weights]!r}, for the variant {variant!r}. "
+            f"There are no weights {weights!r} (short for {_ALIASES[weights]!r}) for the variant {variant!r}. "
             f"Its weights: {', '.join(names)}"
         )
     if variant in VARIANTS and not names:
         return (
-            f"No weights are published for the variant {variant!r}. Build it with weights=None, or give the path or "
-            f"address of weights of your own."
+            f"No weights are published for the variant {variant!r}. Build it with weights=None, or pass the path or "
+            f"address of your own weights."
         )
-    wanted = f"{variant}@{weights}" if variant else weights
-    meant = _of_address(weights) or _of_variant(weights)
-    hint = f" Did you mean {' or '.join(map(repr, meant[:3]))}?" if meant else did_you_mean(wanted, names or ENTRIES)
+    full_name = f"{variant}@{weights}" if variant else weights
+    meant = _names_by_address(weights) or _names_by_variant(weights)
+    hint = f" Did you mean {' or '.join(map(repr, meant[:3]))}?" if meant else did_you_mean(full_name, names or ENTRIES)
     return (
-        f"{wanted!r} is not the name of published weights.{hint} Accepted: '<variant>@<weights>' as in "
+        f"{full_name!r} is not the name of published weights.{hint} Accepted: '<variant>@<weights>' as in "
         f"keras_vit.list_weights(), or the name of an AugReg file without '.npz'."
     )
 
 
-def _of_address(name):
-    """Names of the weights at the addresses that end with a name, or whose file or repository begins with it."""
+def _names_by_address(name):
+    """Catalogue names of the files or repositories that are called `name`, otherwise of those that start with it."""
     same = [entry.name for entry in ENTRIES.values() if entry.url.endswith(f"/{name}")]
     alike = [entry.name for entry in ENTRIES.values() if name and entry.url.rpartition("/")[2].startswith(name)]
     if re.fullmatch(r"[\w-]+/[\w.-]+", name) and name not in VARIANTS and not same + alike:
@@ -213,8 +213,8 @@ def _of_address(name):
     return same or alike
 
 
-def _of_variant(name):
-    """Names of the weights of a variant, also as another project spells it: the likely ones first."""
+def _names_by_variant(name):
+    """Catalogue names of a variant, in the spelling of any project. The best matches come first."""
     variant = spelled_variant(name, VARIANTS) if "vit" in name.lower() else name
     names = [entry for entry in ENTRIES if entry.startswith(f"{variant}@")]
     tag = _ALIASES["imagenet"] if name == variant else name.rpartition(".")[2]

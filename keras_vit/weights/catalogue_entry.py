@@ -8,24 +8,24 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class CatalogueEntry:
-    """One published file of weights.
+    """Catalogue entry of one published file of weights.
 
     Args:
         name: `"<variant>@<weights>"`.
-        variant: The architecture, as in `keras_vit.VARIANTS`.
+        variant: Name of the architecture, as in `keras_vit.VARIANTS`.
         url: `https://…`, or `hf://owner/repository`.
-        format: How the file is laid out: `"google"`, `"timm"`, `"huggingface"`, `"keras_hub"`, or `"torch"` for the
-            original `.pth` files.
-        family: A key of `FAMILIES`.
-        classes: Width of the classifier; 0 for none; `None` if only the file knows.
+        format: Layout of the file: `"google"`, `"timm"`, `"huggingface"`, `"keras_hub"`, or `"torch"` for the original
+            `.pth` files.
+        family: Key of `FAMILIES`.
+        classes: Number of classes, 0 without a classifier, or `None` if unknown before the file is read.
         label_space: `"imagenet1k"`, `"imagenet21k"` or `None`.
-        image_size: Pixels of the square images that the file's positions are for.
+        image_size: Side in pixels of the square images for the file's position table.
         licence: SPDX identifier.
         paper: arXiv identifier.
         top1: Published top-1 accuracy on the ImageNet validation set in %, or `None`.
-        top1_protocol: Who measured `top1`, and how.
-        sha256: Of the file, or its first digits, or `None` if unknown.
-        changes: Fields of `ViTConfig` in which the model differs from its variant, besides the family's numerics.
+        top1_protocol: Source and settings of the `top1` measurement.
+        sha256: SHA-256 of the file, or its first digits, or `None` if unknown.
+        changes: {field of `ViTConfig`: value} that differs from the variant, except for the family's numerics.
     """
 
     name: str
@@ -60,7 +60,7 @@ def build_entry(
     licence="Apache-2.0",
     **changes,
 ):
-    """The entry of `"<variant>@<weights>"`; `top1` is a figure and who measured it how."""
+    """Builds the entry of `"<variant>@<weights>"`; `top1` is a pair (accuracy, protocol)."""
     digits = re.search(r"-([0-9a-f]{8})\.pth$", url)  # PyTorch's convention for names of published files.
     return CatalogueEntry(
         name=f"{variant}@{weights}",
@@ -81,12 +81,12 @@ def build_entry(
 
 
 def measured(figure, protocol):
-    """The two fields of an accuracy, both `None` without one."""
+    """(top1, top1_protocol) of an entry, both `None` if the accuracy is unknown."""
     return (figure, protocol if figure else None)
 
 
 def timm_top1(figure, image_size):
-    """The two fields of an accuracy in timm's table of results."""
+    """(top1, top1_protocol) for an accuracy from timm's table of results."""
     crop = {224: 0.9, 240: 0.95, 384: 1.0}[image_size]
     return measured(figure, f"timm, {image_size} px, crop ratio {crop}, bicubic, exact GELU")
 

@@ -1,4 +1,4 @@
-"""What a file of published weights says, in this package's terms."""
+"""`Checkpoint`: description of a file of published weights in this package's terms."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,33 +13,33 @@ TAKEN_BY = {
     ViTConfig: ViTConfig,
     BiTResNetConfig: BiTResNetConfig,
     ResNetConfig: ResNetConfig,
-    # Their trunk and backbone.
+    # Weights of the trunk or backbone.
     VTResNetConfig: ResNetConfig,
     PanopticFPNConfig: ResNetConfig,
     VTFPNConfig: ResNetConfig,
 }
-"""kind of model: kind of the published weights that it takes"""
+"""{config class of a model: config class of the published weights that it can load}"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A file of weights and the model that it describes. Nothing but headers has been read yet; `read` works once.
+    """A file of weights and the model that it describes. Only headers have been read; `read` can be called once.
 
     Args:
-        source: What was asked for.
-        format: Whose layout it is: `"google"`, `"big_vision"` (BiT-ResNets), `"timm"`, `"torchvision"` (ResNets),
+        source: Name, path or address of the file.
+        format: Layout of the file: `"google"`, `"big_vision"` (BiT-ResNets), `"timm"`, `"torchvision"` (ResNets),
             `"huggingface"`, `"keras_hub"` or `"keras"` (a model of this package).
-        config: The architecture, of one of the kinds that `TAKEN_BY` names.
-        grid_size: (rows, columns) of the position table, or `None` where there is no such table.
-        classes: Classes of its head, or `None` if it has none.
-        image_size: (height, width) in pixels that it was made for.
-        channels: Of its images.
-        pixels: Arguments of `keras_vit.Preprocessing`: mean, std, resize, crop, interpolation, label_space. `None`: the
-            file does not say.
-        skipped: Names of arrays in the file that are no part of the model.
-        read: Function that reads the weights: {canonical path: array}.
-        has_activation: Whether the head's outputs are scores of classes, for which softmax is the natural end.
-        arguments: Of the function that builds the model, those that the file names.
+        config: Architecture, an instance of one of the values of `TAKEN_BY`.
+        grid_size: (rows, columns) of the position table, or `None` without a table.
+        classes: Number of classes of the head, or `None` without a head.
+        image_size: (height, width) of the model's images in pixels.
+        channels: Number of channels of the model's images.
+        pixels: Arguments of `keras_vit.Preprocessing`: mean, std, resize, crop, interpolation, label_space; or `None`
+            if they are unknown.
+        skipped: Names of arrays in the file that are not part of the model.
+        read: Function that reads the weights and returns {canonical path: array}.
+        has_activation: Whether the head's outputs are logits of classes, to which softmax can be applied.
+        arguments: Arguments from the file for the function that builds the model.
     """
 
     source: str
@@ -57,7 +57,7 @@ class Checkpoint:
 
 
 def numerics(family):
-    """Fields of `ViTConfig` that a family of weights decides."""
+    """Fields of `ViTConfig` that are determined by the family of the weights."""
     facts = FAMILIES[family]
     return {
         "mlp": facts.gelu,

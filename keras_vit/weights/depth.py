@@ -1,39 +1,39 @@
-"""How deep the model in a file is, by the numbers in its names. Very deep ones would take long to build."""
+"""Finds the depth of the model in a file from the numbers in its names, and limits it, since building takes time."""
 
 MAX_DEPTH = 100
-"""Blocks, or units, that a file's model may have."""
+"""Maximum number of blocks or units."""
 
 
 def check_depth(number):
-    """The number of blocks or units; refused if there are more than `MAX_DEPTH`."""
+    """Returns a number of blocks or units. Raises ValueError if it is above `MAX_DEPTH`."""
     if number > MAX_DEPTH:
         raise ValueError(
-            f"The model has {number:,} blocks. Models of at most {MAX_DEPTH} are read; published ones have up to 66."
+            f"The model has {number:,} blocks. At most {MAX_DEPTH} are accepted; published models have up to 66."
         )
     return number
 
 
 def count_blocks(names, pattern):
-    """Number of encoder blocks: one more than the largest number that `pattern`'s group finds in the names."""
+    """Number of encoder blocks: one more than the largest number that the group of `pattern` matches in the names."""
     numbers = {int(match.group(1)) for name in names if (match := pattern.match(name))}
     if not numbers:
-        raise ValueError("The file holds no encoder blocks; it is no Vision Transformer that this package knows.")
+        raise ValueError("The file contains no encoder blocks. It is not a Vision Transformer of a known kind.")
     return check_depth(max(numbers) + 1)
 
 
 def stage_depths_of(units, source, title):
-    """Units of each stage of a ResNet, of pairs (stage, unit) that count from 0.
+    """Number of units in each stage of a ResNet, from pairs (stage, unit) that count from 0.
 
     Raises:
-        ValueError: If a stage has none, or there are very many; `source` and `title` say of what.
+        ValueError: If a stage has no units, or there are too many; the message contains `source` and `title`.
     """
-    depths = dict(sorted((stage, 1 + unit) for stage, unit in units))  # Of each stage the last.
+    depths = dict(sorted((stage, 1 + unit) for stage, unit in units))  # The last unit of a stage overrides the others.
     check_depth(max(depths, default=0))
     check_depth(sum(depths.values()))
     missing = sorted(set(range(max(depths, default=0) + 1)) - depths.keys())
     if missing:
         raise ValueError(
-            f"{source} holds the root of a {title}, but nothing of stage {', '.join(str(s + 1) for s in missing)}. The "
-            f"file may be cut off; fetch or write it again."
+            f"{source} contains the root of a {title}, but no units of stage {', '.join(str(s + 1) for s in missing)}. "
+            f"The file may be incomplete. Download or write it again."
         )
     return tuple(depths.values())

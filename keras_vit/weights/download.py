@@ -1,4 +1,4 @@
-"""Downloads one file over HTTP, whatever the connection does meanwhile."""
+"""Downloads one file over HTTP, with retries over unreliable connections."""
 
 import base64
 import contextlib
@@ -17,26 +17,26 @@ import urllib.request
 from keras_vit.atomic_files import sync
 
 STALL_SECONDS = 30
-"""A connection on which nothing arrives for so long is broken; headers must have arrived by then."""
+"""Timeout of a connection on which no data arrives, and of the response headers."""
 SLOWEST_RATE = 1_000
-"""Bytes a second. A connection that is slower, after `STALL_SECONDS`, is broken."""
+"""Minimum bytes per second. After `STALL_SECONDS`, slower attempts are aborted."""
 LONGEST_SECONDS = 24 * 3600
-"""A download that takes longer ends; what has arrived is kept for a later call."""
+"""Maximum duration of a download. After it, the received part is kept for a later call."""
 MOST_BYTES = 2**35
-"""Longer files are refused: the largest published weights have a quarter of that."""
+"""Maximum size of a file. The largest published weights have a quarter of it."""
 PAUSES = (1, 2, 4, 8)
 """Seconds before each new attempt."""
 LONGEST_PAUSE = 60
-"""Seconds that a server may ask for before the next attempt; if it asks for more, there is none."""
+"""Longest accepted Retry-After in seconds. If a server requests more, there is no further attempt."""
 PASSING_STATUSES = (429, 500, 502, 503, 504)
 CHUNK_BYTES = 2**20
 SMALLEST_SHOWN_BYTES = 10**6
-"""From this size on a download shows a progress bar."""
+"""Downloads of at least this size show a progress bar."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 class _InterruptedError(Exception):
-    """An attempt that failed for a reason outside this machine; another may succeed, `pause` seconds later."""
+    """An attempt that failed for a reason outside this machine. A retry after `pause` seconds may succeed."""
 
     def __init__(self, reason, retry=True, pause=0):
         super().__init__(reason)
@@ -47,21 +47,21 @@ class _InterruptedError(Exception):
 def download(address, path, sha256=None):
     """Downloads a file, which appears under its name only when it is complete.
 
-    Until then it grows as `<name>.partial` in the same folder, from where a later call goes on.
+    Until then, the data is in `<name>.partial` in the same folder. A later call resumes from it.
 
     Args:
         address: `https://…`, or `http://…` of this machine itself.
-        path: Where to put it, a `pathlib.Path` in an existing folder. One process at a time may download to a path.
+        path: `pathlib.Path` of the new file in an existing folder. Only one process at a time may download to it.
         sha256: SHA-256 of the file, or its first digits, or `None`.
 
     Returns:
-        What is known of the file: `sha256`, computed here, and the publisher's `etag`, `last_modified` and `md5`, each
-        `None` where the server does not say.
+        Dictionary with `sha256`, which is computed here, and with `etag`, `last_modified` and `md5` from the server's
+        headers, or `None` for each missing header.
 
     Raises:
-        ConnectionError: If the server cannot be reached, or the connection keeps breaking.
-        OSError: If the server refuses, or the folder cannot be written.
-        ValueError: If the file is not what it should be.
+        ConnectionError: If the server cannot be reached, or the connection breaks repeatedly.
+        OSError: If the server returns an error, or the folder cannot be written.
+        ValueError: If the file is not the expected one.
     """
     partial = path.with_name(f"{path.name}.partial")
     deadline = time.monotonic() + LONGEST_SECONDS
@@ -73,8 +73,8 @@ def download(address, path, sha256=None):
             if pause is None or not error.retry:
                 kind = OSError if isinstance(error.__cause__, urllib.error.HTTPError) else ConnectionError
                 raise kind(
-                    f"Could not download {shown(address)}: {error}. Check the address, or call again later (what has "
-                    f"arrived is kept), or download it elsewhere and put it at {path}, or pass the path of a file."
+                    f"Could not download {shown(address)}: {error}. Check the address, call again later (the received "
+                    f"part is kept), download the file elsewhere and put it at {path}, or pass the path of a file."
                 ) from error
             time.sleep(max(pause, error.pause))
     origin["sha256"] = _checked_sum(address, partial, sha256, origin["md5"])
@@ -86,7 +86,7 @@ def download(address, path, sha256=None):
 
 
 def _receive(address, partial, sha256, deadline):
-    """Makes one request for what a partial file lacks, and appends the answer; returns what the headers say of it."""
+    """Requests the missing part of a partial file once and appends it; returns the fields of the headers."""
     with _open(address, partial, sha256) as response:
         received, total = _extent(response, partial)
         _check_size(address, partial, total)
@@ -107,28 +107,28 @@ def _receive(address, partial, sha256, deadline):
 
 
 def _md5_of(headers):
-    """The MD5 of the file, in hexadecimal digits, as Google's storage says it; `None`: the server does not."""
+    """MD5 of the file in hexadecimal digits, from the headers of Google's storage; `None` without such a header."""
     if headers.get("x-goog-stored-content-encoding", "identity") != "identity":
-        return None  # It is that of the compressed file.
-    found = re.search(r"\bmd5=([\w+/]{22}==)", ",".join(headers.get_all("x-goog-hash", [])))
-    return found and base64.b64decode(found[1]).hex()
+        return None  # The header contains the MD5 of the compressed file.
+    match = re.search(r"\bmd5=([\w+/]{22}==)", ",".join(headers.get_all("x-goog-hash", [])))
+    return match and base64.b64decode(match[1]).hex()
 
 
 def shown(address):
-    """An address as messages and files may show it: without the query, which may be a signature, and a password."""
+    """An address for messages and files, without its password and its query, which may contain a signature."""
     if "://" not in address:
         return address
     return re.sub(r"(?<=://)[^/]*@", "", re.split(r"[?#]", address, maxsplit=1)[0])
 
 
 def is_local(address):
-    """Whether an address is of this machine itself, where unencrypted HTTP is no danger."""
+    """Whether an address is on this machine itself, where unencrypted HTTP is safe."""
     parts = urllib.parse.urlsplit(address)
     return parts.scheme == "http" and parts.hostname in LOCAL_HOSTS
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to https only; those of this machine's own server also to itself."""
+    """Follows redirects only to https; a server on this machine may also redirect to this machine."""
 
     def redirect_request(self, request, file, code, message, headers, url):
         is_https = urllib.parse.urlsplit(url).scheme == "https"
@@ -138,14 +138,14 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 class _PunctualConnection(http.client.HTTPConnection):
-    """Ends if the headers have not arrived in time, however small the steps they come in."""
+    """Closes the connection if the headers are not complete in time, even if single bytes keep arriving."""
 
     def getresponse(self):
         is_late, connection = threading.Event(), self.sock
 
         def end():
             is_late.set()
-            with contextlib.suppress(OSError):  # It has ended.
+            with contextlib.suppress(OSError):  # The connection is already closed.
                 connection.shutdown(socket.SHUT_RDWR)
 
         timer = threading.Timer(STALL_SECONDS, end)
@@ -155,7 +155,7 @@ class _PunctualConnection(http.client.HTTPConnection):
             return super().getresponse()
         finally:
             timer.cancel()
-            if is_late.is_set():  # What has arrived may look like complete headers, or like a broken connection.
+            if is_late.is_set():  # The received part may look like complete headers, or like a broken connection.
                 raise http.client.HTTPException(f"its headers took more than {STALL_SECONDS} seconds")
 
 
@@ -189,18 +189,18 @@ def _open(address, partial, sha256):
         retry = error.code in PASSING_STATUSES and pause <= LONGEST_PAUSE
         raise _InterruptedError(f"the server answered {error.code} {error.reason}", retry, pause) from error
     except (OSError, http.client.HTTPException) as error:
-        # A server that was never reached is not waited for: most likely this machine is offline.
+        # Without a partial file there is no retry, because this machine is probably offline.
         is_unreachable = isinstance(error, urllib.error.URLError) and not partial.exists()
         raise _InterruptedError(f"could not reach it ({error})", retry=not is_unreachable) from error
 
 
 def _validator_file(partial):
-    """Holds what tells the version of a partial file from others (RFC 9110, section 13.1.5)."""
+    """Path of the file with the validator of a partial file's version (RFC 9110, section 13.1.5)."""
     return partial.with_name(f"{partial.name}.validator")
 
 
 def _range_headers(partial, sha256):
-    """Ask for the rest of a partial file, if something can tell whether the two belong together."""
+    """Headers that request the rest of a partial file, if a validator or a SHA-256 can verify that it fits."""
     if not partial.exists():
         return {}
     rest = {"Range": f"bytes={partial.stat().st_size}-"}
@@ -210,7 +210,7 @@ def _range_headers(partial, sha256):
 
 
 def _extent(response, partial):
-    """Where in the file the answer starts, and the file's size or `None`; the partial file is made to end there."""
+    """(offset of the answer in the file, size of the file or `None`). At offset 0, the partial file is deleted."""
     if "html" in response.headers.get_content_subtype():
         raise _web_page(response.url)
     if response.status == http.HTTPStatus.PARTIAL_CONTENT:
@@ -219,7 +219,7 @@ def _extent(response, partial):
         if extent and int(extent[1]) == size:
             return size, int(extent[2])
         _discard(partial)
-        raise _InterruptedError(f"the server sent another part than that from byte {size} on")
+        raise _InterruptedError(f"the server did not send the part that starts at byte {size}")
     _discard(partial)
     etag = response.headers.get("ETag", "")
     validator = response.headers.get("Last-Modified") if etag.startswith("W/") or not etag else etag
@@ -237,15 +237,15 @@ def _discard(partial):
 def _check_size(address, partial, size):
     if size is not None and size > MOST_BYTES:
         _discard(partial)
-        raise ValueError(f"{shown(address)} sends more than {MOST_BYTES:,} bytes, which no published weights have.")
+        raise ValueError(f"{shown(address)} sends more than {MOST_BYTES:,} bytes. No published file is so large.")
 
 
 def _check_space(partial, total, received):
     free = shutil.disk_usage(partial.parent).free
     if total is not None and total - received > free:
         raise OSError(
-            f"{partial.parent} has room for {free} bytes, and {total - received} are needed. Make room there, or set "
-            f"the environment variable KERAS_VIT_CACHE to another folder."
+            f"{partial.parent} has {free} bytes of free space, and {total - received} are needed. Free some space, or "
+            f"set the environment variable KERAS_VIT_CACHE to another folder."
         )
 
 
@@ -258,13 +258,13 @@ def _chunks(response, deadline):
             if now > deadline:
                 raise _InterruptedError(f"it took more than {LONGEST_SECONDS} seconds", retry=False)
             if now - start > STALL_SECONDS + received / SLOWEST_RATE:
-                raise _InterruptedError(f"less than {SLOWEST_RATE} bytes a second arrive")
+                raise _InterruptedError(f"less than {SLOWEST_RATE} bytes per second arrive")
     except (OSError, http.client.HTTPException) as error:
         raise _InterruptedError(f"the connection broke ({error!r})") from error
 
 
 def _progress(address, total):
-    """A function that shows how many bytes there are."""
+    """Function of the received bytes that updates the progress bar."""
     if total is None or total < SMALLEST_SHOWN_BYTES:
         return lambda received: None
     import keras
@@ -274,36 +274,36 @@ def _progress(address, total):
 
 
 def _checked_sum(address, partial, sha256, md5):
-    """The SHA-256 of what has arrived, which is deleted if it is not what was expected or announced."""
+    """SHA-256 of the received file, which is deleted if its SHA-256 or MD5 is not the expected one."""
     with partial.open("rb") as file:
         start = file.read(512).lstrip()
-    # A safetensors file starts with eight bytes of its header's length: the first may be "<", the last are NUL.
+    # A safetensors file starts with the length of its header in eight bytes. The first may be "<", the last are NUL.
     if not start or (start.startswith(b"<") and b"\0" not in start):
         _discard(partial)
         raise _web_page(address)
     actual = sha256_of(partial)
-    for kind, found, expected in (
+    for kind, received, expected in (
         ("SHA-256", actual, sha256),
         ("MD5", md5 and _digest(partial, _md5), md5),
     ):
-        if expected and not found.startswith(expected.lower()):
+        if expected and not received.startswith(expected.lower()):
             _discard(partial)
             raise ValueError(
-                f"What {shown(address)} sent is not the expected file and was deleted: its {kind} is {found}, expected "
-                f"{expected}. Try again; if it stays so, the file has been replaced, or the expected sum is wrong."
+                f"{shown(address)} did not send the expected file: its {kind} is {received}, expected {expected}. The "
+                f"file was deleted. Try again. If this fails, the file was replaced, or the expected {kind} is wrong."
             )
     return actual
 
 
 def _web_page(address):
     return ValueError(
-        f"{shown(address)} sent a web page or nothing, not weights. Open it in a browser: the file itself may have "
-        f"another address, or need a login; then download it there and pass its path."
+        f"{shown(address)} sent a web page or nothing, not weights. Open it in a browser. The file may have another "
+        f"address or need a login. Download it in the browser and pass its path."
     )
 
 
 def sha256_of(path):
-    """SHA-256 of a file, in hexadecimal digits."""
+    """SHA-256 of a file in hexadecimal digits."""
     return _digest(path, "sha256")
 
 
@@ -318,13 +318,13 @@ def _md5():
 
 @contextlib.contextmanager
 def writing(path):
-    """Says of an error of the file system what to do about it."""
+    """Adds advice to errors of the file system."""
     try:
         yield
-    except TimeoutError:  # Of the lock.
+    except TimeoutError:  # The lock raises it.
         raise
     except OSError as error:
         raise OSError(
-            f"{path} cannot be written: {error}. Make room or give permission there, or set the environment variable "
-            f"KERAS_VIT_CACHE to another folder."
+            f"{path} cannot be written: {error}. Free some space or grant permission there, or set the environment "
+            f"variable KERAS_VIT_CACHE to another folder."
         ) from error

@@ -1,13 +1,13 @@
-"""What files of weights can express: the accepted values of each field of `ViTConfig`. All other values are refused."""
+"""Checks whether a format of weights can express a `ViTConfig`, by the accepted values of each field."""
 
 import dataclasses
 
 from keras_vit.architectures.vision_transformer import ViTConfig
 
 ANY = object()
-"""Every value of a field that is a number, or a `StemConfig`."""
+"""Accepts every value, for fields that are numbers or a `StemConfig`."""
 
-# They change training and later adaptations only: no file holds them, and no output depends on them.
+# These fields affect only training and later adaptations. No file contains them, and no output depends on them.
 _NOT_IN_FILES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate", "head_bias", "position_interpolation")
 
 _PUBLISHED = {
@@ -26,49 +26,49 @@ _PUBLISHED = {
     "crop_to_patches": (False, True),
     "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
     "layer_norm_epsilon": ANY,
-    "token_merging": ANY,  # It needs no weights of its own.
+    "token_merging": ANY,  # It has no weights.
 }
-"""What at least one format can express."""
+"""{field: values that at least one format can express}"""
 
 
 def check_expressible(owner, config, accepted, conflicts=()):
-    """Refuses a model that a format cannot express.
+    """Checks that a format can express a model.
 
     Args:
-        owner: Whose format it is.
-        config: `ViTConfig`
-        accepted: {field: values that it may have, or `ANY`}. Every other field must have its default, which is that of
-            a plain ViT. So new fields and new values are refused until a format lists them.
-        conflicts: Pairs (combination of values, whether the model has it) that the format cannot express.
+        owner: Project that owns the format, for the message.
+        config: `ViTConfig`.
+        accepted: {field: accepted values, or `ANY`}. All other fields must have the default, which is a plain ViT. New
+            fields and new values are thus refused until a format lists them.
+        conflicts: Pairs (combination that the format cannot express, whether the model has it).
 
     Raises:
-        ValueError: If the format cannot express the model; the message says what.
+        ValueError: If the format cannot express the model; the message lists the fields and combinations.
     """
-    if found := _unexpected(config, accepted) + [what for what, present in conflicts if present]:
+    if problems := _unexpected(config, accepted) + [combination for combination, present in conflicts if present]:
         raise ValueError(
-            f"{owner} cannot express {', '.join(found)}. The model was not saved. Choose another format, or build the "
-            f"model without."
+            f"{owner} cannot express {', '.join(problems)}. The model was not saved. Choose another format, or change "
+            f"these settings of the model."
         )
 
 
 def check_published(config):
-    """Refuses a config, of any architecture, that no published weights are made for."""
-    if isinstance(config, ViTConfig) and (found := _unexpected(config, _PUBLISHED)):
+    """Checks that at least one format of published weights can express a config of any architecture."""
+    if isinstance(config, ViTConfig) and (problems := _unexpected(config, _PUBLISHED)):
         raise ValueError(
-            f"No format of published weights can express {', '.join(found)}. Build the model with weights=None or with "
-            f"a .weights.h5 file of your own, or choose a model without."
+            f"No format of published weights can express {', '.join(problems)}. Build the model with weights=None or "
+            f"with your own .weights.h5 file, or change these settings."
         )
 
 
 def _unexpected(config, accepted):
-    found = []
+    problems = []
     for field in dataclasses.fields(ViTConfig):
-        value, values = getattr(config, field.name), accepted.get(field.name, _default(field))
+        value, values = getattr(config, field.name), accepted.get(field.name, _accepted_by_default(field))
         if values is not ANY and value not in values:
-            found.append(f"{field.name}={value!r} (it has {' or '.join(map(repr, values))})")
-    return found
+            problems.append(f"{field.name}={value!r} (accepted: {' or '.join(map(repr, values))})")
+    return problems
 
 
-def _default(field):
+def _accepted_by_default(field):
     is_free = field.default is dataclasses.MISSING or field.name in _NOT_IN_FILES
     return ANY if is_free else (field.default,)

@@ -1,4 +1,4 @@
-"""Brings files of published weights onto this machine: from the web, a bucket or the Hugging Face Hub."""
+"""Downloads files of published weights from the web, a bucket or the Hugging Face Hub."""
 
 import contextlib
 import fnmatch
@@ -15,38 +15,38 @@ from keras_vit.weights.download import download, is_local, sha256_of, shown, wri
 
 ACCEPTED = (
     "Accepted: the path of a file or folder, 'https://…', 'gs://bucket/path', 'hf://owner/repository', "
-    "'hf://owner/repository@revision', 'hf://owner/repository/path/of/file.npz'; 'http://…' only for this machine "
-    "itself, because anyone on the way could change the file"
+    "'hf://owner/repository@revision', 'hf://owner/repository/path/of/file.npz'; 'http://…' only on this machine "
+    "itself, because others could change the file on its way"
 )
 
 LONGEST_WAIT = 3600
-"""Seconds to wait for another process that downloads the same file."""
+"""Maximum seconds to wait for another process that downloads the same file."""
 
 COMPANIONS = ("lock", "origin", "partial", "validator")
-"""Endings of what stands beside a file in the cache: `vit.npz.lock`."""
+"""Endings of the files beside a file in the cache, such as `vit.npz.lock`."""
 
 HUB_DESCRIPTIONS = (
     *("config.json", "preprocessor_config.json", "processor_config.json", "model.safetensors.index.json"),
-    *("metadata.json", "task.json", "preprocessor.json", "image_converter.json", "model.weights.json"),  # KerasHub's
+    *("metadata.json", "task.json", "preprocessor.json", "image_converter.json", "model.weights.json"),  # KerasHub
 )
 HUB_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "*.weights.h5", "*.npz")
-"""Of a repository on the Hub the first of these that it has is brought."""
+"""Patterns of weight files on the Hub. The files of the first pattern that matches are downloaded."""
 
 
 def locate(source):
-    """Finds the file or folder that a source of weights names, and brings it onto this machine if need be.
+    """Finds the file or folder of a source of weights, and downloads it if it is not on this machine.
 
     Args:
-        source: Path of a file or folder, or what `fetch` and `fetch_from_hub` accept.
+        source: Path of a file or folder, or a source that `fetch` or `fetch_from_hub` accepts.
 
     Returns:
-        Its path on this machine, as a `pathlib.Path`.
+        `pathlib.Path` of the file or folder on this machine.
 
     Raises:
         FileNotFoundError: If there is nothing at the path.
         ImportError: If the source is on the Hugging Face Hub and `huggingface_hub` is not installed.
-        OSError: If it cannot be brought.
-        ValueError: If it is of a kind that is not accepted.
+        OSError: If it cannot be downloaded.
+        ValueError: If the kind of source is not accepted.
 
     Example:
 
@@ -66,12 +66,12 @@ def locate(source):
 
 
 def cache_folder():
-    """The folder for downloads: the environment's `KERAS_VIT_CACHE`, or `models/keras_vit` where Keras keeps its own.
+    """Folder for downloads, given by the environment variable `KERAS_VIT_CACHE`.
 
-    That is under the environment's `KERAS_HOME`, or under `~/.keras`.
+    By default it is `models/keras_vit` in the folder of Keras, which is `KERAS_HOME` or `~/.keras`.
 
     Returns:
-        A `pathlib.Path`; the folder need not exist.
+        A `pathlib.Path`. The folder may not exist yet.
 
     Example:
 
@@ -85,23 +85,23 @@ def cache_folder():
 
 
 def fetch(url, sha256=None):
-    """Downloads a file once; later calls, also of other processes, use the file in the cache and no network.
+    """Downloads a file once. Later calls, also in other processes, use the cached file without network access.
 
-    A download that breaks is tried again and goes on where it ended, also in a later call. The file appears under its
-    name only when it is complete. Beside it a file `<name>.origin` keeps its SHA-256 and what the server says of its
-    version, so that later calls notice if the file in the cache is not the one that was downloaded.
+    An interrupted download is retried and resumed, also in a later call. The file appears under its name only when it
+    is complete. A file `<name>.origin` beside it contains its SHA-256 and the server's version headers. Later calls
+    compare the SHA-256 to detect changes of the cached file.
 
     Args:
-        url: `https://…`, `gs://bucket/path`, or `http://…` of this machine itself.
-        sha256: SHA-256 of the file, or its first digits, or `None`, if its publisher names none.
+        url: `https://…`, `gs://bucket/path`, or `http://…` on this machine itself.
+        sha256: SHA-256 of the file, or its first digits, or `None` if its publisher provides none.
 
     Returns:
-        The file's path in the cache, as a `pathlib.Path`.
+        `pathlib.Path` of the file in the cache.
 
     Raises:
-        ConnectionError: If the server cannot be reached, or the connection keeps breaking.
-        OSError: If the server refuses, or the cache cannot be written.
-        ValueError: If the URL is not accepted, or the file is not what it should be.
+        ConnectionError: If the server cannot be reached, or the connection breaks repeatedly.
+        OSError: If the server returns an error, or the cache cannot be written.
+        ValueError: If the URL is not accepted, or the file is not the expected one.
 
     Example:
 
@@ -123,18 +123,18 @@ def fetch(url, sha256=None):
 
 
 def _check_cached(path, url, sha256):
-    """Refuses a file in the cache that is not the expected one, nor the one that was downloaded."""
+    """Raises ValueError unless a cached file has the expected SHA-256 and the one that it had after its download."""
     origin = _read_origin(path)
     actual = sha256_of(path) if sha256 or origin else None
     if sha256 and not actual.startswith(sha256.lower()):
         raise ValueError(
             f"{path}, from an earlier download of {shown(url)}, is not the expected file: its SHA-256 is {actual}, "
-            f"expected {sha256}. Delete it, and it is downloaded anew."
+            f"expected {sha256}. Delete it to download it again."
         )
     if origin and actual != origin:
         raise ValueError(
             f"{path} has changed since it was downloaded from {shown(url)}: its SHA-256 is {actual}, and was {origin}. "
-            f"Delete it, and it is downloaded anew. To read it as it is, delete {_origin_of(path).name} beside it."
+            f"Delete it to download it again. To use the changed file, delete {_origin_of(path).name} beside it."
         )
 
 
@@ -143,7 +143,7 @@ def _origin_of(path):
 
 
 def _read_origin(path):
-    """The SHA-256 that a file in the cache had when it was downloaded; `None` if it was put there in another way."""
+    """SHA-256 that a cached file had after its download, or `None` if it was put there in another way."""
     try:
         origin = json.loads(_origin_of(path).read_text("utf-8"))
     except FileNotFoundError:
@@ -151,29 +151,29 @@ def _read_origin(path):
     except ValueError:
         origin = None
     if not isinstance(origin, dict) or not isinstance(origin.get("sha256"), str):
-        raise ValueError(f"{_origin_of(path)} is damaged. Delete it and {path.name}, which is then downloaded anew.")
+        raise ValueError(f"{_origin_of(path)} is damaged. Delete it and {path.name} to download the file again.")
     return origin["sha256"]
 
 
 def fetch_from_hub(source):
-    """Brings a repository of weights, or one file of it, from the Hugging Face Hub, into the Hub's own cache.
+    """Downloads a repository of weights, or one file of it, from the Hugging Face Hub into the Hub's own cache.
 
-    Of a repository come its descriptions and one kind of weights: `model.safetensors`, also in shards, otherwise the
-    `.weights.h5` of a KerasHub preset, otherwise the only `.npz`. Without network an earlier copy is used.
+    From a repository, the configurations and one kind of weights are downloaded: `model.safetensors` (also in shards),
+    else the `.weights.h5` of a KerasHub preset, else the only `.npz`. Without network, the cached copy is used.
 
     Args:
         source: `"hf://owner/repository"`, `"hf://owner/repository@revision"` (a slash in a revision is written `%2F`),
-            or either followed by `/path/of/file`.
+            or either of them followed by `/path/of/file`.
 
     Returns:
-        The path of the folder or file, as a `pathlib.Path`. Beside a file stand the `config.json` and
-        `preprocessor_config.json` that its folder on the Hub has.
+        `pathlib.Path` of the folder or file. If the file's folder on the Hub has a `config.json` or
+        `preprocessor_config.json`, they are downloaded beside the file.
 
     Raises:
         ImportError: If `huggingface_hub` is not installed.
         OSError: If the repository or file does not exist, needs permission, or cannot be reached.
-        ValueError: If the source cannot be read, the repository has no such weights or several, or a file in the Hub's
-            cache is not the one that was downloaded.
+        ValueError: If the source is malformed, if the repository has no such weights or several, or if a file in the
+            Hub's cache has changed since its download.
 
     Example:
 
@@ -183,11 +183,11 @@ def fetch_from_hub(source):
     """
     parts = re.fullmatch(r"hf://([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.+))?", source.rstrip("/"))
     if not parts or ".." in source.split("/"):
-        raise ValueError(f"{shown(source)!r} names nothing on the Hugging Face Hub. {ACCEPTED}")
+        raise ValueError(f"{shown(source)!r} is not a valid name on the Hugging Face Hub. {ACCEPTED}")
     try:
         import huggingface_hub as hub
     except ImportError as error:
-        raise ImportError(f"Bringing {shown(source)} needs huggingface_hub: pip install huggingface_hub") from error
+        raise ImportError(f"Downloading {shown(source)} needs huggingface_hub: pip install huggingface_hub") from error
     repository, revision, file = parts.groups()
     revision = revision and urllib.parse.unquote(revision)
     try:
@@ -195,11 +195,11 @@ def fetch_from_hub(source):
             return _hub_file(hub, repository, revision, file)
         return _hub_folder(hub, repository, revision)
     except OSError as error:
-        # The Hub's messages name addresses that it has signed, so they are not passed on, not even as a cause.
+        # The Hub's messages contain signed addresses, so the error is not chained and the signatures are removed.
         problem = re.sub(r"(://[^\s?#]+)[?#]\S*", r"\1", str(error))
         raise OSError(
-            f"Could not bring {shown(source)}: {problem}. Check the name; for a gated or private repository call "
-            f"huggingface_hub.login(); without network pass the path of a copy."
+            f"Could not download {shown(source)}: {problem}. Check the name. For a gated or private repository, call "
+            f"huggingface_hub.login(). Without network, pass the path of a copy."
         ) from None
 
 
@@ -214,13 +214,13 @@ def _hub_file(hub, repository, revision, file):
 
 def _hub_folder(hub, repository, revision):
     names = _hub_names(hub, repository, revision)
-    found = (fnmatch.filter(names, pattern) for pattern in HUB_WEIGHTS)
-    weights = next(filter(None, found), [])
+    matches = (fnmatch.filter(names, pattern) for pattern in HUB_WEIGHTS)
+    weights = next(filter(None, matches), [])
     if not weights or len(fnmatch.filter(weights, "*.npz")) > 1:
         raise ValueError(
             f"hf://{repository} must have a model.safetensors, a KerasHub preset (*.weights.h5) or one .npz. It has: "
-            f"{', '.join(names)}. Name one file that is .safetensors, .weights.h5 or .npz, hf://{repository}/FILE, or "
-            f"another repository; weights of another format have to be converted first."
+            f"{', '.join(names)}. Pass one .safetensors, .weights.h5 or .npz file as hf://{repository}/FILE, or pass "
+            f"another repository. Convert weights of other formats first."
         )
     wanted = [*HUB_DESCRIPTIONS, *weights]
     folder = pathlib.Path(hub.snapshot_download(repository, revision=revision, allow_patterns=wanted))
@@ -230,32 +230,32 @@ def _hub_folder(hub, repository, revision):
 
 
 def _checked_hub_file(path):
-    """Refuses a file that is not the one that the Hub's cache names: it names large files by their SHA-256."""
+    """Raises ValueError if a file has changed; the Hub's cache names large files by their SHA-256."""
     place = path.resolve()
     if re.fullmatch("[0-9a-f]{64}", place.name) and (actual := sha256_of(place)) != place.name:
         raise ValueError(
             f"{path} has changed since it was downloaded: its SHA-256 is {actual}, and was {place.name}. Delete "
-            f"{place}, and it is downloaded anew."
+            f"{place} to download it again."
         )
     return path
 
 
 def _hub_names(hub, repository, revision):
-    """Names of a repository's files; without network, of those that an earlier call has brought."""
+    """Names of a repository's files; without network, names of the files in the cached copy."""
     try:
         return hub.list_repo_files(repository, revision=revision)
-    except Exception as error:  # The Hub's, or those of its HTTP library, which changes with its versions.
+    except Exception as error:  # Errors of the Hub, or of its HTTP library, which depends on the version.
         try:
-            brought = hub.snapshot_download(
+            cached = hub.snapshot_download(
                 repository, revision=revision, allow_patterns="config.json", local_files_only=True
             )
         except OSError:
             raise OSError(str(error)) from error
-    return [path.relative_to(brought).as_posix() for path in pathlib.Path(brought).rglob("*") if path.is_file()]
+    return [path.relative_to(cached).as_posix() for path in pathlib.Path(cached).rglob("*") if path.is_file()]
 
 
 def _address(url):
-    """The address that a URL stands for, with whatever may not stand in one percent-encoded."""
+    """The https or http address of a URL, with characters that are not allowed percent-encoded."""
     if url.startswith("gs://"):
         path = urllib.parse.quote(url.removeprefix("gs://"), safe="/!$&'()*+,;=:@")
         address = f"https://storage.googleapis.com/{path}"
@@ -263,19 +263,19 @@ def _address(url):
         address = urllib.parse.quote(url, safe=string.punctuation.replace("\\", ""))
     parts = urllib.parse.urlsplit(address)
     if not (parts.hostname and (parts.scheme == "https" or is_local(address))) or "@" in parts.netloc:
-        raise ValueError(f"Weights cannot be fetched from {shown(url)!r}. {ACCEPTED}")
+        raise ValueError(f"Weights cannot be downloaded from {shown(url)!r}. {ACCEPTED}")
     return address
 
 
 def _cached_path(address):
-    """The place of an address in the cache. Names stay percent-encoded, so that no two addresses share one."""
+    """Path of an address in the cache. Names remain percent-encoded, so that each address has its own path."""
     parts = urllib.parse.urlsplit(address)
     port = 80 if parts.scheme == "http" and parts.port is None else parts.port
     host = parts.hostname if port is None else f"{parts.hostname}+{port}"
     names = parts.path.split("/")[1:]
     if not names or any(urllib.parse.unquote(name) in ("", ".", "..") for name in names):
         raise ValueError(
-            f"The path of {shown(address)!r} names no file. Accepted: names between single slashes, not '..'"
+            f"{shown(address)!r} does not have the path of a file. Accepted: names between single slashes, not '..'"
         )
     if parts.query:
         name = pathlib.PurePosixPath(names[-1])
@@ -284,14 +284,14 @@ def _cached_path(address):
 
 
 def _cached_name(name):
-    """A name in the cache, other than those of what stands beside a file there."""
+    """Name in the cache. Names that end like the files beside a cached file are changed."""
     name = name.replace(":", "%3A")
     return re.sub(rf"\.(?=({'|'.join(COMPANIONS)})$)", "%2E", name, flags=re.IGNORECASE)
 
 
 @contextlib.contextmanager
 def _locked(path):
-    """Lets one process at a time download to a path; the others wait."""
+    """Locks a path for the download, and waits while another process downloads to it."""
     import filelock
 
     lock = filelock.FileLock(f"{path}.lock")
@@ -308,10 +308,10 @@ def _locked(path):
 
 
 def _wait(lock, path):
-    print(f"Waiting for another process that downloads {path}")
+    print(f"Waiting for another process that is downloading {path}")
     try:
         lock.acquire(timeout=LONGEST_WAIT)
     except TimeoutError:
         raise TimeoutError(
-            f"Another process has been downloading {path} for {LONGEST_WAIT} seconds. End it, and call again."
+            f"Another process has been downloading {path} for {LONGEST_WAIT} seconds. Stop it and call again."
         ) from None

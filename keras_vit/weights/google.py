@@ -1,7 +1,7 @@
-"""Google's files: google-research/vision_transformer and google-research/big_vision, `.npz`.
+"""Reads and writes Google's `.npz` files of google-research/vision_transformer and google-research/big_vision.
 
-Their layouts of kernels are ours; what varies is the names. Flax's first generation numbered the modules of a block
-together (`MultiHeadDotProductAttention_1`), linen numbers each kind by itself; big_vision may stack the blocks.
+Kernels have the same layouts as here. Only the names vary: Flax's first generation numbered the modules of a block
+together (`MultiHeadDotProductAttention_1`), and linen numbers each kind separately. big_vision may stack the blocks.
 """
 
 import re
@@ -29,8 +29,8 @@ def _dense(name, path):
 
 
 def _attention(path):
-    for name, ours in (("query", "query"), ("key", "key"), ("value", "value"), ("out", "output")):
-        yield from _dense(f"{_ATTENTION}/{name}", f"{path}/{ours}")
+    for name, part in (("query", "query"), ("key", "key"), ("value", "value"), ("out", "output")):
+        yield from _dense(f"{_ATTENTION}/{name}", f"{path}/{part}")
 
 
 def _mlp(path):
@@ -68,11 +68,11 @@ NAMES = Names(
         *_dense("head", "predictions"),
     ),
 )
-"""The table, in linen's names and with the stem counted from 0, as `_renamed` gives them."""
+"""Table with the names that `_renamed` returns: linen's names, with the stem's stages and units counted from 0."""
 
-# Where the model stands in a file: bare, beside an optimizer's state, or as the image tower of two.
+# Prefixes of the model's names: none, or those of a training state or of the image encoder of an image-text model.
 _PREFIXES = ("", "opt/target/", "params/", "params/img/", "img/")
-# Counters of Flax's first generation, and of linen.
+# (name in Flax's first generation, name in linen)
 _PRE_LINEN = (
     ("LayerNorm_2", "LayerNorm_1"),
     ("MultiHeadDotProductAttention_1", _ATTENTION),
@@ -89,7 +89,7 @@ def describe(file, hints):
     """The `Checkpoint` of a file.
 
     Raises:
-        ValueError: If something that is needed is neither in the file nor in the hints.
+        ValueError: If a needed setting is neither in the file nor in the hints.
     """
     prefix = _prefix(file)
     everything, file = file, _renamed(file, prefix)
@@ -133,7 +133,7 @@ def _prefix(file):
 
 def _renamed(file, prefix):
     names = {name.removeprefix(prefix): name for name in file if name.startswith(prefix)}
-    names = {new: old for new, old in names.items() if 0 not in file.shapes[old]}  # Flax writes empty modules so.
+    names = {new: old for new, old in names.items() if 0 not in file.shapes[old]}  # Empty modules have size 0.
     if prefix == "":
         names = {new: old for new, old in names.items() if not new.startswith("opt/")}
     if "probe" in names:
@@ -141,7 +141,7 @@ def _renamed(file, prefix):
         names = {f"MAPHead_0/{new}" if new.startswith(inlined) else new: old for new, old in names.items()}
     names = {new.replace("Transformer/pos_embedding", "pos_embedding"): old for new, old in names.items()}
     names = {re.sub(r"^block(\d+)/unit(\d+)/", _from_zero, new): old for new, old in names.items()}
-    return Renamed(file, _linen(_unstacked(names, file)))
+    return Renamed(file, _with_linen_names(_unstacked(names, file)))
 
 
 def _from_zero(match):
@@ -149,18 +149,18 @@ def _from_zero(match):
 
 
 def _unstacked(names, file):
-    """Blocks that are stacked in one array (`Transformer/encoderblock/…`), one by one."""
-    found = {}
+    """The names with stacked blocks (`Transformer/encoderblock/…`) split into separate blocks."""
+    split_names = {}
     for new, old in names.items():
         if new.startswith("Transformer/encoderblock/"):
             for i in range(check_depth(file.shapes[old][0])):
-                found[new.replace("encoderblock/", f"encoderblock_{i}/")] = old, i
+                split_names[new.replace("encoderblock/", f"encoderblock_{i}/")] = old, i
         else:
-            found[new] = old
-    return found
+            split_names[new] = old
+    return split_names
 
 
-def _linen(names):
+def _with_linen_names(names):
     if not any(name.endswith("/MultiHeadDotProductAttention_1/query/kernel") for name in names):
         return names
     for pre_linen, linen in _PRE_LINEN:
@@ -178,7 +178,7 @@ def _patch_size(shapes):
     kernel = shapes["embedding/kernel"]
     if len(kernel) != 4:
         raise ValueError(
-            f"embedding/kernel has the shape {kernel}; a patch projection (height, width, channels, D) was expected. "
+            f"embedding/kernel must be a patch projection (height, width, channels, D), but has the shape {kernel}. "
             f"NaFlex models, which take patches instead of images, are not supported."
         )
     return patch_size_of(kernel[:2])
@@ -193,13 +193,13 @@ def _stem(shapes, source):
 
 
 def _positions(shapes, config, hints):
-    """The config with what the file says of positions, and (rows, columns) of the table."""
-    in_front = "Transformer/posembed_input/pos_embedding"
-    name = next((name for name in (in_front, "pos_embedding") if name in shapes), None)
+    """(config with the fields of positions, (rows, columns) of the position table or `None`)"""
+    in_encoder = "Transformer/posembed_input/pos_embedding"
+    name = next((name for name in (in_encoder, "pos_embedding") if name in shapes), None)
     if name is None:
         return config.replace(position_embedding="sincos_2d"), None
-    # vision_transformer adds positions with the class token in place, big_vision (but for its oldest files) before it.
-    choices = [config.num_class_tokens] if name == in_front else range(config.num_class_tokens + 1)
+    # vision_transformer adds positions after it inserts the class token, big_vision before, except in its oldest files.
+    choices = [config.num_class_tokens] if name == in_encoder else range(config.num_class_tokens + 1)
     prefix_rows, grid_size = resolve_positions(shapes[name][1], choices, config.total_stride, hints)
     if prefix_rows != config.num_class_tokens:
         config = config.replace(num_position_prefix_rows=prefix_rows)
@@ -207,21 +207,21 @@ def _positions(shapes, config, hints):
 
 
 def write(weights, facts):
-    """The arrays of a file that the owners' code reads: {name: array}.
+    """Converts weights to the {name: array} of a file for Google's code.
 
-    In vision_transformer's layout, unless only big_vision's can say what the model is.
+    The layout is that of vision_transformer, or of big_vision if only big_vision can express the model.
 
     Args:
         weights: {canonical path: array}
-        facts: `Facts`
+        facts: `Facts`.
 
     Raises:
-        ValueError: If neither can; the message says what they cannot express.
+        ValueError: If neither can express the model; the message lists the reasons.
     """
     config = facts.config
-    _refuse(facts)
+    _check_expressible(facts)
     arrays = NAMES.encode(weights, config.num_heads)
-    if _is_vision_transformer(config):
+    if _fits_vision_transformer(config):
         arrays = {_pre_linen(name): array for name, array in arrays.items()}
     elif "Transformer/posembed_input/pos_embedding" in arrays:
         table = arrays.pop("Transformer/posembed_input/pos_embedding")
@@ -240,7 +240,7 @@ def _pre_linen(name):
     return name
 
 
-def _is_vision_transformer(config):
+def _fits_vision_transformer(config):
     return (
         config.position_embedding == "learned_1d"
         and config.pooling != "map"
@@ -255,20 +255,20 @@ _EXPRESSIBLE = {
     "position_embedding": ("learned_1d", "sincos_2d"),
     "num_position_prefix_rows": ANY,
     "representation_dim": ANY,
-    "crop_to_patches": (False, True),  # An image's size is not in the file.
+    "crop_to_patches": (False, True),  # The file does not contain the image size.
     "mlp": ("gelu_tanh",),
 }
 
 
-def _refuse(facts):
+def _check_expressible(facts):
     config = facts.config
-    is_theirs = _is_vision_transformer(config)
+    fits_vision_transformer = _fits_vision_transformer(config)
     has_prefix_rows = config.position_embedding == "learned_1d" and config.position_prefix_rows > 0
     conflicts = [
         ("another normalisation of pixels than to [-1, 1]", not facts.is_normalized_to_one),
         ("other epsilons in the stem", not facts.has_known_stem),
         ("a class token that is not pooled", config.has_class_token != (config.pooling in ("token", None))),
-        ("a hybrid with positions or pooling of big_vision", config.stem is not None and not is_theirs),
-        ("a position row of the class token without its pooling", not is_theirs and has_prefix_rows),
+        ("a hybrid with positions or pooling of big_vision", config.stem is not None and not fits_vision_transformer),
+        ("a position row of the class token without its pooling", not fits_vision_transformer and has_prefix_rows),
     ]
     check_expressible("Google's code", config, _EXPRESSIBLE, conflicts)

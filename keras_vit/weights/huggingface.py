@@ -1,6 +1,6 @@
-"""Hugging Face transformers' layout, `.safetensors` with `config.json`: ViT, DeiT, MAE, DINOv2, SigLIP, CLIP vision.
+"""Reads and writes transformers' layout, `.safetensors` with `config.json`: ViT, DeiT, MAE, DINOv2, SigLIP, CLIP.
 
-Both generations of names are read: those on disk, and those of transformers 5 in memory (`layers.0.attention.q_proj`).
+Names on disk and names in the memory of transformers 5 (`layers.0.attention.q_proj`) are both read.
 """
 
 import re
@@ -41,7 +41,7 @@ _DINOV2_NORMS = (
 _SWIGLU = (
     *dense_rules("mlp.weights_in", "mlp/hidden"),
     *dense_rules("mlp.weights_out", "mlp/output"),
-    *dense_rules("mlp.gate_proj", "mlp/gate"),  # In memory; `_join_gates` puts it before the value.
+    *dense_rules("mlp.gate_proj", "mlp/gate"),  # The names in memory. `_join_gates` concatenates gate and value.
     *dense_rules("mlp.up_proj", "mlp/value"),
     *dense_rules("mlp.down_proj", "mlp/output"),
 )
@@ -83,8 +83,8 @@ _VIT = (
     *dense_rules("pooler.dense", "pre_logits"),
     *block_rules("layers.{i}.", (*_NORMS, *_ATTENTION_OF_5, *_MLP)),
 )
-# Classifiers that no model here has are named after what they read. They fit no model with a classifier of its own; one
-# without, or with a fresh one, leaves them out.
+# Classifiers that no model here has get paths that describe their input. They do not fit a model that keeps the file's
+# classifier. A model without a classifier, or with a new one, skips them.
 _DEIT_HEADS = (
     *dense_rules("classifier", "predictions/class_token_beside_distillation_token"),
     *dense_rules("cls_classifier", "predictions"),
@@ -104,20 +104,20 @@ _CLIP_HEADS = (
     *dense_rules("classifier", "predictions/mean_of_patches_without_norm"),
 )
 
-# What is beside the encoder: text towers, decoders of masked pre-training, buffers.
-_OTHERS = (r"text_model\..*", r"text_projection\..*", r"logit_.*", r".*position_ids", r"decoder\..*", r".*mask_token")
+# Arrays that are not part of the encoder: text encoders, decoders of masked pre-training, buffers.
+_IGNORED = (r"text_model\..*", r"text_projection\..*", r"logit_.*", r".*position_ids", r"decoder\..*", r".*mask_token")
 
 TABLES = {
-    "vit": Names((*_VIT, *_CLASSIFIER), _OTHERS),
-    "deit": Names((*_VIT, *_DEIT_HEADS), _OTHERS),
-    "dinov2": Names((*_DINOV2, *block_rules("encoder.layer.{i}.", _MLP)), _OTHERS),
-    "dinov2_swiglu": Names((*_DINOV2, *block_rules("encoder.layer.{i}.", _SWIGLU)), _OTHERS),
-    # SiglipForImageClassification averages the patches and leaves the tower's own head aside.
-    "siglip": Names((*_TWO_TOWERS, *block_rules("head.", _POOLING, "pooling")), _OTHERS),
-    "siglip_classifier": Names((*_TWO_TOWERS, *_CLASSIFIER), (*_OTHERS, r"head\..*")),
-    "clip": Names((*_TWO_TOWERS, *_CLIP_HEADS), _OTHERS),
+    "vit": Names((*_VIT, *_CLASSIFIER), _IGNORED),
+    "deit": Names((*_VIT, *_DEIT_HEADS), _IGNORED),
+    "dinov2": Names((*_DINOV2, *block_rules("encoder.layer.{i}.", _MLP)), _IGNORED),
+    "dinov2_swiglu": Names((*_DINOV2, *block_rules("encoder.layer.{i}.", _SWIGLU)), _IGNORED),
+    # SiglipForImageClassification averages the patches and ignores the encoder's own head.
+    "siglip": Names((*_TWO_TOWERS, *block_rules("head.", _POOLING, "pooling")), _IGNORED),
+    "siglip_classifier": Names((*_TWO_TOWERS, *_CLASSIFIER), (*_IGNORED, r"head\..*")),
+    "clip": Names((*_TWO_TOWERS, *_CLIP_HEADS), _IGNORED),
 }
-"""kind of model: its table."""
+"""{kind of model: its table}"""
 
 _BLOCK = re.compile(r"(?:encoder\.)?layers?\.(\d+)\.")
 _PREFIX = re.compile(r"^(vit|deit|dinov2|dinov2_with_registers|vision_model)\.")
@@ -139,7 +139,7 @@ def describe(file, hints):
     """The `Checkpoint` of a file.
 
     Raises:
-        ValueError: If something that is needed is neither in the file, its config.json nor the hints.
+        ValueError: If a needed setting is neither in the file, its config.json nor the hints.
     """
     settings = {**hints.config, **hints.config.get("vision_config", {})}
     check_model_type(hints.config, settings)
@@ -181,7 +181,7 @@ def _kind(file):
 
 
 def _family(kind):
-    """Key of catalogue.FAMILIES. The layout of ViT is that of weights with different pixels, which it does not say."""
+    """Key of catalogue.FAMILIES, or `None` for the ViT layout, which weights with different pixels share."""
     return None if kind == "vit" else kind.split("_")[0]
 
 
@@ -190,7 +190,7 @@ def _config(kind, shapes, settings, hints):
     block = next(match[0] for name in shapes if (match := _BLOCK.match(name)))
     patch = next(shapes[name] for name in _PATCHES if name in shapes)
     if len(patch) != 4:
-        raise ValueError("Patches that come as vectors (NaFlex) have no part here. Take the weights of a fixed size.")
+        raise ValueError("Models that take patches as vectors (NaFlex) are not supported. Use weights of a fixed size.")
     hidden_dim = patch[0]
     outer = next(part for part in _OUTER if f"{block}{part}.weight" in shapes)
     mlp_dim = shapes[f"{block}{outer}.weight"][1]
@@ -223,10 +223,10 @@ def _pooling(kind, shapes):
 
 
 def _activation(settings, numerics):
-    told = settings.get("hidden_act")
-    if told is not None and told not in _ACTIVATIONS:
-        raise ValueError(f"The model's activation {told!r} is not available: {', '.join(_ACTIVATIONS)} are.")
-    return _ACTIVATIONS.get(told, numerics.gelu)
+    activation = settings.get("hidden_act")
+    if activation is not None and activation not in _ACTIVATIONS:
+        raise ValueError(f"The activation {activation!r} is not available. Accepted: {', '.join(_ACTIVATIONS)}")
+    return _ACTIVATIONS.get(activation, numerics.gelu)
 
 
 def _read(file, kind, config):
@@ -237,7 +237,7 @@ def _read(file, kind, config):
 
 
 def _join_gates(weights):
-    """The weights with gate and value of SwiGLU side by side, as in files, not apart as in memory."""
+    """The weights with gate and value of SwiGLU concatenated. In memory they are separate, in files concatenated."""
     for gate in [path for path in weights if "/mlp/gate/" in path]:
         parts = [weights.pop(gate), weights.pop(gate.replace("gate", "value"))]
         weights[gate.replace("gate", "hidden")] = np.concatenate(parts, axis=-1)
@@ -255,20 +255,20 @@ _ARCHITECTURES = {
 
 
 def write(weights, facts):
-    """The files of a folder that transformers' `from_pretrained` reads.
+    """Converts weights to the files of a folder for transformers' `from_pretrained`.
 
-    {file name: {name: array}, or the contents of a JSON file} of {canonical path: array} and `Facts`.
+    Takes {canonical path: array} and `Facts`; returns {file name: {name: array}, or the contents of a JSON file}.
 
     Raises:
-        ValueError: If transformers has no model of this kind; the message says what it cannot express.
+        ValueError: If transformers cannot express the model; the message lists the reasons.
     """
     config = facts.config
     kind = _kind_of(config)
-    _refuse(config, facts, kind)
+    _check_expressible(config, facts, kind)
     model_type, bare, classifier = _ARCHITECTURES[kind]
     dinov2 = "dinov2_swiglu" if config.mlp == "swiglu" else "dinov2"
     names = TABLES[dinov2 if "dinov2" in kind else kind].encode(weights, config.num_heads)
-    if "dinov2" in kind:  # transformers expects it; only masked pre-training reads it.
+    if "dinov2" in kind:  # transformers expects this array, but only masked pre-training uses it.
         names["embeddings.mask_token"] = np.zeros((1, config.hidden_dim), "float32")
     if kind == "clip":
         names = {f"vision_model.{name}": array for name, array in names.items()}
@@ -298,12 +298,12 @@ def _kind_of(config):
 
 def _settings(config, facts, kind):
     height, width = facts.image_size
-    names = {ours: theirs for theirs, ours in _GELUS.items()}
+    activations = {mlp: activation for activation, mlp in _GELUS.items()}
     settings = {
         "hidden_size": config.hidden_dim,
         "num_hidden_layers": config.num_layers,
         "num_attention_heads": config.num_heads,
-        "hidden_act": names.get(config.mlp, "gelu"),
+        "hidden_act": activations.get(config.mlp, "gelu"),
         "layer_norm_eps": config.layer_norm_epsilon,
         "image_size": height if height == width else [height, width],
         "patch_size": config.patch_size,
@@ -324,7 +324,7 @@ def _settings(config, facts, kind):
 
 
 def _mlp_ratio(config):
-    """The ratio of which transformers' SwiGLU makes `mlp_dim`: two thirds of it, rounded up to a multiple of 8."""
+    """`mlp_ratio` of transformers. SwiGLU has 2/3 of `hidden_dim * mlp_ratio` units, rounded up to a multiple of 8."""
     for ratio in range(1, 17):
         if (int(config.hidden_dim * ratio * 2 / 3) + 7) // 8 * 8 == config.mlp_dim:
             return ratio
@@ -343,7 +343,7 @@ _EXPRESSIBLE = {
 }
 
 
-def _refuse(config, facts, kind):
+def _check_expressible(config, facts, kind):
     dinov2 = "dinov2" in kind
     ratio = _mlp_ratio(config) if config.mlp == "swiglu" else config.mlp_dim % config.hidden_dim == 0
     accepted = {

@@ -1,4 +1,4 @@
-"""What the `config.json` and `preprocessor_config.json` of transformers say of kinds, classes and images."""
+"""Reads and writes model types, classes and image preparation in the JSON files of transformers."""
 
 from keras_vit.weights.adapt import adapt_pixels
 from keras_vit.weights.settings import pair
@@ -8,31 +8,31 @@ _MODEL_TYPES = (
     *("siglip", "siglip_vision_model", "siglip2", "siglip2_vision_model"),
     *("clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model"),
 )
-"""Those whose image tower is read, by `model_type` of `config.json`."""
-_COMPUTED = {"qkv_bias": True, "pooler_act": "tanh"}
-"""{setting without an array of its own: the value that is computed}"""
+"""Values of `model_type` in `config.json` for which the image encoder is read."""
+_SUPPORTED = {"qkv_bias": True, "pooler_act": "tanh"}
+"""{setting without an array: the only supported value}"""
 
 _DEFAULT_NAME = "LABEL_{}"
-"""Of a class, as transformers names it where nobody does."""
+"""Default name of a class in transformers."""
 
 
 def check_model_type(config, settings):
-    """Refuses a kind of model, or a way to compute it, that is not in the tables."""
+    """Checks that the kind of model and its settings are supported."""
     model_type = config.get("model_type")
     if model_type is not None and model_type not in _MODEL_TYPES:
         raise ValueError(
-            f"Its config.json is that of a model of type {model_type!r} of transformers, which is not read. Types that "
-            f"are: {', '.join(_MODEL_TYPES)}."
+            f"Its config.json has the model type {model_type!r} of transformers, which is not supported. Accepted: "
+            f"{', '.join(_MODEL_TYPES)}"
         )
-    for name, value in _COMPUTED.items():
+    for name, value in _SUPPORTED.items():
         if settings.get(name, value) != value:
             raise ValueError(
-                f"Its config.json says {name}={settings[name]!r}. This package computes {name}={value!r} only."
+                f"Its config.json contains {name}={settings[name]!r}. This package supports only {name}={value!r}."
             )
 
 
 def read_class_names(config, classes):
-    """The names of the classes in their order; `None` if the config has none but transformers' own."""
+    """Names of the classes in their order, or `None` if the config contains none or only default names."""
     names = config.get("id2label", {})
     names = [names.get(str(index)) for index in range(classes or 0)]
     known = all(isinstance(name, str) and name for name in names)
@@ -41,7 +41,7 @@ def read_class_names(config, classes):
 
 
 def write_class_names(facts):
-    """The settings that name the classes, of `Facts`."""
+    """Settings with the class names of `Facts`."""
     names = facts.class_names or [_DEFAULT_NAME.format(index) for index in range(facts.classes)]
     return {
         "id2label": {str(index): name for index, name in enumerate(names)},
@@ -50,7 +50,7 @@ def write_class_names(facts):
 
 
 def read_processor(processor, image_size):
-    """Arguments of `Preprocessing` for images of (height, width); `None` if the file does not say."""
+    """Arguments of `Preprocessing` for images of (height, width), or `None` without a mean in the file."""
     if "image_mean" not in processor:
         return None
     normalizes = processor.get("do_normalize", True)
@@ -59,7 +59,7 @@ def read_processor(processor, image_size):
     resize = processor.get("size", image_size[0])
     if isinstance(resize, dict):
         resize = resize.get("shortest_edge") or (resize["height"], resize["width"])
-    elif not crop:  # A bare number is the short side only where the centre is cut out.
+    elif not crop:  # One number is the short side only if the centre is cropped afterwards.
         resize = pair(resize)
     pixels = {
         "mean": tuple(processor["image_mean"]) if normalizes else 0.0,
@@ -68,12 +68,12 @@ def read_processor(processor, image_size):
         "crop": crop,
         "interpolation": "bicubic" if processor.get("resample") == 3 else "bilinear",  # PIL's numbers.
     }
-    # The processor's sizes may be smaller than the model's: DINOv2 says 224 here and 518 in config.json.
+    # The processor's sizes may be smaller than the model's: DINOv2 has 224 here and 518 in config.json.
     return adapt_pixels(pixels, image_size, crop or pair(resize), len(processor["image_mean"]))
 
 
 def write_processor(facts):
-    """The contents of the file, of `Facts`."""
+    """Contents of `preprocessor_config.json` for `Facts`."""
     resize, crop = facts.pixels["resize"], facts.pixels["crop"]
     size = {"shortest_edge": resize} if isinstance(resize, int) else {"height": resize[0], "width": resize[1]}
     processor = {

@@ -1,4 +1,4 @@
-"""`.keras` files of this package's models, read as published weights are: to build the model with other arguments."""
+"""Opens `.keras` files of this package's models like published weights, to build the model with other arguments."""
 
 import functools
 
@@ -16,26 +16,26 @@ _KINDS = (ViTConfig, BiTResNetConfig, ResNetConfig)
 
 
 def open_model(source):
-    """The model in a `.keras` file, and the `Checkpoint` that describes it.
+    """Opens a `.keras` file and returns (model, `Checkpoint` that describes it).
 
     Args:
         source: Path of the file.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it holds anything but a Vision Transformer, a BiT-ResNet or a ResNet of this package.
+        ValueError: If it does not contain a Vision Transformer, BiT-ResNet or ResNet of this package.
     """
     model = keras.saving.load_model(locate(source), compile=False)
     if vision_model(model) is not model:
         raise ValueError(
-            f"{source} holds {model.name!r}, which is made around a model of keras_vit. Load it with "
-            f"keras.saving.load_model, which builds it as it was."
+            f"{source} contains {model.name!r}, which is a model around a model of keras_vit. Load it with "
+            f"keras.saving.load_model, which restores the model unchanged."
         )
     target = target_of(model)
     if type(target.config) not in _KINDS:
         raise ValueError(
-            f"{source} holds a {target.config.title}, and .keras files are read here of Vision Transformers, "
-            f"BiT-ResNets and ResNets. Load it with keras.saving.load_model."
+            f"{source} contains a {target.config.title}. Only .keras files of Vision Transformers, BiT-ResNets and "
+            f"ResNets are accepted. Load it with keras.saving.load_model."
         )
     layer = preprocessing_layer(model)
     _, height, width, channels = model.input_shape
@@ -45,7 +45,7 @@ def open_model(source):
         "include_preprocessing": layer.normalize,
         "name": model.name,
     }
-    if not isinstance(target.config, ViTConfig):  # Its config has it.
+    if not isinstance(target.config, ViTConfig):  # `ViTConfig` already contains the pooling.
         arguments["pooling"] = "avg" if "pooling" in [part.name for part in model.layers] else None
     if target.has_top:
         arguments["classifier_activation"] = model.layers[-1].activation

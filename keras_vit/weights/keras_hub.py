@@ -1,7 +1,7 @@
-"""KerasHub's ViT presets: a folder of `config.json`, `model.weights.h5` and, with a head, `task.json`,
-`task.weights.h5`.
+"""Reads and writes KerasHub's ViT presets.
 
-Keras names the layers in a file by their classes, in snake case, and numbers the variables of each.
+A preset is a folder with `config.json`, `model.weights.h5` and, for a head, `task.json` and `task.weights.h5`. The
+names of layers in a file are their classes in snake case. The variables of a layer are numbered.
 """
 
 import math
@@ -50,13 +50,13 @@ NAMES = Names(
         *_norm("vi_t_encoder/layer_norm", "encoder_norm"),
         *_dense("pre_logits", "pre_logits"),
         *_dense("predictions", "predictions"),
-        # Classifiers that no model here has are named after what they read. They fit no model with a classifier of its
-        # own; one without, or with a fresh one, leaves them out.
+        # Classifiers that no model here has get paths that describe their input. They do not fit a model that keeps the
+        # file's classifier. A model without a classifier, or with a new one, skips them.
         *_dense("predictions_of_gap", "predictions/mean_of_class_token_and_patches"),
         *_dense("predictions_of_token", "predictions/first_patch"),
     ),
 )
-"""The table, with every block numbered and the head's layers by their names, as `_renamed` gives them."""
+"""Table with the names that `_renamed` returns: every block is numbered, and the head's layers have names."""
 
 _NUMBERED = re.compile(re.escape(_BLOCK).replace(r"\{i\}", r"(\d+)"))
 _PREFIX = re.compile(r"^layers/(vi_t_backbone/layers/)?")
@@ -68,14 +68,14 @@ def recognises(file):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a preset: its two weight files as one mapping, its config and task as `hints.config`.
+    """The `Checkpoint` of a preset. `file` merges its weight files, and `hints.config` contains its config and task.
 
     Raises:
-        ValueError: If the config is missing, or says what has no part here.
+        ValueError: If the config is missing, or if it does not fit the weights.
     """
     if hints.config.get("class_name") != "ViTBackbone":
         raise ValueError(
-            f"A KerasHub preset needs its config.json beside the weights, of class ViTBackbone. Received: class "
+            f"A KerasHub preset needs its config.json beside the weights, with the class ViTBackbone. Received: class "
             f"{hints.config.get('class_name')!r}"
         )
     settings = hints.config["config"]
@@ -117,17 +117,17 @@ def describe(file, hints):
 
 
 def _check_table(file, settings, grid_size):
-    """Refuses an image size that is not that of the position table."""
+    """Checks that the image size in the config fits the position table."""
     rows = file.shapes[f"{_EMBEDDING}/position_embedding/vars/0"][0]
     if rows != math.prod(grid_size) + settings["use_class_token"]:
         raise ValueError(
-            f"The configuration beside the weights is of another model: it says image_shape={settings['image_shape']}, "
-            f"the arrays have {rows} position rows."
+            f"The configuration beside the weights belongs to another model: it contains image_shape="
+            f"{settings['image_shape']}, but the arrays have {rows} position rows."
         )
 
 
 def _head_sizes(file):
-    """Classes and width of the hidden layer of the head, `None` where there is none."""
+    """(number of classes, width of the head's hidden layer), each `None` if the file does not have that layer."""
     kernels = {name.split("/")[0]: shape for name, shape in file.shapes.items() if name.endswith("/vars/0")}
     widths = {layer.split("_of_")[0]: shape[-1] for layer, shape in kernels.items()}
     return widths.get("predictions"), widths.get("pre_logits")
@@ -161,7 +161,7 @@ def _pixels(converter, image_size):
     std = [1 / (255 * value) for value in scales]
     mean = [-shift * deviation for shift, deviation in zip(offsets, std, strict=True)]
     height, width = settings.get("image_size") or image_size
-    # Cut to the shape of the model's images, then resized: for a square, the same as by the short side, then cut.
+    # KerasHub crops to the model's aspect ratio, then resizes. For squares, to resize and then crop is the same.
     crops = height == width and settings.get("crop_to_aspect_ratio", True)
     return {
         "mean": mean[0] if len(set(mean)) == 1 else tuple(mean),
@@ -173,14 +173,14 @@ def _pixels(converter, image_size):
 
 
 def write(weights, facts):
-    """The files of a folder that KerasHub's `from_preset` reads.
+    """Converts weights to the files of a folder for KerasHub's `from_preset`.
 
-    {file name: {name: array}, or the contents of a JSON file} of {canonical path: array} and `Facts`.
+    Takes {canonical path: array} and `Facts`; returns {file name: {name: array}, or the contents of a JSON file}.
 
     Raises:
-        ValueError: If KerasHub cannot express the model; the message says what.
+        ValueError: If KerasHub cannot express the model; the message lists the reasons.
     """
-    _refuse(facts.config, facts.image_size)
+    _check_expressible(facts.config, facts.image_size)
     arrays = NAMES.encode(weights, facts.config.num_heads)
     arrays = {name.replace("vi_t_encoder_block_0/", "vi_t_encoder_block/"): array for name, array in arrays.items()}
     heads = dict(zip(_heads(facts.config.representation_dim), ("dense", "dense_1"), strict=False))
@@ -210,12 +210,12 @@ def write(weights, facts):
 
 
 def _heads(representation_dim, classifier="predictions"):
-    """Our names of the head's dense layers, in the order in which KerasHub makes them."""
+    """Names in this package of the head's dense layers, in the order in which KerasHub creates them."""
     return (classifier,) if representation_dim is None else ("pre_logits", classifier)
 
 
 def _serialized(class_name, config):
-    module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", class_name).lower()  # ViTBackbone is in vit_backbone.
+    module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", class_name).lower()  # The module of ViTBackbone is vit_backbone.
     return {
         "module": f"keras_hub.src.models.vit.{module}",
         "class_name": class_name,
@@ -264,11 +264,11 @@ _EXPRESSIBLE = {
 }
 
 
-def _refuse(config, image_size):
-    rests = [size % side for size, side in zip(image_size, config.patch_shape, strict=True)]
+def _check_expressible(config, image_size):
+    remainders = [size % side for size, side in zip(image_size, config.patch_shape, strict=True)]
     conflicts = [
         ("average pooling beside a class token", config.pooling == "avg" and config.has_class_token),
         ("positions of the patches only", config.position_prefix_rows != config.num_class_tokens),
-        ("images of which pixels are cut off", any(rests)),
+        ("images of a size that is not a multiple of the patch size", any(remainders)),
     ]
     check_expressible("KerasHub's ViT", config, _EXPRESSIBLE, conflicts)

@@ -1,4 +1,4 @@
-"""`load_weights`: weights from anywhere into a model."""
+"""`load_weights`: loads published weights into a model."""
 
 import dataclasses
 import logging
@@ -18,15 +18,15 @@ logger = logging.getLogger("keras_vit")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LoadReport:
-    """What `load_weights` did.
+    """Result of `load_weights`.
 
     Args:
-        source: Where the weights came from.
-        format: Whose layout the file has.
-        loaded: Canonical paths of the weights that were written.
+        source: Source of the weights.
+        format: Name of the file's layout, such as `"timm"`.
+        loaded: Canonical paths of the weights that were loaded.
         adapted: {canonical path, or field of the config: what was changed, or what differs}
         skipped: {name in the file, or canonical path: why it was left out}
-        initialized: Canonical paths of weights, or names of whole layers, that start afresh.
+        initialized: Canonical paths of weights, or names of whole layers, that were not loaded from the file.
     """
 
     source: str
@@ -44,32 +44,32 @@ class LoadReport:
 
 
 def load_weights(model, source, head="keep", grid_size=None, family=None):
-    """Loads published weights into a model, exactly or not at all.
+    """Loads published weights into a model.
 
-    Another image size or number of channels adapts by itself, another patch size if the model has one, a class token
-    is left out where the model averages its patches; each is logged and reported. Anything else that does not fit
-    raises an error, and the model keeps the weights it had. The model's `preprocessing` layer learns how the pixels of
-    the weights are prepared.
+    Weights for another image size, patch size or number of channels are adapted to the model. A class token is left out
+    if the model averages its patches. Each adaptation is logged and reported. Any other difference raises an error, and
+    the model's weights remain unchanged. The `preprocessing` layer of the model is set to the preprocessing of the
+    weights.
 
     Args:
-        model: A model of this package, also nested in another.
+        model: Model of this package, or a model that contains one.
         source: Name in the catalogue (see `keras_vit.list_weights`), path of a file or folder, `"hf://owner/repo"`,
             `"gs://bucket/path"` or `"https://…"`. Formats: Google's and big_vision's `.npz`, timm's and Hugging Face's
             `.safetensors`, KerasHub presets, the original `.pth` of DeiT, DINO, DINOv2 and MAE; for a BiT-ResNet the
-            `.npz` of big_transfer and big_vision, and timm's files; for a ResNet those of torchvision and timm. A
-            VT-ResNet takes its trunk from those of a ResNet, a VT-FPN or Panoptic FPN its backbone.
+            `.npz` of big_transfer and big_vision, and timm's files; for a ResNet the files of torchvision and timm. The
+            trunk of a VT-ResNet and the backbone of a VT-FPN or Panoptic FPN are loaded from files of a ResNet.
         head: `"keep"`: the file's classifier is loaded and must have as many classes as the model. `"reset"`: the
-            model's classifier starts at zero, and a LayerNorm behind the pooling afresh if the file has one before it
-            instead. A VT-ResNet, VT-FPN and Panoptic FPN need `"reset"`: what no ResNet has keeps its weights.
-        grid_size: (rows, columns) of patches of the file's position table, for files that do not say.
-        family: As of `keras_vit.from_pretrained`, for files that do not say whose weights they are.
+            model's classifier starts at zero; a LayerNorm after the pooling is initialized if the file has one before
+            it. A VT-ResNet, VT-FPN and Panoptic FPN need `"reset"`; layers that no ResNet has keep their weights.
+        grid_size: (rows, columns) of patches in the file's position table, if they cannot be read from the file.
+        family: Same as in `keras_vit.from_pretrained`.
 
     Returns:
         A `LoadReport`.
 
     Raises:
-        ValueError: If the weights do not fit; the message lists what is missing, unknown or of another shape.
-        OSError: If the source cannot be found or fetched.
+        ValueError: If the weights do not fit; the message lists weights that are missing, unknown or of another shape.
+        OSError: If the source cannot be found or downloaded.
 
     Example:
 
@@ -81,10 +81,10 @@ def load_weights(model, source, head="keep", grid_size=None, family=None):
     """
     check_head(head)
     target = target_of(model)
-    check_published(target.config)  # Before anything is fetched.
+    check_published(target.config)  # Before any download.
     checkpoint = open_checkpoint(
         source,
-        None if isinstance(target.config, ViTConfig) else target.config.title,  # Not in the catalogue.
+        None if isinstance(target.config, ViTConfig) else target.config.title,  # The catalogue has only ViTs.
         family=family,
         grid_size=grid_size,
         model_num_heads=getattr(target.config, "num_heads", None),
@@ -94,25 +94,25 @@ def load_weights(model, source, head="keep", grid_size=None, family=None):
 
 
 def check_head(head):
-    """Refuses what is no way to treat a file's classifier."""
+    """Raises ValueError unless `head` is accepted."""
     if head not in ("keep", "reset"):
         raise ValueError(f"head must be 'keep' or 'reset'. Received: {head!r}")
 
 
 def check_kind(checkpoint, config_class, head="reset"):
-    """Refuses the weights of another kind of model, and a head of one whose head is no part of the model."""
-    theirs, ours = checkpoint.config.title, config_class.title
+    """Checks that a checkpoint's kind of model fits the model, and that its head can be kept if `head="keep"`."""
+    source_title, title = checkpoint.config.title, config_class.title
     if type(checkpoint.config) is not TAKEN_BY[config_class]:
-        raise ValueError(f"{checkpoint.source} holds the weights of a {theirs}, and the model is a {ours}.")
+        raise ValueError(f"{checkpoint.source} contains the weights of a {source_title}, and the model is a {title}.")
     if head == "keep" and type(checkpoint.config) is not config_class:
         raise ValueError(
-            f"{checkpoint.source} holds the weights of a {theirs}, of which a {ours} has the stem and stages, and no "
-            f"more. To load those and begin afresh with the rest, pass head='reset' to keras_vit.load_weights."
+            f"{checkpoint.source} contains the weights of a {source_title}. A {title} has only its stem and stages. To "
+            f"load only these, pass head='reset' to keras_vit.load_weights."
         )
 
 
 def build_with_weights(build, checkpoint, head="keep"):
-    """The model that `build()` returns, with a checkpoint's weights in place of initial values."""
+    """Builds a model with a checkpoint's weights instead of initial values; `build()` returns the model."""
     with in_place_of_initial_values() as assign_later:
         model = build()
         try:
@@ -148,7 +148,7 @@ def _load(model, checkpoint, target, head, assign):
         format=checkpoint.format,
         loaded=tuple(path for path in variables if path not in initialized),
         adapted=adaptation.adapted,
-        skipped={**dict.fromkeys(checkpoint.skipped, "no part of the model"), **adaptation.skipped},
+        skipped={**dict.fromkeys(checkpoint.skipped, "not part of the model"), **adaptation.skipped},
         initialized=tuple(adaptation.initialized),
     )
     _record(model, protocol, report)
@@ -156,22 +156,22 @@ def _load(model, checkpoint, target, head, assign):
 
 
 def _dtypes(model):
-    """{name of a layer: what it keeps its weights in, and what it computes in}"""
+    """{name of a layer: set of its variable dtype and its compute dtype}"""
     return {layer.name: {layer.variable_dtype, layer.compute_dtype} for layer in vision_model(model).layers}
 
 
 def target_of(model):
-    """The `Target` that a model of this package is."""
+    """The `Target` of a model of this package."""
     if is_quantized(model):
         raise ValueError(
-            f"{model.name!r} was quantized by Keras, and no format of published weights knows how. Load and save them "
-            f"before model.quantize; model.save keeps the quantized ones."
+            f"{model.name!r} was quantized by Keras, and no format of published weights supports that. Load or save "
+            f"weights before model.quantize. To save quantized weights, call model.save."
         )
     config = read_architecture(preprocessing_layer(model).architecture)
     if type(config) not in TAKEN_BY:
         raise ValueError(
-            f"There are no published weights of {config.title}s as {model.name!r} is. Its own are kept by "
-            f"model.save_weights and load_weights, in .weights.h5 files."
+            f"There are no published weights for {config.title}s such as {model.name!r}. To save and load its own "
+            f"weights, call model.save_weights and model.load_weights with a .weights.h5 file."
         )
     shapes = {path: tuple(variable.shape) for path, variable in canonical_variables(model).items()}
     grid_size = None
@@ -187,42 +187,42 @@ def _check_classes(checkpoint, target, head):
     classes = target.shapes["predictions/kernel"][1]
     if checkpoint.classes == classes:
         return
-    theirs = "no classifier" if checkpoint.classes is None else f"{checkpoint.classes} classes"
+    source_head = "no classifier" if checkpoint.classes is None else f"{checkpoint.classes} classes"
     raise ValueError(
-        f"{checkpoint.source} has {theirs}, and the model has {classes} classes. For a classifier that starts at zero, "
-        f"build the model with keras_vit.from_pretrained(..., classes={classes}), or call "
-        f"keras_vit.load_weights(..., head='reset'). Otherwise build it with "
+        f"{checkpoint.source} has {source_head}, and the model has {classes} classes. For a new classifier that starts "
+        f"at zero, call keras_vit.from_pretrained(..., classes={classes}) or keras_vit.load_weights(..., "
+        f"head='reset'). Otherwise build the model with "
         f"{'' if checkpoint.classes is None else f'classes={checkpoint.classes} or '}include_top=False."
     )
 
 
 def _read(checkpoint):
-    """The weights of a checkpoint, if its images can be prepared as it says."""
-    weights, pixels = checkpoint.read(), checkpoint.pixels or {}  # Reading closes the file.
-    Preprocessing(**pixels)
+    """Reads the weights of a checkpoint and checks its preprocessing."""
+    weights, pixels = checkpoint.read(), checkpoint.pixels or {}  # `read` closes the file.
+    Preprocessing(**pixels)  # Raises ValueError if a value is invalid.
     for name in ("mean", "std"):
         values = pixels.get(name)
         if isinstance(values, (tuple, list)) and len(values) != checkpoint.channels:
-            raise ValueError(f"{name}={values} of the pixels does not fit images of {checkpoint.channels} channels.")
+            raise ValueError(f"{name}={values} of the pixels does not fit images with {checkpoint.channels} channels.")
     return weights
 
 
 def _protocol(model, checkpoint, target, adaptation):
-    """How the model's images are prepared from now on: arguments of `Preprocessing`, or `None` for as before."""
+    """New arguments of the model's `Preprocessing` layer, or `None` if they remain the same."""
     if checkpoint.pixels is None:
         return None
     channels = next(shape[2] for path, shape in target.shapes.items() if path in FIRST_KERNELS)
     pixels = adapt_pixels(checkpoint.pixels, vision_model(model).input_shape[1:3], checkpoint.image_size, channels)
-    if isinstance(target.config, PanopticFPNConfig):  # A mask is of the whole image.
+    if isinstance(target.config, PanopticFPNConfig):  # A mask covers the whole image, so nothing is cropped.
         pixels |= {"resize": preprocessing_layer(model).resize, "crop": None}
     if adaptation.initialized:
         pixels["label_space"] = None
-    Preprocessing(**pixels)  # Refuses what is impossible before anything is written.
+    Preprocessing(**pixels)  # Raises ValueError before any weight is assigned.
     return pixels
 
 
 def _record(model, protocol, report):
-    """Tells the model's `preprocessing` layer what was loaded, and the log what was changed."""
+    """Records in the model's `preprocessing` layer what was loaded, and logs the adaptations."""
     layer = preprocessing_layer(model)
     layer.source = report.source
     layer.adaptations = {**report.adapted, **dict.fromkeys(report.initialized, "starts afresh")}
@@ -231,6 +231,6 @@ def _record(model, protocol, report):
     for function in ("train_function", "test_function", "predict_function"):  # Compiled with the old pixels.
         setattr(model, function, None)
     for what, how in layer.adaptations.items():
-        # A fresh classifier was asked for, by its number of classes or by head="reset".
+        # A new classifier was requested by its number of classes or by head="reset".
         level = logging.INFO if what.startswith(HEAD) else logging.WARNING
         logger.log(level, "%s: %s: %s", report.source, what, how)

@@ -1,7 +1,7 @@
-"""Names and layouts of weights in files, as data: the engine that every format's table runs on.
+"""Tables of names and layouts of weights in files, and the functions that apply them for all formats.
 
-A table is a list of rules, read in both directions. `{i}` and so on in a name stand for numbers. D hidden, K heads,
-Dh = D / K, M MLP.
+A table is a list of rules that are used for reading and writing. Placeholders such as `{i}` in a name match numbers.
+D hidden, K heads, Dh = D / K, M MLP.
 """
 
 import dataclasses
@@ -14,12 +14,12 @@ from keras_vit.checks import did_you_mean
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One kind of array in a file, and the weights that it holds.
+    """One kind of array in a file, and the weights that it contains.
 
     Args:
-        name: Its name in the file, such as `"blocks.{i}.norm1.weight"`.
+        name: Name of the array, such as `"blocks.{i}.norm1.weight"`.
         paths: Canonical path or paths of the weights, such as `"encoder_block_{i}/attention_norm/gamma"`.
-        layout: Key of `LAYOUTS`: how the file arranges the numbers.
+        layout: Key of `LAYOUTS`, the arrangement of the numbers in the file.
     """
 
     name: str
@@ -31,8 +31,8 @@ class Names:
     """The table of a format.
 
     Args:
-        rules: The rules, the first that fits counts.
-        ignored: Regular expressions of names in files that are no part of the model, such as an optimizer's state.
+        rules: List of `Rule`. The first rule that matches a name is used.
+        ignored: Regular expressions of names that are not part of the model, such as an optimizer's state.
     """
 
     def __init__(self, rules, ignored=()):
@@ -41,24 +41,24 @@ class Names:
         self._ignored = [re.compile(pattern) for pattern in ignored]
 
     def ignores(self, name):
-        """Whether an array of this name is no part of the model."""
+        """Whether an array of this name is not part of the model."""
         return any(pattern.fullmatch(name) for pattern in self._ignored)
 
     def find(self, name):
-        """(rule, canonical paths) of a name in a file, or `None`."""
+        """(rule, canonical paths) for a name in a file, or `None` if no rule matches."""
         for rule, pattern in zip(self.rules, self._patterns, strict=True):
             if match := pattern.fullmatch(name):
                 return rule, tuple(path.format(**match.groupdict()) for path in _tuple(rule.paths))
         return None
 
     def decode(self, file, num_heads):
-        """{canonical path: array} of a file's {name: array}.
+        """Converts a file's {name: array} to {canonical path: array}.
 
         Raises:
-            ValueError: If a name is not in the table, two arrays are the same weight, or an array's type or shape
-                cannot be of its kind.
+            ValueError: If a name is not in the table, if two arrays contain the same weight, or if the type or shape
+                of an array is wrong.
         """
-        found, unknown = {}, []
+        weights, unknown = {}, []
         for name in file:
             if self.ignores(name):
                 continue
@@ -66,39 +66,39 @@ class Names:
                 unknown.append(name)
                 continue
             rule, paths = match
-            if taken := [path for path in paths if path in found]:
-                raise ValueError(f"{name} and another array of the file both hold {_listed(taken)}.")
-            found.update(zip(paths, _decode(name, rule, file[name], num_heads), strict=True))
+            if taken := [path for path in paths if path in weights]:
+                raise ValueError(f"{name} and another array of the file both contain {_listed(taken)}.")
+            weights.update(zip(paths, _decode(name, rule, file[name], num_heads), strict=True))
         if unknown:
             raise ValueError(self._explain(unknown))
-        return found
+        return weights
 
     def encode(self, weights, num_heads):
-        """{name in the file: array} of {canonical path: array}; the other direction of `decode`.
+        """Converts {canonical path: array} to {name in the file: array}, the inverse of `decode`.
 
         Raises:
             ValueError: If the format has no name for a weight.
         """
-        found, rest = {}, dict(weights)
+        arrays_by_name, remaining = {}, dict(weights)
         for rule in self.rules:
             paths = _tuple(rule.paths)
             pattern = _pattern(paths[0])
-            for first in [path for path in rest if pattern.fullmatch(path)]:
+            for first in [path for path in remaining if pattern.fullmatch(path)]:
                 numbers = pattern.fullmatch(first).groupdict()
-                arrays = [rest.pop(path.format(**numbers)) for path in paths]
-                found[rule.name.format(**numbers)] = LAYOUTS[rule.layout][1](arrays, num_heads)
-        if rest:
-            raise ValueError(f"The format has no place for these weights: {_listed(rest)}")
-        return found
+                arrays = [remaining.pop(path.format(**numbers)) for path in paths]
+                arrays_by_name[rule.name.format(**numbers)] = LAYOUTS[rule.layout][1](arrays, num_heads)
+        if remaining:
+            raise ValueError(f"The format has no names for these weights: {_listed(remaining)}")
+        return arrays_by_name
 
     def _explain(self, unknown):
         numbers = re.findall(r"\d+", unknown[0])
         hint = did_you_mean(unknown[0], [_filled(rule.name, numbers) for rule in self.rules])
-        return f"The file holds {len(unknown)} arrays of names that are not known: {_listed(unknown)}.{hint}"
+        return f"The file contains {len(unknown)} arrays with unknown names: {_listed(unknown)}.{hint}"
 
 
 def _filled(template, numbers):
-    """A template with the numbers that stand in another name, in their order."""
+    """A template with its placeholders replaced by the numbers of another name, in their order."""
     numbers = iter(numbers)
     return re.sub(r"\{\w+\}", lambda _: next(numbers, "0"), template)
 
@@ -118,12 +118,12 @@ def _listed(names, limit=8):
 
 def _decode(name, rule, array, num_heads):
     if array.dtype.kind != "f":
-        raise ValueError(f"{name} is of type {array.dtype}; weights are floating-point numbers.")
+        raise ValueError(f"{name} is of type {array.dtype}. Weights must be floating-point numbers.")
     try:
         return LAYOUTS[rule.layout][0](array, num_heads)
     except (ValueError, IndexError) as error:
         raise ValueError(
-            f"{name} has the shape {array.shape}, which does not fit its place ({_listed(_tuple(rule.paths))}) with "
+            f"{name} has the shape {array.shape}, which does not fit its weights ({_listed(_tuple(rule.paths))}) with "
             f"{num_heads} heads."
         ) from error
 
@@ -150,7 +150,7 @@ def _join_heads(array):
 
 
 def _packed(count):
-    """`count` projections below each other in one array."""
+    """(decode, encode) for an array that contains `count` projections, concatenated along the first axis."""
     return (
         lambda array, num_heads: [_split_heads(part, num_heads) for part in np.split(array, count)],
         lambda arrays, num_heads: np.concatenate([_join_heads(array) for array in arrays]),
@@ -158,16 +158,16 @@ def _packed(count):
 
 
 def _with_rank(array, rank):
-    """The array with dimensions of 1 put before or taken away until it has `rank` of them."""
+    """The array with `rank` dimensions: sizes of 1 are removed, then added in front."""
     sizes = [size for size in array.shape if size != 1]
     if len(sizes) > rank:
         raise ValueError("too many dimensions")
     return array.reshape([1] * (rank - len(sizes)) + sizes)
 
 
-def _of_one_place(array):
+def _pointwise_kernel(array):
     if array.ndim != 4 or array.shape[:2] != (1, 1):
-        raise ValueError("more than one place")
+        raise ValueError("not a 1 x 1 convolution")
     return array[0, 0]
 
 
@@ -187,15 +187,15 @@ LAYOUTS = {
     ),
     # A token (1, 1, D) as (D,).
     "token": (_decode_one(lambda array, num_heads: _with_rank(array, 3)), _encode_one(lambda array: array[0, 0])),
-    # A vector (C,), in old files (1, 1, 1, C).
+    # A vector (C,), which is (1, 1, 1, C) in old files.
     "channels": (_decode_one(lambda array, num_heads: _with_rank(array, 1)), _encode_one(lambda array: array)),
-    # A dense layer, (D, classes), as a convolution with one place: (1, 1, D, classes), of PyTorch (classes, D, 1, 1).
+    # A dense kernel (D, classes) as a 1 x 1 convolution: (1, 1, D, classes) here, (classes, D, 1, 1) in PyTorch.
     "pointwise": (
-        _decode_one(lambda array, num_heads: _of_one_place(array)),
+        _decode_one(lambda array, num_heads: _pointwise_kernel(array)),
         _encode_one(lambda array: array[None, None]),
     ),
     "pointwise_convolution": (
-        _decode_one(lambda array, num_heads: _of_one_place(_transposed(array, 2, 3, 1, 0))),
+        _decode_one(lambda array, num_heads: _pointwise_kernel(_transposed(array, 2, 3, 1, 0))),
         _encode_one(lambda array: array.T[..., None, None]),
     ),
     "heads": (_decode_one(_split_heads), _encode_one(_join_heads)),
@@ -207,8 +207,8 @@ LAYOUTS = {
     "query_key_value": _packed(3),
     "key_value": _packed(2),
 }
-"""name: (decode, encode), where `decode(array, num_heads)` gives the arrays of a rule's paths and `encode(arrays,
-num_heads)` the file's array."""
+"""{name: (decode, encode)}. `decode(array, num_heads)` returns the arrays of a rule's paths, and `encode(arrays,
+num_heads)` returns the file's array."""
 
 
 def _transposed(array, *axes):
@@ -218,7 +218,7 @@ def _transposed(array, *axes):
 
 
 def block_rules(prefix, rules, target="encoder_block_{i}"):
-    """Rules of an encoder block, with the names of a block put before both sides."""
+    """Rules of an encoder block, with the block's prefix added to the names and to the paths."""
     return tuple(
         dataclasses.replace(
             rule,
@@ -230,22 +230,22 @@ def block_rules(prefix, rules, target="encoder_block_{i}"):
 
 
 def norm_rules(name, path):
-    """LayerNorm or GroupNorm of PyTorch: weight and bias, gamma and beta here."""
+    """Rules of PyTorch's LayerNorm or GroupNorm: weight and bias, called gamma and beta here."""
     return Rule(f"{name}.weight", f"{path}/gamma"), Rule(f"{name}.bias", f"{path}/beta")
 
 
 def dense_rules(name, path):
-    """Linear of PyTorch."""
+    """Rules of PyTorch's Linear."""
     return Rule(f"{name}.weight", f"{path}/kernel", "dense"), Rule(f"{name}.bias", f"{path}/bias")
 
 
 def head_rules(names, path):
-    """The separate projections of query, key and value in PyTorch."""
-    for name, ours in zip(names, ("query", "key", "value"), strict=True):
-        yield Rule(f"{name}.weight", f"{path}/{ours}/kernel", "heads")
-        yield Rule(f"{name}.bias", f"{path}/{ours}/bias", "heads")
+    """Rules of separate projections of query, key and value in PyTorch."""
+    for name, part in zip(names, ("query", "key", "value"), strict=True):
+        yield Rule(f"{name}.weight", f"{path}/{part}/kernel", "heads")
+        yield Rule(f"{name}.bias", f"{path}/{part}/bias", "heads")
 
 
 def merged_rules(name, path):
-    """The output projection of an attention in PyTorch."""
+    """Rules of the output projection of an attention in PyTorch."""
     return Rule(f"{name}.weight", f"{path}/output/kernel", "merged_heads"), Rule(f"{name}.bias", f"{path}/output/bias")

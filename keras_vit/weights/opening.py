@@ -1,4 +1,4 @@
-"""From a source of weights to a `Checkpoint`: found, fetched, opened, recognised, described."""
+"""Opens a source of weights: finds or downloads it, recognises its layout and describes it as a `Checkpoint`."""
 
 import contextlib
 import dataclasses
@@ -25,44 +25,44 @@ ADAPTERS = {
     bit: "BiT-ResNets",
     torchvision: "the ResNets of torchvision and timm",
 }
-"""{module of a layout: the models whose files have it}, the first that recognises a file"""
+"""{module of a layout: models with this layout}. The first module that recognises a file reads it."""
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model.weights.h5", "pytorch_model.bin")
-"""What a folder's weights are called, the first that is there."""
+"""Names of weight files in a folder. The first one that exists is read."""
 _MAX_CONFIG_BYTES = 10_000_000
 _MAX_WIDTH = 65_536
 
 
-def open_checkpoint(source, variant=None, **told):
-    """Opens a source of weights and reads what model it describes; the weights themselves are read later.
+def open_checkpoint(source, variant=None, **given):
+    """Opens a source of weights and reads the description of the model. The weights are read later.
 
     Args:
         source: Name in the catalogue, path of a file or folder, `"hf://…"`, `"gs://…"` or `"https://…"`.
-        variant: Variant that a catalogue name without one belongs to.
-        **told: Fields of `Hints`: what files may not say, such as `num_heads` or `grid_size`.
+        variant: Variant of the model, for catalogue names that do not contain one.
+        **given: Fields of `Hints` that a file may not contain, such as `num_heads` or `grid_size`.
 
     Returns:
         A `Checkpoint`.
 
     Raises:
         FileNotFoundError: If there is nothing at the path.
-        OSError: If the source cannot be fetched.
-        ValueError: If the source is unknown, damaged, in no layout that is known, or leaves something unsaid.
+        OSError: If the source cannot be downloaded.
+        ValueError: If the source is unknown, damaged, in an unknown layout, or if a needed setting is missing.
     """
-    told = {name: value for name, value in told.items() if value is not None}
-    if "family" in told:
-        told["family"] = FAMILY_ALIASES.get(told["family"], told["family"])
-    entry = _entry(source, variant)
+    given = {name: value for name, value in given.items() if value is not None}
+    if "family" in given:
+        given["family"] = FAMILY_ALIASES.get(given["family"], given["family"])
+    entry = _catalogue_entry(source, variant)
     if entry is None:
-        hints = Hints(source=shown(str(source)), **told)
-        return _told(_describe(locate(source), hints), told)
-    hints = Hints(source=entry.name, **{"family": entry.family, "image_size": pair(entry.image_size), **told})
-    checkpoint = _told(_describe(_fetch(entry), hints), told)
-    return _of_catalogue(checkpoint, entry)
+        hints = Hints(source=shown(str(source)), **given)
+        return _with_given_settings(_describe(locate(source), hints), given)
+    hints = Hints(source=entry.name, **{"family": entry.family, "image_size": pair(entry.image_size), **given})
+    checkpoint = _with_given_settings(_describe(_fetch(entry), hints), given)
+    return _with_catalogue_facts(checkpoint, entry)
 
 
-def _entry(source, variant):
-    """The catalogue's entry of a name; `None` for a path or an address."""
+def _catalogue_entry(source, variant):
+    """The catalogue entry of a name, or `None` for a path or an address."""
     if not isinstance(source, str) or "://" in source or _looks_like_path(source):
         return None
     try:
@@ -71,8 +71,8 @@ def _entry(source, variant):
         if os.path.exists(source):
             return None
         raise ValueError(
-            f"{str(error).rstrip('.')}. Nor is there a file or folder {source!r}; a repository of the Hugging Face Hub "
-            f"is 'hf://owner/repository'."
+            f"{str(error).rstrip('.')}. There is no file or folder {source!r} either. For a repository on the Hugging "
+            f"Face Hub, pass 'hf://owner/repository'."
         ) from error
 
 
@@ -81,32 +81,32 @@ def _looks_like_path(text):
     return text.endswith(endings) or text.startswith((".", "~", os.sep))
 
 
-def _told(checkpoint, told):
-    """The checkpoint with what the caller says, which wins over the file; refused where it cannot be."""
+def _with_given_settings(checkpoint, given):
+    """The checkpoint with the caller's pixel protocol. Raises ValueError if `num_heads` contradicts the file."""
     num_heads = getattr(checkpoint.config, "num_heads", None)  # A ResNet has none.
-    if told.get("num_heads", num_heads) != num_heads:
+    if given.get("num_heads", num_heads) != num_heads:
         raise ValueError(
-            f"{checkpoint.source} has {num_heads or 'no'} attention heads. Received: num_heads={told['num_heads']}"
+            f"{checkpoint.source} has {num_heads or 'no'} attention heads. Received: num_heads={given['num_heads']}"
         )
-    if "family" in told:
+    if "family" in given:
         label_space = (checkpoint.pixels or {}).get("label_space")
-        pixels = {**protocol(told["family"], checkpoint.image_size), "label_space": label_space}
+        pixels = {**protocol(given["family"], checkpoint.image_size), "label_space": label_space}
         return dataclasses.replace(checkpoint, pixels=pixels)
     return checkpoint
 
 
-def _of_catalogue(checkpoint, entry):
-    """The checkpoint with the catalogue's label space, if it is of the entry's size."""
+def _with_catalogue_facts(checkpoint, entry):
+    """The checkpoint with the entry's label space. Raises ValueError if its sizes differ from the entry's."""
     config, variant = checkpoint.config, VARIANTS.get(entry.variant)
     for field in ("hidden_dim", "num_layers", "mlp_dim") if variant else ():
         if getattr(config, field) != getattr(variant, field):
             raise ValueError(
-                f"What was fetched is not {entry.name}: {field} is {getattr(config, field)}, not "
+                f"The downloaded file is not {entry.name}: {field} is {getattr(config, field)}, not "
                 f"{getattr(variant, field)}. Remove the file from the cache, or report the catalogue's entry."
             )
     if entry.classes and checkpoint.classes not in (None, entry.classes):
-        raise ValueError(f"What was fetched is not {entry.name}: it has {checkpoint.classes} classes.")
-    if entry.family == "flexivit" and variant:  # One file serves all patch sizes.
+        raise ValueError(f"The downloaded file is not {entry.name}: it has {checkpoint.classes} classes.")
+    if entry.family == "flexivit" and variant:  # One file is used for all patch sizes.
         config = config.replace(patch_size=variant.patch_size)
     pixels = {**checkpoint.pixels, "label_space": entry.label_space}
     return dataclasses.replace(checkpoint, config=config, pixels=pixels)
@@ -125,9 +125,9 @@ def _describe(path, hints):
         adapter = next((adapter for adapter in ADAPTERS if adapter.recognises(file)), None)
         if adapter is None:
             raise ValueError(
-                f"The arrays in {path} have names of no layout that is known (Google's, timm's, torchvision's, "
-                f"Hugging Face's, KerasHub's). The first are: {', '.join(list(file)[:5])}. What model.save_weights of "
-                f"Keras wrote is read by model.load_weights, into a model of the same shape."
+                f"The names of the arrays in {path} match no known layout (Google's, timm's, torchvision's, Hugging "
+                f"Face's, KerasHub's). The first names are: {', '.join(list(file)[:5])}. To load a file that Keras' "
+                f"model.save_weights wrote, call model.load_weights on a model of the same shape."
             )
         try:
             checkpoint = adapter.describe(file, hints)
@@ -136,67 +136,67 @@ def _describe(path, hints):
             raise ValueError(f"{path}: {error}") from error
         except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ZeroDivisionError) as error:
             raise ValueError(
-                f"{path} has the layout of {ADAPTERS[adapter]}, and not all arrays or settings of such a model. It is "
-                f"of another architecture, or incomplete. If it was downloaded, download it and its config.json again."
+                f"{path} has the layout of {ADAPTERS[adapter]}, but arrays or settings are missing. It has another "
+                f"architecture, or is incomplete. If you downloaded it, download it and its config.json again."
             ) from error
         opened = stack.pop_all()
     return _normalized(dataclasses.replace(checkpoint, read=functools.partial(_read, checkpoint.read, opened)))
 
 
 def _check_width(config):
-    """Refuses a model whose positions alone would take much memory, where they are computed."""
+    """Checks the width of the tokens, because the computed positions of a very wide model need much memory."""
     width = getattr(config, "hidden_dim", 0)
     if width > _MAX_WIDTH:
-        raise ValueError(f"Its tokens are {width:,} wide. Models of at most {_MAX_WIDTH:,} are read.")
+        raise ValueError(f"The width of its tokens must be at most {_MAX_WIDTH:,}. Received: {width:,}")
 
 
 def _read(read, opened):
-    with opened:  # Weights are read once; then the files are closed.
+    with opened:  # The weights are read once, then the files are closed.
         return read()
 
 
 def _normalized(checkpoint):
-    """The checkpoint with its config as one would write it."""
+    """The checkpoint with redundant fields of its config set to `None`, and with `crop_to_patches` if needed."""
     config = checkpoint.config
     if not isinstance(config, ViTConfig):
         return checkpoint
     changes = {}
-    if config.class_token and config.pooling in ("token", None):  # With another pooling it would go.
+    if config.class_token and config.pooling in ("token", None):  # These poolings have a class token by default.
         changes["class_token"] = None
     if config.position_prefix_rows == config.num_class_tokens:
         changes["num_position_prefix_rows"] = None
     sizes = zip(checkpoint.image_size, config.total_stride, strict=True)
     if config.stem is None and any(size % stride for size, stride in sizes):
-        changes["crop_to_patches"] = True  # As some published models do: 27 x 27 patches of 14 pixels at 384.
+        changes["crop_to_patches"] = True  # Some published models have 27 x 27 patches of 14 pixels at 384 pixels.
     return dataclasses.replace(checkpoint, config=config.replace(**changes))
 
 
 def _weight_files(path):
-    """(folder whose config.json counts or `None`, files of weights)"""
+    """(folder of the config.json or `None`, weight files)"""
     path = pathlib.Path(path)
     if path.is_file():
         return (path.parent if path.suffix != ".npz" else None), _with_task(path)
     for name in WEIGHTS:
         if (path / name).is_file():
             return path, _with_task(path / name)
-    others = sorted(path.glob("*.npz")) + sorted(path.glob("*.safetensors"))
-    if len(others) != 1:
-        found = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
+    files = sorted(path.glob("*.npz")) + sorted(path.glob("*.safetensors"))
+    if len(files) != 1:
+        contents = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
         raise ValueError(
-            f"The folder {path} has none of {', '.join(WEIGHTS)}, and not one single .npz or .safetensors file. It "
-            f"holds: {found}. Name the file."
+            f"The folder {path} must contain one of {', '.join(WEIGHTS)}, or exactly one .npz or .safetensors file. It "
+            f"contains: {contents}. Pass the path of the file."
         )
-    return path, others
+    return path, files
 
 
 def _with_task(path):
-    """A KerasHub preset keeps the head in a file of its own."""
+    """A file and, for a KerasHub preset with a head, the separate file of the head."""
     task = path.parent / "task.weights.h5"
     return [path, task] if path.name == "model.weights.h5" and task.is_file() else [path]
 
 
 def _configs(folder):
-    """What JSON files beside the weights say, as fields of `Hints`."""
+    """Contents of the JSON files beside the weights, as fields of `Hints`."""
     if folder is None:
         return {}
     config, task = _json(folder / "config.json"), _json(folder / "task.json")
@@ -216,7 +216,7 @@ def _json(path):
             raise ValueError("it is too large")
         contents = json.loads(path.read_text("utf-8"))
         if not isinstance(contents, dict):
-            raise ValueError("it is no object")
-    except (ValueError, RecursionError) as error:  # Also of JSON and of UTF-8.
-        raise ValueError(f"{path} is no configuration: {error}. Download it again, or remove it.") from error
+            raise ValueError("it is not an object")
+    except (ValueError, RecursionError) as error:  # Errors of JSON and UTF-8 are ValueErrors.
+        raise ValueError(f"{path} is not a configuration: {error}. Download it again, or remove it.") from error
     return contents

@@ -1,7 +1,7 @@
-"""The files that Google published, with their copies in the layouts of others.
+"""Catalogue entries of the files that Google published, and of their copies in other layouts.
 
-Facts only, from the repositories google-research/vision_transformer, google-research/big_vision and
-huggingface/pytorch-image-models (timm). Copies in the layout of transformers end in `-huggingface`.
+Sources: the repositories google-research/vision_transformer, google-research/big_vision and
+huggingface/pytorch-image-models (timm). The names of copies in the layout of transformers end in `-huggingface`.
 """
 
 import re
@@ -15,7 +15,7 @@ _WIDTHS = {"B": 768, "L": 1024, "H": 1280}
 
 
 def google_entries():
-    """All of them but the AugReg files that nobody recommends, which `augreg_entry` makes by name."""
+    """All entries, except those of AugReg files that are not recommended; `augreg_entry` builds these by name."""
     yield from _original_entries()
     yield from _augreg_entries()
     yield from _sam_entries()
@@ -39,7 +39,7 @@ _AUGREG_CLASSES = {"imagenet2012": 1000, "cifar100": 100, "kitti": 4, "oxford_ii
 
 
 def augreg_entry(stem, weights=None, top1=(None, None)):
-    """The entry of any of the 50,000 AugReg files, by its name without `.npz`."""
+    """Builds the entry of any of the 50,000 AugReg files from its name without `.npz`."""
     parts = AUGREG_STEM.fullmatch(stem)
     if parts["transfer"]:
         classes = _AUGREG_CLASSES.get(parts["transfer"])
@@ -51,8 +51,8 @@ def augreg_entry(stem, weights=None, top1=(None, None)):
     return build_entry(variant, weights or stem, url, "google", "google", _AUGREG_PAPER, classes, size, top1)
 
 
-# The README of vision_transformer recommends these, by accuracy on ImageNet-21k: file, learning rate of the
-# fine-tuning at 384 pixels, top-1. B/8 is recommended by big_vision and has no file at 384 pixels.
+# (file, learning rate of the fine-tuning at 384 pixels, top-1) of the files that the README of vision_transformer
+# recommends by accuracy on ImageNet-21k. B/8 is recommended by big_vision and has no file at 384 pixels.
 _RECOMMENDED = (
     ("Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0", "0.03", 78.22),
     ("S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "0.01", 79.58),
@@ -65,7 +65,7 @@ _RECOMMENDED = (
     ("R26_S_32-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0", "0.01", 83.85),
     ("R50_L_32-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.1-sd_0.1", "0.01", 85.99),
 )
-# The files fine-tuned at 224 pixels that timm chose, and its top-1.
+# (file, learning rate, timm's top-1) of the files fine-tuned at 224 pixels that timm chose.
 _TIMM_CHOICES = (
     ("Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0", "0.03", 75.45),
     ("S_32-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0", "0.03", 76.01),
@@ -78,7 +78,7 @@ _TIMM_CHOICES = (
     ("R26_S_32-i21k-300ep-lr_0.001-aug_light0-wd_0.03-do_0.1-sd_0.1", "0.03", 81.86),
     ("R50_L_32-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.1-sd_0.1", "0.01", 84.43),
 )
-# Trained on ImageNet-1k alone, chosen and measured by timm at 224 and 384 pixels.
+# (file, top-1 at 224 pixels, top-1 at 384 pixels) of files trained only on ImageNet-1k, chosen and measured by timm.
 _IMAGENET1K_ONLY = (
     ("S_16-i1k-300ep-lr_0.001-aug_medium2-wd_0.1-do_0.0-sd_0.0", 78.84, 81.13),
     ("B_32-i1k-300ep-lr_0.001-aug_medium2-wd_0.1-do_0.1-sd_0.1", 74.91, 78.75),
@@ -106,7 +106,7 @@ def _augreg_entries():
 
 
 def _original_entries():
-    """ViT itself: files of Google, and their copies in the layout of transformers."""
+    """The original ViT: Google's files and their copies in the layout of transformers."""
     paper = "2010.11929"
     for variant in ("B/8", "B/16", "B/32", "L/16", "L/32", "H/14", "R50+B/16", "R26+B/32", "R50+L/32"):
         size, patch_size = split_variant(variant.rpartition("+")[2])
@@ -154,7 +154,7 @@ def _big_vision_entries():
 def _flexivit_entries():
     rows = [("B/16", f"i21k-{epochs}ep", f"flexivit_b_i21k_{epochs}ep", 21843, None) for epochs in (90, 300, 1000)]
     for size, *figures in (("S", 82.17, 82.39, 82.58), ("B", 84.40, 84.56, 84.68), ("L", 85.28, 85.53, 85.65)):
-        # The file without a number took 1,200 epochs.
+        # The file without a number was trained for 1,200 epochs.
         for run, top1 in zip(("-90ep", "-300ep", "-600ep", ""), (None, *figures), strict=True):
             file = f"flexivit_{size.lower()}_i1k{run.replace('-', '_')}"
             rows.append((f"{size}/16", f"i1k{run}", file, 1000, top1))
@@ -180,7 +180,7 @@ def _siglip_entries():
     ):
         weights = f"siglip-{image_size}" if file.startswith("en") else f"siglip-i18n-{image_size}"
         url = f"{_BIG_VISION}/siglip/webli_{file}.npz"
-        yield from _tower(variant, weights, url, f"hf://google/siglip-{repository}", "2303.15343", image_size, None)
+        yield from _encoders(variant, weights, url, f"hf://google/siglip-{repository}", "2303.15343", image_size, None)
 
 
 def _siglip2_entries():
@@ -197,11 +197,11 @@ def _siglip2_entries():
         for image_size, top1 in figures.items():
             url = f"{_BIG_VISION}/siglip2/siglip2_{file}_{image_size}.npz"
             hub = f"hf://google/siglip2-{SIZE_NAMES[size]}-patch{patch_size}-{image_size}"
-            yield from _tower(variant, f"siglip2-{image_size}", url, hub, "2502.14786", image_size, top1)
+            yield from _encoders(variant, f"siglip2-{image_size}", url, hub, "2502.14786", image_size, top1)
 
 
-def _tower(variant, weights, url, hub, paper, image_size, top1):
-    """The image encoder of an image-text model: as Google published it, and in the layout of transformers."""
+def _encoders(variant, weights, url, hub, paper, image_size, top1):
+    """The image encoder of an image-text model: Google's file and its copy in the layout of transformers."""
     changes = {"pooling": "map", "class_token": False}
     if image_size % split_variant(variant)[1]:
         changes["crop_to_patches"] = True
@@ -212,6 +212,6 @@ def _tower(variant, weights, url, hub, paper, image_size, top1):
 
 
 def _google_name(variant):
-    """`"R50+B/16"` as `"R50+ViT-B_16"`."""
+    """Google's name of a variant, such as `"R50+ViT-B_16"` for `"R50+B/16"`."""
     trunk, plus, plain = variant.rpartition("+")
     return f"{trunk}{plus}ViT-{plain.replace('/', '_')}"

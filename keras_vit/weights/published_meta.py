@@ -1,8 +1,8 @@
-"""The files that Meta published, with their copies in the layouts of others.
+"""Catalogue entries of the files that Meta published, and of their copies in other layouts.
 
-Facts only, from the repositories facebookresearch/{deit,mae,dino,dinov2}, huggingface/pytorch-image-models (timm) and
-google-research/big_vision. The plain name is timm's copy, as safetensors; the original `.pth`, which needs torch, ends
-in `-original`, a copy in the layout of transformers in `-huggingface`.
+Sources: the repositories facebookresearch/{deit,mae,dino,dinov2}, huggingface/pytorch-image-models (timm) and
+google-research/big_vision. Names without ending are timm's copies in safetensors. Names of original `.pth` files, which
+need torch, end in `-original`. Names of copies in the layout of transformers end in `-huggingface`.
 """
 
 from keras_vit.spellings import SIZE_NAMES
@@ -12,7 +12,7 @@ _META = "https://dl.fbaipublicfiles.com"
 
 
 def meta_entries():
-    """All of them."""
+    """All entries."""
     yield from _deit_entries()
     yield from _deit3_entries()
     yield from _mae_entries()
@@ -68,7 +68,7 @@ def _deit3_entries():
             url = f"{_META}/deit/{file}{version}.pth"
             yield build_entry(variant, f"{weights}-original", url, "torch", "deit3", *facts, top1, **changes)
             if size in ("S", "B", "L"):
-                # Converted for big_vision, whose ViT has no scales and whose pixels are in [-1, 1].
+                # Converted for big_vision, in which a ViT has no layer scale and pixels are in [-1, 1].
                 url = f"https://storage.googleapis.com/big_vision/zoo/deit3/bv_{file}.npz"
                 weights = f"{weights}-bigvision"
                 yield build_entry(variant, weights, url, "google", "big_vision", *facts, num_position_prefix_rows=0)
@@ -118,7 +118,7 @@ def _dinov2_entries():
         model = f"dinov2_vit{size_name[0]}14"
         plain = {"layer_scale": 1.0} | ({"mlp": "swiglu"} if size_name == "giant" else {})
         registers = plain | {"num_register_tokens": 4}
-        # timm adds the class token's position to the token itself, in its files with registers.
+        # In files with registers, timm adds the class token's position to the token itself.
         timm_registers = registers | {"num_position_prefix_rows": 0}
         for weights, infix, family, paper, top1, changes, timm_changes in zip(
             ("dinov2", "dinov2-reg4"),

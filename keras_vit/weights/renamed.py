@@ -1,13 +1,13 @@
-"""The arrays of files under other names."""
+"""Mappings that rename or merge the arrays of files."""
 
 from collections.abc import Mapping
 
 
 class Renamed(Mapping):
-    """The arrays of a file under other names, each read when it is asked for.
+    """The arrays of a file under other names. An array is read when it is accessed.
 
     Args:
-        file: Mapping of names to arrays, with `shapes`.
+        file: Mapping of names to arrays with an attribute `shapes`.
         names: {new name: name in the file, or (name, index) for one entry of a stacked array}.
     """
 
@@ -21,7 +21,7 @@ class Renamed(Mapping):
         }
 
     def left_out(self, file):
-        """Names in the file that have no new one."""
+        """Names in the file that have no new name."""
         kept = {old for old, _ in self._names.values()}
         return tuple(name for name in file if name not in kept)
 
@@ -29,7 +29,7 @@ class Renamed(Mapping):
         old, index = self._names[name]
         if index is None:
             return self._file[old]
-        if self._stacked[0] != old:  # The entries of a stacked array are asked for one after the other.
+        if self._stacked[0] != old:  # The entries of a stacked array are usually accessed one after the other.
             self._stacked = old, self._file[old]
         return self._stacked[1][index]
 
@@ -41,7 +41,7 @@ class Renamed(Mapping):
 
 
 class Merged(Mapping):
-    """The arrays of several files as one."""
+    """The arrays of several files as one mapping."""
 
     def __init__(self, files):
         self._file_of = {name: file for file in files for name in file}

@@ -1,4 +1,4 @@
-"""`save_weights`: a model's weights in the layout of another project."""
+"""`save_weights`: saves a model's weights in the layout of another project."""
 
 import json
 import os
@@ -17,8 +17,8 @@ from keras_vit.weights.opening import WEIGHTS
 
 FORMATS = {"timm": timm, "huggingface": huggingface, "keras_hub": keras_hub}
 _SPELLINGS = {"hf": "huggingface", "transformers": "huggingface", "big_vision": "google", "npz": "google"}
-# What any format reads beside the weights.
-_BELONGING = (
+# Files that any format reads together with the weights.
+_COMPANIONS = (
     *("preprocessor_config.json", "processor_config.json", *WEIGHTS),
     *("task.json", "task.weights.h5", "preprocessor.json", "image_converter.json"),
 )
@@ -26,18 +26,18 @@ _WRITERS = {".safetensors": write_safetensors, ".h5": write_h5}
 
 
 def save_weights(model, path, format):
-    """Saves a model's weights as another project's own code reads them.
+    """Saves a model's weights in the format of another project, so that its own code can load them.
 
     Args:
-        model: A model of this package, also nested in another.
-        path: For `"google"` an `.npz` file; otherwise a folder, which is made: it receives the weights and the
-            configurations that the project reads, with GELU, LayerNorm epsilon and pixel normalisation. Files of these
-            names are replaced.
+        model: Model of this package, or a model that contains one.
+        path: Path of an `.npz` file for `"google"`, otherwise of a folder, which is created if needed. The folder
+            receives the weights and the project's configuration files, with the kind of GELU, the LayerNorm epsilon
+            and the pixel normalisation. Existing files of the same names are replaced.
         format: `"google"`: vision_transformer and big_vision. `"timm"`: `timm.create_model("local-dir:<path>",
             pretrained=True)`. `"huggingface"`: `from_pretrained` of transformers 5. `"keras_hub"`: `from_preset`.
 
     Raises:
-        ValueError: If the project cannot express the model; the message says what, and nothing is written.
+        ValueError: If the project cannot express the model; the message lists the reasons, and nothing is written.
 
     Example:
 
@@ -51,31 +51,31 @@ def save_weights(model, path, format):
     weights = canonical_arrays(model)
     if not isinstance(target.config, ViTConfig):
         raise ValueError(
-            f"Files of other projects are written for Vision Transformers, and {model.name!r} is a "
-            f"{target.config.title}. model.save_weights writes a .weights.h5 file."
+            f"Files of other projects can only be written for Vision Transformers, and {model.name!r} is a "
+            f"{target.config.title}. To save a .weights.h5 file, call model.save_weights."
         )
     facts = _facts(model, target)
     if format == "google":
         if path.suffix != ".npz":
-            raise ValueError(f"Google's format is a file that ends in .npz. Received: {os.fspath(path)!r}")
+            raise ValueError(f"Google's format needs a file that ends in .npz. Received: {os.fspath(path)!r}")
         arrays = google.write(weights, facts)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_npz(path, arrays)
         return
     if path.is_file() or path.suffix in (".safetensors", ".npz", ".h5", ".bin", ".pth", ".json"):
-        raise ValueError(f"The format {format!r} is a folder of files. Received: {os.fspath(path)!r}. Name a folder.")
+        raise ValueError(f"The format {format!r} is a folder of files. Received: {os.fspath(path)!r}. Pass a folder.")
     files = FORMATS[format].write(weights, facts)
-    others = [name for name in _BELONGING if name not in files and (path / name).exists()]
-    if others:
+    unrelated = [name for name in _COMPANIONS if name not in files and (path / name).exists()]
+    if unrelated:
         raise ValueError(
-            f"The folder {os.fspath(path)!r} holds parts of another model, which would be taken for parts of this one: "
-            f"{', '.join(others)}. Name another folder, or remove them."
+            f"The folder {os.fspath(path)!r} contains parts of another model that would be read as parts of this one: "
+            f"{', '.join(unrelated)}. Pass another folder, or remove them."
         )
     _write_folder(path, files)
 
 
 def _write_folder(path, files):
-    """Writes {name: contents} to a folder: a new one appears as a whole, one that exists gets the weights last."""
+    """Writes {name: contents} to a folder. A new folder appears complete; an existing one receives the weights last."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         with appears_complete(path) as folder:

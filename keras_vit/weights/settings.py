@@ -1,19 +1,19 @@
-"""Sizes in the configuration beside a file, and whether it is that of the arrays."""
+"""Reads sizes in the configuration beside a file, and compares them with the arrays."""
 
 from keras_vit.checks import check_positive_integer
 
 MAX_SIDE = 65_535
-"""Pixels of a side of the images that a file's model may be for, as of a JPEG file."""
+"""Maximum side of a model's images in pixels, which is also the maximum of JPEG files."""
 
 
 def patch_size_of(sides):
-    """A patch's side, or (height, width) where they differ, as in `ViTConfig`."""
+    """Side of a patch, or (height, width) if they differ, as in `ViTConfig`."""
     height, width = sides
     return height if height == width else (height, width)
 
 
 def pair(size):
-    """(height, width) of a size that may be one number, or `None`."""
+    """(height, width) of an image size, which may be one number; `None` remains `None`."""
     if size is None:
         return None
     sides = (size, size) if isinstance(size, int) else tuple(size)
@@ -25,17 +25,17 @@ def pair(size):
 
 
 def check_settings(settings, **facts):
-    """Refuses a configuration that is not that of the arrays beside it.
+    """Raises ValueError if a configuration does not belong to the arrays beside it.
 
     Args:
-        settings: What the configuration says.
-        **facts: What the arrays show, by the configuration's names.
+        settings: Contents of the configuration.
+        **facts: Values from the arrays, by the names of the settings.
     """
     for name, fact in facts.items():
-        told = settings.get(name)
-        told = pair(told) if isinstance(fact, tuple) else told
-        if told is not None and told != fact:
+        value = settings.get(name)
+        value = pair(value) if isinstance(fact, tuple) else value
+        if value is not None and value != fact:
             raise ValueError(
-                f"The configuration beside the weights is of another model: it says {name}={told!r:.200}, the "
-                f"arrays {fact!r}."
+                f"The configuration beside the weights belongs to another model: it contains {name}={value!r:.200}, "
+                f"but the arrays have {fact!r}."
             )

@@ -1,6 +1,6 @@
-"""timm's layout, `.safetensors`, and the older files that share it: the `.pth` of DeiT, DINO, MAE and DINOv2.
+"""Reads and writes timm's layout, `.safetensors`. The older `.pth` of DeiT, DINO, MAE and DINOv2 have it too.
 
-Linear kernels are (out, in); query, key and value are one array.
+Linear kernels are (out, in). Query, key and value are one array.
 """
 
 import re
@@ -29,9 +29,9 @@ def _convolution(name, path):
 
 def _units():
     unit, path = "patch_embed.backbone.stages.{s}.blocks.{u}.", "stem_stage_{s}_unit_{u}/"
-    for name, ours in (("1", "_1"), ("2", "_2"), ("3", "_3")):
-        yield _convolution(f"{unit}conv{name}", f"{path}conv{ours}")
-        yield from norm_rules(f"{unit}norm{name}", f"{path}norm{ours}")
+    for name, number in (("1", "_1"), ("2", "_2"), ("3", "_3")):
+        yield _convolution(f"{unit}conv{name}", f"{path}conv{number}")
+        yield from norm_rules(f"{unit}norm{name}", f"{path}norm{number}")
     yield _convolution(f"{unit}downsample.conv", f"{path}projection_conv")
     yield from norm_rules(f"{unit}downsample.norm", f"{path}projection_norm")
 
@@ -78,11 +78,11 @@ NAMES = Names(
         *dense_rules("head", "predictions"),
         *dense_rules("head_dist", "distillation_predictions"),
     ),
-    # Masked pre-training: the decoder, and what stands for a masked patch.
+    # Masked pre-training: the decoder, and the token of a masked patch.
     ignored=(r"mask_token", r"decoder_.*"),
 )
 
-# Where the model stands in an original file, and what older files call things.
+# Prefixes of the model's names in original files, and names in older files.
 _PREFIX = re.compile(r"^(model/|state_dict/|teacher/|module\.|backbone\.)+")
 _OLD_NAMES = (
     (r"^register_tokens$", "reg_token"),
@@ -91,8 +91,8 @@ _OLD_NAMES = (
     (r"\.mlp\.w12\.", ".mlp.fc1."),
     (r"\.mlp\.w3\.", ".mlp.fc2."),
 )
-# What the files of one training have and no other's, the first that fits.
-_MARKS = (
+# Names by which the files of a family are recognised. The first pattern that matches is used.
+_FAMILY_MARKS = (
     (r"(^|/)decoder_|fc_norm", "mae"),
     (r"^register_tokens$", "dinov2_registers"),
     (r"^mask_token$", "dinov2"),
@@ -113,7 +113,7 @@ def describe(file, hints):
     """The `Checkpoint` of a file.
 
     Raises:
-        ValueError: If something that is needed is neither in the file, its config.json nor the hints.
+        ValueError: If a needed setting is neither in the file, its config.json nor the hints.
     """
     _check_known(file, hints)
     everything, file = file, _renamed(file)
@@ -146,7 +146,7 @@ def _renamed(file):
     for old in file:
         new = _PREFIX.sub("", old)
         if "/" in new or (new.startswith("head.") and new not in ("head.weight", "head.bias")):
-            continue  # Another part of a training's state: the optimizer, DINO's projection head.
+            continue  # Another part of a training state, such as the optimizer or DINO's projection head.
         for pattern, replacement in _OLD_NAMES:
             new = re.sub(pattern, replacement, new)
         names[new] = old
@@ -154,21 +154,21 @@ def _renamed(file):
 
 
 def _check_known(file, hints):
-    """Refuses a model of which nobody says what has no array."""
+    """Raises ValueError if neither a config.json nor a family provides the settings that have no array."""
     if "architecture" in hints.config:
         check_architecture(hints.config)
     elif hints.family is None:
         raise ValueError(
-            f"The file has the names of timm's layout, and no config.json beside it names an architecture. Its arrays "
-            f"do not show whether positions are rotary, the activation, the LayerNorm epsilon and the normalisation of "
-            f"pixels. Pass family=... to keras_vit.from_pretrained or load_weights. By its names the file may be of "
+            f"The file has timm's layout, and no config.json beside it contains an architecture. The arrays do not "
+            f"show the kind of positions, the activation, the LayerNorm epsilon and the pixel normalisation. Pass "
+            f"family=... to keras_vit.from_pretrained or load_weights. The names in the file suggest "
             f"family={_likely_family(file)!r}. Accepted: {', '.join(FAMILIES)}."
         )
 
 
 def _likely_family(file):
-    """Whose training wrote the file, by names that it has."""
-    return next((family for mark, family in _MARKS if any(re.search(mark, name) for name in file)), "timm")
+    """The family that the names in the file suggest."""
+    return next((family for mark, family in _FAMILY_MARKS if any(re.search(mark, name) for name in file)), "timm")
 
 
 def _config(shapes, hints):
@@ -176,8 +176,8 @@ def _config(shapes, hints):
     hidden_dim = shapes[_FIRST][0]
     num_layers = count_blocks(shapes, re.compile(r"blocks\.(\d+)\."))
     mlp_dim = shapes["blocks.0.mlp.fc2.weight"][1]
-    told_heads = model_args.get("num_heads") or num_heads_of(hints.config.get("architecture", ""))
-    num_heads = resolve_num_heads(told_heads, hidden_dim, num_layers, mlp_dim, hints)
+    config_num_heads = model_args.get("num_heads") or num_heads_of(hints.config.get("architecture", ""))
+    num_heads = resolve_num_heads(config_num_heads, hidden_dim, num_layers, mlp_dim, hints)
     patch = shapes[_FIRST][2:]
     check_settings(model_args, embed_dim=hidden_dim, depth=num_layers, patch_size=tuple(patch))
     check_settings(hints.config, num_features=hidden_dim)
@@ -203,12 +203,12 @@ def _config(shapes, hints):
 
 
 def _positions(shapes, config, hints, size):
-    """The config with what the file says of positions, and (rows, columns) of the table."""
+    """(config with the fields of positions, (rows, columns) of the position table or `None`)"""
     if "pos_embed" not in shapes:
         if hints.config.get("model_args", {}).get("pos_embed") not in ("none", ""):
             raise ValueError(
-                "The file has no table of positions (pos_embed), and no config.json says that the model has none "
-                "(model_args with pos_embed='none'). Its positions may be of a kind that has no array."
+                "The file has no table of positions (pos_embed), and no config.json beside it has pos_embed='none' in "
+                "model_args. Its positions may be of a kind that has no array."
             )
         return config.replace(position_embedding="none"), None
     choices = range(config.num_class_tokens, -1, -1)
@@ -219,7 +219,7 @@ def _positions(shapes, config, hints, size):
 def _stem(shapes, source):
     if _ROOT not in shapes:
         if any(name.startswith("patch_embed.backbone.") for name in shapes):
-            raise ValueError("The hybrid's stem is none of Google's hybrids, and no other is available.")
+            raise ValueError("The stem of the hybrid is not one of Google's. Other stems are not available.")
         return None
     pattern = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.conv1\.weight")
     units = [tuple(map(int, match.groups())) for name in shapes if (match := pattern.fullmatch(name))]
@@ -229,26 +229,26 @@ def _stem(shapes, source):
 def _pooling(shapes, config):
     if "attn_pool.latent" in shapes:
         if "cls_token" in shapes or "reg_token" in shapes:
-            raise ValueError("timm's attention pooling leaves class tokens and registers out; no pooling here does.")
+            raise ValueError("timm's attention pooling omits class tokens and registers; no pooling here does that.")
         return "map"
-    told = {**config, **config.get("model_args", {})}.get("global_pool")
-    if told == "":
+    pooling = {**config, **config.get("model_args", {})}.get("global_pool")
+    if pooling == "":
         return None
-    if told is not None:
-        return told  # The config refuses what it does not know.
+    if pooling is not None:
+        return pooling  # `ViTConfig` checks the value.
     return "avg" if "fc_norm.weight" in shapes or "cls_token" not in shapes else "token"
 
 
 def _mlp(shapes, config, mlp_dim):
     if shapes["blocks.0.mlp.fc1.weight"][0] == 2 * mlp_dim:
         return "swiglu"
-    told = config.get("model_args", {}).get("act_layer")
-    if told is not None and told not in _MLP_BY_ACTIVATION:
-        raise ValueError(f"The model's activation {told!r} is not available: {', '.join(_MLP_BY_ACTIVATION)} are.")
-    return _MLP_BY_ACTIVATION.get(told) or activation_of(config.get("architecture", ""))
+    activation = config.get("model_args", {}).get("act_layer")
+    if activation is not None and activation not in _MLP_BY_ACTIVATION:
+        raise ValueError(f"The activation {activation!r} is not available. Accepted: {', '.join(_MLP_BY_ACTIVATION)}")
+    return _MLP_BY_ACTIVATION.get(activation) or activation_of(config.get("architecture", ""))
 
 
-# Architectures that run with what their arguments cannot say.
+# timm's architectures for structures that its arguments cannot express.
 _HYBRIDS = {
     (): "vit_tiny_r_s16_p8_224",
     (2, 2, 2, 2): "vit_small_r26_s32_224",
@@ -260,17 +260,17 @@ _DISTILLED = "deit_base_distilled_patch16_224"
 
 
 def write(weights, facts):
-    """The files of a folder that `timm.create_model("local-dir:<folder>", pretrained=True)` reads.
+    """Converts weights to the files of a folder for `timm.create_model("local-dir:<folder>", pretrained=True)`.
 
-    {file name: {name: array}, or the contents of a JSON file} of {canonical path: array} and `Facts`.
+    Takes {canonical path: array} and `Facts`; returns {file name: {name: array}, or the contents of a JSON file}.
 
     Raises:
-        ValueError: If timm cannot express the model; the message says what.
+        ValueError: If timm cannot express the model; the message lists the reasons.
     """
     config = facts.config
-    _refuse(facts)
+    _check_expressible(facts)
     if config.num_register_tokens and config.position_prefix_rows:
-        weights, config = _folded(weights), config.replace(num_position_prefix_rows=0)
+        weights, config = _with_folded_position(weights), config.replace(num_position_prefix_rows=0)
     arrays = NAMES.encode(weights, config.num_heads)
     if config.stem is not None and not config.stem.stage_depths:
         arrays = {name.replace("backbone.stem.", "backbone."): array for name, array in arrays.items()}
@@ -288,8 +288,8 @@ def write(weights, facts):
     }
 
 
-def _folded(weights):
-    """The class token with its position row added, the way timm stores DINOv2: with registers it has no row for it."""
+def _with_folded_position(weights):
+    """Adds the class token's position row to the token, because timm's models with registers have no such row."""
     path = "position_embedding/embedding"
     table = weights[path]
     return {**weights, "class_token/token": weights["class_token/token"] + table[0], path: table[1:]}
@@ -313,13 +313,13 @@ def _model_args(config, facts):
         "embed_dim": config.hidden_dim,
         "depth": config.num_layers,
         "num_heads": config.num_heads,
-        "mlp_ratio": (width + 0.5) / config.hidden_dim,  # timm cuts width = embed_dim * mlp_ratio to an integer.
+        "mlp_ratio": (width + 0.5) / config.hidden_dim,  # timm truncates width = embed_dim * mlp_ratio to an integer.
         "qk_norm": config.qk_norm,
         "init_values": config.layer_scale,
     }
     if config.mlp != "swiglu":
-        names = {ours: theirs for theirs, ours in _MLP_BY_ACTIVATION.items()}
-        arguments["act_layer"] = names[config.mlp]
+        activations = {mlp: activation for activation, mlp in _MLP_BY_ACTIVATION.items()}
+        arguments["act_layer"] = activations[config.mlp]
     if config.distillation_token:
         return arguments
     return {
@@ -352,7 +352,7 @@ _EXPRESSIBLE = {
 }
 
 
-def _refuse(facts):
+def _check_expressible(facts):
     config = facts.config
     stem = config.stem
     special = (stem is not None, config.distillation_token, config.mlp == "swiglu", config.layer_norm_epsilon == 1e-5)

@@ -1,8 +1,8 @@
-"""What the name of one of timm's architectures says, and the arrays of its files do not.
+"""Settings that follow from the name of a timm architecture and that the arrays of a file do not show.
 
-A `config.json` of timm holds that name, and in `model_args` the arguments that differ from the architecture's own. Some
-parts of a model have no array: rotary positions, windows, activations. So an architecture is read only if its name and
-its arguments are in these tables. `make support-matrix` compares each structure that is read with timm.
+A `config.json` of timm contains that name, and in `model_args` the arguments that differ from the defaults. Some parts
+of a model have no array, such as rotary positions, windows and activations. An architecture is therefore read only if
+its name and its arguments are in these tables. `make support-matrix` compares each structure that is read with timm.
 """
 
 import re
@@ -22,10 +22,10 @@ _READABLE = (
     r"vit_(wee|little|medium|mediumd|betwixt|base)_patch16_reg[14]_gap_\d+",
     r"flexivit_(small|base|large)",  # FlexiViT (arXiv 2212.08013)
     r"deit3?_(tiny|small|medium|base|large|huge)(_distilled)?_patch\d+_\d+",  # DeiT (arXiv 2012.12877, 2204.07118)
-    r"eva_large_patch14_\d+",  # EVA (arXiv 2211.07636): its L is a plain ViT.
+    r"eva_large_patch14_\d+",  # EVA (arXiv 2211.07636). Its size L is a plain ViT.
     r"vit_tiny_r_s16_p8_\d+|vit_(small|base)_r26_s32_\d+|vit_(base|large)_r50_s(16|32)_\d+",
 )
-# What others have, the first that fits.
+# (pattern of architectures that are not read, the part that is not supported). The first pattern that matches is used.
 _KINDS = (
     (r"^eva|_dinov3|_rope|_pe_|_lingbot|_sapiens", "rotary positions"),
     (r"^beit3|^aimv2", "norms inside its blocks"),
@@ -51,15 +51,15 @@ _ARGUMENTS = {
     "final_norm": (True,),
     "norm_layer": (None, "layernorm"),
     **dict.fromkeys(("scale_attn_norm", "scale_mlp_norm", "pool_include_prefix", "dynamic_img_pad"), (False,)),
-    # Of training.
+    # These affect only training.
     **dict.fromkeys(("drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate"), ANY),
     **dict.fromkeys(("drop_path_rate", "weight_init", "fix_init"), ANY),
 }
 """{argument of timm's `VisionTransformer`: values that are read}"""
 _STRUCTURE = ("patch_size", "embed_dim", "depth", "num_heads")
-"""Arguments that show that an owner's own architecture is timm's `VisionTransformer`."""
+"""Arguments that an architecture with an unknown name needs, to be read as timm's `VisionTransformer`."""
 
-# The first that fits; else by the name of the size.
+# The first pattern that matches is used, otherwise the name of the size.
 _NUM_HEADS = (
     (r"vit_base_patch16_gap_224", 16),
     (r"_giant_patch14_.*(dinov2|tipsv2)", 24),
@@ -77,13 +77,13 @@ _ACTIVATIONS = (
 
 
 def check_architecture(config):
-    """Refuses the `config.json` of an architecture that is not read.
+    """Checks that the architecture in a `config.json` is supported.
 
     Args:
         config: Contents of the file.
 
     Raises:
-        ValueError: If the architecture or one of its arguments is in no table; the message says what it has.
+        ValueError: If the tables do not contain the architecture or one of its arguments; the message names it.
     """
     architecture, arguments = config["architecture"], config.get("model_args", {})
     is_readable = any(re.fullmatch(pattern, architecture) for pattern in _READABLE)
@@ -92,28 +92,28 @@ def check_architecture(config):
         raise ValueError(f"timm's {architecture} has {kind}, which this package does not compute.")
     if not is_readable and not all(name in arguments for name in _STRUCTURE):
         raise ValueError(
-            f"{architecture!r} is no architecture of timm that is known. If it is timm's VisionTransformer, put its "
-            f"arguments into model_args of config.json, at least {', '.join(_STRUCTURE)}."
+            f"{architecture!r} is not a known architecture of timm. If it is a VisionTransformer of timm, add its "
+            f"arguments to model_args of config.json, at least {', '.join(_STRUCTURE)}."
         )
     for name, value in arguments.items():
         if name not in _ARGUMENTS:
             hint = did_you_mean(name, _ARGUMENTS)
-            raise ValueError(f"model_args of config.json has {name}={value!r}, which is not known.{hint}")
+            raise ValueError(f"model_args of config.json has the unknown argument {name}={value!r}.{hint}")
         accepted = _ARGUMENTS[name]
         if accepted is not ANY and value not in accepted:
             raise ValueError(
-                f"model_args of config.json has {name}={value!r}. This package computes {name}="
-                f"{' or '.join(map(repr, accepted))} only."
+                f"model_args of config.json has {name}={value!r}. This package supports only {name}="
+                f"{' or '.join(map(repr, accepted))}."
             )
 
 
 def num_heads_of(architecture):
-    """Attention heads of an architecture whose arguments do not say them; `None` if its name does not tell."""
+    """Number of attention heads of an architecture by its name, or `None` if it is unknown."""
     heads = next((heads for pattern, heads in _NUM_HEADS if re.search(pattern, architecture)), None)
     size = re.match(r"[a-z0-9]+_([a-z0-9]+)", architecture)
     return heads or (size and _NUM_HEADS_BY_SIZE.get(size[1]))
 
 
 def activation_of(architecture):
-    """`ViTConfig.mlp` of an architecture whose arguments do not name an activation."""
+    """`ViTConfig.mlp` of an architecture by its name."""
     return next(mlp for name, mlp in _ACTIVATIONS if re.search(name, architecture))

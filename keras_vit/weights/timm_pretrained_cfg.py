@@ -1,8 +1,8 @@
-"""How images are prepared: `pretrained_cfg` of timm's `config.json`, read and written."""
+"""Reads and writes `pretrained_cfg` of timm's `config.json`, which defines how images are prepared."""
 
 
 def read_pretrained_cfg(settings, image_size):
-    """Arguments of `Preprocessing` for images of (height, width); `None` if the settings do not say."""
+    """Arguments of `Preprocessing` for images of (height, width), or `None` without a mean in the settings."""
     if "mean" not in settings:
         return None
     ratio = settings.get("crop_pct") or 1.0
@@ -20,7 +20,7 @@ def read_pretrained_cfg(settings, image_size):
 
 
 def write_pretrained_cfg(facts):
-    """The settings of `Facts`."""
+    """The settings for `Facts`."""
     height, width = facts.image_size
     resize, crop = facts.pixels["resize"], facts.pixels["crop"]
     return {
@@ -28,7 +28,7 @@ def write_pretrained_cfg(facts):
         "input_size": [facts.channels, height, width],
         "fixed_input_size": True,
         "interpolation": facts.pixels["interpolation"],
-        # timm cuts resize = size / crop_pct to an integer.
+        # timm truncates resize = size / crop_pct to an integer.
         "crop_pct": min(height, width) / (resize + 0.5) if isinstance(resize, int) else 1.0,
         "crop_mode": "squash" if crop is None else "center",
         "mean": facts.by_channel("mean"),

@@ -1,4 +1,4 @@
-"""Published weights of ResNets (arXiv 1512.03385): read, in the layout of torchvision, which is timm's too."""
+"""Reads published weights of ResNets (arXiv 1512.03385) in the layout of torchvision, which timm also uses."""
 
 import re
 
@@ -33,15 +33,15 @@ def _rules():
 
 
 NAMES = Names(_rules(), ignored=(r".*\.num_batches_tracked",))
-"""With stages counted from 0, as `_name` gives them."""
+"""Table with stages counted from 0, as `_name` returns them."""
 
-# Where the model stands in a training's state.
+# Prefixes of the model's names in a training state.
 _PREFIX = re.compile(r"^(?:(?:model|state_dict)/)?(?:module\.)?")
 _FROM_ONE = re.compile(r"^layer(\d+)\.")
-# Of the first weights of a ResNet, and of one with three convolutions in its stem.
+# Name of the first weights of a ResNet, and of a ResNet with three convolutions in its stem.
 _ROOTS = ("conv1.weight", "conv1.0.weight")
-# The short side that torchvision's files were evaluated at, by the first digits of their SHA-256, which are part of
-# their names: `ResNet50_Weights` and so on in torchvision/models/resnet.py.
+# Short side of the resized images in the evaluation of torchvision's files, by the first digits of their SHA-256, which
+# are part of the file names. Source: `ResNet50_Weights` and so on in torchvision/models/resnet.py.
 RESIZES = {
     "f37072fd": 256,  # ResNet-18
     "b627a593": 256,  # ResNet-34
@@ -66,16 +66,16 @@ def describe(file, hints):
     """The `Checkpoint` of a file.
 
     Raises:
-        ValueError: If a stage is missing, or the file is of another kind of ResNet.
+        ValueError: If a stage is missing, or the file contains another kind of ResNet.
     """
     architecture = hints.config.get("architecture", "resnet").split(".")[0]
     if not re.fullmatch(r"resnet\d*", architecture):
-        _refuse(f"its config.json says {architecture!r}")
+        _refuse(f"its config.json contains {architecture!r}")
     names = {_name(old): old for old in file}
     renamed = Renamed(file, {name: old for name, old in names.items() if "/" not in name})
     shapes = renamed.shapes
     if _ROOTS[0] not in shapes:
-        _refuse("its stem is more than one convolution")
+        _refuse("its stem has more than one convolution")
     units = [tuple(map(int, match.groups())) for name in shapes if (match := re.match(r"layer(\d+)\.(\d+)\.", name))]
     config = ResNetConfig(
         stage_depths_of(units, hints.source, ResNetConfig.title),
@@ -100,7 +100,7 @@ def describe(file, hints):
 
 
 def _protocol(source, size):
-    """How torchvision prepares images; other people's files, which do not say, as its first ones."""
+    """Image preparation of torchvision's files. Files with other names get the preparation of its first weights."""
     digits = re.search(r"resnet\d+-([0-9a-f]{8})\.pth$", source)
     pixels = {**protocol("torchvision", size), "label_space": None}
     if digits and digits[1] in RESIZES:
@@ -109,22 +109,22 @@ def _protocol(source, size):
 
 
 def _check_units(renamed, names, config):
-    """Refuses what has other names or shapes than a ResNet: other norms, gates, wide or grouped convolutions."""
+    """Checks the names and shapes, which differ for other norms, gates, and wide or grouped convolutions."""
     unknown = [names[name] for name in renamed if NAMES.find(name) is None and not NAMES.ignores(name)]
     if unknown:
         _refuse(f"it has {', '.join(unknown[:3])}{' and others' if len(unknown) > 3 else ''}")
     if "bn1.running_mean" not in renamed.shapes:
-        _refuse("its norms keep no means and variances")
+        _refuse("its norms have no moving means and variances")
     for name, shape in renamed.shapes.items():
         if match := re.fullmatch(r"layer(\d+)\.\d+\.conv([12])\.weight", name):
             width = config.width * 2 ** int(match[1])
             expected = (width,) if match[2] == "1" else (width, width)
             if shape[: len(expected)] != expected:
-                _refuse(f"{names[name]} is of shape {shape}, and the units of this stage are {width} channels wide")
+                _refuse(f"{names[name]} has the shape {shape}, and the units of this stage have {width} channels")
 
 
 def _refuse(reason):
     raise ValueError(
-        f"The file is of another kind of ResNet than ResNet-18, 34, 50 and 101 (a wide one, ResNeXt, ResNet-D, or with "
-        f"attention): {reason}. No such weights are read."
+        f"The file contains another kind of ResNet than ResNet-18, 34, 50 and 101, such as a wide ResNet, ResNeXt, "
+        f"ResNet-D or one with attention, which is not supported: {reason}."
     )

@@ -155,6 +155,6 @@ def test_weights_of_others_are_refused(model, tmp_path):
         lambda: keras_vit.load_weights(model, "B/16@i21k"),
         lambda: keras_vit.save_weights(model, tmp_path / "model.npz", "google"),
     ):
-        with pytest.raises(ValueError, match=r"There are no published weights of AxialResNets as 'axial_resnet' is"):
+        with pytest.raises(ValueError, match=r"There are no published weights for AxialResNets such as 'axial_resnet'"):
             attempt()
     assert not list(tmp_path.iterdir())

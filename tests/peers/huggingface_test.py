@@ -180,7 +180,7 @@ def test_text_tower_is_left_out(tmp_path):
     report = keras_vit.load_weights(ours, tmp_path)
     others = {name for name in load_file(tmp_path / "model.safetensors") if not name.startswith("vision_model.")}
     assert {"logit_scale", "text_model.head.weight"} <= others
-    assert report.skipped == dict.fromkeys(others, "no part of the model")
+    assert report.skipped == dict.fromkeys(others, "not part of the model")
 
 
 def test_decoder_is_left_out(tmp_path):

@@ -141,7 +141,7 @@ def test_save_weights_without_a_head(class_token, tmp_path):
     [
         ({"pooling": "avg", "class_token": True}, "average pooling beside a class token"),
         ({"num_position_prefix_rows": 0}, "positions of the patches only"),
-        ({"patch_size": 7, "crop_to_patches": True}, "images of which pixels are cut off"),
+        ({"patch_size": 7, "crop_to_patches": True}, "images of a size that is not a multiple of the patch size"),
     ],
 )
 def test_refused(changes, reason, tmp_path):

@@ -74,7 +74,7 @@ def test_from_pretrained(name, tmp_path):
     told = {**TOLD, "family": family or "deit"}
     theirs = model(**arguments)
     torch.save(wrap(theirs.state_dict()), tmp_path / "model.pth")
-    with pytest.raises(ValueError, match=f"Pass family=.* may be of family='{family or 'timm'}'"):
+    with pytest.raises(ValueError, match=f"Pass family=.* suggest family='{family or 'timm'}'"):
         keras_vit.from_pretrained(tmp_path / "model.pth", **TOLD)
     ours = keras_vit.from_pretrained(tmp_path / "model.pth", **told)
     images = random_images(32, 32)

@@ -187,7 +187,7 @@ def test_a_file_that_lacks_a_stage(layout, kept, stages, three_stages, tmp_path)
     else:
         write_npz(tmp_path / "bit.npz", LAYOUTS[layout](cut))
     [path] = tmp_path.iterdir()
-    with pytest.raises(ValueError, match=f"the root of a BiT-ResNet, but nothing of stage {stages}. The file"):
+    with pytest.raises(ValueError, match=f"the root of a BiT-ResNet, but no units of stage {stages}. The file"):
         keras_vit.from_pretrained(path)
 
 
@@ -239,5 +239,5 @@ def test_what_does_not_fit_is_refused(model, tmp_path):
     assert all((before[path] == array).all() for path, array in canonical_weights(model).items())
     weights = {path: array.astype("float32") for path, array in before.items()}
     write_npz(path, big_transfer(weights) | {"resnet/block1/unit01/d/extra": weights["final_norm/beta"]})
-    with pytest.raises(ValueError, match="names that are not known: resnet/block0/unit0/d/extra"):
+    with pytest.raises(ValueError, match="unknown names: resnet/block0/unit0/d/extra"):
         keras_vit.load_weights(model, path)

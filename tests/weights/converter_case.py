@@ -150,8 +150,8 @@ def run_spoiled_test(format, folder, config=CONFIG, input_shape=SHAPE, told=None
     changes = {
         rf"missing: {SPOILED} \(12,\)": lambda arrays: _without(arrays, name),
         rf"another shape: {SPOILED} is \(13,\) .* \(12,\) in": lambda arrays: {**arrays, name: np.ones(13, "float32")},
-        "1 arrays of names that are not known: .*1.*_extra": lambda arrays: {**arrays, f"{name}_extra": arrays[name]},
-        "not known: .* Did you mean '": lambda arrays: {**_without(arrays, name), misspelt: arrays[name]},
+        "1 arrays with unknown names: .*1.*_extra": lambda arrays: {**arrays, f"{name}_extra": arrays[name]},
+        "unknown names: .* Did you mean '": lambda arrays: {**_without(arrays, name), misspelt: arrays[name]},
     }
     for match, change in changes.items():
         edit(file, change)

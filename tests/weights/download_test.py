@@ -140,7 +140,7 @@ def test_gives_up_on_a_server_that_sends_byte_by_byte(server, tmp_path, monkeypa
     for name, value in {"STALL_SECONDS": 0.5, "SLOWEST_RATE": 10_000, "PAUSES": ()}.items():
         monkeypatch.setattr(module, name, value)
     slowly = file_server.slowly(CONTENTS, functools.partial(SLEEP, seconds), headers=part != "file")
-    match = "less than 10000 bytes a second arrive" if part == "file" else "its headers took more than 0.5 seconds"
+    match = "less than 10000 bytes per second arrive" if part == "file" else "its headers took more than 0.5 seconds"
     begun = time.monotonic()
     _fails(server, tmp_path, slowly, error=ConnectionError, match=match)
     assert time.monotonic() - begun < 5
@@ -314,7 +314,7 @@ def _only_localhost(getaddrinfo):
 
 def test_says_when_there_is_too_little_room(server, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=70_002))
-    error = {"error": OSError, "match": "room for 70002 bytes, and 70003 are needed.*KERAS_VIT_CACHE"}
+    error = {"error": OSError, "match": "70002 bytes of free space, and 70003 are needed.*KERAS_VIT_CACHE"}
     assert _fails(server, tmp_path, file(CONTENTS), **error) <= {"vit.npz.partial.validator"}
 
 

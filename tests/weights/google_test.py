@@ -154,7 +154,7 @@ def test_what_is_no_part_of_the_model_is_reported(tmp_path):
     others = OTHERS["params/"] | {f"params/{name}": array for name, array in empty.items()}
     model = _load(others | {f"params/{name}": array for name, array in arrays.items()}, tmp_path)
     report = keras_vit.load_weights(model, tmp_path / "published.npz")
-    assert report.skipped == dict.fromkeys(others, "no part of the model")
+    assert report.skipped == dict.fromkeys(others, "not part of the model")
     assert set(report.loaded) == set(canonical_weights(model))
     assert keras_vit.describe(model).adaptations == {}
     _, weights = _read(arrays, tmp_path)
@@ -283,7 +283,7 @@ def test_refuses_integers(dtype, models, tmp_path):
 
 def test_asks_how_positions_are_arranged(tmp_path):
     arrays = _golden("vit_token")
-    with pytest.raises(ValueError, match=r"has 17 position rows for patches of 4 x 4 pixels .* Pass grid_size="):
+    with pytest.raises(ValueError, match=r"has 17 position rows for patches of 4 x 4 pixels.* Pass grid_size="):
         _load(arrays, tmp_path, input_shape=None)
     model = _load(arrays, tmp_path, input_shape=None, grid_size=(2, 8))
     assert model.input_shape == (None, 8, 32, 3)
@@ -336,14 +336,14 @@ def test_14_x_14_positions_are_not_7_x_28(name, tmp_path):
 
 def test_refuses_two_places_of_positions(tmp_path):
     arrays = _golden("bv_tok_learn")
-    with pytest.raises(ValueError, match=r"published\.npz.* both hold position_embedding/embedding"):
+    with pytest.raises(ValueError, match=r"published\.npz.* both contain position_embedding/embedding"):
         _load({**arrays, VIT_POSITIONS: np.ones((1, 17, 24), "float32")}, tmp_path)
 
 
 def test_refuses_patches_instead_of_images(tmp_path):
     arrays = _golden("bv_map_learn")
     arrays["embedding/kernel"] = arrays["embedding/kernel"].reshape(48, 24)
-    with pytest.raises(ValueError, match=r"embedding/kernel has the shape \(48, 24\).* NaFlex"):
+    with pytest.raises(ValueError, match=r"embedding/kernel must be .* the shape \(48, 24\).* NaFlex"):
         _load(arrays, tmp_path)
 
 
@@ -357,7 +357,7 @@ def test_refuses_half_a_file(lost, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"mlp": "gelu_exact"}, r"mlp='gelu_exact' \(it has 'gelu_tanh'\)"),
+        ({"mlp": "gelu_exact"}, r"mlp='gelu_exact' \(accepted: 'gelu_tanh'\)"),
         ({"pooling": "avg", "class_token": True}, "a class token that is not pooled"),
         ({**STEM, "pooling": "map"}, "a hybrid with positions or pooling of big_vision"),
     ],

@@ -122,7 +122,7 @@ _FILES = {
     "gap.npz": (functools.partial(_blocks, numbers=[20_000]), "has 20,001 blocks", _GRID),
     "deep.npz": (functools.partial(_blocks, numbers=range(100), without=[_NORM]), "missing: encoder_norm/gamma", _GRID),
     "units.safetensors": (_units, "missing: encoder_block_1/attention/query/kernel.*and 98.. more", _GRID),
-    "wide.npz": (_wide, "4,000,000 wide", {}),
+    "wide.npz": (_wide, "Received: 4,000,000", {}),
     "large_head.npz": (_large_head, "another shape: predictions/kernel", _GRID),
     "inflating.npz": (_inflating, "arrays declare", _GRID),
     "tiny.npz": (functools.partial(_members, count=10_001), "more than 10,000 arrays", {}),
@@ -161,19 +161,19 @@ def _changed(section, **changes):
 
 
 _PRESETS = {
-    "wide_config": ("keras_hub", "config.json", _changed("config", mlp_dim=30_000_000), "it says mlp_dim=30000000"),
-    "deep_config": ("keras_hub", "config.json", _changed("config", num_layers=20_000), "it says num_layers=20000"),
+    "wide_config": ("keras_hub", "config.json", _changed("config", mlp_dim=30_000_000), "it contains mlp_dim=30000000"),
+    "deep_config": ("keras_hub", "config.json", _changed("config", num_layers=20_000), "it contains num_layers=20000"),
     "large_config": (
         "keras_hub",
         "config.json",
         _changed("config", image_shape=[60_000, 60_000, 3]),
-        r"it says image_shape=\[60000, 60000, 3\]",
+        r"it contains image_shape=\[60000, 60000, 3\]",
     ),
     "classes_config": (
         "keras_hub",
         "task.json",
         _changed("config", num_classes=10**9),
-        "it says num_classes=1000000000",
+        "it contains num_classes=1000000000",
     ),
     "huge_config": (
         "huggingface",
@@ -181,6 +181,6 @@ _PRESETS = {
         lambda content: content[:-1] + ', "image_size": 1000000000}',
         "at most",
     ),
-    "nested_config": ("huggingface", "config.json", lambda content: '{"a":' * 100_000, "is no configuration"),
-    "nested_lists": ("huggingface", "config.json", lambda content: "[" * 5_000_000, "is no configuration"),
+    "nested_config": ("huggingface", "config.json", lambda content: '{"a":' * 100_000, "is not a configuration"),
+    "nested_lists": ("huggingface", "config.json", lambda content: "[" * 5_000_000, "is not a configuration"),
 }

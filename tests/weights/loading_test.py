@@ -99,7 +99,7 @@ def test_a_norm_behind_the_pooling_starts_afresh_with_a_new_head(saved):
     kept = {name: array for name, array in weights.items() if name not in dropped}
     assert_same_weights(model, {**kept, **fresh})
     assert sorted(report.initialized) == sorted(fresh)
-    reasons = dict.fromkeys(dropped, "a fresh norm stands behind the pooling instead")
+    reasons = dict.fromkeys(dropped, "replaced by a new norm after the pooling")
     assert report.skipped == {**reasons, **dict.fromkeys(HEAD, "the head is reset")}
     assert (
         report.adapted["norm_placement"] == "the weights were made for 'before_pooling', the model has 'after_pooling'"
@@ -318,5 +318,5 @@ def test_refuses_what_is_not_there(tmp_path):
         with pytest.raises(error, match="no"):
             keras_vit.load_weights(model, source)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"It holds: nothing\. Name the file"):
+    with pytest.raises(ValueError, match=r"It contains: nothing\. Pass the path"):
         keras_vit.load_weights(model, tmp_path / "empty")

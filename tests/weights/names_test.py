@@ -116,7 +116,7 @@ def test_names_an_array_of_an_impossible_shape(layout, shape):
     count = {"key_value": 2, "query_key_value": 3}.get(layout, 1)
     paths = tuple(f"layer/{i}" for i in range(count))
     names = Names([Rule("array", paths, layout)])
-    with pytest.raises(ValueError, match=r"array has the shape .* does not fit its place .layer/0.* with 3 heads"):
+    with pytest.raises(ValueError, match=r"array has the shape .* does not fit its weights .layer/0.* with 3 heads"):
         names.decode({"array": np.ones(shape, "float32")}, K)
 
 
@@ -205,28 +205,28 @@ def test_ignores():
     ],
 )
 def test_names_what_is_not_known(name, nearest):
-    with pytest.raises(ValueError, match=r"holds 1 arrays of names that are not known") as caught:
+    with pytest.raises(ValueError, match=r"contains 1 arrays with unknown names") as caught:
         NAMES.decode({name: np.ones(3, "float32")}, K)
-    assert f"not known: {name}. Did you mean {nearest}" in str(caught.value)
+    assert f"unknown names: {name}. Did you mean {nearest}" in str(caught.value)
 
 
 def test_lists_not_too_many():
-    with pytest.raises(ValueError, match=r"holds 11 arrays .* known: \?0, \?1, .*, \?7 and 3 more\.$"):
+    with pytest.raises(ValueError, match=r"contains 11 arrays .* names: \?0, \?1, .*, \?7 and 3 more\.$"):
         NAMES.decode({f"?{i}": np.ones(3, "float32") for i in range(11)}, K)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "bool", "complex64", "uint8"])
 def test_refuses_what_are_no_weights(dtype):
-    with pytest.raises(ValueError, match=f"first is of type {dtype}; weights are floating-point numbers"):
+    with pytest.raises(ValueError, match=f"first is of type {dtype}. Weights must be floating-point numbers"):
         NAMES.decode({"first": np.ones(3, dtype)}, K)
 
 
 def test_refuses_two_arrays_for_one_weight():
     ones = np.ones(3, "float32")
-    with pytest.raises(ValueError, match="second and another array of the file both hold layer/kernel"):
+    with pytest.raises(ValueError, match="second and another array of the file both contain layer/kernel"):
         NAMES.decode({"first": ones, "second": ones}, K)
 
 
 def test_refuses_weights_without_a_name():
-    with pytest.raises(ValueError, match="no place for these weights: layer/third, encoder_block_0/mlp/hidden/other"):
+    with pytest.raises(ValueError, match="no names for these weights: layer/third, encoder_block_0/mlp/hidden/other"):
         NAMES.encode(dict.fromkeys(["layer/kernel", "layer/third", "encoder_block_0/mlp/hidden/other"], np.ones(3)), K)

@@ -48,7 +48,7 @@ def updated(**changes):
 def test_a_configuration_of_another_model_is_refused(changes, folder):
     edit(folder / "config.json", updated(**changes))
     [name] = changes
-    with pytest.raises(ValueError, match=f"is of another model: it says {name}="):
+    with pytest.raises(ValueError, match=f"belongs to another model: it contains {name}="):
         keras_vit.from_pretrained(folder)
 
 
@@ -56,7 +56,7 @@ def test_a_configuration_of_another_model_is_refused(changes, folder):
 @pytest.mark.parametrize("changes", [{"embed_dim": 24}, {"depth": 3}, {"patch_size": 16}])
 def test_a_configuration_of_another_model_of_timm_is_refused(changes, folder):
     edit(folder / "config.json", lambda contents: contents["model_args"].update(changes))
-    with pytest.raises(ValueError, match="is of another model: it says"):
+    with pytest.raises(ValueError, match="belongs to another model: it contains"):
         keras_vit.from_pretrained(folder)
 
 
@@ -151,7 +151,7 @@ def test_layers_around_the_model_keep_their_weights(folder):
 
 def test_a_name_that_is_neither_a_weight_nor_a_path_says_what_is_accepted():
     with pytest.raises(
-        ValueError, match=r"Nor is there a file or folder 'google/vit-base'; .* 'hf://owner/repository'"
+        ValueError, match=r"There is no file or folder 'google/vit-base' either\. .* 'hf://owner/repository'"
     ):
         keras_vit.from_pretrained("google/vit-base")
 
@@ -163,7 +163,7 @@ def test_the_catalogue_comes_before_a_folder_of_the_same_name(tmp_path, monkeypa
     place = tmp_path / "cache" / get_entry("imagenet", "Ti/16").url.removeprefix("https://")
     place.parent.mkdir(parents=True)
     keras_vit.save_weights(make_shell(GELU_TANH.replace(patch_size=16), (224, 224, 3)), place, "google")
-    with pytest.raises(ValueError, match="What was fetched is not Ti/16@augreg-i21k-i1k-224"):
+    with pytest.raises(ValueError, match="The downloaded file is not Ti/16@augreg-i21k-i1k-224"):
         keras_vit.ViT("Ti/16", weights="imagenet")
 
 

@@ -55,7 +55,7 @@ def models():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"mlp": "gelu_tanh"}, r"mlp='gelu_tanh' \(it has 'gelu_exact'\)"),
+        ({"mlp": "gelu_tanh"}, r"mlp='gelu_tanh' \(accepted: 'gelu_exact'\)"),
         ({"pooling": "avg", "class_token": True}, "average pooling beside a class token"),
         ({"num_position_prefix_rows": 0}, "positions of the patches only"),
     ],

@@ -90,9 +90,9 @@ def test_asks_for_what_files_without_a_config_do_not_say(token):
     (path / "config.json").unlink()
     arguments = {}
     for match, answer in (
-        (r"no config\.json .* names an architecture.* Pass family=.* family='timm'.*deit3", {"family": "deit3"}),
-        (r"how many attention heads .* Pass num_heads=", {"num_heads": 3}),
-        (r"7 position rows for patches of 4 x 3 pixels .* Pass grid_size=", {"grid_size": (2, 3)}),
+        (r"no config\.json .* contains an architecture.* Pass family=.* family='timm'.*deit3", {"family": "deit3"}),
+        (r"the number of attention heads.* Pass num_heads=", {"num_heads": 3}),
+        (r"7 position rows for patches of 4 x 3 pixels.* Pass grid_size=", {"grid_size": (2, 3)}),
     ):
         with pytest.raises(ValueError, match=match):
             keras_vit.from_pretrained(path, **arguments)
@@ -130,13 +130,13 @@ def test_196_rows_are_never_195_and_one(num_rows, token):
 @pytest.mark.parametrize(
     ("changes", "arguments", "message"),
     [
-        ({}, {"act_layer": "relu"}, "activation 'relu' is not available: gelu"),
-        ({}, {"qkv_bias": False}, "has qkv_bias=False. This package computes qkv_bias=True only"),
+        ({}, {"act_layer": "relu"}, "activation 'relu' is not available. Accepted: gelu"),
+        ({}, {"qkv_bias": False}, "has qkv_bias=False. This package supports only qkv_bias=True"),
         ({}, {"dynamic_img_pad": True}, "has dynamic_img_pad=True"),
-        ({}, {"ref_feat_shape": [16, 16]}, r"has ref_feat_shape=\[16, 16\], which is not known"),
+        ({}, {"ref_feat_shape": [16, 16]}, r"has the unknown argument ref_feat_shape=\[16, 16\]"),
         ({"architecture": "vit_base_patch16_rope_224"}, {}, "vit_base_patch16_rope_224 has rotary positions"),
         ({"architecture": "mine_rope_small"}, {}, "mine_rope_small has rotary positions"),
-        ({"architecture": "mine", "model_args": {}}, {}, "'mine' is no architecture .* at least patch_size, embed_dim"),
+        ({"architecture": "mine", "model_args": {}}, {}, "'mine' is not a known .* at least patch_size, embed_dim"),
     ],
 )
 def test_refuses_architectures_and_arguments_that_it_does_not_know(changes, arguments, message, token):
@@ -158,7 +158,7 @@ def test_reads_an_architecture_of_ones_own_whose_arguments_are_known(token):
 def test_another_architecture_is_named_as_one_and_not_by_an_array(token):
     _, path = token
     edit(path / "model.safetensors", lambda arrays: {name: arrays[name] for name in arrays if "mlp.fc2" not in name})
-    with pytest.raises(ValueError, match="has the layout of timm's VisionTransformer, and not all arrays") as caught:
+    with pytest.raises(ValueError, match="timm's VisionTransformer, but arrays or settings are missing") as caught:
         open_checkpoint(path)
     assert "fc2" not in str(caught.value)
 
@@ -178,15 +178,15 @@ def test_positions_without_an_array_are_none_only_if_a_config_says_so(token):
 def test_refuses_a_broken_config(text, token):
     _, path = token
     (path / "config.json").write_bytes(text.encode("latin1"))
-    with pytest.raises(ValueError, match=r"config\.json is no configuration: .* Download it again, or remove it"):
+    with pytest.raises(ValueError, match=r"config\.json is not a configuration: .* Download it again, or remove it"):
         keras_vit.from_pretrained(path)
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"representation_dim": 7}, r"representation_dim=7 \(it has None\)"),
-        ({"layer_norm_epsilon": 1e-3}, r"layer_norm_epsilon=0\.001 \(it has 1e-06 or 1e-05\)"),
+        ({"representation_dim": 7}, r"representation_dim=7 \(accepted: None\)"),
+        ({"layer_norm_epsilon": 1e-3}, r"layer_norm_epsilon=0\.001 \(accepted: 1e-06 or 1e-05\)"),
         ({"pooling": "map", "class_token": True}, "prefix tokens under attention pooling"),
         ({"mlp": "swiglu", "layer_norm_epsilon": 1e-5}, "this combination of stem"),
     ],

@@ -185,7 +185,7 @@ def test_a_trunk(size, expansion, resnets, files):
     fresh = [f"{part}_{number}" for number in range(3) for part in ("tokenizer", "token_relation", "token_projector")]
     assert set(report.initialized) == {"predictions/kernel", "predictions/bias", *fresh[:-1]}
     assert set(report.loaded) == expected.keys() - left_out
-    assert {name: why for name, why in report.skipped.items() if why != "no part of the model"} == {
+    assert {name: why for name, why in report.skipped.items() if why != "not part of the model"} == {
         **dict.fromkeys(left_out, "the model has tokens in place of the last stage"),
         **dict.fromkeys(["predictions/kernel", "predictions/bias"], "the head is reset"),
     }
@@ -253,7 +253,7 @@ def test_a_trunk_that_does_not_fit(files):
     refusals = [
         (
             lambda: keras_vit.load_weights(model, path),
-            "of which a VT-ResNet has the stem and stages.*pass head='reset'",
+            "A VT-ResNet has only its stem and stages.*pass head='reset'",
         ),
         (lambda: tiny_vt(weights=path, width=8), "holds weights for ResNetConfig.*but the model is VTResNetConfig"),
         (lambda: tiny_vt(weights=path, expansion=4), "holds weights for ResNetConfig.*but the model is VTResNetConfig"),
@@ -285,20 +285,20 @@ def _without(part):
     ("change", "message"),
     [
         # ResNet-D; SE-ResNet; GroupNorm; a wide ResNet; ResNeXt.
-        (_renamed("conv1.weight", "conv1.0.weight"), "another kind of ResNet.*stem is more than one convolution"),
+        (_renamed("conv1.weight", "conv1.0.weight"), "another kind of ResNet.*stem has more than one convolution"),
         (_with("layer1.0.se.fc1.weight", (2, 16, 1, 1)), "another kind of ResNet.* it has layer1.0.se.fc1.weight"),
-        (_without("running_"), "another kind of ResNet.* its norms keep no means and variances"),
+        (_without("running_"), "another kind of ResNet.* its norms have no moving means and variances"),
         (
             _with("layer2.1.conv1.weight", (16, 32, 1, 1)),
-            r"another kind of ResNet.*layer2.1.conv1.weight is of shape \(16, 32, 1, 1\), .* 8 channels wide",
+            r"another kind of ResNet.*layer2.1.conv1.weight has the shape \(16, 32, 1, 1\), .* have 8 channels",
         ),
         (
             _with("layer2.1.conv2.weight", (8, 2, 3, 3)),
-            r"another kind of ResNet.*layer2.1.conv2.weight is of shape \(8, 2, 3, 3\), .* 8 channels wide",
+            r"another kind of ResNet.*layer2.1.conv2.weight has the shape \(8, 2, 3, 3\), .* have 8 channels",
         ),
-        (_without("layer1."), "holds the root of a ResNet, but nothing of stage 1. The file may be cut off"),
+        (_without("layer1."), "contains the root of a ResNet, but no units of stage 1. The file may be incomplete"),
         (_without("layer2.0."), "missing: stage_1_unit_0/conv_1/kernel"),
-        (_without("layer"), "have names of no layout that is known .*torchvision's"),
+        (_without("layer"), "match no known layout .*torchvision's"),
     ],
 )
 def test_other_files_are_refused(change, message, plain, tmp_path):
@@ -311,7 +311,7 @@ def test_another_kind_by_its_name_is_refused(plain, tmp_path):
     """The arrays of timm's blurred ResNets have the names and shapes of plain ones."""
     path = resnet_file(plain, tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"architecture": "resnetblur50", "pretrained_cfg": TIMM}))
-    with pytest.raises(ValueError, match=r"another kind of ResNet.*its config\.json says 'resnetblur50'"):
+    with pytest.raises(ValueError, match=r"another kind of ResNet.*its config\.json contains 'resnetblur50'"):
         keras_vit.from_pretrained(path, input_shape=SHAPE)
 
 
