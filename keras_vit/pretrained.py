@@ -10,7 +10,7 @@ from keras_vit.architectures import AxialResNetConfig, BiTResNetConfig, ResNetCo
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import did_you_mean
 from keras_vit.models import bit_resnet, resnet
-from keras_vit.models.building import build_convolutional, checked_arguments, image_size
+from keras_vit.models.building import checked_arguments, convolutional, image_size, resnet_with_weights
 from keras_vit.models.vit import build_model, check_pixels
 from keras_vit.preprocessing import preprocessing_layer
 from keras_vit.spellings import argument_hint
@@ -130,7 +130,7 @@ def _build_resnet(checkpoint, changes, arguments):
     if unknown := sorted(changes.keys() - _field_names(type(config))):
         raise TypeError(f"{checkpoint.source} contains weights of a {config.title}, which has no {', '.join(unknown)}.")
     config = dataclasses.replace(config, **changes)
-    return build_convolutional(config, _TRUNKS[type(config)], **{**arguments, **pooling})
+    return resnet_with_weights(convolutional(_TRUNKS[type(config)]), config, arguments=arguments | pooling)
 
 
 def _field_names(config_class):

@@ -8,26 +8,13 @@ import keras
 from keras_vit import layers
 from keras_vit.architectures import AxialResNetConfig
 from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.models.building import build_convolutional, keras_application
-from keras_vit.models.shared_arguments import describe_shared_arguments
+from keras_vit.models.building import convolutional
+from keras_vit.models.factories import factory, keras_application
 from keras_vit.trunks.bit_resnet import stage_units
 
 
-@describe_shared_arguments
-def AxialResNet(
-    stage_depths=(3, 4, 6, 3),
-    width=32,
-    num_heads=8,
-    include_top=True,
-    weights=None,
-    input_tensor=None,
-    input_shape=None,
-    pooling="avg",
-    classes=1000,
-    classifier_activation="softmax",
-    include_preprocessing=False,
-    name=None,
-):
+@factory()
+def AxialResNet(stage_depths=(3, 4, 6, 3), width=32, num_heads=8):
     """Builds an AxialResNet as a functional `keras.Model`.
 
     A ResNet in which attention along the height, then along the width, replaces every 3 x 3 convolution (Axial-DeepLab,
@@ -60,19 +47,7 @@ def AxialResNet(
     >>> keras_vit.AxialResNet(**arguments, classes=10, input_shape=(32, 48, 3)).output_shape
     (None, 10)
     """
-    return build_convolutional(
-        AxialResNetConfig(stage_depths, width, num_heads),
-        _trunk,
-        include_top=include_top,
-        weights=weights,
-        input_tensor=input_tensor,
-        input_shape=input_shape,
-        pooling=pooling,
-        classes=classes,
-        classifier_activation=classifier_activation,
-        include_preprocessing=include_preprocessing,
-        name=name,
-    )
+    return convolutional(_trunk), AxialResNetConfig(stage_depths, width, num_heads)
 
 
 def _trunk(images, config):

@@ -9,26 +9,13 @@ from keras_vit import layers
 from keras_vit.architectures import BiTResNetConfig
 from keras_vit.layers.convolutional.bottleneck_unit import NUM_GROUPS
 from keras_vit.layers.convolutional.pre_activation_unit import GROUP_NORM_EPSILON, bit_conv
-from keras_vit.models.building import build_convolutional, keras_application
-from keras_vit.models.shared_arguments import describe_shared_arguments
+from keras_vit.models.building import convolutional
+from keras_vit.models.factories import factory, keras_application
 from keras_vit.trunks.bit_resnet import stage_units
 
 
-@describe_shared_arguments
-def BiTResNet(
-    stage_depths=(3, 4, 6, 3),
-    width=64,
-    root_padding=None,
-    include_top=True,
-    weights=None,
-    input_tensor=None,
-    input_shape=None,
-    pooling="avg",
-    classes=1000,
-    classifier_activation="softmax",
-    include_preprocessing=False,
-    name=None,
-):
+@factory()
+def BiTResNet(stage_depths=(3, 4, 6, 3), width=64, root_padding=None):
     """Builds a BiT-ResNet as a functional `keras.Model`.
 
     "Big Transfer (BiT): General Visual Representation Learning" (arXiv 1912.11370), the baseline of ViT (arXiv
@@ -66,20 +53,8 @@ def BiTResNet(
     >>> model.output_shape
     (None, 10)
     """
-    return build_convolutional(
-        BiTResNetConfig(stage_depths, width, "zeros" if root_padding is None else root_padding),
-        trunk,
-        include_top=include_top,
-        weights=weights,
-        input_tensor=input_tensor,
-        input_shape=input_shape,
-        pooling=pooling,
-        classes=classes,
-        classifier_activation=classifier_activation,
-        include_preprocessing=include_preprocessing,
-        name=name,
-        inherited=("root_padding",) if root_padding is None else (),
-    )
+    config = BiTResNetConfig(stage_depths, width, "zeros" if root_padding is None else root_padding)
+    return convolutional(trunk), config, ("root_padding",) if root_padding is None else ()
 
 
 def trunk(images, config):

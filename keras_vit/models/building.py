@@ -2,17 +2,15 @@
 
 import dataclasses
 import functools
-import inspect
 import os
 
 import keras
 
-from keras_vit.checks import check_flag, check_positive_integer, did_you_mean
+from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.encoder import DEFAULT_IMAGE_SIZE
 from keras_vit.heads import classifier
 from keras_vit.layers import Dropout
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.spellings import argument_hint
 from keras_vit.weights.checkpoint import TAKEN_BY
 from keras_vit.weights.expressible import check_published
 from keras_vit.weights.loading import build_with_weights, check_kind
@@ -124,116 +122,21 @@ def check_own_file(weights, config):
         )
 
 
-def keras_application(build_model, function_name, about, same_as, config_class, pooling="avg", model_name=None):
-    """Makes the function of a published size, with the arguments of `keras.applications`.
+def convolutional(trunk):
+    """The function that builds a model whose trunk ends with a feature map, or with tokens.
 
     Args:
-        build_model: Function that it calls with these arguments by name.
-        function_name: Name of the new function.
-        about: First lines of its docstring.
-        same_as: Call of a general function that does the same, with `...` for the arguments.
-        config_class: Class of the config of the general function.
-        pooling: Default of `pooling`.
-        model_name: Default name of the models.
-    """
-
-    def build(
-        include_top=True,
-        weights=None,
-        input_tensor=None,
-        input_shape=None,
-        pooling=pooling,
-        classes=1000,
-        classifier_activation="softmax",
-        include_preprocessing=False,
-        name=None,
-    ):
-        return build_model(
-            include_top=include_top,
-            weights=weights,
-            input_tensor=input_tensor,
-            input_shape=input_shape,
-            pooling=pooling,
-            classes=classes,
-            classifier_activation=classifier_activation,
-            include_preprocessing=include_preprocessing,
-            name=name or model_name,
-        )
-
-    build.__name__ = build.__qualname__ = function_name
-    build.__module__ = build_model.__module__  # Where pickle and documentation find it.
-    build.__doc__ = f"""{about}
-
-    The same as `{same_as}`. See there for the arguments, and for all other options.
-
-    Returns:
-        A `keras.Model`.
-    """
-    return _names_checked(build, same_as, [field.name for field in dataclasses.fields(config_class)])
-
-
-def _names_checked(build, same_as, fields):
-    """The function, with a TypeError for unknown arguments that suggests the right one."""
-    accepted = list(inspect.signature(build).parameters)
-
-    @functools.wraps(build)
-    def checked(*arguments, **options):
-        for name in [name for name in options if name not in accepted]:
-            hint = argument_hint(name, [*accepted, *fields]) or did_you_mean(name, accepted)
-            if name in fields:
-                hint = f" Did you mean {same_as.replace('...', f'{name}=...')}?"
-            raise TypeError(f"{name!r} is not an argument of {build.__name__}.{hint} Accepted: {', '.join(accepted)}")
-        return build(*arguments, **options)
-
-    return checked
-
-
-def build_convolutional(
-    config,
-    trunk,
-    include_top=True,
-    weights=None,
-    input_tensor=None,
-    input_shape=None,
-    pooling="avg",
-    classes=1000,
-    classifier_activation="softmax",
-    include_preprocessing=False,
-    name=None,
-    inherited=(),
-):
-    """Builds a model whose trunk ends with a feature map, or with tokens.
-
-    Args:
-        config: Its architecture, from `keras_vit.architectures`.
-        trunk: Function of a Keras tensor (B, H, W, C) of normalised pixels and `config`. Returns a Keras tensor
+        trunk: Function of a Keras tensor (B, H, W, C) of normalised pixels and the config. Returns a Keras tensor
             (B, h, w, D) or (B, L, D).
-        **arguments: As in `keras_vit.BiTResNet`.
-        inherited: Names of the config's fields that published weights set, if any are loaded.
     """
-    if pooling not in ("avg", None) or (include_top and pooling is None):
-        raise ValueError(
-            f"pooling must be 'avg', or None together with include_top=False. Received: "
-            f"pooling={pooling!r}, include_top={include_top!r}"
-        )
-    arguments = {
-        "include_top": include_top,
-        "input_tensor": input_tensor,
-        "input_shape": input_shape,
-        "pooling": pooling,
-        "classes": classes,
-        "classifier_activation": classifier_activation,
-        "include_preprocessing": include_preprocessing,
-        "name": name,
-    }
-    return resnet_with_weights(functools.partial(_build, trunk), config, weights, arguments, inherited)
+    return functools.partial(_build, trunk)
 
 
-def resnet_with_weights(build, config, weights, arguments, inherited=()):
+def resnet_with_weights(build, config, inherited=(), *, weights=None, arguments):
     """As `with_weights`, for a ResNet or a model with a ResNet as trunk or backbone.
 
     Args:
-        inherited: As in `build_convolutional`.
+        inherited: Names of the config's fields that published weights set, if any are loaded.
     """
 
     def match(checkpoint):
@@ -283,16 +186,21 @@ def with_weights(build, config, weights, arguments, match, variant):
 def _build(
     trunk,
     config,
-    include_top,
-    input_tensor,
-    input_shape,
-    pooling,
-    classes,
-    classifier_activation,
-    include_preprocessing,
-    name,
+    include_top=True,
+    input_tensor=None,
+    input_shape=None,
+    pooling="avg",
+    classes=1000,
+    classifier_activation="softmax",
+    include_preprocessing=False,
+    name=None,
 ):
-    """The model of a config, freshly initialised. Arguments as in `build_convolutional`."""
+    """The model of a config, freshly initialised."""
+    if pooling not in ("avg", None) or (include_top and pooling is None):
+        raise ValueError(
+            f"pooling must be 'avg', or None together with include_top=False. Received: pooling={pooling!r}, "
+            f"include_top={include_top!r}"
+        )
     inputs = image_inputs(input_tensor, input_shape)
     x = trunk(prepare(inputs, config, include_preprocessing), config)
     if pooling == "avg":

@@ -1,25 +1,13 @@
 """ResNets (arXiv 1512.03385), the trunks and baselines of Visual Transformers."""
 
 from keras_vit.architectures import RESNETS, ResNetConfig, changed_config
-from keras_vit.models.building import build_convolutional, keras_application
-from keras_vit.models.shared_arguments import describe_shared_arguments
+from keras_vit.models.building import convolutional
+from keras_vit.models.factories import factory, keras_application
 from keras_vit.trunks.resnet import resnet
 
 
-@describe_shared_arguments
-def ResNet(
-    size="R50",
-    include_top=True,
-    weights=None,
-    input_tensor=None,
-    input_shape=None,
-    pooling="avg",
-    classes=1000,
-    classifier_activation="softmax",
-    include_preprocessing=False,
-    name=None,
-    **config_changes,
-):
+@factory()
+def ResNet(size="R50", **config_changes):
     """Builds a ResNet as a functional `keras.Model`.
 
     "Deep Residual Learning for Image Recognition" (arXiv 1512.03385), as in torchvision: the 3 x 3 convolution of a
@@ -51,19 +39,7 @@ def ResNet(
     >>> model.output_shape
     (None, 10)
     """
-    return build_convolutional(
-        changed_config(RESNETS, size, config_changes),
-        trunk,
-        include_top=include_top,
-        weights=weights,
-        input_tensor=input_tensor,
-        input_shape=input_shape,
-        pooling=pooling,
-        classes=classes,
-        classifier_activation=classifier_activation,
-        include_preprocessing=include_preprocessing,
-        name=name,
-    )
+    return convolutional(trunk), changed_config(RESNETS, size, config_changes)
 
 
 def trunk(images, config):

@@ -3,28 +3,16 @@
 from keras_vit import layers
 from keras_vit.architectures import VT_RESNETS, VTResNetConfig, changed_config
 from keras_vit.layers.visual_tokens.token_grid import squarest_grid
-from keras_vit.models.building import build_convolutional, keras_application
-from keras_vit.models.shared_arguments import describe_shared_arguments
+from keras_vit.models.building import convolutional
+from keras_vit.models.factories import factory, keras_application
 from keras_vit.trunks.resnet import resnet
 
 _PUBLISHED = {"use_batch_norm": True, "scale_logits": True}
 _TOKEN_GROUPS = 4  # Groups in the projections to keys, queries and values of tokens.
 
 
-@describe_shared_arguments
-def VTResNet(
-    size="VT-R18",
-    include_top=True,
-    weights=None,
-    input_tensor=None,
-    input_shape=None,
-    pooling="avg",
-    classes=1000,
-    classifier_activation="softmax",
-    include_preprocessing=False,
-    name=None,
-    **config_changes,
-):
+@factory()
+def VTResNet(size="VT-R18", **config_changes):
     """Builds a VT-ResNet as a functional `keras.Model`.
 
     A ResNet whose last stage is replaced by modules of visual tokens ("Visual Transformers: Token-based Image
@@ -62,19 +50,7 @@ def VTResNet(
     >>> model.output_shape
     (None, 10)
     """
-    return build_convolutional(
-        changed_config(VT_RESNETS, size, config_changes),
-        _tokens,
-        include_top=include_top,
-        weights=weights,
-        input_tensor=input_tensor,
-        input_shape=input_shape,
-        pooling=pooling,
-        classes=classes,
-        classifier_activation=classifier_activation,
-        include_preprocessing=include_preprocessing,
-        name=name,
-    )
+    return convolutional(_tokens), changed_config(VT_RESNETS, size, config_changes)
 
 
 def _tokens(images, config):

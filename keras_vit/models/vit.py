@@ -9,12 +9,11 @@ from keras_vit.heads import classify, classify_distilled, pool, represent
 from keras_vit.models.building import (
     functional_model,
     image_inputs,
-    keras_application,
     prepare,
     with_weights,
 )
+from keras_vit.models.factories import describe_shared_arguments, keras_application
 from keras_vit.models.functional_vit import FunctionalViT
-from keras_vit.models.shared_arguments import describe_shared_arguments
 from keras_vit.weights.catalogue import FAMILIES
 from keras_vit.weights.loading import check_kind
 

@@ -9,26 +9,16 @@ import keras
 from keras_vit import layers
 from keras_vit.architectures import PANOPTIC_FPNS, VT_FPNS, ResNetConfig, changed_config
 from keras_vit.checks import check_positive_integer
-from keras_vit.models.building import functional_model, image_inputs, prepare, resnet_with_weights
-from keras_vit.models.shared_arguments import describe_shared_arguments
+from keras_vit.models.building import functional_model, image_inputs, prepare
+from keras_vit.models.factories import factory
 from keras_vit.trunks.resnet import resnet
 
 _TOKEN_GROUPS = 4  # Groups in the projections to keys, queries and values of tokens, as in VT-ResNets.
 _NORM_GROUPS = 32  # Groups of the norms in the head, as in Detectron2.
 
 
-@describe_shared_arguments
-def VTFPN(
-    backbone="R50",
-    weights=None,
-    input_tensor=None,
-    input_shape=None,
-    classes=150,
-    classifier_activation="softmax",
-    include_preprocessing=False,
-    name=None,
-    **config_changes,
-):
+@factory(omit=("include_top", "pooling"), classes=150)
+def VTFPN(backbone="R50", **config_changes):
     """Builds a VT-FPN for semantic segmentation as a functional `keras.Model`.
 
     "Visual Transformers: Token-based Image Representation and Processing for Computer Vision" (arXiv 2006.03677,
@@ -67,29 +57,11 @@ def VTFPN(
     (None, 64, 90, 5)
     """
     config = changed_config(VT_FPNS, _segmentation_config(backbone, VT_FPNS), config_changes)
-    arguments = {
-        "input_tensor": input_tensor,
-        "input_shape": input_shape,
-        "classes": classes,
-        "classifier_activation": classifier_activation,
-        "include_preprocessing": include_preprocessing,
-        "name": name,
-    }
-    return resnet_with_weights(functools.partial(_build, _token_neck), config, weights, arguments, ["strides_first"])
+    return functools.partial(_build, _token_neck), config, ("strides_first",)
 
 
-@describe_shared_arguments
-def PanopticFPN(
-    backbone="R50",
-    weights=None,
-    input_tensor=None,
-    input_shape=None,
-    classes=150,
-    classifier_activation="softmax",
-    include_preprocessing=False,
-    name=None,
-    **config_changes,
-):
+@factory(omit=("include_top", "pooling"), classes=150)
+def PanopticFPN(backbone="R50", **config_changes):
     """Builds the semantic branch of a Panoptic FPN as a functional `keras.Model`.
 
     "Panoptic Feature Pyramid Networks" (arXiv 1901.02446, section 3.2), as in Detectron2. The maps of a ResNet's stages
@@ -124,15 +96,7 @@ def PanopticFPN(
     (None, 64, 90, 5)
     """
     config = changed_config(PANOPTIC_FPNS, _segmentation_config(backbone, PANOPTIC_FPNS), config_changes)
-    arguments = {
-        "input_tensor": input_tensor,
-        "input_shape": input_shape,
-        "classes": classes,
-        "classifier_activation": classifier_activation,
-        "include_preprocessing": include_preprocessing,
-        "name": name,
-    }
-    return resnet_with_weights(functools.partial(_build, _pyramid_neck), config, weights, arguments, ["strides_first"])
+    return functools.partial(_build, _pyramid_neck), config, ("strides_first",)
 
 
 def _segmentation_config(backbone, sizes):

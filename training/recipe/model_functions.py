@@ -12,7 +12,7 @@ from keras_vit.architectures import (
     VTResNetConfig,
 )
 from keras_vit.checks import did_you_mean
-from keras_vit.models.building import build_convolutional
+from keras_vit.models.factories import shared_arguments
 
 # Configs of the functions that accept any config field as an argument.
 _CONFIGS = {
@@ -48,7 +48,7 @@ def check_function(name, arguments):
     known = inspect.signature(get_function(name)).parameters.keys()
     if "config_changes" in known:
         known = known - {"config_changes"} | {field.name for field in dataclasses.fields(_CONFIGS[name])}
-    known -= inspect.signature(build_convolutional).parameters.keys()  # Other fields of the recipe set these.
+    known -= inspect.signature(shared_arguments).parameters.keys()  # Other fields of the recipe set these.
     if name in models.SEGMENTERS:
         known |= {"weights"}  # ResNet weights for the backbone.
     for argument in arguments.keys() - known:

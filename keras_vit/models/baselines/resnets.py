@@ -1,7 +1,7 @@
 """ResNets with attention, baselines of Visual Transformers (arXiv 2006.03677, Table 8)."""
 
 from keras_vit.architectures import ResNetConfig
-from keras_vit.models.building import keras_application
+from keras_vit.models.factories import keras_application
 from keras_vit.models.resnet import ResNet
 
 

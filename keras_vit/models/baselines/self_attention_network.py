@@ -5,24 +5,12 @@ import keras
 from keras_vit import layers
 from keras_vit.architectures import SELF_ATTENTION_NETWORKS, SelfAttentionNetworkConfig, changed_config
 from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.models.building import build_convolutional, keras_application
-from keras_vit.models.shared_arguments import describe_shared_arguments
+from keras_vit.models.building import convolutional
+from keras_vit.models.factories import factory, keras_application
 
 
-@describe_shared_arguments
-def SelfAttentionNetwork(
-    size="SAN19",
-    include_top=True,
-    weights=None,
-    input_tensor=None,
-    input_shape=None,
-    pooling="avg",
-    classes=1000,
-    classifier_activation="softmax",
-    include_preprocessing=False,
-    name=None,
-    **config_changes,
-):
+@factory()
+def SelfAttentionNetwork(size="SAN19", **config_changes):
     """Builds a SAN as a functional `keras.Model`.
 
     "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621), as in the authors' code (hszhao/SAN): a 1 x 1
@@ -57,19 +45,7 @@ def SelfAttentionNetwork(
     >>> model.output_shape
     (None, 10)
     """
-    return build_convolutional(
-        changed_config(SELF_ATTENTION_NETWORKS, size, config_changes),
-        _trunk,
-        include_top=include_top,
-        weights=weights,
-        input_tensor=input_tensor,
-        input_shape=input_shape,
-        pooling=pooling,
-        classes=classes,
-        classifier_activation=classifier_activation,
-        include_preprocessing=include_preprocessing,
-        name=name,
-    )
+    return convolutional(_trunk), changed_config(SELF_ATTENTION_NETWORKS, size, config_changes)
 
 
 def _trunk(images, config):

@@ -1,0 +1,147 @@
+"""What the factories have in common: their arguments, described once, and how a function becomes a factory."""
+
+import collections.abc
+import dataclasses
+import functools
+import inspect
+import os
+import re
+
+import keras
+
+from keras_vit.checks import did_you_mean
+from keras_vit.models.building import resnet_with_weights
+from keras_vit.spellings import argument_hint
+
+
+def shared_arguments(
+    include_top: bool = True,
+    weights: str | os.PathLike | None = None,
+    input_tensor: keras.KerasTensor | None = None,
+    input_shape: tuple[int | None, int | None, int] | None = None,
+    pooling: str | None = "avg",
+    classes: int = 1000,
+    classifier_activation: str | collections.abc.Callable | None = "softmax",
+    include_preprocessing: bool = False,
+    name: str | None = None,
+) -> None:
+    """The arguments of `keras.applications`. Other factories have them after their own.
+
+    Args:
+        include_top: Whether to end with the classifier. `False`: the model returns what `pooling` selects.
+        weights: `None` for freshly initialised weights, or the path of a `.weights.h5` file that `model.save_weights`
+            wrote for a model of the same shape.
+        input_tensor: Keras tensor to use as the model's input.
+        input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights.
+            Channels are last whatever the global setting. `None` for height and width makes a model for images of any
+            size.
+        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D). Height
+            and width of the images are divided by the stride, 32 with four stages, and rounded up.
+        classes: Number of classes.
+        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any of Keras's.
+        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them inside. `False`: it takes
+            what `keras_vit.preprocess_input` returns.
+        name: The model's name.
+    """
+
+
+_SHARED = inspect.signature(shared_arguments).parameters
+_PLACEHOLDER = "\n        {shared_arguments}"
+
+
+def describe_shared_arguments(function):
+    """Replaces `{shared_arguments}` in a docstring by the shared arguments that it does not describe itself."""
+    parameters, own = inspect.signature(function).parameters, function.__doc__ or ""
+    shared = re.findall(r"\n        (\w+)(: .*(?:\n            .*)*)", shared_arguments.__doc__ or "")
+    missing = [
+        f"\n        {name}{text}"
+        for name, text in shared
+        if name in parameters and not re.search(rf"\n        {name}: ", own)
+    ]
+    function.__doc__ = own.replace(_PLACEHOLDER, "".join(missing))
+    return function
+
+
+def factory(omit=(), **defaults):
+    """Decorates a function that describes a model, and makes it the factory of such models.
+
+    The function returns arguments of `resnet_with_weights`: the function that builds the model, its config, and perhaps
+    `inherited`. The factory has the arguments of the function, then the shared ones, then `**config_changes`.
+
+    Args:
+        omit: Names of shared arguments that the factory does not have.
+        **defaults: Defaults of shared arguments that differ.
+    """
+
+    def decorate(describe) -> collections.abc.Callable[..., keras.Model]:
+        *own, last = inspect.signature(describe).parameters.values()
+        changes = [last] if last.kind is last.VAR_KEYWORD else []
+        own += [] if changes else [last]
+        shared = [p.replace(default=defaults.get(p.name, p.default)) for p in _SHARED.values() if p.name not in omit]
+        signature = inspect.Signature([*own, *shared, *changes], return_annotation=keras.Model)
+
+        @functools.wraps(describe)
+        def build(*arguments, **options):
+            values = _bind(signature, describe.__name__, arguments, options)
+            described = describe(*(values.pop(p.name) for p in own), **values.pop("config_changes", {}))
+            return resnet_with_weights(*described, weights=values.pop("weights"), arguments=values)
+
+        build.__signature__ = signature  # type: ignore[attr-defined]
+        return describe_shared_arguments(build)
+
+    return decorate
+
+
+def _bind(signature, name, arguments, options):
+    """{name: value} of all arguments of a call."""
+    try:
+        bound = signature.bind(*arguments, **options)
+    except TypeError as error:
+        raise TypeError(f"{name}() {error}") from None
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def keras_application(
+    build_model, function_name, about, same_as, config_class, pooling="avg", model_name=None
+) -> collections.abc.Callable[..., keras.Model]:
+    """Makes the function of a published size, with the arguments of `keras.applications`.
+
+    Args:
+        build_model: Function that it calls with these arguments by name.
+        function_name: Name of the new function.
+        about: First lines of its docstring.
+        same_as: Call of a general function that does the same, with `...` for the arguments.
+        config_class: Class of the config of the general function.
+        pooling: Default of `pooling`.
+        model_name: Default name of the models.
+    """
+    parameters = [p.replace(default=pooling) if p.name == "pooling" else p for p in _SHARED.values()]
+    signature = inspect.Signature(parameters, return_annotation=keras.Model)
+    fields = [field.name for field in dataclasses.fields(config_class)]
+
+    def build(*arguments, **options):
+        _check_names(options, function_name, same_as, fields)
+        values = _bind(signature, function_name, arguments, options)
+        return build_model(**values | {"name": values["name"] or model_name})
+
+    build.__name__ = build.__qualname__ = function_name
+    build.__module__ = build_model.__module__  # Where pickle and documentation find it.
+    build.__signature__ = signature  # type: ignore[attr-defined]
+    build.__doc__ = f"""{about}
+
+    The same as `{same_as}`. See there for the arguments, and for all other options.
+
+    Returns:
+        A `keras.Model`.
+    """
+    return build
+
+
+def _check_names(options, function_name, same_as, fields):
+    """Raises a TypeError for an unknown argument, and suggests the right one."""
+    for name in options.keys() - _SHARED.keys():
+        hint = argument_hint(name, [*_SHARED, *fields]) or did_you_mean(name, _SHARED)
+        if name in fields:
+            hint = f" Did you mean {same_as.replace('...', f'{name}=...')}?"
+        raise TypeError(f"{name!r} is not an argument of {function_name}.{hint} Accepted: {', '.join(_SHARED)}")
