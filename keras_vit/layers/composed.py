@@ -27,7 +27,7 @@ class ComposedLayer(keras.layers.Layer):
 
 
 def check_layer(name, value, example):
-    """Returns `value`. Raises ValueError unless it is a layer; the message gives `example` as a valid value."""
+    """Returns `value`. Raises ValueError unless it is a layer. The message shows `example`, a valid value."""
     if not isinstance(value, keras.layers.Layer):
         raise ValueError(f"{name} must be a layer, such as {example}. Received: {value!r}")
     return value

@@ -17,7 +17,7 @@ class LocalRelation(CompositeLayer):
 
     `y_o = W sum_p softmax_p(-(q_o - k_p)^2 + g(p - o)) x_p` over the pixels p of the window inside the map ("Local
     Relation Networks for Image Recognition", arXiv 1904.11491, equations 4 and 5, with the squared difference). Each
-    relation has a scalar query and a scalar key and weights `shared_channels` channels. The last relation weights the
+    relation has scalar queries and keys, and weights `shared_channels` channels. The last relation weights the
     remaining channels. The geometry prior `g` is a network of two layers of width G with a ReLU between them. Its
     inputs are the distances in rows and columns, scaled to [-1, 1]. With strides, only every `strides`-th row and
     column has queries. The softmax is computed in float32 under any precision policy.

@@ -8,9 +8,9 @@ from keras_vit.layers.ops.repeated_draws import RepeatedDraws
 class DrawnSeed(keras.random.SeedGenerator):
     """The next seed of a generator, drawn once and returned by every call of `next`.
 
-    It is passed wherever Keras accepts a `keras.random.SeedGenerator`, and has no state of its own. Under a
-    `tf.distribute` strategy, each replica gets its own seed. The replicas' copies of a generator have the same state,
-    which would drop the same values. Inside `RepeatedDraws.replay`, the seeds are those of the first run.
+    It is passed wherever Keras accepts a `keras.random.SeedGenerator`, and has no state of its own. Each replica of a
+    `tf.distribute` strategy gets its own seed. Otherwise all replicas would drop the same values, because their
+    generators have the same state. Inside `RepeatedDraws.replay`, the seeds are those of the first run.
 
     Args:
         generator: `keras.random.SeedGenerator` to draw from. It advances by one.

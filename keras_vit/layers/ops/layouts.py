@@ -22,7 +22,7 @@ def as_tokens(rows, tokens):
 
 
 def fork(tokens):
-    """Returns tokens (B, ..., D) twice: for a residual connection, which `add` ends, and for its branch.
+    """Returns tokens (B, ..., D) twice: for the residual connection, as rows for `add`, and for its branch.
 
     Residual connections are added as rows. Otherwise, XLA on CPUs recomputes a residual connection's gradient in every
     block from the gradients of all later branches (docs/decisions/0018).

@@ -8,9 +8,9 @@ from keras import ops
 class AverageTokenPooling(keras.layers.Layer):
     """Averages the patch tokens without the prefix tokens.
 
-    See ViT, arXiv 2010.11929, appendix D.3. Sizes weight the mean, as in the code of ToMe (arXiv 2210.09461) for MAE
-    models. That code does not weight the mean of timm's models. The mean is computed in float32 under any precision
-    policy.
+    See ViT, arXiv 2010.11929, appendix D.3. The mean is weighted by `sizes`, as in the code of ToMe (arXiv 2210.09461)
+    for MAE models. That code does not weight the mean of timm's models. The mean is computed in float32 under any
+    precision policy.
 
     Args:
         num_prefix_tokens: Number of tokens before the patch tokens.

@@ -15,8 +15,8 @@ class MergingEncoderBlock(EncoderBlock):
     """An `EncoderBlock` that merges similar tokens between the attention and the MLP.
 
     Tokens are compared by their keys. The attention weights each token by the number s of its patches:
-    `A = softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv 2210.09461, section 3 and eq. 1). The block has the same
-    weights as an `EncoderBlock`.
+    `A = softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv 2210.09461, section 3 and eq. 1). The weights are the
+    same as in an `EncoderBlock`.
 
     Args:
         attention: `MultiHeadSelfAttention` without relative positions.
@@ -105,5 +105,5 @@ class MergingEncoderBlock(EncoderBlock):
         return self.attention.macs(input_shape) + merging + self.mlp_block.macs(left_shape)
 
 
-# Keras's files name a layer after its class. With the same name, a model that merges can load files of one without.
+# Keras's files name a layer after its class. With this name, a model that merges can load files of one that does not.
 MergingEncoderBlock.__name__ = EncoderBlock.__name__
