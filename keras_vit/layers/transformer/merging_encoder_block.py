@@ -20,8 +20,12 @@ class MergingEncoderBlock(EncoderBlock):
 
     Args:
         attention: `MultiHeadSelfAttention` without relative positions.
-        mlp: As in `EncoderBlock`, like the arguments after `merging`.
+        mlp: As in `EncoderBlock`.
         merging: `TokenMerging`
+        layer_norm_epsilon: As in `EncoderBlock`.
+        dropout_rate: As in `EncoderBlock`.
+        drop_path_rate: As in `EncoderBlock`.
+        layer_scale: As in `EncoderBlock`.
 
     Call arguments:
         tokens: (B, T, D)
