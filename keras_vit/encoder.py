@@ -1,4 +1,4 @@
-"""The composition that every model shares: patches, prefix tokens, positions, blocks, norm."""
+"""The encoder shared by the models: patches, prefix tokens, positions, blocks, norm."""
 
 import functools
 
@@ -9,18 +9,18 @@ from keras_vit.trunks.bit_resnet import bit_resnet
 
 
 def encode(images, config, grid_size=None):
-    """Images to normalised tokens (ViT, arXiv 2010.11929, eqs. 1 to 3, and the LayerNorm of eq. 4).
+    """Encodes images as normalised tokens (ViT, arXiv 2010.11929, eqs. 1 to 3, and the LayerNorm of eq. 4).
 
     Args:
         images: Keras tensor (B, H, W, C) of normalised pixels.
         config: `ViTConfig`
-        grid_size: (rows, columns) of patches of the position table, for images of variable size. `None`: those of
-            `DEFAULT_IMAGE_SIZE`.
+        grid_size: Size of the position table, (rows, columns) of patches, for images of variable size. `None`: the grid
+            of an image of `DEFAULT_IMAGE_SIZE`.
 
     Returns:
-        Keras tensor (B, T, D): class token, distillation token and registers, if there are any, then the patches row by
-        row. Not normalised if the config puts the LayerNorm after the pooling. Second, `None`; or, if the blocks merge
-        tokens, how many patches each of the T that are left stands for, (B, T).
+        Keras tensor (B, T, D): class token, distillation token and registers (if any), then the patch tokens row by
+        row. They are not normalised if the config places the LayerNorm after the pooling. Second, `None`, or the number
+        of patches that each token stands for, (B, T), if the blocks merge tokens.
 
     Raises:
         ValueError: If images of variable size are combined with relative positions.
@@ -68,13 +68,13 @@ def _merging_blocks(tokens, config):
 def _check_relative_positions(images, config):
     if config.position_embedding == "relative" and None in images.shape[1:3]:
         raise ValueError(
-            f"position_embedding='relative' has a row for each offset of two tokens, so it needs one image size, such "
-            f"as input_shape=(224, 224, 3). Received: images of shape {tuple(images.shape[1:])}"
+            f"position_embedding='relative' has a row for each offset between two tokens, so it needs one image size, "
+            f"e.g. input_shape=(224, 224, 3). Received: images of shape {tuple(images.shape[1:])}"
         )
 
 
 def add_prefix_tokens(tokens, config):
-    """Patch tokens (B, N, D) with those of the config before them (B, T, D)."""
+    """Adds the config's prefix tokens before the patch tokens (B, N, D). Returns (B, T, D)."""
     if config.num_register_tokens:
         tokens = layers.RegisterTokens(config.num_register_tokens, name="register_tokens")(tokens)
     if config.distillation_token:
@@ -85,14 +85,14 @@ def add_prefix_tokens(tokens, config):
 
 
 def position_layers(patches_shape, config, grid_size=None):
-    """The layers that add the positions of a map of shape (B, h, w, D), one for each block; `None` where none does."""
+    """For each block, the layer that adds positions to the tokens of a map of shape (B, h, w, D), or `None`."""
     if config.position_embedding in ("none", "relative"):
         return [None] * config.num_layers
     if config.position_embedding == "sincos_2d":
         build = layers.SincosPositionEmbedding
     else:
         default = grid_size or [DEFAULT_IMAGE_SIZE // stride for stride in config.total_stride]
-        grid = [size or other for size, other in zip(patches_shape[1:3], default, strict=True)]
+        grid = [size or default_size for size, default_size in zip(patches_shape[1:3], default, strict=True)]
         table = _TABLES[config.position_embedding]
         build = functools.partial(table, grid, config.position_prefix_rows, config.position_interpolation)
     if config.position_placement == "every_layer":
@@ -106,7 +106,7 @@ _TABLES = {"learned_1d": layers.LearnedPositionEmbedding, "learned_2d": layers.L
 
 
 def encoder_block(config, i):
-    """Block i, from 0."""
+    """Block i, counted from 0."""
     name = f"encoder_block_{i}"
     if config.axial:
         rows, columns = (_encoder_block(config, i, part) for part in ("row", "column"))
@@ -138,4 +138,4 @@ def _encoder_block(config, i, name):
 
 
 DEFAULT_IMAGE_SIZE = 224
-"""Pixels. Models are built for it unless told otherwise; a model of variable size has the position table for it."""
+"""In pixels. Models are built for this size by default. Models of variable size have a position table for it."""

@@ -1,4 +1,4 @@
-"""From tokens to classes: pooling, the pre-logits layer, the classifiers."""
+"""Heads of the models: pooling, the pre-logits layer and the classifiers."""
 
 import keras
 
@@ -6,7 +6,7 @@ from keras_vit import layers
 
 
 def pool(tokens, config, sizes=None):
-    """Tokens (B, T, D), of sizes (B, T) if they are merged, to what `config.pooling` says: (B, D), or the tokens."""
+    """Pools tokens (B, T, D) to (B, D), or returns them if `config.pooling` is `None`. `sizes` (B, T) weight means."""
     if config.pooling is None:
         return tokens
     is_weighted = config.pooling == "avg" and sizes is not None
@@ -27,7 +27,7 @@ def _pooling(config):
 
 
 def represent(pooled, config):
-    """The tanh layer of the pre-training head (ViT, arXiv 2010.11929, section 3.1), if the config has one."""
+    """Applies the tanh layer of the pre-training head (ViT, arXiv 2010.11929, section 3.1), if the config has one."""
     if config.representation_dim is None:
         return pooled
     return keras.layers.Dense(
@@ -36,16 +36,16 @@ def represent(pooled, config):
 
 
 def classify(representation, classes, activation, config):
-    """The classifier: a dense layer that starts at zero, in float32 under any precision policy. (B, classes)"""
+    """Applies the classifier, a `Dense` layer in float32 under any precision policy. Returns (B, classes)."""
     return classifier("predictions", classes, activation, config.head_bias)(representation)
 
 
 def classify_distilled(pooled, tokens, classes, activation, config):
-    """The mean of two classifiers' logits, of the class token and of the distillation token (DeiT, arXiv 2012.12877).
+    """Averages the logits of the class token's and the distillation token's classifiers (DeiT, arXiv 2012.12877).
 
     Args:
         pooled: (B, D), the class token.
-        tokens: (B, T, D), the normalised tokens; the distillation token is at index 1.
+        tokens: (B, T, D), the normalised tokens, with the distillation token at index 1.
     """
     distilled = layers.TokenPooling(1, name="distillation_pooling")(tokens)
     logits = [
@@ -57,7 +57,7 @@ def classify_distilled(pooled, tokens, classes, activation, config):
 
 
 def classifier(name, classes, activation, head_bias=0.0):
-    """The dense layer that every classifier is: its kernel starts at zero, its bias at `head_bias`."""
+    """Creates a classifier, a `Dense` layer in float32. Its kernel starts at zero, its bias at `head_bias`."""
     return keras.layers.Dense(
         classes,
         activation=activation,

@@ -1,4 +1,4 @@
-"""The layers that the models are composed of, one public class a file."""
+"""The layers of the models, one public class per file."""
 
 from keras_vit.layers.convolutional.attention_augmented_conv2d import AttentionAugmentedConv2D
 from keras_vit.layers.convolutional.axial_attention import AxialAttention

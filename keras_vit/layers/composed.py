@@ -1,19 +1,19 @@
-"""What layers share that are given other layers."""
+"""Base class of layers that receive other layers as arguments."""
 
 import keras
 
 
 class ComposedLayer(keras.layers.Layer):
-    """A layer that is given other layers as arguments, and holds them in its config.
+    """A layer that receives other layers as arguments and stores them in its config.
 
     Class attributes:
-        GIVEN: For each of them the argument's name, and that of the attribute that holds it.
+        GIVEN: (name of the argument, name of the attribute) for each of these layers.
     """
 
     GIVEN = ()
 
     def part_arguments(self, name):
-        """Arguments of a layer that this one makes itself: its name, dtype policy and whether it is trainable."""
+        """Arguments for a layer that this layer creates itself: its name, dtype policy and `trainable`."""
         return {"name": name, "dtype": self.dtype_policy, "trainable": self.trainable}
 
     def get_config(self):
@@ -27,7 +27,7 @@ class ComposedLayer(keras.layers.Layer):
 
 
 def check_layer(name, value, example):
-    """Refuses what is not a layer; returns it. `example` is one, as it stands in the message."""
+    """Returns `value`. Raises ValueError unless it is a layer. The message shows `example`, a valid value."""
     if not isinstance(value, keras.layers.Layer):
         raise ValueError(f"{name} must be a layer, such as {example}. Received: {value!r}")
     return value
@@ -35,6 +35,6 @@ def check_layer(name, value, example):
 
 def _serialize(layer):
     serialized = keras.saving.serialize_keras_object(layer)
-    # With it Keras would build the layer by itself, and the paths of its weights would not begin with this layer's.
+    # With it, Keras would build the layer alone, and the paths of its weights would not start with this layer's path.
     serialized.pop("build_config", None)
     return serialized

@@ -1,1 +1,1 @@
-"""Convolutional networks that stand before the patches."""
+"""Convolutional networks that compute the feature maps of other models."""

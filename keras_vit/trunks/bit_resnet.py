@@ -1,4 +1,4 @@
-"""The ResNet of the hybrids."""
+"""The ResNet of ViT's hybrids."""
 
 import keras
 
@@ -7,18 +7,18 @@ from keras_vit.layers.convolutional.bottleneck_unit import NUM_GROUPS
 
 
 def bit_resnet(images, stem):
-    """Images to a feature map: the ResNet that ViT's hybrids cut into patches (arXiv 2010.11929, section 3.1).
+    """Computes the feature map that ViT's hybrids cut into patches (arXiv 2010.11929, section 3.1).
 
-    A root (7 x 7 convolution with stride 2, GroupNorm, ReLU, 3 x 3 maximum with stride 2), then stages of
-    `BottleneckUnit`; from the second stage on, the first unit halves the map. All padding is TensorFlow's "same", so
-    that any size of image is accepted. Equals `models_resnet.py` of google-research/vision_transformer.
+    The ResNet has a root (7 x 7 convolution with stride 2, GroupNorm, ReLU, 3 x 3 max pooling with stride 2) and stages
+    of `BottleneckUnit`. From the second stage on, the first unit halves the map. All padding is TensorFlow's "same", so
+    images of any size are accepted. Equals `models_resnet.py` of google-research/vision_transformer.
 
     Args:
         images: Keras tensor (B, H, W, C) of normalised pixels.
         stem: `StemConfig`
 
     Returns:
-        Keras tensor (B, h, w, D): h and w are H and W divided by `stem.stride` and rounded up; D is four times the
+        Keras tensor (B, h, w, D). h and w are H and W divided by `stem.stride` and rounded up. D is four times the
         width of the last stage, or `stem.width` without stages.
     """
     maps = layers.StdConv2D(stem.width, 7, 2, stem.weight_standardization_epsilon, name="stem_conv")(images)
@@ -37,9 +37,9 @@ def bit_resnet(images, stem):
 
 
 def stage_units(stage_depths, width):
-    """(name, width, strides) of every unit of a ResNet, from below.
+    """Yields (name, width, strides) of each unit of a ResNet, in the order of computation.
 
-    The width doubles from stage to stage, and from the second stage on the first unit halves the map.
+    The width doubles from stage to stage. The first unit of every stage after the first halves the map.
     """
     for stage, depth in enumerate(stage_depths):
         for unit in range(depth):

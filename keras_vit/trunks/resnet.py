@@ -1,4 +1,4 @@
-"""The ResNet of Visual Transformers, of their baselines, and below segmentation."""
+"""The ResNet of Visual Transformers, their baselines and the segmentation models."""
 
 import keras
 
@@ -8,25 +8,25 @@ from keras_vit.trunks.bit_resnet import stage_units
 
 
 def resnet(images, config):
-    """Images to the feature maps of a ResNet (arXiv 1512.03385).
+    """Computes the feature maps of a ResNet (arXiv 1512.03385).
 
-    A root (7 x 7 convolution with stride 2, batch norm, ReLU, 3 x 3 maximum with stride 2), then stages of
-    `ResidualUnit`; from the second stage on, the first unit halves the map. Maps are padded alike on both sides, as in
-    torchvision. The layers are named `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`, `stage_0_unit_0` and
-    so on; a global unit stands behind the unit in whose name it has `global_unit` instead.
+    The ResNet has a root (7 x 7 convolution with stride 2, batch norm, ReLU, 3 x 3 max pooling with stride 2) and
+    stages of `ResidualUnit`. From the second stage on, the first unit halves the map. The padding is equal on both
+    sides, as in torchvision. The layers are named `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`,
+    `stage_0_unit_0` and so on. A global unit has the name of the unit before it, with `global_unit` for `unit`.
 
     Args:
         images: Keras tensor (B, H, W, C) of normalised pixels.
         config: `keras_vit.architectures.ResNetConfig`
 
     Returns:
-        A Keras tensor (B, h, w, D) for each stage: h and w are H and W divided by 4, 8 and so on, and rounded up.
+        List of Keras tensors (B, h, w, D), one per stage. h and w are H and W divided by 4, 8 and so on, rounded up.
     """
     maps = layers.PaddedConv2D(config.width, 7, 2, name="stem_conv")(images)
     maps = batch_norm(name="stem_norm")(maps)
     maps = keras.layers.ReLU(name="stem_activation")(maps)
     maps = layers.PaddedMaxPooling2D("ignored", name="stem_pooling")(maps)
-    found = {}
+    stage_maps = {}
     for number, (name, width, strides) in enumerate(stage_units(config.stage_depths, config.width)):
         stage, unit = (int(part) for part in name.removeprefix("stage_").split("_unit_"))
         rate = config.drop_path_rate * number / max(1, sum(config.stage_depths) - 1)
@@ -40,28 +40,28 @@ def resnet(images, config):
             attention=config.attention,
             name=name,
         )(maps)
-        if unit in _units_before_global_ones(config, stage):
+        if unit in _units_before_global_units(config, stage):
             maps = _global_unit(config.global_unit, maps.shape[-1], name.replace("unit", "global_unit"))(maps)
-        found[stage] = maps
-    return list(found.values())
+        stage_maps[stage] = maps
+    return list(stage_maps.values())
 
 
 def _mixing(config, stage):
-    """What a `ResidualUnit` of a stage has in place of 3 x 3 convolutions."""
+    """Argument `mixing` of the `ResidualUnit`s of a stage."""
     if config.mixing != "attention_augmented":
         return config.mixing
-    # Maps of 56 x 56 are too large for it, and those of 28 x 28 are shrunk.
+    # Maps of 56 x 56 are too large for attention. Maps of 28 x 28 are shrunk for it.
     return {0: "convolution", 1: "pooled_attention_augmented"}.get(stage, config.mixing)
 
 
-def _units_before_global_ones(config, stage):
-    """Numbers of the units of a stage that a global unit stands behind."""
+def _units_before_global_units(config, stage):
+    """Indices of the units of a stage that are followed by a global unit."""
     count = config.num_global_units[stage] if config.global_unit else 0
     return {number * config.stage_depths[stage] // count for number in range(count)}
 
 
 def _global_unit(kind, channels, name):
-    """Half as wide as the maps, as in both papers, and GloRe's graph with a quarter as many nodes."""
+    """Creates a global unit with half the channels of the maps, as in both papers. GloRe has `channels / 4` nodes."""
     if kind == "global_reasoning":
         return layers.GlobalReasoning(max(1, channels // 4), max(1, channels // 2), name=name)
     return layers.DoubleAttention(max(1, channels // 2), max(1, channels // 2), name=name)

@@ -1,4 +1,4 @@
-"""Convolution beside self-attention. B batch, H W C map, h w map put out, F channels put out, K heads."""
+"""Convolution combined with self-attention. B batch, H W C map, h w output map, F output channels, K heads."""
 
 import math
 
@@ -16,31 +16,31 @@ from keras_vit.resampling import resize_matrix
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AttentionAugmentedConv2D(CompositeLayer):
-    """A convolution, some of whose channels come from self-attention over the whole map.
+    """A convolution that computes some of its output channels by self-attention over the whole map.
 
-    `y = [conv(x), W attention(x)]` ("Attention Augmented Convolutional Networks", arXiv 1904.09925, equations 1 to 4):
-    the attention of each head has the logits `(q_o.k_p + q_o.r^h_{p-o} + q_o.r^w_{p-o}) / sqrt(key_dim / K)`, with a
-    learned vector for each distance in rows and each in columns, shared by the heads. With strides, every so many
-    places attend to each other. The softmax is computed in float32 under any precision policy.
+    `y = [conv(x), W attention(x)]` ("Attention Augmented Convolutional Networks", arXiv 1904.09925, equations 1 to 4).
+    The logits of each head are `(q_o.k_p + q_o.r^h_{p-o} + q_o.r^w_{p-o}) / sqrt(key_dim / K)`. There is a learned
+    vector for each distance in rows and in columns, shared by the heads. With strides, only every `strides`-th row and
+    column takes part in the attention. The softmax is computed in float32 under any precision policy.
 
     Args:
-        filters: Channels F that are put out.
-        key_dim: Channels of all queries, and of all keys, a multiple of `num_heads`.
-        value_dim: Channels that come from the attention, a multiple of `num_heads` and less than F.
+        filters: Number F of output channels.
+        key_dim: Number of channels of the queries and of the keys of all heads, a multiple of `num_heads`.
+        value_dim: Number of output channels from the attention, a multiple of `num_heads` and less than F.
         num_heads: Number K of heads.
         kernel_size: Side of the kernel in pixels, odd.
         strides: Step in pixels, the same for both axes.
-        is_pooled: Whether the attention sees the map at half its size, by means of 3 x 3 places, and what it puts out
-            is interpolated bilinearly, as in the paper where maps are large.
+        is_pooled: Whether the attention receives the map at half its size, as means of 3 x 3 pixels, and its output is
+            interpolated bilinearly, as in the paper for large maps.
 
     Call arguments:
-        maps: (B, H, W, C), channels last. H and W must be known: the tables are theirs.
+        maps: (B, H, W, C), channels last. H and W must be known, because the tables depend on them.
 
     Returns:
         (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
-        ValueError: If an argument is impossible, or H or W are unknown or not those which the layer was built for.
+        ValueError: If an argument is invalid, or H or W is unknown or not the size that the layer was built for.
 
     Example:
 
@@ -93,7 +93,7 @@ class AttentionAugmentedConv2D(CompositeLayer):
         )
 
     def _attention_size(self, input_shape):
-        """(rows, columns) of the map that the attention sees."""
+        """(rows, columns) of the input of the attention."""
         size = self.compute_output_shape(input_shape)[1:3]
         return tuple(-(-length // 2) for length in size) if self.is_pooled else size
 
@@ -101,7 +101,7 @@ class AttentionAugmentedConv2D(CompositeLayer):
         if tuple(maps.shape[1:3]) != self.map_size:
             raise ValueError(
                 f"{self.name!r} was built for maps of (height, width) {self.map_size}. Received: "
-                f"{tuple(maps.shape[1:3])}. The tables of relative positions are those of one size."
+                f"{tuple(maps.shape[1:3])}. The tables of relative positions fit one size only."
             )
         attended = strided(maps, self.strides)
         attended = self._attend(_shrink(attended) if self.is_pooled else attended)
@@ -115,10 +115,10 @@ class AttentionAugmentedConv2D(CompositeLayer):
         query, key, value = ops.split(self.projection(maps), [self.key_dim, 2 * self.key_dim], axis=-1)
         query, key, value = self._split_heads(query), self._split_heads(key), self._split_heads(value)
         query = query * (self.key_dim // self.num_heads) ** -0.5
-        of_rows = ops.einsum("bhwkd,hyd->bhwky", query, _relative(self.row_embedding, query.dtype))
-        of_columns = ops.einsum("bhwkd,wxd->bhwkx", query, _relative(self.column_embedding, query.dtype))
+        row_logits = ops.einsum("bhwkd,hyd->bhwky", query, _relative(self.row_embedding, query.dtype))
+        column_logits = ops.einsum("bhwkd,wxd->bhwkx", query, _relative(self.column_embedding, query.dtype))
         logits = ops.einsum("bhwkd,byxkd->bhwkyx", query, key)
-        logits = logits + of_rows[..., None] + of_columns[..., None, :]
+        logits = logits + row_logits[..., None] + column_logits[..., None, :]
         shape = ops.shape(logits)
         logits = ops.reshape(ops.cast(logits, "float32"), (*shape[:4], -1))
         weights = ops.reshape(ops.cast(ops.softmax(logits), value.dtype), shape)
@@ -134,9 +134,9 @@ class AttentionAugmentedConv2D(CompositeLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         size = self._attention_size(input_shape)
-        of_place = input_shape[-1] * (2 * self.key_dim + self.value_dim) + self.value_dim**2
-        of_place += math.prod(size) * (self.key_dim + self.value_dim) + sum(size) * self.key_dim
-        return self.conv.macs(input_shape) + math.prod(size) * of_place
+        position_macs = input_shape[-1] * (2 * self.key_dim + self.value_dim) + self.value_dim**2
+        position_macs += math.prod(size) * (self.key_dim + self.value_dim) + sum(size) * self.key_dim
+        return self.conv.macs(input_shape) + math.prod(size) * position_macs
 
     def get_config(self):
         return {
@@ -152,23 +152,23 @@ class AttentionAugmentedConv2D(CompositeLayer):
 
 
 def _relative(table, dtype):
-    """(n, n, D) of a table (2 n - 1, D): for each place o and each place p the row of the distance p - o."""
+    """Rows (n, n, D) of a table (2 n - 1, D). Entry (o, p) is the row of the distance p - o."""
     length = (table.shape[0] + 1) // 2
-    places = np.arange(length)
-    return ops.cast(ops.take(table, places[None, :] - places[:, None] + length - 1, axis=0), dtype)
+    positions = np.arange(length)
+    return ops.cast(ops.take(table, positions[None, :] - positions[:, None] + length - 1, axis=0), dtype)
 
 
 def _shrink(maps):
-    """Maps (B, H, W, C) at half their size: means of 3 x 3 places, at the border of those that there are.
+    """Halves the size of maps (B, H, W, C) by means of 3 x 3 pixels, without pixels outside of the map.
 
-    Keras's average pooling counts what is not there as zeros on PyTorch.
+    On PyTorch, Keras's average pooling counts the padding as zeros.
     """
     rows, columns = (ops.cast(_means(length), maps.dtype) for length in maps.shape[1:3])
     return ops.einsum("yh,bhwc,xw->byxc", rows, maps, columns)
 
 
 def _means(length):
-    """(half, length): weights of the means of three places around every second one, as TensorFlow pads."""
+    """Weights (half, length) of the means of three positions around every second one, with TensorFlow's padding."""
     half = -(-length // 2)
     first = -(max(2 * half + 1 - length, 0) // 2)
     distances = np.arange(length) - (2 * np.arange(half)[:, None] + first)
@@ -177,7 +177,7 @@ def _means(length):
 
 
 def _enlarge(maps, size):
-    """Maps (B, H, W, C) as (B, h, w, C), interpolated bilinearly between the centres of pixels."""
+    """Resizes maps (B, H, W, C) to (B, h, w, C), bilinearly between pixel centres."""
     rows, columns = (
         ops.cast(resize_matrix(length, new_length, "bilinear"), maps.dtype)
         for length, new_length in zip(maps.shape[1:3], size, strict=True)

@@ -1,4 +1,4 @@
-"""Self-attention along one axis of a map. B batch, H W C map, F channels put out, K heads, N places of a line."""
+"""Self-attention along one axis of a map. B batch, H W C map, F output channels, K heads, N pixels in a line."""
 
 import math
 
@@ -15,28 +15,28 @@ _AXES = {"height": 1, "width": 2}
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AxialAttention(CompositeLayer):
-    """Position-sensitive self-attention of every row, or of every column, for itself.
+    """Position-sensitive self-attention within each row or within each column.
 
     Axial-DeepLab (arXiv 2003.07853), equation 4: `y_o = sum_p softmax_p(q_o.k_p + q_o.r^q_{p-o} + k_p.r^k_{p-o})
-    (v_p + r^v_{p-o})`. For each distance p - o in the line there are three learned vectors, shared by the heads. As in
-    the authors' code (csrhddlam/axial-deeplab), queries and keys have half the width of values, logits are not scaled,
-    and batch norms stand behind the projection, behind each of the three terms of the logits, and behind both terms of
-    the output. Those statistics and the softmax are computed in float32 under any precision policy.
+    (v_p + r^v_{p-o})`. There are three learned vectors for each distance p - o in the line, shared by the heads. As in
+    the authors' code (csrhddlam/axial-deeplab), queries and keys have half the width of values, and logits are not
+    scaled. Batch norms follow the projection, each of the three terms of the logits, and both terms of the output.
+    Their statistics and the softmax are computed in float32 under any precision policy.
 
     Args:
-        axis: `"height"`: the places of a column attend to each other. `"width"`: those of a row.
-        filters: Channels F that are put out, a multiple of `2 * num_heads`.
+        axis: `"height"`: the pixels of a column attend to each other. `"width"`: the pixels of a row.
+        filters: Number F of output channels, a multiple of `2 * num_heads`.
         num_heads: Number K of heads.
 
     Call arguments:
-        maps: (B, H, W, C), channels last. The size of `axis` must be known: it is that of the tables.
-        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+        maps: (B, H, W, C), channels last. The size of `axis` must be known, because the tables depend on it.
+        training: Whether the batch norms use the batch's statistics and update their moving averages.
 
     Returns:
         (B, H, W, F)
 
     Raises:
-        ValueError: If an argument is impossible, or the size of `axis` is unknown or not that which the layer was built
+        ValueError: If an argument is invalid, or the size of `axis` is unknown or not the size that the layer was built
             for.
 
     Example:
@@ -56,7 +56,7 @@ class AxialAttention(CompositeLayer):
         self.num_heads = check_positive_integer("num_heads", num_heads)
         if filters % (2 * num_heads):
             raise ValueError(
-                f"filters must be a multiple of 2 * num_heads: queries and keys of a head have half the width of its "
+                f"filters must be a multiple of 2 * num_heads, because queries and keys have half the width of "
                 f"values. Received: filters={filters}, num_heads={num_heads}"
             )
 
@@ -79,7 +79,7 @@ class AxialAttention(CompositeLayer):
         self.projection_norm = self._norm("projection_norm", (None, None, None, 2 * self.filters))
         self.relative_embedding = self.add_weight(
             name="relative_embedding",
-            shape=(2 * self.length - 1, 2 * head_width),  # For queries, keys and values, as a head has them.
+            shape=(2 * self.length - 1, 2 * head_width),  # For queries, keys and values of one head.
             initializer=keras.initializers.RandomNormal(stddev=1 / math.sqrt(head_width)),
         )
         self.logit_norm = self._norm("logit_norm", (None, None, None, None, 3 * self.num_heads))
@@ -95,7 +95,7 @@ class AxialAttention(CompositeLayer):
         if length != self.length:
             raise ValueError(
                 f"{self.name!r} was built for maps of {self.axis} {self.length}. Received: {self.axis} {length}. The "
-                f"tables of relative positions are those of one size."
+                f"tables of relative positions fit one size only."
             )
         lines = ops.swapaxes(maps, 1, 2) if self.axis == "height" else maps  # (B, S, N, C)
         projected = self.projection_norm(self.projection(lines), training=training)
@@ -121,22 +121,22 @@ class AxialAttention(CompositeLayer):
         return ops.swapaxes(outputs, 1, 2) if self.axis == "height" else outputs
 
     def _split(self, values):
-        """Queries, keys and values of what holds all three of a head in its last axis."""
+        """Splits the last axis into the queries, keys and values of a head."""
         width = values.shape[-1] // 4
         return ops.split(values, [width, 2 * width], axis=-1)
 
     def _tables(self):
-        """(N, N, 4 d): for each place o and each place p the vectors of the distance p - o."""
-        places = np.arange(self.length)
-        distances = places[None, :] - places[:, None] + self.length - 1
+        """Vectors (N, N, 4 d). Entry (o, p) contains the vectors of the distance p - o."""
+        positions = np.arange(self.length)
+        distances = positions[None, :] - positions[:, None] + self.length - 1
         table = ops.cast(self.relative_embedding, self.compute_dtype)
         return ops.take(table, distances, axis=0)
 
     def _sum_of_normalized(self, terms, norm, training):
         terms = list(terms)
         normalized = norm(ops.concatenate(terms, axis=-1), training=training)
-        first, *others = ops.split(normalized, len(terms), axis=-1)
-        return sum(others, first)
+        first, *remaining = ops.split(normalized, len(terms), axis=-1)
+        return sum(remaining, first)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.filters)
@@ -146,8 +146,8 @@ class AxialAttention(CompositeLayer):
         _, height, width, channels = input_shape
         length = input_shape[_AXES[self.axis]]
         # Three terms of the logits with half the width, and two of the output.
-        in_a_line = length * (3 * self.filters // 2 + 2 * self.filters)
-        return height * width * (channels * 2 * self.filters + in_a_line)
+        attention_macs = length * (3 * self.filters // 2 + 2 * self.filters)
+        return height * width * (channels * 2 * self.filters + attention_macs)
 
     def get_config(self):
         return {**super().get_config(), "axis": self.axis, "filters": self.filters, "num_heads": self.num_heads}

@@ -1,4 +1,4 @@
-"""One residual unit of an AxialResNet. B batch, H W C map, h w map put out."""
+"""One residual unit of an AxialResNet. B batch, H W C map, h w output map."""
 
 import keras
 from keras import ops
@@ -12,28 +12,28 @@ from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AxialBottleneckUnit(CompositeLayer):
-    """The bottleneck unit of a ResNet, with attention along both axes in place of its 3 x 3 convolution.
+    """A ResNet's bottleneck unit with attention along both axes in place of the 3 x 3 convolution.
 
-    `y = relu(BN(conv1x1(x)))`, `y = relu(mean(rows(columns(y))))`, `y = BN(conv1x1(y))` and `relu(x + y)`, where
-    `columns` and `rows` are an `AxialAttention` along the height and one along the width, and `mean` is that of squares
-    of `strides` x `strides` pixels; `x` is projected by `BN(conv1x1(x))` where the unit changes its shape
-    (Axial-DeepLab, arXiv 2003.07853, section 3.3; csrhddlam/axial-deeplab). The last batch norm starts with gamma zero,
-    so that the unit starts as the residual connection alone.
+    `y = relu(BN(conv1x1(x)))`, `y = relu(mean(rows(columns(y))))`, `y = BN(conv1x1(y))` and `relu(x + y)`. `columns`
+    and `rows` are an `AxialAttention` along the height and one along the width. `mean` averages squares of `strides` x
+    `strides` pixels. If the unit changes the shape, `x` is projected by `BN(conv1x1(x))` (Axial-DeepLab,
+    arXiv 2003.07853, section 3.3; csrhddlam/axial-deeplab). The last batch norm starts with gamma zero, so the unit
+    starts as its residual connection alone.
 
     Args:
-        width: Channels inside the unit, a multiple of `2 * num_heads`; it puts out twice as many.
+        width: Number of channels inside the unit, a multiple of `2 * num_heads`. The output has twice as many.
         strides: Step in pixels, the same for both axes.
-        num_heads: Heads of each attention.
+        num_heads: Number of heads of each attention.
 
     Call arguments:
-        maps: (B, H, W, C), channels last. H and W are known, and multiples of `strides`.
-        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+        maps: (B, H, W, C), channels last. H and W must be known and multiples of `strides`.
+        training: Whether the batch norms use the batch's statistics and update their moving averages.
 
     Returns:
         (B, h, w, 2 width), where h and w are H and W divided by `strides`.
 
     Raises:
-        ValueError: If an argument is impossible, or H or W are unknown, no multiple of `strides`, or not those which
+        ValueError: If an argument is invalid, or H or W is unknown, not a multiple of `strides`, or not the size that
             the layer was built for.
 
     Example:
@@ -100,12 +100,12 @@ class AxialBottleneckUnit(CompositeLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         _, height, width, channels = input_shape
-        places, inner = height * width, (*input_shape[:-1], self.width)
-        places_put_out = places // self.strides**2
-        total = places * channels * self.width + places_put_out * 2 * self.width**2
+        num_pixels, inner = height * width, (*input_shape[:-1], self.width)
+        num_output_pixels = num_pixels // self.strides**2
+        total = num_pixels * channels * self.width + num_output_pixels * 2 * self.width**2
         total += self.height_attention.macs(inner) + self.width_attention.macs(inner)
         if self.projection_conv is not None:
-            total += places_put_out * channels * 2 * self.width
+            total += num_output_pixels * channels * 2 * self.width
         return total
 
     def get_config(self):

@@ -1,4 +1,4 @@
-"""One residual unit of a BiT-ResNet. B batch, H W C map, h w map put out."""
+"""One residual unit of a BiT-ResNet. B batch, H W C map, h w output map."""
 
 import keras
 from keras import ops
@@ -9,22 +9,22 @@ from keras_vit.layers.convolutional.group_normalization import GroupNormalizatio
 from keras_vit.layers.convolutional.std_conv2d import StdConv2D
 
 NUM_GROUPS = 32
-"""Of every GroupNorm (arXiv 1803.08494, section 3.1)."""
+"""Number of groups of every GroupNorm (arXiv 1803.08494, section 3.1)."""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class BottleneckUnit(CompositeLayer):
-    """Three weight-standardised convolutions with GroupNorm, beside a residual connection.
+    """Three weight-standardised convolutions with GroupNorm and a residual connection.
 
-    `y = relu(GN(conv1x1(x)))`, `y = relu(GN(conv3x3(y)))`, `y = GN(conv1x1(y))` and `relu(x + y)`; `x` is projected
-    by `GN(conv1x1(x))` where the unit changes its shape. These are the units of ViT's hybrids (arXiv 2010.11929,
-    section 3.1; `models_resnet.py` of google-research/vision_transformer): the activation comes last, unlike in BiT
-    itself (arXiv 1912.11370), whose units start with it. The 3 x 3 convolution has the strides. The last GroupNorm
-    starts with gamma zero, so that the unit starts as the residual connection alone. GroupNorm is computed in float32
-    under any precision policy.
+    `y = relu(GN(conv1x1(x)))`, `y = relu(GN(conv3x3(y)))`, `y = GN(conv1x1(y))` and `relu(x + y)`. If the unit changes
+    the shape, `x` is projected by `GN(conv1x1(x))`. These are the units of ViT's hybrids (arXiv 2010.11929, section
+    3.1; `models_resnet.py` of google-research/vision_transformer). Their activation comes last. BiT's units
+    (arXiv 1912.11370) start with the activation. The 3 x 3 convolution has the strides. The last GroupNorm starts with
+    gamma zero, so the unit starts as its residual connection alone. GroupNorm is computed in float32 under any
+    precision policy.
 
     Args:
-        width: Channels inside the unit, a multiple of 32; it puts out four times as many.
+        width: Number of channels inside the unit, a multiple of 32. The output has four times as many.
         strides: Step in pixels, the same for both axes.
         group_norm_epsilon: Added to the variance in every GroupNorm.
         weight_standardization_epsilon: Added to the standard deviation of every kernel.
@@ -76,7 +76,7 @@ class BottleneckUnit(CompositeLayer):
             norm.build(conv.compute_output_shape(shape))
 
     def _parts(self, input_shape):
-        """Each convolution with its norm and the shape of its input."""
+        """Yields each convolution, its norm and its input shape."""
         shape = input_shape
         for conv, norm in ((self.conv_1, self.norm_1), (self.conv_2, self.norm_2), (self.conv_3, self.norm_3)):
             yield conv, norm, shape

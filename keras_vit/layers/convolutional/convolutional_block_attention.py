@@ -1,4 +1,4 @@
-"""Channels weighted, then places. B batch, H W C map, h w places."""
+"""Weights for channels, then for pixels. B batch, H W C map."""
 
 import keras
 from keras import ops
@@ -12,20 +12,20 @@ from keras_vit.layers.convolutional.projections import built_dense
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ConvolutionalBlockAttention(CompositeLayer):
-    """CBAM: multiplies each channel with a factor, and then each place with another.
+    """CBAM: multiplies each channel by a factor, then each pixel by a factor.
 
     `y = x sigmoid(MLP(mean_HW(x)) + MLP(max_HW(x)))` with `MLP(v) = W_2 relu(W_1 v)`, and then
     `z = y sigmoid(BN(conv([mean_C(y), max_C(y)])))` ("CBAM: Convolutional Block Attention Module", arXiv 1807.06521,
-    equations 2 and 3; the batch norm is that of the authors' code, Jongchan/attention-module). Without biases, but for
-    that of the batch norm.
+    equations 2 and 3; the batch norm is from the authors' code, Jongchan/attention-module). Only the batch norm has a
+    bias.
 
     Args:
-        reduction: How many times fewer channels than the map the hidden layer has; one at least.
-        kernel_size: Side of the kernel that weighs places, in pixels, odd.
+        reduction: Factor r. The hidden layer has C / r channels, at least one.
+        kernel_size: Side of the kernel of the pixel weights in pixels, odd.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
-        training: Whether the batch norm normalises by the batch's own statistics, and moves those that it keeps.
+        training: Whether the batch norm uses the batch's statistics and updates its moving averages.
 
     Returns:
         Same shape as `maps`.
@@ -57,12 +57,12 @@ class ConvolutionalBlockAttention(CompositeLayer):
         self.norm.build((*input_shape[:-1], 1))
 
     def call(self, maps, training=None):
-        places = ops.reshape(maps, (ops.shape(maps)[0], -1, 1, maps.shape[-1]))
-        statistics = (ops.mean(places, axis=1, keepdims=True), _largest(places, axis=1))
+        pixels = ops.reshape(maps, (ops.shape(maps)[0], -1, 1, maps.shape[-1]))
+        statistics = (ops.mean(pixels, axis=1, keepdims=True), _largest(pixels, axis=1))
         maps = maps * ops.sigmoid(sum(self.dense_2(ops.relu(self.dense_1(values))) for values in statistics))
         statistics = (ops.mean(maps, axis=-1, keepdims=True), _largest(maps, axis=-1))
-        places = self.norm(self.conv(ops.concatenate(statistics, axis=-1)), training=training)
-        return maps * ops.sigmoid(places)
+        logits = self.norm(self.conv(ops.concatenate(statistics, axis=-1)), training=training)
+        return maps * ops.sigmoid(logits)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -76,6 +76,6 @@ class ConvolutionalBlockAttention(CompositeLayer):
 
 
 def _largest(maps, axis):
-    """The largest value of an axis, which is kept. With `ops.max` XLA may compute the maps once more for the gradient,
-    round them differently, find no place where they are as large as the largest, and divide by that zero."""
+    """The largest values along an axis, which is kept. For the gradient of `ops.max`, XLA may recompute the maps with
+    other rounding. It then finds no pixel that equals the maximum, and divides by zero."""
     return ops.take_along_axis(maps, ops.argmax(maps, axis=axis, keepdims=True), axis=axis)

@@ -1,4 +1,4 @@
-"""Features gathered from everywhere and handed out to each place. B batch, H W C map, P = HW places."""
+"""Features gathered from the whole map and distributed to its pixels. B batch, H W C map, P = HW pixels."""
 
 import math
 
@@ -14,20 +14,20 @@ from keras_vit.layers.visual_tokens.heads import as_pixels
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class DoubleAttention(CompositeLayer):
-    """The double attention block of A2-Nets: gathers the map by attention, and hands out what it found by another.
+    """The double attention block of A2-Nets: one attention gathers features, a second one distributes them.
 
     `G = A softmax_P(B)^T`, `Z = G softmax_n(V)` and `X + BN(W Z)` ("A2-Nets: Double Attention Networks", arXiv
-    1810.11579, equations 3 to 6), where `A` (m, P), `B` (n, P) and `V` (n, P) are linear maps of the channels of each
-    place, without biases. Both softmaxes are computed in float32 under any precision policy. The batch norm starts with
-    gamma zero, so that the block starts as the residual connection alone.
+    1810.11579, equations 3 to 6). `A` (m, P), `B` (n, P) and `V` (n, P) are linear maps of the channels of each pixel,
+    without biases. Both softmaxes are computed in float32 under any precision policy. The batch norm starts with gamma
+    zero, so the block starts as its residual connection alone.
 
     Args:
-        num_features: Number m of features that are gathered.
+        num_features: Number m of gathered features.
         num_attentions: Number n of attentions that gather them.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
-        training: Whether the batch norm normalises by the batch's own statistics, and moves those that it keeps.
+        training: Whether the batch norm uses the batch's statistics and updates its moving averages.
 
     Returns:
         Same shape as `maps`.
@@ -62,8 +62,8 @@ class DoubleAttention(CompositeLayer):
         gathering = self._softmax(self.gathering(pixels), axis=1)  # (B, P, n)
         distribution = self._softmax(self.distribution(pixels), axis=2)
         features = ops.matmul(ops.swapaxes(gathering, 1, 2), self.feature(pixels))  # (B, n, m)
-        found = ops.reshape(self.extension(ops.matmul(distribution, features)), ops.shape(maps))
-        return maps + self.norm(found, training=training)
+        branch = ops.reshape(self.extension(ops.matmul(distribution, features)), ops.shape(maps))
+        return maps + self.norm(branch, training=training)
 
     def _softmax(self, logits, axis):
         return ops.cast(ops.softmax(ops.cast(logits, "float32"), axis=axis), self.compute_dtype)
@@ -74,8 +74,8 @@ class DoubleAttention(CompositeLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         features, attentions = self.num_features, self.num_attentions
-        of_place = 2 * input_shape[-1] * (features + attentions) + 2 * features * attentions
-        return math.prod(input_shape[1:-1]) * of_place
+        pixel_macs = 2 * input_shape[-1] * (features + attentions) + 2 * features * attentions
+        return math.prod(input_shape[1:-1]) * pixel_macs
 
     def get_config(self):
         return {**super().get_config(), "num_features": self.num_features, "num_attentions": self.num_attentions}

@@ -1,4 +1,4 @@
-"""Reasoning over a graph of regions. B batch, H W C map, P = HW places, N nodes with S states each."""
+"""Reasoning over a graph of regions. B batch, H W C map, P = HW pixels, N nodes with S states each."""
 
 import math
 
@@ -14,13 +14,13 @@ from keras_vit.layers.visual_tokens.heads import as_pixels
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class GlobalReasoning(CompositeLayer):
-    """The GloRe unit: gathers a map into the nodes of a graph, lets them exchange, and adds the result to the map.
+    """The GloRe unit: gathers a map into the nodes of a graph, applies a graph convolution, and adds its result.
 
     `V = B phi(X) / P`, `Z = W_g relu(V + A_g V)` and `X + BN(W B^T Z)` ("Graph-Based Global Reasoning Networks", arXiv
-    1811.12814, equations 1 to 3), where `phi` and `B`, of which each row belongs to a node, are linear maps of the
-    channels of each place, and `A_g`, between nodes, and `W_g`, between states, are learned. As in the authors' code
-    (facebookresearch/GloRe) `phi`, `B` and `A_g` have biases. Division by P is their option for maps of varying size.
-    The batch norm starts with gamma zero, so that the unit starts as the residual connection alone.
+    1811.12814, equations 1 to 3). `phi` and `B` are linear maps of the channels of each pixel. Each row of `B` belongs
+    to a node. `A_g` (between nodes) and `W_g` (between states) are learned. As in the authors' code
+    (facebookresearch/GloRe), `phi`, `B` and `A_g` have biases. Division by P is an option of that code for maps of
+    varying size. The batch norm starts with gamma zero, so the unit starts as its residual connection alone.
 
     Args:
         num_nodes: Number N of nodes.
@@ -28,7 +28,7 @@ class GlobalReasoning(CompositeLayer):
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
-        training: Whether the batch norm normalises by the batch's own statistics, and moves those that it keeps.
+        training: Whether the batch norm uses the batch's statistics and updates its moving averages.
 
     Returns:
         Same shape as `maps`.
@@ -66,8 +66,8 @@ class GlobalReasoning(CompositeLayer):
         nodes = ops.matmul(ops.swapaxes(assignment, 1, 2), states)  # (B, N, S)
         nodes = nodes + ops.swapaxes(self.graph(ops.swapaxes(nodes, 1, 2)), 1, 2)
         nodes = self.update(ops.relu(nodes))
-        found = ops.reshape(self.extension(ops.matmul(assignment, nodes)), ops.shape(maps))
-        return maps + self.norm(found, training=training)
+        branch = ops.reshape(self.extension(ops.matmul(assignment, nodes)), ops.shape(maps))
+        return maps + self.norm(branch, training=training)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -75,8 +75,8 @@ class GlobalReasoning(CompositeLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         channels, nodes, states = input_shape[-1], self.num_nodes, self.num_states
-        of_place = channels * (2 * states + nodes) + 2 * nodes * states
-        return math.prod(input_shape[1:-1]) * of_place + nodes * states * (nodes + states)
+        pixel_macs = channels * (2 * states + nodes) + 2 * nodes * states
+        return math.prod(input_shape[1:-1]) * pixel_macs + nodes * states * (nodes + states)
 
     def get_config(self):
         return {**super().get_config(), "num_nodes": self.num_nodes, "num_states": self.num_states}

@@ -1,4 +1,4 @@
-"""Group normalization of a map, in operations that are fast on CPUs. B batch, H W C map, G groups."""
+"""Group normalization of a map with operations that are fast on CPUs. B batch, H W C map, G groups."""
 
 import keras
 from keras import ops
@@ -9,17 +9,17 @@ from keras_vit.layers.ops.textbook import standardize, textbook_multiply
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class GroupNormalization(keras.layers.Layer):
-    """Brings each group of channels to mean 0 and variance 1, then scales and shifts each channel (arXiv 1803.08494).
+    """Normalises groups of channels to mean 0 and variance 1, then scales and shifts each channel (arXiv 1803.08494).
 
     `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta`, with mean and variance over all pixels and the C / G
-    channels of a group, at least in float32 under any policy. Weights and results are those of
-    `keras.layers.GroupNormalization`. That takes moments of arrays of five axes; here pixels are averaged channel by
-    channel, and a group's variance is the mean of its channels' variances plus the variance of their means.
+    channels of a group, in at least float32 under any policy. Weights and results equal those of
+    `keras.layers.GroupNormalization`. Keras computes moments of arrays with five axes. This layer averages the pixels
+    of each channel. A group's variance is then the mean of its channels' variances plus the variance of their means.
 
     Args:
         groups: Number G of groups, a divisor of C.
         epsilon: Added to the variance. In [1e-15, 1].
-        gamma_initializer: Of gamma; beta starts as zeros.
+        gamma_initializer: Initializer of gamma. Beta is initialised with zeros.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
@@ -28,7 +28,7 @@ class GroupNormalization(keras.layers.Layer):
         Same shape as `maps`.
 
     Raises:
-        ValueError: If `groups` is not a positive integer, C is not a multiple of it, or `epsilon` is not in its range.
+        ValueError: If `groups` is not a positive integer, C is not a multiple of it, or `epsilon` is out of range.
 
     Example:
 
@@ -72,7 +72,7 @@ class GroupNormalization(keras.layers.Layer):
 
 
 def _fast(maps, gamma, beta, groups, epsilon):
-    """Group normalization in the fewest passes through the maps."""
+    """Group normalization with the fewest passes over the maps."""
     means = _mean_of_pixels(maps)
     variances = _mean_of_pixels(ops.square(maps - means))
 
@@ -88,14 +88,14 @@ def _fast(maps, gamma, beta, groups, epsilon):
 
 
 def _mean_of_pixels(maps):
-    """(B, 1, 1, C) of (B, H, W, C)."""
-    # One axis after the other: TensorFlow on CPUs takes twice as long for both at once.
+    """Averages (B, H, W, C) to (B, 1, 1, C)."""
+    # One axis at a time: TensorFlow on CPUs takes twice as long for both at once.
     return ops.mean(ops.mean(maps, axis=2, keepdims=True), axis=1, keepdims=True)
 
 
 def _textbook(maps, gamma, beta, groups, epsilon):
-    """Group normalization in operations of which OpenVINO makes one kernel, and one of gamma and beta."""
-    maps = ops.transpose(maps, (0, 3, 1, 2))  # As both runtimes have the map of a convolution.
+    """Group normalization with operations that OpenVINO fuses into one kernel, and gamma and beta into another."""
+    maps = ops.transpose(maps, (0, 3, 1, 2))  # The layout of convolutions in both runtimes.
     _, channels, height, width = ops.shape(maps)
     by_group = ops.reshape(maps, (-1, groups, channels // groups * height * width))
     maps = ops.reshape(standardize(by_group, epsilon), (-1, channels, height, width))

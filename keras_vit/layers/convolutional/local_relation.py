@@ -1,4 +1,4 @@
-"""Aggregation by relations in windows. B batch, H W C map, F channels put out, G relations, N places of a window."""
+"""Aggregation by relations in windows. B batch, H W C map, F output channels, G relations, N pixels in a window."""
 
 import keras
 import numpy as np
@@ -13,20 +13,20 @@ from keras_vit.layers.convolutional.striding import strided, strided_shape
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LocalRelation(CompositeLayer):
-    """Means of the window around each place, weighted by how its places fit to that in the centre.
+    """Means of the window around each pixel, weighted by the similarity to the pixel in the centre.
 
-    `y_o = W sum_p softmax_p(-(q_o - k_p)^2 + g(p - o)) x_p` over the places p of the window that lie in the map ("Local
-    Relation Networks for Image Recognition", arXiv 1904.11491, equations 4 and 5, with the squared difference). Queries
-    and keys are scalars, one for each relation, and each relation weighs some channels, the last one what is left of
-    them. The geometry prior `g` is a network of two layers with a ReLU between them, as wide as there are relations, of
-    the distances in rows and columns, which range from -1 to 1. With strides, every so many places ask. The softmax is
-    computed in float32 under any precision policy.
+    `y_o = W sum_p softmax_p(-(q_o - k_p)^2 + g(p - o)) x_p` over the pixels p of the window inside the map ("Local
+    Relation Networks for Image Recognition", arXiv 1904.11491, equations 4 and 5, with the squared difference). Each
+    relation has scalar queries and keys, and weights `shared_channels` channels. The last relation weights the
+    remaining channels. The geometry prior `g` is a network of two layers of width G with a ReLU between them. Its
+    inputs are the distances in rows and columns, scaled to [-1, 1]. With strides, only every `strides`-th row and
+    column has queries. The softmax is computed in float32 under any precision policy.
 
     Args:
-        filters: Channels F that are put out.
+        filters: Number F of output channels.
         window_size: Side of a window in pixels, odd.
         strides: Step in pixels, the same for both axes.
-        shared_channels: Number of channels that share a relation: G is C divided by it and rounded up.
+        shared_channels: Number of channels that share a relation. G is C divided by it and rounded up.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
@@ -35,7 +35,7 @@ class LocalRelation(CompositeLayer):
         (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
-        ValueError: If an argument is impossible.
+        ValueError: If an argument is invalid.
 
     Example:
 
@@ -58,7 +58,7 @@ class LocalRelation(CompositeLayer):
         self.query = built_dense(self, "query", channels, self.num_relations)
         self.key = built_dense(self, "key", channels, self.num_relations)
         self.geometry_1 = built_dense(self, "geometry_1", 2, self.num_relations, use_bias=True)
-        # A bias here would be added to all logits of a softmax alike.
+        # Without a bias, which the softmax would cancel.
         self.geometry_2 = built_dense(self, "geometry_2", self.num_relations, self.num_relations)
         self.projection = built_dense(self, "projection", channels, self.filters)
 
@@ -69,7 +69,7 @@ class LocalRelation(CompositeLayer):
         logits = self._geometry_prior() - ops.square(queries[:, :, :, None] - keys)
         logits = ops.where(inside_map(maps, *window), ops.cast(logits, "float32"), -1e9)
         weights = ops.cast(ops.softmax(logits, axis=3), maps.dtype)  # (B, h, w, N, G)
-        values = local_windows(self._fill(maps), *window)
+        values = local_windows(self._pad_channels(maps), *window)
         values = ops.reshape(values, (*ops.shape(values)[:-1], self.num_relations, self.shared_channels))
         means = ops.einsum("bhwng,bhwngs->bhwgs", weights, values)
         means = ops.reshape(means, (*ops.shape(means)[:3], self.num_relations * self.shared_channels))
@@ -77,12 +77,12 @@ class LocalRelation(CompositeLayer):
 
     def _geometry_prior(self):
         """(N, G)"""
-        places = np.linspace(-1, 1, self.window_size) if self.window_size > 1 else np.zeros(1)
-        distances = np.stack(np.meshgrid(places, places, indexing="ij"), axis=-1).reshape(-1, 2)
+        offsets = np.linspace(-1, 1, self.window_size) if self.window_size > 1 else np.zeros(1)
+        distances = np.stack(np.meshgrid(offsets, offsets, indexing="ij"), axis=-1).reshape(-1, 2)
         return self.geometry_2(ops.relu(self.geometry_1(ops.cast(distances, self.compute_dtype))))
 
-    def _fill(self, maps):
-        """Maps with channels of zeros after theirs, so that all relations have as many."""
+    def _pad_channels(self, maps):
+        """Appends channels of zeros, so that all relations have the same number of channels."""
         missing = self.num_relations * self.shared_channels - maps.shape[-1]
         return ops.pad(maps, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else maps
 
@@ -93,11 +93,11 @@ class LocalRelation(CompositeLayer):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         _, height, width, channels = input_shape
         _, new_height, new_width, filters = self.compute_output_shape(input_shape)
-        places, places_put_out = height * width, new_height * new_width
-        of_window = self.window_size**2 * (self.num_relations + channels)
+        num_pixels, num_output_pixels = height * width, new_height * new_width
+        window_macs = self.window_size**2 * (self.num_relations + channels)
         return (
-            places * channels * self.num_relations
-            + places_put_out * (channels * self.num_relations + of_window + channels * filters)
+            num_pixels * channels * self.num_relations
+            + num_output_pixels * (channels * self.num_relations + window_macs + channels * filters)
             + self.window_size**2 * self.num_relations * (2 + self.num_relations)
         )
 

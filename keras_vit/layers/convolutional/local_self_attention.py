@@ -1,4 +1,4 @@
-"""Self-attention in windows of a map. B batch, H W C map, F channels put out, K heads, N places of a window."""
+"""Self-attention in windows of a map. B batch, H W C map, F output channels, K heads, N pixels in a window."""
 
 import keras
 from keras import ops
@@ -12,16 +12,16 @@ from keras_vit.layers.convolutional.striding import strided_shape
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LocalSelfAttention(CompositeLayer):
-    """Self-attention of each place to the window around it, which takes the place of a convolution.
+    """Self-attention of each pixel to the window around it, in place of a convolution.
 
-    `y_o = sum_p softmax_p(q_o.k_p + q_o.r_{p-o}) v_p` over the places p of the window that lie in the map
-    ("Stand-Alone Self-Attention in Vision Models", arXiv 1906.05909, equation 3): for each head the first half of `r`
-    is learned for each distance in rows, the second for each in columns. Logits are not scaled. With strides, the mean
-    of squares of `strides` x `strides` pixels follows, and of what there is of them at the border. The softmax is
+    `y_o = sum_p softmax_p(q_o.k_p + q_o.r_{p-o}) v_p` over the pixels p of the window inside the map ("Stand-Alone
+    Self-Attention in Vision Models", arXiv 1906.05909, equation 3). In each head, the first half of `r` is learned for
+    each distance in rows, the second half for each distance in columns. Logits are not scaled. With strides, the output
+    is averaged over squares of `strides` x `strides` pixels, or over their pixels inside the map. The softmax is
     computed in float32 under any precision policy.
 
     Args:
-        filters: Channels F that are put out, a multiple of `2 * num_heads`.
+        filters: Number F of output channels, a multiple of `2 * num_heads`.
         window_size: Side of a window in pixels, odd.
         strides: Step in pixels, the same for both axes.
         num_heads: Number K of heads.
@@ -33,7 +33,7 @@ class LocalSelfAttention(CompositeLayer):
         (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
-        ValueError: If an argument is impossible.
+        ValueError: If an argument is invalid.
 
     Example:
 
@@ -51,8 +51,8 @@ class LocalSelfAttention(CompositeLayer):
         self.num_heads = check_positive_integer("num_heads", num_heads)
         if filters % (2 * num_heads):
             raise ValueError(
-                f"filters must be a multiple of 2 * num_heads: half of a head's channels are for distances in rows, "
-                f"half for those in columns. Received: filters={filters}, num_heads={num_heads}"
+                f"filters must be a multiple of 2 * num_heads, because half of a head's channels are for distances in "
+                f"rows and half for distances in columns. Received: filters={filters}, num_heads={num_heads}"
             )
 
     def build(self, input_shape):
@@ -78,19 +78,19 @@ class LocalSelfAttention(CompositeLayer):
         return self.pooling(self._join_heads(outputs))
 
     def _split_heads(self, values):
-        """(B, H, W, F) as (B K, H, W, F / K): so no product has to move the channels of its windows."""
+        """Reshapes (B, H, W, F) to (B K, H, W, F / K), so that products do not transpose the channels of windows."""
         batch, height, width, _ = ops.shape(values)
         values = ops.reshape(values, (batch, height, width, self.num_heads, self.filters // self.num_heads))
         return ops.reshape(ops.transpose(values, (0, 3, 1, 2, 4)), (-1, height, width, values.shape[-1]))
 
     def _join_heads(self, values):
-        """(B K, H, W, F / K) as (B, H, W, F)"""
+        """Reshapes (B K, H, W, F / K) to (B, H, W, F)."""
         _, height, width, channels = ops.shape(values)
         values = ops.reshape(values, (-1, self.num_heads, height, width, channels))
         return ops.reshape(ops.transpose(values, (0, 2, 3, 1, 4)), (-1, height, width, self.filters))
 
     def _relative_positions(self, batch):
-        """(B K, 1, 1, N, F / K): those of the places of a window, row by row."""
+        """Embeddings (B K, 1, 1, N, F / K) of the pixels in a window, row by row."""
         rows = ops.repeat(self.row_embedding, self.window_size, axis=1)
         columns = ops.tile(self.column_embedding, (1, self.window_size, 1))
         positions = ops.cast(ops.concatenate([rows, columns], axis=-1), self.compute_dtype)

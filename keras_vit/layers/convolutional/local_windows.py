@@ -1,4 +1,4 @@
-"""The windows around each place of a map. B batch, H W map, C channels."""
+"""The windows around each pixel of a map. B batch, H W map, C channels."""
 
 from keras import ops
 
@@ -6,22 +6,22 @@ from keras_vit.checks import check_positive_integer
 
 
 def local_windows(maps, size, strides=1, padding="constant"):
-    """The square windows around the places of a map.
+    """The square windows around the pixels of a map.
 
-    Slices along one axis, and then along the other: on all backends less work than what they have for patches, which
-    are convolutions with 0 and 1 on JAX and PyTorch, and fewer operations than one slice for each place of a window.
+    The map is sliced along one axis, then along the other. On all backends this is less work than their own patch
+    extraction (convolutions with 0 and 1 on JAX and PyTorch), and fewer operations than one slice for each pixel.
 
     Args:
         maps: (B, H, W, C)
         size: Side of a window in pixels, odd.
         strides: Step between windows in pixels, the same for both axes.
-        padding: What stands around the map: `"constant"`: zeros, or `"reflect"`: what lies as far on the other side of
-            the border.
+        padding: Padding of the map. `"constant"`: zeros. `"reflect"`: the pixels at the same distance on the other side
+            of the border.
 
     Returns:
-        (B, h, w, N, C), where h and w are H and W divided by `strides` and rounded up; windows row by row.
+        (B, h, w, N, C), where h and w are H and W divided by `strides` and rounded up. Windows are row by row.
     """
-    if size > 1:  # PyTorch does not reflect nothing.
+    if size > 1:  # PyTorch does not accept a reflection of width 0.
         margin = (size // 2,) * 2
         maps = ops.pad(maps, ((0, 0), margin, margin, (0, 0)), mode=padding)
     slices = [slice(start, start - size + 1 or None, strides) for start in range(size)]
@@ -30,12 +30,12 @@ def local_windows(maps, size, strides=1, padding="constant"):
 
 
 def inside_map(maps, size, strides=1):
-    """(1, h, w, N, 1): whether a place of a window lies in the map, and not around it."""
+    """Whether each pixel of each window is inside the map, (1, h, w, N, 1)."""
     return local_windows(ops.ones_like(maps[:1, :, :, :1]), size, strides) > 0
 
 
 def check_window_size(size):
-    """`size`, which must be an odd number of pixels."""
+    """Returns `size`. Raises ValueError unless it is an odd positive integer."""
     if check_positive_integer("window_size", size) % 2 == 0:
-        raise ValueError(f"window_size must be odd, so that a window has a centre. Received: {size}")
+        raise ValueError(f"window_size must be odd, so that windows have a centre. Received: {size}")
     return size

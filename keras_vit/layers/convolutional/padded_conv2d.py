@@ -1,4 +1,4 @@
-"""Convolution with the padding of PyTorch. B batch, H W C map, h w map put out, k side of the kernel, F filters."""
+"""Convolution with the padding of PyTorch. B batch, H W C map, h w output map, k side of the kernel, F filters."""
 
 import keras
 from keras import ops
@@ -9,15 +9,15 @@ from keras_vit.layers.convolutional.striding import strided, strided_shape
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PaddedConv2D(keras.layers.Conv2D):
-    """Convolution without a bias, padded alike on both sides.
+    """Convolution without a bias, with equal padding on both sides.
 
-    Keras's own padding puts more at the bottom and right of a map than above and left of it where `strides` are more
-    than 1, so that the kernel lies elsewhere than in models that were trained with PyTorch. He normal by what is put
-    out (arXiv 1502.01852), as in torchvision's ResNets.
+    With `strides` of more than 1, Keras's own padding is larger at the bottom and right than at the top and left. This
+    shifts the kernel compared to models that were trained with PyTorch. The kernel is initialised He normal by fan-out
+    (arXiv 1502.01852), as in torchvision's ResNets.
 
     Args:
         filters: Number F of filters.
-        kernel_size: Side k of the square kernel in pixels, odd; half of it, rounded down, is padded with zeros.
+        kernel_size: Side k of the square kernel in pixels, odd. Each side is padded with k // 2 zeros.
         strides: Step in pixels, the same for both axes.
 
     Call arguments:
@@ -48,7 +48,7 @@ class PaddedConv2D(keras.layers.Conv2D):
             check_positive_integer("filters", filters),
             kernel_size,
             strides,
-            # Where the strides are 1 both paddings are the same.
+            # With strides of 1, both paddings are the same.
             padding="same" if strides == 1 else "valid",
             use_bias=False,
             data_format="channels_last",

@@ -1,4 +1,4 @@
-"""The pooling at the root of a BiT-ResNet. B batch, H W C map, h w map put out."""
+"""Max pooling at the root of a ResNet. B batch, H W C map, h w output map."""
 
 import keras
 import numpy as np
@@ -7,8 +7,8 @@ from keras import ops
 from keras_vit.layers.convolutional.striding import strided_shape
 
 _VALUES = {
-    # Zero itself would be lost on the way to ONNX: tf2onnx 1.17 makes a padding of zeros part of the pooling after it,
-    # and ONNX pools as if nothing were there.
+    # Exact zeros would be lost in ONNX: tf2onnx 1.17 merges a padding of zeros into the pooling after it, and ONNX's
+    # pooling ignores the padding.
     "zeros": float(np.finfo("float32").tiny),
     "ignored": -np.inf,
 }
@@ -16,14 +16,14 @@ _VALUES = {
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PaddedMaxPooling2D(keras.layers.Layer):
-    """The largest of 3 x 3 places, at every second place of each axis, with one place added on each side of the map.
+    """Max pooling over 3 x 3 pixels with stride 2 and a padding of one pixel on each side.
 
-    Keras's own padding puts nothing above and left of a map of even size, so that its windows lie elsewhere.
+    Keras's own padding adds nothing at the top and left of a map of even size, so its windows are shifted.
 
     Args:
-        padding: `"zeros"`: zeros stand around the map, and where all of a border is less, zero is put out. So BiT was
-            trained (arXiv 1912.11370, `bit_pytorch/models.py` of google-research/big_transfer). `"ignored"`: what is
-            added is never the largest, as in `bit_paper.py` of google-research/big_vision.
+        padding: `"zeros"`: the map is padded with zeros, so zero is the output at a border with negative values only.
+            BiT was trained this way (arXiv 1912.11370, `bit_pytorch/models.py` of google-research/big_transfer).
+            `"ignored"`: the padding is never the largest, as in `bit_paper.py` of google-research/big_vision.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.

@@ -1,4 +1,4 @@
-"""SAN's attention that compares two places at a time. B batch, H W C map, F channels put out, N places of a window."""
+"""SAN's pairwise self-attention. B batch, H W C map, F output channels, R relation channels, N pixels in a window."""
 
 import keras
 from keras import ops
@@ -10,29 +10,29 @@ from keras_vit.layers.convolutional.vector_self_attention import VectorSelfAtten
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PairwiseSelfAttention(VectorSelfAttention):
-    """Sums of the window around each place, weighted by the difference of its places to that in the centre.
+    """Sums of the window around each pixel, weighted by the difference of its pixels to the pixel in the centre.
 
     `y_o = sum_p softmax_p(gamma([q_o - k_p, W (c_o - c_p)])) v_p` ("Exploring Self-Attention for Image Recognition",
-    arXiv 2004.13621, equations 2 and 3, with the subtraction), where c are coordinates that range from -1 to 1 over the
-    map, and `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))`. Each channel has weights of its own, but for eight that share
-    them. As in the authors' code (hszhao/SAN), all linear maps but `W_1` have biases, `q`, of the centre, and `k`, of
-    its neighbours, have C / 16 channels, and around the map stands what lies as far on the other side of its border.
-    The softmax and the distances are computed in float32 under any precision policy.
+    arXiv 2004.13621, equations 2 and 3, with the subtraction). c are coordinates that range from -1 to 1 over the map,
+    and `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))`. Groups of eight channels share their weights. As in the authors'
+    code (hszhao/SAN), all linear maps except `W_1` have biases, and `q` (of the centre) and `k` (of its neighbours)
+    have C / 16 channels. The map is padded by reflection. The softmax and the distances are computed in float32 under
+    any precision policy.
 
     Args:
-        filters: Channels F that are put out, a multiple of 8.
+        filters: Number F of output channels, a multiple of 8.
         window_size: Side of a window in pixels, odd.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W are more than half of `window_size`, and may be unknown when the
             model is built.
-        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+        training: Whether the batch norms use the batch's statistics and update their moving averages.
 
     Returns:
         (B, H, W, F)
 
     Raises:
-        ValueError: If an argument is impossible, or the map too small.
+        ValueError: If an argument is invalid, or the map is too small.
 
     Example:
 
@@ -68,19 +68,19 @@ class PairwiseSelfAttention(VectorSelfAttention):
         rows = ops.broadcast_to(_coordinates(height)[:, None], (height, width))
         columns = ops.broadcast_to(_coordinates(width)[None, :], (height, width))
         kernel, bias = (ops.cast(weight, "float32") for weight in (self.position.kernel, self.position.bias))
-        # In float32 under any precision policy: neighbours are closer to each other than numbers of 16 bits can tell.
-        places = ops.matmul(ops.stack([columns, rows], axis=-1)[None], kernel) + bias
-        distances = ops.cast(places[:, :, :, None] - self._windows(places), self.compute_dtype)
+        # In float32 under any precision policy: 16 bits cannot represent the small distances between neighbours.
+        positions = ops.matmul(ops.stack([columns, rows], axis=-1)[None], kernel) + bias
+        distances = ops.cast(positions[:, :, :, None] - self._windows(positions), self.compute_dtype)
         return ops.broadcast_to(distances, (batch, *ops.shape(distances)[1:]))
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         _, height, width, _ = input_shape
-        of_window = self.window_size**2 * self.relation_dim * (self.relation_dim + 2 + self.num_weights)
-        return height * width * (self._aggregating_macs(input_shape) + of_window + 2 * 2)
+        weight_macs = self.window_size**2 * self.relation_dim * (self.relation_dim + 2 + self.num_weights)
+        return height * width * (self._aggregating_macs(input_shape) + weight_macs + 2 * 2)
 
 
 def _coordinates(length):
-    """(length,) from -1 to 1; the length may be a tensor."""
+    """Coordinates (length,) from -1 to 1. The length may be a tensor."""
     intervals = ops.maximum(ops.cast(length, "float32") - 1.0, 1.0)
     return 2.0 * ops.cast(ops.arange(length), "float32") / intervals - 1.0

@@ -1,4 +1,4 @@
-"""SAN's attention that looks at a whole window. B batch, H W C map, F channels put out, N places of a window."""
+"""SAN's patchwise self-attention. B batch, H W C map, F output channels, N pixels in a window."""
 
 import keras
 from keras import ops
@@ -10,28 +10,28 @@ from keras_vit.layers.convolutional.vector_self_attention import VectorSelfAtten
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchwiseSelfAttention(VectorSelfAttention):
-    """Sums of the window around each place, with weights that follow from all of the window.
+    """Sums of the window around each pixel, with weights that are computed from the whole window.
 
     `y_o = sum_p gamma([q_o, k_1, ..., k_N])_p v_p` ("Exploring Self-Attention for Image Recognition", arXiv 2004.13621,
-    equations 4 and 5, with the concatenation), where `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))` puts out the weights of
-    all N places; there is no softmax. Each channel has weights of its own, but for eight that share them. As in the
-    authors' code (hszhao/SAN), all linear maps but `W_1` have biases, `q`, of the centre, and `k`, of its neighbours,
-    have C / 16 channels, and around the map stands what lies as far on the other side of its border.
+    equations 4 and 5, with the concatenation). `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))` returns the weights of all N
+    pixels, without a softmax. Groups of eight channels share their weights. As in the authors' code (hszhao/SAN), all
+    linear maps except `W_1` have biases, and `q` (of the centre) and `k` (of its neighbours) have C / 16 channels. The
+    map is padded by reflection.
 
     Args:
-        filters: Channels F that are put out, a multiple of 8.
+        filters: Number F of output channels, a multiple of 8.
         window_size: Side of a window in pixels, odd.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W are more than half of `window_size`, and may be unknown when the
             model is built.
-        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+        training: Whether the batch norms use the batch's statistics and update their moving averages.
 
     Returns:
         (B, H, W, F)
 
     Raises:
-        ValueError: If an argument is impossible, or the map too small.
+        ValueError: If an argument is invalid, or the map is too small.
 
     Example:
 
@@ -43,13 +43,13 @@ class PatchwiseSelfAttention(VectorSelfAttention):
 
     def build(self, input_shape):
         super().build(input_shape)
-        num_places = self.window_size**2
-        channels = self.relation_dim * (1 + num_places)
+        num_pixels = self.window_size**2
+        channels = self.relation_dim * (1 + num_pixels)
         self.norm_1, self.norm_2 = (batch_norm(**self.part_arguments(f"norm_{number}")) for number in (1, 2))
         self.norm_1.build((None, None, None, channels))
         self.dense = built_dense(self, "dense", channels, self.num_weights)
         self.norm_2.build((None, None, None, self.num_weights))
-        self.weight = built_dense(self, "weight", self.num_weights, num_places * self.num_weights, use_bias=True)
+        self.weight = built_dense(self, "weight", self.num_weights, num_pixels * self.num_weights, use_bias=True)
 
     def call(self, maps, training=None):
         keys = self._windows(self.neighbour(maps))
@@ -63,6 +63,6 @@ class PatchwiseSelfAttention(VectorSelfAttention):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         _, height, width, _ = input_shape
-        num_places = self.window_size**2
-        of_weights = (1 + num_places) * self.relation_dim * self.num_weights + num_places * self.num_weights**2
-        return height * width * (self._aggregating_macs(input_shape) + of_weights)
+        num_pixels = self.window_size**2
+        weight_macs = (1 + num_pixels) * self.relation_dim * self.num_weights + num_pixels * self.num_weights**2
+        return height * width * (self._aggregating_macs(input_shape) + weight_macs)

@@ -1,4 +1,4 @@
-"""A linear map of channels, place by place. B batch, N places, C and F channels, G groups."""
+"""A linear map of channels at each position. B batch, N positions, C and F channels, G groups."""
 
 import math
 
@@ -12,27 +12,27 @@ from keras_vit.layers.convolutional.batch_norm import batch_norm
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PointwiseConvolution(CompositeLayer):
-    """A convolution of size 1 without bias, in groups of channels, followed by a batch norm if asked for.
+    """A convolution of size 1 without bias, in groups of channels, with an optional batch norm.
 
-    What Visual Transformers are made of (arXiv 2006.03677): tokens and pixels are projected by it. With G groups the
-    channels are split into G parts, each of which is projected for itself with a G-th of the products ("ImageNet
-    Classification with Deep Convolutional Neural Networks", section 3.5). The batch norm has PyTorch's epsilon and
-    momentum, over all places of all images, in float32 under any precision policy.
+    Visual Transformers (arXiv 2006.03677) project tokens and pixels with it. With G groups, the channels are split into
+    G parts, which are projected separately with 1 / G of the products ("ImageNet Classification with Deep Convolutional
+    Neural Networks", section 3.5). The batch norm has PyTorch's epsilon and momentum. Its statistics are computed over
+    all positions of all images, in float32 under any precision policy.
 
     Args:
-        filters: Channels F that are put out, a multiple of `num_groups`.
+        filters: Number F of output channels, a multiple of `num_groups`.
         num_groups: Number G of groups.
         use_batch_norm: Whether a batch norm follows.
 
     Call arguments:
-        values: (B, N, C), C a multiple of `num_groups`: the pixels of a map, or tokens.
-        training: Whether the batch norm normalises by the batch's own statistics, and moves those that it keeps.
+        values: (B, N, C), pixels of a map or tokens. C is a multiple of `num_groups`.
+        training: Whether the batch norm uses the batch's statistics and updates its moving averages.
 
     Returns:
         (B, N, F)
 
     Raises:
-        ValueError: If `filters` or C are no multiple of `num_groups`.
+        ValueError: If `filters` or C is not a multiple of `num_groups`.
 
     Example:
 
@@ -56,8 +56,8 @@ class PointwiseConvolution(CompositeLayer):
         channels = input_shape[-1]
         if channels % self.num_groups:
             raise ValueError(
-                f"{self.name!r} splits channels into {self.num_groups} groups, so there must be a multiple of it. "
-                f"Received: {channels} channels"
+                f"{self.name!r} splits channels into {self.num_groups} groups, so their number must be a multiple of "
+                f"{self.num_groups}. Received: {channels} channels"
             )
         self.kernel = self.add_weight(
             name="kernel", shape=(channels // self.num_groups, self.filters), initializer="glorot_uniform"

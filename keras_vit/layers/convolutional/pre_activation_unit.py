@@ -1,4 +1,4 @@
-"""One residual unit of a BiT-ResNet. B batch, H W C map, h w map put out."""
+"""One residual unit of a BiT-ResNet. B batch, H W C map, h w output map."""
 
 import keras
 from keras import ops
@@ -15,21 +15,21 @@ GROUP_NORM_EPSILON = 1e-5
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PreActivationUnit(CompositeLayer):
-    """Three weight-standardised convolutions, each behind GroupNorm and ReLU, beside a residual connection.
+    """Three weight-standardised convolutions, each after GroupNorm and ReLU, with a residual connection.
 
-    `a = relu(GN(x))`, `y = conv1x1(a)`, `y = conv3x3(relu(GN(y)))`, `y = conv1x1(relu(GN(y)))` and `x + y`; where the
-    unit changes the shape, `conv1x1(a)` takes the place of `x`. These are the units of BiT (arXiv 1912.11370; "Identity
-    Mappings in Deep Residual Networks", arXiv 1603.05027), `bit_paper.py` of google-research/big_vision. The 3 x 3
-    convolution has the strides, and is padded alike on both sides. Kernels are divided by `sqrt(variance + 1e-10)`,
-    GroupNorm has 32 groups and an epsilon of 1e-5, and is computed in float32 under any precision policy. Unlike
-    `BottleneckUnit`, nothing starts at zero.
+    `a = relu(GN(x))`, `y = conv1x1(a)`, `y = conv3x3(relu(GN(y)))`, `y = conv1x1(relu(GN(y)))` and `x + y`. If the unit
+    changes the shape, `conv1x1(a)` replaces `x`. These are the units of BiT (arXiv 1912.11370; "Identity Mappings in
+    Deep Residual Networks", arXiv 1603.05027), `bit_paper.py` of google-research/big_vision. The 3 x 3 convolution has
+    the strides and equal padding on both sides. Kernels are divided by `sqrt(variance + 1e-10)`. GroupNorm has 32
+    groups and an epsilon of 1e-5, and is computed in float32 under any precision policy. Unlike in `BottleneckUnit`, no
+    gamma starts at zero.
 
     Args:
-        width: Channels inside the unit, a multiple of 32; it puts out four times as many.
+        width: Number of channels inside the unit, a multiple of 32. The output has four times as many.
         strides: Step in pixels, the same for both axes.
 
     Call arguments:
-        maps: (B, H, W, C), channels last, C a multiple of 32. H and W may be unknown when the model is built.
+        maps: (B, H, W, C), channels last. C is a multiple of 32. H and W may be unknown when the model is built.
 
     Returns:
         (B, h, w, 4 width), where h and w are H and W divided by `strides` and rounded up.
@@ -100,7 +100,7 @@ class PreActivationUnit(CompositeLayer):
 
 
 def bit_conv(filters, kernel_size, strides, **arguments):
-    """A `StdConv2D` as BiT has it: padded alike on both sides, kernel divided by `sqrt(variance + 1e-10)`."""
+    """A `StdConv2D` as in BiT, with equal padding on both sides and a kernel divided by `sqrt(variance + 1e-10)`."""
     return StdConv2D(
         filters, kernel_size, strides, 1e-10, epsilon_placement="variance", padding="symmetric", **arguments
     )

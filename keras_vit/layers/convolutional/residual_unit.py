@@ -1,4 +1,4 @@
-"""One residual unit of a ResNet. B batch, H W C map, h w map put out."""
+"""One residual unit of a ResNet. B batch, H W C map, h w output map."""
 
 import keras
 from keras import ops
@@ -20,38 +20,38 @@ _ATTENTIONS = {"squeeze_excitation": SqueezeExcitation, "cbam": ConvolutionalBlo
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResidualUnit(CompositeLayer):
-    """Convolutions with batch norms, beside a residual connection.
+    """Convolutions with batch norms and a residual connection.
 
-    With an expansion of 4 a bottleneck, `y = relu(BN(conv1x1(x)))`, `y = relu(BN(conv3x3(y)))`, `y = BN(conv1x1(y))`;
-    with 1 a basic unit, `y = relu(BN(conv3x3(x)))`, `y = BN(conv3x3(y))`; then `relu(x + y)`, where `x` is projected by
-    `BN(conv1x1(x))` if the unit changes its shape ("Deep Residual Learning for Image Recognition", arXiv 1512.03385;
-    `resnet.py` of torchvision). Maps are padded alike on both sides. The last batch norm starts with gamma zero, so
-    that the unit starts as the residual connection alone.
+    An expansion of 4 is a bottleneck, `y = relu(BN(conv1x1(x)))`, `y = relu(BN(conv3x3(y)))`, `y = BN(conv1x1(y))`. An
+    expansion of 1 is a basic unit, `y = relu(BN(conv3x3(x)))`, `y = BN(conv3x3(y))`. The output is `relu(x + y)`. If
+    the unit changes the shape, `x` is projected by `BN(conv1x1(x))` ("Deep Residual Learning for Image Recognition",
+    arXiv 1512.03385; `resnet.py` of torchvision). The padding is equal on both sides. The last batch norm starts with
+    gamma zero, so the unit starts as its residual connection alone.
 
     Args:
-        width: Channels inside the unit; it puts out `expansion` times as many.
+        width: Number of channels inside the unit. The output has `expansion` times as many.
         strides: Step in pixels, the same for both axes.
         expansion: 4 or 1.
-        strides_first: Whether the first convolution of a bottleneck has the strides, and not the second.
+        strides_first: Whether the first convolution of a bottleneck has the strides instead of the second.
         drop_path_rate: Probability of dropping the branch of an image in training. In [0, 1).
-        mixing: What stands in place of the 3 x 3 convolutions: `"attention_augmented"`: `AttentionAugmentedConv2D`, in
-            a basic unit in place of the first alone; `"pooled_attention_augmented"`: the same, whose attention sees the
-            map at half its size; `"stand_alone"`: `LocalSelfAttention`; `"local_relation"`: `LocalRelation`, and in a
-            bottleneck 25 / 16 of the width, as in LR-Net. `"convolution"`: themselves.
-        attention: What weighs the branch before the sum: `"squeeze_excitation"`: `SqueezeExcitation`; `"cbam"`:
-            `ConvolutionalBlockAttention`; `None`: nothing.
+        mixing: Replacement of the 3 x 3 convolutions. `"convolution"`: none. `"attention_augmented"`:
+            `AttentionAugmentedConv2D`, in a basic unit for the first convolution only. `"pooled_attention_augmented"`:
+            the same, with attention to the map at half its size. `"stand_alone"`: `LocalSelfAttention`.
+            `"local_relation"`: `LocalRelation`, in a bottleneck with 25 / 16 of the width, as in LR-Net.
+        attention: Layer that weights the branch before the sum. `"squeeze_excitation"`: `SqueezeExcitation`.
+            `"cbam"`: `ConvolutionalBlockAttention`. `None`: no layer.
 
     Call arguments:
-        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built, but with
-            `"attention_augmented"`.
-        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep; and
-            whether branches are dropped.
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built, except with
+            attention-augmented mixings.
+        training: Whether the batch norms use the batch's statistics and update their moving averages, and whether
+            branches are dropped.
 
     Returns:
         (B, h, w, expansion width), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
-        ValueError: If an argument is impossible.
+        ValueError: If an argument is invalid.
 
     Example:
 
@@ -103,7 +103,7 @@ class ResidualUnit(CompositeLayer):
         ]
 
     def _basic_unit(self):
-        # One augmented convolution a unit fits the count of the paper's 34 layers.
+        # One augmented convolution per unit gives the paper's parameter count for 34 layers.
         second = "convolution" if "attention_augmented" in self.mixing else self.mixing
         return [self._spatial(self.mixing, 1, self.width, self.strides), self._spatial(second, 2, self.width, 1)]
 
@@ -134,7 +134,7 @@ class ResidualUnit(CompositeLayer):
             if norm is not self.norms[-1]:
                 branch = ops.relu(branch)
         if self.gate is not None:
-            branch = self.gate(branch)  # Only one of them asks for `training`, which Keras hands on.
+            branch = self.gate(branch)  # Only one kind has an argument `training`, which Keras passes on.
         if self.projection_conv is not None:
             maps = self.projection_norm(self.projection_conv(maps), training=training)
         return ops.relu(maps + self.drop_path(branch, training=training))
@@ -163,9 +163,9 @@ class ResidualUnit(CompositeLayer):
         }
 
 
-_NUM_HEADS = 8  # In both papers, whatever the width.
-_MIN_KEY_DIM = 20  # Of a head of an augmented convolution.
-# Of the channels of a convolution: those of the keys, and those that come from the attention.
+_NUM_HEADS = 8  # In both papers, for any width.
+_MIN_KEY_DIM = 20  # Per head of an augmented convolution.
+# Shares of a convolution's channels for the keys and for the output of the attention.
 _SHARES_OF_BOTTLENECK = (0.2, 0.1)
 _SHARES_OF_BASIC_UNIT = (0.25, 0.25)
 
@@ -192,7 +192,7 @@ def _pooled_attention_augmented(filters, strides, in_bottleneck, **arguments):
 
 
 def _whole_heads(channels):
-    """The nearest number of channels that heads share evenly, at least one for each."""
+    """Rounds to a multiple of the number of heads, at least one channel per head."""
     return _NUM_HEADS * max(1, round(channels / _NUM_HEADS))
 
 
@@ -211,6 +211,6 @@ SPATIAL_MIXINGS = {
     "stand_alone": _stand_alone,
     "local_relation": _local_relation,
 }
-"""{name: function that builds the layer}. It takes the number F of channels that the layer puts out, its strides,
-whether it is for a bottleneck unit and not a basic one, and what every layer takes, such as its name; the layer makes
-maps (B, h, w, F) of maps (B, H, W, C)."""
+"""{name: function that creates the layer}. Its arguments are the number F of output channels, the strides, whether the
+unit is a bottleneck, and the common arguments of layers, such as the name. The layer maps (B, H, W, C) to (B, h, w, F).
+"""

@@ -18,22 +18,22 @@ class SelfAttentionUnit(CompositeLayer):
     """The residual unit of SAN: attention in windows, on a quarter of the channels.
 
     `x + W relu(BN(attention(relu(BN(x)))))` ("Exploring Self-Attention for Image Recognition", arXiv 2004.13621, Figure
-    1), where `W` has a bias (hszhao/SAN).
+    1). `W` has a bias (hszhao/SAN).
 
     Args:
         relation: `"pairwise"` or `"patchwise"`: `PairwiseSelfAttention` or `PatchwiseSelfAttention`.
         window_size: Side of a window in pixels, odd.
 
     Call arguments:
-        maps: (B, H, W, C), channels last, C a multiple of 32. H and W are more than half of `window_size`, and may be
-            unknown when the model is built.
-        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+        maps: (B, H, W, C), channels last. C is a multiple of 32. H and W are more than half of `window_size`, and may
+            be unknown when the model is built.
+        training: Whether the batch norms use the batch's statistics and update their moving averages.
 
     Returns:
         Same shape as `maps`.
 
     Raises:
-        ValueError: If an argument is impossible, C no multiple of 32, or the map too small.
+        ValueError: If an argument is invalid, C is not a multiple of 32, or the map is too small.
 
     Example:
 
@@ -54,8 +54,8 @@ class SelfAttentionUnit(CompositeLayer):
         channels = input_shape[-1]
         if channels % 32:
             raise ValueError(
-                f"{self.name!r} attends with a quarter of the channels, eight of which share their weights: they must "
-                f"be a multiple of 32. Received: {channels} channels"
+                f"{self.name!r} attends with a quarter of the channels, in groups of eight, so the channels must be a "
+                f"multiple of 32. Received: {channels} channels"
             )
         self.attention = _ATTENTIONS[self.relation](channels // 4, self.window_size, **self.part_arguments("attention"))
         self.norm_1.build(input_shape)

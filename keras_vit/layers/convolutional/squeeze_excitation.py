@@ -1,4 +1,4 @@
-"""Channels weighted by what the whole map is like. B batch, H W C map."""
+"""Weights for channels, computed from the whole map. B batch, H W C map."""
 
 import keras
 from keras import ops
@@ -10,13 +10,13 @@ from keras_vit.layers.convolutional.projections import built_dense
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SqueezeExcitation(CompositeLayer):
-    """Multiplies each channel with a factor in (0, 1) that follows from the means of all channels.
+    """Multiplies each channel by a factor in (0, 1) that is computed from the means of all channels.
 
     `s = sigmoid(W_2 relu(W_1 mean_HW(x)))` and `y = s x` ("Squeeze-and-Excitation Networks", arXiv 1709.01507,
     equations 2 to 4), without biases.
 
     Args:
-        reduction: How many times fewer channels than the map the hidden layer has; one at least.
+        reduction: Factor r. The hidden layer has C / r channels, at least one.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.

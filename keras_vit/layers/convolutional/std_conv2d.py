@@ -1,4 +1,4 @@
-"""Convolution with a standardised kernel. B batch, H W C map, h w map put out, k side of the kernel, F filters."""
+"""Convolution with a standardised kernel. B batch, H W C map, h w output map, k side of the kernel, F filters."""
 
 import keras
 from keras import ops
@@ -9,22 +9,22 @@ from keras_vit.layers.convolutional.striding import strided, strided_shape
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StdConv2D(keras.layers.Layer):
-    """Convolution whose kernel is standardised whenever it is used, without a bias.
+    """Convolution without a bias that standardises its kernel in each call.
 
-    `w' = (w - mean(w)) / (std(w) + epsilon)` for each filter, over height, width and input channels, with the standard
-    deviation of all values, not of a sample (weight standardization, arXiv 1903.10520). This is `StdConv` in the
+    `w' = (w - mean(w)) / (std(w) + epsilon)` for each filter, over height, width and input channels, with the
+    population standard deviation (weight standardization, arXiv 1903.10520). This is `StdConv` in the
     `models_resnet.py` of google-research/vision_transformer. BiT (arXiv 1912.11370) divides by `sqrt(var(w) + epsilon)`
-    and pads alike on both sides. The kernel is standardised in float32 under any precision policy and starts LeCun
-    normal, as Flax initialises a convolution.
+    and uses equal padding on both sides. The kernel is standardised in float32 under any precision policy. It is
+    initialised LeCun normal, as in Flax.
 
     Args:
         filters: Number F of filters.
         kernel_size: Side k of the square kernel in pixels.
         strides: Step in pixels, the same for both axes.
         epsilon: Added to the standard deviation, or to the variance. In [1e-15, 1].
-        epsilon_placement: `"std"` or `"variance"`: what `epsilon` is added to.
-        padding: Of zeros. `"same"`: as TensorFlow does, an odd one at the bottom and right. `"symmetric"`: half of the
-            kernel on every side, which must be odd then; another alignment where `strides` are more than 1.
+        epsilon_placement: Statistic that `epsilon` is added to, `"std"` or `"variance"`.
+        padding: Padding with zeros. `"same"`: as in TensorFlow, with one more at the bottom and right if odd.
+            `"symmetric"`: half of the odd kernel on each side, which shifts the kernel if `strides` is more than 1.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
@@ -33,7 +33,7 @@ class StdConv2D(keras.layers.Layer):
         (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
-        ValueError: If a size is not a positive integer, `epsilon` is not in its range, or a choice is not available.
+        ValueError: If a size is not a positive integer, `epsilon` is out of range, or another argument is invalid.
 
     Example:
 
@@ -70,7 +70,7 @@ class StdConv2D(keras.layers.Layer):
         )
 
     def standardized_kernel(self):
-        """The kernel that the maps are convolved with, (k, k, C, F), in float32."""
+        """The standardised kernel (k, k, C, F) in float32."""
         kernel = ops.cast(self.kernel, "float32")
         kernel = kernel - ops.mean(kernel, axis=(0, 1, 2))
         if self.epsilon_placement == "variance":

@@ -1,4 +1,4 @@
-"""Maps at the size of larger ones. B batch, h w map, H W larger map, C channels."""
+"""Enlarging maps to the size of others. B batch, h w map, H W larger map, C channels."""
 
 import keras
 from keras import ops
@@ -8,26 +8,26 @@ from keras_vit.checks import check_positive_integer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class UpsampleLike(keras.layers.Layer):
-    """Enlarges a map by a whole factor, and cuts it to the size of another.
+    """Enlarges a map by an integer factor and crops it to the size of another.
 
-    Convolutions with strides round sizes up, so that a map enlarged again may have some rows and columns more than the
-    one that it was made from. Those at the bottom and right are left out: all others stay over the pixels that they
-    are of, whatever the size. Resizing to the other map's size would shift them.
+    Convolutions with strides round sizes up, so an enlarged map may have more rows and columns than the original. The
+    extra ones at the bottom and right are cropped. The others stay aligned with their pixels for any size. Resizing to
+    the other map's size would shift them.
 
     Args:
         scale: The factor s, the same for both axes.
-        interpolation: `"bilinear"`: linear between the centres of pixels, as PyTorch's `interpolate`; beyond the
-            outermost centres a map goes on as it is there. `"nearest"`: every pixel becomes s x s of its kind.
+        interpolation: `"bilinear"`: linear between pixel centres, and constant beyond the outermost centres, as in
+            PyTorch's `interpolate`. `"nearest"`: each pixel is repeated s x s times.
 
     Call arguments:
         maps: (B, h, w, C), channels last. Sizes may be unknown when the model is built.
-        like: (B, H, W, any number of channels), of which only the size counts: H at most s h, W at most s w.
+        like: (B, H, W, any number of channels). Only its size is used. H is at most s h, W at most s w.
 
     Returns:
         (B, H, W, C)
 
     Raises:
-        ValueError: If an argument is impossible.
+        ValueError: If an argument is invalid.
 
     Example:
 
@@ -63,12 +63,12 @@ def _nearest(maps, axis, scale):
 
 
 def _bilinear(maps, axis, scale):
-    # Not ops.image.resize, which needs to know sizes when the model is traced.
+    # Not ops.image.resize, which needs known sizes when the model is traced.
     first, last, head, tail = (maps[:, :, part] if axis == 2 else maps[:, part] for part in _PARTS)
     before, after = ops.concatenate([first, head], axis), ops.concatenate([tail, last], axis)
     phases = []
     for phase in range(scale):
-        offset = (phase + 0.5) / scale - 0.5  # From the centre of the pixel, in its width.
+        offset = (phase + 0.5) / scale - 0.5  # From the centre of the pixel, in pixels.
         phases.append((1 - abs(offset)) * maps + abs(offset) * (before if offset < 0 else after))
     return _interleave(phases, axis)
 
@@ -77,7 +77,7 @@ _PARTS = (slice(None, 1), slice(-1, None), slice(None, -1), slice(1, None))
 
 
 def _interleave(phases, axis):
-    """Maps of which each has every s-th row (or column) of the larger map."""
+    """Interleaves the rows (or columns) of maps. Each map contains every s-th one of the result."""
     shape = list(ops.shape(phases[0]))
     shape[axis] = shape[axis] * len(phases)
     return ops.reshape(ops.stack(phases, axis + 1), shape)

@@ -1,4 +1,4 @@
-"""What the self-attentions of SAN share. B batch, H W C map, F channels put out, R channels of relations."""
+"""Base class of SAN's self-attentions. B batch, H W C map, F output channels, N pixels in a window."""
 
 from keras import ops
 
@@ -8,17 +8,17 @@ from keras_vit.layers.convolutional.local_windows import check_window_size, loca
 from keras_vit.layers.convolutional.projections import built_dense
 
 SHARED_CHANNELS = 8
-"""Channels that have the same weights ("Exploring Self-Attention for Image Recognition", section 4)."""
+"""Number of channels that share weights ("Exploring Self-Attention for Image Recognition", section 4)."""
 
 
 class VectorSelfAttention(CompositeLayer):
-    """A layer whose places sum up the window around them, with weights for each place of it and each channel.
+    """A layer that computes a weighted sum of the window around each pixel, with weights for each pixel and channel.
 
-    A subclass computes the weights, F / 8 for each place of a window: channels c and c + F / 8 have the same. Around
-    the map stands what lies as far on the other side of its border.
+    A subclass computes the weights, F / 8 for each pixel of a window. Channels c, c + F / 8, c + 2 F / 8 and so on
+    share their weights. The map is padded by reflection.
 
     Args:
-        filters: Channels F that are put out, a multiple of 8.
+        filters: Number F of output channels, a multiple of 8.
         window_size: Side of a window in pixels, odd.
     """
 
@@ -45,17 +45,17 @@ class VectorSelfAttention(CompositeLayer):
     def _check_size(self, shape):
         if any(size is not None and size <= self.window_size // 2 for size in shape[1:3]):
             raise ValueError(
-                f"Windows of {self.window_size} places reflect the map at its border, so its height and width must be "
+                f"Windows of {self.window_size} pixels reflect the map at its border, so its height and width must be "
                 f"more than {self.window_size // 2}. Received: maps of shape {tuple(shape)}"
             )
 
     def _windows(self, maps):
         """(B, H, W, N, C)"""
-        self._check_size(maps.shape)  # Of a model of variable size it is known only now, if at all.
+        self._check_size(maps.shape)  # In a model of variable size, it is known only now, if at all.
         return local_windows(maps, self.window_size, padding="reflect")
 
     def _aggregate(self, maps, weights):
-        """(B, H, W, F) of maps and weights (B, H, W, N, F / 8)."""
+        """Weighted sums (B, H, W, F) of maps with weights (B, H, W, N, F / 8)."""
         values = self._windows(self.value(maps))
         values = ops.reshape(values, (*ops.shape(values)[:-1], SHARED_CHANNELS, self.num_weights))
         outputs = ops.sum(weights[..., None, :] * values, axis=3)
@@ -65,7 +65,7 @@ class VectorSelfAttention(CompositeLayer):
         return (*input_shape[:-1], self.filters)
 
     def _aggregating_macs(self, input_shape):
-        """Multiply-accumulates for one place of its linear maps and `_aggregate`."""
+        """Multiply-accumulates for one pixel: the linear maps and `_aggregate`."""
         return input_shape[-1] * (2 * self.relation_dim + self.filters) + self.window_size**2 * self.filters
 
     def get_config(self):

@@ -1,1 +1,1 @@
-"""Operations that layers are computed with."""
+"""Operations that the layers use."""

@@ -13,7 +13,7 @@ def gelu_tanh(x):
 
 def gelu_exact(x):
     """`x/2 (1 + erf(x / sqrt(2)))` (arXiv 1606.08415)."""
-    # Not ops.gelu(approximate=False): that is erfc, for which ONNX has no operator.
+    # Not ops.gelu(approximate=False): it uses erfc, for which ONNX has no operator.
     return 0.5 * x * (1.0 + ops.erf(x * (1.0 / math.sqrt(2.0))))
 
 
@@ -23,7 +23,7 @@ def quick_gelu(x):
 
 
 def swiglu(x):
-    """`SiLU(gate) value`, where x holds the gate in its first half and the value in its second (arXiv 2002.05202)."""
+    """`SiLU(gate) value`, where the first half of x is the gate and the second half the value (arXiv 2002.05202)."""
     gate, value = ops.split(x, 2, axis=-1)
     return ops.silu(gate) * value
 
@@ -32,29 +32,29 @@ ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "quick_gelu": q
 
 
 def activate(name, x, training=None):
-    """An activation of `ACTIVATIONS`, with cheaper gradients in training on TensorFlow.
+    """Applies an activation of `ACTIVATIONS`, with cheaper gradients in training on TensorFlow.
 
-    TensorFlow on CPUs joins a product, its bias and a GELU into one kernel if it finds them. It sorts operations by
-    name, and looks for those of the GELU after those of the layer `hidden`. Hence the scope.
+    TensorFlow on CPUs can fuse a product, its bias and a GELU into one kernel. It sorts operations by name and only
+    finds the GELU after the operations of the layer `hidden`. The name scope ensures this order.
     """
     with keras.name_scope("nonlinearity"):
-        is_by_hand = training and keras.backend.backend() == "tensorflow"
-        return (_WITH_GRADIENTS if is_by_hand else ACTIVATIONS)[name](x)
+        has_own_gradient = training and keras.backend.backend() == "tensorflow"
+        return (_WITH_GRADIENTS if has_own_gradient else ACTIVATIONS)[name](x)
 
 
 def _with_gradient(gate, slope):
-    """`x gate(x)` with its gradient by hand, `gate(x) + x slope(x)`; `slope` may use what `gate` returned."""
+    """The function `x gate(x)` with the gradient `gate(x) + x slope(x)`. `slope` receives x and `gate(x)`."""
 
     @ops.custom_gradient
     def activation(x):
-        kept = gate(x)
-        return x * kept, lambda upstream: upstream * (kept + x * slope(x, kept))
+        gates = gate(x)
+        return x * gates, lambda upstream: upstream * (gates + x * slope(x, gates))
 
     return activation
 
 
 _LINEAR, _CUBIC = 2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715
-# TensorFlow keeps several arrays of (B T, M) for its own gradients; these keep x and the gate. (1 + tanh(u)) / 2 is
+# TensorFlow's own gradients store several arrays (B T, M). These store only x and the gate. (1 + tanh(u)) / 2 is
 # sigmoid(2 u).
 _WITH_GRADIENTS = {
     **ACTIVATIONS,

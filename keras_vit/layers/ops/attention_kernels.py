@@ -1,71 +1,71 @@
-"""Attention of heads: with all weights at once, by parts of the queries, or by a kernel of the backend.
+"""Attention of heads: with all weights at once, in parts of the queries, or with a kernel of the backend.
 
-B batch, n lines of tokens that attend each by itself, t queries, T keys, K heads, Dh width of a head. All arguments are
-(B, K, T, Dh), or (B, n, K, T, Dh) for lines; the queries come scaled. docs/decisions/0015 says why.
+B batch, n sequences per image, t queries, T keys, K heads, Dh width of a head. All arguments are (B, K, T, Dh), or
+(B, n, K, T, Dh) for n sequences. Queries are already scaled. docs/decisions/0015 gives the reasons.
 """
 
 import keras
 from keras import ops
 
 LONGEST_AT_ONCE = 1024
-"""Up to so many keys the weights are computed at once. Measured, as is the next: docs/performance.md."""
+"""Largest number of keys for which all weights are computed at once. Measured, as the next: docs/performance.md."""
 QUERIES_AT_ONCE = 256
-"""Of more keys, the most queries whose weights are there at a time."""
+"""Largest number of queries in a part if there are more keys."""
 LONGEST_WITHOUT_TORCH = 256
-"""Up to so many keys torch's kernel is not faster on a CPU."""
+"""Largest number of keys for which torch's kernel is not faster on a CPU."""
 
 
 def attend(query, key, value, bias=None):
-    """What the queries receive: `softmax(q k^T + bias) v`.
+    """Computes `softmax(q k^T + bias) v`.
 
-    A kernel of the backend computes it where `has_kernel` says so. Else it goes by parts of the queries if there are
-    many keys: the weights of one part are there at a time, and those that gradients need are computed again, part by
-    part. So memory grows as T and not as T^2. Where the number of keys or queries is not known while a graph is
-    made, it is computed at once: exported models of any image size, whose runtimes take no loops.
+    If `has_kernel` is true, a kernel of the backend is used. Otherwise, many keys are handled in parts of the queries.
+    Only the weights of one part are in memory at a time, and gradients recompute them part by part, so memory grows as
+    T and not as T^2. If the number of keys or queries is unknown when the graph is traced, all weights are computed at
+    once. This applies to exports for any image size, because their runtimes do not support loops.
 
     Args:
         query: (B, K, t, Dh), scaled.
         key: (B, K, T, Dh)
         value: (B, K, T, Dh)
-        bias: (B, T) or (B, n, T), added to the logits of each key; `None`: nothing.
+        bias: (B, T) or (B, n, T), added to the logits of each key. `None`: no bias.
 
     Returns:
         (B, K, t, Dh)
     """
     if has_kernel(query, key, bias):
-        return _of_the_backend(query, key, value, bias)
+        return _attend_with_backend(query, key, value, bias)
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     is_known = isinstance(num_queries, int) and isinstance(num_keys, int)
     if not is_known or num_keys <= LONGEST_AT_ONCE or num_queries <= QUERIES_AT_ONCE:
         bias = None if bias is None else bias[..., None, None, :]
         return ops.matmul(ops.cast(attention_weights(query, key, bias), value.dtype), value)
-    if bias is not None:  # One more channel, by which queries of one take it from the keys.
+    if bias is not None:  # One more channel, 1 in queries and the bias in keys.
         column = ops.broadcast_to(ops.cast(bias, key.dtype)[..., None, :, None], (*ops.shape(key)[:-1], 1))
         query, key = ops.concatenate([query, ops.ones_like(query[..., :1])], -1), ops.concatenate([key, column], -1)
-    return ops.custom_gradient(_by_parts)(query, key, value)
+    return ops.custom_gradient(_attend_in_parts)(query, key, value)
 
 
 def attention_weights(query, key, bias=None):
-    """(B, K, t, T) float32, each row of which sums to one; `bias` of the shape of the logits, or broadcast to it."""
+    """Attention weights (B, K, t, T) in float32. Each row sums to one. `bias` is broadcast to the logits."""
     logits = ops.cast(ops.matmul(query, ops.swapaxes(key, -1, -2)), "float32")
     return ops.softmax(logits if bias is None else logits + ops.cast(bias, "float32"), axis=-1)
 
 
 def log_sizes(sizes):
-    """The bias of keys that stand for as many tokens, (B, T) float32; `None` without sizes."""
+    """The bias, (B, T) float32, of keys that stand for `sizes` tokens each. `None` without sizes."""
     return None if sizes is None else ops.log(ops.cast(sizes, "float32"))
 
 
 def has_kernel(query, key, bias=None):
-    """Whether a kernel of the backend computes attention faster than we do, in memory that grows as T.
+    """Whether the backend has a kernel that is faster than the code here and whose memory grows as T.
 
-    * torch: `scaled_dot_product_attention`, on a CPU for more than 256 keys: with 197 it is no faster. For others than
-      CPUs always, which is not measured.
-    * JAX on a GPU: that of cuDNN, which takes 16 bits, and heads of a multiple of 8 up to 128 channels. Not measured.
-    * Else none: Keras's for TensorFlow keeps all weights, and that for JAX on a TPU hides later keys from a query
-      (Keras 3.15: without a mask its mask is the causal one).
+    * torch: `scaled_dot_product_attention`. On a CPU only for more than 256 keys, as it is not faster for 197 keys. On
+      other devices always, which is not measured.
+    * JAX on a GPU: the kernel of cuDNN, for 16-bit types and heads of 8, 16, ..., 128 channels. Not measured.
+    * Otherwise none. Keras's kernel for TensorFlow stores all weights. Its kernel for JAX on a TPU applies a causal
+      mask if there is no mask (Keras 3.15).
 
-    The softmax is computed in float32 by all of them.
+    All kernels compute the softmax in float32.
     """
     if keras.backend.backend() == "torch":
         return key.shape[-2] > LONGEST_WITHOUT_TORCH or _platform(query) != "cpu"
@@ -75,14 +75,14 @@ def has_kernel(query, key, bias=None):
 
 
 def _platform(tensor):
-    """What computes: `"cpu"`, `"gpu"` or `"tpu"` of JAX, `"cpu"`, `"cuda"` and others of torch."""
+    """The device type: `"cpu"`, `"gpu"` or `"tpu"` in JAX; `"cpu"`, `"cuda"` or others in torch."""
     if keras.backend.backend() == "torch":
         return tensor.device.type
     return keras.distribution.list_devices()[0].split(":")[0]
 
 
-def _of_the_backend(query, key, value, bias):
-    # (B n, T, K, Dh), as Keras has them.
+def _attend_with_backend(query, key, value, bias):
+    # Keras expects (B n, T, K, Dh).
     *outer, num_heads, _, _ = ops.shape(query)
     arrays = (ops.reshape(x, (-1, *ops.shape(x)[-3:])) for x in (query, key, value))
     arrays = [ops.swapaxes(x, -3, -2) for x in arrays]
@@ -92,43 +92,43 @@ def _of_the_backend(query, key, value, bias):
     return ops.reshape(heads, (*outer, num_heads, -1, ops.shape(value)[-1]))
 
 
-def _by_parts(query, key, value):
-    """(what the queries receive, function from its gradient to those of the arguments), for `custom_gradient`."""
+def _attend_in_parts(query, key, value):
+    """The outputs and the function that computes the arguments' gradients, for `custom_gradient`."""
     num_queries = query.shape[-2]
 
     def gradients(gradient):
-        # In float32: in 16 bits each part would round the sums.
+        # In float32: with 16 bits, the sums would be rounded after each part.
         sums = [ops.zeros_like(x, dtype="float32") for x in (key, value)]
-        parts = [_parts(query), _parts(gradient)]
-        (_, _, *sums), of_queries = _for_each(_gradients_of_part, [key, value, *sums], parts, query.shape[-1])
-        of_key, of_value = (ops.cast(total, x.dtype) for total, x in zip(sums, (key, value), strict=True))
-        return _joined(of_queries, num_queries), of_key, of_value
+        parts = [_split(query), _split(gradient)]
+        (_, _, *sums), query_gradient = _scan(_gradients_of_part, [key, value, *sums], parts, query.shape[-1])
+        key_gradient, value_gradient = (ops.cast(total, x.dtype) for total, x in zip(sums, (key, value), strict=True))
+        return _join(query_gradient, num_queries), key_gradient, value_gradient
 
-    _, heads = _for_each(_part, [key, value], [_parts(query)], value.shape[-1])
-    return _joined(heads, num_queries), gradients
+    _, heads = _scan(_attend_part, [key, value], [_split(query)], value.shape[-1])
+    return _join(heads, num_queries), gradients
 
 
-# Both steps stand here, and get keys and values from what is handed on, so that JAX knows them again and does not
-# compile them for each call.
-def _part(handed_on, parts):
-    (key, value), (query,) = handed_on, parts
+# Both steps are functions of the module that receive keys and values in the carry, so that JAX recognises them and does
+# not compile them for each call.
+def _attend_part(carry, parts):
+    (key, value), (query,) = carry, parts
     return [key, value], ops.matmul(ops.cast(attention_weights(query, key), value.dtype), value)
 
 
-def _gradients_of_part(handed_on, parts):
-    (key, value, of_keys, of_values), (query, gradient) = handed_on, parts
+def _gradients_of_part(carry, parts):
+    (key, value, key_gradient, value_gradient), (query, gradient) = carry, parts
     weights = attention_weights(query, key)
-    weights_of_keys = ops.swapaxes(ops.cast(weights, value.dtype), -1, -2)
-    of_values = of_values + ops.cast(ops.matmul(weights_of_keys, gradient), "float32")
-    of_weights = ops.cast(ops.matmul(gradient, ops.swapaxes(value, -1, -2)), "float32")
-    of_logits = weights * (of_weights - ops.sum(of_weights * weights, axis=-1, keepdims=True))
-    of_logits = ops.cast(of_logits, query.dtype)
-    of_keys = of_keys + ops.cast(ops.matmul(ops.swapaxes(of_logits, -1, -2), query), "float32")
-    return [key, value, of_keys, of_values], ops.matmul(of_logits, key)
+    key_weights = ops.swapaxes(ops.cast(weights, value.dtype), -1, -2)
+    value_gradient = value_gradient + ops.cast(ops.matmul(key_weights, gradient), "float32")
+    weight_gradient = ops.cast(ops.matmul(gradient, ops.swapaxes(value, -1, -2)), "float32")
+    logit_gradient = weights * (weight_gradient - ops.sum(weight_gradient * weights, axis=-1, keepdims=True))
+    logit_gradient = ops.cast(logit_gradient, query.dtype)
+    key_gradient = key_gradient + ops.cast(ops.matmul(ops.swapaxes(logit_gradient, -1, -2), query), "float32")
+    return [key, value, key_gradient, value_gradient], ops.matmul(logit_gradient, key)
 
 
-def _parts(queries):
-    """(B, K, t, Dh) as (number of parts, B, K, size of a part, Dh), equal parts, the last filled up with zeros."""
+def _split(queries):
+    """Splits (B, K, t, Dh) into equal parts, (parts, B, K, part size, Dh). The last is padded with zeros."""
     *outer, num_queries, width = ops.shape(queries)
     count = -(-num_queries // QUERIES_AT_ONCE)
     size = -(-num_queries // count)
@@ -136,28 +136,28 @@ def _parts(queries):
     return ops.moveaxis(ops.reshape(queries, (*outer, count, size, width)), -3, 0)
 
 
-def _joined(parts, num_queries):
-    """The inverse of `_parts`."""
+def _join(parts, num_queries):
+    """The inverse of `_split`."""
     parts = ops.moveaxis(parts, 0, -3)
     *outer, count, size, width = ops.shape(parts)
     return ops.reshape(parts, (*outer, count * size, width))[..., :num_queries, :]
 
 
-def _for_each(step, handed_on, parts, width):
-    """`ops.scan`: one part after the other, so that compilers cannot have them all at once; results have `width`
-    channels. TensorFlow's wants results of the shapes of what is handed on."""
+def _scan(step, carry, parts, width):
+    """`ops.scan`, which computes one part after the other, so that compilers cannot compute all at once. Results have
+    `width` channels. On TensorFlow, `ops.scan` needs results with the shapes of the carry."""
     if keras.backend.backend() != "tensorflow":
-        return ops.scan(step, handed_on, parts)
+        return ops.scan(step, carry, parts)
     import tensorflow as tf
 
     count = parts[0].shape[0]
 
-    def body(index, results, handed_on):
-        handed_on, result = step(handed_on, [array[index] for array in parts])
-        # Not a TensorArray, which LiteRT does not have.
-        return index + 1, tf.tensor_scatter_nd_update(results, [[index]], result[None]), handed_on
+    def body(index, results, carry):
+        carry, result = step(carry, [array[index] for array in parts])
+        # Not a TensorArray, which LiteRT does not support.
+        return index + 1, tf.tensor_scatter_nd_update(results, [[index]], result[None]), carry
 
     results = tf.zeros((*ops.shape(parts[0])[:-1], width), parts[0].dtype)
-    start = (tf.constant(0), results, handed_on)
-    _, results, handed_on = tf.while_loop(lambda index, *_: index < count, body, start, parallel_iterations=1)
-    return handed_on, results
+    start = (tf.constant(0), results, carry)
+    _, results, carry = tf.while_loop(lambda index, *_: index < count, body, start, parallel_iterations=1)
+    return carry, results

@@ -1,7 +1,7 @@
-"""Shapes that compilers want, so that layers can be written as equations. B batch, T tokens, D hidden.
+"""Array shapes that compilers optimise well. B batch, T tokens, D hidden.
 
-TensorFlow on CPUs has a kernel for the product of two matrices, the bias and the GELU behind it. So tokens are
-multiplied as rows, (B T, D). Within `textbook_operations` they keep their shape.
+TensorFlow on CPUs has one kernel for a product of two matrices followed by a bias and a GELU. So tokens are
+multiplied as rows, (B T, D). Within `textbook_operations`, they keep their shape.
 """
 
 import math
@@ -12,32 +12,32 @@ from keras_vit.layers.ops.textbook import textbook_multiply
 
 
 def as_rows(tokens):
-    """(B, ..., D) as (B ..., D)."""
+    """Reshapes (B, ..., D) to (B ..., D)."""
     return tokens if textbook_multiply() else ops.reshape(tokens, (-1, tokens.shape[-1]))
 
 
 def as_tokens(rows, tokens):
-    """(B ..., D) in the shape of `tokens`."""
+    """Reshapes (B ..., D) to the shape of `tokens`."""
     return rows if textbook_multiply() else reshape_like(rows, tokens, 1, tokens.shape[-1:])
 
 
 def fork(tokens):
-    """Tokens (B, ..., D) twice: for the residual connection that `add` ends, and for its branch.
+    """Returns tokens (B, ..., D) twice: for the residual connection, as rows for `add`, and for its branch.
 
-    Residual connections are added as rows. Otherwise XLA on CPUs computes the gradient of one again in every block,
-    from those of all later branches (docs/decisions/0018).
+    Residual connections are added as rows. Otherwise, XLA on CPUs recomputes a residual connection's gradient in every
+    block from the gradients of all later branches (docs/decisions/0018).
     """
     rows = as_rows(tokens)
     return rows, as_tokens(rows, tokens)
 
 
 def add(residual, branch):
-    """`tokens + branch`, (B, ..., D), with the tokens of a residual connection from `fork`."""
+    """Adds a branch (B, ..., D) to the residual connection that `fork` returned."""
     return as_tokens(residual + as_rows(branch), branch)
 
 
 def apply_dense(layer, rows):
-    """The outputs of a `Dense` layer for the rows of `as_rows`."""
+    """Applies a `Dense` layer to rows from `as_rows`."""
     multiply = textbook_multiply()
     if multiply is None or layer.quantization_mode is not None:
         return layer(rows)
@@ -46,15 +46,15 @@ def apply_dense(layer, rows):
 
 
 def apply_einsum_dense(layer, inputs, num_axes, scale=None):
-    """The outputs of an `EinsumDense` layer over the last axes of its inputs, as the product of two matrices.
+    """Applies an `EinsumDense` layer to the last axes of its inputs as one product of two matrices.
 
-    An einsum would be a batch of products of one matrix each. A layer that Keras has quantized computes as Keras does.
+    An einsum would be a batch of matrix products. A layer that Keras has quantized is called as it is.
 
     Args:
         layer: An `EinsumDense` with a bias.
-        inputs: (B, ..., the axes of the kernel).
-        num_axes: How many axes of the inputs the kernel is multiplied with.
-        scale: Factor of the outputs; `None`: 1.
+        inputs: (B, ..., input axes of the kernel).
+        num_axes: Number of input axes of the kernel.
+        scale: Factor of the outputs. `None`: 1.
     """
     if layer.quantization_mode is not None:
         outputs = layer(inputs)
@@ -65,18 +65,18 @@ def apply_einsum_dense(layer, inputs, num_axes, scale=None):
     values = ops.cast(inputs, layer.compute_dtype)
     rows = reshape_like(values, inputs, num_axes, (inner,)) if multiply else ops.reshape(values, (-1, inner))
     kernel, bias = ops.reshape(kernel, (inner, -1)), ops.reshape(bias, (-1,))
-    if scale is not None:  # The weights are smaller than the outputs of all tokens.
+    if scale is not None:  # There are fewer weights than outputs of all tokens.
         kernel, bias = kernel * scale, bias * scale
     products = multiply(rows, kernel) if multiply else ops.matmul(rows, kernel)
-    outputs = ops.add(products, bias)  # TensorFlow joins ops.add to the product, but not `+`.
+    outputs = ops.add(products, bias)  # TensorFlow fuses ops.add with the product, but not `+`.
     return reshape_like(outputs, inputs, num_axes, outer_shape)
 
 
 def reshape_like(values, inputs, num_axes, outer_shape):
-    """Values in the shape of `inputs`, with `outer_shape` in place of its last `num_axes` axes.
+    """Reshapes values to the shape of `inputs`, with `outer_shape` in place of its last `num_axes` axes.
 
-    The sizes are numbers, with one -1, if at most one is unknown: sizes that are computed from a shape add operations
-    to an exported file.
+    If at most one size is unknown, the sizes are numbers, with -1 for the unknown one. Sizes that are computed from a
+    shape would add operations to an exported file.
     """
     known = [-1 if size is None else size for size in (*inputs.shape[:-num_axes], *outer_shape)]
     is_enough = known.count(-1) <= 1

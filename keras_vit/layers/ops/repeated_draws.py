@@ -8,10 +8,10 @@ from keras import ops
 
 
 class RepeatedDraws:
-    """The seeds of a computation that runs more than once and must be random in the same way each time.
+    """The seeds of a computation that runs more than once and must draw the same random numbers each time.
 
-    The generators do not advance while it runs: JAX and TensorFlow do not allow a change of state there. They advance
-    afterwards, in `advance`, as far as they would have done.
+    The generators do not advance during the computation, because JAX and TensorFlow do not allow state changes there.
+    `advance` advances them afterwards by the same number of seeds.
     """
 
     def __init__(self):
@@ -19,7 +19,7 @@ class RepeatedDraws:
 
     @contextlib.contextmanager
     def replay(self):
-        """Inside, each `DrawnSeed` has the seed that it had when this was entered first."""
+        """Inside this context, each `DrawnSeed` has the same seed as in the first run."""
         self._counts.clear()
         token = _CURRENT.set(self)
         try:
@@ -34,17 +34,17 @@ class RepeatedDraws:
         count = self._counts[generator]
         self._counts[generator] += 1
         state = self._states[generator]
-        return state + ops.convert_to_tensor([0, count], state.dtype)  # `keras.random.SeedGenerator.next` counts so.
+        return state + ops.convert_to_tensor([0, count], state.dtype)  # As in `keras.random.SeedGenerator.next`.
 
     def advance(self):
-        """Advances the generators, after a run."""
+        """Advances the generators after a run."""
         for generator, count in self._counts.items():
             for _ in range(count):
                 generator.next()
 
     @staticmethod
     def current():
-        """The one whose `replay` is running; `None` outside."""
+        """The instance that is in `replay`, or `None`."""
         return _CURRENT.get()
 
 

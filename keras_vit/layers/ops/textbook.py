@@ -1,4 +1,4 @@
-"""Operations as textbooks have them, for files that other runtimes read. B batch, T tokens, D hidden."""
+"""Textbook operations, for exports to other runtimes. B batch, T tokens, D hidden."""
 
 import contextlib
 import contextvars
@@ -10,14 +10,14 @@ _MULTIPLY = contextvars.ContextVar("multiply", default=None)
 
 @contextlib.contextmanager
 def textbook_operations(multiply):
-    """Inside, layers compute in the operations that ONNX Runtime and OpenVINO look for.
+    """Inside this context, layers use operations that ONNX Runtime and OpenVINO can fuse.
 
-    What these join to one kernel is not what TensorFlow joins: a norm as mean, difference, variance, root and quotient,
-    and products of (B, T, D) with a matrix, not of rows. Results are the same, to rounding.
+    They fuse other operations than TensorFlow: a norm of mean, difference, variance, root and quotient, and products of
+    (B, T, D) and a matrix instead of products of rows. Results are equal up to rounding.
 
     Args:
-        multiply: Function that multiplies (B, T, D) with (D, M). `keras.ops.matmul` makes rows of it on TensorFlow;
-            `tf.matmul` does not.
+        multiply: Function that multiplies (B, T, D) by (D, M). On TensorFlow, `keras.ops.matmul` reshapes (B, T, D) to
+            rows, but `tf.matmul` does not.
 
     Example:
 
@@ -36,12 +36,12 @@ def textbook_operations(multiply):
 
 
 def textbook_multiply():
-    """The function that `textbook_operations` was given; `None` outside of it."""
+    """The argument of the active `textbook_operations`, or `None` outside of it."""
     return _MULTIPLY.get()
 
 
 def standardize(values, epsilon):
-    """Values (..., D), brought to mean 0 and variance 1 in operations that ONNX Runtime and OpenVINO join to a norm.
+    """Normalises to mean 0 and variance 1 with operations that ONNX Runtime and OpenVINO fuse into a norm.
 
     Args:
         values: (..., D)
@@ -50,7 +50,7 @@ def standardize(values, epsilon):
     Returns:
         Same shape as `values`.
     """
-    # ONNX Runtime takes a square for a part of a norm only as a power, OpenVINO an axis only in a list.
+    # ONNX Runtime recognises the square only as a power. OpenVINO recognises the axis only in a list.
     centered = values - ops.mean(values, axis=[-1], keepdims=True)
     variance = ops.mean(ops.power(centered, 2.0), axis=[-1], keepdims=True)
     return centered / ops.sqrt(variance + epsilon)

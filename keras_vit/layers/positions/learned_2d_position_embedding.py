@@ -9,30 +9,30 @@ from keras_vit.layers.positions.learned_position_embedding import LearnedPositio
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Learned2DPositionEmbedding(LearnedPositionEmbedding):
-    """Adds to each patch's token a learned half for its column and one for its row.
+    """Adds learned embeddings of the column and the row to each patch token, in one half of the channels each.
 
-    The patch in row y and column x receives `[X_x, Y_y]`, tables of w and of h rows of width D / 2 (ViT, arXiv
-    2010.11929, appendix D.4, "2-dimensional positional embedding"). The tokens in front have a row of width D each. All
-    start as N(0, 0.02).
+    The patch in row y and column x receives `[X_x, Y_y]`. The tables X and Y have w and h rows of width D / 2 (ViT,
+    arXiv 2010.11929, appendix D.4, "2-dimensional positional embedding"). Each prefix token has a row of width D. All
+    tables are initialised from N(0, 0.02).
 
-    When the image's grid is not the tables', each is interpolated along its own axis, in float32.
+    If the image's grid differs from `grid_size`, each table is interpolated along its own axis in float32.
 
     Args:
-        grid_size: (rows, columns) of patches that the tables are made for.
-        num_prefix_rows: Rows for the tokens that stand before the patches.
-        interpolation: How, one of `keras_vit.resampling.METHODS`.
+        grid_size: Size of the tables, (rows, columns) of patches.
+        num_prefix_rows: Number of rows for tokens before the patch tokens.
+        interpolation: Method, one of `keras_vit.resampling.METHODS`.
 
     Call arguments:
-        tokens: (B, T, D), the tokens of the patches last. D is even.
-        patches: (B, h, w, D), the map that the patch tokens come from; only its size is read. Needed where the grid is
-            not `grid_size`, or where some tokens have no row: those between the prefix and the patches.
+        tokens: (B, T, D), with the patch tokens last. D is even.
+        patches: (B, h, w, D), the map of patch tokens. Only its size is used. Needed if the grid is not `grid_size`, or
+            if there are tokens without a row between the prefix and the patches.
 
     Returns:
         (B, T, D)
 
     Raises:
-        ValueError: If D is odd, there is no such interpolation, or as in `LearnedPositionEmbedding` tokens and rows do
-            not fit.
+        ValueError: If D is odd, `interpolation` is unknown, or tokens and rows do not fit as in
+            `LearnedPositionEmbedding`.
 
     Example:
 
@@ -48,7 +48,7 @@ class Learned2DPositionEmbedding(LearnedPositionEmbedding):
         hidden_dim = tokens_shape[-1]
         if hidden_dim % 2:
             raise ValueError(
-                f"The tokens' width must be even, half of it for each coordinate. Received: tokens of shape "
+                f"The tokens' width must be even, with half of it for each coordinate. Received: tokens of shape "
                 f"{tuple(tokens_shape)}"
             )
         height, width = self.grid_size

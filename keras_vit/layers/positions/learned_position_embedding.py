@@ -13,28 +13,28 @@ class LearnedPositionEmbedding(keras.layers.Layer):
     """Adds one learned row to each token.
 
     `z_0 = [z_class; z_1; ...; z_N] + E_pos` (ViT, arXiv 2010.11929, eq. 1). The table has `num_prefix_rows` rows for
-    the tokens in front, then one for each patch, row by row; it starts as N(0, 0.02). Tokens without a row (those in
-    front when `num_prefix_rows` is 0) pass unchanged.
+    the prefix tokens, then one for each patch, row by row. It is initialised from N(0, 0.02). Tokens without a row,
+    such as prefix tokens if `num_prefix_rows` is 0, are returned unchanged.
 
-    When the image's grid is not the table's, the patch rows are interpolated in float32, as the authors do to fine-tune
-    at a higher resolution (ViT, section 3.2; their code, `scipy.ndimage.zoom(order=1)`, is `"align_corners"`).
+    If the image's grid differs from `grid_size`, the patch rows are interpolated in float32. The authors do so to
+    fine-tune at a higher resolution (ViT, section 3.2) with `scipy.ndimage.zoom(order=1)`, which is `"align_corners"`.
 
     Args:
-        grid_size: (rows, columns) of patches that the table is made for.
-        num_prefix_rows: Rows of the table for the tokens that stand before the patches.
-        interpolation: How, one of `keras_vit.resampling.METHODS`. Weights are best used with the method of the project
-            that published them.
+        grid_size: Size of the table, (rows, columns) of patches.
+        num_prefix_rows: Number of rows for tokens before the patch tokens.
+        interpolation: Method, one of `keras_vit.resampling.METHODS`. Published weights are best used with the method of
+            the project that published them.
 
     Call arguments:
-        tokens: (B, T, D), the tokens of the patches last.
-        patches: (B, h, w, D), the map that the patch tokens come from; only its size is read. Needed where the grid is
-            not `grid_size`, or where some tokens have no row: those between the prefix and the patches.
+        tokens: (B, T, D), with the patch tokens last.
+        patches: (B, h, w, D), the map of patch tokens. Only its size is used. Needed if the grid is not `grid_size`, or
+            if there are tokens without a row between the prefix and the patches.
 
     Returns:
         (B, T, D)
 
     Raises:
-        ValueError: If there is no such interpolation, fewer tokens than rows for the grid, or more and no `patches`.
+        ValueError: If `interpolation` is unknown, or there are fewer tokens than rows, or more tokens and no `patches`.
 
     Example:
 
@@ -72,7 +72,7 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         front = self.num_prefix_rows
         between = tokens[:, front : ops.shape(tokens)[1] - num_patches]
         last = tokens[:, ops.shape(tokens)[1] - num_patches :]
-        # LiteRT does not add tensors without elements.
+        # LiteRT cannot add tensors without elements.
         prefix = [tokens[:, :front] + rows[:front]] if front else []
         return ops.concatenate([*prefix, between, last + rows[front:]], axis=1)
 
@@ -83,7 +83,7 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         prefix, table = rows[: self.num_prefix_rows], rows[self.num_prefix_rows :]
         rows_matrix, columns_matrix = resampling.grid_matrices(self.grid_size, grid, self.interpolation, ops)
         table = ops.reshape(ops.cast(table, "float32"), (*self.grid_size, -1))
-        # One axis after the other: PyTorch would multiply the two matrices first, into one that is far larger.
+        # One axis at a time: PyTorch would first multiply the two matrices, which gives a far larger one.
         table = ops.einsum("wj,hjd->hwd", columns_matrix, ops.einsum("hi,ijd->hjd", rows_matrix, table))
         table = ops.reshape(ops.cast(table, rows.dtype), (grid[0] * grid[1], rows.shape[-1]))
         return ops.concatenate([prefix, table], axis=0)
@@ -92,8 +92,8 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         if num_tokens < num_rows or (exactly and num_tokens > num_rows):
             raise ValueError(
                 f"{num_tokens} tokens do not fit {self.num_prefix_rows} prefix rows and a grid of {grid[0]} x "
-                f"{grid[1]} patches, which are {num_rows} rows. Where the image's grid is another, or there are "
-                f"tokens without a row, pass `patches`, the map of the patch tokens."
+                f"{grid[1]} patches ({num_rows} rows). If the image's grid is different, or there are tokens without "
+                f"a row, pass `patches`, the map of the patch tokens."
             )
 
     def compute_output_shape(self, tokens_shape, patches_shape=None):
@@ -109,5 +109,5 @@ class LearnedPositionEmbedding(keras.layers.Layer):
 
 
 def _is_known(grid):
-    # In a TensorFlow graph of variable image size the grid is made of tensors, which have no truth value.
+    # In a TensorFlow graph of variable image size, the grid consists of tensors, which have no truth value.
     return all(isinstance(size, int) for size in grid)

@@ -9,15 +9,15 @@ class SincosPositionEmbedding(keras.layers.Layer):
     """Adds fixed sines and cosines of both coordinates to the patch tokens.
 
     With frequencies `f_i = temperature ** (-i / (D/4 - 1))`, the patch in row y and column x receives
-    `[sin(x f), cos(x f), sin(y f), cos(y f)]` ("Better plain ViT baselines", arXiv 2205.01580, as in its code). Tokens
-    in front of the patches pass unchanged. No weights; any grid.
+    `[sin(x f), cos(x f), sin(y f), cos(y f)]` ("Better plain ViT baselines", arXiv 2205.01580, as in its code). Prefix
+    tokens are returned unchanged. There are no weights, and any grid is accepted.
 
     Args:
-        temperature: The longest wavelength is 2 pi times this, in patches.
+        temperature: Longest wavelength in patches, divided by 2 pi.
 
     Call arguments:
-        tokens: (B, T, D), the tokens of the patches last. D is a multiple of 4, at least 8.
-        patches: (B, h, w, D), the map that the patch tokens come from; only its size is read.
+        tokens: (B, T, D), with the patch tokens last. D is a multiple of 4, at least 8.
+        patches: (B, h, w, D), the map of patch tokens. Only its size is used.
 
     Returns:
         (B, T, D)
@@ -37,7 +37,7 @@ class SincosPositionEmbedding(keras.layers.Layer):
     def build(self, tokens_shape, patches_shape):
         if tokens_shape[-1] % 4 or tokens_shape[-1] < 8:
             raise ValueError(
-                f"The tokens' width must be a multiple of 4 and at least 8 (a sine and a cosine of each coordinate). "
+                f"The tokens' width must be a multiple of 4 and at least 8 (a sine and a cosine per coordinate). "
                 f"Received: tokens of shape {tuple(tokens_shape)}"
             )
 

@@ -1,6 +1,6 @@
 """Multi-head self-attention.
 
-B batch, n lines of tokens, T tokens, t queries, D hidden, K heads, Dh = D / K.
+B batch, n sequences per image, T tokens, t queries, D hidden, K heads, Dh = D / K.
 """
 
 import math
@@ -20,31 +20,31 @@ from keras_vit.layers.transformer.layer_normalization import LayerNormalization
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiHeadSelfAttention(CompositeLayer):
-    """Multi-head self-attention, with biases.
+    """Multi-head self-attention with biases.
 
-    For each head, `A = softmax(q k^T / sqrt(Dh))` and `SA = A v`; the heads are concatenated and projected
-    (ViT, arXiv 2010.11929, eqs. 5 to 8). Kernels are stored by head, (D, K, Dh) and (K, Dh, D), as Google publishes
-    them. Kernels start Xavier uniform over the whole D x D matrix, biases at zero. The softmax is computed in float32
+    Each head computes `A = softmax(q k^T / sqrt(Dh))` and `SA = A v`. The heads are concatenated and projected (ViT,
+    arXiv 2010.11929, eqs. 5 to 8). Kernels are stored by head, (D, K, Dh) and (K, Dh, D), as in Google's weights. They
+    are initialised Xavier uniform over the whole D x D matrix, biases with zeros. The softmax is computed in float32
     under any precision policy.
 
     Args:
         num_heads: Number K of heads. Divides D.
-        dropout_rate: Dropout of the attention weights. In [0, 1).
+        dropout_rate: Dropout rate of the attention weights. In [0, 1).
         qk_norm: Whether a LayerNorm over each head's Dh channels normalises queries and keys (ViT-22B, arXiv
             2302.05442, section 2).
         layer_norm_epsilon: Added to the variance in these LayerNorms.
-        relative_positions: Whether a `RelativePositionEmbedding` adds a term for the offset of two tokens to their
-            logit. The number of tokens is then fixed, and `queries` must be `None`.
+        relative_positions: Whether a `RelativePositionEmbedding` adds a term for the offset between two tokens
+            to their logit. The number of tokens is then fixed, and `queries` must be `None`.
 
     Call arguments:
-        tokens: (B, T, D), or (B, n, T, D) for n lines, each of which attends to itself.
-        queries: (B, t, D), tokens that attend to `tokens`; `None`: the tokens themselves.
-        sizes: (B, T) integers s, how many tokens each stands for: `A = softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv
-            2210.09461, eq. 1). `None`: one each.
-        training: Whether dropout acts.
+        tokens: (B, T, D), or (B, n, T, D) for n sequences per image, each of which attends only to itself.
+        queries: (B, t, D), tokens that attend to `tokens`. `None`: `tokens` itself.
+        sizes: (B, T) integers s, number of patches that each token stands for: `A = softmax(q k^T / sqrt(Dh) + log s)`
+            (ToMe, arXiv 2210.09461, eq. 1). `None`: 1 each.
+        training: Whether dropout is applied.
 
     Returns:
-        (B, T, D) or (B, n, T, D), as `tokens`; (B, t, D) with `queries`.
+        Same shape as `tokens`, or (B, t, D) with `queries`.
 
     Raises:
         ValueError: If D is not a multiple of `num_heads`, or relative positions are combined with `queries` or with an
@@ -91,7 +91,7 @@ class MultiHeadSelfAttention(CompositeLayer):
             self.key_norm = self._norm("key_norm", heads_shape)
         if self.relative_positions:
             if queries_shape is not None:
-                raise ValueError("With relative positions all tokens attend to each other: queries must be None.")
+                raise ValueError("With relative positions, all tokens attend to each other, so queries must be None.")
             self.relative_position = RelativePositionEmbedding(**self.part_arguments("relative_position"))
             self.relative_position.build(heads_shape)
         self.output_projection = self._dense("output", "{0}tkh,khd->{0}td", "d", heads_shape, tokens_shape[-1:])
@@ -104,7 +104,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         batch_axes = "bn"[: len(input_shape) - num_kernel_axes - 1]
         layer = keras.layers.EinsumDense(
             equation.format(batch_axes),
-            output_shape=(*[None] * len(batch_axes), *outer_shape),  # Any number of lines and tokens.
+            output_shape=(*[None] * len(batch_axes), *outer_shape),  # Any number of sequences and tokens.
             bias_axes=bias_axes,
             kernel_initializer=_xavier_uniform(hidden_dim),
             **self.part_arguments(name),
@@ -157,9 +157,9 @@ class MultiHeadSelfAttention(CompositeLayer):
         """The attention weights A, before dropout.
 
         Args:
-            tokens: As of the call.
-            queries: As of the call.
-            sizes: As of the call.
+            tokens: As in `call`.
+            queries: As in `call`.
+            sizes: As in `call`.
 
         Returns:
             (B, K, T, T) or (B, n, K, T, T); (B, K, t, T) with `queries`. float32; each row sums to one.
@@ -171,9 +171,9 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""
-        *lines, num_tokens, hidden_dim = input_shape[1:]
+        *num_sequences, num_tokens, hidden_dim = input_shape[1:]
         products = 3 if self.relative_positions else 2
-        return math.prod(lines) * (num_tokens * 4 * hidden_dim**2 + products * num_tokens**2 * hidden_dim)
+        return math.prod(num_sequences) * (num_tokens * 4 * hidden_dim**2 + products * num_tokens**2 * hidden_dim)
 
     def get_config(self):
         return {
@@ -187,6 +187,6 @@ class MultiHeadSelfAttention(CompositeLayer):
 
 
 def _xavier_uniform(hidden_dim):
-    # Not "glorot_uniform": for a kernel kept by head, Keras takes the heads for a receptive field.
+    # Not "glorot_uniform": Keras treats the head axis of such a kernel as a receptive field.
     limit = math.sqrt(6 / (hidden_dim + hidden_dim))
     return keras.initializers.RandomUniform(-limit, limit)

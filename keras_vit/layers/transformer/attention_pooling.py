@@ -11,13 +11,13 @@ from keras_vit.layers.transformer.mlp_block import MlpBlock
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AttentionPooling(CompositeLayer):
-    """A learned probe attends to all tokens; an MLP follows.
+    """Pools tokens with a learned probe that attends to all of them, followed by an MLP.
 
-    The MAP head of Scaling ViT (arXiv 2106.04560, section 3.3) and SigLIP, as in google-research/big_vision:
+    This is the MAP head of Scaling ViT (arXiv 2106.04560, section 3.3) and SigLIP, as in google-research/big_vision:
     `y = MHA(probe, z, z)`, then `y + MLP(LN(y))`. There is no residual connection around the attention.
 
     Args:
-        num_heads: Attention heads. Divides D.
+        num_heads: Number K of attention heads. Divides D.
         mlp_dim: Width M of the MLP's hidden layer.
         mlp: The MLP's activation, as in `MlpBlock`.
         layer_norm_epsilon: Added to the variance in the LayerNorm.
@@ -54,13 +54,13 @@ class AttentionPooling(CompositeLayer):
         self.mlp_block.build(pooled_shape)
 
     def attention_weights(self, tokens):
-        """How much the probe receives from each token.
+        """The attention weights of the probe for all tokens.
 
         Args:
             tokens: (B, T, D)
 
         Returns:
-            (B, K, 1, T), as from `MultiHeadSelfAttention.attention_weights`.
+            (B, K, 1, T), as in `MultiHeadSelfAttention.attention_weights`.
         """
         return self.attention.attention_weights(tokens, queries=self._probe_for(tokens))
 

@@ -6,18 +6,18 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AverageTokenPooling(keras.layers.Layer):
-    """Averages the patch tokens; those in front of them are left out.
+    """Averages the patch tokens without the prefix tokens.
 
-    ViT, arXiv 2010.11929, appendix D.3. With sizes, the mean is weighted by them, as in the code of ToMe (arXiv
-    2210.09461) for models of MAE; its code for timm's models leaves their pooling as it is. The mean is taken in
-    float32 under any precision policy.
+    See ViT, arXiv 2010.11929, appendix D.3. The mean is weighted by `sizes`, as in the code of ToMe (arXiv 2210.09461)
+    for MAE models. That code does not weight the mean of timm's models. The mean is computed in float32 under any
+    precision policy.
 
     Args:
-        num_prefix_tokens: How many tokens stand before those of the patches.
+        num_prefix_tokens: Number of tokens before the patch tokens.
 
     Call arguments:
         tokens: (B, T, D)
-        sizes: (B, T), how many patches each token stands for; `None`: one each.
+        sizes: (B, T), number of patches that each token stands for. `None`: 1 each.
 
     Returns:
         (B, D)

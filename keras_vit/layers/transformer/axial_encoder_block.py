@@ -15,19 +15,19 @@ class AxialEncoderBlock(ComposedLayer):
     """Self-attention within each row and an MLP, then self-attention within each column and an MLP.
 
     Axial-ViT (ViT, arXiv 2010.11929, appendix D.6, "Axial attention"; arXiv 1912.12180): two blocks of eqs. 2 and 3,
-    each with its own LayerNorms, residual connections and MLP. So the grid's N^2 pairs of patches become N (h + w),
-    and there are twice as many MLPs. The tokens are those of the patches alone: where a class token would stand, the
-    paper does not say.
+    each with its own LayerNorms, residual connections and MLP. This reduces the N^2 pairs of patches to N (h + w) and
+    doubles the number of MLPs. Only patch tokens are accepted, because the paper does not define the position of a
+    class token.
 
     Args:
         row: `EncoderBlock` that is applied to the rows.
-        column: `EncoderBlock` that is applied to the columns. In the models of this package the names of the two are
-            `"row"` and `"column"`, which are part of the paths of their weights.
+        column: `EncoderBlock` that is applied to the columns. The models of this package name the blocks `"row"` and
+            `"column"`. These names are part of the paths of their weights.
 
     Call arguments:
         tokens: (B, N, D), row by row.
-        patches: (B, h, w, D), the map that they come from; only its size is read.
-        training: Whether dropout and drop path act.
+        patches: (B, h, w, D), the map of patch tokens. Only its size is used.
+        training: Whether dropout and drop path are applied.
 
     Returns:
         (B, N, D)
@@ -61,21 +61,21 @@ class AxialEncoderBlock(ComposedLayer):
         return ops.reshape(_transposed(grid), ops.shape(tokens))
 
     def attention_weights(self, tokens, patches):
-        """How much each patch receives from every other, in either pass.
+        """The attention weights between the patches in both passes.
 
         Args:
-            tokens: (B, N, D), what goes into the block.
+            tokens: (B, N, D), input of the block.
             patches: (B, h, w, D), the map that they come from.
 
         Returns:
-            (B, 2, K, N, N), the row pass and the column pass, which sees what the row pass puts out. float32; each row
-            sums to one, and is zero outside the patch's row or column.
+            (B, 2, K, N, N) float32, weights of the row pass and of the column pass after it. Each row sums to one and
+            is zero outside the patch's row (or column).
         """
         grid = _in_rows(tokens, patches)
         rows = self.row.attention_weights(grid)  # (B, h, K, w, w)
         columns = self.column.attention_weights(_transposed(self.row(grid, training=False)))  # (B, w, K, h, h)
         height, width = ops.shape(patches)[1:3]
-        # Both as (B, K, h, w, h, w), of which a weight stands where the rows, or the columns, are the same.
+        # Both become (B, K, h, w, h, w), with zeros between patches of different rows (or columns).
         rows = ops.einsum("bykxu,yv->bkyxvu", rows, ops.eye(height))
         columns = ops.einsum("bxkyv,xu->bkyxvu", columns, ops.eye(width))
         shape = (-1, 2, self.row.attention.num_heads, height * width, height * width)
@@ -98,7 +98,7 @@ class AxialEncoderBlock(ComposedLayer):
 
 
 def _in_rows(tokens, patches):
-    """(B, N, D) as (B, h, w, D)."""
+    """Reshapes (B, N, D) to (B, h, w, D)."""
     return ops.reshape(tokens, (-1, *ops.shape(patches)[1:3], tokens.shape[-1]))
 
 

@@ -6,7 +6,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClassToken(keras.layers.Layer):
-    """Puts one learned token, the same for every image, before the others.
+    """Prepends one learned token, which is the same for all images.
 
     `z = [token; z_1; ...; z_N]` (ViT, arXiv 2010.11929, eq. 1). It starts at zero, as in the authors' code.
 

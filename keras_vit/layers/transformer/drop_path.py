@@ -8,14 +8,14 @@ from keras_vit.layers.transformer.dropout import Dropout
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class DropPath(Dropout):
-    """Drops a whole residual branch for some images of a batch.
+    """Drops the whole residual branch of some images in a batch.
 
     In training, each image's branch is set to zero with probability `rate` and otherwise divided by `1 - rate`, so that
-    its expectation stays ("Deep Networks with Stochastic Depth", arXiv 1603.09382). At inference it does nothing.
+    its mean is unchanged ("Deep Networks with Stochastic Depth", arXiv 1603.09382). At inference it does nothing.
 
     Args:
         rate: Probability of dropping. In [0, 1).
-        seed: Seed of the draws.
+        seed: Seed of the random numbers.
 
     Call arguments:
         values: (B, ...), a residual branch.

@@ -8,15 +8,15 @@ from keras_vit.layers.ops.drawn_seed import DrawnSeed
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(keras.layers.Layer):
-    """Drops single values.
+    """Drops single values at random.
 
-    In training, each value is set to zero with probability `rate` and otherwise divided by `1 - rate` (arXiv 1207.0580;
-    scaled in training, so that inference does nothing). Unlike `keras.layers.Dropout`, it drops different values on
-    each replica of a `tf.distribute` strategy, and `keras_vit.rematerialize` can repeat it.
+    In training, each value is set to zero with probability `rate` and otherwise divided by `1 - rate`
+    (arXiv 1207.0580). At inference it does nothing. Unlike `keras.layers.Dropout`, it drops different values on each
+    replica of a `tf.distribute` strategy, and `keras_vit.rematerialize` can repeat its random numbers.
 
     Args:
         rate: Probability of dropping. In [0, 1).
-        seed: Seed of the draws.
+        seed: Seed of the random numbers.
 
     Call arguments:
         values: (B, ...)

@@ -1,4 +1,4 @@
-"""One block of the Transformer encoder. B batch, n lines of tokens, T tokens, D hidden, K heads."""
+"""One block of the Transformer encoder. B batch, n sequences per image, T tokens, D hidden, K heads."""
 
 import keras
 
@@ -20,27 +20,27 @@ class EncoderBlock(ComposedLayer):
     float32 under any precision policy.
 
     The names of the two layers are part of the paths of their weights. In the models of this package they are
-    `"attention"` and `"mlp"`, so that a path is `encoder_block_0/attention/query/kernel`.
+    `"attention"` and `"mlp"`, so a path is `encoder_block_0/attention/query/kernel`.
 
     The attribute `use_rematerialization` saves memory in training (see `keras_vit.rematerialize`). It is not saved.
 
     Args:
-        attention: Layer from tokens (B, T, D) to (B, T, D), such as `MultiHeadSelfAttention`.
-        mlp: Layer from tokens (B, T, D) to (B, T, D), such as `MlpBlock`. Both are called with `training`.
+        attention: Layer that maps tokens (B, T, D) to (B, T, D), such as `MultiHeadSelfAttention`.
+        mlp: Layer that maps tokens (B, T, D) to (B, T, D), such as `MlpBlock`. Both are called with `training`.
         layer_norm_epsilon: Added to the variance in both LayerNorms.
-        dropout_rate: Dropout after the attention. In [0, 1). The MLP has its own.
+        dropout_rate: Dropout rate after the attention. In [0, 1). The MLP has its own dropout.
         drop_path_rate: Probability of dropping a residual branch, for each image and branch. In [0, 1).
-        layer_scale: Initial value of the `LayerScale` of each branch, or `None` for none.
+        layer_scale: Initial value of the `LayerScale` of each branch. `None`: no `LayerScale`.
 
     Call arguments:
-        tokens: (B, T, D), or (B, n, T, D) for n lines, each of which attends to itself.
-        training: Whether dropout and drop path act.
+        tokens: (B, T, D), or (B, n, T, D) for n sequences per image, each of which attends only to itself.
+        training: Whether dropout and drop path are applied.
 
     Returns:
-        (B, T, D) or (B, n, T, D), as `tokens`.
+        Same shape as `tokens`.
 
     Raises:
-        ValueError: If `attention` or `mlp` is not a layer, or a rate, epsilon or scale is impossible.
+        ValueError: If `attention` or `mlp` is not a layer, or a rate, epsilon or scale is invalid.
 
     Example:
 
@@ -70,7 +70,7 @@ class EncoderBlock(ComposedLayer):
         self.layer_scale = layer_scale
         self.use_rematerialization = False
 
-        # Names and order of these attributes are those of the weights in Keras's files.
+        # The weights in Keras's files have the names and the order of these attributes.
         self.attention_norm = LayerNormalization(layer_norm_epsilon, **self.part_arguments("attention_norm"))
         self.attention = check_layer("attention", attention, "keras_vit.layers.MultiHeadSelfAttention(num_heads=3)")
         self.dropout = Dropout(dropout_rate, **self.part_arguments("dropout"))
@@ -97,12 +97,12 @@ class EncoderBlock(ComposedLayer):
         return self.add_mlp(tokens, training)
 
     def add_attention(self, residual, branch, training=None):
-        """`z'` of eq. 2 for `residual` of `fork` and the output of the attention, (B, T, D)."""
+        """Computes `z'` of eq. 2, (B, T, D), from the residual connection of `fork` and the attention's output."""
         branch = self.attention_scale(self.dropout(branch, training=training))
         return add(residual, self.drop_path(branch, training=training))
 
     def add_mlp(self, tokens, training=None):
-        """`z''` of eq. 3 for `z'`, (B, T, D)."""
+        """Computes `z''` of eq. 3, (B, T, D), from `z'`."""
         residual, tokens = fork(tokens)
         branch = self.mlp_scale(self.mlp_block(self.mlp_norm(tokens), training=training))
         return add(residual, self.drop_path(branch, training=training))
@@ -111,10 +111,10 @@ class EncoderBlock(ComposedLayer):
         """The attention weights of this block.
 
         Args:
-            tokens: As of the call.
+            tokens: As in `call`.
 
         Returns:
-            (B, K, T, T) or (B, n, K, T, T), as from `MultiHeadSelfAttention.attention_weights`.
+            (B, K, T, T) or (B, n, K, T, T), as in `MultiHeadSelfAttention.attention_weights`.
         """
         return self.attention.attention_weights(self.attention_norm(tokens))
 

@@ -1,4 +1,4 @@
-"""The first tokens of a block, without the others. B batch, T tokens, D hidden."""
+"""Only the first tokens of a block's output. B batch, T tokens, D hidden."""
 
 import keras
 from keras import ops
@@ -11,7 +11,7 @@ from keras_vit.layers.transformer.rematerialization import rematerializable
 
 
 def can_compute_first(block, num_outputs, tokens_shape):
-    """Whether `first_tokens` can compute so many tokens of a block's output for tokens of a shape."""
+    """Whether `first_tokens` can compute `num_outputs` tokens of a block's output for tokens of this shape."""
     if type(block) not in (EncoderBlock, MergingEncoderBlock) or type(block.attention) is not MultiHeadSelfAttention:
         return False
     are_kept = type(block) is EncoderBlock or num_outputs <= block.merging.num_prefix_tokens
@@ -20,17 +20,17 @@ def can_compute_first(block, num_outputs, tokens_shape):
 
 @rematerializable
 def first_tokens(block, tokens, sizes=None, *, num_outputs, training=None):
-    """The first tokens of a block's output: the attention and the MLP of the others are not computed.
+    """Computes the first tokens of a block's output without the attention and the MLP of the other tokens.
 
     Args:
         block: An `EncoderBlock` or a `MergingEncoderBlock`.
-        tokens: (B, T, D), as of its call.
-        sizes: As of its call.
-        num_outputs: How many tokens are returned; see `can_compute_first`.
-        training: As of its call.
+        tokens: (B, T, D), as in the block's `call`.
+        sizes: As in the block's `call`.
+        num_outputs: Number of returned tokens. See `can_compute_first`.
+        training: As in the block's `call`.
 
     Returns:
-        (B, num_outputs, D); for a `MergingEncoderBlock`, which merges none of these tokens, also their sizes, 1.
+        (B, num_outputs, D). For a `MergingEncoderBlock`, also their sizes. They are 1, as these tokens are not merged.
     """
     with keras.name_scope(block.name):
         _, tokens = fork(ops.cast(tokens, block.compute_dtype))
@@ -42,5 +42,5 @@ def first_tokens(block, tokens, sizes=None, *, num_outputs, training=None):
 
 
 def _first(tokens, number):
-    """(B, T, D) to (B, number, D), a shape that TensorFlow knows even if it does not know T."""
+    """The first tokens (B, number, D) of (B, T, D). TensorFlow knows this shape even if T is unknown."""
     return ops.reshape(tokens[:, :number], (-1, number, tokens.shape[-1]))

@@ -1,4 +1,4 @@
-"""Layer normalization in operations that TensorFlow makes one kernel of. D channels."""
+"""Layer normalization with operations that TensorFlow fuses into one kernel. D channels."""
 
 import math
 
@@ -11,11 +11,11 @@ from keras_vit.layers.ops.textbook import standardize, textbook_multiply
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerNormalization(keras.layers.Layer):
-    """Brings each token to mean 0 and variance 1, then scales and shifts its channels (arXiv 1607.06450).
+    """Normalises each token to mean 0 and variance 1, then scales and shifts its channels (arXiv 1607.06450).
 
-    `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` over the last axis, at least in float32 under any policy.
-    Weights and results are those of `keras.layers.LayerNormalization`. Where gamma and beta are constants, as in a
-    SavedModel, the operations are others, of which TensorFlow on CPUs makes one kernel.
+    `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` over the last axis, in at least float32 under any policy.
+    Weights and results equal those of `keras.layers.LayerNormalization`. If gamma and beta are constants, as in a
+    SavedModel, other operations are used, which TensorFlow on CPUs fuses into one kernel.
 
     Args:
         epsilon: Added to the variance. In [1e-15, 1].
@@ -54,7 +54,7 @@ class LayerNormalization(keras.layers.Layer):
         if textbook_multiply() is not None:
             outputs = standardize(values, self.epsilon) * gamma + beta
         elif _is_constant(self.gamma) and _is_constant(self.beta):
-            outputs = _joinable(values, gamma, beta, self.epsilon)
+            outputs = _fusible(values, gamma, beta, self.epsilon)
         elif keras.backend.backend() == "tensorflow":
             outputs = _centered(values, gamma, beta, self.epsilon)
         else:
@@ -69,25 +69,25 @@ class LayerNormalization(keras.layers.Layer):
 
 
 def _is_constant(weight):
-    """Whether a weight is read as a constant of a TensorFlow graph."""
+    """Whether a weight is a constant of a TensorFlow graph."""
     return getattr(getattr(weight.value, "op", None), "type", None) == "Const"
 
 
 def _centered(values, gamma, beta, epsilon):
-    """Layer normalization in fewer passes through all tokens than Keras's.
+    """Layer normalization with fewer passes over the tokens than Keras's.
 
-    In an order that TensorFlow does not take for `_MklLayerNorm`, whose epsilon is another (see `_joinable`).
+    TensorFlow does not fuse this order of operations into `_MklLayerNorm`, which has a wrong epsilon (see `_fusible`).
     """
     centered = values - ops.mean(values, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
     return centered * ops.rsqrt(variance + epsilon) * gamma + beta
 
 
-def _joinable(values, gamma, beta, epsilon):
-    """Layer normalization in the operations that TensorFlow joins to its kernel `_MklLayerNorm`.
+def _fusible(values, gamma, beta, epsilon):
+    """Layer normalization with operations that TensorFlow fuses into its kernel `_MklLayerNorm`.
 
-    It looks for these in this order, with the axis as a positive number. The kernel's epsilon is 1e-3 whatever the
-    operations say (TensorFlow 2.21), so the values are brought to where that is the right one: `sqrt(v + epsilon)` is
+    TensorFlow looks for these operations in this order, with a positive axis. The kernel always uses an epsilon of 1e-3
+    (TensorFlow 2.21). The values are therefore scaled so that this epsilon is correct: `sqrt(v + epsilon)` is
     `sqrt(c^2 v + 1e-3) / c` for `c^2 = 1e-3 / epsilon`.
     """
     values = values * math.sqrt(_KERNEL_EPSILON / epsilon)

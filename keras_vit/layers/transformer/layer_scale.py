@@ -13,7 +13,7 @@ class LayerScale(keras.layers.Layer):
     "Going deeper with Image Transformers" (arXiv 2103.17239, section 2.1): `diag(gamma) branch`.
 
     Args:
-        initial_value: What every factor starts at. Positive.
+        initial_value: Initial value of all factors. Positive.
 
     Call arguments:
         branch: (B, T, D)

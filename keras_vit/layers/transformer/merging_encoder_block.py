@@ -14,9 +14,9 @@ from keras_vit.layers.transformer.rematerialization import rematerializable
 class MergingEncoderBlock(EncoderBlock):
     """An `EncoderBlock` that merges similar tokens between the attention and the MLP.
 
-    Tokens are compared by their keys, and the attention counts a token as often as there are patches in it: `A =
-    softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv 2210.09461, section 3 and eq. 1). The weights are those of an
-    `EncoderBlock`.
+    Tokens are compared by their keys. The attention weights each token by the number s of its patches:
+    `A = softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv 2210.09461, section 3 and eq. 1). The weights are the
+    same as in an `EncoderBlock`.
 
     Args:
         attention: `MultiHeadSelfAttention` without relative positions.
@@ -29,14 +29,14 @@ class MergingEncoderBlock(EncoderBlock):
 
     Call arguments:
         tokens: (B, T, D)
-        sizes: (B, T) integers, how many patches each token stands for; `None`: one each.
-        training: Whether dropout and drop path act.
+        sizes: (B, T) integers, number of patches that each token stands for. `None`: 1 each.
+        training: Whether dropout and drop path are applied.
 
     Returns:
-        The tokens that are left, (B, T - r, D), and their sizes, (B, T - r) int32.
+        The remaining tokens, (B, T - r, D), and their sizes, (B, T - r) int32.
 
     Raises:
-        ValueError: If the attention is of another kind, or the tokens are (B, n, T, D).
+        ValueError: If `attention` is not such a layer, or the tokens are (B, n, T, D).
 
     Example:
 
@@ -66,18 +66,18 @@ class MergingEncoderBlock(EncoderBlock):
         self.merging = check_layer("merging", merging, "keras_vit.layers.TokenMerging(num_merged=3)")
         if not isinstance(attention, MultiHeadSelfAttention) or attention.relative_positions:
             raise ValueError(
-                f"Tokens are merged by the keys of a MultiHeadSelfAttention without relative positions. Received: "
+                f"attention must be a MultiHeadSelfAttention without relative positions. Received: "
                 f"attention={attention!r}"
             )
 
     def build(self, input_shape):
         if len(input_shape) != 3:
             raise ValueError(
-                f"Tokens are merged in one sequence for each image, (B, T, D). Received: tokens of shape "
+                f"Tokens can only be merged in one sequence for each image, (B, T, D). Received: tokens of shape "
                 f"{tuple(input_shape)}"
             )
         super().build(input_shape)
-        self.merging.build(input_shape)  # On JAX Keras runs a model with a layer that is not built once more.
+        self.merging.build(input_shape)  # On JAX, Keras runs a model twice if a layer is not built.
 
     @rematerializable
     def call(self, tokens, sizes=None, training=None):
@@ -91,7 +91,7 @@ class MergingEncoderBlock(EncoderBlock):
         return self.add_mlp(tokens, training), sizes
 
     def attention_weights(self, tokens, sizes=None):
-        """The attention weights of this block, (B, K, T, T); `tokens` and `sizes` as of the call."""
+        """The attention weights of this block, (B, K, T, T). `tokens` and `sizes` are as in `call`."""
         return self.attention.attention_weights(self.attention_norm(tokens), sizes=sizes)
 
     def compute_output_shape(self, tokens_shape, sizes_shape=None):
@@ -109,5 +109,5 @@ class MergingEncoderBlock(EncoderBlock):
         return self.attention.macs(input_shape) + merging + self.mlp_block.macs(left_shape)
 
 
-# Keras's files name a layer after its class. So a model that merges reads the files of one that does not.
+# Keras's files name a layer after its class. With this name, a model that merges can load files of one that does not.
 MergingEncoderBlock.__name__ = EncoderBlock.__name__

@@ -13,21 +13,21 @@ from keras_vit.layers.transformer.dropout import Dropout
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MlpBlock(CompositeLayer):
-    """Two dense layers with a GELU between them, applied to every token alone.
+    """Two dense layers with a GELU between them, applied to each token separately.
 
-    `MLP(z) = GELU(z W_1 + b_1) W_2 + b_2` (ViT, arXiv 2010.11929, section 3.1), dropout after each. Xavier uniform
-    kernels, biases N(0, 1e-6), as in the authors' code. With `"swiglu"` the first layer is twice as wide, gate and
-    value side by side, and `SiLU(gate) value` goes into the second.
+    `MLP(z) = GELU(z W_1 + b_1) W_2 + b_2` (ViT, arXiv 2010.11929, section 3.1), with dropout after each layer. Kernels
+    are initialised Xavier uniform, biases from N(0, 1e-6), as in the authors' code. With `"swiglu"`, the first layer is
+    twice as wide and computes a gate and a value. The second layer then receives `SiLU(gate) value`.
 
     Args:
-        mlp_dim: Width M of what the second layer reads.
-        activation: `"gelu_tanh"`, the tanh approximation that Google's models use, `"gelu_exact"`, `"quick_gelu"` or
+        mlp_dim: Width M of the second layer's input.
+        activation: `"gelu_tanh"` (the tanh approximation in Google's models), `"gelu_exact"`, `"quick_gelu"` or
             `"swiglu"`.
-        dropout_rate: In [0, 1).
+        dropout_rate: Dropout rate after each layer. In [0, 1).
 
     Call arguments:
         tokens: (B, T, D)
-        training: Whether dropout acts.
+        training: Whether dropout is applied.
 
     Returns:
         (B, T, D)

@@ -1,11 +1,11 @@
-"""Configs of version 0.1, in which a block made its attention and MLP itself, as those of today.
+"""Converts configs of version 0.1, in which a block created its attention and MLP itself, to current ones.
 
-Each function returns what `keras.saving.serialize_keras_object` does.
+Each function returns a config in the format of `keras.saving.serialize_keras_object`.
 """
 
 
 def encoder_block(config):
-    """That of an `EncoderBlock` or, if it merged tokens, of a `MergingEncoderBlock`."""
+    """The config of an `EncoderBlock`, or of a `MergingEncoderBlock` if the block merges tokens."""
     layer_arguments = {key: config[key] for key in ("name", "trainable", "dtype")}
 
     def part(class_name, name, **arguments):
@@ -35,18 +35,18 @@ def encoder_block(config):
 
 
 def axial_encoder_block(config):
-    """That of an `AxialEncoderBlock`."""
+    """The config of an `AxialEncoderBlock`."""
     layer_arguments = {key: config[key] for key in ("name", "trainable", "dtype")}
-    others = {key: value for key, value in config.items() if key != "quantization"}
-    blocks = {name: encoder_block(others | {"name": name} | _quantization(config, name)) for name in ("row", "column")}
+    shared = {key: value for key, value in config.items() if key != "quantization"}
+    blocks = {name: encoder_block(shared | {"name": name} | _quantization(config, name)) for name in ("row", "column")}
     return _serialized("AxialEncoderBlock", layer_arguments | blocks)
 
 
 def _quantization(config, name):
-    """{"quantization": the entries for the part of this name}, if there are any."""
+    """{"quantization": entries for the part of this name}, or an empty dictionary if there are none."""
     prefix, entries = f"{name}/", config.get("quantization", {})
-    within = {path.removeprefix(prefix): entries[path] for path in entries if path.startswith(prefix)}
-    return {"quantization": within} if within else {}
+    part_entries = {path.removeprefix(prefix): entries[path] for path in entries if path.startswith(prefix)}
+    return {"quantization": part_entries} if part_entries else {}
 
 
 def _serialized(class_name, config):

@@ -10,18 +10,18 @@ from keras_vit.checks import check_flag, check_patch_size, check_positive_intege
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchEmbedding(keras.layers.Layer):
-    """Cuts an image into patches and projects each to a token.
+    """Cuts an image into patches and projects each patch to a token.
 
     The patches do not overlap and are taken row by row. Patch n of image x is flattened (row, column, channel) and
-    multiplied with one kernel E: `token_n = patch_n E + b` (ViT, arXiv 2010.11929, eq. 1; the bias is in the authors'
-    code). This equals a convolution whose stride is the patch size, without padding, so the kernel is kept in the
-    shape of a convolution's. Initialised as Flax initialises a convolution: LeCun normal, zero bias.
+    multiplied by a kernel E: `token_n = patch_n E + b` (ViT, arXiv 2010.11929, eq. 1; the bias is in the authors'
+    code). This equals a convolution without padding whose stride is the patch size, so the kernel has the shape of a
+    convolution kernel. It is initialised as in Flax: LeCun normal, zero bias.
 
     Args:
         hidden_dim: Width D of the tokens.
         patch_size: Side of a square patch in pixels, or a pair (height, width).
-        crop_to_patches: `True`: pixels at the bottom and right that do not fill a patch are cut off. `False`: an image
-            size that is not a multiple of the patch size is refused wherever it is known.
+        crop_to_patches: `True`: pixels at the bottom and right that do not fill a patch are cut off. `False`: a known
+            image size that is not a multiple of the patch size raises an error.
         use_bias: Whether the projection has a bias.
 
     Call arguments:
@@ -31,8 +31,8 @@ class PatchEmbedding(keras.layers.Layer):
         (B, H // P, W // Q, D): the map of patch tokens.
 
     Raises:
-        ValueError: If H or W is not a multiple of the patch size and `crop_to_patches` is `False`, or less than one
-            patch.
+        ValueError: If H or W is less than one patch, or not a multiple of the patch size while `crop_to_patches` is
+            `False`.
 
     Example:
 
@@ -81,7 +81,7 @@ class PatchEmbedding(keras.layers.Layer):
                 raise ValueError(
                     f"An image of {input_shape[1]} x {input_shape[2]} pixels does not divide into patches of "
                     f"{self._patch_shape[0]} x {self._patch_shape[1]}. Resize it to a multiple of the patch size, or "
-                    f"set crop_to_patches=True to cut off what is left over (at least one patch must remain)."
+                    f"set crop_to_patches=True to cut off the remaining pixels (at least one patch must remain)."
                 )
 
     def get_config(self):

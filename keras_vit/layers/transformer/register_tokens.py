@@ -8,10 +8,10 @@ from keras_vit.checks import check_positive_integer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class RegisterTokens(keras.layers.Layer):
-    """Puts learned tokens, the same for every image, before the others.
+    """Prepends learned tokens, which are the same for all images.
 
-    "Vision Transformers Need Registers" (arXiv 2309.16588). They carry no position and are never read by the head. They
-    start as N(0, 1e-6), as in the code of DINOv2.
+    "Vision Transformers Need Registers" (arXiv 2309.16588). They have no position, and the head does not use them. They
+    are initialised from N(0, 1e-6), as in DINOv2's code.
 
     Args:
         num_tokens: Number R of registers.

@@ -1,4 +1,4 @@
-"""Rematerialisation: what training computes a second time, so as not to keep it."""
+"""Rematerialisation: training recomputes activations instead of storing them."""
 
 import functools
 
@@ -8,11 +8,11 @@ from keras_vit.layers.ops.repeated_draws import RepeatedDraws
 
 
 def rematerializable(call):
-    """Decorates the `call` of a layer, so that its attribute `use_rematerialization` saves memory in training.
+    """Decorates the `call` of a layer so that its attribute `use_rematerialization` saves memory in training.
 
-    If it is `True`, training keeps the first argument and computes the layer's activations again when the gradients
-    need them ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). Dropout and drop path draw the same
-    numbers both times, and the same as without.
+    If it is `True`, training stores only the first argument and recomputes the layer's activations for the gradients
+    ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). Dropout and drop path draw the same numbers
+    both times, and the same numbers as without rematerialisation.
     """
 
     @functools.wraps(call)
@@ -36,5 +36,5 @@ def rematerializable(call):
 
 
 def _as_float(output):
-    """TensorFlow cannot compute integers a second time."""
+    """Casts integers to float32, because TensorFlow cannot recompute integers."""
     return keras.ops.cast(output, "float32") if "int" in keras.backend.standardize_dtype(output.dtype) else output

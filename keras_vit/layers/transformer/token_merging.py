@@ -1,4 +1,4 @@
-"""Merging of similar tokens. B batch, T tokens, P before the patches, D hidden, Dm metric, r merged, n of a set."""
+"""Merging of similar tokens. B batch, T tokens, P prefix tokens, D hidden, Dm metric, r merged, n set size."""
 
 import keras
 from keras import ops
@@ -8,33 +8,33 @@ from keras_vit.checks import check_count, check_positive_integer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TokenMerging(keras.layers.Layer):
-    """Merges the r most similar pairs of patch tokens: bipartite soft matching.
+    """Merges the r most similar pairs of patch tokens by bipartite soft matching.
 
-    ToMe (arXiv 2210.09461, section 3, "Bipartite Soft Matching" and "Tracking Token Size"). The tokens are dealt in
-    turn into a set A (those at even positions) and a set B. Each token of A has the most similar one of B, by the
-    cosine of their metric; of these pairs the r most similar are merged, as the mean weighted by how many patches
-    either stands for. What stays of A comes first, then B. There are no weights. Metric, sizes and means are in float32
-    under any precision policy.
+    This is ToMe (arXiv 2210.09461, section 3, "Bipartite Soft Matching" and "Tracking Token Size"). The tokens at even
+    positions form set A, the others set B. Each token of A is paired with the token of B that is most similar by the
+    cosine of their metric. The r most similar pairs are merged to their mean, weighted by the number of patches of each
+    token. The output contains the remaining tokens of A, then B. There are no weights. Similarities and means are
+    computed in float32 under any precision policy.
 
-    Tokens before the patches, such as the class token, count where tokens are dealt, but are never merged and stay in
-    front, as the authors' code does with one class token and one distillation token. At most half of the patch tokens
-    are merged, `min(r, (T - P) // 2)`. What stays of A stands in the order in which it stood; the authors' code leaves
-    it sorted by similarity where there is no class token.
+    Prefix tokens, such as the class token, count for the positions, but are never merged and stay first, as in the
+    authors' code for a class token and a distillation token. At most half of the patch tokens are merged,
+    `min(r, (T - P) // 2)`. The remaining tokens of A keep their order. The authors' code sorts them by similarity if
+    there is no class token.
 
     Args:
-        num_merged: How many tokens r are merged into others, at least 1.
-        num_prefix_tokens: How many tokens P stand before those of the patches.
+        num_merged: Number r of tokens that are merged into others, at least 1.
+        num_prefix_tokens: Number P of tokens before the patch tokens.
 
     Call arguments:
         tokens: (B, T, D)
-        metric: (B, T, Dm), what they are compared by; in an encoder block the mean of the heads' keys.
-        sizes: (B, T) integers, how many patches each token stands for; `None`: one each.
+        metric: (B, T, Dm), vectors that are compared. In an encoder block, the mean of the heads' keys.
+        sizes: (B, T) integers, number of patches that each token stands for. `None`: 1 each.
 
     Returns:
-        The tokens that stay, (B, T - r, D), and their sizes, (B, T - r) int32.
+        The remaining tokens, (B, T - r, D), and their sizes, (B, T - r) int32.
 
     Raises:
-        ValueError: If `num_merged` is no positive integer, or `num_prefix_tokens` neither 0 nor one.
+        ValueError: If `num_merged` is not a positive integer, or `num_prefix_tokens` is not 0 or a positive integer.
 
     Example:
 
@@ -46,7 +46,7 @@ class TokenMerging(keras.layers.Layer):
     """
 
     def __init__(self, num_merged, num_prefix_tokens=0, **kwargs):
-        super().__init__(autocast=False, **kwargs)  # The metric stays as exact as it is, and sizes whole numbers.
+        super().__init__(autocast=False, **kwargs)  # Keeps the metric's precision and integer sizes.
         self.num_merged = check_positive_integer("num_merged", num_merged)
         self.num_prefix_tokens = check_count("num_prefix_tokens", num_prefix_tokens)
 
@@ -57,25 +57,25 @@ class TokenMerging(keras.layers.Layer):
         if isinstance(count, int) and count == 0:
             return tokens, sizes
         first = self.num_prefix_tokens
-        set_a, set_b = (ops.arange(start, num_tokens, 2, dtype="int32") for start in self._first_of_sets)
-        # Picked by index: TensorFlow takes four times as long for every other row.
+        set_a, set_b = (ops.arange(start, num_tokens, 2, dtype="int32") for start in self._set_starts)
+        # Tokens are taken by index. A slice with a step of 2 takes four times as long in TensorFlow.
         order, nearest = _match(ops.take(metric, set_a, axis=1), ops.take(metric, set_b, axis=1))
-        stays, leaves = ops.sort(order[:, count:], axis=1), order[:, :count]
-        always = ops.arange(first, dtype="int32"), set_b
-        prefix, receiving = (ops.broadcast_to(part, (batch, ops.shape(part)[0])) for part in always)
-        left = ops.concatenate([prefix, ops.take(set_a, stays), receiving], axis=1)  # (B, T - r)
-        receivers = first + ops.shape(stays)[1] + _rows(nearest, leaves)
-        leaves = ops.take(set_a, leaves)
-        return _merge(*(_rows(x, rows) for rows in (left, leaves) for x in (tokens, sizes)), receivers)
+        staying, leaving = ops.sort(order[:, count:], axis=1), order[:, :count]
+        unmerged = ops.arange(first, dtype="int32"), set_b
+        prefix, receiving = (ops.broadcast_to(part, (batch, ops.shape(part)[0])) for part in unmerged)
+        remaining = ops.concatenate([prefix, ops.take(set_a, staying), receiving], axis=1)  # (B, T - r)
+        receivers = first + ops.shape(staying)[1] + _rows(nearest, leaving)
+        leaving = ops.take(set_a, leaving)
+        return _merge(*(_rows(x, rows) for rows in (remaining, leaving) for x in (tokens, sizes)), receivers)
 
     @property
-    def _first_of_sets(self):
-        """The first patch token of either set: A has those at even positions."""
+    def _set_starts(self):
+        """Positions of the first patch token of A, which is even, and of B."""
         first = self.num_prefix_tokens
         return first + first % 2, first + 1 - first % 2
 
     def _count(self, num_tokens):
-        """How many of so many tokens are merged: an `int`, or a tensor where their number is one."""
+        """The number of merged tokens: an `int`, or a tensor if `num_tokens` is one."""
         half = (num_tokens - self.num_prefix_tokens) // 2
         return max(min(self.num_merged, half), 0) if isinstance(half, int) else ops.minimum(self.num_merged, half)
 
@@ -91,7 +91,7 @@ class TokenMerging(keras.layers.Layer):
     def macs(self, tokens_shape, metric_shape):
         """Multiply-accumulates for one image of batches of shapes (B, T, D) and (B, T, Dm): similarities and means."""
         _, num_tokens, hidden_dim = tokens_shape
-        num_a, num_b = (len(range(start, num_tokens, 2)) for start in self._first_of_sets)
+        num_a, num_b = (len(range(start, num_tokens, 2)) for start in self._set_starts)
         return num_b * (num_a * metric_shape[-1] + self._count(num_tokens) * hidden_dim)
 
     def get_config(self):
@@ -103,38 +103,38 @@ class TokenMerging(keras.layers.Layer):
 
 
 def _match(metric_a, metric_b):
-    """The tokens of A, those most like one of B first, (B, nA); and the most similar one of B for each, (B, nA)."""
+    """Tokens of A in order of decreasing similarity, (B, nA), and the most similar token of B for each, (B, nA)."""
     similarities = ops.matmul(_directions(metric_a), ops.swapaxes(_directions(metric_b), 1, 2))  # (B, nA, nB)
-    if not isinstance(similarities.shape[2], int):  # An image may have one patch, which leaves B empty.
+    if not isinstance(similarities.shape[2], int):  # B is empty if an image has only one patch.
         similarities = ops.pad(similarities, ((0, 0), (0, 0), (0, 1)), constant_values=-2.0)
     best, nearest = ops.top_k(similarities, 1)
     return ops.argsort(-best[:, :, 0], axis=1), nearest[:, :, 0]
 
 
 def _directions(metric):
-    """Vectors (B, n, Dm) of length one, in float32."""
+    """Scales vectors (B, n, Dm) to length one, in float32."""
     metric = ops.cast(metric, "float32")
     return metric * ops.rsqrt(ops.maximum(ops.sum(ops.square(metric), axis=-1, keepdims=True), 1e-24))
 
 
 def _merge(tokens, sizes, leaving, leaving_sizes, receivers):
-    """Tokens (B, T - r, D) and their sizes, with those that leave, (B, r, D), in the ones that `receivers` (B, r) says.
+    """Merges the tokens `leaving` (B, r, D) into `tokens` (B, T - r, D) at the indices `receivers` (B, r).
 
-    As a product, not as sums at indices: of so few rows it is quick everywhere.
+    Returns tokens and sizes. A matrix product is faster than a scatter-add here, because there are few rows.
     """
-    own = ops.cast(sizes, "float32")
+    sizes = ops.cast(sizes, "float32")
     positions = ops.arange(ops.shape(tokens)[1], dtype=receivers.dtype)
     is_receiver = ops.cast(receivers[:, None] == positions[:, None], "float32")  # (B, T - r, r)
     shares = is_receiver * ops.cast(leaving_sizes, "float32")[:, None]
-    total = own + ops.sum(shares, axis=-1)
-    merged = ops.cast(tokens, "float32") * (own / total)[:, :, None]
+    total = sizes + ops.sum(shares, axis=-1)
+    merged = ops.cast(tokens, "float32") * (sizes / total)[:, :, None]
     merged = merged + ops.matmul(shares / total[:, :, None], ops.cast(leaving, "float32"))
     return ops.cast(merged, tokens.dtype), ops.cast(total, "int32")
 
 
 def _rows(values, indices):
-    """Rows (B, n, ...) of each image, by indices (B, n), out of values (B, T, ...)."""
-    # As one gather out of all images: take_along_axis of TensorFlow picks number by number.
+    """Takes rows (B, n, ...) of values (B, T, ...) at indices (B, n)."""
+    # One gather over all images: take_along_axis gathers single numbers in TensorFlow.
     batch, num_rows, *row_shape = ops.shape(values)
     offsets = ops.arange(batch, dtype=indices.dtype)[:, None] * num_rows
     return ops.take(ops.reshape(values, (-1, *row_shape)), indices + offsets, axis=0)

@@ -1,16 +1,16 @@
-"""Pooling by picking one token. B batch, T tokens, D hidden."""
+"""Pooling by selecting one token. B batch, T tokens, D hidden."""
 
 import keras
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TokenPooling(keras.layers.Layer):
-    """Picks one token, the class token by default.
+    """Selects one token, by default the class token.
 
     `y = z^0` (ViT, arXiv 2010.11929, eq. 4).
 
     Args:
-        index: Which token.
+        index: Index of the token.
 
     Call arguments:
         tokens: (B, T, D)

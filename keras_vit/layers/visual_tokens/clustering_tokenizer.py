@@ -13,30 +13,30 @@ from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClusteringTokenizer(Tokenizer):
-    """Gathers the pixels of a map into tokens, by filters that are the centres of clusters of those pixels.
+    """Gathers the pixels of a map into tokens with filters that are the cluster centres of the pixels.
 
-    `W_K = kmeans(X)` and `T = softmax_HW(X W_K)^T X`, an ablation of Visual Transformers (arXiv 2006.03677, Table 3;
-    arXiv 2006.03677v1, appendix C). Pixels are scaled to unit norm; the centres start as the map, shrunk bilinearly to
-    a grid of L places, and are scaled to unit norm after each step of Lloyd's algorithm; a centre that no pixel is
-    nearest to stays. No gradient goes through them. Where CT is not C, `T = (A^T (X W_V)) W_T`. Clustering and softmax
-    are computed in float32 under any precision policy.
+    `W_K = kmeans(X)` and `T = softmax_HW(X W_K)^T X`. This is an ablation of Visual Transformers (arXiv 2006.03677,
+    Table 3; arXiv 2006.03677v1, appendix C). Pixels are scaled to unit norm. The first centres are the map, shrunk
+    bilinearly to a grid of L pixels. Centres are scaled to unit norm after each step of Lloyd's algorithm. A centre
+    without pixels stays the same. Centres have no gradient. If CT is not C, `T = (A^T (X W_V)) W_T`. Clustering and
+    softmax are computed in float32 under any precision policy.
 
     Args:
         num_tokens: Number L of tokens.
-        token_dim: Channels CT of a token; `None`: those of the pixels, and nothing is projected.
-        group_width: Channels of a group of `W_V`; `None`: one group.
+        token_dim: Number CT of channels of a token. `None`: C, without a projection.
+        group_width: Number of channels in each group of `W_V`. `None`: one group.
         use_batch_norm: Whether a batch norm follows each projection.
-        num_iterations: Steps of Lloyd's algorithm.
+        num_iterations: Number of steps of Lloyd's algorithm.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
-        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+        training: Whether the batch norms use the batch's statistics and update their moving averages.
 
     Returns:
         (B, L, CT)
 
     Raises:
-        ValueError: If an argument is impossible.
+        ValueError: If an argument is invalid.
 
     Example:
 
@@ -51,7 +51,7 @@ class ClusteringTokenizer(Tokenizer):
         self.num_iterations = check_positive_integer("num_iterations", num_iterations)
 
     def centres(self, maps):
-        """W_K: the centres of the clusters of (B, H, W, C), (B, L, C) of unit norm in float32."""
+        """W_K: the cluster centres of maps (B, H, W, C), (B, L, C) with unit norm in float32."""
         maps = _to_unit_norm(ops.cast(ops.stop_gradient(ops.convert_to_tensor(maps)), "float32"))
         pixels = as_pixels(maps)
         centres = _to_unit_norm(as_pixels(shrink(maps, squarest_grid(self.num_tokens))))
@@ -64,7 +64,7 @@ class ClusteringTokenizer(Tokenizer):
         return ops.stop_gradient(centres)
 
     def attention_weights(self, maps):
-        """A: (B, 1, N, L), which sum to 1 over the pixels."""
+        """A: weights (B, 1, N, L) that sum to 1 over the pixels."""
         pixels = ops.cast(as_pixels(maps), "float32")
         logits = ops.matmul(pixels, ops.swapaxes(self.centres(maps), 1, 2))
         return ops.expand_dims(ops.cast(ops.softmax(logits, axis=1), maps.dtype), 1)

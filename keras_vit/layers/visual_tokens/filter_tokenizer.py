@@ -13,29 +13,28 @@ from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class FilterTokenizer(Tokenizer):
-    """Gathers the pixels of a map into tokens, by one learned filter for each.
+    """Gathers the pixels of a map into tokens with one learned filter per token.
 
-    `A = softmax_HW(X W_A)` and `T = A^T X` (Visual Transformers, arXiv 2006.03677, equation 1). Those of a `VTResNet`
-    divide the logits by `sqrt(C)`, let batch norms follow the projections, and, where CT is not C, project what is
-    gathered: `T = (A^T (X W_V)) W_T`, the first of both in groups. The softmax is computed in float32 under any
-    precision policy.
+    `A = softmax_HW(X W_A)` and `T = A^T X` (Visual Transformers, arXiv 2006.03677, equation 1). In a `VTResNet`, the
+    logits are divided by `sqrt(C)` and batch norms follow the projections. If CT is not C, `T = (A^T (X W_V)) W_T`,
+    with `W_V` in groups. The softmax is computed in float32 under any precision policy.
 
     Args:
         num_tokens: Number L of tokens.
-        token_dim: Channels CT of a token; `None`: those of the pixels, and nothing is projected.
-        group_width: Channels of a group of `W_V`; `None`: one group.
+        token_dim: Number CT of channels of a token. `None`: C, without a projection.
+        group_width: Number of channels in each group of `W_V`. `None`: one group.
         use_batch_norm: Whether a batch norm follows each projection, `W_A` included.
         scale_logits: Whether logits are divided by `sqrt(C)`.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
-        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+        training: Whether the batch norms use the batch's statistics and update their moving averages.
 
     Returns:
         (B, L, CT)
 
     Raises:
-        ValueError: If an argument is impossible.
+        ValueError: If an argument is invalid.
 
     Example:
 
@@ -56,7 +55,7 @@ class FilterTokenizer(Tokenizer):
         self.filter = built_projection(self, "filter", input_shape[-1], self.num_tokens)
 
     def attention_weights(self, maps, training=None):
-        """A: (B, 1, N, L), which sum to 1 over the pixels."""
+        """A: weights (B, 1, N, L) that sum to 1 over the pixels."""
         logits = self.filter(as_pixels(maps), training=training)
         if self.scale_logits:
             logits = logits / math.sqrt(maps.shape[-1])

@@ -13,24 +13,24 @@ from keras_vit.layers.visual_tokens.token_grid import shrink
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PoolingTokenizer(CompositeLayer):
-    """Shrinks a map bilinearly to a small grid, whose places are the tokens: nothing is learned of where to look.
+    """Shrinks a map bilinearly to a small grid, the tokens, without any learned attention to pixels.
 
-    An ablation of Visual Transformers (arXiv 2006.03677, Table 3). Where CT is not C, tokens are projected by `W_T`.
+    This is an ablation of Visual Transformers (arXiv 2006.03677, Table 3). If CT is not C, `W_T` projects the tokens.
 
     Args:
-        grid_size: (h, w) of the grid.
-        token_dim: Channels CT of a token; `None`: those of the pixels, and nothing is projected.
+        grid_size: Size (h, w) of the grid.
+        token_dim: Number CT of channels of a token. `None`: C, without a projection.
         use_batch_norm: Whether a batch norm follows the projection.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
-        training: Whether the batch norm normalises by the batch's own statistics, and moves those that it keeps.
+        training: Whether the batch norm uses the batch's statistics and updates its moving averages.
 
     Returns:
         (B, h w, CT), row by row.
 
     Raises:
-        ValueError: If an argument is impossible.
+        ValueError: If an argument is invalid.
 
     Example:
 

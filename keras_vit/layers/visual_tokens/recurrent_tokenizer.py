@@ -1,4 +1,4 @@
-"""Tokens guided by those before. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
+"""Tokens from filters of earlier tokens. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
 
 import math
 
@@ -13,35 +13,35 @@ from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class RecurrentTokenizer(Tokenizer):
-    """Gathers the pixels of a map into tokens, by filters made of the tokens of the module before.
+    """Gathers the pixels of a map into tokens with filters that are computed from the previous module's tokens.
 
     `W_R = T_in W_{T->R}` and `T = softmax_HW(X W_R)^T X` (Visual Transformers, arXiv 2006.03677, equation 2). In a
-    `VTResNet` pixels are projected too, in groups, `softmax_HW((X W_K) W_R / sqrt(C / K))` with K heads, batch
-    norms follow the projections, and where CT is not C, `T = (A^T (X W_V)) W_T`. The softmax is computed in float32
-    under any precision policy.
+    `VTResNet`, pixels are also projected, in groups: `softmax_HW((X W_K) W_R / sqrt(C / K))` with K heads. Batch norms
+    follow the projections, and `T = (A^T (X W_V)) W_T` if CT is not C. The softmax is computed in float32 under any
+    precision policy.
 
-    With `split_tokens` only the first half of the tokens makes filters, and the second half is carried over in front of
-    what they gather, so that a token is replaced in every second module, as in the code printed in the paper's first
-    version.
+    With `split_tokens`, only the first half of the tokens is used for filters. The output is the second half,
+    unchanged, followed by the gathered tokens. So each token is replaced in every second module, as in the code printed
+    in the paper's first version.
 
     Args:
-        token_dim: Channels CT of a token; `None`: those of the pixels, and what is gathered is not projected.
+        token_dim: Number CT of channels of a token. `None`: C, and gathered pixels are not projected.
         num_heads: Number K of heads. Divides C.
-        group_width: Channels of a group of `W_K` and `W_V`; `None`: there is no `W_K`, and `W_V` has one group.
+        group_width: Number of channels in each group of `W_K` and `W_V`. `None`: no `W_K`, and one group of `W_V`.
         use_batch_norm: Whether a batch norm follows each projection.
         scale_logits: Whether logits are divided by `sqrt(C / K)`.
-        split_tokens: Whether half of the tokens is carried over.
+        split_tokens: Whether half of the tokens is kept unchanged.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
-        tokens: (B, L, CT) of the module before; L is even with `split_tokens`.
-        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+        tokens: (B, L, CT), tokens of the previous module. With `split_tokens`, L is even.
+        training: Whether the batch norms use the batch's statistics and update their moving averages.
 
     Returns:
         (B, L, CT)
 
     Raises:
-        ValueError: If an argument is impossible, or the shapes do not fit to it.
+        ValueError: If an argument is invalid or does not fit the shapes.
 
     Example:
 
@@ -72,8 +72,8 @@ class RecurrentTokenizer(Tokenizer):
             raise ValueError(f"num_heads must divide the {channels} channels. Received: num_heads={self.num_heads}")
         if token_dim != (self.token_dim or channels):
             raise ValueError(
-                f"{self.name!r} makes tokens of {self.token_dim or channels} channels, and so must be those that it is "
-                f"given. Received: tokens of shape {tuple(tokens_shape)}"
+                f"{self.name!r} makes tokens of {self.token_dim or channels} channels, so its input tokens must have "
+                f"as many. Received: tokens of shape {tuple(tokens_shape)}"
             )
         if self.split_tokens and (num_tokens is None or num_tokens % 2):
             raise ValueError(f"split_tokens needs a known, even number of tokens. Received: {num_tokens}")
@@ -84,16 +84,16 @@ class RecurrentTokenizer(Tokenizer):
             self.key = built_projection(self, "key", channels, channels, num_groups_of(channels, self.group_width))
 
     def attention_weights(self, maps, tokens, training=None):
-        """A: (B, K, N, L), or (B, K, N, L / 2) if tokens are split, which sum to 1 over the pixels."""
-        asking, _ = self._halves(tokens)
+        """A: weights (B, K, N, L), or (B, K, N, L / 2) if tokens are split, that sum to 1 over the pixels."""
+        filter_tokens, _ = self._halves(tokens)
         keys = as_pixels(maps)
         if self.key is not None:
             keys = self.key(keys, training=training)
-        queries = self.query(asking, training=training)
+        queries = self.query(filter_tokens, training=training)
         return attention_weights(keys, queries, self.num_heads, self.scale_logits, axis=-2)
 
     def _halves(self, tokens):
-        """(those that make filters, those that are carried over)"""
+        """(tokens used for filters, tokens that are kept unchanged)"""
         return ops.split(tokens, 2, axis=1) if self.split_tokens else (tokens, None)
 
     def call(self, maps, tokens, training=None):

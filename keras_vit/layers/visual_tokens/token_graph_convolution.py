@@ -1,4 +1,4 @@
-"""A simpler way for tokens to relate to each other. B batch, L tokens of D channels."""
+"""A graph convolution over tokens. B batch, L tokens of D channels."""
 
 import math
 
@@ -14,22 +14,22 @@ from keras_vit.layers.convolutional.projections import built_projection
 class TokenGraphConvolution(CompositeLayer):
     """A graph convolution over tokens: `G T W` with a learned (L, L) matrix G that is the same for all images.
 
-    What takes the place of the transformer in an ablation of Visual Transformers (arXiv 2006.03677, Table 5). Without
-    `use_graph`, tokens do not relate to each other at all: `T W`.
+    It replaces the transformer in an ablation of Visual Transformers (arXiv 2006.03677, Table 5). Without `use_graph`,
+    tokens do not interact: `T W`.
 
     Args:
-        use_graph: Whether there is a G; it starts as the unit matrix.
+        use_graph: Whether there is a matrix G. It starts as the identity.
         use_batch_norm: Whether a batch norm follows the projection.
 
     Call arguments:
-        tokens: (B, L, D), with `use_graph` L known.
-        training: Whether the batch norm normalises by the batch's own statistics, and moves those that it keeps.
+        tokens: (B, L, D). With `use_graph`, L must be known.
+        training: Whether the batch norm uses the batch's statistics and updates its moving averages.
 
     Returns:
         (B, L, D)
 
     Raises:
-        ValueError: If L is not known.
+        ValueError: If `use_graph` is `True` and L is unknown.
 
     Example:
 
@@ -49,8 +49,8 @@ class TokenGraphConvolution(CompositeLayer):
         if self.use_graph:
             if num_tokens is None:
                 raise ValueError(
-                    f"{self.name!r} has a number for each pair of tokens, so that of tokens must be known. Received: "
-                    f"tokens of shape {tuple(input_shape)}"
+                    f"{self.name!r} has a weight for each pair of tokens, so the number of tokens must be known. "
+                    f"Received: tokens of shape {tuple(input_shape)}"
                 )
             self.graph = self.add_weight(name="graph", shape=(num_tokens, num_tokens), initializer="identity")
         self.projection = built_projection(self, "projection", token_dim, token_dim)

@@ -1,4 +1,4 @@
-"""Visual tokens that stand in a grid."""
+"""Grids of visual tokens."""
 
 import math
 
@@ -6,11 +6,11 @@ from keras import ops
 
 
 def squarest_grid(num_tokens):
-    """(h, w), as square as may be, of a grid with so many places."""
+    """Size (h, w) of the grid with `num_tokens` cells that is closest to a square."""
     height = next(size for size in range(math.isqrt(num_tokens), 0, -1) if num_tokens % size == 0)
     return height, num_tokens // height
 
 
 def shrink(maps, grid_size):
-    """Maps (B, H, W, C) as (B, h, w, C), interpolated bilinearly between the centres of pixels."""
+    """Resizes maps (B, H, W, C) to (B, h, w, C), bilinearly between pixel centres."""
     return ops.image.resize(maps, grid_size, "bilinear", data_format="channels_last")

@@ -1,4 +1,4 @@
-"""Tokens back onto a map. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels, F channels put out."""
+"""Tokens added to a map. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels, F output channels."""
 
 import math
 
@@ -13,30 +13,30 @@ from keras_vit.layers.visual_tokens.heads import as_pixels, attention_weights, j
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TokenProjector(CompositeLayer):
-    """Adds to each pixel of a map what it takes from the tokens.
+    """Adds a weighted sum of the tokens to each pixel of a map.
 
     `X_out = X + softmax_L((X W_Q)(T W_K)^T) T` (Visual Transformers, arXiv 2006.03677, equation 5). In the published
-    models batch norms follow the projections, `W_Q` is in groups, and the logits of each of K heads are divided by
-    `sqrt(F / K)`; where tokens have other channels than what is put out, `T W_V` takes the place of T, and where the
-    map has, `X W_X` that of X. The softmax is computed in float32 under any precision policy.
+    models, batch norms follow the projections, `W_Q` is in groups, and the logits of each of K heads are divided by
+    `sqrt(F / K)`. If CT is not F, `T W_V` replaces T. If C is not F, `X W_X` replaces X. The softmax is computed in
+    float32 under any precision policy.
 
     Args:
-        filters: Channels F that are put out; `None`: those of the map.
+        filters: Number F of output channels. `None`: C.
         num_heads: Number K of heads. Divides F.
-        group_width: Channels put out by a group of `W_Q`; `None`: one group.
+        group_width: Number of output channels in each group of `W_Q`. `None`: one group.
         use_batch_norm: Whether a batch norm follows each projection.
         scale_logits: Whether logits are divided by `sqrt(F / K)`.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
         tokens: (B, L, CT)
-        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+        training: Whether the batch norms use the batch's statistics and update their moving averages.
 
     Returns:
         (B, H, W, F)
 
     Raises:
-        ValueError: If an argument is impossible, or the shapes do not fit to it.
+        ValueError: If an argument is invalid or does not fit the shapes.
 
     Example:
 
@@ -65,18 +65,18 @@ class TokenProjector(CompositeLayer):
         self.lateral = None if channels == filters else built_projection(self, "lateral", channels, filters)
 
     def attention_weights(self, maps, tokens, training=None):
-        """(B, K, N, L): what each pixel takes from each token; every row sums to 1."""
+        """The weights (B, K, N, L) of the tokens for each pixel. Each row sums to 1."""
         queries, keys = self.query(as_pixels(maps), training=training), self.key(tokens, training=training)
         return attention_weights(queries, keys, self.num_heads, self.scale_logits, axis=-1)
 
     def call(self, maps, tokens, training=None):
         weights = self.attention_weights(maps, tokens, training)
         values = tokens if self.value is None else self.value(tokens, training=training)
-        taken = join_heads(ops.matmul(weights, split_heads(values, self.num_heads)))
+        weighted_sums = join_heads(ops.matmul(weights, split_heads(values, self.num_heads)))
         pixels = as_pixels(maps)
         if self.lateral is not None:
             pixels = self.lateral(pixels, training=training)
-        return ops.reshape(pixels + taken, (*ops.shape(maps)[:-1], pixels.shape[-1]))
+        return ops.reshape(pixels + weighted_sums, (*ops.shape(maps)[:-1], pixels.shape[-1]))
 
     def compute_output_shape(self, maps_shape, tokens_shape):
         return (*maps_shape[:-1], self.filters or maps_shape[-1])

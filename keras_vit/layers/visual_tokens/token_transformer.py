@@ -1,4 +1,4 @@
-"""How tokens relate to each other. B batch, K heads, L tokens of D channels."""
+"""The transformer of visual tokens. B batch, K heads, L tokens of D channels."""
 
 import keras
 from keras import ops
@@ -11,28 +11,28 @@ from keras_vit.layers.visual_tokens.heads import attention_weights, join_heads, 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TokenTransformer(CompositeLayer):
-    """The transformer of Visual Transformers: tokens that look at each other, then each for itself.
+    """The transformer of Visual Transformers: self-attention, then two dense layers for each token.
 
     `T' = T + softmax_L((T K)(T Q)^T) T` and `T_out = T' + relu(T' F_1) F_2` (arXiv 2006.03677, equations 3 and 4), with
-    `K` and `Q` of shape (D, D / 2). There are no values in these equations. A `VTResNet` has them, `T V`;
-    their projections are in groups and followed by batch norms, `F_1` and `F_2` included; and the logits of each of K
-    heads are divided by `sqrt(D / 2 K)`. The softmax is computed in float32 under any precision policy.
+    `K` and `Q` of shape (D, D / 2). These equations have no values. A `VTResNet` has values, `T V`. Its projections to
+    keys, queries and values are in groups, batch norms follow all projections, `F_1` and `F_2` included, and the logits
+    of each of K heads are divided by `sqrt(D / 2 K)`. The softmax is computed in float32 under any precision policy.
 
     Args:
         num_heads: Number K of heads. Divides D / 2.
-        num_groups: Groups of the projections to keys, queries and values; `None`: one group, and no values.
+        num_groups: Number of groups of the projections to keys, queries and values. `None`: one group and no values.
         use_batch_norm: Whether a batch norm follows each projection.
         scale_logits: Whether logits are divided by `sqrt(D / 2 K)`.
 
     Call arguments:
         tokens: (B, L, D)
-        training: Whether the batch norms normalise by the batch's own statistics, and move those that they keep.
+        training: Whether the batch norms use the batch's statistics and update their moving averages.
 
     Returns:
         (B, L, D)
 
     Raises:
-        ValueError: If an argument is impossible, or D does not fit to it.
+        ValueError: If an argument is invalid or does not fit D.
 
     Example:
 
@@ -52,14 +52,14 @@ class TokenTransformer(CompositeLayer):
         token_dim = input_shape[-1]
         if token_dim % (2 * self.num_heads):
             raise ValueError(
-                f"{self.name!r} has {self.num_heads} heads, whose keys have half the channels of the tokens: these "
-                f"must be a multiple of {2 * self.num_heads}. Received: {token_dim} channels"
+                f"{self.name!r} has {self.num_heads} heads, whose keys have half the channels of the tokens. These "
+                f"channels must be a multiple of {2 * self.num_heads}. Received: {token_dim} channels"
             )
         groups = self.num_groups or 1
         if token_dim % (2 * groups):
             raise ValueError(
-                f"{self.name!r} projects tokens in {groups} groups to half their channels: these must be a multiple of "
-                f"{2 * groups}. Received: {token_dim} channels"
+                f"{self.name!r} projects tokens in {groups} groups to half their channels. The channels must be a "
+                f"multiple of {2 * groups}. Received: {token_dim} channels"
             )
         self.key = built_projection(self, "key", token_dim, token_dim // 2, groups)
         self.query = built_projection(self, "query", token_dim, token_dim // 2, groups)
@@ -68,7 +68,7 @@ class TokenTransformer(CompositeLayer):
         self.dense_2 = built_projection(self, "dense_2", token_dim, token_dim)
 
     def attention_weights(self, tokens, training=None):
-        """(B, K, L, L): what each token takes from each; every row sums to 1."""
+        """The weights (B, K, L, L) of the tokens for each token. Each row sums to 1."""
         keys, queries = self.key(tokens, training=training), self.query(tokens, training=training)
         return attention_weights(keys, queries, self.num_heads, self.scale_logits, axis=-1)
 

@@ -1,4 +1,4 @@
-"""What tokenizers share. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
+"""Base class of tokenizers. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
 
 import math
 
@@ -11,13 +11,13 @@ from keras_vit.layers.visual_tokens.heads import as_pixels, join_heads, split_he
 
 
 class Tokenizer(CompositeLayer):
-    """A layer from a map to tokens, each of which is a weighted mean of the pixels: `T = A^T X`.
+    """A layer that computes tokens from a map, as weighted means of the pixels: `T = A^T X`.
 
-    A subclass computes the weights A. Where tokens have other channels than pixels, `T = (A^T (X W_V)) W_T`.
+    A subclass computes the weights A. If CT is not C, `T = (A^T (X W_V)) W_T`.
 
     Args:
-        token_dim: Channels CT of a token; `None`: those of the pixels, and nothing is projected.
-        group_width: Channels of a group of `W_V` (and of `W_K`, where there is one); `None`: one group.
+        token_dim: Number CT of channels of a token. `None`: C, without a projection.
+        group_width: Number of channels in each group of `W_V` and, if used, of `W_K`. `None`: one group.
         use_batch_norm: Whether a batch norm follows each projection.
     """
 
@@ -36,7 +36,7 @@ class Tokenizer(CompositeLayer):
             self.projection = built_projection(self, "projection", channels, self.token_dim)
 
     def _gather(self, maps, weights, training):
-        """Tokens (B, L, CT) of maps (B, H, W, C) and weights (B, K, N, L); each head is for a part of the channels."""
+        """Tokens (B, L, CT) from maps (B, H, W, C) and weights (B, K, N, L). Each head has its own channels."""
         values = as_pixels(maps)
         if self.value is not None:
             values = self.value(values, training=training)

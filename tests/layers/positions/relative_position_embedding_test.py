@@ -45,7 +45,7 @@ def test_starts_normal():
 
 def test_refuses_another_number_of_tokens():
     layer = _built()
-    with pytest.raises(ValueError, match=r"those of 7 tokens. Received: queries of shape \(2, 8, 2, 4\)"):
+    with pytest.raises(ValueError, match=r"built for 7 tokens. Received: queries of shape \(2, 8, 2, 4\)"):
         layer(np.zeros((2, 8, 2, 4), "float32"))
     with pytest.raises(ValueError, match=r"number of tokens must be known.*\(None, None, 2, 4\)"):
         RelativePositionEmbedding().build((None, None, 2, 4))
