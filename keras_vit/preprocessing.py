@@ -83,10 +83,10 @@ class Preprocessing(keras.layers.Layer):
         for name, sides in (("resize", resize), ("crop", crop)):
             if sides is not None and not _are_sides(sides, name == "resize"):
                 raise ValueError(f"{name} must be None or (height, width) in pixels. Received: {sides!r}")
-        self.mean = _plain(mean)
-        self.std = _plain(std)
-        self.resize = _plain(resize)
-        self.crop = _plain(crop)
+        self.mean = _as_lists(mean)
+        self.std = _as_lists(std)
+        self.resize = _as_lists(resize)
+        self.crop = _as_lists(crop)
         self.interpolation = interpolation
         self.label_space = label_space if isinstance(label_space, (str, type(None))) else list(label_space)
 
@@ -212,6 +212,6 @@ def _are_sides(sides, may_be_one):
     return sides.dtype.kind in "iu" and sides.shape in shapes and bool((sides > 0).all())
 
 
-def _plain(value):
+def _as_lists(value):
     """Converts tuples and arrays to lists, as JSON does, so that saving and loading does not change a config."""
     return np.asarray(value).tolist() if isinstance(value, (tuple, list, np.ndarray)) else value

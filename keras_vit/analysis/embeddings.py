@@ -109,7 +109,7 @@ def position_similarity(model, block=0):
     layer = _position_layer(vit, config, block)
     grid = _grid(vit, layer, config)
     num_patches = grid[0] * grid[1]
-    # The layer adds its embedding to tokens. Adding it to zeros returns the embedding, however it is computed.
+    # The layer adds its embedding to tokens. Adding it to zeros returns the embedding.
     tokens = layer(
         ops.zeros((1, config.num_prefix_tokens + num_patches, config.hidden_dim)),
         ops.zeros((1, *grid, config.hidden_dim)),

@@ -39,8 +39,8 @@ def features(model, images, layers):
 
     >>> import numpy as np, keras_vit
     >>> model = keras_vit.ViT("Ti/16", input_shape=(64, 96, 3), num_layers=2)
-    >>> found = keras_vit.features(model, np.zeros((1, 64, 96, 3)), ["encoder_block_0", "encoder_norm/class_token"])
-    >>> {name: array.shape for name, array in found.items()}
+    >>> outputs = keras_vit.features(model, np.zeros((1, 64, 96, 3)), ["encoder_block_0", "encoder_norm/class_token"])
+    >>> {name: array.shape for name, array in outputs.items()}
     {'encoder_block_0': (1, 4, 6, 192), 'encoder_norm/class_token': (1, 192)}
     """
     config = model_config(model)
