@@ -21,7 +21,7 @@ from keras_vit.preprocessing import Preprocessing, preprocessing_layer
 MAX_PIXELS = 89_478_485
 """Default limit for the pixels of an image. Above it, Pillow warns of a decompression bomb."""
 # Largest number of scans of a JPEG file with MAX_PIXELS pixels. Progressive files have 10.
-_SCANS_OF_LARGEST = 12
+_SCANS_AT_MAX_PIXELS = 12
 # Resized short side that `check_bounds` assumes, because it gets no model.
 _LARGE_SIDE = 512
 
@@ -189,7 +189,7 @@ def _most_scans(sizes, max_pixels):
     import tensorflow as tf
 
     pixels = tf.maximum(tf.reduce_prod(sizes, axis=-1), 1)
-    return tf.minimum(_SCANS_OF_LARGEST * max_pixels // pixels, MAX_SCANS)
+    return tf.minimum(_SCANS_AT_MAX_PIXELS * max_pixels // pixels, MAX_SCANS)
 
 
 def input_protocol(model, size=None):

@@ -79,7 +79,7 @@ def to_array(tensor):
 
 
 def _run(function, inputs, change):
-    def changed(operation):
+    def with_change(operation):
         def call(*arguments, **options):
             if _is_functional(operation):
                 # The options of this call, such as training=False, are not passed on.
@@ -90,7 +90,7 @@ def _run(function, inputs, change):
 
         return call
 
-    return run_operations(function, inputs, changed)
+    return run_operations(function, inputs, with_change)
 
 
 def run_operations(function, inputs, call_of):

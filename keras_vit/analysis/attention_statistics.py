@@ -44,7 +44,7 @@ def mean_attention_distance(model, images, batch_size=16):
     >>> keras_vit.mean_attention_distance(model, np.zeros((1, 64, 96, 3))).shape
     (2, 3)
     """
-    return _mean_over_patches(model, images, batch_size, _steps)
+    return _mean_over_patches(model, images, batch_size, _distances)
 
 
 def attention_entropy(model, images, batch_size=16):
@@ -107,12 +107,12 @@ def local_attention_ratio(model, images, batch_size=16):
     >>> ratio.shape, bool((ratio <= 1).all())
     ((2, 3), True)
     """
-    return _mean_over_patches(model, images, batch_size, _are_near)
+    return _mean_over_patches(model, images, batch_size, _is_adjacent)
 
 
-def _are_near(grid, _):
+def _is_adjacent(grid, _):
     """(N, N): 1 for the 3 x 3 patches around each patch, else 0."""
-    return (_steps(grid, (1, 1), np.inf) <= 1).astype("float32")
+    return (_distances(grid, (1, 1), np.inf) <= 1).astype("float32")
 
 
 def _mean(model, images, batch_size, inspect_layer):
@@ -161,7 +161,7 @@ def _sums(values, counted):
     return np.stack([graph.to_array(ops.sum(part, axis=(0, 3))) for part in (values, counted)])
 
 
-def _steps(grid, stride, order=2):
+def _distances(grid, stride, order=2):
     """(N, N): distances in pixels between the centres of patches, in the norm of the given order."""
     centres = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), axis=-1).reshape(-1, 2) * stride
     return np.linalg.norm(centres[:, None] - centres, ord=order, axis=-1)

@@ -91,8 +91,8 @@ def verified(write, model, folder, exact, tolerance, min_agreement):
     parity.check(exact, tolerance, min_agreement)
     if parity.effect > tolerance:
         return parity
-    with tempfile.TemporaryDirectory() as elsewhere:
-        parity = write(with_random_head(model), pathlib.Path(elsewhere))
+    with tempfile.TemporaryDirectory() as other_folder:
+        parity = write(with_random_head(model), pathlib.Path(other_folder))
     parity.check(exact, tolerance, min_agreement)
     if not parity.effect > tolerance:
         raise ValueError(
