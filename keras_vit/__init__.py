@@ -1,4 +1,4 @@
-"""keras_vit: Vision Transformers for Keras 3, in the manner of `keras.applications`."""
+"""keras_vit: Vision Transformers for Keras 3, in the style of `keras.applications`."""
 
 import sys
 
@@ -68,12 +68,12 @@ __all__ = [
     *_model_names,
 ]
 
-# Recipes of version 0.1 import from there.
+# Recipes of version 0.1 import `keras_vit.config`.
 sys.modules[f"{__name__}.config"] = config
 
 
 def __getattr__(name):
-    """Names the new place of a function of version 0.1."""
+    """Raises an error that names the new location of a function of version 0.1."""
     if name in baselines.__all__:
         raise AttributeError(f"keras_vit.{name} has moved. Write: keras_vit.baselines.{name}")
     raise AttributeError(f"module 'keras_vit' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Files and folders that appear complete or not at all, even if the process is killed while it writes them."""
+"""Writes files and folders that appear complete or not at all, even if the process is killed while it writes."""
 
 import contextlib
 import os
@@ -7,29 +7,29 @@ import shutil
 import tempfile
 
 _PREFIX, _REPLACED = "unfinished-", "replaced-"
-_NAME_LENGTH = 40  # File systems have limits.
+_NAME_LENGTH = 40  # File systems limit the length of names.
 _LOCK = "keras_vit.lock"
-"""Locked by the process that writes to a folder, as long as it lives."""
+"""Name of the file that the writing process locks in its folder, as long as the process runs."""
 
 
 @contextlib.contextmanager
 def appears_complete(*targets, overwrite=True):
-    """Gives a folder to write files or folders to, which take the places of `targets` when all went well.
+    """Provides a folder to write files or folders to. At the end, they replace `targets`.
 
-    They are on the disk before they take their names. If anything fails, the targets stay as they were. Several targets
-    belong together: the last is the one that readers look for. It disappears first and appears last, so that nobody
-    reads parts of two.
+    All data is on the disk before the targets are replaced. If anything fails, the targets do not change. If there are
+    several targets, readers must look for the last one. It disappears first and appears last, so that nobody reads
+    parts of an old and a new version.
 
     Args:
         *targets: Paths in one existing folder.
-        overwrite: Whether a folder, a version of an export, may replace what is there. Files always do.
+        overwrite: Whether a folder may replace an existing target. Files always replace it.
 
     Yields:
-        `pathlib.Path` of the folder. What has the name of a target there is moved, all else is removed.
+        `pathlib.Path` of the folder. Entries with the name of a target are moved, and all others are removed.
 
     Raises:
-        FileExistsError: If something is there that may not be replaced.
-        OSError: If something cannot be written.
+        FileExistsError: If a target exists that must not be replaced.
+        OSError: If a file cannot be written.
     """
     targets = [pathlib.Path(os.path.abspath(target)) for target in targets]
     parent = targets[0].parent
@@ -46,7 +46,7 @@ def appears_complete(*targets, overwrite=True):
 
 @contextlib.contextmanager
 def replacing(path):
-    """Gives the `pathlib.Path` of a file to write, which takes the place of `path` as in `appears_complete`."""
+    """Provides the `pathlib.Path` of a file to write. It replaces `path`, as in `appears_complete`."""
     path = pathlib.Path(path)
     with appears_complete(path) as folder:
         yield folder / path.name
@@ -54,9 +54,9 @@ def replacing(path):
 
 @contextlib.contextmanager
 def working_folder(parent, name):
-    """Gives a new folder `unfinished-<name>-…` in an existing one, and removes it in the end.
+    """Provides a new folder `unfinished-<name>-…` in `parent`, and removes it at the end.
 
-    Folders that killed processes have left there are removed as well.
+    It also removes the folders that killed processes have left in `parent`.
     """
     remove_abandoned(parent)
     folder, lock = _new_folder(parent, f"{_PREFIX}{name[:_NAME_LENGTH]}-")
@@ -69,7 +69,7 @@ def working_folder(parent, name):
 
 
 def _new_folder(parent, prefix):
-    """A new folder and its lock, which is `None` where the file system has no locks."""
+    """A new folder and its lock, which is `None` if the file system has no locks."""
     for attempts_left in (2, 1, 0):
         folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         lock = _lock(folder)
@@ -79,20 +79,20 @@ def _new_folder(parent, prefix):
 
 
 def remove_abandoned(parent):
-    """Removes from a folder what killed processes were writing there.
+    """Removes the unfinished files of killed processes from a folder.
 
-    A folder that one of them was about to replace is put back. Where the file system has no locks nothing is removed,
-    because it may be in use.
+    A folder that such a process was about to replace is restored. If the file system has no locks, nothing is removed,
+    because the files may be in use.
     """
     parent = pathlib.Path(parent)
     for folder in parent.glob(f"{_PREFIX}*-????????"):
-        with contextlib.suppress(OSError):  # It is another user's, or another process removes it.
+        with contextlib.suppress(OSError):  # It belongs to another user, or another process removes it.
             if not folder.is_symlink() and _is_ours(folder):
                 _remove_unless_in_use(folder, parent)
 
 
 def _is_ours(folder):
-    """Whether a process of this package has made a folder. One that was killed at once left it empty."""
+    """Whether this package has created a folder. It is empty if the process was killed immediately."""
     return (folder / _LOCK).is_file() or not any(folder.iterdir())
 
 
@@ -109,7 +109,7 @@ def _remove_unless_in_use(folder, parent):
 
 
 def _lock(folder):
-    """The lock of a folder, or `None`: another process has it or removes it, or the file system has no locks."""
+    """The lock of a folder. `None` if another process holds it or removes it, or the file system has no locks."""
     import filelock
 
     lock = filelock.FileLock(folder / _LOCK)
@@ -126,7 +126,7 @@ def _move(complete, target, overwrite):
         complete.replace(target)
         return
     if not overwrite:
-        raise FileExistsError(f"{target} exists: another export made it meanwhile. Give another version.")
+        raise FileExistsError(f"{target} exists. Another export created it meanwhile. Give another version.")
     replaced = complete.with_name(f"{_REPLACED}{target.name}")  # A folder cannot be replaced in one step.
     target.rename(replaced)
     try:
@@ -137,8 +137,8 @@ def _move(complete, target, overwrite):
 
 
 def sync(path):
-    """Has a file, or the names in a folder, written to the disk."""
-    if os.name == "nt":  # Windows syncs no folders, and files only through the handle that wrote them.
+    """Writes a file, or the names in a folder, from the system's buffers to the disk."""
+    if os.name == "nt":  # Windows does not sync folders, and syncs files only through the handle that wrote them.
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:

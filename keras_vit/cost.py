@@ -1,4 +1,4 @@
-"""What a model costs: parameters and multiply-accumulates, layer by layer."""
+"""Counts the parameters and multiply-accumulates of a model, layer by layer."""
 
 import dataclasses
 import inspect
@@ -11,7 +11,7 @@ from keras_vit.graph import as_functional, run_operations
 
 # Layers of Keras that apply their kernel once at each output position.
 _KERNEL_LAYERS = (keras.layers.Dense, keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
-# Layers with weights whose work is not counted, as is usual.
+# Layers with weights and operations that are not counted, as is usual.
 _UNCOUNTED_LAYERS = (
     layers.ClassToken,
     layers.GroupNormalization,
@@ -29,7 +29,7 @@ _UNCOUNTED_LAYERS = (
 
 @dataclasses.dataclass(frozen=True)
 class LayerCost:
-    """One layer's share: its name, output shape, number of weights, and multiply-accumulates for one image."""
+    """The cost of one layer: its name, output shape, number of weights, and multiply-accumulates for one image."""
 
     name: str
     output_shape: tuple
@@ -39,7 +39,7 @@ class LayerCost:
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """What a model costs: all weights, multiply-accumulates (MACs) for one image, and the same by layer."""
+    """The cost of a model: its number of weights, multiply-accumulates (MACs) for one image, and the cost by layer."""
 
     parameters: int
     macs: int
@@ -59,22 +59,22 @@ class Profile:
 def profile(model, input_shape=None):
     """Counts the parameters and multiply-accumulates of a model.
 
-    Multiply-accumulates (MACs) are those of the dense and convolutional layers and of both products inside attention,
-    for one image; a FLOP count is twice as large. Norms, activations, biases and sums are not counted, as is usual for
-    these models. All tokens of the last block are counted, as in papers, also where a head reads the class token alone
-    and the others are not computed, and so are keys and values that few queries do without. Weights shared by two
-    layers count once. Nothing is computed, so a model that does not fit into memory can be counted by building it
-    inside `keras.StatelessScope(initialize_variables=False)`.
+    The multiply-accumulates (MACs) for one image are those of the dense layers, the convolutions and both matrix
+    products of attention. A FLOP count is twice as large. Norms, activations, biases and sums are not counted, as is
+    usual for these models. All tokens of the last block are counted, as in papers, even if only the class token is
+    computed. Keys and values are counted, even if attention with few queries skips them. Weights shared by two layers
+    count once. The model is not run. To count a model that does not fit into memory, build it inside
+    `keras.StatelessScope(initialize_variables=False)`.
 
     Args:
-        model: A functional `keras.Model`, such as those of this package, also with other models nested inside.
-        input_shape: `(height, width, channels)`, needed for a model of variable size.
+        model: A functional `keras.Model`, such as those of this package. It may contain nested models.
+        input_shape: `(height, width, channels)`, required for a model of variable size.
 
     Returns:
         A `Profile` with `.parameters`, `.macs` and `.layers`; printing it shows a table.
 
     Raises:
-        TypeError: If the model is not functional, or a layer with weights is of a kind whose MACs are unknown.
+        TypeError: If the model is not functional, or the MACs of a layer with weights are unknown.
         ValueError: If the model is of variable size and `input_shape` is not given.
 
     Example:
@@ -88,7 +88,7 @@ def profile(model, input_shape=None):
     shape = function.input_shape[1:] if input_shape is None else tuple(input_shape)
     if None in shape:
         raise ValueError(
-            f"The model takes images of shape {function.input_shape[1:]}: MACs depend on their size, so give "
+            f"The model takes images of shape {function.input_shape[1:]}, and MACs depend on the image size. Give "
             f"input_shape, for example profile(model, input_shape=(224, 224, 3))."
         )
     costs = tuple(_layer_costs(function, (1, *shape), set()))
@@ -114,7 +114,7 @@ def _layer_costs(model, input_shape, counted):
 
         return output_spec
 
-    # As Keras's own `compute_output_spec` runs a model.
+    # Keras's own `compute_output_spec` runs a model in the same way.
     run_operations(model, keras.KerasTensor(input_shape, model.inputs[0].dtype), note_costs)
     return costs
 
@@ -134,13 +134,13 @@ def _layer_cost(layer, inputs, outputs, counted):
 
 def _macs(layer, input_shapes, output_shape):
     if hasattr(layer, "macs"):
-        # Of as many inputs as it asks for: where there are several, the first is most often all that counts.
+        # `macs` gets as many input shapes as it has parameters. Most often the first one is enough.
         return layer.macs(*input_shapes[: len(inspect.signature(layer.macs).parameters)])
     if isinstance(layer, _KERNEL_LAYERS):
         return math.prod(output_shape[1:-1]) * math.prod(layer.kernel.shape)
     if layer.weights and not isinstance(layer, _UNCOUNTED_LAYERS):
         raise TypeError(
             f"The MACs of layer {layer.name!r} ({type(layer).__name__}) are not known. Give the layer a method "
-            f"macs(input_shape) that returns them for one image; of several inputs it may ask for several shapes."
+            f"macs(input_shape) that returns them for one image. With several inputs it may take several shapes."
         )
     return 0

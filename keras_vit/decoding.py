@@ -1,4 +1,4 @@
-"""Encoded images to pixels, as a model expects them: the one place for training, evaluation and serving.
+"""Decodes images to the pixels that a model expects, for training, evaluation and serving.
 
 TensorFlow is imported inside the functions only. B batch, H W C image.
 """
@@ -19,67 +19,67 @@ from keras_vit.image_headers import (
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer
 
 MAX_PIXELS = 89_478_485
-"""Pixels of the largest image that is decoded by default: above it Pillow warns of a decompression bomb."""
-# Scans of a JPEG file of that size. Progressive ones have 10.
-_SCANS_OF_LARGEST = 12
-# A short side that images may be resized to, where it is not known.
+"""Default limit for the pixels of an image. Above it, Pillow warns of a decompression bomb."""
+# Largest number of scans of a JPEG file with MAX_PIXELS pixels. Progressive files have 10.
+_SCANS_AT_MAX_PIXELS = 12
+# Resized short side that `check_bounds` assumes, because it gets no model.
 _LARGE_SIDE = 512
 
 
 def image_decoder(model, size=None):
-    """Makes the function that reads an encoded image as a model expects it.
+    """Makes a function that decodes the contents of an image file to the pixels that a model expects.
 
-    Files are read as Pillow reads them, to the last digit, but for the rounding of the resize and of CMYK, by one level
-    each:
+    The pixels equal those of Pillow. Only the rounding of the resize and of CMYK may differ, by one level each. These
+    files can be decoded:
 
     * JPEG: gray, color, CMYK, progressive; the EXIF orientation is applied.
-    * PNG: gray, color, palette, interlaced; of 16 bits the upper 8 are taken; of an animation its still image.
-    * GIF: the first frame; black where it does not cover the picture.
+    * PNG: gray, color, palette, interlaced; the upper 8 of 16 bits; the still image of an animation.
+    * GIF: the first frame; the picture is black where the frame does not cover it.
     * BMP: 8, 24 and 32 bits, with and without palette, not compressed.
     * WebP: lossy and lossless, no animations.
 
-    Transparency is dropped: the color of a pixel counts, however little of it would show.
+    Transparency is ignored. Transparent pixels keep their color.
 
     Args:
         model: A model of this package for images of C channels, 1 or 3.
-        size: (height, width) that images are brought to, for a model of variable input size. By default what its
-            `preprocessing` layer says. If that leads to another size than `size`, all of it is scaled in proportion: a
-            resize to 248 and crop to 224 becomes, for a size of 320, a resize to 354 and crop to 320.
+        size: (height, width) of the result, for a model of variable input size. By default, the `preprocessing` layer
+            defines it. If that layer leads to another size, its resize and crop are scaled in proportion. For example,
+            a resize to 248 and a crop to 224 become a resize to 354 and a crop to 320 if `size` is 320.
 
     Returns:
-        A TensorFlow function from a scalar string, the contents of a file, to uint8 (H, W, C): resized and cropped as
-        the model's `preprocessing` layer says.
+        A TensorFlow function from a scalar string, the contents of a file, to uint8 (H, W, C). The image is resized
+        and cropped as the model's `preprocessing` layer defines.
 
     Raises:
-        ValueError: If no size is known, the model takes no images of `size`, its preprocessing leads to another size,
-            or C is neither 1 nor 3.
+        ValueError: If no size is known, the model does not take images of `size`, its preprocessing leads to another
+            size, or C is neither 1 nor 3.
     """
     import tensorflow as tf
 
     decode = _row_decoder(_decode_any, *input_protocol(model, size))
-    # AutoGraph has nothing to convert here, and takes a second to find out.
+    # AutoGraph has nothing to convert here, and would take a second.
     return tf.autograph.experimental.do_not_convert(lambda image: decode(image, orientation_reader()(image)))
 
 
 def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
-    """Makes the function that reads a batch of encoded images of which any may be damaged, or an attack.
+    """Makes a function that decodes a batch of image files, any of which may be damaged or malicious.
 
     Args:
-        model: As of `image_decoder`.
-        size: As of `image_decoder`.
-        max_pixels: An image is not decoded if it has more pixels by its header, or would have while it is resized, as
-            very long ones have. The default is the limit above which Pillow warns of a decompression bomb. Reading an
-            image takes up to 12 bytes of memory a pixel, and as many images are read at a time as there are CPU cores.
-            Nor is a JPEG file decoded that has more than 100 scans, or whose scans go through more than 12 times
-            `max_pixels` pixels together: each costs as much as a file of one.
+        model: Same as in `image_decoder`.
+        size: Same as in `image_decoder`.
+        max_pixels: An image is not decoded if it has more pixels according to its header, or while it is resized (very
+            long images grow). Above the default, Pillow warns of a decompression bomb. Decoding takes up to 12 bytes of
+            memory per pixel, and as many images are decoded at a time as there are CPU cores. A JPEG file is also not
+            decoded if it has more than 100 scans, or if its scans together cover more than 12 times `max_pixels`
+            pixels. Each scan costs as much as a file with a single scan.
 
     Returns:
-        A `tf.function` from strings (B,) to pixels, uint8 (B, H, W, C), and whether each image could be read, bool
-        (B,). Those that could are as `image_decoder` gives them, whatever the others are; the rest are zeros.
-        It raises for no content.
+        A `tf.function` from strings (B,) to pixels, uint8 (B, H, W, C), and whether each image could be decoded, bool
+        (B,). The pixels equal those of `image_decoder`, whatever the other images are. They are zeros for an image that
+        could not be decoded. The function never raises because of an image's content.
 
     Raises:
-        ValueError: As `image_decoder`.
+        ValueError: Same as in `image_decoder`.
     """
     import tensorflow as tf
 
@@ -93,16 +93,16 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
     options.experimental_optimization.apply_default_optimizations = False
 
     def decode_some(read, are_chosen, image_bytes, orientations):
-        """Places in the batch and pixels of those that can be decoded; at last a place behind the batch, and zeros."""
+        """Indices and pixels of the chosen images that can be decoded; at the end, the index B and zero pixels."""
         decode = tf.function(_row_decoder(read, protocol, size, channels), signature, autograph=False)
         chosen = tf.where(are_chosen)[:, 0]
         images = tf.gather(image_bytes, chosen), tf.gather(orientations, chosen)
-        # Only a data set can go on, inside a graph, when an operation fails. It leaves out the image.
+        # Inside a graph, only a data set can continue after an operation fails. It leaves out the image.
         data = tf.data.Dataset.from_tensor_slices((chosen, *images))
-        data = data.map(lambda place, *image: (place, decode(*image)), tf.data.AUTOTUNE, deterministic=False)
-        behind = tf.size(image_bytes, tf.int64)
-        data = data.ignore_errors().concatenate(tf.data.Dataset.from_tensors((behind, tf.zeros(shape, tf.uint8))))
-        return data.batch(behind + 1).with_options(options).get_single_element()
+        data = data.map(lambda index, *image: (index, decode(*image)), tf.data.AUTOTUNE, deterministic=False)
+        batch_size = tf.size(image_bytes, tf.int64)
+        data = data.ignore_errors().concatenate(tf.data.Dataset.from_tensors((batch_size, tf.zeros(shape, tf.uint8))))
+        return data.batch(batch_size + 1).with_options(options).get_single_element()
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def decode_batch(image_bytes):
@@ -117,41 +117,42 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
             others = decode_some(_decode_other(), are_other, image_bytes, orientations)
             return tuple(tf.concat(parts, axis=0) for parts in zip(common, others, strict=True))
 
-        # A data set is set up for each call, which takes the longer the more operations it consists of.
-        places, pixels = tf.cond(tf.reduce_any(are_other), with_others, lambda: common)
-        # The zeros stand for all that were left out. Scattering the pixels themselves takes ten times as long.
-        zeros = tf.size(places) - 1
+        # Each call sets up a data set. The more operations it contains, the longer that takes.
+        indices, pixels = tf.cond(tf.reduce_any(are_other), with_others, lambda: common)
+        # All images that were left out get the zeros. Scattering the pixels themselves would take ten times as long.
+        zeros = tf.size(indices) - 1
         rows = tf.fill(tf.shape(image_bytes) + 1, zeros)
-        rows = tf.tensor_scatter_nd_update(rows, places[:, None], tf.range(zeros + 1))[:-1]
+        rows = tf.tensor_scatter_nd_update(rows, indices[:, None], tf.range(zeros + 1))[:-1]
         return tf.gather(pixels, rows), rows < zeros
 
     return decode_batch
 
 
 def check_bounds(image_bytes):
-    """Refuses an image that would cost much to decode, by its headers alone.
+    """Checks that an image can be decoded at a reasonable cost. Only its headers are read.
 
     Args:
-        image_bytes: Bytes of a file.
+        image_bytes: Contents of a file.
 
     Raises:
-        ValueError: If it has more than `MAX_PIXELS`, also while it is resized, or many scans, or does not say.
+        ValueError: If the image has more than `MAX_PIXELS` pixels, also while it is resized, or too many scans, or if
+            its size cannot be read.
     """
-    size, most_pixels, has_many = (found.numpy() for found in _bounds_reader()(image_bytes))
+    size, most_pixels, has_many = (tensor.numpy() for tensor in _bounds_reader()(image_bytes))
     if not image_bytes:
         raise ValueError("Input is empty.")
     if not size.all():
         raise ValueError(
-            "Unknown image file format, or a kind that is not read: animated WebP, compressed BMP. Accepted are JPEG, "
-            "PNG, GIF, BMP and WebP."
+            "Unknown image file format, or a variant that is not supported (animated WebP, compressed BMP). Accepted "
+            "are JPEG, PNG, GIF, BMP and WebP."
         )
     if most_pixels > MAX_PIXELS:
         raise ValueError(
-            f"It has {size[1]:,} x {size[0]:,} pixels, more than {MAX_PIXELS:,} in all, or while its short side is "
-            f"resized to {_LARGE_SIDE}. Make it smaller."
+            f"The image has {size[1]:,} x {size[0]:,} pixels, more than {MAX_PIXELS:,} in all, or while its short side "
+            f"is resized to {_LARGE_SIDE}. Make it smaller."
         )
     if has_many:
-        raise ValueError("It has more scans than its size allows. Save it anew.")
+        raise ValueError("The JPEG file has more scans than are allowed for its size. Save it again.")
 
 
 @functools.cache
@@ -173,7 +174,7 @@ def _starts_with(image_bytes, prefix):
 
 
 def _most_pixels(sizes, resized):
-    """How many pixels the largest image has that is made of one of `sizes` (..., 2) on its way: float64 (...)."""
+    """The largest number of pixels that an image of one of `sizes` (..., 2) has while it is resized: float64 (...)."""
     import tensorflow as tf
 
     sides = tf.cast(sizes, tf.float64)
@@ -188,42 +189,42 @@ def _most_scans(sizes, max_pixels):
     import tensorflow as tf
 
     pixels = tf.maximum(tf.reduce_prod(sizes, axis=-1), 1)
-    return tf.minimum(_SCANS_OF_LARGEST * max_pixels // pixels, MAX_SCANS)
+    return tf.minimum(_SCANS_AT_MAX_PIXELS * max_pixels // pixels, MAX_SCANS)
 
 
 def input_protocol(model, size=None):
-    """How a model wants its images.
+    """The preprocessing and the input size of a model.
 
     Args:
-        model: As of `image_decoder`.
-        size: As of `image_decoder`.
+        model: Same as in `image_decoder`.
+        size: Same as in `image_decoder`.
 
     Returns:
         The model's `preprocessing` layer, or a copy that leads to `size`; the input size [height, width] in pixels; and
         the number of channels.
 
     Raises:
-        ValueError: As `image_decoder`.
+        ValueError: Same as in `image_decoder`.
     """
     protocol = preprocessing_layer(model)
     *own_size, channels = model.input_shape[1:]
     if channels not in (1, 3):
-        raise ValueError(f"Encoded images have 1 or 3 channels here. Received: a model for {channels}.")
-    named = protocol.crop or protocol.resize
+        raise ValueError(f"Decoded images have 1 or 3 channels. Received: a model for images of {channels} channels.")
+    protocol_size = protocol.crop or protocol.resize
     if size is not None:
         size = [check_positive_integer("size", side) for side in size]
     elif None not in own_size:
         size = own_size
-    elif isinstance(named, list):
-        size = named
+    elif isinstance(protocol_size, list):
+        size = protocol_size
     else:
         raise ValueError(
-            f"The model takes images of any size, and its preprocessing layer names none: resize={protocol.resize}, "
+            f"The model takes images of any size, and its preprocessing layer defines none: resize={protocol.resize}, "
             f"crop={protocol.crop}. Give image_size=(height, width)."
         )
     if len(size) != 2 or any(own not in (None, side) for own, side in zip(own_size, size, strict=False)):
         raise ValueError(f"The model takes images of {_sides(own_size)} pixels. Received: size={tuple(size)}")
-    if None in own_size and size != named:
+    if None in own_size and size != protocol_size:
         protocol = _scaled(protocol, size)
     _check_leads_to(protocol, size)
     return protocol, size, channels
@@ -234,7 +235,7 @@ def _sides(size):
 
 
 def _scaled(protocol, size):
-    """A copy of a `preprocessing` layer that leads to another size: its resize and crop in proportion."""
+    """A copy of a `preprocessing` layer that leads to another size. Resize and crop are scaled in proportion."""
     resized, crop = protocol.resize, protocol.crop
     if crop is not None:
         factors = [side / cut for side, cut in zip(size, crop, strict=True)]
@@ -261,11 +262,11 @@ def _check_leads_to(protocol, size):
 
 
 def _row_decoder(read, protocol, size, channels):
-    """The function from an encoded image and its EXIF orientation to pixels (H, W, C)."""
+    """A function from an encoded image and its EXIF orientation to pixels (H, W, C)."""
     import tensorflow as tf
 
     def decode(image_bytes, orientation):
-        image = _as_seen(read(image_bytes), orientation, channels)
+        image = _apply_orientation(read(image_bytes), orientation, channels)
         resized = protocol.resize
         if isinstance(resized, int):
             sides = tf.cast(tf.shape(image)[:2], tf.float32)
@@ -276,8 +277,8 @@ def _row_decoder(read, protocol, size, channels):
 
 
 def decode_upright(image_bytes, channels):
-    """All pixels of an encoded image, as it is to be looked at: uint8 (height, width, channels), channels 1 or 3."""
-    return _as_seen(_decode_any(image_bytes), orientation_reader()(image_bytes), channels)
+    """Decodes an image upright and in its own size: uint8 (height, width, channels) with 1 or 3 channels."""
+    return _apply_orientation(_decode_any(image_bytes), orientation_reader()(image_bytes), channels)
 
 
 @functools.cache
@@ -288,7 +289,7 @@ def orientation_reader():
     return tf.function(exif_orientation, [tf.TensorSpec([], tf.string)], autograph=False)
 
 
-def _as_seen(image, orientation, channels):
+def _apply_orientation(image, orientation, channels):
     image = upright(image, orientation)
     return luma(image) if channels == 1 else image
 
@@ -301,12 +302,12 @@ def _decode_any(image_bytes):
 
 
 def _is_common(image_bytes):
-    """Whether a file is of JPEG or PNG, which `_decode_common` reads."""
+    """Whether a file is a JPEG or PNG file, which `_decode_common` reads."""
     return _starts_with(image_bytes, b"\xff\xd8\xff") | _starts_with(image_bytes, b"\x89PNG")
 
 
 def _decode_common(image_bytes):
-    """The same, of a JPEG or PNG file."""
+    """Same as `_decode_any`, but for a JPEG or PNG file only."""
     import tensorflow as tf
 
     return tf.cond(tf.io.is_jpeg(image_bytes), lambda: _decode_jpeg(image_bytes), lambda: _decode_image(image_bytes))
@@ -315,7 +316,7 @@ def _decode_common(image_bytes):
 def _decode_jpeg(image_bytes):
     import tensorflow as tf
 
-    # As Pillow decodes it. TensorFlow's default is off by some grey levels.
+    # Pillow decodes in this way. TensorFlow's default differs by some gray levels.
     return tf.io.decode_jpeg(image_bytes, channels=3, dct_method="INTEGER_ACCURATE")
 
 
@@ -327,14 +328,14 @@ def _decode_image(image_bytes, channels=3):
 
 @functools.cache
 def _decode_other():
-    """The function for all other kinds, as a single operation: it costs little where it is not called."""
+    """A function that decodes all other formats. It is a single operation, which costs little if it is not called."""
     import tensorflow as tf
 
     def decode_gif(image_bytes):
         frame, corner, size = first_frame(image_bytes)
         image = _decode_image(frame)
-        behind = size - corner - tf.shape(image, tf.int64)[:2]
-        return tf.pad(image, tf.pad(tf.stack([corner, behind], axis=1), [[0, 1], [0, 0]]))
+        after = size - corner - tf.shape(image, tf.int64)[:2]
+        return tf.pad(image, tf.pad(tf.stack([corner, after], axis=1), [[0, 1], [0, 0]]))
 
     def decode_bmp(image_bytes):
         image, palette = _decode_image(image_bytes), bmp_palette(image_bytes)
@@ -343,8 +344,8 @@ def _decode_other():
         )
 
     def decode_webp(image_bytes):
-        # Asked for three channels, TensorFlow refuses files with transparency, and animations. Asked for all there are,
-        # it decodes an animation into too little memory (2.21), which may end the process or worse.
+        # With three channels, TensorFlow refuses files with transparency, and animations. With all channels (0), it
+        # decodes an animation into too little memory (2.21), which may crash the process or worse.
         image = tf.cond(
             is_animated_webp(image_bytes), lambda: _decode_image(image_bytes), lambda: _decode_image(image_bytes, 0)
         )
@@ -363,7 +364,7 @@ def _decode_other():
 
 
 def resize(image, size, interpolation, crop=None):
-    """An image of `size` (height, width), antialiased and rounded as image libraries do, or the centre of it: uint8."""
+    """Resizes an image to `size` (height, width), antialiased and rounded as in Pillow, and crops its centre: uint8."""
     import tensorflow as tf
 
     image = tf.image.resize(image, size, interpolation, antialias=True)
@@ -377,7 +378,7 @@ def luma(image):
     """RGB to gray, ITU-R 601-2 in 16 bits as in Pillow: uint8 (H, W, 3) to (H, W, 1)."""
     import tensorflow as tf
 
-    # The channels one by one: adding up along an axis of three takes three times as long.
+    # The channels are added one by one. A sum along an axis of three takes three times as long.
     red, green, blue = (tf.cast(channel, tf.int32) for channel in tf.unstack(image[..., None], axis=-2))
     return tf.cast(tf.bitwise.right_shift(19595 * red + 38470 * green + 7471 * blue + 2**15, 16), tf.uint8)
 

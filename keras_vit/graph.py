@@ -5,7 +5,7 @@ from keras import ops
 
 
 def layer_names(model):
-    """Names of the layers that `collect` looks at, also in nested models. A name that two share stands there twice."""
+    """Names of the layers that `collect` visits, also in nested models. A name that two layers share occurs twice."""
     names = []
     for layer in as_functional(model).layers:
         if not isinstance(layer, keras.layers.InputLayer):
@@ -25,46 +25,46 @@ def all_layers(model):
     return model._flatten_layers(include_self=False)
 
 
-def collect(model, images, look):
-    """Passes images through a model, at inference, layer by layer.
+def collect(model, images, inspect_layer):
+    """Runs a model on images in inference mode and collects a value from each layer.
 
     Args:
-        model: A functional `keras.Model`, also with others nested in it.
+        model: A functional `keras.Model`, which may contain nested models.
         images: (B, H, W, C), as the model takes them.
-        look: Called as `look(layer, arguments, output)` with each layer, in the order in which they run; of its
-            arguments, those that are given by position.
+        inspect_layer: Function `inspect_layer(layer, arguments, output)`. It is called for each layer, in the order
+            of execution. `arguments` are the positional arguments.
 
     Returns:
-        {layer name: what `look` returned}, without `None`; nothing else is kept.
+        {layer name: the value that `inspect_layer` returned}, without values that are `None`.
     """
-    found = {}
+    values = {}
 
     def visit(layer, arguments, output):
-        # Else PyTorch would keep every activation, for gradients that nobody asks for.
+        # Otherwise PyTorch would keep every activation for gradients that are not used.
         output = keras.tree.map_structure(ops.stop_gradient, output)
-        seen = look(layer, arguments, output)
-        if seen is not None and layer.name in found:
+        value = inspect_layer(layer, arguments, output)
+        if value is not None and layer.name in values:
             raise ValueError(
-                f"{layer.name!r} runs more than once in {model.name!r}. Pass the model inside it, or ask for another "
+                f"{layer.name!r} runs more than once in {model.name!r}. Pass the model inside it, or choose another "
                 f"layer."
             )
-        if seen is not None:
-            found[layer.name] = seen
+        if value is not None:
+            values[layer.name] = value
         return output
 
     run(model, images, visit)
-    return found
+    return values
 
 
 def run(model, images, change):
-    """Passes images through a model layer by layer, each output going on as `change` returns it.
+    """Runs a model on images layer by layer and replaces each output with the value that `change` returns.
 
-    Inside a Keras model the layers train or not as it does; called by itself, they run as at inference.
+    Inside a Keras model, the layers follow the training mode of that model. Otherwise, they run in inference mode.
 
     Args:
-        model: A functional `keras.Model`, also with others nested in it.
+        model: A functional `keras.Model`, which may contain nested models.
         images: (B, H, W, C), as the model takes them.
-        change: Called as `look` of `collect`; what it returns goes on in place of the output.
+        change: Function `change(layer, arguments, output)`, called as in `collect`. It returns the new output.
 
     Returns:
         The model's output.
@@ -74,15 +74,15 @@ def run(model, images, change):
 
 
 def to_array(tensor):
-    """A float32 NumPy array, which every function of NumPy takes, whatever the precision policy."""
+    """Converts a tensor to a float32 NumPy array, whatever the precision policy."""
     return ops.convert_to_numpy(ops.cast(tensor, "float32"))
 
 
 def _run(function, inputs, change):
-    def changed(operation):
+    def with_change(operation):
         def call(*arguments, **options):
             if _is_functional(operation):
-                # Its own options, such as training=False, say nothing here.
+                # The options of this call, such as training=False, are not passed on.
                 output = _run(as_functional(operation), arguments[0], change)
             else:
                 output = operation(*arguments, **options)
@@ -90,19 +90,19 @@ def _run(function, inputs, change):
 
         return call
 
-    return run_operations(function, inputs, changed)
+    return run_operations(function, inputs, with_change)
 
 
 def run_operations(function, inputs, call_of):
-    """Runs a model's own graph, as Keras's `Functional.call` does, with other functions in place of its operations.
+    """Runs a model's graph, as Keras's `Functional.call` does, with other functions in place of its operations.
 
-    Models made of `layer.output` would not do: a nested model's layers belong to another graph, and so do those that
-    are called more than once.
+    A model made of `layer.output` tensors would not work. The layers of a nested model belong to another graph, and so
+    do layers that are called more than once.
 
     Args:
         function: A functional `keras.Model`.
-        inputs: What goes into it.
-        call_of: Function from an operation of the graph to what is called in its place.
+        inputs: The model's inputs.
+        call_of: Function that maps an operation of the graph to the function that is called in its place.
 
     Returns:
         The model's output.
@@ -112,12 +112,12 @@ def run_operations(function, inputs, call_of):
 
 
 def calls(function):
-    """Each call of an operation in a model's graph, a `keras.Node`. Keras has no public way to list them."""
+    """All calls of operations in a model's graph, as `keras.Node` objects. Keras has no public way to list them."""
     return [node for nodes in function._nodes_by_depth.values() for node in nodes]
 
 
 def as_inputs(function, inputs):
-    """What a model is called with, as its graph takes it: tensors of the dtypes of its inputs."""
+    """Converts inputs to what a model's graph takes: tensors with the dtypes of the model's inputs."""
     return function._standardize_inputs(inputs)
 
 
@@ -126,13 +126,13 @@ def _is_functional(layer):
 
 
 def as_functional(model):
-    """The model as one whose graph can be run; raises a TypeError if there is no graph."""
+    """Returns the model, or a functional copy of a Sequential model. Raises a TypeError if there is no graph."""
     if isinstance(model, keras.Sequential) and model.built:
         return keras.Model(model.inputs[0], model.outputs[0])
     if not isinstance(model, keras.Model) or not hasattr(model, "operations"):
         raise TypeError(
-            f"A functional keras.Model is needed, which can be run layer by layer. Received: {model!r}. Pass the model "
-            f"of keras_vit that is inside it."
+            f"A functional keras.Model is needed, so that it can be run layer by layer. Received: {model!r}. Pass the "
+            f"model of keras_vit that is inside it."
         )
     return model
 
@@ -140,8 +140,8 @@ def as_functional(model):
 def _check_images(function, images):
     if len(function.inputs) != 1:
         raise ValueError(
-            f"A model of one input is needed, its images; {function.name!r} has {len(function.inputs)}. Pass the model "
-            f"of keras_vit that is inside it."
+            f"A model with one input, the images, is needed. {function.name!r} has {len(function.inputs)} inputs. Pass "
+            f"the model of keras_vit that is inside it."
         )
     [expected] = function.inputs
     images = ops.convert_to_tensor(images, expected.dtype)

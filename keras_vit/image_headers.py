@@ -1,42 +1,42 @@
-"""What encoded images say of themselves before they are decoded: their size, their orientation, a GIF's first frame.
+"""Reads headers of encoded images without decoding them: the size, the orientation, the first frame of a GIF.
 
-In TensorFlow's own operations, so that all of it can be part of a SavedModel. A file may say anything: nothing here
-raises, and the work is bounded. TensorFlow is imported inside the functions only.
+Only TensorFlow's operations are used, so that all of it can be part of a SavedModel. Files may be malicious: no content
+raises an error, and the work is bounded. TensorFlow is imported inside the functions only.
 """
 
 from keras_vit.jpeg_markers import FRAME_MARKERS, MAX_SEGMENTS, count_scans, find_frame
 
-# How many blocks of a GIF file are looked at: real files have tens.
+# Largest number of blocks of a GIF file that are read. Real files have tens.
 _MAX_STEPS = 2000
 MAX_SCANS = 100
-"""Of a JPEG file: real ones have up to about a dozen."""
-# Of a GIF file's blocks, as many of one length are one step.
+"""Largest number of scans of a JPEG file. Real files have up to about a dozen."""
+# Largest number of consecutive GIF blocks of the same length that are skipped in one step.
 _MAX_RUN = 1024
-# How many entries of an EXIF directory are looked at: real ones have tens.
+# Largest number of entries of an EXIF directory that are read. Real directories have tens.
 _MAX_ENTRIES = 1000
-# The longest EXIF block: what a segment can hold.
+# Length of the longest EXIF block, which is limited by the size of a segment.
 _EXIF_BYTES = 2**16
 
 
 def encoded_size(image_bytes):
-    """The size of encoded images, from their headers alone.
+    """Reads the size of encoded images from their headers.
 
-    It is the size that `decoding.decode_upright` decodes a file to, if it can, but for the EXIF orientation.
+    Apart from the EXIF orientation, it is the size of the result of `decoding.decode_upright`.
 
     Args:
         image_bytes: String tensor of any shape, the contents of files.
 
     Returns:
-        int64, of the shape of `image_bytes` and then 2: height and width in pixels. Both are 0 where a file is not
-        JPEG, PNG, GIF, BMP or WebP, where its header is damaged or incomplete, and where TensorFlow would not decode
-        it rightly: BMP files that are compressed, have 16 or less than 8 bits a pixel, or a header of OS/2. A JPEG
-        file's frame must be among its first 2000 segments, and a GIF file's first among its first 2000 blocks.
+        int64, the shape of `image_bytes` followed by 2: height and width in pixels. Both are 0 if a file is not JPEG,
+        PNG, GIF, BMP or WebP, if its header is damaged or incomplete, or if TensorFlow would decode it incorrectly: BMP
+        files that are compressed, have 16 or less than 8 bits per pixel, or an OS/2 header. The frame of a JPEG file
+        must be among its first 2000 segments, and the first frame of a GIF file among its first 2000 blocks.
     """
     return read_header(image_bytes)[0]
 
 
 def exif_orientation(image_bytes):
-    """The EXIF orientation of encoded images, from 1 to 8; 1 (upright) where one is no JPEG or says nothing.
+    """Reads the EXIF orientation of encoded images, from 1 to 8. It is 1 (upright) if a file is no JPEG or has none.
 
     Args:
         image_bytes: String tensor of any shape, the contents of files.
@@ -52,7 +52,7 @@ def exif_orientation(image_bytes):
 
 
 def read_header(image_bytes):
-    """`encoded_size` and `exif_orientation`, from one look at the files."""
+    """Returns `encoded_size` and `exif_orientation`, but reads the headers only once."""
     import tensorflow as tf
 
     length = tf.strings.length(image_bytes)
@@ -60,19 +60,19 @@ def read_header(image_bytes):
     is_jpeg = _starts_with(head, b"\xff\xd8\xff")
     frame, exif = find_frame(image_bytes, is_jpeg)
 
-    def size_of_others():
+    def other_size():
         is_gif, (_, _, canvas) = _starts_with(head, b"GIF8"), _gif_layout(image_bytes, head)
         return _png_size(head, length) + _bmp_size(head, length) + _webp_size(head, length) + _where(is_gif, canvas)
 
-    # Mostly all files are JPEG.
+    # In most batches, all files are JPEG.
     none = tf.zeros_like(head[..., :2])
-    size = _jpeg_size(image_bytes, frame) + tf.cond(tf.reduce_all(is_jpeg), lambda: none, size_of_others)
+    size = _jpeg_size(image_bytes, frame) + tf.cond(tf.reduce_all(is_jpeg), lambda: none, other_size)
     is_possible = tf.reduce_all((size > 0) & (size < 2**31), axis=-1)
     return _where(is_possible, size), _orientation_at(image_bytes, exif)
 
 
 def is_animated_webp(image_bytes):
-    """Whether files are animations in WebP, which TensorFlow does not decode: bool, of the shape of `image_bytes`."""
+    """Whether files are WebP animations, which TensorFlow does not decode: bool, of the shape of `image_bytes`."""
     import tensorflow as tf
 
     chunk = _bytes_at(image_bytes, tf.zeros_like(tf.strings.length(image_bytes)) + 12, 9)
@@ -80,11 +80,11 @@ def is_animated_webp(image_bytes):
 
 
 def has_many_scans(image_bytes, most=MAX_SCANS):
-    """Which JPEG files have more scans than they may have: a scan can be 10 bytes long, and goes through all pixels.
+    """Whether JPEG files have more than `most` scans. A scan can be 10 bytes long, and it is decoded for all pixels.
 
     Args:
         image_bytes: (B,) strings.
-        most: (B,) int64, or one number for all.
+        most: (B,) int64, or one number for all files.
 
     Returns:
         bool (B,)
@@ -93,26 +93,26 @@ def has_many_scans(image_bytes, most=MAX_SCANS):
 
     is_jpeg = tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"
     parts = tf.strings.split(tf.where(is_jpeg, image_bytes, ""), b"\xff\xda", maxsplit=MAX_SEGMENTS)
-    # Not only scans: in a film behind the image, for example, the marker is in every 64 KB by chance.
-    marks = parts.row_lengths() - 1
-    places = tf.where(marks > most)[:, 0]
+    # Not every marker starts a scan. In a film after the image, for example, it occurs every 64 KB by chance.
+    num_markers = parts.row_lengths() - 1
+    indices = tf.where(num_markers > most)[:, 0]
 
-    def exactly():
-        scans = tf.map_fn(count_scans, tf.gather(image_bytes, places), fn_output_signature=tf.int64)
-        return tf.tensor_scatter_nd_update(marks, places[:, None], scans)
+    def count_exactly():
+        scans = tf.map_fn(count_scans, tf.gather(image_bytes, indices), fn_output_signature=tf.int64)
+        return tf.tensor_scatter_nd_update(num_markers, indices[:, None], scans)
 
-    return tf.cond(tf.size(places) > 0, exactly, lambda: marks) > most
+    return tf.cond(tf.size(indices) > 0, count_exactly, lambda: num_markers) > most
 
 
 def first_frame(gif_bytes):
-    """What is to be decoded of a GIF file. TensorFlow decodes all its frames, even if one is asked for.
+    """Extracts the first frame of a GIF file, because TensorFlow always decodes all frames.
 
     Args:
         gif_bytes: Scalar string.
 
     Returns:
-        A GIF file of the first frame alone, empty if that is damaged or incomplete; and two int64 tensors (2,): the
-        place (top, left) of the frame's corner in the whole picture, and the size (height, width) of that.
+        A GIF file that only contains the first frame, empty if the frame is damaged or incomplete; and two int64
+        tensors (2,): the position (top, left) of the frame in the picture, and the size (height, width) of the picture.
     """
     import tensorflow as tf
 
@@ -133,13 +133,13 @@ def first_frame(gif_bytes):
 
 
 def bmp_palette(image_bytes):
-    """The colors that the pixels of a BMP file mean.
+    """Reads the palette of a BMP file.
 
     Args:
-        image_bytes: Scalar string, the contents of a file of which `encoded_size` knows the size.
+        image_bytes: Scalar string, the contents of a file that `encoded_size` supports.
 
     Returns:
-        uint8 (256, 3), those that the file does not have in black; (0, 3) for a file whose pixels are colors.
+        uint8 (256, 3), with black for missing colors; (0, 3) for a file without palette.
     """
     import tensorflow as tf
 
@@ -155,12 +155,12 @@ def bmp_palette(image_bytes):
 
 
 def _bytes_at(image_bytes, position, count):
-    """`count` bytes from a position on, zeros for those that are not there: int64, one more axis at the end."""
+    """`count` bytes from a position on, with zeros after the end of the file: int64 with one more axis at the end."""
     import tensorflow as tf
 
     length = tf.strings.length(image_bytes)
-    found = tf.strings.substr(image_bytes, tf.minimum(position, length), tf.fill(tf.shape(length), count))
-    return tf.cast(tf.io.decode_raw(found, tf.uint8, fixed_length=count), tf.int64)
+    part = tf.strings.substr(image_bytes, tf.minimum(position, length), tf.fill(tf.shape(length), count))
+    return tf.cast(tf.io.decode_raw(part, tf.uint8, fixed_length=count), tf.int64)
 
 
 def _starts_with(head, prefix):
@@ -180,7 +180,7 @@ def _little_endian(digits):
 
 
 def _where(condition, size):
-    """A size (height, width) where a condition holds; zeros elsewhere."""
+    """A size (height, width) where a condition is true, zeros elsewhere."""
     import tensorflow as tf
 
     return tf.where(condition[..., None], size, 0)
@@ -196,7 +196,7 @@ def _jpeg_size(image_bytes, position):
 
 
 def _png_size(head, length):
-    """PNG specification, section 11.2.1: the header is the first chunk."""
+    """The size in the first chunk of a PNG file, its header (PNG specification, section 11.2.1)."""
     import tensorflow as tf
 
     is_png = _starts_with(head, b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR") & (length >= 24)
@@ -204,12 +204,12 @@ def _png_size(head, length):
 
 
 def _bmp_size(head, length):
-    """The headers of Windows, of 40 bytes and more. A negative height says that the first row is the top one."""
+    """The size in a Windows header of 40 bytes or more. A negative height means that the first row is the top row."""
     import tensorflow as tf
 
     header_size, width, height, compression = (_little_endian(head[..., i : i + 4]) for i in (14, 18, 22, 30))
     bits = _little_endian(head[..., 28:30])
-    # Bit fields that say where the colors lie anyway.
+    # These bit fields describe the default order of the colors.
     is_usual = (bits == 32) & _starts_with(head[..., 54:], b"\0\0\xff\0\0\xff\0\0\xff\0\0\0") & (length >= 66)
     is_plain = (compression == 0) | ((compression == 3) & is_usual)
     is_bmp = _starts_with(head, b"BM") & (header_size >= 40) & is_plain & (length >= 54)
@@ -218,7 +218,7 @@ def _bmp_size(head, length):
 
 
 def _webp_size(head, length):
-    """That of the first chunk, which is lossy, lossless or extended (RFC 9649)."""
+    """The size in the first chunk of a WebP file, which is lossy, lossless or extended (RFC 9649)."""
     import tensorflow as tf
 
     is_webp = _starts_with(head, b"RIFF") & _starts_with(head[..., 8:], b"WEBP")
@@ -235,16 +235,16 @@ def _webp_size(head, length):
 
 
 def _has_animation(flags):
-    """Whether the second bit is set of the flags of an extended file."""
+    """Whether the animation bit, the second one, is set in the flags of an extended WebP file."""
     return flags // 2 % 2 == 1
 
 
 def _gif_layout(image_bytes, head):
-    """What the headers of a GIF file say (GIF89a, sections 18 and 20).
+    """Reads the headers of a GIF file (GIF89a, sections 18 and 20).
 
     Returns:
         The position of the first frame's descriptor, int32; its 10 bytes; and the size (height, width) of the picture,
-        which is as large as the frame needs it, or zeros if no frame was found.
+        enlarged to contain the frame, or zeros if no frame was found.
     """
     import tensorflow as tf
 
@@ -252,7 +252,7 @@ def _gif_layout(image_bytes, head):
 
     def walk(position, is_inside, _):
         byte = tf.cast(_bytes_at(image_bytes, position, 1)[..., 0], tf.int32)
-        # An extension is its mark, its label, and blocks of which the last is empty.
+        # An extension consists of its marker, its label, and blocks. The last block is empty.
         goes_on = (position < size) & (is_inside | (byte == 0x21))
         step = tf.where(is_inside, 1 + byte, 2)
         return tf.where(goes_on, position + step, position), tf.where(is_inside, byte > 0, goes_on), goes_on
@@ -275,7 +275,7 @@ def _gif_layout(image_bytes, head):
 
 
 def _color_table_bytes(flags):
-    """How long the color table is that a GIF file's flags announce: int32."""
+    """The length of the color table according to the flags of a GIF file: int32."""
     import tensorflow as tf
 
     flags = tf.cast(flags, tf.int32)
@@ -283,7 +283,7 @@ def _color_table_bytes(flags):
 
 
 def _end_of_blocks(content, start):
-    """The end of a GIF file's blocks that begin at a position, or 0 if the file ends before.
+    """The end of the GIF blocks that begin at a position, or 0 if the file ends before.
 
     Args:
         content: (n,) uint8, the file.
@@ -292,7 +292,7 @@ def _end_of_blocks(content, start):
     import tensorflow as tf
 
     size = tf.size(content)
-    # What is not there is an empty block.
+    # An empty block is appended to the file.
     content = tf.concat([content, [0]], axis=0)
 
     def skip(position):
@@ -308,7 +308,7 @@ def _end_of_blocks(content, start):
 
 
 def _orientation_at(image_bytes, segment):
-    """`_tiff_orientation`, whose work is left out where no file has an EXIF segment."""
+    """`_tiff_orientation`, which is skipped if no file has an EXIF segment."""
     import tensorflow as tf
 
     return tf.cond(
@@ -317,18 +317,18 @@ def _orientation_at(image_bytes, segment):
 
 
 def _tiff_orientation(image_bytes, segment):
-    """What the TIFF directory in an EXIF segment says (Exif 2.32, section 4.6.4): 1 if there is none, or it does not.
+    """The orientation in the TIFF directory of an EXIF segment (Exif 2.32, section 4.6.4), or 1 if there is none.
 
     Args:
         image_bytes: String tensor of any shape.
-        segment: Positions of the segments, 0 for none.
+        segment: Positions of the segments, 0 if there is none.
     """
     import tensorflow as tf
 
     length = tf.strings.length(image_bytes)
     start = tf.minimum(tf.where(segment > 0, segment + 10, length), length)
     content = tf.strings.substr(image_bytes, start, tf.fill(tf.shape(length), _EXIF_BYTES - 1))
-    # A damaged directory may point anywhere: zeros answer for all that is not there.
+    # A damaged directory may point anywhere, so the content is padded with zeros.
     content = tf.io.decode_raw(content, tf.uint8, fixed_length=_EXIF_BYTES)
 
     def numbers(positions, num_bytes):
@@ -342,10 +342,10 @@ def _tiff_orientation(image_bytes, segment):
     num_entries = tf.minimum(numbers(directory, 2), _MAX_ENTRIES)
     indices = tf.range(tf.reduce_max(num_entries))
     entries = directory + 2 + 12 * indices
-    # The first one; behind all entries there is one that says "upright".
+    # The first orientation is taken. A last entry with the value 1 is added in case there is none.
     upright = tf.ones_like(directory)
     is_orientation = tf.concat([(numbers(entries, 2) == 0x0112) & (indices < num_entries), upright == 1], axis=-1)
     values = tf.concat([numbers(entries + 8, 2), upright], axis=-1)
     first = tf.argmax(tf.cast(is_orientation, tf.int32), axis=-1)[..., None]
-    found = tf.gather(values, first, batch_dims=length.shape.rank)[..., 0]
-    return tf.cast(tf.where((found >= 1) & (found <= 8), found, 1), tf.int32)
+    orientation = tf.gather(values, first, batch_dims=length.shape.rank)[..., 0]
+    return tf.cast(tf.where((orientation >= 1) & (orientation <= 8), orientation, 1), tf.int32)

@@ -1,31 +1,31 @@
-"""JPEG files from marker to marker (ITU-T T.81, annex B), as libjpeg goes through them.
+"""Reads the markers of JPEG files (ITU-T T.81, annex B) in the same way as libjpeg.
 
-In TensorFlow's own operations, which are imported inside the functions only. A file may say anything: nothing here
-raises, and the work is bounded.
+Only TensorFlow's operations are used. They are imported inside the functions only. Files may be malicious: no content
+raises an error, and the work is bounded.
 """
 
 import numpy as np
 
 MAX_SEGMENTS = 2000
-"""How many segments of a file are looked at: real ones have tens."""
+"""Largest number of segments of a file that are read. Real files have tens."""
 
-# Table B.1: headers of frames; what has a length, and may stand before a frame: DHT, DAC, DQT, DNL, DRI, of
-# applications, comments; what has none: TEM, RSTn.
+# Table B.1: frame headers; segments with a length, which may precede a frame (DHT, DAC, DQT, DNL, DRI, application
+# segments, comments); markers without a length (TEM, RSTn).
 FRAME_MARKERS = [*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)]
 _SEGMENT_MARKERS = [0xC4, 0xCC, *range(0xDB, 0xDE), *range(0xE0, 0xF0), 0xFE]
 _LONE_MARKERS = [0x01, *range(0xD0, 0xD8)]
 
 
 def find_frame(image_bytes, is_jpeg):
-    """Goes from segment to segment as libjpeg does, so that libjpeg cannot find another frame than this.
+    """Finds the frame of JPEG files. It skips segments as libjpeg does, so that libjpeg finds the same frame.
 
     Returns:
-        int32: the position where the walk ended, at a frame's marker if the file is good; and that of the first EXIF
+        Two int32 positions: where the search ended, at a frame's marker if the file is valid; and the first EXIF
         segment before it, 0 if there is none.
     """
     import tensorflow as tf
 
-    # By marker, and at last for a byte that is none, which is passed over: how far it is to the next one.
+    # Number of bytes to the next marker, for each marker. The last entry is for a byte that is no marker.
     steps = np.zeros(257, "int32")
     steps[[0x00, *_LONE_MARKERS, *_SEGMENT_MARKERS]] = 2
     steps[[0xFF, 256]] = 1
@@ -56,17 +56,17 @@ def _words_at(image_bytes, position):
     import tensorflow as tf
 
     length = tf.strings.length(image_bytes)
-    found = tf.strings.substr(image_bytes, tf.minimum(position, length), tf.fill(tf.shape(length), 8))
-    return tf.cast(tf.io.decode_raw(found, tf.uint16, little_endian=False, fixed_length=8), tf.int32)
+    part = tf.strings.substr(image_bytes, tf.minimum(position, length), tf.fill(tf.shape(length), 8))
+    return tf.cast(tf.io.decode_raw(part, tf.uint16, little_endian=False, fixed_length=8), tf.int32)
 
 
 def count_scans(jpeg):
-    """The number of scans of a JPEG file, as libjpeg counts them: int64, `MAX_SEGMENTS` for a file of more segments."""
+    """Counts the scans of a JPEG file as libjpeg does: int64, `MAX_SEGMENTS` for a file with more segments."""
     import tensorflow as tf
 
     content = tf.concat([tf.io.decode_raw(jpeg, tf.uint8), [0, 0, 0, 0]], axis=0)
     size = tf.strings.length(jpeg)
-    # Among compressed pixels 0xFF stands before a zero or a restart marker only.
+    # Inside compressed pixels, 0xFF is always followed by a zero or is part of a restart marker.
     ends_pixels = np.ones(256, bool)
     ends_pixels[[0x00, 0xFF, *range(0xD0, 0xD8)]] = False
     markers = tf.cast(tf.where(content == 0xFF)[:, 0], tf.int32)

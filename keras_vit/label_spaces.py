@@ -1,4 +1,4 @@
-"""What the outputs of published classifiers are called: the classes of ImageNet-1k and of ImageNet-21k."""
+"""Names of the classes of published classifiers: ImageNet-1k and ImageNet-21k."""
 
 import csv
 import functools
@@ -10,7 +10,7 @@ from keras import ops
 from keras_vit.weights.fetch import fetch
 
 NUM_CLASSES = {"imagenet1k": 1000, "imagenet21k": 21843}
-# Published with BiT, whose heads are in the same order as those of ViT.
+# These lists were published with BiT. The heads of ViT have the same order.
 _IMAGENET21K_URL = "https://storage.googleapis.com/bit_models/imagenet21k_wordnet_{}.txt"
 
 
@@ -18,16 +18,16 @@ def decode_predictions(probabilities, top=5, label_space=None):
     """Names the most probable classes of ImageNet-1k or ImageNet-21k.
 
     Args:
-        probabilities: (B, 1000), scores in the usual order, that of the sorted WordNet ids; or (B, 21843), scores in
-            the order of the published ImageNet-21k heads, whose list of names is downloaded once.
-        top: How many classes to name.
-        label_space: `"imagenet1k"`, `"imagenet21k"`, or `None`: by the number of scores.
+        probabilities: (B, 1000), scores in the usual order of the sorted WordNet ids; or (B, 21843), scores in the
+            order of the published ImageNet-21k heads. The list of ImageNet-21k names is downloaded once.
+        top: Number of classes to name.
+        label_space: `"imagenet1k"`, `"imagenet21k"`, or `None` to choose by the number of scores.
 
     Returns:
-        For each image a list of `top` tuples `(WordNet id, class name, score)`, the best first.
+        A list of `top` tuples `(WordNet id, class name, score)` for each image, the best first.
 
     Raises:
-        ValueError: If `probabilities` is not of such a shape or holds NaN, or `top` is not from 1 to the number of
+        ValueError: If `probabilities` has another shape or contains NaN, or `top` is not from 1 to the number of
             classes.
         OSError: If the list of names cannot be downloaded.
 
@@ -43,7 +43,7 @@ def decode_predictions(probabilities, top=5, label_space=None):
     if np.isnan(probabilities).any():
         rows = np.flatnonzero(np.isnan(probabilities).any(axis=1)).tolist()
         raise ValueError(
-            f"probabilities must be numbers. Received: NaN in rows {rows[:8]}. The images or the weights may hold NaN."
+            f"probabilities must be numbers. Received: NaN in rows {rows[:8]}. Check the images and weights for NaN."
         )
     if top not in range(1, NUM_CLASSES[label_space] + 1):
         raise ValueError(f"top must be from 1 to {NUM_CLASSES[label_space]}. Received: {top!r}")
@@ -56,14 +56,14 @@ def decode_predictions(probabilities, top=5, label_space=None):
 
 
 def _label_space(shape, label_space):
-    """The label space of scores, which must be given one of them, or fit one of them."""
+    """The label space of scores of a shape. Checks that it fits `label_space`, or any label space if that is `None`."""
     if label_space not in (None, *NUM_CLASSES):
         raise ValueError(f"label_space must be None or one of {', '.join(NUM_CLASSES)}. Received: {label_space!r}")
     for space, count in NUM_CLASSES.items():
         if label_space in (None, space) and len(shape) == 2 and shape[1] == count:
             return space
     if label_space is None and shape[1:] in ((21841,), (21842,)):
-        hint = "ImageNet-21k is also counted as 21,841 or 21,842 classes: those are other lists, not known here."
+        hint = "ImageNet-21k also exists with 21,841 or 21,842 classes. Those are other lists, which are not supported."
     else:
         hint = "For other classes, index your own list of names."
     accepted = [f"(B, {NUM_CLASSES[space]}) for {space}" for space in ([label_space] if label_space else NUM_CLASSES)]
@@ -82,11 +82,11 @@ def imagenet1k_classes():
 def imagenet21k_classes():
     """The 21,843 classes of ImageNet-21k as tuples (WordNet id, names), in the order of the published heads.
 
-    That is ImageNet's release of fall 2011. The lists are downloaded once, into the cache of weights.
+    They are those of ImageNet's release of fall 2011. The lists are downloaded once, to the cache of weights.
     """
     paths = [fetch(_IMAGENET21K_URL.format(kind)) for kind in ("ids", "lemmas")]
     lists = [path.read_text(encoding="utf-8").splitlines() for path in paths]
     for path, lines in zip(paths, lists, strict=True):
         if len(lines) != NUM_CLASSES["imagenet21k"]:
-            raise OSError(f"{path} has {len(lines)} lines, not 21843. Delete it, and it is downloaded anew.")
+            raise OSError(f"{path} has {len(lines)} lines, not 21843. Delete it, so that it is downloaded again.")
     return tuple(zip(*lists, strict=True))

@@ -1,7 +1,4 @@
-"""Pixels in: what stands before a model.
-
-No augmentation here. B batch, H W C image.
-"""
+"""The preprocessing of images for a model, without augmentation. B batch, H W C image."""
 
 import keras
 import numpy as np
@@ -12,24 +9,24 @@ from keras_vit.checks import check_flag
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Preprocessing(keras.layers.Layer):
-    """The first layer of every model: knows how its images are prepared, and normalises them if asked to.
+    """The first layer of every model. It stores how images are prepared, and normalises them if `normalize` is `True`.
 
-    The protocol travels with the model through `.keras` files and exports: an image is resized (`resize`,
+    These settings are part of the model, also in `.keras` files and exports. An image is resized (`resize`,
     `interpolation`), its centre is cut out (`crop`), and its pixels from 0 to 255 become `(x / 255 - mean) / std`. The
-    layer itself does the last step, in float32, when `normalize` is `True`; otherwise it passes pixels on as they are.
+    layer itself only does the last step, in float32, if `normalize` is `True`. Otherwise it does not change the values.
 
     Args:
         mean: Mean of the pixels scaled to [0, 1]: a number, or one for each channel. In [-1e4, 1e4].
-        std: Standard deviation of the same. In [1e-4, 1e4].
-        resize: `(height, width)`: an image is resized to exactly this. An integer: its short side is, the other in
-            proportion. `None`: it keeps its size.
+        std: Standard deviation of the same pixels: a number, or one for each channel. In [1e-4, 1e4].
+        resize: `(height, width)`: size to which an image is resized. An integer: length to which its short side is
+            resized; the aspect ratio is kept. `None`: the image keeps its size.
         crop: `(height, width)` of the centre that is cut out after the resize, or `None`.
         interpolation: `"bilinear"` or `"bicubic"`, antialiased.
-        label_space: What the classes are: `"imagenet1k"`, `"imagenet21k"`, a list of their names, or `None` if nothing
-            is known.
-        source: Where the weights come from, or `None` for weights that were not loaded.
-        architecture: The model's `ViTConfig`, or that of `keras_vit.architectures`, as its `to_dict` gives it.
-        adaptations: {what: how} the loaded weights were changed to fit the model.
+        label_space: Names of the classes: `"imagenet1k"`, `"imagenet21k"`, a list of names, or `None` if they are
+            unknown.
+        source: Source of the weights, or `None` for weights that were not loaded.
+        architecture: The model's config as a dictionary: `to_dict()` of a config of `keras_vit.architectures`.
+        adaptations: Changes that made the loaded weights fit the model: {what was changed: how}.
         normalize: Whether the layer normalises.
 
     Call arguments:
@@ -39,8 +36,8 @@ class Preprocessing(keras.layers.Layer):
         (B, H, W, C)
 
     Raises:
-        ValueError: If a value is impossible, or the layer normalises images that have another number of channels than
-            `mean` or `std`.
+        ValueError: If a value is invalid, or the layer normalises images and `mean` or `std` has another number of
+            channels.
 
     Example:
 
@@ -73,7 +70,7 @@ class Preprocessing(keras.layers.Layer):
         self.built = True
 
     def set_protocol(self, mean=0.5, std=0.5, resize=None, crop=None, interpolation="bilinear", label_space=None):
-        """Changes how images are prepared; the arguments are those of the class."""
+        """Changes how images are prepared. The arguments are the same as in the class."""
         if interpolation not in ("bilinear", "bicubic"):
             raise ValueError(f"interpolation must be 'bilinear' or 'bicubic'. Received: {interpolation!r}")
         for name, values in (("mean", mean), ("std", std)):
@@ -86,15 +83,15 @@ class Preprocessing(keras.layers.Layer):
         for name, sides in (("resize", resize), ("crop", crop)):
             if sides is not None and not _are_sides(sides, name == "resize"):
                 raise ValueError(f"{name} must be None or (height, width) in pixels. Received: {sides!r}")
-        self.mean = _plain(mean)
-        self.std = _plain(std)
-        self.resize = _plain(resize)
-        self.crop = _plain(crop)
+        self.mean = _as_lists(mean)
+        self.std = _as_lists(std)
+        self.resize = _as_lists(resize)
+        self.crop = _as_lists(crop)
         self.interpolation = interpolation
         self.label_space = label_space if isinstance(label_space, (str, type(None))) else list(label_space)
 
     def class_names(self, count):
-        """The names of `count` classes, if the label space is a list of so many; else `None`."""
+        """The names of the classes if the label space is a list of `count` names, else `None`."""
         is_list = isinstance(self.label_space, list) and len(self.label_space) == count
         return self.label_space if is_list else None
 
@@ -134,7 +131,7 @@ def normalize_pixels(images, mean, std):
 
 
 def _check_channels(shape, mean, std):
-    """Refuses images (..., C) that have another number of channels than the mean or the standard deviation."""
+    """Checks that images (..., C) have as many channels as the mean and the standard deviation."""
     for name, values in (("mean", mean), ("std", std)):
         if isinstance(values, (tuple, list)) and shape[-1] not in (None, len(values)):
             raise ValueError(
@@ -146,19 +143,19 @@ def _check_channels(shape, mean, std):
 def preprocess_input(images, model=None):
     """Normalises pixels as a model expects them.
 
-    Sizes are left alone: images are resized before, to the model's input size.
+    Sizes are not changed. Resize the images to the model's input size first.
 
     Args:
         images: (B, H, W, C) or (H, W, C), pixels in [0, 255]: an array or a tensor of any numeric type.
-        model: A model of this package, whose `preprocessing` layer says how. A model that was built with
-            `include_preprocessing=True` normalises inside, so its images are returned with their values unchanged.
-            `None`: pixels are mapped to [-1, 1], as Google's ViT, AugReg and SAM weights expect.
+        model: A model of this package. Its `preprocessing` layer defines the mean and the standard deviation. A model
+            that was built with `include_preprocessing=True` normalises images itself, so the values are returned
+            unchanged. `None`: pixels are mapped to [-1, 1], as Google's ViT, AugReg and SAM weights expect.
 
     Returns:
-        float32, of the same shape; a NumPy array if `images` is one.
+        The images in float32, of the same shape. A NumPy array if `images` is one.
 
     Raises:
-        ValueError: If `model` has no `preprocessing` layer, or `images` have another number of channels than it.
+        ValueError: If `model` has no `preprocessing` layer, or `images` have the wrong number of channels for it.
 
     Example:
 
@@ -175,27 +172,27 @@ def preprocess_input(images, model=None):
 
 
 def preprocessing_layer(model):
-    """The `Preprocessing` layer of a model of this package, also where the model is nested in another."""
+    """The `Preprocessing` layer of a model of this package, also if the model is nested in another."""
     return _find(model)[1]
 
 
 def vision_model(model):
-    """The model of this package that a model is, or that is nested in it."""
+    """The model of this package: the given model itself, or the one that is nested in it."""
     return _find(model)[0]
 
 
 def _find(model):
-    found = list(_preprocessing_layers(model))
-    if len(found) != 1:
+    matches = list(_preprocessing_layers(model))
+    if len(matches) != 1:
         raise ValueError(
-            f"A model of keras_vit has one Preprocessing layer; {model.name!r} has {len(found)}. Build the model with "
-            f"keras_vit.ViT or another of its functions, or load one that was."
+            f"A model of keras_vit has one Preprocessing layer; {model.name!r} has {len(matches)}. Build the model "
+            f"with keras_vit.ViT or another function of keras_vit, or load such a model."
         )
-    return found[0]
+    return matches[0]
 
 
 def _preprocessing_layers(model):
-    """(model, its layer) for each `Preprocessing` layer in a model and those nested in it."""
+    """(model, layer) for each `Preprocessing` layer in a model and in its nested models."""
     for layer in model.layers:
         if isinstance(layer, Preprocessing):
             yield model, layer
@@ -215,6 +212,6 @@ def _are_sides(sides, may_be_one):
     return sides.dtype.kind in "iu" and sides.shape in shapes and bool((sides > 0).all())
 
 
-def _plain(value):
-    """Numbers and tuples as JSON keeps them, so that a config is the same before and after a file."""
+def _as_lists(value):
+    """Converts tuples and arrays to lists, as JSON does, so that saving and loading does not change a config."""
     return np.asarray(value).tolist() if isinstance(value, (tuple, list, np.ndarray)) else value

@@ -1,7 +1,7 @@
-"""Resizing of position tables and patch kernels to other grids and patch sizes, by matrices.
+"""Resizes position tables and patch kernels to other grids and patch sizes, by matrices.
 
-Every method is linear and works along one axis at a time, so it is one small matrix for each axis: a map P becomes
-R_h P R_w^T. The projects that publish weights resize in different ways; each has its name here.
+Every method is linear and works along one axis at a time, so it is a small matrix for each axis: a map P becomes
+R_h P R_w^T. The projects that publish weights use different methods, which are listed in `METHODS`.
 """
 
 import math
@@ -9,15 +9,15 @@ import math
 import numpy as np
 
 METHODS = ("align_corners", "bilinear", "bilinear_antialias", "bicubic", "bicubic_antialias", "bicubic_offset")
-"""Ways to resize:
+"""Methods to resize:
 
-* `"align_corners"`: linear, corners onto corners, as `scipy.ndimage.zoom(order=1)`: Google's ViT, big_vision.
-* `"bilinear"`: linear between the centres of pixels, as PyTorch's `interpolate`.
-* `"bilinear_antialias"`: the same with a kernel that grows when shrinking, as `jax.image.resize`: FlexiViT.
-* `"bicubic"`: cubic with a = -0.75, as PyTorch's `interpolate`: Hugging Face.
-* `"bicubic_antialias"`: cubic with a = -0.5 and a kernel that grows when shrinking, as PyTorch's
-  `interpolate(antialias=True)`: timm.
-* `"bicubic_offset"`: `"bicubic"` at the scale (new size + 0.1) / size: DINO, DINOv2.
+* `"align_corners"`: linear with aligned corners, as in `scipy.ndimage.zoom(order=1)`. Used by Google's ViT, big_vision.
+* `"bilinear"`: linear between the centres of pixels, as in PyTorch's `interpolate`.
+* `"bilinear_antialias"`: the same, with a wider kernel for downsampling, as in `jax.image.resize`. Used by FlexiViT.
+* `"bicubic"`: cubic with a = -0.75, as in PyTorch's `interpolate`. Used by Hugging Face.
+* `"bicubic_antialias"`: cubic with a = -0.5 and a wider kernel for downsampling, as in PyTorch's
+  `interpolate(antialias=True)`. Used by timm.
+* `"bicubic_offset"`: `"bicubic"` at the scale (new size + 0.1) / size. Used by DINO, DINOv2.
 """
 
 
@@ -26,12 +26,12 @@ def resize_matrix(size, new_size, method, xp=np):
 
     Args:
         size: Length of the axis.
-        new_size: Length that it gets. A tensor is accepted where `xp` accepts one.
+        new_size: New length of the axis. It may be a tensor if `xp` is `keras.ops`.
         method: One of `METHODS`.
-        xp: The module that computes: `numpy`, in float64, or `keras.ops`, in float32, for use inside a graph.
+        xp: Array module: `numpy`, which computes in float64, or `keras.ops`, in float32, for use inside a graph.
 
     Returns:
-        (new_size, size), every row sums to 1.
+        (new_size, size). Every row sums to 1.
 
     Raises:
         ValueError: If there is no such method.
@@ -48,7 +48,7 @@ def resize_matrix(size, new_size, method, xp=np):
     dtype = "float64" if xp is np else "float32"
     positions, step = _positions(size, new_size, method, xp, dtype)
     if method in ("bicubic", "bicubic_offset"):
-        # Two more points at each end, which repeat the last one.
+        # Two points are added at each end. They repeat the value at the end.
         weights = _cubic(xp.abs(positions[:, None] - xp.arange(-2, size + 2, dtype=dtype)), -0.75, xp)
         return xp.matmul(weights, np.eye(size, dtype=dtype)[np.clip(np.arange(-2, size + 2), 0, size - 1)])
     stretch = xp.maximum(step, 1.0) if method.endswith("antialias") else 1.0
@@ -58,28 +58,28 @@ def resize_matrix(size, new_size, method, xp=np):
 
 
 def grid_matrices(grid, new_grid, method, xp=np):
-    """The matrices of both axes, R_h and R_w, for a map of the size `grid`; arguments as in `resize_matrix`."""
+    """The matrices of both axes, R_h and R_w, for a map of the size `grid`. Arguments as in `resize_matrix`."""
     sizes = list(zip(grid, new_grid, strict=True))
     matrices = [resize_matrix(size, new_size, method, xp) for size, new_size in sizes]
     if method != "bicubic_offset":
         return matrices
-    # DINO's code leaves a table of the right size alone, and shifts both axes as soon as one is resized.
+    # DINO's code does not change a table of the right size, but shifts both axes if one of them is resized.
     is_same = (grid[0] == new_grid[0]) & (grid[1] == new_grid[1])
     exact = [resize_matrix(size, new_size, "bicubic", xp) for size, new_size in sizes]
     return [xp.where(is_same, *pair) for pair in zip(exact, matrices, strict=True)]
 
 
 def resize_grid(table, grid, new_grid, method):
-    """Resizes a table with one row for each place of a grid, such as a position embedding.
+    """Resizes a table with one row for each position of a grid, such as a position embedding.
 
     Args:
         table: (h w, D), row by row.
         grid: (h, w)
-        new_grid: (rows, columns) that the table is wanted for.
+        new_grid: (rows, columns) of the resized table.
         method: One of `METHODS`.
 
     Returns:
-        (rows x columns, D), computed in float64, of the table's dtype.
+        (rows x columns, D), computed in float64 and converted to the table's dtype.
 
     Raises:
         ValueError: If the table does not have h w rows, or there is no such method.
@@ -96,7 +96,7 @@ def resize_grid(table, grid, new_grid, method):
     if table.ndim != 2 or len(table) != math.prod(grid):
         raise ValueError(
             f"A table for a grid of {grid[0]} x {grid[1]} has the shape ({math.prod(grid)}, width). Received: shape "
-            f"{table.shape}. Leave out the rows of tokens that stand outside the grid, and give the table's own grid."
+            f"{table.shape}. Leave out the rows of tokens outside the grid, and check that the grid fits the table."
         )
     rows, columns = grid_matrices(grid, new_grid, method)
     resized = _apply(rows, columns, table.reshape(*grid, -1))
@@ -106,16 +106,16 @@ def resize_grid(table, grid, new_grid, method):
 def resize_patches(kernel, patch_shape, method="bilinear"):
     """Resizes the kernel of a patch embedding, so that resized patches give the same tokens.
 
-    FlexiViT's pseudo-inverse resize (arXiv 2212.08013): where B resizes patches, the kernel w becomes `pinv(B^T) w`.
-    Where patches grow, `<B x, pinv(B^T) w>` is `<x, w>` for every patch x.
+    This is FlexiViT's pseudo-inverse resize (arXiv 2212.08013). If the matrix B resizes patches, the kernel w becomes
+    `pinv(B^T) w`. If patches are enlarged, `<B x, pinv(B^T) w>` equals `<x, w>` for every patch x.
 
     Args:
         kernel: (P, Q, C, D), patch height and width, channels, width of the tokens.
         patch_shape: (height, width) of the new patches.
-        method: How patches are resized, one of `METHODS`.
+        method: Method that resizes patches, one of `METHODS`.
 
     Returns:
-        (height, width, C, D), computed in float64, of the kernel's dtype.
+        (height, width, C, D), computed in float64 and converted to the kernel's dtype.
 
     Raises:
         ValueError: If the kernel is not of this shape, or there is no such method.
@@ -130,27 +130,27 @@ def resize_patches(kernel, patch_shape, method="bilinear"):
     kernel = np.asarray(kernel)
     if kernel.ndim != 4:
         raise ValueError(
-            f"A kernel of patches has the shape (height, width, channels, width of the tokens). Received: shape "
+            f"A patch kernel has the shape (height, width, channels, width of the tokens). Received: shape "
             f"{kernel.shape}"
         )
-    # The pseudo-inverse of the resize along both axes is that along each axis (of a Kronecker product).
+    # The pseudo-inverse of a Kronecker product is the product of the pseudo-inverses along each axis.
     rows, columns = (np.linalg.pinv(matrix.T) for matrix in grid_matrices(kernel.shape[:2], patch_shape, method))
     flat = _apply(rows, columns, kernel.reshape(*kernel.shape[:2], -1))
     return flat.reshape(*patch_shape, *kernel.shape[2:]).astype(kernel.dtype)
 
 
 def check_method(method):
-    """Refuses what is not one of `METHODS`."""
+    """Checks that a method is one of `METHODS`."""
     if method not in METHODS:
-        raise ValueError(f"{method!r} is not a way to interpolate. Available: {', '.join(map(repr, METHODS))}")
+        raise ValueError(f"{method!r} is not an interpolation method. Available: {', '.join(map(repr, METHODS))}")
 
 
 def _positions(size, new_size, method, xp, dtype):
-    """Where the new points lie, in units of the old ones, and the step from one to the next."""
+    """The positions of the new points, in units of the old ones, and the step from one point to the next."""
     indices = xp.arange(new_size, dtype=dtype)
     length = xp.array(new_size, dtype=dtype)
     if method == "align_corners":
-        # Not multiplied with the step, which would round: the last point falls onto the last one exactly.
+        # Dividing last puts the last point exactly onto the old one. Multiplying by the step would round it.
         intervals = xp.maximum(length - 1.0, 1.0)
         return indices * (size - 1) / intervals, (size - 1) / intervals
     step = size / (length + 0.1 if method == "bicubic_offset" else length)

@@ -124,7 +124,7 @@ def test_a_layer_that_is_used_twice_costs_twice_and_counts_once():
 
 def test_variable_size_needs_an_input_shape():
     model = keras_vit.ViT(CONFIG, input_shape=(None, None, 3), classes=5)
-    with pytest.raises(ValueError, match=r"\(None, None, 3\).*give input_shape"):
+    with pytest.raises(ValueError, match=r"\(None, None, 3\).*Give input_shape"):
         keras_vit.profile(model)
     cost = keras_vit.profile(model, input_shape=(8, 12, 3))
     assert cost.macs == num_macs(12, 2, 20, 4, 6, 5)

@@ -185,7 +185,7 @@ def _model(shape, **protocol):
 @pytest.mark.parametrize(
     ("shape", "protocol", "message"),
     [
-        ((8, 12, 4), {"resize": (8, 12)}, "have 1 or 3 channels here. Received: a model for 4"),
+        ((8, 12, 4), {"resize": (8, 12)}, "have 1 or 3 channels. Received: a model for images of 4 channels"),
         ((8, 12, 3), {}, "does not lead to that size: resize=None, crop=None"),
         ((8, 12, 3), {"resize": 8}, "does not lead to that size: resize=8, crop=None"),
         ((8, 12, 3), {"resize": 8, "crop": (8, 12)}, r"does not lead to that size: resize=8, crop=\[8, 12\]"),

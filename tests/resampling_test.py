@@ -150,7 +150,7 @@ def test_refuses_what_does_not_fit():
         resampling.resize_grid(table, (2, 3), (4, 5), "bilinear")
     with pytest.raises(ValueError, match=r"shape \(height, width, channels, .*Received: shape \(4, 5, 3\)"):
         resampling.resize_patches(kernel, (2, 3))
-    message = "'linear' is not a way to interpolate. Available: 'align_corners', .*'bicubic_offset'"
+    message = "'linear' is not an interpolation method. Available: 'align_corners', .*'bicubic_offset'"
     for function, arguments in (
         (resampling.resize_matrix, (2, 3, "linear")),
         (resampling.resize_grid, (table[1:], (2, 3), (4, 5), "linear")),

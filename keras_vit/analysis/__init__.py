@@ -1,1 +1,1 @@
-"""What a model computes on the way, and what it has learned. Arrays in, NumPy arrays out; `plots` draws them."""
+"""Analysis of what a model has learned and computes internally. Results are NumPy arrays, which `plots` draws."""

@@ -1,4 +1,4 @@
-"""What a model attends to. B batch, L blocks, K heads, T tokens, h w grid of patches."""
+"""Attention maps and attention rollout. B batch, L blocks, K heads, T tokens, h w grid of patches."""
 
 import numpy as np
 from keras import ops
@@ -17,29 +17,29 @@ from keras_vit.layers import (
 
 
 def attention_maps(model, images, queries=None):
-    """The attention weights of every head of every encoder block.
+    """Returns the attention weights of every head of every encoder block.
 
-    `A[b, l, k, t]` is how much token t of image b receives from each token, in head k of block l: the softmax of ViT
-    (arXiv 2010.11929), eq. 6, as the model computes it at inference. Each row sums to one. The tokens stand in the
-    order class token, distillation token, registers, as far as there are any, then the patches row by row.
+    `A[b, l, k, t]` contains the weights with which token t of image b attends to each token, in head k of block l.
+    They are the softmax of ViT (arXiv 2010.11929), eq. 6, computed in inference mode. Each row sums to one. The order
+    of the tokens is: class token, distillation token, registers (if the model has them), then the patches row by row.
 
-    All images pass at once and every weight is kept: 22 MB an image for B/16 at 224 pixels. For many images, call it
-    batch by batch, or keep the rows of some tokens only.
+    All images pass through the model at once. The weights take 22 MB per image for B/16 at 224 pixels. For many images,
+    call the function batch by batch, or select some tokens with `queries`.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
         images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`.
-        queries: Indices of the t tokens whose rows are wanted, such as `[0]`, what the class token receives. `None`:
-            those of all tokens.
+        queries: Indices of the t tokens for which rows are returned, such as `[0]` for the class token. `None`: all
+            tokens.
 
     Returns:
-        (B, L, K, T, T), or (B, L, K, t, T) with `queries`, a float32 NumPy array. An axial block
-        counts as two: its attention along rows, then that along columns, with zeros outside of the line.
+        (B, L, K, T, T), or (B, L, K, t, T) with `queries`, a float32 NumPy array. An axial block counts as two blocks:
+        its attention along rows, then its attention along columns, with zeros outside the row or column.
 
     Raises:
         TypeError: If `model` is not functional.
         ValueError: If `model` is not of this package, has no encoder block or merges tokens, or the images do not fit.
-        IndexError: If there is no such token.
+        IndexError: If an index in `queries` is out of range.
 
     Example:
 
@@ -49,25 +49,25 @@ def attention_maps(model, images, queries=None):
     (1, 2, 3, 25, 25)
     """
 
-    def look(layer, arguments, _):
+    def collect_weights(layer, arguments, _):
         if not isinstance(layer, BLOCKS):
             return None
         weights = graph.to_array(block_weights(layer, arguments))
         return weights if queries is None else weights[..., queries, :]
 
-    return np.concatenate(check_any(list(graph.collect(model, images, look).values()), model), axis=1)
+    return np.concatenate(check_any(list(graph.collect(model, images, collect_weights).values()), model), axis=1)
 
 
 def attention_rollout(model, images):
-    """How much each patch reaches the output through all layers: attention rollout.
+    """Attention rollout: how much each patch contributes to the output through all layers.
 
-    With the attention weights averaged over the heads, `A_l`, and the residual connection counted as the identity,
-    `R = Â_L ... Â_1`, where `Â = (A + I) / 2` has rows that sum to one (Abnar & Zuidema, arXiv 2005.00928; ViT, arXiv
-    2010.11929, figure 6). What is shown is the row of what the head reads:
+    The rollout is `R = Â_L ... Â_1` with `Â_l = (A_l + I) / 2` (Abnar & Zuidema, arXiv 2005.00928; ViT, arXiv
+    2010.11929, figure 6). `A_l` contains the attention weights of block l, averaged over the heads. The identity `I`
+    stands for the residual connection. Each row of `Â_l` sums to one. The result is a row of `R`, or a mean of rows:
 
-    * the class token's row, if there is a class token;
-    * with `pooling="avg"`, the mean of the rows of the patches, which is what that pooling takes;
-    * with `pooling="map"`, the rows weighted by the attention of its probe, averaged over the heads;
+    * the class token's row, if the head reads a class token;
+    * with `pooling="avg"`, the mean of the rows of the patches, because that pooling averages the patch tokens;
+    * with `pooling="map"`, the mean of all rows, weighted by the attention of the probe, averaged over the heads;
     * without class token and pooling, the mean of the rows of the patches.
 
     Args:
@@ -75,8 +75,8 @@ def attention_rollout(model, images):
         images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`.
 
     Returns:
-        (B, h, w), a float32 NumPy array: one value for each patch, divided by the largest of its image. All zeros where
-        nothing reaches the output from any patch.
+        (B, h, w), a float32 NumPy array: one value for each patch, divided by the largest value of the image. All
+        values are zero if no patch contributes to the output.
 
     Raises:
         TypeError: If `model` is not functional.
@@ -93,15 +93,15 @@ def attention_rollout(model, images):
 
 
 def rollout(model, images):
-    """`attention_rollout` as a tensor (B, h, w) of the backend, also where its functions are traced."""
-    found = graph.collect(model, images, _look_for_rollout)
-    grid, pooling = found.pop("patch_embedding", None), found.pop("pooling", None)
-    blocks = check_any(list(found.values()), model)
+    """`attention_rollout` as a tensor (B, h, w) of the backend. It can be traced."""
+    collected = graph.collect(model, images, _collect_for_rollout)
+    grid, pooling = collected.pop("patch_embedding", None), collected.pop("pooling", None)
+    blocks = check_any(list(collected.values()), model)
     check_choice("pooling", model_config(model).pooling, _POOLINGS)
     num_patches = grid[0] * grid[1]
-    row = _read_by_the_head(pooling, model, ops.ones_like(blocks[0][:, 0, 0]), num_patches)
+    row = _weights_in_head(pooling, model, ops.ones_like(blocks[0][:, 0, 0]), num_patches)
     passes = [block[:, i] for block in blocks for i in range(block.shape[1])]
-    for weights in reversed(passes):  # A row times a matrix: the product of all matrices is never needed.
+    for weights in reversed(passes):  # Multiplying a row by each matrix avoids the product of all matrices.
         row = (ops.squeeze(row[:, None] @ weights, axis=1) + row) / 2
     patches = ops.reshape(row[:, -num_patches:], (-1, *grid))
     largest = ops.max(patches, axis=(1, 2), keepdims=True)
@@ -109,10 +109,10 @@ def rollout(model, images):
 
 
 _POOLINGS = ("token", "avg", "map", None)
-"""Those of which `_read_by_the_head` knows what they read."""
+"""The poolings that `_weights_in_head` supports."""
 
 
-def _look_for_rollout(layer, arguments, output):
+def _collect_for_rollout(layer, arguments, output):
     if isinstance(layer, PatchEmbedding):
         return tuple(ops.shape(output)[1:3])
     if isinstance(layer, BLOCKS):
@@ -122,8 +122,8 @@ def _look_for_rollout(layer, arguments, output):
     return "mean" if isinstance(layer, AverageTokenPooling) else None
 
 
-def _read_by_the_head(pooling, model, ones, num_patches):
-    """(B, T): how much of each token the head reads. `pooling` is what was seen of that layer, if anything."""
+def _weights_in_head(pooling, model, ones, num_patches):
+    """(B, T): the weight of each token in the head's input. `pooling` is what `_collect_for_rollout` collected."""
     if pooling is not None and not isinstance(pooling, str):
         return pooling[:, 0]
     positions, num_tokens = ops.arange(ops.shape(ones)[1]), ops.shape(ones)[1]
@@ -133,13 +133,13 @@ def _read_by_the_head(pooling, model, ones, num_patches):
 
 
 BLOCKS = (EncoderBlock, AxialEncoderBlock)
-"""The layers whose attention is looked at."""
+"""The layers that attention is collected from."""
 
 
 def block_weights(layer, arguments):
     """The attention weights of a block that is called with `arguments`: (B, passes, K, T, T), as a tensor.
 
-    An axial block makes two passes, along rows and along columns; any other makes one.
+    An axial block makes two passes, along rows and along columns. Any other block makes one.
 
     Raises:
         ValueError: If the block merges tokens.
@@ -150,10 +150,10 @@ def block_weights(layer, arguments):
 
 
 def check_any(blocks, model):
-    """Refuses a model of which no block was seen; returns `blocks`."""
+    """Checks that a value was collected from at least one block of a model, and returns `blocks`."""
     if not blocks:
         raise ValueError(
-            f"Attention is looked at in encoder blocks, and {model.name!r} runs none that can be seen. Pass the model "
-            f"of keras_vit that is inside it."
+            f"Attention is collected from encoder blocks, and {model.name!r} runs none that can be reached. Pass the "
+            f"model of keras_vit that is inside it."
         )
     return blocks

@@ -1,4 +1,4 @@
-"""How far and how widely heads attend. B batch, L blocks, K heads, T tokens, h w grid, N = h w patches (q asks)."""
+"""Statistics of attention heads. B batch, L blocks, K heads, T tokens, h w grid, N = h w patches, q query patch."""
 
 import numpy as np
 from keras import ops
@@ -11,27 +11,27 @@ from keras_vit.layers import PatchEmbedding
 
 
 def mean_attention_distance(model, images, batch_size=16):
-    """How far from itself each head looks, in pixels: the analogue of a convolution's receptive field.
+    """The mean distance that each head attends over, in pixels: the analogue of a convolution's receptive field.
 
-    For a patch q it is `sum_s A_qs d_qs`, with the attention weights `A` and the Euclidean distances `d` between the
-    centres of patches; the result is its mean over the patches of all images (ViT, arXiv 2010.11929, figures 7 and 11;
-    the authors average 128 images). Tokens without a place, such as the class token, are left out, and each patch's
-    remaining weights are divided by their sum: a head that mostly looks at the class token is judged by where else it
-    looks. A patch that gives all its weight to such tokens is not counted.
+    The distance of a patch q is `sum_s A_qs d_qs`, with the attention weights `A` and the Euclidean distances `d`
+    between the centres of patches. The result is its mean over the patches of all images (ViT, arXiv 2010.11929,
+    figures 7 and 11; the authors average 128 images). Tokens without a position, such as the class token, are left out.
+    The remaining weights of each patch are divided by their sum, so attention to the class token has no influence. A
+    patch that only attends to tokens without a position is not counted.
 
-    A distance is one in the image that the Vision Transformer sees; of a hybrid, a patch is as many of its pixels as
-    the stem and the patches together step over. Only averages are kept, whatever the number of images.
+    Distances are measured in the images that the Vision Transformer gets. The patch size is the total stride, which
+    includes the stem of a hybrid. Only averages are kept in memory, whatever the number of images.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
         images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`; or an
             iterable of such batches, for example a `tf.data.Dataset`.
-        batch_size: How many images of an array pass at once. A block's weights, 1.9 MB an image for B/16 at 224
-            pixels, are held one block at a time.
+        batch_size: Number of images of an array that pass at once. The weights of one block at a time are in memory,
+            1.9 MB per image for B/16 at 224 pixels.
 
     Returns:
-        (L, K), a float32 NumPy array; of an axial block a row for its attention along rows, then one for that along
-        columns. NaN where no patch was counted.
+        (L, K), a float32 NumPy array. An axial block has two rows: its attention along rows, then along columns. NaN
+        where no patch was counted.
 
     Raises:
         TypeError: If `model` is not functional.
@@ -44,22 +44,22 @@ def mean_attention_distance(model, images, batch_size=16):
     >>> keras_vit.mean_attention_distance(model, np.zeros((1, 64, 96, 3))).shape
     (2, 3)
     """
-    return _mean_over_patches(model, images, batch_size, _steps)
+    return _mean_over_patches(model, images, batch_size, _distances)
 
 
 def attention_entropy(model, images, batch_size=16):
-    """How widely each head spreads its attention, in nats: from 0, one token alone, to `ln T`, all T tokens alike.
+    """The entropy of each head's attention, in nats: from 0 (to a single token) to `ln T` (to all T tokens equally).
 
-    The mean, over all tokens of all images, of the entropy `-sum_s A_ts ln A_ts` of what token t attends to; tokens
-    before the patches count as any other, on both sides.
+    The result is the mean of the entropy `-sum_s A_ts ln A_ts` over the tokens t of all images. Tokens before the
+    patches are included, both as queries and as keys.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
-        images: As of `keras_vit.mean_attention_distance`.
-        batch_size: How many images of an array pass at once.
+        images: Same as in `keras_vit.mean_attention_distance`.
+        batch_size: Number of images of an array that pass at once.
 
     Returns:
-        (L, K), a float32 NumPy array; an axial block has two rows, as in `keras_vit.mean_attention_distance`.
+        (L, K), a float32 NumPy array. An axial block has two rows, as in `keras_vit.mean_attention_distance`.
 
     Raises:
         TypeError: If `model` is not functional.
@@ -74,26 +74,26 @@ def attention_entropy(model, images, batch_size=16):
     True
     """
 
-    def look(layer, arguments, _):
+    def sum_entropies(layer, arguments, _):
         return _sum_of_entropies(block_weights(layer, arguments)) if isinstance(layer, BLOCKS) else None
 
-    return _mean(model, images, batch_size, look)
+    return _mean(model, images, batch_size, sum_entropies)
 
 
 def local_attention_ratio(model, images, batch_size=16):
-    """How much of its attention each head gives to the 3 x 3 patches around the one that asks: 1 if all of it.
+    """The share of each head's attention that goes to the 3 x 3 patches around the query patch, in [0, 1].
 
-    What Visual Transformers (arXiv 2006.03677, section 6) measure in ViT-B/16, of which a convolution could do as much.
-    The mean over the patches of all images, each patch's weights to all patches divided by their sum; tokens without a
-    place, such as the class token, are left out.
+    Visual Transformers (arXiv 2006.03677, section 6) measure this share in ViT-B/16. A convolution could do the same
+    work. The result is the mean over the patches of all images. Tokens without a position, such as the class token, are
+    left out, and the remaining weights of each patch are divided by their sum.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
-        images: As of `keras_vit.mean_attention_distance`.
-        batch_size: How many images of an array pass at once.
+        images: Same as in `keras_vit.mean_attention_distance`.
+        batch_size: Number of images of an array that pass at once.
 
     Returns:
-        (L, K), a float32 NumPy array; an axial block has two rows, as in `keras_vit.mean_attention_distance`.
+        (L, K), a float32 NumPy array. An axial block has two rows, as in `keras_vit.mean_attention_distance`.
 
     Raises:
         TypeError: If `model` is not functional.
@@ -107,31 +107,31 @@ def local_attention_ratio(model, images, batch_size=16):
     >>> ratio.shape, bool((ratio <= 1).all())
     ((2, 3), True)
     """
-    return _mean_over_patches(model, images, batch_size, _are_near)
+    return _mean_over_patches(model, images, batch_size, _is_adjacent)
 
 
-def _are_near(grid, _):
-    """(N, N): 1 for the 3 x 3 patches around each."""
-    return (_steps(grid, (1, 1), np.inf) <= 1).astype("float32")
+def _is_adjacent(grid, _):
+    """(N, N): 1 for the 3 x 3 patches around each patch, else 0."""
+    return (_distances(grid, (1, 1), np.inf) <= 1).astype("float32")
 
 
-def _mean(model, images, batch_size, look):
-    """(L, K) of a `look` that returns (2, passes, K): sums over what is counted, and how much was counted."""
+def _mean(model, images, batch_size, inspect_layer):
+    """(L, K): the means of values. `inspect_layer` returns (2, passes, K): the sums of the values, and their counts."""
     total = 0.0
     for batch in batches(images, batch_size):
-        seen = graph.collect(model, batch, look)
-        # In float64: many images are added up.
-        total = total + np.concatenate(check_any(list(seen.values()), model), axis=1, dtype="float64")
+        collected = graph.collect(model, batch, inspect_layer)
+        # The sum over many images needs float64.
+        total = total + np.concatenate(check_any(list(collected.values()), model), axis=1, dtype="float64")
     sums, counts = total
     return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0).astype("float32")
 
 
 def _mean_over_patches(model, images, batch_size, values_of):
-    """(L, K): the mean, weighted by attention, of what `values_of(grid, stride)` gives for two patches, (N, N)."""
+    """(L, K): the mean, weighted by attention, of `values_of(grid, stride)`, one value per pair of patches, (N, N)."""
     stride = model_config(model).total_stride
     values = None
 
-    def look(layer, arguments, output):
+    def sum_values(layer, arguments, output):
         nonlocal values
         if isinstance(layer, PatchEmbedding):
             values = ops.convert_to_tensor(values_of(output.shape[1:3], stride), "float32")
@@ -139,7 +139,7 @@ def _mean_over_patches(model, images, batch_size, values_of):
             return _weighted_sums(block_weights(layer, arguments), values)
         return None
 
-    return _mean(model, images, batch_size, look)
+    return _mean(model, images, batch_size, sum_values)
 
 
 def _weighted_sums(weights, values):
@@ -157,11 +157,11 @@ def _sum_of_entropies(weights):
 
 
 def _sums(values, counted):
-    """(B, passes, K, t) twice to (2, passes, K)."""
+    """(2, passes, K): the sums of two arrays (B, passes, K, t) over the images and their tokens."""
     return np.stack([graph.to_array(ops.sum(part, axis=(0, 3))) for part in (values, counted)])
 
 
-def _steps(grid, stride, order=2):
-    """(N, N): pixels between the centres of patches, in the norm of some order."""
+def _distances(grid, stride, order=2):
+    """(N, N): distances in pixels between the centres of patches, in the norm of the given order."""
     centres = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), axis=-1).reshape(-1, 2) * stride
     return np.linalg.norm(centres[:, None] - centres, ord=order, axis=-1)

@@ -1,15 +1,15 @@
-"""Many images, a few at a time."""
+"""Splits arrays of images into batches."""
 
 from keras_vit.checks import check_positive_integer
 
 
 def batches(images, batch_size):
-    """The images of an array in batches of at most `batch_size`.
+    """Yields the images of an array in batches of at most `batch_size`.
 
-    What is no array is taken for batches already, such as a `tf.data.Dataset` of images, and passed on as it is.
+    If `images` is not an array, it must be an iterable of batches, such as a `tf.data.Dataset`. These are not split.
 
     Raises:
-        ValueError: At the end, if there was none.
+        ValueError: At the end, if there was no batch.
     """
     check_positive_integer("batch_size", batch_size)
     parts = images

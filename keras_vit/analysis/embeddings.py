@@ -1,4 +1,4 @@
-"""What a model has learned to see in a patch and of its place. h w grid, P Q patch, C channels, D hidden."""
+"""Analysis of the patch and position embeddings. h w grid, P Q patch, C channels, D hidden."""
 
 import math
 
@@ -14,26 +14,27 @@ from keras_vit.weights.assign import canonical_variables
 
 
 def embedding_filters(model, n=28):
-    """The principal components of the filters with which a model reads pixels (ViT, arXiv 2010.11929, figure 7, left).
+    """The principal components of the filters that a model applies to pixels (ViT, arXiv 2010.11929, figure 7, left).
 
     Each of the D columns of the patch embedding is a filter of P x Q x C values. The components are the orthogonal
-    directions along which these filters vary most, the strongest first (of the centred filters, by singular value
-    decomposition). The sign of a component says nothing: its largest value is made positive.
+    directions along which these filters vary most, the strongest first. They are computed by a singular value
+    decomposition of the centred filters. The sign of a component has no meaning. The value that is farthest from zero
+    is made positive.
 
-    Of a hybrid, and of any model with a stem, it is the stem's first convolution that reads pixels: its filters are
-    taken. The paper shows those of L/32.
+    For a model with a stem, such as a hybrid, the filters of the stem's first convolution are used. The paper shows the
+    components of L/32.
 
     Args:
         model: A model of this package, also nested in another.
-        n: How many components.
+        n: Number of components.
 
     Returns:
-        (n, P, Q, C), a float32 NumPy array, each component scaled to [0, 1] for looking at. Where the filters vary in
-        fewer than n directions, the rest is 0.5 throughout.
+        (n, P, Q, C), a float32 NumPy array. Each component is scaled to [0, 1] for display. If the filters vary in
+        fewer than n directions, all values of the remaining components are 0.5.
 
     Raises:
-        ValueError: If `model` is not of this package or has no such layer, or n is more than there are filters or
-            values in a filter.
+        ValueError: If `model` is not of this package or has no such layer, or n is larger than the number of filters
+            or the number of values in a filter.
 
     Example:
 
@@ -59,18 +60,18 @@ def embedding_filters(model, n=28):
 
 
 def num_filters(model):
-    """How many components `embedding_filters` has at most: as many as there are filters, or values in a filter."""
+    """Largest `n` of `embedding_filters`: the number of filters or of values in a filter, whichever is smaller."""
     *filter_shape, count = _first_kernel(model).shape
     return min(count, math.prod(filter_shape))
 
 
 def _first_kernel(model):
-    """(P, Q, C, D) in float64: of the layer that pixels meet first."""
+    """The kernel of the first layer that is applied to pixels: (P, Q, C, D) in float64."""
     variables = canonical_variables(model)
-    found = variables.get("stem_conv/kernel", variables.get("patch_embedding/kernel"))
-    if found is None:
+    kernel = variables.get("stem_conv/kernel", variables.get("patch_embedding/kernel"))
+    if kernel is None:
         raise ValueError(f"{model.name!r} has neither a patch embedding nor the stem of this package.")
-    return graph.to_array(found).astype("float64")
+    return graph.to_array(kernel).astype("float64")
 
 
 def _largest(components):
@@ -79,18 +80,19 @@ def _largest(components):
 
 
 def position_similarity(model, block=0):
-    """How alike the positions of any two patches are: the cosine similarity of their embeddings.
+    """The cosine similarity of the position embeddings of any two patches.
 
-    Rows of the table for tokens before the patches, such as the class token's, are left out (ViT, arXiv 2010.11929,
-    figures 7, centre, and 10). Of a model of variable size it is the grid that the table is made for.
+    The position embeddings of the tokens before the patches, such as the class token, are left out (ViT, arXiv
+    2010.11929, figures 7, centre, and 10). For a model of variable size, the grid is that of its position table.
 
     Args:
         model: A model of this package, also nested in another.
-        block: With `position_placement="every_layer"` each block adds positions of its own; this is the number of the
-            block whose positions are compared. 0 otherwise.
+        block: With `position_placement="every_layer"`, number of the block, because each block adds its own position
+            embedding. Otherwise 0.
 
     Returns:
-        (h, w, h, w), a float32 NumPy array: element (i, j) is the map of the similarities of patch (i, j) to all.
+        (h, w, h, w), a float32 NumPy array. Element (i, j) is the map of the similarities of patch (i, j) to all
+        patches.
 
     Raises:
         ValueError: If `model` is not of this package, has no positions to compare, or has none for `block`.
@@ -107,7 +109,7 @@ def position_similarity(model, block=0):
     layer = _position_layer(vit, config, block)
     grid = _grid(vit, layer, config)
     num_patches = grid[0] * grid[1]
-    # The layer adds its rows to tokens: what it makes of zeros is the rows, however it keeps or computes them.
+    # The layer adds its embedding to tokens. Adding it to zeros returns the embedding.
     tokens = layer(
         ops.zeros((1, config.num_prefix_tokens + num_patches, config.hidden_dim)),
         ops.zeros((1, *grid, config.hidden_dim)),
@@ -117,16 +119,16 @@ def position_similarity(model, block=0):
     return (rows @ rows.T).reshape(*grid, *grid).astype("float32")
 
 
-_WITH_ROWS = ("learned_1d", "learned_2d", "sincos_2d")
-"""The position embeddings that add a vector to each patch."""
+_ADDITIVE_POSITIONS = ("learned_1d", "learned_2d", "sincos_2d")
+"""The position embeddings that add a vector to each patch token."""
 
 
 def _position_layer(vit, config, block):
     kind = config.position_embedding if is_vision_transformer(config) else "none"
-    if kind not in _WITH_ROWS:
+    if kind not in _ADDITIVE_POSITIONS:
         raise ValueError(
-            f"position_similarity compares the vectors that {', '.join(_WITH_ROWS)} add to the patches. {vit.name!r} "
-            f"has position_embedding={kind!r}."
+            f"position_similarity compares the vectors that {', '.join(_ADDITIVE_POSITIONS)} add to the patches. "
+            f"{vit.name!r} has position_embedding={kind!r}."
         )
     has_many = config.position_placement == "every_layer"
     if block not in range(config.num_layers if has_many else 1):
@@ -136,7 +138,7 @@ def _position_layer(vit, config, block):
 
 
 def _grid(vit, layer, config):
-    """(rows, columns) of patches of the model's own image size, or those that its table is made for."""
+    """(rows, columns) of the patches, for the model's image size or, if that is variable, for its position table."""
     grid = vit.get_layer("patch_embedding").output.shape[1:3]
     if None in grid:
         default = [DEFAULT_IMAGE_SIZE // stride for stride in config.total_stride]

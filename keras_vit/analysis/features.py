@@ -1,4 +1,4 @@
-"""`features`: what the layers of a model put out. B batch, T tokens, N = h w patches, R registers, D hidden."""
+"""Outputs of the layers of a model. B batch, T tokens, N = h w patches, R registers, D hidden."""
 
 import math
 
@@ -13,35 +13,34 @@ from keras_vit.layers import PatchEmbedding
 
 
 def features(model, images, layers):
-    """The outputs of named layers, as feature maps wherever they are tokens.
+    """Returns the outputs of named layers. Patch tokens are returned as feature maps.
 
-    Tokens (B, T, D) are given as the map of the patches, (B, h, w, D), without the tokens before it. Those have names
-    of their own, the layer's followed by that of the layer which puts them there: `"encoder_block_5/class_token"` and
+    Tokens (B, T, D) are returned as the map of the patch tokens, (B, h, w, D), without the tokens before them. Those
+    are requested by the name of the layer and the name of the token: `"encoder_block_5/class_token"` and
     `"encoder_block_5/distillation_token"` are (B, D), `"encoder_block_5/register_tokens"` is (B, R, D).
 
-    All is computed at inference, in one pass over all the images; for many, call it batch by batch.
+    The model runs in inference mode, once for all images. For many images, call the function batch by batch.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
         images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`.
-        layers: Names of layers, also of those around a nested model; `[layer.name for layer in model.layers]` lists
-            them.
+        layers: Names of layers, inside or outside a nested model. `[layer.name for layer in model.layers]` lists them.
 
     Returns:
-        {name: float32 NumPy array}. What is no tokens, such as the maps of a stem or the pooled vector, has the shape
-        that the layer gives it.
+        {name: float32 NumPy array}. Outputs that are not tokens, such as the maps of a stem or the pooled vector, keep
+        their shape.
 
     Raises:
         TypeError: If `model` is not functional, or `layers` is one string.
-        ValueError: If `model` is not of this package, a name is unknown or belongs to several layers or to one that
-            runs more than once, what is asked for are tokens that were merged, or the images do not fit.
+        ValueError: If `model` is not of this package, a name is unknown, belongs to several layers or to a layer that
+            runs more than once, the requested tokens were merged, or the images do not fit.
 
     Example:
 
     >>> import numpy as np, keras_vit
     >>> model = keras_vit.ViT("Ti/16", input_shape=(64, 96, 3), num_layers=2)
-    >>> found = keras_vit.features(model, np.zeros((1, 64, 96, 3)), ["encoder_block_0", "encoder_norm/class_token"])
-    >>> {name: array.shape for name, array in found.items()}
+    >>> outputs = keras_vit.features(model, np.zeros((1, 64, 96, 3)), ["encoder_block_0", "encoder_norm/class_token"])
+    >>> {name: array.shape for name, array in outputs.items()}
     {'encoder_block_0': (1, 4, 6, 192), 'encoder_norm/class_token': (1, 192)}
     """
     config = model_config(model)
@@ -63,7 +62,7 @@ _TOKENS_OF_BLOCKS = ("encoder_block_", "encoder_norm")
 
 
 def _prefix_tokens(config):
-    """{name of the layer: how many tokens it puts before the patches}, in the order in which the tokens stand."""
+    """{name of the layer: number of tokens that it adds before the patch tokens}, in the order of the tokens."""
     if not is_vision_transformer(config):
         return {}
     counts = {
@@ -85,81 +84,80 @@ def _check_names(layers, known, prefix):
             raise ValueError(f"{known.count(layer)} layers have the name {layer!r}. Pass the model inside, or rename.")
         if token and token not in prefix:
             raise ValueError(
-                f"{name!r}: this model has no {token!r}. Tokens before those of the patches: "
-                f"{', '.join(prefix) or 'none'}"
+                f"{name!r}: this model has no {token!r}. Tokens before the patch tokens: {', '.join(prefix) or 'none'}"
             )
 
 
 def _feature(name, output, grid, prefix):
     layer, _, token = name.partition("/")
-    front = _tokens_in_front(output, math.prod(grid), prefix)
+    names = _prefix_token_names(output, math.prod(grid), prefix)
     if not token:
-        return output if front is None else output[:, len(front) :].reshape(len(output), *grid, output.shape[-1])
-    if token not in (front or ()):
-        raise ValueError(f"{name!r}: no {token!r} comes out of {layer!r}, but an array of shape {output.shape}.")
-    first, count = front.index(token), front.count(token)
+        return output if names is None else output[:, len(names) :].reshape(len(output), *grid, output.shape[-1])
+    if token not in (names or ()):
+        raise ValueError(f"{name!r}: the output of {layer!r} has no {token!r}. Its shape is {output.shape}.")
+    first, count = names.index(token), names.count(token)
     return output[:, first : first + count] if token == "register_tokens" else output[:, first]
 
 
-def _tokens_in_front(output, num_patches, prefix):
-    """Which layer each token before those of the patches comes from; `None`: the output is no tokens.
+def _prefix_token_names(output, num_patches, prefix):
+    """Names of the tokens before the patch tokens, or `None` if the output is not tokens.
 
-    Layers in the middle of the prefix put out its last tokens only.
+    While the prefix tokens are added one after the other, the output contains only the last of them.
     """
-    num_front = output.shape[1] - num_patches if output.ndim == 3 else None
+    num_prefix_tokens = output.shape[1] - num_patches if output.ndim == 3 else None
     complete = [name for name, count in prefix.items() for _ in range(count)]
     ends = [complete[first:] for first in range(len(complete) + 1)]
-    return next((end for end in ends if len(end) == num_front), None)
+    return next((end for end in ends if len(end) == num_prefix_tokens), None)
 
 
 def patch_tokens(model, images):
-    """What the encoder makes of each patch, as a tensor (B, h, w, D) of the backend, also where it is traced.
+    """The encoder's output for each patch, as a tensor (B, h, w, D) of the backend. It can be traced.
 
-    Normalised, unless the model puts its LayerNorm behind the pooling. Arguments and errors as `features`.
+    The output is normalised, unless the model's LayerNorm follows the pooling. Arguments and errors as in `features`.
     """
 
     config = model_config(model)
     check_unmerged(getattr(config, "token_merging", 0))
 
-    def look(layer, _, output):
+    def collect_tokens(layer, _, output):
         if isinstance(layer, PatchEmbedding):
             return tuple(ops.shape(output)[1:3])
         return output if isinstance(layer, BLOCKS) or layer.name == "encoder_norm" else None
 
-    found = graph.collect(model, images, look)
-    if len(found) < 2:
-        raise ValueError(f"{model.name!r} runs no encoder block that can be seen. Pass the model inside it.")
-    tokens = list(found.values())[-1][:, config.num_prefix_tokens :]
-    return ops.reshape(tokens, (-1, *found["patch_embedding"], config.hidden_dim))
+    outputs = graph.collect(model, images, collect_tokens)
+    if len(outputs) < 2:
+        raise ValueError(f"{model.name!r} runs no encoder block that can be reached. Pass the model inside it.")
+    tokens = list(outputs.values())[-1][:, config.num_prefix_tokens :]
+    return ops.reshape(tokens, (-1, *outputs["patch_embedding"], config.hidden_dim))
 
 
 def representation(model, images):
-    """What the classifier reads, as a tensor (B, D) of the backend, also where it is traced.
+    """The input of the classifier, as a tensor (B, D) of the backend. It can be traced.
 
-    That is the input of the last layer with weights, if it is a Dense layer behind the model's representation; of a
-    model with a classifier for the class token and another for the distillation token (DeiT, arXiv 2012.12877) the
-    mean of what they read. A model without classifier puts it out. Arguments and errors as `features`, and a
-    ValueError where it is no vector.
+    The classifier is the last layer with weights, if that is a Dense layer after the model's representation. If a model
+    has one classifier for the class token and one for the distillation token (DeiT, arXiv 2012.12877), the mean of
+    their inputs is returned. If it has no classifier, its output is returned. Arguments and errors as in `features`. A
+    ValueError is raised if the result is not a vector for each image.
     """
-    read, outputs = {}, [None]
+    inputs, outputs = {}, [None]
 
-    def look(layer, arguments, output):
+    def collect_inputs(layer, arguments, output):
         outputs[0] = output
         if not layer.weights or isinstance(layer, keras.Model):
             return
         if isinstance(layer, keras.layers.Dense) and layer.name != "pre_logits":
-            read[layer.name] = arguments[0]
+            inputs[layer.name] = arguments[0]
         else:
-            read.clear()  # No classifier has been run yet.
+            inputs.clear()  # No classifier has been run yet.
 
-    graph.collect(model, images, look)
-    names = list(read)
+    graph.collect(model, images, collect_inputs)
+    names = list(inputs)
     if names[-1:] == ["distillation_predictions"]:
-        return (read["predictions"] + read["distillation_predictions"]) / 2
-    vectors = read[names[-1]] if names else outputs[0]
+        return (inputs["predictions"] + inputs["distillation_predictions"]) / 2
+    vectors = inputs[names[-1]] if names else outputs[0]
     if len(vectors.shape) != 2:
         raise ValueError(
-            f"{model.name!r} gives no vector for an image, but an array of shape {tuple(vectors.shape)}. Build it with "
-            f"a pooling."
+            f"{model.name!r} returns no vector for an image, but an array of shape {tuple(vectors.shape)}. Build it "
+            f"with a pooling."
         )
     return vectors

@@ -1,4 +1,4 @@
-"""Pictures of what the other modules here compute. Arrays in, figures of matplotlib out, which is imported when needed.
+"""Plots the arrays of the other analysis modules. Matplotlib is imported inside the functions only.
 
 N images, H W C image, h w grid of patches, P Q patch, L layers, K heads. Save a figure with
 `figure.savefig(path, dpi=150)`.
@@ -11,12 +11,12 @@ import numpy as np
 from keras_vit.resampling import grid_matrices
 
 INK, MUTED, FAINT, ACCENT = "#1f2733", "#5f6b7a", "#d5dae1", "#1d5fa6"
-PANEL = (4.2, 2.9)  # Inches: two side by side fill a page, and one fits a phone.
-_SMALL_IMAGE = 64  # Pixels. Smoothing would blur what is below it.
+PANEL = (4.2, 2.9)  # In inches. Two panels fill a page, and one fits a phone.
+_SMALL_IMAGE = 64  # In pixels. Smoothing would blur smaller images.
 
 
 def style(axes):
-    """Gives axes the look of all figures of this package."""
+    """Applies the common style of this package's figures to axes."""
     axes.spines[:].set_visible(False)
     axes.tick_params(which="both", length=0, colors=MUTED)
     axes.xaxis.label.set_color(INK)
@@ -26,9 +26,9 @@ def style(axes):
 
 
 def panels(size=PANEL, rows=1, columns=1, **options):
-    """A figure with axes of `size` (width, height) in inches each, as an array (rows, columns).
+    """A figure, and its axes as an array (rows, columns), each of `size` (width, height) in inches.
 
-    Its options are those of `matplotlib.figure.Figure.subplots`.
+    The options are those of `matplotlib.figure.Figure.subplots`.
     """
     from matplotlib.figure import Figure
 
@@ -40,11 +40,11 @@ def panels(size=PANEL, rows=1, columns=1, **options):
 
 
 def plot_filters(filters, columns=7):
-    """The filters that a model reads pixels with, in the order of their strength (ViT, figure 7, left).
+    """Plots the principal components of a model's filters, the strongest first (ViT, figure 7, left).
 
     Args:
         filters: (n, P, Q, C) in [0, 1], as from `keras_vit.embedding_filters`.
-        columns: How many stand side by side.
+        columns: Number of filters side by side.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -59,23 +59,23 @@ def plot_filters(filters, columns=7):
 
 
 def plot_position_similarity(similarities, size=5.0):
-    """How alike the positions of patches are: for each patch a tile, the map of its similarity to all (ViT, figure 10).
+    """Plots the similarity of position embeddings. Each tile maps the similarity of a patch to all (ViT, figure 10).
 
     Args:
-        similarities: {name of a model: (h, w, h, w)}, as from `keras_vit.position_similarity`; side by side.
-        size: Width of each in inches.
+        similarities: {name of a model: (h, w, h, w)}, as from `keras_vit.position_similarity`. Models are side by side.
+        size: Width of each model's panel in inches.
 
     Returns:
         A `matplotlib.figure.Figure`.
     """
     tallest = max(array.shape[0] / array.shape[1] for array in similarities.values())
-    tiles = size - 0.6 - 0.9 / len(similarities)  # Without labels and the scale of colours.
+    tiles = size - 0.6 - 0.9 / len(similarities)  # Without the labels and the color bar.
     figure, axes = panels((size, tiles * tallest + 0.7 + 0.35 * (len(similarities) > 1)), columns=len(similarities))
     for one, (name, array) in zip(axes[0], similarities.items(), strict=True):
         height, width = array.shape[:2]
         picture = one.imshow(_tiles(array), cmap="viridis", vmin=-1, vmax=1, interpolation="nearest")
         for axis, count in ((one.xaxis, width), (one.yaxis, height)):
-            step = -(-count // 16)  # So many numbers can be read.
+            step = -(-count // 16)  # More than 16 numbers would be too small to read.
             numbers = range(0, count, step)
             axis.set_ticks([number * _pitch(count) + (count - 1) / 2 for number in numbers], [n + 1 for n in numbers])
         one.set_xlabel("patch column")
@@ -89,12 +89,12 @@ def plot_position_similarity(similarities, size=5.0):
 
 
 def _pitch(count):
-    """Cells from a tile of `count` cells to the next: a gap of one, more between large ones, so that it shows."""
+    """Number of cells from a tile of `count` cells to the next. The gap grows with the tile, so that it is visible."""
     return count + max(1, count // 10)
 
 
 def _tiles(similarity):
-    """(h, w, h, w) as one picture, with gaps of NaN between the tiles."""
+    """An array (h, w, h, w) as one picture, with gaps of NaN between the tiles."""
     height, width = similarity.shape[:2]
     gaps = [(0, 0), (0, 0), (0, _pitch(height) - height), (0, _pitch(width) - width)]
     padded = np.pad(similarity.astype("float32"), gaps, constant_values=np.nan)
@@ -103,10 +103,11 @@ def _tiles(similarity):
 
 
 def plot_attention_distance(distances):
-    """How far each head looks, by depth (ViT, figures 7, right, and 11): a dot for a head, a line for their mean.
+    """Plots the attention distance by depth (ViT, figures 7, right, and 11): a dot per head, and a line for the mean.
 
     Args:
-        distances: {name of a model: (L, K) in pixels}, as from `keras_vit.mean_attention_distance`; side by side.
+        distances: {name of a model: (L, K) in pixels}, as from `keras_vit.mean_attention_distance`. Models are side by
+            side.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -117,11 +118,11 @@ def plot_attention_distance(distances):
 
 
 def plot_attention_entropy(entropies, num_tokens=None):
-    """How widely each head spreads its attention, by depth: a dot for a head, a line for their mean.
+    """Plots the attention entropy by depth: a dot for each head, and a line for the mean of the heads.
 
     Args:
-        entropies: {name of a model: (L, K) in nats}, as from `keras_vit.attention_entropy`; side by side.
-        num_tokens: {name of a model: tokens}, of which attention to all alike is drawn as a line; `None`: no line.
+        entropies: {name of a model: (L, K) in nats}, as from `keras_vit.attention_entropy`. Models are side by side.
+        num_tokens: {name of a model: number of tokens}. A line shows the entropy of uniform attention. `None`: no line.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -152,19 +153,19 @@ def _plot_heads(values, label):
 
 
 def _legend(figure, axes):
-    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # Last: it ends the scaling to what is drawn.
+    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This turns autoscaling off, so it comes last.
     handles = axes.get_legend_handles_labels()
-    columns = 3 if len(figure.axes) > 1 else 2  # As many as are not cut off.
+    columns = 3 if len(figure.axes) > 1 else 2  # More would be cut off.
     figure.legend(*handles, loc="outside upper left", ncols=columns, frameon=False, labelcolor=INK, columnspacing=1.2)
 
 
 def plot_rollout(images, rollouts, columns=4):
-    """Images, each beside itself multiplied with its attention rollout (ViT, figures 6 and 14).
+    """Plots each image beside the same image multiplied by its attention rollout (ViT, figures 6 and 14).
 
     Args:
         images: N images (H, W, C), pixels from 0 to 255.
-        rollouts: (N, h, w) from 0 to 1, as from `keras_vit.attention_rollout`; enlarged bilinearly.
-        columns: How many pairs stand side by side.
+        rollouts: (N, h, w) from 0 to 1, as from `keras_vit.attention_rollout`. They are enlarged bilinearly.
+        columns: Number of pairs side by side.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -184,13 +185,13 @@ def plot_rollout(images, rollouts, columns=4):
 
 
 def plot_token_maps(images, maps, num_tokens=8):
-    """Images, each in a row with what its visual tokens stand for (Visual Transformers, arXiv 2006.03677, figure 6).
+    """Plots each image in a row with the maps of its visual tokens (Visual Transformers, arXiv 2006.03677, figure 6).
 
     Args:
         images: N images (H, W, C), pixels from 0 to 255.
-        maps: (N, L, h, w), as a tokenizer's of `keras_vit.token_maps`, or a module's of `keras_vit.token_lineage`; each
-            is shown relative to its largest value, enlarged bilinearly.
-        num_tokens: How many tokens are shown at most.
+        maps: (N, L, h, w), the maps of a tokenizer from `keras_vit.token_maps`, or of a module from
+            `keras_vit.token_lineage`. Each map is divided by its largest value and enlarged bilinearly.
+        num_tokens: Largest number of tokens that are shown.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -200,9 +201,9 @@ def plot_token_maps(images, maps, num_tokens=8):
     figure, axes = panels((1.3, 1.3 * height / width + 0.05), len(images), 1 + shown.shape[1])
     for one in axes.flat:
         one.axis("off")
-    for row, image, of_image in zip(axes, images, shown, strict=True):
+    for row, image, image_maps in zip(axes, images, shown, strict=True):
         _show(row[0], image)
-        for one, values in zip(row[1:], of_image, strict=True):
+        for one, values in zip(row[1:], image_maps, strict=True):
             _show(one, image * enlarge(values / values.max(), image.shape[:2])[..., None], smooth=True)
     for number, one in enumerate(axes[0]):
         one.set_title(f"token {number}" if number else "input", size=10)
@@ -210,27 +211,27 @@ def plot_token_maps(images, maps, num_tokens=8):
 
 
 def enlarge(rollout, size):
-    """A map (h, w) brought to `size` (height, width) bilinearly."""
+    """Resizes a map (h, w) to `size` (height, width) bilinearly."""
     rows, columns = grid_matrices(rollout.shape, size, "bilinear")
     return rows @ rollout @ columns.T
 
 
 def plot_neighbours(images, neighbours, similarities, captions=None):
-    """Images, each in a row with those that a model finds most like it.
+    """Plots each image in a row with its nearest neighbours.
 
     Args:
         images: N images (H, W, C), pixels from 0 to 255.
-        neighbours: For each of them its k neighbours, images of any size.
+        neighbours: The k neighbours of each image, images of any size.
         similarities: (N, k), as from `keras_vit.nearest_neighbours`.
-        captions: For each image a name, and a list of those of its neighbours: N pairs. `None`: no names.
+        captions: N pairs: the name of an image, and the list of its neighbours' names. `None`: no names.
 
     Returns:
         A `matplotlib.figure.Figure`.
     """
     figure, axes = panels((1.3, 1.65), len(images), 1 + len(neighbours[0]))
-    for row, (image, found) in enumerate(zip(images, neighbours, strict=True)):
-        name, names = captions[row] if captions else ("", [""] * len(found))
-        for one, picture in zip(axes[row], [image, *found], strict=True):
+    for row, (image, similar_images) in enumerate(zip(images, neighbours, strict=True)):
+        name, names = captions[row] if captions else ("", [""] * len(similar_images))
+        for one, picture in zip(axes[row], [image, *similar_images], strict=True):
             one.axis("off")
             _show(one, picture)
         titles = [_shortened(name), *map(_neighbour_title, names, similarities[row])]
@@ -248,7 +249,7 @@ def _neighbour_title(name, similarity):
 
 
 def _show(axes, image, smooth=False):
-    """Draws pixels from 0 to 255, in gray where they are not of three channels."""
+    """Draws pixels from 0 to 255, in gray unless they have three channels."""
     pixels = np.clip(np.rint(image), 0, 255).astype("uint8")
     if pixels.shape[-1] != 3:
         pixels = np.rint(image.mean(axis=-1)).clip(0, 255).astype("uint8")

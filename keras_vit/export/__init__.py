@@ -1,1 +1,1 @@
-"""Models for those who serve them: SavedModels for TensorFlow Serving, and files for other runtimes."""
+"""Exports of models: SavedModels for TensorFlow Serving, and files for other runtimes."""

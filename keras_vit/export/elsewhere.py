@@ -1,4 +1,4 @@
-"""What only TensorFlow can write, for models of other backends: in a process whose Keras runs on TensorFlow."""
+"""Runs functions that need the TensorFlow backend in a new process if Keras runs on another backend."""
 
 import importlib
 import importlib.util
@@ -15,25 +15,25 @@ from keras_vit.atomic_files import working_folder
 
 
 def with_tensorflow(function, model, **arguments):
-    """Calls `function(model, **arguments)` where Keras runs on TensorFlow.
+    """Calls `function(model, **arguments)` on the TensorFlow backend.
 
-    That is here, or in a process of its own which gets the model as a `.keras` file and computes on the CPU.
+    If Keras runs on another backend, a new process gets the model as a `.keras` file and calls the function on the CPU.
 
     Args:
         function: A function of a module of this package.
         model: A `keras.Model`.
-        **arguments: What JSON can hold.
+        **arguments: Further arguments, which must be valid in JSON.
 
     Raises:
         ImportError: If TensorFlow is not installed.
-        RuntimeError: If the process fails; the message is its error.
+        RuntimeError: If the process fails. The message contains its error.
     """
     if keras.backend.backend() == "tensorflow":
         function(model, **arguments)
         return
     if importlib.util.find_spec("tensorflow") is None:
         raise ImportError(
-            "TensorFlow writes SavedModels and files for other runtimes, whatever Keras runs on, and is not installed. "
+            "TensorFlow writes SavedModels and files for other runtimes, on every backend, and is not installed. "
             "Install it with: pip install 'keras-vit-applications[tensorflow]'"
         )
     with working_folder(tempfile.gettempdir(), "keras_vit") as folder:
@@ -46,24 +46,23 @@ def with_tensorflow(function, model, **arguments):
     if result.returncode:
         *_, error = result.stderr.strip().splitlines() or [f"exit status {result.returncode}"]
         if result.returncode < 0:
-            error = f"it was ended by signal {-result.returncode} (is there memory for the model twice?)."
+            error = f"it was ended by signal {-result.returncode} (the model needs memory twice)."
         raise RuntimeError(
-            f"The model was given to a process with KERAS_BACKEND=tensorflow, which TensorFlow needs to write it, and "
-            f"that failed: {error} If layers of your own are missing there: save the model with "
-            f"model.save('model.keras'), and load and export it in a process with KERAS_BACKEND=tensorflow that "
-            f"imports them."
+            f"TensorFlow writes the model in a new process with KERAS_BACKEND=tensorflow, and that failed: {error} If "
+            f"your own layers are missing in that process, save the model with model.save('model.keras'). Then load "
+            f"and export it in a process with KERAS_BACKEND=tensorflow that imports them."
         )
 
 
 def _environment():
     paths = [str(pathlib.Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    # This process may hold the accelerator's memory; what is written does not depend on the device.
+    # This process may hold the accelerator's memory. The export does not depend on the device.
     changes = {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": os.pathsep.join(paths)}
     return os.environ | changes
 
 
 def main():
-    """The process: its one argument is the path of what `with_tensorflow` wrote."""
+    """Runs the new process. Its argument is the path of the `call.json` that `with_tensorflow` wrote."""
     call = json.loads(pathlib.Path(sys.argv[1]).read_text())
     module, name = call["function"]
     model = keras.saving.load_model(call["model"], compile=False)

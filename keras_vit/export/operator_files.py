@@ -1,4 +1,4 @@
-"""What whoever runs the server needs beside the versions of a model: the server's configurations."""
+"""Configuration files of TensorFlow Serving, beside the versions of a model."""
 
 import logging
 import re
@@ -76,33 +76,33 @@ _XLA = """
 
 
 def check_name(name):
-    """A model's name, as it stands in addresses and configurations."""
+    """Checks a model's name, which is part of addresses and configurations, and returns it."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII):
         raise ValueError(
-            f"name must be made of letters, digits, '_', '-' and '.', as it is part of the server's addresses. "
+            f"name must be made of letters, digits, '_', '-' and '.', because it is part of the server's addresses. "
             f"Received: {name!r}"
         )
     return name
 
 
 def default_name(path):
-    """The name of the folder of the versions, with `_` for what no model's name may have."""
+    """The name of the folder of all versions, with `_` in place of characters that a model's name cannot have."""
     return re.sub(r"[^\w.-]+", "_", path.resolve().name, flags=re.ASCII).strip("_.-") or "model"
 
 
 def write_operator_files(path, name, version, batch_sizes, jit_compile):
     """Writes the configurations of a server for the versions of a model.
 
-    `models.config` serves every version that has a label, and the one exported last. The first one exported is called
-    "stable", the next one "canary". Labels that exist stay with their versions: which version clients get is for an
-    operator to decide, and a running server moves a label only to a version that it serves already. What an operator
-    has edited beyond labels and numbers stays as it is, and the log says so.
+    `models.config` serves every version that has a label, and the version that was exported last. The first exported
+    version gets the label "stable", the next one "canary". Existing labels are not moved: an operator decides which
+    version clients get, and a running server only moves a label to a version that it already serves. If an operator has
+    edited more than labels and numbers, the file is not changed, and a warning is logged.
 
     Args:
         path: Folder of all versions, a `pathlib.Path`.
-        name: What clients call the model.
-        version: The version that was exported.
-        batch_sizes: Numbers of images that are expected in one batch.
+        name: Name of the model for clients.
+        version: Number of the exported version.
+        batch_sizes: Expected numbers of images in a batch.
         jit_compile: Whether the model is compiled with XLA.
     """
     contents = {
@@ -119,21 +119,21 @@ def write_operator_files(path, name, version, batch_sizes, jit_compile):
     models = path / "models.config"
     text = models.read_text() if models.exists() else ""
     versions, labels = _read_models(text)
-    may_replace = text == _models(name, versions, labels)
+    may_replace = text == _format_models(name, versions, labels)
     labels = _labels(path, labels, version)
-    _write(models, _models(name, sorted({version, *labels.values()}), labels), may_replace)
+    _write(models, _format_models(name, sorted({version, *labels.values()}), labels), may_replace)
 
 
 def _labels(path, labels, version):
-    """{label: version} after an export."""
+    """The labels after an export: {label: version}."""
     kept = {label: number for label, number in labels.items() if (path / str(number)).is_dir()}
     for label in labels.keys() - kept.keys():
-        logger.warning("The folder of version %d, %r in %s, is gone.", labels[label], label, path / "models.config")
+        logger.warning("The folder of version %d (%r in %s) is missing.", labels[label], label, path / "models.config")
     if "stable" not in kept:
         kept = {"stable": version} | kept
     if version not in kept.values() and "canary" in kept:
         logger.warning(
-            '"canary" is still version %d: when the server has loaded version %d, give the label that number in %s.',
+            '"canary" is still version %d. When the server has loaded version %d, give the label that number in %s.',
             kept["canary"],
             version,
             path / "models.config",
@@ -143,7 +143,7 @@ def _labels(path, labels, version):
     return kept
 
 
-def _models(name, versions, labels):
+def _format_models(name, versions, labels):
     return _MODELS.format(
         name=name,
         versions="\n".join(f"        versions: {version}" for version in versions),
@@ -152,7 +152,7 @@ def _models(name, versions, labels):
 
 
 def _read_models(text):
-    """The numbers of the versions and {label: version} of a `models.config`."""
+    """Reads the numbers of the versions and {label: version} from the text of a `models.config`."""
     versions = re.findall(r"^ *versions: (\d+)$", text, re.MULTILINE)
     labels = re.findall(r'key: "(\w+)" value: (\d+)', text)
     return [int(number) for number in versions], {key: int(value) for key, value in labels}
@@ -164,5 +164,7 @@ def _write(path, content, may_replace):
             unfinished.write_text(content)
     elif path.read_text() != content:
         logger.warning(
-            "%s was edited, or is of an earlier export; it is left as it is. New would be:\n%s", path, content
+            "%s was edited or comes from an earlier export. It is not changed. Its new content would be:\n%s",
+            path,
+            content,
         )

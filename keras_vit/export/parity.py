@@ -1,4 +1,4 @@
-"""Whether an export answers as its model does. N images, H W C image."""
+"""Compares the outputs of an export with those of its model. N images, H W C image."""
 
 import contextlib
 import dataclasses
@@ -17,26 +17,25 @@ from keras_vit.preprocessing import preprocess_input
 
 _BATCH_SIZE = 16
 _MASK_BATCH_SIZE = 2
-"""Of images each pixel of which has probabilities: of two of 1,024 x 2,048 pixels, for 64 classes, they take 1 GB."""
-_DEPTH = 10
-"""How much more than of probabilities, in [0, 1], is allowed of what comes out of the encoder: differences in the last
-digit grow from layer to layer. XLA's tokens of a Ti/16 differ from TensorFlow's by 1.4e-5."""
+"""For segmentation. The probabilities of two images of 1,024 x 2,048 pixels, for 64 classes, take 1 GB."""
+_ENCODER_FACTOR = 10
+"""The tolerance for outputs of the encoder, as a multiple of the tolerance for probabilities. Rounding differences grow
+from layer to layer: the tokens of a Ti/16 differ by 1.4e-5 between XLA and TensorFlow."""
 _PHOTOGRAPHS = pathlib.Path(__file__).parent / "photographs"
 
 
 @dataclasses.dataclass(frozen=True)
 class Parity:
-    """How far an export's answers are from its model's.
+    """Differences between the outputs of an export and those of its model.
 
     Args:
-        images: Number of images compared.
-        max_difference: {signature: largest difference}; of a probability; of masks, of a score, or of how much less
-            probable for the model a named class is than the best one; of other outputs, whose values have no common
-            scale, of all that an image gives, in the Euclidean norm and relative to it.
-        top_1_agreement: Part of the images, of masks of the pixels, of which the most probable class is the same, in
-            [0, 1].
-        effect: How much the model's answers depend on the image: the largest difference of a probability between two
-            images, of masks between two pixels. Where it is zero, constants were compared.
+        images: Number of images that were compared.
+        max_difference: {signature: largest difference}. For probabilities, the absolute difference. For masks, the
+            difference of a score, or by how much the exported class is less probable in the model than the best class.
+            For other outputs, the relative difference in the Euclidean norm, because they have no common scale.
+        top_1_agreement: Share of the images, or of the pixels of masks, with the same most probable class, in [0, 1].
+        effect: How much the model's output depends on the image: the largest difference of a probability between two
+            images, or between two pixels of masks. If it is zero, constants were compared.
     """
 
     images: int
@@ -49,64 +48,63 @@ class Parity:
 
         Args:
             exact: Whether every difference must be within `tolerance`.
-            tolerance: The largest difference of a probability; of other outputs it is ten times as much.
-            min_agreement: Where `exact` is not asked for, the lowest `top_1_agreement`.
+            tolerance: Largest difference of a probability. For other outputs, ten times as much is allowed.
+            min_agreement: Lowest `top_1_agreement` if `exact` is `False`.
         """
-        limit = tolerance if exact else np.finfo("float32").max / _DEPTH
-        limits = {name: limit * (1 if _is_of_probabilities(name) else _DEPTH) for name in self.max_difference}
+        limit = tolerance if exact else np.finfo("float32").max / _ENCODER_FACTOR
+        limits = {name: limit * (1 if _has_probabilities(name) else _ENCODER_FACTOR) for name in self.max_difference}
         wrong = [name for name, difference in self.max_difference.items() if not difference <= limits[name]]
         if wrong:
             signature, difference = wrong[0], self.max_difference[wrong[0]]
             raise ValueError(
-                f"What was written answers otherwise than the model: {signature!r} by {difference:.1e} on "
+                f"The outputs of the export differ from the model's: {signature!r} by {difference:.1e} on "
                 f"{self.images} images, {limits[signature]:.0e} is allowed. Nothing was exported. (Another compiler "
-                f"may add up float32 in another order, which makes some 1e-5 of a large model: if it is that, give a "
-                f"larger tolerance than {tolerance:.0e}.)"
+                f"may sum float32 values in another order. For a large model, this can change the outputs by some "
+                f"1e-5. In this case, give a larger tolerance than {tolerance:.0e}.)"
             )
         if not exact and not self.top_1_agreement >= min_agreement:
             raise ValueError(
-                f"What was written names the class that the model names for {self.top_1_agreement:.1%} of "
-                f"{self.images} images, min_agreement={min_agreement} asks for {min_agreement:.1%}. Nothing was "
-                f"exported. Give images of the kind that will be served (images=...), another precision, or a lower "
-                f"min_agreement."
+                f"The export and the model predict the same class for {self.top_1_agreement:.1%} of {self.images} "
+                f"images, but min_agreement={min_agreement} requires {min_agreement:.1%}. Nothing was exported. Give "
+                f"images like those that will be served (images=...), another precision, or a lower min_agreement."
             )
 
 
 def verified(write, model, folder, exact, tolerance, min_agreement):
-    """Writes a model and checks the answers; if they are the same for every image, also those of a random head.
+    """Writes a model and checks the export's outputs. If they do not depend on the image, a random head is tried too.
 
     Args:
-        write: Function from a model and a folder to the `Parity` of what it writes there.
+        write: Function that writes a model to a folder, `write(model, folder)`, and returns the `Parity`.
         model: The Keras model.
-        folder: To write it to.
-        exact: As of `Parity.check`.
-        tolerance: As of `Parity.check`.
-        min_agreement: As of `Parity.check`.
+        folder: Folder to write to.
+        exact: Same as in `Parity.check`.
+        tolerance: Same as in `Parity.check`.
+        min_agreement: Same as in `Parity.check`.
 
     Returns:
-        The `Parity`; of the model with a random head, if that was compared too.
+        The `Parity`. If a copy of the model with a random head was compared, it is the `Parity` of the copy.
 
     Raises:
-        ValueError: If the answers are not good enough, or say nothing.
+        ValueError: If the outputs differ too much, or do not depend on the image in either case.
     """
     parity = write(model, folder)
     parity.check(exact, tolerance, min_agreement)
     if parity.effect > tolerance:
         return parity
-    with tempfile.TemporaryDirectory() as elsewhere:
-        parity = write(with_random_head(model), pathlib.Path(elsewhere))
+    with tempfile.TemporaryDirectory() as other_folder:
+        parity = write(with_random_head(model), pathlib.Path(other_folder))
     parity.check(exact, tolerance, min_agreement)
     if not parity.effect > tolerance:
         raise ValueError(
-            f"The model answers alike for every image: its probabilities differ by {parity.effect:.1e}, also with a "
-            f"random classifier. So it cannot be known whether what was written is right. Nothing was exported. Load "
-            f"weights, or give images (images=...) whose probabilities differ by more than {tolerance:.0e}."
+            f"The model's output does not depend on the image: its probabilities differ by {parity.effect:.1e}, also "
+            f"with a random classifier, so the export cannot be checked. Nothing was exported. Load weights, or give "
+            f"images (images=...) with probabilities that differ by more than {tolerance:.0e}."
         )
     return parity
 
 
 def with_random_head(model):
-    """A copy of a model whose classifier has random kernels, so that its answers depend on the images."""
+    """A copy of a model with random kernels in the classifier, so that its outputs depend on the images."""
     twin = keras.models.clone_model(model)
     twin.set_weights(model.get_weights())
     rng = np.random.default_rng(0)
@@ -117,53 +115,53 @@ def with_random_head(model):
 
 
 def check_limits(tolerance, min_agreement):
-    """Refuses limits that are none, before any work."""
+    """Checks `tolerance` and `min_agreement`, before any work is done."""
     if not tolerance >= 0:
-        raise ValueError(f"tolerance must be a number from 0. Received: {tolerance!r}")
+        raise ValueError(f"tolerance must be at least 0. Received: {tolerance!r}")
     if not 0 <= min_agreement <= 1:
         raise ValueError(f"min_agreement must be in [0, 1]. Received: {min_agreement!r}")
 
 
 def read_images(paths):
-    """Contents of image files; of the photographs of this package if `paths` is `None`."""
+    """Contents of image files. If `paths` is `None`, the photographs of this package are read."""
     paths = sorted(_PHOTOGRAPHS.glob("*.jpg")) if paths is None else map(pathlib.Path, paths)
     return [path.read_bytes() for path in paths]
 
 
 def compare(model, pixels, answers):
-    """Compares what an export answered with what the model computes.
+    """Compares the outputs of an export with those of the model.
 
     Args:
         model: The Keras model, on any backend.
-        pixels: uint8 (N, H, W, C), the images as they come into the model's preprocessing.
-        answers: {signature: its output for the first images, or for all; of `"serving_default"` for all}
+        pixels: uint8 (N, H, W, C), the images before they are normalised.
+        answers: {signature: output} for the first images. The output of `"serving_default"` is for all images.
 
     Returns:
         A `Parity`.
     """
-    images = preprocess_input(np.concatenate([pixels, 255 - pixels[:1]]), model)  # With a negative, unlike the others.
+    images = preprocess_input(np.concatenate([pixels, 255 - pixels[:1]]), model)  # The negative differs from all.
     *known, negative = _computed(probabilities, model, images)
     expected = {probabilities: np.stack(known)}
     effect = float(np.max(np.abs(expected[probabilities] - negative)))
     differences = {}
     for name, answer in answers.items():
-        _, look = OUTPUTS[name]
-        if look not in expected:
-            expected[look] = _computed(look, model, images[: len(answer)])
-        known = expected[look][: len(answer)]
-        difference = np.abs(answer - known) if _is_of_probabilities(name) else _norms(answer - known) / _norms(known)
+        _, function = OUTPUTS[name]
+        if function not in expected:
+            expected[function] = _computed(function, model, images[: len(answer)])
+        known = expected[function][: len(answer)]
+        difference = np.abs(answer - known) if _has_probabilities(name) else _norms(answer - known) / _norms(known)
         differences[name] = float(np.max(difference))
     best = [array.argmax(axis=-1) for array in (answers["serving_default"], expected[probabilities])]
     return Parity(len(pixels), differences, float((best[0] == best[1]).mean()), effect)
 
 
 def compare_masks(model, pixels, answers):
-    """The same for a segmentation model.
+    """Same as `compare`, for a segmentation model.
 
     Args:
-        model: As of `compare`.
-        pixels: As of `compare`.
-        answers: {signature: (N, H, W, 2), which class of each pixel, and its score}, of as many images as there.
+        model: Same as in `compare`.
+        pixels: Same as in `compare`.
+        answers: {signature: (N, H, W, 2), the class and the score of each pixel}, for as many images as in `compare`.
 
     Returns:
         A `Parity`.
@@ -174,56 +172,56 @@ def compare_masks(model, pixels, answers):
         known = _computed(probabilities, model, preprocess_input(pixels[part], model))
         for name, answer in answers.items():
             masks, scores = np.moveaxis(answer[part], -1, 0)
-            of_these = known[: len(masks)]
-            named = np.take_along_axis(of_these, masks[..., None].astype(int), axis=-1)[..., 0]
-            found = [np.abs(scores - named), of_these.max(axis=-1) - named]
-            differences[name] = float(np.max([differences[name], *(np.max(each, initial=0) for each in found)]))
+            expected = known[: len(masks)]
+            of_class = np.take_along_axis(expected, masks[..., None].astype(int), axis=-1)[..., 0]
+            errors = [np.abs(scores - of_class), expected.max(axis=-1) - of_class]
+            differences[name] = float(np.max([differences[name], *(np.max(each, initial=0) for each in errors)]))
         effect = float(np.max([effect, np.ptp(known, axis=(0, 1, 2)).max()]))
         num_equal += np.sum(answers["serving_default"][part][..., 0] == known.argmax(axis=-1))
     num_pixels = answers["serving_default"][..., 0].size
     return Parity(len(pixels), differences, float(num_equal / num_pixels), effect)
 
 
-def _is_of_probabilities(signature):
+def _has_probabilities(signature):
     return OUTPUTS[signature][0] == "probabilities"
 
 
 def _norms(array):
-    """The Euclidean norm of all that each image gives, (N,)."""
+    """The Euclidean norm of each image's values, (N,)."""
     return np.maximum(np.linalg.norm(array.reshape(len(array), -1), axis=1), np.finfo("float32").tiny)
 
 
 def computes_in_float32(model):
-    """Whether all layers of a model do, as far as they compute; Keras has quantized none."""
+    """Whether all layers of a model compute in float32. Layers that Keras has quantized do not."""
     return not is_quantized(model) and all(layer.compute_dtype == "float32" for layer in all_layers(model))
 
 
-class _Looking(keras.Model):
-    """What is looked at in a model, as a model: compiled as a model's own predictions are."""
+class _OutputModel(keras.Model):
+    """A model that returns `function(model, images)`. It is compiled in the same way as the model itself."""
 
-    def __init__(self, model, look):
-        super().__init__(name="looking")
-        self.model, self.look = model, look
+    def __init__(self, model, function):
+        super().__init__(name="output_model")
+        self.model, self.output_function = model, function
         self.built = True
 
     def call(self, images):
-        return keras.ops.cast(self.look(self.model, images), "float32")
+        return keras.ops.cast(self.output_function(self.model, images), "float32")
 
 
-def _computed(look, model, images):
+def _computed(function, model, images):
     tensorflow = logging.getLogger("tensorflow")
     level = tensorflow.level
-    tensorflow.setLevel(logging.ERROR)  # It warns that one function is traced for each look: they are not the same.
+    tensorflow.setLevel(logging.ERROR)  # It warns that one function is traced repeatedly, but the functions differ.
     try:
         with full_precision():
-            return _Looking(model, look).predict(images, batch_size=_BATCH_SIZE, verbose=0)
+            return _OutputModel(model, function).predict(images, batch_size=_BATCH_SIZE, verbose=0)
     finally:
         tensorflow.setLevel(level)
 
 
 @contextlib.contextmanager
 def full_precision():
-    """On GPUs and TPUs, TensorFlow and JAX multiply float32 in fewer bits, unless told otherwise."""
+    """Multiplies float32 with full precision. By default, TensorFlow and JAX use fewer bits on GPUs and TPUs."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Smaller weights of a SavedModel: a model that computes in bfloat16, and kernels that are kept in 8 bits."""
+"""Smaller weights of a SavedModel: a model that computes in bfloat16, and kernels that are stored in 8 bits."""
 
 import keras
 import numpy as np
@@ -10,10 +10,10 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def in_bfloat16(model):
-    """A model whose weights and activations are bfloat16; normalising the pixels and classifying stay as they are.
+    """A copy of a model with bfloat16 weights and activations. The preprocessing and the classifier do not change.
 
     Args:
-        model: A functional `keras.Model`, also with others nested in it. It is left as it is.
+        model: A functional `keras.Model`, which may contain nested models. It is not changed.
 
     Returns:
         A `keras.Model`.
@@ -33,14 +33,14 @@ def in_bfloat16(model):
 
 
 def in_8_bits(model):
-    """What a model's kernels are rounded to: 255 numbers for each output channel, zero in their middle.
+    """Rounds a model's kernels to 255 values for each output channel, symmetric around zero.
 
     Args:
-        model: A `keras.Model`. It is left as it is.
+        model: A `keras.Model`. It is not changed.
 
     Returns:
-        List of (the weight, int8 array of its shape, float32 array): their product is near the weight. Biases,
-        norms and embeddings are small, and none of them.
+        List of (weight, int8 array of its shape, float32 array). The product of the arrays approximates the weight.
+        Biases, norms and embeddings are small and left out.
     """
     layers = {id(layer.kernel): layer for layer in all_layers(model) if hasattr(layer, "kernel")}
     return [
@@ -51,7 +51,7 @@ def in_8_bits(model):
 
 
 def _summed_axes(layer):
-    """The axes of a layer's kernel that a product sums over, and that have one scale together."""
+    """The axes of a layer's kernel that a product sums over. They share one scale."""
     if isinstance(layer, keras.layers.EinsumDense):
         inputs, outputs = layer.equation.split("->")
         return tuple(axis for axis, letter in enumerate(inputs.split(",")[1]) if letter not in outputs)
@@ -66,14 +66,14 @@ def _rounded(kernel, axes):
 
 
 def head_layers(model):
-    """The layers that classify: the last one with weights, and of a distilled model both."""
+    """The classifiers of a model: the last layer with weights, and both classifiers of a distilled model."""
     last = [layer for layer in _leaves(model) if layer.weights][-1]
     distilled = last.name == "distillation_predictions"
     return [last, *(layer for layer in _leaves(model) if distilled and layer.name == "predictions")]
 
 
 def _kept_layers(model):
-    """The `Preprocessing` layer, those that classify, and what follows them."""
+    """The layers that keep their precision: `Preprocessing`, the classifiers, and the layers after them."""
     layers, heads = list(_leaves(model)), head_layers(model)
     return [layer for layer in layers if isinstance(layer, Preprocessing)] + heads + layers[layers.index(heads[0]) :]
 

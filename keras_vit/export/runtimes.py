@@ -29,17 +29,16 @@ _MESSAGE_BYTES = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True)
 class RuntimeFile:
-    """What `export_model` wrote, and how far its answers are from the model's.
+    """Result of `export_model`: the file, and how its outputs differ from the model's.
 
     Args:
-        path: The file, a `pathlib.Path`.
-        num_bytes: Its size, with that of the file of weights beside it, if there is one.
-        images: Number of images compared.
-        batch_sizes: How many of them the runtime was given at once.
-        max_difference: The largest difference of a probability. (Where the model answers alike for every image, as one
-            with a fresh classifier does, of a copy with a random classifier.)
-        top_1_agreement: Part of the images, or of their pixels, of which the most probable class is the same, in
-            [0, 1].
+        path: Path of the file, a `pathlib.Path`.
+        num_bytes: Size of the file, including a separate file of weights if there is one.
+        images: Number of images that were compared.
+        batch_sizes: Batch sizes of the comparison.
+        max_difference: Largest difference of a probability. If the model's output does not depend on the image, as with
+            a new classifier, it is the difference for a copy with a random classifier.
+        top_1_agreement: Share of the images, or of their pixels, with the same most probable class, in [0, 1].
     """
 
     path: pathlib.Path
@@ -55,43 +54,43 @@ def export_model(
 ):
     """Writes a model as a file for a runtime other than TensorFlow, through `model.export`.
 
-    The file has one function, from `images`, (N, H, W, C) float32 in [0, 255], to `probabilities`, (N, classes)
-    float32, of a segmentation model (N, H, W, classes), for any N. Images come in the model's input size; a model that
-    takes any size does so here too. Normalising happens inside, as the model's `preprocessing` layer says, and a model
-    that ends with logits gets a softmax. These formats cannot decode images: that, labels and the other signatures are
-    what `keras_vit.export_saved_model` is for.
+    The file has one function. It takes `images`, (N, H, W, C) float32 in [0, 255], for any N, and returns
+    `probabilities`, (N, classes) float32, or (N, H, W, classes) for a segmentation model. The images must have the
+    model's input size. If the model takes any size, the file does too. The file normalises the images as the model's
+    `preprocessing` layer defines. A model that ends with logits gets a softmax. These formats cannot decode images. For
+    decoding, labels and other signatures, use `keras_vit.export_saved_model`.
 
-    Before it appears under its name, the file is loaded by its runtime and compared with the model, image by image and
-    in batches of three: to `tolerance`, or where the weights are stored in less than float32 by the most probable
-    class. If it is not good enough, nothing is left behind.
+    Before the file appears at `path`, its runtime loads it, and its outputs are compared with the model's, image by
+    image and in batches of three. Probabilities must agree to `tolerance`. If the weights are stored with less than
+    float32 precision, the most probable classes must agree instead. If they do not, no file is written.
 
     Args:
         model: A classifier or segmentation model of this package, also nested in another model, that computes in
-            float32. Where Keras does not run on TensorFlow, the file is written by another process.
-        path: The file to write.
-        format: `"onnx"`: ONNX Runtime; a file `.onnx`, opset 18. `"litert"`: LiteRT, formerly TensorFlow Lite; a file
-            `.tflite`. `"openvino"`: a file `.xml`, and beside it the weights in a file `.bin`. OpenVINO computes in
-            bfloat16 on CPUs that can, unless the model is compiled with `{"INFERENCE_PRECISION_HINT": "f32"}`, as it is
-            for the comparison; probabilities of ViT-Ti/16 changed by up to 0.03.
-        images: (N, H, W, C), pixels in [0, 255], to compare on; or a list of such arrays of several sizes. By default
-            four photographs, for a model of variable size in two sizes; give some hundred of your own to judge smaller
-            weights.
-        precision: Of the stored weights: `"float32"`; for LiteRT and OpenVINO also `"float16"`, half the size; for
-            LiteRT also `"int8"`, a quarter of the size, with activations brought to 8 bits as they come.
-        tolerance: The largest difference of a float32 probability.
-        min_agreement: The part of the images, in [0, 1], for which a model with smaller weights must name the class
-            that `model` names.
+            float32. If Keras does not run on TensorFlow, another process writes the file.
+        path: Path of the file.
+        format: `"onnx"`: ONNX Runtime, a `.onnx` file, opset 18. `"litert"`: LiteRT, formerly TensorFlow Lite, a
+            `.tflite` file. `"openvino"`: OpenVINO, an `.xml` file and a `.bin` file with the weights. OpenVINO computes
+            in bfloat16 on CPUs that support it, which changed probabilities of ViT-Ti/16 by up to 0.03. To avoid this,
+            compile the model with `{"INFERENCE_PRECISION_HINT": "f32"}`, as the comparison does.
+        images: (N, H, W, C), pixels in [0, 255], for the comparison, or a list of such arrays of several sizes. By
+            default four photographs, in two sizes for a model of variable size. Give some hundred images of your own to
+            judge smaller weights.
+        precision: Precision of the stored weights: `"float32"`; for LiteRT and OpenVINO also `"float16"`, half the
+            size; for LiteRT also `"int8"`, a quarter of the size, with activations quantized to 8 bits at run time.
+        tolerance: Largest difference of a float32 probability.
+        min_agreement: Share of the images, in [0, 1], for which a model with smaller weights must predict the same
+            class as `model`.
         overwrite: Whether existing files may be replaced.
 
     Returns:
-        A `RuntimeFile`: the path, the size, and how exactly the answers agree.
+        A `RuntimeFile`: the path, the size, and how exactly the outputs agree.
 
     Raises:
         FileExistsError: If a file exists and `overwrite` is `False`.
         ImportError: If the packages of the format are not installed.
-        RuntimeError: If TensorFlow is in another process, and that fails.
-        ValueError: If the format cannot hold the model, an argument is impossible, the runtime cannot run what was
-            written, or it answers otherwise than the model.
+        RuntimeError: If TensorFlow runs in another process, which fails.
+        ValueError: If the format cannot represent the model, an argument is invalid, the runtime cannot run the file,
+            or its outputs differ from the model's.
 
     Example:
 
@@ -130,7 +129,7 @@ def export_model(
 class _FromPixels(keras.Model):
     """{"probabilities": (N, classes) or (N, H, W, classes)} of a model, from pixels in [0, 255]."""
 
-    # Not a functional model: constants in its operations would be further inputs of an ONNX file.
+    # In a functional model, constants in its operations would become inputs of an ONNX file.
 
     def __init__(self, model):
         super().__init__(name="from_pixels")
@@ -142,14 +141,14 @@ class _FromPixels(keras.Model):
 
 
 def write_file(model, file, format, precision, photographs, sizes):
-    """Writes a file, and reads the photographs to compare on. Keras runs on TensorFlow here.
+    """Writes a file, and saves the photographs for the comparison. Keras must run on TensorFlow.
 
     Args:
         model: A classifier or segmentation model.
         file: Path of the file.
         format: A key of `_FORMATS`.
-        precision: One of the format's.
-        photographs: Path of the `.npz` file that gets the photographs, an array (N, H, W, C) uint8 for each of `sizes`.
+        precision: One of the precisions of the format.
+        photographs: Path of the `.npz` file for the photographs, an array (N, H, W, C) uint8 for each of `sizes`.
         sizes: List of [height, width].
     """
     _FORMATS[format].write(_FromPixels(model), file, precision)
@@ -159,47 +158,47 @@ def write_file(model, file, format, precision, photographs, sizes):
 
 
 def _write_onnx(model, file, precision):
-    # Opset 18: before it, tf2onnx makes means of the last axis pooling, which ONNX Runtime does not take for a part of
-    # a norm.
+    # Before opset 18, tf2onnx converts a mean over the last axis to a pooling, and ONNX Runtime does not recognise the
+    # norm that contains it.
     _export(model, file, "onnx", opset_version=18)
     _divide_in_gelus(file)
 
 
 def _divide_in_gelus(file):
-    """Writes `erf(x / sqrt(2))` in the place of `erf(x * sqrt(1/2))`."""
-    # ONNX Runtime knows an exact GELU by the quotient only, and TensorFlow makes products of quotients by constants.
+    """Replaces `erf(x * sqrt(1/2))` by `erf(x / sqrt(2))`."""
+    # ONNX Runtime only recognises an exact GELU with the quotient, but TensorFlow converts the quotient to a product.
     import onnx
 
     model = onnx.load(file)
-    makers = {output: node for node in model.graph.node for output in node.output}
+    producers = {output: node for node in model.graph.node for output in node.output}
     numbers = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer if not tensor.dims}
     divisor = onnx.numpy_helper.from_array(np.float32(np.sqrt(2.0)), "square_root_of_2")
     changed = False
     for erf in [node for node in model.graph.node if node.op_type == "Erf"]:
-        maker = makers.get(erf.input[0])
-        factors = [] if maker is None or maker.op_type != "Mul" else list(maker.input)
+        producer = producers.get(erf.input[0])
+        factors = [] if producer is None or producer.op_type != "Mul" else list(producer.input)
         halves = [name for name in factors if name in numbers and abs(numbers[name] - np.sqrt(0.5)) < 1e-6]
         if len(halves) == 1:
             (values,) = [name for name in factors if name not in halves]
-            maker.op_type, maker.input[:], changed = "Div", [values, divisor.name], True
+            producer.op_type, producer.input[:], changed = "Div", [values, divisor.name], True
     if changed:
         model.graph.initializer.append(divisor)
         onnx.save(model, file)
 
 
 def _export(model, file, format, **options):
-    """What Keras's exporter writes of a model in the operations that the runtimes look for."""
+    """Exports a model with Keras's exporter, in operations that the runtimes recognise."""
     import tensorflow as tf
 
     with textbook_operations(tf.matmul):
-        # A model that was never called must be told what it takes.
+        # A model that was never called needs an input signature.
         model.export(file, format=format, verbose=False, input_signature=[_images_of(model)], **options)
 
 
 def _write_litert(model, file, precision):
     import tensorflow as tf
 
-    # Dynamic range quantisation: kernels in 8 bits, or of the type that is asked for.
+    # Dynamic range quantisation: kernels in 8 bits, or of the supported type below.
     options = {} if precision == "float32" else {"optimizations": [tf.lite.Optimize.DEFAULT]}
     if precision == "float16":
         options["target_spec"] = {"supported_types": [tf.float16]}
@@ -241,15 +240,15 @@ def _open_openvino(file):
 
 @dataclasses.dataclass(frozen=True)
 class _Format:
-    """What is particular to a format.
+    """The properties of a file format.
 
     Args:
-        suffixes: Of its files; of the one that the path names last.
-        precisions: Of the weights, those that it is written in.
-        packages: That write and run it.
-        is_one_message: Whether the file is one message of its serialiser, which holds `_MESSAGE_BYTES` at most.
-        write: Function (model, path of the file, precision).
-        open: Function from the path of a file to what runs it: a function from images to probabilities.
+        suffixes: Suffixes of its files. The last one is the suffix of the path that `export_model` gets.
+        precisions: Precisions of the weights that it supports.
+        packages: Packages that write and run it.
+        is_one_message: Whether the file is one message of its serialiser, which is limited to `_MESSAGE_BYTES`.
+        write: Function (model, path of the file, precision) that writes a file.
+        open: Function from the path of a file to a function from images to probabilities.
     """
 
     suffixes: tuple
@@ -273,34 +272,33 @@ _FORMATS = {
 
 
 def _compare(model, format, file, batches):
-    """The `Parity` of a file's answers to some arrays of images, given in parts of each of `_BATCH_SIZES`."""
-    found = []
+    """The `Parity` of a file's outputs for arrays of images, which pass in batches of each of `_BATCH_SIZES`."""
+    parities = []
     for images in batches:
-        # A part of three needs three.
+        # A batch of three needs three images.
         images = np.resize(images, (max(len(images), *_BATCH_SIZES), *images.shape[1:]))
         for answers in _answers(format, file, images):
-            found.append(compare(model, images, {"serving_default": answers}))
-    counts = [parity.images for parity in found]
-    differences = [parity.max_difference["serving_default"] for parity in found]
-    agreement = np.average([parity.top_1_agreement for parity in found], weights=counts)
-    # `np.max` and not `max`: it passes on what is not a number.
+            parities.append(compare(model, images, {"serving_default": answers}))
+    counts = [parity.images for parity in parities]
+    differences = [parity.max_difference["serving_default"] for parity in parities]
+    agreement = np.average([parity.top_1_agreement for parity in parities], weights=counts)
+    # Unlike `max`, `np.max` propagates NaN.
     difference = {"serving_default": float(np.max(differences))}
-    effect = max(parity.effect for parity in found)
+    effect = max(parity.effect for parity in parities)
     return Parity(sum(counts) // len(_BATCH_SIZES), difference, float(agreement), effect)
 
 
 def _answers(format, file, images):
-    """What a runtime answers, once for each of `_BATCH_SIZES`."""
+    """Yields the outputs of a runtime, once for each of `_BATCH_SIZES`."""
     try:
         run = _FORMATS[format].open(str(file))
         for batch_size in _BATCH_SIZES:
             starts = range(0, len(images), batch_size)
             parts = [images[start : start + batch_size].astype("float32") for start in starts]
             yield np.concatenate([run(part) for part in parts])
-    except Exception as error:  # Each runtime has its own.
+    except Exception as error:  # Each runtime has its own exceptions.
         raise ValueError(
-            f"The runtime of the format {format!r} cannot run what was written from this model: {error} Nothing was "
-            f"exported."
+            f"The runtime of the format {format!r} cannot run the file of this model: {error} Nothing was exported."
         ) from error
 
 
@@ -313,7 +311,7 @@ def _check_arguments(path, format, precision):
         )
     *_, suffix = _FORMATS[format].suffixes
     if path.suffix != suffix:
-        raise ValueError(f"The format {format!r} is a file that ends in {suffix}. Received: {os.fspath(path)!r}")
+        raise ValueError(f"A file of the format {format!r} must end in {suffix}. Received: {os.fspath(path)!r}")
     precisions = _FORMATS[format].precisions
     if precision not in precisions:
         raise ValueError(
@@ -337,20 +335,20 @@ def _check_model(model, format):
         )
     if not computes_in_float32(model):
         raise ValueError(
-            f"The format {format!r} is written from models that compute in float32; {model.name!r} has layers of "
+            f"The format {format!r} is only written from models that compute in float32. {model.name!r} has layers of "
             f"another dtype policy. Build it with the policy 'float32' and copy the weights: "
             f"new_model.set_weights(model.get_weights())."
         )
     num_bytes = 4 * model.count_params()
     if _FORMATS[format].is_one_message and num_bytes > _MESSAGE_BYTES:
         raise ValueError(
-            f"A file of the format {format!r} holds less than 2 GiB, and the float32 weights of {model.name!r} are "
-            f"{num_bytes / 2**30:.1f} GiB. Use format='openvino', or keras_vit.export_saved_model."
+            f"A file of the format {format!r} must be smaller than 2 GiB, and the float32 weights of {model.name!r} "
+            f"are {num_bytes / 2**30:.1f} GiB. Use format='openvino', or keras_vit.export_saved_model."
         )
 
 
 def _checked_images(model, images):
-    """Images to compare on, as a list of arrays."""
+    """Checks the images for the comparison, and returns them as a list of arrays."""
     arrays = [np.asarray(array) for array in (images if isinstance(images, (list, tuple)) else [images])]
     shape = model.input_shape
     if not arrays or not all(_are_images(array, shape) for array in arrays):
@@ -369,13 +367,13 @@ def _are_images(array, shape):
 
 
 def _photograph_sizes(model):
-    """[height, width] of what is compared on by default: two, one of them not square, if the model takes any."""
+    """[height, width] of the photographs: one size, or two if the model takes any size, one of them not square."""
     _, height, width, channels = model.input_shape
     architecture = preprocessing_layer(model).architecture
     if channels not in (1, 3) or (None in (height, width) and architecture is None):
         raise ValueError(
-            f"There are no photographs that fit images of shape {model.input_shape[1:]} here. Give images of your own "
-            f"to compare on: images=..."
+            f"The package has no photographs for images of shape {model.input_shape[1:]}. Give your own images for the "
+            f"comparison: images=..."
         )
     if None not in (height, width):
         return [[height, width]]

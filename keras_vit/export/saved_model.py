@@ -1,4 +1,4 @@
-"""SavedModels that TensorFlow Serving runs: encoded images in, probabilities and labels, or masks, out.
+"""SavedModels for TensorFlow Serving. They take encoded images and return probabilities and labels, or masks.
 
 B batch, H W C image, h w grid of patches, D hidden, k classes returned.
 """
@@ -49,80 +49,79 @@ def export_saved_model(
 ):
     """Writes a model as a SavedModel, in the folder layout of TensorFlow Serving.
 
-    `path/<version>/` has these signatures, each for batches of any size, also of none:
+    `path/<version>/` has these signatures. Each takes batches of any size, also empty ones:
 
     | signature | takes | returns |
     |---|---|---|
     | `serving_default` | `image_bytes` (B,) | `probabilities`, `classes`, `labels`, `scores`, `valid` |
     | `predict_pixels` | `images` (B, H, W, C) uint8 | `probabilities`, `classes`, `labels`, `scores` |
     | `predict_pixels_float` | the same in float32, [0, 255] | the same, and `valid` |
-    | `embed` | `image_bytes` (B,) | `embedding` (B, D), what the classifier reads; `valid` |
-    | `tokens` | `image_bytes` (B,) | `tokens` (B, h, w, D), what the encoder makes of each patch; `valid` |
+    | `embed` | `image_bytes` (B,) | `embedding` (B, D), the input of the classifier; `valid` |
+    | `tokens` | `image_bytes` (B,) | `tokens` (B, h, w, D), the encoder's output for each patch; `valid` |
     | `explain` | `image_bytes` (B,) | `rollout` (B, h, w), as `keras_vit.attention_rollout`; `valid` |
 
-    A model without encoder blocks, such as a BiT-ResNet, or whose tokens are merged, has no `tokens` and no
-    `explain`. A segmentation model has the first three only, which return masks at the model's input size in place of
-    `probabilities` and names: `mask` (B, H, W), the index of the most probable class of each pixel, and `score` (B,
-    H, W), its probability. `mask` is uint8, and 255 where an image is not valid; of more than 255 classes it is
-    int32, and -1. Names are in `assets/labels.txt` and `keras_vit.json`.
+    A model without encoder blocks, such as a BiT-ResNet, or with merged tokens does not have `tokens` and `explain`. A
+    segmentation model only has the first three signatures. They return masks of the model's input size instead of
+    probabilities and names: `mask` (B, H, W), the index of the most probable class of each pixel, and `score` (B, H,
+    W), its probability. `mask` is uint8, with 255 for invalid images. With more than 255 classes, it is int32, with -1
+    for invalid images. The names of the classes are in `assets/labels.txt` and `keras_vit.json`.
 
-    `image_bytes` are the contents of JPEG, PNG, GIF, BMP or WebP files. Decoding, the EXIF orientation of JPEG files,
-    resizing and normalising happen inside, as the model's `preprocessing` layer says. `probabilities` is (B, classes);
-    of the `top_k` most probable classes, the best first, `classes` (B, k) are the indices, `labels` (B, k) the names
-    and `scores` (B, k) the probabilities. A model that ends with logits is exported with a softmax.
+    `image_bytes` are the contents of JPEG, PNG, GIF, BMP or WebP files. The SavedModel decodes them, applies the EXIF
+    orientation of JPEG files, and resizes and normalises as the model's `preprocessing` layer defines. `probabilities`
+    is (B, classes). `classes`, `labels` and `scores`, each (B, k), are the indices, names and probabilities of the
+    `top_k` most probable classes, the best first. A model that ends with logits is exported with a softmax.
 
-    An image that cannot be decoded, or has pixels that are not finite, does not harm its neighbours: its row of `valid`
-    (B,) is `False`, its numbers are zero, its `classes` -1 and its `labels` empty.
+    An image that cannot be decoded or has pixels that are not finite gets `valid=False`, zeros, `classes` of -1 and
+    empty `labels`. The other images of the batch are unaffected.
 
-    In the folder are also `assets/labels.txt`, requests that a server warms the model up with, and `keras_vit.json`
-    with all that is known of the model. Beside it are configurations of a server, see docs/serving.md.
+    The folder also contains `assets/labels.txt`, warm-up requests for the server, and `keras_vit.json`, a description
+    of the model. Configurations of a server are beside the folder, see docs/serving.md.
 
-    Before it appears under its name, what was written is loaded and compared with the model on photographs: every
-    probability to 1e-5, and what the other signatures give for an image to 1e-4 of its Euclidean norm; of masks every
-    score, and that the model gives the named class as much, and no class more, to 1e-5. A model with smaller weights,
-    or one that computes in less than float32 or that Keras has quantized, must name the same class for most of the
-    images, or of their pixels. If it does not, nothing is left behind. Of a model that answers alike for every image,
-    as one with a fresh classifier does, a copy with a random classifier is written and compared too.
+    Before the folder appears, the SavedModel is loaded and compared with the model on photographs. Every probability
+    must agree to 1e-5, and the other outputs of an image to 1e-4 of their Euclidean norm. For masks, every score must
+    agree to 1e-5, and the model's highest probability must exceed that of the exported class by no more than 1e-5. A
+    model with smaller weights, or one that computes in less than float32 or that Keras has quantized, must predict the
+    same class for most of the images, or of their pixels. If the comparison fails, nothing is written. If the model's
+    output does not depend on the image, as with a new classifier, a copy with a random classifier is compared too.
 
     Args:
-        model: A classifier or segmentation model of this package, also nested in another model. Where Keras does not
-            run on TensorFlow, the SavedModel is written by another process.
+        model: A classifier or segmentation model of this package, also nested in another model. If Keras does not run
+            on TensorFlow, another process writes the SavedModel.
         path: Folder of all versions of the model.
         labels: List of the classes' names. By default the ImageNet-1k names if the model's label space is
-            `"imagenet1k"`, otherwise the indices.
+            `"imagenet1k"`, the label space itself if it is a list of names, otherwise the indices.
         version: Number of this version.
         overwrite: Whether an existing version may be replaced.
-        top_k: How many classes are named, at most. Masks name one.
-        jit_compile: Whether the model is compiled with XLA where it is served, for each of `batch_sizes`, to which
-            others are filled up; decoding never is.
-        precision: Of the weights: `"float32"`; `"bfloat16"`, half the size, computing in bfloat16; or `"int8"`, a
-            quarter of the size on the disk, kernels of 8 bits for each output channel, computing in float32.
-        tolerance: The largest difference of a float32 probability; of other outputs ten times as much. A large model
-            may need more where another compiler adds up in another order: with JAX, torch or `jit_compile`.
-        min_agreement: The part of the images, in [0, 1], for which a model with smaller weights must name the class
-            that `model` names; of a segmentation model the part of the pixels.
-        images: Paths of image files to compare with. By default four photographs of this package; give some hundred of
-            your own to judge smaller weights.
-        image_size: (height, width) that encoded images are brought to, for a model that takes images of any size. The
-            signatures of pixels take any size then.
-        batch_sizes: Numbers of images that are expected in one batch: the server is warmed up with each. The largest
-            passes through the model at once; larger batches do in parts. By default 1, 8 and 32; of a segmentation
-            model, which computes a probability for each class at each pixel, 1 and 4.
-        max_image_pixels: Height times width of the largest image that is decoded; larger ones are not valid. Reading an
-            image takes up to 12 bytes for each pixel, and a batch reads as many at a time as there are cores. The
-            default is the limit of Pillow.
-        name: What clients call the model; by default the name of the folder `path`.
+        top_k: Largest number of returned classes. Masks contain one class.
+        jit_compile: Whether the server compiles the model with XLA, for each of `batch_sizes`. Other batches are padded
+            to one of these sizes. Decoding is never compiled.
+        precision: Precision of the weights: `"float32"`; `"bfloat16"`, half the size, computes in bfloat16; or
+            `"int8"`, a quarter of the size on the disk, 8-bit kernels scaled by output channel, computes in float32.
+        tolerance: Largest difference of a float32 probability. Other outputs may differ by ten times as much. A large
+            model may need more with JAX, torch or `jit_compile`, because other compilers sum in another order.
+        min_agreement: Share of the images, in [0, 1], for which a model with smaller weights must predict the same
+            class as `model`. For a segmentation model, share of the pixels.
+        images: Paths of image files for the comparison. By default four photographs of this package. Give some hundred
+            images of your own to judge smaller weights.
+        image_size: (height, width) of decoded images, for a model that takes images of any size. The signatures that
+            take pixels still take any size.
+        batch_sizes: Expected numbers of images in a batch. The server is warmed up with each. The largest passes
+            through the model at once, and larger batches are split. By default 1, 8 and 32, or 1 and 4 for a
+            segmentation model, which computes a probability for each class at each pixel.
+        max_image_pixels: Height times width of the largest image that is decoded. Larger images are not valid. Decoding
+            takes up to 12 bytes per pixel, and as many images are decoded at a time as there are CPU cores. The default
+            is Pillow's limit.
+        name: Name of the model for clients. By default the name of the folder `path`.
 
     Returns:
         The path of the version's folder, as a `pathlib.Path`.
 
     Raises:
         FileExistsError: If the version exists and `overwrite` is `False`.
-        RuntimeError: If TensorFlow is in another process, and that fails.
+        RuntimeError: If TensorFlow runs in another process, which fails.
         ValueError: If the model is neither a classifier nor a segmentation model, it changes pixels before its
-            `preprocessing` layer sees them, an argument is impossible, or what was written answers otherwise than the
-            model.
-        OSError: If something cannot be written. The version is there already if it is one of the files beside it.
+            `preprocessing` layer, an argument is invalid, or the outputs of the SavedModel differ from the model's.
+        OSError: If a file cannot be written. If it is a configuration of the server, the version has been written.
 
     Example:
 
@@ -151,7 +150,7 @@ def export_saved_model(
         "model_name": default_name(path) if name is None else check_name(name),
     }
     path.mkdir(parents=True, exist_ok=True)
-    # TensorFlow Serving looks at folders with a number for a name only.
+    # TensorFlow Serving only reads folders that have a number as their name.
     with appears_complete(folder, overwrite=overwrite) as working:
         exact = precision == "float32" and computes_in_float32(model)
         write = functools.partial(_write, name=folder.name, **options)
@@ -164,7 +163,7 @@ def export_saved_model(
 
 
 def _new_version(path, version, overwrite):
-    """The folder of a version, which does not exist or may be replaced."""
+    """The folder of a version. Checks that it does not exist or may be replaced."""
     folder = path / str(check_positive_integer("version", version))
     if folder.exists() and not overwrite:
         raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
@@ -172,7 +171,7 @@ def _new_version(path, version, overwrite):
 
 
 def _write(model, folder, name, **options):
-    """Writes a model as a SavedModel, in a new folder of that name in another one; returns its `Parity`."""
+    """Writes a model as a SavedModel to the new folder `name` in `folder`, and returns its `Parity`."""
     file, saved = folder / "answers.npz", folder / name
     saved.mkdir()
     with_tensorflow(write_saved_model, model, folder=str(saved), answers=str(file), **options)
@@ -186,8 +185,8 @@ def _check_precision(model, precision):
     check_choice("precision", precision, PRECISIONS)
     if precision != "float32" and is_quantized(model):
         raise ValueError(
-            f"{model.name!r} was quantized by Keras and is exported as it is, with precision='float32'. Received: "
-            f"precision={precision!r}. Or export it before model.quantize."
+            f"{model.name!r} was quantized by Keras. Export it with precision='float32', which does not change the "
+            f"weights, or export it before model.quantize. Received: precision={precision!r}"
         )
 
 
@@ -204,7 +203,7 @@ def _default_batch_sizes(model):
 
 def _batch_sizes(sizes):
     if not sizes:
-        raise ValueError(f"batch_sizes must name at least one number of images. Received: {sizes!r}")
+        raise ValueError(f"batch_sizes must contain at least one number of images. Received: {sizes!r}")
     return sorted({check_positive_integer("batch_sizes", size) for size in sizes})
 
 
@@ -219,12 +218,12 @@ def _labels(model, labels):
     labels = [str(label) for label in labels]
     broken = [label for label in labels if not is_one_line(label)]
     if broken:
-        raise ValueError(f"labels must be of one line each, as in assets/labels.txt. Received: {broken[0]!r}")
+        raise ValueError(f"labels must have one line each, as in assets/labels.txt. Received: {broken[0]!r}")
     return labels
 
 
 def _facts(model, version, options, parity, folder):
-    """What `keras_vit.json` says of a SavedModel."""
+    """The contents of `keras_vit.json`."""
     description = describe(model)
     kept = ("top_k", "jit_compile", "precision", "image_size", "max_image_pixels", "batch_sizes")
     return {
@@ -235,7 +234,7 @@ def _facts(model, version, options, parity, folder):
         "signatures": sorted(parity.max_difference),
         "input_shape": model.input_shape[1:],
         "classes": model.output_shape[-1],
-        # A mask has indices only; what they mean must come along.
+        # A mask only contains indices, so the names of the classes are needed.
         **({"labels": options["labels"]} if is_segmenter(model) else {}),
         "config": description.config.to_dict(),
         "weights": {"source": description.source, "adaptations": description.adaptations},
@@ -256,8 +255,8 @@ def _num_bytes(folder):
 
 
 def _versions():
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in ("keras-vit-applications", "keras", "tensorflow", "jax", "torch"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            versions[package] = metadata.version(package)
+    return versions

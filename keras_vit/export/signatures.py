@@ -1,6 +1,6 @@
-"""What a SavedModel answers: the functions behind its signatures.
+"""The functions of a SavedModel's signatures.
 
-TensorFlow is imported inside the functions only. B batch, H W C image, h w grid of patches, D hidden, k classes named.
+TensorFlow is imported inside the functions only. B batch, H W C image, h w grid of patches, D hidden, k top classes.
 """
 
 import functools
@@ -17,22 +17,22 @@ from keras_vit.layers import UpsampleLike
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer, vision_model
 
 _LARGEST_CONSTANT = 2**14
-"""Numbers in a weight that is written into the graph itself, and not into a variable beside it."""
+"""Largest number of values in a weight that is stored as a constant of the graph and not as a variable."""
 
 
 def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max_image_pixels, batch_sizes):
-    """The functions that a model is served with; `keras_vit.export_saved_model` says what each returns.
+    """Builds the functions that serve a model. `keras_vit.export_saved_model` describes their outputs.
 
     Args:
         model: A classifier or segmentation model that `check_output` accepts.
-        rounded: List of (weight, int8 `tf.Variable`, float32 `tf.Variable`): the product of the two takes the place of
+        rounded: List of (weight, int8 `tf.Variable`, float32 `tf.Variable`). The product of the two variables replaces
             the weight.
         labels: List of the classes' names.
-        top_k: How many classes are named, at most.
+        top_k: Largest number of returned classes.
         jit_compile: Whether the model is compiled with XLA.
-        image_size: (height, width) that encoded images are brought to, for a model of variable input size.
-        max_image_pixels: An encoded image of more is not decoded.
-        batch_sizes: Increasing numbers of images; the largest passes through the model at once. XLA compiles for each.
+        image_size: (height, width) of decoded images, for a model of variable input size.
+        max_image_pixels: Height times width of the largest image that is decoded.
+        batch_sizes: Increasing numbers of images. The largest passes through the model at once. XLA compiles for each.
 
     Returns:
         {name of the signature: `tf.function` of one argument}
@@ -43,13 +43,13 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
     encoded = tf.TensorSpec([None], tf.string, "image_bytes")
     decode = batch_decoder(model, image_size, max_image_pixels)
     with_names = _class_namer(labels, top_k)
-    # Part by part: the probabilities of all classes at all pixels are larger than what is made of them.
+    # Each part is reduced to a mask, because the probabilities of all classes at all pixels take more memory.
     reduced = _mask_maker(len(labels)) if is_segmenter(model) else dict
     compiled = _compiler(model, rounded, jit_compile, batch_sizes)
 
-    def of_images(signature):
-        name, look = OUTPUTS[signature]
-        compute = compiled(look)
+    def image_function(signature):
+        name, function = OUTPUTS[signature]
+        compute = compiled(function)
 
         def part(image_bytes):
             pixels, valid = decode(image_bytes)
@@ -61,7 +61,7 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
 
         return _traced(serve, encoded)
 
-    def of_pixels(dtype):
+    def pixel_function(dtype):
         spec = tf.TensorSpec([None, *model.input_shape[1:3], channels], dtype, "images")
         classify = compiled(probabilities)
 
@@ -73,30 +73,30 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
             return reduced({"probabilities": _where(valid, outputs), "valid": valid})
 
         def serve(images):
-            # A server does not check shapes: as many pixels in another order would be taken.
+            # A server does not check shapes. It would accept as many pixels in another order.
             images = tf.ensure_shape(images, spec.shape)
             return with_names(_in_parts(part, images, batch_sizes[-1]))
 
         return _traced(serve, spec)
 
-    served = {"serving_default": of_images("serving_default")}
-    served |= {"predict_pixels": of_pixels(tf.uint8), "predict_pixels_float": of_pixels(tf.float32)}
+    served = {"serving_default": image_function("serving_default")}
+    served |= {"predict_pixels": pixel_function(tf.uint8), "predict_pixels_float": pixel_function(tf.float32)}
     if not is_segmenter(model):
-        served["embed"] = of_images("embed")
+        served["embed"] = image_function("embed")
     if any(isinstance(layer, BLOCKS) for layer in vision_model(model).layers) and not merges_tokens(model):
-        served |= {name: of_images(name) for name in ("tokens", "explain")}
+        served |= {name: image_function(name) for name in ("tokens", "explain")}
     return served
 
 
 def _compiler(model, rounded, jit_compile, batch_sizes):
-    """A function that makes of a function of the model and prepared images one of pixels."""
+    """A function that converts a function of the model and prepared images to a function of pixels."""
     import tensorflow as tf
 
-    # Small weights, norms and biases among them, are constants of the graph: TensorFlow joins them to other operations
-    # then. Not for XLA, which joins by itself, and does not know what TensorFlow makes of them.
+    # Small weights, such as norms and biases, are constants of the graph, so that TensorFlow can fuse them with other
+    # operations. XLA fuses operations itself, and does not support those that TensorFlow has fused.
     limit = 0 if jit_compile else _LARGEST_CONSTANT
-    others = {id(weight) for weight, *_ in rounded}
-    small = [weight for weight in model.weights if math.prod(weight.shape) <= limit and id(weight) not in others]
+    rounded_ids = {id(weight) for weight, *_ in rounded}
+    small = [weight for weight in model.weights if math.prod(weight.shape) <= limit and id(weight) not in rounded_ids]
     small = [(weight, weight.numpy()) for weight in small]
 
     def weights():
@@ -104,20 +104,20 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
         return constants + [(weight, tf.cast(values, scale.dtype) * scale) for weight, values, scale in rounded]
 
     @functools.cache
-    def compiled(look):
+    def compiled(function):
         def compute(pixels):
             with keras.StatelessScope(weights()):
-                return tf.cast(look(model, preprocess_input(pixels, model)), tf.float32)
+                return tf.cast(function(model, preprocess_input(pixels, model)), tf.float32)
 
         compute = tf.function(compute, jit_compile=jit_compile, autograph=False)
-        compute = _filled_up(compute, batch_sizes) if jit_compile else compute
-        return lambda pixels: compute(tf.cast(pixels, tf.float32))  # Of one type, so that signatures share one graph.
+        compute = _padded(compute, batch_sizes) if jit_compile else compute
+        return lambda pixels: compute(tf.cast(pixels, tf.float32))  # Signatures share one graph for one type.
 
     return compiled
 
 
 def probabilities(model, images):
-    """What a model makes of prepared images, also if it ends with logits: (B, classes) or (B, H, W, classes)."""
+    """The probabilities for prepared images, also if a model ends with logits: (B, classes) or (B, H, W, classes)."""
     outputs = ops.cast(model(images, training=False), "float32")
     return ops.softmax(outputs) if _last_activation(model) is keras.activations.linear else outputs
 
@@ -130,16 +130,16 @@ OUTPUTS = {
     "tokens": ("tokens", patch_tokens),
     "explain": ("rollout", rollout),
 }
-"""{signature: (name of its main output, the function of a model and its prepared images that computes it)}"""
+"""{signature: (name of its main output, function that computes it from a model and prepared images)}"""
 
 
 def is_segmenter(model):
-    """Whether a model says something of each pixel of its images, (B, H, W, classes), and not of the image."""
+    """Whether a model returns scores for each pixel of its images, (B, H, W, classes), and not for the whole image."""
     return len(model.output_shape) == 4 and model.output_shape[1:3] == model.input_shape[1:3]
 
 
 def check_output(model):
-    """Refuses a model of which it is not known what goes in and what comes out."""
+    """Checks that the meaning of a model's inputs and outputs is known, so that it can be exported."""
     protocol = preprocessing_layer(model)
     is_known = len(model.output_shape) == 2 or is_segmenter(model)
     activation = _last_activation(model) if is_known else None
@@ -147,20 +147,20 @@ def check_output(model):
     needs_two = activation is keras.activations.linear or is_segmenter(model)
     if not known or (needs_two and model.output_shape[-1] < 2):
         raise ValueError(
-            f"Only classifiers and segmentation models are exported: the last layer must return probabilities, or "
-            f"logits of at least two classes, of shape (B, classes); or those of at least two classes for each pixel "
-            f"of the images, (B, H, W, classes). Received: a model that returns shape {model.output_shape} from layer "
-            f"{model.layers[-1].name!r}."
+            f"Only classifiers and segmentation models can be exported. A classifier must return probabilities, or "
+            f"logits of at least two classes, of shape (B, classes). A segmentation model must return either of them, "
+            f"of at least two classes for each pixel, (B, H, W, classes). Received: a model that returns shape "
+            f"{model.output_shape} from layer {model.layers[-1].name!r}."
         )
     if not protocol.normalize and not _starts_with(model, protocol):
         raise ValueError(
-            f"{model.name!r} changes pixels before its preprocessing layer sees them, so it is not known how images "
-            f"are to be normalised. Build the inner model with include_preprocessing=True, which does it inside."
+            f"{model.name!r} changes pixels before its preprocessing layer, so it is unknown how images must be "
+            f"normalised. Build the inner model with include_preprocessing=True, so that it normalises them itself."
         )
 
 
 def _starts_with(model, layer):
-    """Whether a layer is the first that sees a model's input, also where models are nested."""
+    """Whether a layer is the first one that gets a model's input, also in nested models."""
     first = next(inner for inner in model.layers if not isinstance(inner, keras.layers.InputLayer))
     return _starts_with(first, layer) if isinstance(first, keras.Model) else first is layer
 
@@ -179,7 +179,7 @@ def _last_activation(model):
 
 
 def _class_namer(labels, top_k):
-    """A function that adds to outputs with `probabilities` the most probable classes of each row."""
+    """A function that adds the most probable classes of each row to outputs with `probabilities`."""
     import tensorflow as tf
 
     top_k = min(top_k, len(labels))
@@ -198,7 +198,7 @@ def _class_namer(labels, top_k):
 
 
 def _mask_maker(num_classes):
-    """A function that makes of outputs with `probabilities` the most probable class of each pixel."""
+    """A function that replaces `probabilities` in outputs by the most probable class of each pixel, and its score."""
     import tensorflow as tf
 
     dtype = tf.uint8 if num_classes < 2**8 else tf.int32
@@ -208,42 +208,42 @@ def _mask_maker(num_classes):
         mask = tf.argmax(values, axis=-1, output_type=tf.int32)
         if "valid" in outputs:
             mask = tf.where(outputs["valid"][:, None, None], mask, 255 if dtype == tf.uint8 else -1)
-        others = {name: output for name, output in outputs.items() if name != "probabilities"}
-        return others | {"mask": tf.cast(mask, dtype), "score": tf.reduce_max(values, axis=-1)}
+        remaining = {name: output for name, output in outputs.items() if name != "probabilities"}
+        return remaining | {"mask": tf.cast(mask, dtype), "score": tf.reduce_max(values, axis=-1)}
 
     return as_mask
 
 
 def _where(valid, values):
-    """Values (B, ...) of the rows that are valid, (B,), and zeros in the others."""
+    """Values (B, ...), with zeros in the rows that are not `valid`, (B,)."""
     import tensorflow as tf
 
     return tf.where(tf.reshape(valid, [-1] + [1] * (values.shape.rank - 1)), values, 0.0)
 
 
 def _traced(function, spec):
-    """A `tf.function` of one argument, traced once whoever calls it; the functions here need no AutoGraph."""
+    """A `tf.function` of one argument that is traced only once. The functions here need no AutoGraph."""
     import tensorflow as tf
 
     return tf.function(function, input_signature=[spec], autograph=False)
 
 
-def _filled_up(compute, batch_sizes):
-    """`compute(rows)`, called with one of the batch sizes: for any other XLA would compile while a client waits."""
+def _padded(compute, batch_sizes):
+    """`compute(rows)` with rows padded to a batch size. XLA would compile any other size while a client waits."""
     import tensorflow as tf
 
-    def compute_filled_up(rows):
+    def compute_padded(rows):
         num_rows = tf.shape(rows)[0]
         size = tf.reduce_min(tf.boolean_mask(batch_sizes, tf.constant(batch_sizes) >= num_rows))
         return compute(tf.pad(rows, [[0, size - num_rows], *[[0, 0]] * (rows.shape.rank - 1)]))[:num_rows]
 
-    return compute_filled_up
+    return compute_padded
 
 
 def _in_parts(compute, rows, part_size):
-    """`compute(rows)`, a dictionary of tensors, of at most `part_size` rows at a time.
+    """Calls `compute(rows)`, which returns a dictionary of tensors, on at most `part_size` rows at a time.
 
-    Its memory does not grow with what a client sends, but for the rows themselves and the outputs.
+    Apart from the rows and the outputs, the memory that it needs does not grow with the number of rows.
     """
     import tensorflow as tf
 
@@ -260,6 +260,6 @@ def _in_parts(compute, rows, part_size):
         outputs = compute(rows[index * part_size : (index + 1) * part_size])
         return index + 1, {name: array.write(index, outputs[name]) for name, array in arrays.items()}
 
-    # One after the other: parts side by side would need the memory of all of them.
+    # The parts run one after the other. In parallel, they would need the memory of all parts at once.
     _, arrays = tf.while_loop(lambda index, _: index < num_parts, step, [0, arrays], parallel_iterations=1)
     return {name: array.concat() for name, array in arrays.items()}

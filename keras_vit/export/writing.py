@@ -1,4 +1,4 @@
-"""A SavedModel on the disk, and what it answers when it is loaded from there. Keras runs on TensorFlow here.
+"""Writes a SavedModel, and runs it after loading it again. Keras must run on TensorFlow.
 
 TensorFlow is imported inside the functions only. N images, H W C image.
 """
@@ -13,25 +13,25 @@ from keras_vit.export.precision import in_8_bits, in_bfloat16
 from keras_vit.export.signatures import OUTPUTS, build_signatures
 from keras_vit.export.warmup import write_warmup
 
-_NUM_LOOKED_INTO = 8
-"""Images that the signatures are asked about; of all images only the classes count."""
+_NUM_IMAGES = 8
+"""Number of images for the signatures other than `serving_default`, which gets all images."""
 
 
 def write_saved_model(model, folder, answers, labels, precision, images, model_name, batch_sizes, **options):
-    """Writes a SavedModel with its labels and warm-up requests, loads it again and asks it about images.
+    """Writes a SavedModel with its labels and warm-up requests, loads it again and runs it on images.
 
     Args:
-        model: A classifier or segmentation model, in Keras on TensorFlow.
-        folder: To write to.
-        answers: Path of the `.npz` file that gets what the loaded model answers, and `pixels`, the images as they come
-            into the model's preprocessing.
+        model: A classifier or segmentation model, with Keras on TensorFlow.
+        folder: Folder to write to.
+        answers: Path of the `.npz` file for the outputs of the loaded model, and `pixels`, the images before they are
+            normalised.
         labels: List of the classes' names.
         precision: One of `precision.PRECISIONS`.
-        images: Paths of the images that it is asked about. `None`: photographs of this package; where classes are
-            counted, since not all is computed in float32, also parts of them.
-        model_name: What clients call the model.
-        batch_sizes: Numbers of images that it is warmed up with; the largest passes through the model at once.
-        **options: Of `signatures.build_signatures`.
+        images: Paths of the images to run it on. `None`: the photographs of this package. If not all layers compute in
+            float32, parts of the photographs are added, because the share of equal classes is compared.
+        model_name: Name of the model for clients.
+        batch_sizes: Numbers of images in the warm-up requests. The largest passes through the model at once.
+        **options: Further arguments of `signatures.build_signatures`.
     """
     import tensorflow as tf
 
@@ -41,11 +41,11 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     rounded = [(weight, tf.Variable(values), tf.Variable(scale)) for weight, values, scale in rounded]
     served = build_signatures(served_model, rounded, labels=labels, batch_sizes=batch_sizes, **options)
     root = tf.Module()
-    in_other_bits = {id(weight) for weight, *_ in rounded}
-    root.weights = [variable.value for variable in served_model.variables if id(variable) not in in_other_bits]
+    rounded_ids = {id(weight) for weight, *_ in rounded}
+    root.weights = [variable.value for variable in served_model.variables if id(variable) not in rounded_ids]
     root.rounded = [stored for _, *stored in rounded]
     concrete = {name: function.get_concrete_function() for name, function in served.items()}
-    # Not Keras's ExportArchive, which traces every function again, and keeps a second copy of each.
+    # Keras's ExportArchive would trace every function again, and keep a second copy of each.
     tf.saved_model.save(root, str(folder), signatures=concrete)
     (folder / "assets" / "labels.txt").write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
     _, size, channels = input_protocol(model, options["image_size"])
@@ -61,7 +61,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     decode = image_decoder(model, options["image_size"])
     pixels = np.stack([_decoded(decode, file, index, images) for index, file in enumerate(files)])
     with full_precision():
-        np.savez(answers, pixels=pixels, **_ask(folder, files, pixels, max(batch_sizes)))
+        np.savez(answers, pixels=pixels, **_run_signatures(folder, files, pixels, max(batch_sizes)))
 
 
 def _decoded(decode, file, index, paths):
@@ -73,34 +73,34 @@ def _decoded(decode, file, index, paths):
         raise ValueError(f"images must be JPEG, PNG, GIF, BMP or WebP files. {paths[index]} cannot be read.") from None
 
 
-def _ask(folder, files, pixels, batch_size):
-    """{signature: its main output} of a SavedModel on the disk; of masks (N, H, W, 2), which class, and its score."""
+def _run_signatures(folder, files, pixels, batch_size):
+    """{signature: its main output} of a SavedModel on the disk. Masks are (N, H, W, 2), the class and its score."""
     import tensorflow as tf
 
     signatures = tf.saved_model.load(str(folder)).signatures
     answers = {}
     for name in [name for name in OUTPUTS if name in signatures]:
         output, _ = OUTPUTS[name]
-        last = None if name == "serving_default" else _NUM_LOOKED_INTO
+        last = None if name == "serving_default" else _NUM_IMAGES
         [spec] = signatures[name].structured_input_signature[1].values()
         rows = (files if spec.dtype == tf.string else pixels)[:last]
         parts = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
-        found = [signatures[name](**{spec.name: tf.constant(part, spec.dtype)}) for part in parts]
-        if not all(np.all(outputs.get("valid", True)) for outputs in found):
+        results = [signatures[name](**{spec.name: tf.constant(part, spec.dtype)}) for part in parts]
+        if not all(np.all(outputs.get("valid", True)) for outputs in results):
             raise ValueError(
-                "What was written reads not all of the images that it is compared on: are they larger than "
-                "max_image_pixels? (The photographs of this package have up to 98,560 pixels.) Give smaller images."
+                "The SavedModel cannot read all images of the comparison. They may be larger than max_image_pixels. "
+                "(The photographs of this package have up to 98,560 pixels.) Give smaller images."
             )
-        answers[name] = np.concatenate([_main(outputs, output) for outputs in found])
+        answers[name] = np.concatenate([_main_output(outputs, output) for outputs in results])
     return answers
 
 
-def _main(outputs, name):
+def _main_output(outputs, name):
     return np.stack([outputs["mask"], outputs["score"]], axis=-1) if "mask" in outputs else outputs[name]
 
 
 def _views(file):
-    """An encoded image and parts of it, as encoded images: more to count classes on."""
+    """An encoded image, its mirror image and parts of it, as encoded images."""
     import tensorflow as tf
 
     image = decode_upright(file, 3)

@@ -1,4 +1,4 @@
-"""Pre-training without labels: models that train the encoder of a Vision Transformer on images alone."""
+"""Pre-training without labels: models that train the encoder of a Vision Transformer on images only."""
 
 from keras_vit.pretraining.mae import MaskedAutoencoder
 from keras_vit.pretraining.masked_patch_prediction import MaskedPatchPrediction

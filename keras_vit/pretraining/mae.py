@@ -16,52 +16,52 @@ _MLP_RATIO = 4
 
 
 class Reconstruction(typing.NamedTuple):
-    """What `MaskedAutoencoder.reconstruct` returns: pictures (B, H, W, C) in [0, 1], NumPy arrays."""
+    """Result of `MaskedAutoencoder.reconstruct`: images (B, H, W, C) in [0, 1], NumPy arrays."""
 
     masked: np.ndarray
-    """The images with their hidden patches in grey."""
+    """The images with gray hidden patches."""
     reconstructed: np.ndarray
-    """The images with their hidden patches as they are predicted."""
+    """The images with the predictions of their hidden patches."""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MaskedAutoencoder(Pretrainer):
-    """Pre-trains a model to see what three quarters of an image show from the other quarter.
+    """Pre-trains a model to predict the hidden patches of an image, by default three quarters, from the visible ones.
 
-    "Masked Autoencoders Are Scalable Vision Learners" (MAE, arXiv 2111.06377). The encoder runs on the visible patches
-    alone, with the positions that they have in the image, which makes it several times as fast. A small decoder,
-    which is thrown away afterwards, gets its tokens back in their places, a learned mask token in all others, and
-    fixed sines and cosines as positions; it predicts the pixels. The loss is the squared error of the hidden patches.
+    "Masked Autoencoders Are Scalable Vision Learners" (MAE, arXiv 2111.06377). The encoder only runs on the visible
+    patches, with their positions in the image. This makes it several times as fast. A small decoder gets these tokens
+    in their original order, a learned mask token for each hidden patch, and fixed sine-cosine positions. It predicts
+    the pixels, and is not used after the pre-training. The loss is the squared error of the hidden patches.
 
-    The model is trained in place: afterwards it is the pre-trained encoder, to be saved with `keras_vit.save_weights`
-    and fine-tuned. `fit`, `evaluate` and `predict` take images as the model takes them, also with labels, which are not
-    read. Each call hides other patches. In a `.keras` file are the model, the decoder and the optimizer.
+    The model is trained in place. Afterwards, save it with `keras_vit.save_weights` and fine-tune it. `fit`, `evaluate`
+    and `predict` take images as the model takes them. They accept labels but do not use them. Each call hides other
+    patches. A `.keras` file contains the model, the decoder and the optimizer.
 
     Args:
-        model: A model of `keras_vit.ViT`, with or without head, of any input size, without stem; its positions are
-            added once, before the first block, or there are none.
+        model: A model of `keras_vit.ViT` without stem, with or without head, of any input size. Its position embedding
+            must be added once, before the first block, or be `"none"`.
         mask_ratio: Share of the patches of each image that are hidden, between 0 and 1.
         decoder_layers: Number of the decoder's blocks.
-        decoder_dim: Width of its tokens: a multiple of 4 and of `decoder_heads`. Its MLP is four times as wide; what
-            kind of MLP and the epsilon of its LayerNorms are those of the encoder.
-        decoder_heads: Number of its attention heads.
-        normalize_targets: Whether the pixels of each patch are predicted with their mean subtracted and divided by
-            their standard deviation, which gives better representations.
-        seed: Integer from which the masks follow, or `None`.
+        decoder_dim: Width of the decoder's tokens, a multiple of 4 and of `decoder_heads`. Its MLP is four times as
+            wide. The kind of MLP and the epsilon of the LayerNorms are those of the encoder.
+        decoder_heads: Number of the decoder's attention heads.
+        normalize_targets: Whether the mean of each patch is subtracted from its target pixels, and the result divided
+            by their standard deviation. This gives better representations.
+        seed: Integer seed of the masks, or `None`.
 
     Call arguments:
         images: (B, H, W, C), as the model takes them.
-        noise: (B, N), those with the lowest values are visible; `None`: drawn anew.
-        training: Whether dropout and drop path act.
+        noise: (B, N), one value for each patch. The patches with the lowest values are visible. `None`: random values.
+        training: Whether dropout and drop path are active.
 
     Returns:
-        A dictionary: `"predictions"` and `"targets"`, (B, N, P Q C), pixels as the model normalises them; `"mask"`,
-        (B, N), 1 for the patches that are hidden.
+        A dictionary: `"predictions"` and `"targets"`, (B, N, P Q C), pixels normalised as in the model; `"mask"`,
+        (B, N), 1 for hidden patches.
 
     Raises:
         TypeError: If `model` is not a Keras model.
-        ValueError: If `model` is not a Vision Transformer of this package, it cannot run on some patches alone, or a
-            value is impossible.
+        ValueError: If `model` is not a Vision Transformer of this package, it cannot run on a part of the patches, or a
+            value is invalid.
 
     Example:
 
@@ -116,8 +116,8 @@ class MaskedAutoencoder(Pretrainer):
         return self._predict_patches(images, noise)[0]
 
     def _predict_patches(self, images, noise):
-        """What `call` returns, and the images normalised, (B, H, W, C)."""
-        num_prefix_tokens, found = self.architecture.num_prefix_tokens, []
+        """The result of `call`, and the normalised images, (B, H, W, C)."""
+        num_prefix_tokens, ranks_and_mask = self.architecture.num_prefix_tokens, []
 
         def hide(tokens):
             batch_size, num_tokens, _ = ops.shape(tokens)
@@ -128,11 +128,11 @@ class MaskedAutoencoder(Pretrainer):
             else:
                 values = _check_noise(noise, (batch_size, num_patches))
             ranks = masking.ranks(values)
-            found.extend([ranks, ops.cast(ranks >= num_visible, "float32")])
+            ranks_and_mask.extend([ranks, ops.cast(ranks >= num_visible, "float32")])
             return masking.keep(tokens, ranks, num_visible, num_prefix_tokens)
 
         tokens, images, patches = self.encode(images, {"position_dropout": hide})
-        ranks, mask = found
+        ranks, mask = ranks_and_mask
         targets = self._flat_patches(images)
         if self.normalize_targets:
             mean, deviation = _statistics(targets)
@@ -143,8 +143,8 @@ class MaskedAutoencoder(Pretrainer):
         num_visible = masking.count(num_patches, 1 - self.mask_ratio)
         if isinstance(num_patches, int) and not 0 < num_visible < num_patches:
             raise ValueError(
-                f"mask_ratio={self.mask_ratio} of {num_patches} patches leaves {num_visible} of them visible; at least "
-                f"one must be, and at least one hidden. Take larger images or smaller patches, or another ratio."
+                f"mask_ratio={self.mask_ratio} of {num_patches} patches leaves {num_visible} of them visible. At least "
+                f"one must be visible and one hidden. Use larger images, smaller patches or another ratio."
             )
         return num_visible
 
@@ -154,18 +154,18 @@ class MaskedAutoencoder(Pretrainer):
         return ops.reshape(patches, (-1, ops.shape(patches)[1], math.prod(patches.shape[2:])))
 
     def reconstruct(self, images, noise=None):
-        """Pictures of what the model sees, and of what it makes of it.
+        """Returns the masked images and the images that the model reconstructs from them.
 
-        With `normalize_targets` the predicted patches have no mean and contrast of their own: they are given those of
-        the patches that they stand for.
+        With `normalize_targets`, the model does not predict the mean and standard deviation of a patch. They are then
+        taken from the original patch.
 
         Args:
             images: (B, H, W, C), as the model takes them.
-            noise: (B, N), those with the lowest values are visible; `None`: drawn anew.
+            noise: Same as in the call arguments.
 
         Returns:
-            A `Reconstruction`: `masked` and `reconstructed`, (B, H, W, C) from 0 to 1. Rows and columns that fill no
-            patch are cut off.
+            A `Reconstruction`: `masked` and `reconstructed`, (B, H, W, C) from 0 to 1. Rows and columns that do not
+            fill a patch are cut off.
         """
         outputs, images = self._predict_patches(images, noise)
         patches, predictions = self._flat_patches(images), outputs["predictions"]
@@ -178,7 +178,7 @@ class MaskedAutoencoder(Pretrainer):
         return Reconstruction(*(graph.to_array(ops.clip(picture, 0, 1)) for picture in pictures))
 
     def _image(self, patches, images):
-        """Patches (B, N, P Q C) back in their places of images (B, H, W, C)."""
+        """Assembles patches (B, N, P Q C) to images of the size of `images`, (B, H, W, C)."""
         height, width = self.architecture.total_stride
         rows, columns, channels = images.shape[1] // height, images.shape[2] // width, images.shape[3]
         cut = ops.reshape(patches, (-1, rows, columns, height, width, channels))
@@ -191,21 +191,21 @@ class MaskedAutoencoder(Pretrainer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Decoder(keras.layers.Layer):
-    """The decoder of a masked autoencoder (MAE, arXiv 2111.06377, section 3): from some tokens to all pixels.
+    """The decoder of a masked autoencoder (MAE, arXiv 2111.06377, section 3): from visible tokens to all pixels.
 
     Args:
         num_layers: Number of blocks.
         hidden_dim: Width of the tokens.
         num_heads: Number of attention heads.
-        num_values: Number P Q C of values of a patch.
-        num_prefix_tokens: Number p of tokens before those of the patches.
-        mlp: Activation of the MLP, as of `keras_vit.layers.MlpBlock`.
-        epsilon: Of the LayerNorms.
+        num_values: Number P Q C of values in a patch.
+        num_prefix_tokens: Number p of tokens before the patch tokens.
+        mlp: Activation of the MLP, as in `keras_vit.layers.MlpBlock`.
+        epsilon: Epsilon of the LayerNorms.
 
     Call arguments:
-        tokens: (B, p + V, D), the visible patches in the order of their ranks.
-        patch_ranks: (B, N), the rank of each patch; the V lowest are visible.
-        patches: (B, h, w, D), the map of the patches; only its size is read.
+        tokens: (B, p + V, D), the tokens of the visible patches in the order of their ranks.
+        patch_ranks: (B, N), the rank of each patch. The patches with the V lowest ranks are visible.
+        patches: (B, h, w, D), the map of the patches. Only its size is used.
 
     Returns:
         (B, N, P Q C), float32.
@@ -221,7 +221,7 @@ class Decoder(keras.layers.Layer):
         self.mlp = mlp
         self.epsilon = epsilon
         self.projection = keras.layers.Dense(hidden_dim, name="projection")
-        # The authors' frequencies are `10000 ** (-i / n)`, for i from 0 to n - 1; the layer's are spread to the end.
+        # The authors' frequencies are `10000 ** (-i / n)` for i from 0 to n - 1. The layer divides by n - 1 instead.
         num_frequencies = hidden_dim // 4
         self.position_embedding = layers.SincosPositionEmbedding(
             10_000.0 ** ((num_frequencies - 1) / num_frequencies), name="position_embedding"
@@ -250,13 +250,13 @@ class Decoder(keras.layers.Layer):
 
     def call(self, tokens, patch_ranks, patches):
         tokens = self.projection(tokens)
-        front, visible = tokens[:, : self.num_prefix_tokens], tokens[:, self.num_prefix_tokens :]
+        prefix, visible = tokens[:, : self.num_prefix_tokens], tokens[:, self.num_prefix_tokens :]
         batch_size, num_patches = ops.shape(patch_ranks)
         shape = (batch_size, num_patches - ops.shape(visible)[1], self.hidden_dim)
         hidden = ops.broadcast_to(ops.cast(self.mask_token, tokens.dtype), shape)
         by_rank = ops.concatenate([visible, hidden], axis=1)
         in_place = ops.take_along_axis(by_rank, patch_ranks[:, :, None], axis=1)
-        tokens = self.position_embedding(ops.concatenate([front, in_place], axis=1), patches)
+        tokens = self.position_embedding(ops.concatenate([prefix, in_place], axis=1), patches)
         for block in self.blocks:
             tokens = block(tokens)
         return self.predictions(self.norm(tokens[:, self.num_prefix_tokens :]))
@@ -270,14 +270,14 @@ _GREY = 0.5
 
 
 def _statistics(patches):
-    """Mean and standard deviation of each patch (B, N, P Q C), as the authors' code takes them, (B, N, 1)."""
+    """Mean and standard deviation of each patch (B, N, P Q C), computed as in the authors' code: (B, N, 1)."""
     mean = ops.mean(patches, axis=-1, keepdims=True)
     variance = ops.sum(ops.square(patches - mean), axis=-1, keepdims=True) / (patches.shape[-1] - 1)
     return mean, ops.sqrt(variance + 1e-6)
 
 
 def _check_noise(noise, shape):
-    """Refuses noise of another shape (B, N), as far as it is known; returns it as a tensor."""
+    """Converts noise to a tensor, and checks that its shape is (B, N) where the sizes are known."""
     noise = ops.convert_to_tensor(noise, "float32")
     sizes = list(zip(noise.shape, shape, strict=False))
     if len(noise.shape) != 2 or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
@@ -287,10 +287,10 @@ def _check_noise(noise, shape):
 
 def _check_architecture(config):
     reasons = {
-        "a stem": (config.stem is not None, "its convolutions see the hidden patches; use stem=None"),
+        "a stem": (config.stem is not None, "its convolutions need the hidden patches; use stem=None"),
         "relative positions": (
             config.position_embedding == "relative",
-            "they count the tokens, of which some are missing; use position_embedding='learned_1d'",
+            "they need all tokens; use position_embedding='learned_1d'",
         ),
         "positions in every layer": (
             config.position_placement != "stem",
@@ -301,8 +301,8 @@ def _check_architecture(config):
     for what, (has_it, why) in reasons.items():
         if has_it:
             raise ValueError(
-                f"The encoder of a masked autoencoder runs on the visible patches alone, which a model with {what} "
-                f"cannot: {why}, or pre-train with MaskedPatchPrediction."
+                f"The encoder of a masked autoencoder only runs on the visible patches. A model with {what} cannot do "
+                f"this: {why}, or pre-train with MaskedPatchPrediction."
             )
 
 

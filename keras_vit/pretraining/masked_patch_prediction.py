@@ -1,4 +1,4 @@
-"""Masked patch prediction. B batch, N patches, C channels, k predictions a patch."""
+"""Masked patch prediction. B batch, N patches, C channels, k predictions per patch."""
 
 import math
 
@@ -17,36 +17,35 @@ _MAX_CHANNELS = 4
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MaskedPatchPrediction(Pretrainer):
-    """Pre-trains a model to predict patches that it does not see, from those that it does.
+    """Pre-trains a model to predict the content of hidden patches from the visible patches.
 
-    ViT (arXiv 2010.11929), appendix B.1.2. Half of the patches are corrupted, before their positions are added: most
-    become a learned `[mask]` embedding (see `PatchCorruption`). A linear head predicts from the encoder's output at
-    each of them what was there. The head starts at zero.
+    ViT (arXiv 2010.11929), appendix B.1.2. By default half of the patches are corrupted, before positions are added.
+    Most of them are replaced by a learned `[mask]` embedding (see `PatchCorruption`). A linear head predicts the
+    original content of each corrupted patch from the encoder's output. The head's weights start at zero.
 
-    The model is trained in place: afterwards it is the pre-trained encoder, to be saved with `keras_vit.save_weights`
-    and fine-tuned. `fit`, `evaluate` and `predict` take images as the model takes them, also with labels, which are not
-    read. Each call hides other patches. In a `.keras` file are the model, the `[mask]` embedding, the head and the
-    optimizer.
+    The model is trained in place. Afterwards, save it with `keras_vit.save_weights` and fine-tune it. `fit`, `evaluate`
+    and `predict` take images as the model takes them. They accept labels but do not use them. Each call corrupts other
+    patches. A `.keras` file contains the model, the `[mask]` embedding, the head and the optimizer.
 
     Args:
         model: A model of `keras_vit.ViT`, with or without head, of any input size, stem and position embedding.
         corruption_rate: Share of the patches of each image that are corrupted, between 0 and 1.
-        target: What is predicted of a patch. `"mean_color"`: the mean of each channel in 3 bits, one of 8^C classes
-            (512 of RGB); `"small_patch"`: the same for each of 4 x 4 parts of the patch; `"pixels"`: all its pixels in
-            [0, 1], with the squared error. Colours are those that the model is given, after any augmentation.
-        seed: Integer from which the corruption follows, or `None`.
+        target: Prediction target of a patch. `"mean_color"`: the mean of each channel in 3 bits, one of 8^C classes
+            (512 for RGB); `"small_patch"`: the same for each of 4 x 4 parts of the patch; `"pixels"`: all its pixels in
+            [0, 1], with the squared error. Colors are those of the model's input, after any augmentation.
+        seed: Integer seed of the corruption, or `None`.
 
     Call arguments:
         images: (B, H, W, C), as the model takes them.
-        training: Whether dropout and drop path act.
+        training: Whether dropout and drop path are active.
 
     Returns:
         A dictionary: `"predictions"`, logits (B, N, k, classes) or pixels (B, N, P Q C); `"targets"`, classes (B, N, k)
-        or pixels (B, N, P Q C); `"mask"`, (B, N), 1 for the patches that are corrupted.
+        or pixels (B, N, P Q C); `"mask"`, (B, N), 1 for corrupted patches.
 
     Raises:
         TypeError: If `model` is not a Keras model.
-        ValueError: If `model` is not a Vision Transformer of this package, or a value is impossible.
+        ValueError: If `model` is not a Vision Transformer of this package, or a value is invalid.
 
     Example:
 
@@ -105,7 +104,7 @@ class MaskedPatchPrediction(Pretrainer):
         return self.get_metrics_result()
 
     def _targets(self, pixels):
-        """What is to be predicted of patches (B, N, P, Q, C) in [0, 1]: classes (B, N, k), or pixels (B, N, P Q C)."""
+        """The targets of patches (B, N, P, Q, C) in [0, 1]: classes (B, N, k), or pixels (B, N, P Q C)."""
         _, num_patches, height, width, channels = ops.shape(pixels)
         if not self.has_classes:
             return ops.reshape(pixels, (-1, num_patches, height * width * channels))
@@ -132,8 +131,8 @@ def _check_target(target, stride, channels):
     check_choice("target", target, TARGETS)
     if target == "small_patch" and any(side % _SMALL for side in stride):
         raise ValueError(
-            f"target='small_patch' divides each patch into {_SMALL} x {_SMALL} parts; its sides must be multiples of "
-            f"{_SMALL} pixels. Received: patches of {stride[0]} x {stride[1]}. Use 'mean_color' or 'pixels'."
+            f"target='small_patch' divides each patch into {_SMALL} x {_SMALL} parts, so its sides must be multiples "
+            f"of {_SMALL} pixels. Received: patches of {stride[0]} x {stride[1]}. Use 'mean_color' or 'pixels'."
         )
     if target != "pixels" and channels > _MAX_CHANNELS:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Which patches are hidden, and how. B batch, N = h w patches, p prefix tokens, T = p + N tokens, D hidden."""
+"""Random selection and masking of patches. B batch, N = h w patches, p prefix tokens, T = p + N tokens, D hidden."""
 
 import keras
 from keras import ops
@@ -7,32 +7,32 @@ from keras_vit.layers.ops.drawn_seed import DrawnSeed
 
 
 def draw(batch_size, num_patches, generator):
-    """A number in [0, 1) for each patch, (B, N), on each replica of a strategy others."""
+    """A random number in [0, 1) for each patch, (B, N). Each replica of a strategy draws different numbers."""
     return keras.random.uniform((batch_size, num_patches), dtype="float32", seed=DrawnSeed(generator))
 
 
 def ranks(noise):
-    """The place of each patch in the order of its noise, (B, N), from 0."""
+    """The rank of each patch in the order of its noise, (B, N), from 0."""
     return ops.argsort(ops.argsort(noise, axis=1), axis=1)
 
 
 def count(num_patches, share):
-    """How many patches a share is, rounded down. A tensor where the number of patches is one."""
-    # 10 * (1 - 0.9) is a little less than 1.
+    """The number of patches in a share of them, rounded down. A tensor if `num_patches` is one."""
+    # 10 * (1 - 0.9) is a little less than 1, so 1e-4 is added.
     if isinstance(num_patches, int):
         return int(num_patches * share + 1e-4)
     return ops.cast(ops.floor(ops.cast(num_patches, "float32") * share + 1e-4), "int32")
 
 
 def check_share(name, value):
-    """Refuses what is not a number between 0 and 1; returns it."""
+    """Checks that a value is a number between 0 and 1, and returns it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
         raise ValueError(f"{name} must be between 0 and 1, both excluded. Received: {value!r}")
     return value
 
 
 def keep(tokens, patch_ranks, num_visible, num_prefix_tokens):
-    """The prefix tokens, and of the patches those of the lowest ranks, in the order of their ranks.
+    """The prefix tokens, and the tokens of the patches with the lowest ranks, in the order of their ranks.
 
     Args:
         tokens: (B, p + N, D)
@@ -50,21 +50,21 @@ def keep(tokens, patch_ranks, num_visible, num_prefix_tokens):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchCorruption(keras.layers.Layer):
-    """Hides some patches behind others, as masked patch prediction does.
+    """Corrupts a share of the patches, for masked patch prediction.
 
-    Of every image the same share of its patches is corrupted. A corrupted patch becomes, whatever becomes of the
-    others, with probability 0.8 the learned `[mask]` embedding; with 0.1 the embedding of another patch, any of the
-    same image; with 0.1 it stays (ViT, arXiv 2010.11929, appendix B.1.2, as BERT, arXiv 1810.04805, does with words).
+    The share of corrupted patches is the same in each image. With probability 0.8, a corrupted patch becomes the
+    learned `[mask]` embedding, with 0.1 a random other patch of the same image, and with 0.1 it does not change. Each
+    patch is drawn independently (ViT, arXiv 2010.11929, appendix B.1.2, as BERT, arXiv 1810.04805, does with words).
 
     Args:
-        rate: Share of the patches that are corrupted, between 0 and 1; their number is rounded down.
-        seed: Integer from which the choices follow, or `None`.
+        rate: Share of the patches that are corrupted, between 0 and 1. Their number is rounded down.
+        seed: Integer seed of the random choices, or `None`.
 
     Call arguments:
-        patches: (B, h, w, D), of at least two patches.
+        patches: (B, h, w, D), at least two patches per image.
 
     Returns:
-        (B, h, w, D), and which patches are corrupted, (B, N) of 0 and 1 in float32.
+        The patches (B, h, w, D), and a float32 mask (B, N), 1 for corrupted patches and 0 for the others.
 
     Example:
 
@@ -93,19 +93,19 @@ class PatchCorruption(keras.layers.Layer):
         num_patches = height * width
         self._check(num_patches)
         tokens = ops.reshape(patches, (batch_size, num_patches, hidden_dim))
-        order, fate, where = (draw(batch_size, num_patches, self.seed_generator) for _ in range(3))
+        order, change, source = (draw(batch_size, num_patches, self.seed_generator) for _ in range(3))
         is_corrupted = ranks(order) < count(num_patches, self.rate)  # (B, N)
-        corrupted = ops.where(fate[:, :, None] < _MASKED, ops.cast(self.mask_embedding, tokens.dtype), tokens)
-        is_other = ops.logical_and(fate >= _MASKED, fate < _MASKED + _OTHER)
-        corrupted = ops.where(is_other[:, :, None], _others(tokens, where), corrupted)
+        corrupted = ops.where(change[:, :, None] < _MASKED, ops.cast(self.mask_embedding, tokens.dtype), tokens)
+        is_other = ops.logical_and(change >= _MASKED, change < _MASKED + _OTHER)
+        corrupted = ops.where(is_other[:, :, None], _other_tokens(tokens, source), corrupted)
         tokens = ops.where(is_corrupted[:, :, None], corrupted, tokens)
         return ops.reshape(tokens, ops.shape(patches)), ops.cast(is_corrupted, "float32")
 
     def _check(self, num_patches):
         if isinstance(num_patches, int) and (num_patches < 2 or not count(num_patches, self.rate)):
             raise ValueError(
-                f"rate={self.rate} of {num_patches} patches corrupts none, or there is no other patch. Take larger "
-                f"images or smaller patches, or a higher rate."
+                f"rate={self.rate} of {num_patches} patches corrupts none, or there is no other patch. Use larger "
+                f"images, smaller patches or a higher rate."
             )
 
     def compute_output_shape(self, patches_shape):
@@ -123,8 +123,8 @@ class PatchCorruption(keras.layers.Layer):
 _MASKED, _OTHER = 0.8, 0.1
 
 
-def _others(tokens, noise):
-    """For each token another one of its image, (B, N, D)."""
+def _other_tokens(tokens, noise):
+    """A random other token of the same image for each token, (B, N, D)."""
     num_tokens = ops.shape(tokens)[1]
     steps = 1 + ops.cast(ops.floor(noise * ops.cast(num_tokens - 1, "float32")), "int32")  # From 1 to N - 1.
     indices = (ops.arange(num_tokens, dtype="int32") + steps) % num_tokens

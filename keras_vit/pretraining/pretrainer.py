@@ -1,4 +1,4 @@
-"""What models that pre-train an encoder share. B batch, H W C image, h w grid, N = h w patches of P x Q pixels."""
+"""Base class of models that pre-train an encoder. B batch, H W C image, h w grid, N = h w patches of P x Q pixels."""
 
 import keras
 import numpy as np
@@ -10,18 +10,18 @@ from keras_vit.preprocessing import preprocessing_layer, vision_model
 
 
 class Pretrainer(keras.Model):
-    """Trains the encoder of a model on images, with a loss of its own.
+    """Trains the encoder of a model on images, with a loss that the subclass defines.
 
-    The model's own graph is run, up to the last LayerNorm before the pooling, and changed where a subclass wants it.
-    What comes behind, pooling and head, is neither run nor trained.
+    The model's graph is run up to the last LayerNorm before the pooling. A subclass can change the outputs of its
+    layers. The pooling and the head are neither run nor trained.
 
     Args:
         model: A model of this package.
-        **kwargs: Those of `keras.Model`.
+        **kwargs: Arguments of `keras.Model`.
     """
 
     def __init__(self, model, **kwargs):
-        super().__init__(autocast=False, **kwargs)  # Images are pixels, which half the precision would spoil.
+        super().__init__(autocast=False, **kwargs)  # Casting would round the pixels to half precision.
         _check_model(model)
         self.model = model
         layer = preprocessing_layer(model)
@@ -34,21 +34,21 @@ class Pretrainer(keras.Model):
 
     @property
     def trainable_variables(self):
-        # A head that is not run has no gradients, but weight decay would still shrink it.
-        behind = {id(variable) for variable in self.model.variables}
-        behind -= {id(variable) for variable in self.encoder.variables}
-        return [variable for variable in super().trainable_variables if id(variable) not in behind]
+        # The head is not run and has no gradients, but weight decay would still shrink it.
+        unused = {id(variable) for variable in self.model.variables}
+        unused -= {id(variable) for variable in self.encoder.variables}
+        return [variable for variable in super().trainable_variables if id(variable) not in unused]
 
     @property
     def trainable_weights(self):
         return self.trainable_variables
 
     def compile(self, optimizer, **options):
-        """Configures the training, as `keras.Model.compile` does. There is no loss or metric to give.
+        """Configures the training, as `keras.Model.compile` does. Loss and metrics are fixed.
 
         Args:
             optimizer: A Keras optimizer, or the name of one.
-            **options: Those of `keras.Model.compile` that do not concern loss and metrics.
+            **options: Arguments of `keras.Model.compile`, except those for the loss and metrics.
 
         Raises:
             ValueError: If a loss or metrics are given.
@@ -58,7 +58,7 @@ class Pretrainer(keras.Model):
         if given:
             raise ValueError(
                 f"{type(self).__name__} has a loss and metrics of its own. Received: {', '.join(given)}. Leave out "
-                f"what concerns loss and metrics."
+                f"these arguments."
             )
         super().compile(optimizer=optimizer, **options)
 
@@ -67,7 +67,7 @@ class Pretrainer(keras.Model):
         self.optimizer.build(self.trainable_variables)
 
     def make_train_function(self, force=False):
-        if not self.optimizer.built:  # If the step made the optimizer's variables, TensorFlow would trace it twice.
+        if not self.optimizer.built:  # If the step created the optimizer's variables, TensorFlow would trace it twice.
             self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
@@ -75,22 +75,22 @@ class Pretrainer(keras.Model):
         """Runs the encoder on images (B, H, W, C).
 
         Args:
-            images: As the model takes them.
-            changes: {name of a layer: function of its output to what goes on in its place}
+            images: Images as the model takes them.
+            changes: {name of a layer: function that replaces its output}
 
         Returns:
-            The tokens (B, T, D); the images normalised, (B, H, W, C); and the map of the patches, (B, h, w, D).
+            The tokens (B, T, D); the normalised images (B, H, W, C); and the map of the patches, (B, h, w, D).
         """
-        found = {}
+        outputs = {}
 
         def change(layer, _, output):
             if layer.name in ("preprocessing", "patch_embedding"):
-                found[layer.name] = output
+                outputs[layer.name] = output
             return changes[layer.name](output) if layer.name in changes else output
 
         tokens = graph.run(self.encoder, images, change)
-        # What is predicted depends on no weights, even of layers in front of the model's own.
-        return tokens, ops.stop_gradient(found["preprocessing"]), found["patch_embedding"]
+        # Targets get no gradient, even if layers with weights precede the preprocessing.
+        return tokens, ops.stop_gradient(outputs["preprocessing"]), outputs["patch_embedding"]
 
     def to_pixels(self, images):
         """Normalised images (..., C) as pixels in [0, 1]."""
@@ -99,7 +99,7 @@ class Pretrainer(keras.Model):
         return images * std + mean
 
     def patches_of(self, images):
-        """Cuts images (B, H, W, C) into what the tokens of the patches come from, (B, N, P, Q, C), row by row."""
+        """Cuts images (B, H, W, C) into the patches of the patch tokens, (B, N, P, Q, C), row by row."""
         height, width = self.architecture.total_stride
         if self.architecture.stem is not None:
             _check_covered(images.shape[1:3], (height, width))
@@ -111,16 +111,16 @@ class Pretrainer(keras.Model):
         return ops.reshape(cut, (-1, rows * columns, height, width, channels))
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """The mean loss of the hidden patches, and what layers add, such as regularizers.
+        """The mean loss of the hidden patches, plus the losses of layers, such as regularizers.
 
-        Labels `y` are not read; `sample_weight` (B,) weights the images.
+        Labels `y` are not used. `sample_weight` (B,) weights the images.
         """
         weights = self.weights_of(y_pred, sample_weight)
         loss = self.loss_function(y_pred["targets"], y_pred["predictions"], sample_weight=weights)
         return sum(self.losses, loss)
 
     def weights_of(self, outputs, sample_weight=None):
-        """The weight of each patch, (B, N): 0 for one that is not hidden, otherwise that of its image, by default 1."""
+        """The weight of each patch, (B, N): 0 for visible patches, else the weight of the image, by default 1."""
         weights = outputs["mask"]
         if sample_weight is None:
             return weights
@@ -139,28 +139,28 @@ def _check_model(model):
         raise TypeError(f"model must be a model of keras_vit. Received: {model!r}")
     if vision_model(model) is not model:
         raise ValueError(
-            f"{model.name!r} is a model around one of keras_vit: pass {vision_model(model).name!r}, which is inside it."
+            f"{model.name!r} contains a model of keras_vit: pass {vision_model(model).name!r}, which is inside it."
         )
     missing = {"patch_embedding", "position_dropout"} - {layer.name for layer in model.layers}
     if missing:
         raise ValueError(
-            f"Patches are predicted by a Vision Transformer; {model.name!r} has no layer {min(missing)!r}. Build the "
-            f"model with keras_vit.ViT."
+            f"A Vision Transformer is needed, and {model.name!r} has no layer {min(missing)!r}. Build the model with "
+            f"keras_vit.ViT."
         )
 
 
 def _check_unmerged(config):
     if config.token_merging:
         raise ValueError(
-            f"Each patch is predicted from a token of its own, and a model with token_merging={config.token_merging} "
-            f"merges them. Pre-train the model with token_merging=0, and load the weights into one with merging."
+            f"Each patch is predicted from its own token, but a model with token_merging={config.token_merging} merges "
+            f"tokens. Pre-train the model with token_merging=0, and load the weights into a model with merging."
         )
 
 
 def _check_covered(sizes, stride):
-    """Refuses images that a stem pads: their last tokens come from beyond the edge."""
+    """Checks that the stem does not pad the images, because the last tokens would come from the padding."""
     if any(isinstance(size, int) and size % side for size, side in zip(sizes, stride, strict=True)):
         raise ValueError(
-            f"A model with a stem takes images that are multiples of {stride[0]} x {stride[1]} pixels here: others it "
-            f"pads, and its last tokens have no patch to predict. Received: images of {sizes[0]} x {sizes[1]}"
+            f"With a stem, the sides of images must be multiples of {stride[0]} x {stride[1]} pixels here. Otherwise "
+            f"the stem pads them, and some tokens have no patch. Received: images of {sizes[0]} x {sizes[1]}"
         )

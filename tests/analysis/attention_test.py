@@ -182,5 +182,5 @@ def test_refusals(analysis, model):
     with pytest.raises(ValueError, match="'headless' runs none"):
         analysis(headless, images)
     twice = keras.Model(model.input, model(model(model.input)[:, None, None, :3] + model.input))
-    with pytest.raises(ValueError, match=r"runs more than once.* or ask for another layer"):
+    with pytest.raises(ValueError, match=r"runs more than once.* or choose another layer"):
         analysis(twice, images)

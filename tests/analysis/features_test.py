@@ -65,9 +65,9 @@ def test_tokens_are_found_where_they_have_been_put():
         assert_close(registers, np.repeat(weights["register_tokens/tokens"], 2, axis=0))
     [token] = keras_vit.features(model, images, ["distillation_token/distillation_token"]).values()
     assert_close(token, np.repeat(weights["distillation_token/token"][0], 2, axis=0))
-    with pytest.raises(ValueError, match=r"no 'class_token' comes out of 'register_tokens', but an array of shape"):
+    with pytest.raises(ValueError, match=r"the output of 'register_tokens' has no 'class_token'\. Its shape is"):
         keras_vit.features(model, images, ["register_tokens/class_token"])
-    with pytest.raises(ValueError, match=r"no 'class_token' comes out of 'pooling', but .* shape \(2, 12\)"):
+    with pytest.raises(ValueError, match=r"the output of 'pooling' has no 'class_token'\. Its shape is \(2, 12\)"):
         keras_vit.features(model, images, ["pooling/class_token"])
 
 
@@ -153,7 +153,7 @@ def test_refusals(model):
     for layers, error, message in (
         (["encoder_block_2"], ValueError, r"no layer 'encoder_block_2'\. Did you mean .*Layers: preprocessing, "),
         (["images"], ValueError, "no layer 'images'"),
-        (["pooling/register_tokens"], ValueError, "this model has no 'register_tokens'.*patches: class_token"),
+        (["pooling/register_tokens"], ValueError, "this model has no 'register_tokens'.*patch tokens: class_token"),
         ("pooling", TypeError, "layers must be a list of names. Received: 'pooling'"),
     ):
         with pytest.raises(error, match=message):
@@ -171,7 +171,7 @@ def test_refusals(model):
     with pytest.raises(TypeError, match=r"functional keras\.Model.*Pass the model of keras_vit that is inside"):
         keras_vit.features(Subclass(), images, ["pooling"])
     two = keras.Input((3,))
-    with pytest.raises(ValueError, match="A model of one input is needed"):
+    with pytest.raises(ValueError, match="A model with one input, the images, is needed"):
         keras_vit.features(keras.Model([inputs, two], [model(inputs), two]), images, ["pooling"])
     with pytest.raises(ValueError, match="has one Preprocessing layer"):
         keras_vit.features(keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten()]), images, ["flatten"])

@@ -106,9 +106,9 @@ assert (call["function"], call["arguments"]) == (["_operator", "add"], {"folder"
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("import sys; sys.exit('warning\\nimages must be files.')", "that failed: images must be files. If layers of"),
+        ("import sys; sys.exit('warning\\nimages must be files.')", "that failed: images must be files. If your own"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "that failed: it was ended by signal 9 "),
-        ("import sys; sys.exit(3)", "that failed: exit status 3 If layers of your own are missing"),
+        ("import sys; sys.exit(3)", "that failed: exit status 3 If your own layers are missing"),
     ],
 )
 def test_what_fails_there_is_told_here(code, message, model, process, tmp_path):

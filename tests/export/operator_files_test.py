@@ -273,7 +273,7 @@ def test_a_label_never_moves_to_a_version_that_is_not_served_yet(tmp_path, caplo
     assert (served, clients) == ([1, 2, 6], {"stable": 1, "canary": 2})
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 4
-    assert messages[0].startswith('"canary" is still version 2: when the server has loaded version 3, give the label')
+    assert messages[0].startswith('"canary" is still version 2. When the server has loaded version 3, give the label')
 
 
 def test_the_operator_moves_the_canary(tmp_path, caplog):
@@ -293,7 +293,7 @@ def test_label_of_a_version_that_is_gone(tmp_path, caplog):
     _export(tmp_path, 3)
     assert _served(tmp_path) == ([2, 3], {"stable": 3, "canary": 2})
     [record] = caplog.records
-    assert record.getMessage() == f"The folder of version 1, 'stable' in {tmp_path}/models.config, is gone."
+    assert record.getMessage() == f"The folder of version 1 ('stable' in {tmp_path}/models.config) is missing."
     (tmp_path / "2").rmdir()
     _export(tmp_path, 4)
     assert _served(tmp_path) == ([3, 4], {"stable": 3, "canary": 4})
@@ -330,7 +330,7 @@ def test_what_was_edited_stays_and_the_log_says_so(tmp_path, caplog, file, old, 
     assert path.read_text() == edited
     assert {name: (tmp_path / name).read_text() for name in others} == others
     [message] = [record.getMessage() for record in caplog.records]
-    assert message.startswith(f"{path} was edited, or is of an earlier export; it is left as it is. New would be:\n#")
+    assert message.startswith(f"{path} was edited or comes from an earlier export. It is not changed. Its new content")
     assert ("versions: 2" in message) == (file == "models.config")
 
 

@@ -83,7 +83,7 @@ def test_check():
         Parity(8, {"serving_default": 0.0, "embed": float("nan")}, 1.0, 1.0).check(False, 0.0, 0.0)
     smaller = Parity(8, {"serving_default": 0.1}, 0.875, 1.0)
     smaller.check(exact=False, tolerance=0.0, min_agreement=0.875)
-    with pytest.raises(ValueError, match=r"87.5% of 8 images, min_agreement=0.9 asks for 90.0%"):
+    with pytest.raises(ValueError, match=r"87.5% of 8 images, but min_agreement=0.9 requires 90.0%"):
         smaller.check(exact=False, tolerance=0.0, min_agreement=0.9)
 
 
@@ -107,7 +107,7 @@ def test_a_fresh_classifier_hides_no_mistake(distillation_token, tmp_path):
     for layer in ("predictions", "distillation_predictions")[: 1 + distillation_token]:
         assert not to_numpy(model.get_layer(layer).kernel).any()  # It is left as it is.
     with pytest.raises(
-        ValueError, match=r"answers otherwise than the model: 'serving_default' by .*Nothing was exported"
+        ValueError, match=r"export differ from the model's: 'serving_default' by .*Nothing was exported"
     ):
         verified(lambda *arguments: write(*arguments, 255 - pixels), model, tmp_path, True, 1e-5, 1.0)
 
@@ -119,7 +119,7 @@ def test_a_model_that_looks_at_no_image_cannot_be_compared(tmp_path):
     def write(model, folder):
         return compare(model, pixels, {"serving_default": np.full((1, 5), 0.2)})
 
-    with pytest.raises(ValueError, match=r"answers alike for every image: .* 0\.0e\+00, .*Nothing was exported"):
+    with pytest.raises(ValueError, match=r"output does not depend on the image: .* 0\.0e\+00, .*Nothing was exported"):
         verified(write, model, tmp_path, True, 1e-5, 1.0)
 
 

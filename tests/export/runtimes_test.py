@@ -195,12 +195,12 @@ def _raise(images):
 @pytest.mark.parametrize(
     ("answer", "changes", "message"),
     [
-        (_raise, {}, "The runtime of the format 'litert' cannot run what was written.*: no operator"),
-        (lambda images: np.full((len(images), 3), np.nan), {}, "answers otherwise.* by nan"),
+        (_raise, {}, "The runtime of the format 'litert' cannot run the file of this model: no operator"),
+        (lambda images: np.full((len(images), 3), np.nan), {}, "differ from the model's.* by nan"),
         (
             lambda images: np.tile(np.float32([[0, 0.9999, 1e-4]]), (len(images), 1)),
             {},
-            "answers otherwise.* by 1.0e-04",
+            "differ from the model's.* by 1.0e-04",
         ),
         (
             lambda images: np.tile(np.float32([[0.1, 0.2, 0.7]]), (len(images), 1)),
@@ -258,7 +258,7 @@ def test_an_operator_that_a_runtime_has_not(tmp_path):
             {"format": "tflite"},
             r"one of 'onnx', 'litert', 'openvino'. Received: 'tflite'. Did you mean 'litert'\?.*export_saved_model",
         ),
-        ({"format": "litert"}, r"'litert' is a file that ends in \.tflite. Received: '.*tiny\.onnx'"),
+        ({"format": "litert"}, r"A file of the format 'litert' must end in \.tflite. Received: '.*tiny\.onnx'"),
         ({"precision": "int8"}, r"precision of the format 'onnx' must be one of 'float32'. Received: 'int8'"),
         ({"min_agreement": 95}, r"min_agreement must be in \[0, 1\]. Received: 95"),
         ({"images": np.zeros((2, 9, 8, 3))}, r"shape \(None, 8, 9, 3\).*Received: float64 \(2, 9, 8, 3\)"),

@@ -272,7 +272,7 @@ def test_of_two_exports_at_once_the_second_replaces_nothing(tmp_path, nothing_wr
         nothing_written(*arguments, **options)
 
     monkeypatch.setattr(saved_model, "with_tensorflow", meanwhile)
-    with pytest.raises(FileExistsError, match="another export made it meanwhile"):
+    with pytest.raises(FileExistsError, match="Another export created it meanwhile"):
         keras_vit.export_saved_model(_perceptron(), tmp_path)
     assert [child.name for child in (tmp_path / "1").iterdir()] == ["theirs"]
     assert _versions(tmp_path) == {"1"}
@@ -301,13 +301,13 @@ def test_refused_arguments(tmp_path):
         ({"labels": "abcd"}, "labels must be a list of names"),
         ({"top_k": 0}, "top_k must be a positive integer. Received: 0"),
         ({"precision": "int4"}, "precision must be one of 'float32', 'bfloat16', 'int8'. Received: 'int4'"),
-        ({"labels": ["a", "b", "c", "d\ne"]}, r"labels must be of one line each.*Received: 'd\\ne'"),
-        ({"labels": ["a", "b", "c", "d\n"]}, "labels must be of one line each"),
+        ({"labels": ["a", "b", "c", "d\ne"]}, r"labels must have one line each.*Received: 'd\\ne'"),
+        ({"labels": ["a", "b", "c", "d\n"]}, "labels must have one line each"),
         ({"batch_sizes": (1, 0)}, "batch_sizes must be a positive integer. Received: 0"),
-        ({"batch_sizes": ()}, "batch_sizes must name at least one"),
+        ({"batch_sizes": ()}, "batch_sizes must contain at least one"),
         ({"name": "my pets"}, "name must be made of letters.*Received: 'my pets'"),
         ({"max_image_pixels": 0}, "max_image_pixels must be a positive integer. Received: 0"),
-        ({"tolerance": float("nan")}, "tolerance must be a number from 0. Received: nan"),
+        ({"tolerance": float("nan")}, "tolerance must be at least 0. Received: nan"),
         ({"min_agreement": 95}, r"min_agreement must be in \[0, 1\]. Received: 95"),
         ({"images": ["nowhere.jpg"]}, "images must be paths of files. Received: nowhere.jpg"),
         ({"images": []}, "images must be paths of files. Received: none"),
@@ -335,7 +335,7 @@ def test_refused_arguments(tmp_path):
     ("valid", "name", "message"),
     [
         (True, "text.jpg", r"images must be JPEG.* files\. .*text\.jpg cannot be read"),
-        (False, "picture.png", "reads not all of the images that it is compared on"),
+        (False, "picture.png", "cannot read all images of the comparison"),
     ],
 )
 def test_images_that_a_server_would_not_read_are_refused(valid, name, message, tmp_path, monkeypatch):

@@ -218,7 +218,7 @@ def test_other_analyses_are_not(model):
 
 @pytest.mark.parametrize("kind", ["MaskedPatchPrediction", "MaskedAutoencoder"])
 def test_pretraining_is_refused(kind, model):
-    with pytest.raises(ValueError, match=r"token_merging=3 merges them. Pre-train the model with token_merging=0"):
+    with pytest.raises(ValueError, match=r"token_merging=3 merges tokens. Pre-train the model with token_merging=0"):
         getattr(keras_vit.pretraining, kind)(model)
 
 

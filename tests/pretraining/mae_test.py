@@ -114,11 +114,14 @@ def test_channels(channels):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"stem": STEM, "patch_size": 1}, r"a model with a stem cannot: its convolutions see .* MaskedPatchPrediction"),
-        ({"position_embedding": "relative"}, r"a model with relative positions cannot.*learned_1d"),
+        (
+            {"stem": STEM, "patch_size": 1},
+            r"model with a stem cannot do this: its convolutions need .* MaskedPatchPrediction",
+        ),
+        ({"position_embedding": "relative"}, r"model with relative positions cannot.*learned_1d"),
         ({"position_placement": "every_layer"}, r"positions in every layer cannot.*position_placement='stem'"),
         ({"position_placement": "every_layer_shared"}, r"positions in every layer cannot"),
-        ({"axial": True, "pooling": "avg"}, r"a model with axial attention cannot.*axial=False"),
+        ({"axial": True, "pooling": "avg"}, r"model with axial attention cannot.*axial=False"),
     ],
 )
 def test_models_that_need_all_patches(changes, message):

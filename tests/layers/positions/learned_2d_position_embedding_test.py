@@ -113,5 +113,5 @@ def test_refuses_what_does_not_fit():
         Learned2DPositionEmbedding((2, 3))(np.zeros((2, 6, 5), "float32"))
     with pytest.raises(ValueError, match=r"8 tokens do not fit 1 prefix rows and a grid of 2 x 3.*pass `patches`"):
         _built(1)(np.zeros((1, 8, 12), "float32"))
-    with pytest.raises(ValueError, match="'nearest' is not a way to interpolate"):
+    with pytest.raises(ValueError, match="'nearest' is not an interpolation method"):
         Learned2DPositionEmbedding((2, 3), interpolation="nearest")

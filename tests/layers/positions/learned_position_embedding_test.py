@@ -128,7 +128,7 @@ def test_refuses_tokens_that_do_not_fit():
 
 def test_refuses_an_unknown_interpolation():
     with pytest.raises(
-        ValueError, match=r"'nearest' is not a way to interpolate. Available: 'align_corners', 'bilinear'"
+        ValueError, match=r"'nearest' is not an interpolation method. Available: 'align_corners', 'bilinear'"
     ):
         LearnedPositionEmbedding((2, 3), interpolation="nearest")
 
