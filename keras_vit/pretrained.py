@@ -13,7 +13,7 @@ from keras_vit.models import bit_resnet, resnet
 from keras_vit.models.building import checked_arguments, convolutional, image_size, resnet_with_weights
 from keras_vit.models.vit import build_model, check_pixels
 from keras_vit.preprocessing import preprocessing_layer
-from keras_vit.spellings import argument_hint
+from keras_vit.architectures.spellings import argument_hint
 from keras_vit.weights.assign import is_own_layer
 from keras_vit.weights.keras_files import open_model
 from keras_vit.weights.loading import build_with_weights, check_head

@@ -21,7 +21,7 @@ from keras_vit.checks import (
     is_number,
 )
 from keras_vit.resampling import METHODS
-from keras_vit.spellings import spelled_variant
+from keras_vit.architectures.spellings import spelled_variant
 
 # The accepted values of each choice.
 CHOICES = {

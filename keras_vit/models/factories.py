@@ -11,7 +11,7 @@ import keras
 
 from keras_vit.checks import did_you_mean
 from keras_vit.models.building import resnet_with_weights
-from keras_vit.spellings import argument_hint
+from keras_vit.architectures.spellings import argument_hint
 
 
 def shared_arguments(

@@ -7,7 +7,7 @@ import types
 
 from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.checks import did_you_mean
-from keras_vit.spellings import spelled_variant
+from keras_vit.architectures.spellings import spelled_variant
 from keras_vit.weights.published_google import AUGREG_STEM, augreg_entry, google_entries
 from keras_vit.weights.published_meta import meta_entries
 

@@ -6,7 +6,7 @@ huggingface/pytorch-image-models (timm). The names of copies in the layout of tr
 
 import re
 
-from keras_vit.spellings import SIZE_NAMES
+from keras_vit.architectures.spellings import SIZE_NAMES
 from keras_vit.weights.catalogue_entry import build_entry, measured, split_variant, timm_top1
 
 _VIT_MODELS = "https://storage.googleapis.com/vit_models"

@@ -5,7 +5,7 @@ google-research/big_vision. Names without ending are timm's copies in safetensor
 need torch, end in `-original`. Names of copies in the layout of transformers end in `-huggingface`.
 """
 
-from keras_vit.spellings import SIZE_NAMES
+from keras_vit.architectures.spellings import SIZE_NAMES
 from keras_vit.weights.catalogue_entry import build_entry, measured, split_variant
 
 _META = "https://dl.fbaipublicfiles.com"
