@@ -12,7 +12,7 @@ def markdown(rows):
     """Totals by kind and status, and the lists of mutants that the new suite missed.
 
     Args:
-        rows: Records of `benchmarks.mutation.running.Worker.examine`.
+        rows: Records from `benchmarks.mutation.running.Worker.examine`.
     """
     counts = collections.Counter((row["kind"], row["status"]) for row in rows)
     totals = collections.Counter(row["status"] for row in rows)
@@ -42,9 +42,9 @@ def _summary(rows, totals):
     text += f"{totals['lost']} are caught by the old suite only ({share:.1f} %)."
     passed = [row for row in rows if row["status"] in ("survived", "not covered")]
     if suites["old"] and (waiting := sum(all(run["age"] == "new" for run in row["runs"]) for row in passed)):
-        text += f" {waiting} of the {len(passed)} that the new suite missed were not yet tested with the old suite."
+        text += f" {waiting} of the {len(passed)} that the new suite missed were not tested with the old one yet."
     if uncertain:
-        text += f" Of those that no suite caught, {uncertain} were tested with a part of their tests only, up to the budget."
+        text += f" Of those that no suite caught, {uncertain} were tested with a part of their tests, up to the budget."
     return text
 
 
