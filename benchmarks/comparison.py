@@ -1,14 +1,14 @@
-"""Compares the speed of ours with that of other projects: forward passes and training steps.
+"""Compares the speed of our models with that of other projects: forward passes and training steps.
 
 Command: make bench ARGS="--models S/16 B/16 --work forward train"
 
-Every contender has a process of its own. In each round each of them gets some steps, one after the other and in another
-order each time, so that what else the machine does meets all alike; steps before the first round are not counted. A
-contender's rate is the median over the rounds, its ratio to ours the median of the ratios round by round, its share
-that of the rate at which the same machine multiplies two matrices in the same rounds.
+Every contender runs in its own process. In each round every contender makes some steps in turn, in a random order, so
+that other work on the machine affects all of them alike. Steps before the first round are not counted. The rate of a
+contender is the median over the rounds. Its ratio to ours is the median of the ratios round by round. Its share is
+relative to the rate at which the same machine multiplies two matrices in the same rounds.
 
-A line of JSON for each is added to benchmarks/results/comparison.jsonl, with what it was measured on; --document draws
-the newest of each and writes them into docs/performance.md. --list says what would run, and why what not.
+A line of JSON for each contender is added to benchmarks/results/comparison.jsonl, with device, commit and versions.
+--document plots the newest lines and writes them into docs/performance.md. --list shows what would run, and why not.
 """
 
 import argparse
@@ -35,19 +35,19 @@ FIGURE = FIGURES / "performance.png"
 _MODELS = ["S/16", "B/16"]
 _EVERY_MODEL = ["Ti/16", "S/16", "B/16", "L/16", "R50+B/16", "VTResNet50"]
 _PAUSE = 0.1
-"""Seconds before a contender's turn: threads of the one before wait actively for a while."""
+"""Seconds before a contender's turn: threads of the previous one wait actively for a while."""
 _COLUMNS = 3
-"""Of panels in a figure."""
+"""Columns of panels in a figure."""
 _PRODUCTS = 20
 """Products of matrices in a round."""
 _KEYS = ("device", "work", "model", "size", "precision", "batch_size")
-"""What the contenders of one comparison have in common."""
+"""Keys that are equal for all contenders of one comparison."""
 
 
 @dataclasses.dataclass
 class Entry:
-    """A contender in a comparison: its process, the seconds of its first step and of each round; at the end those that
-    it took to be ready, the most that it had in memory while it made steps, in bytes, and what it ran on."""
+    """A contender in a comparison: its process, the seconds of its first step and of each round. Set at the end: the
+    seconds until it was ready, its peak memory while it made steps, in bytes, and its device."""
 
     process: Measured
     first: float
@@ -62,13 +62,13 @@ def compare(job, contenders, batch_size, steps, rounds):
 
     Args:
         job: `Job`
-        contenders: {name: `open_steps` of `Measured`}
-        batch_size: Images in a step.
-        steps: Steps of a turn.
-        rounds: Turns of each.
+        contenders: {name: `open_steps`, as in `Measured`}
+        batch_size: Number of images in a step.
+        steps: Number of steps in a turn.
+        rounds: Number of turns of each contender.
 
     Returns:
-        {name: `Entry`}, and under `None` one for the product of matrices. What fails is told, and left out.
+        {name: `Entry`}, with the product of matrices under `None`. A contender that fails is reported and left out.
     """
     entries, rng = {}, np.random.default_rng(0)
     with contextlib.ExitStack() as stack:
@@ -92,29 +92,29 @@ def compare(job, contenders, batch_size, steps, rounds):
 
 
 def _seconds(name, process, batch_size, steps):
-    """Seconds of a turn; `None` if it failed, which is told. Without the product nothing can be measured: it raises."""
+    """Seconds of a turn, or `None` after a failure, which is reported. Raises an error if the product itself fails."""
     try:
         return process.seconds(batch_size, 0, _PRODUCTS if name is None else steps)
     except (RuntimeError, OutOfMemoryError) as error:
         if name is None:
-            message = "Two matrices cannot be multiplied, so there is nothing to measure others by."
+            message = "The reference product of two matrices failed, so no contender can be measured."
             raise RuntimeError(message) from error
         print(f"  {name} failed: {error}", file=sys.stderr)
         return None
 
 
 def rows_of(job, entries, batch_size, steps, macs):
-    """Lines of the results, one for each contender.
+    """The lines of the results, one for each contender.
 
     Args:
         job: `Job`
         entries: What `compare` returns.
-        batch_size: Images in a step.
-        steps: Steps of a turn.
-        macs: Multiply-accumulates of an image's forward pass. A training step is counted as three of them.
+        batch_size: Number of images in a step.
+        steps: Number of steps in a turn.
+        macs: Multiply-accumulates of an image's forward pass. A training step counts as three forward passes.
 
     Returns:
-        List of dictionaries. A share and a ratio are `None` for what runs on another device.
+        List of dictionaries. Share and ratio are `None` if the devices differ.
     """
     flops = 2 * macs * {"forward": 1, "train": 3}[job.work]
     products, ours = entries[None], entries.get(OURS)
@@ -136,7 +136,7 @@ def rows_of(job, entries, batch_size, steps, macs):
 
 
 def table(rows):
-    """Markdown: for each work, model and precision its contenders, the fastest first.
+    """Markdown: the contenders of each work, model and precision, the fastest first.
 
     Args:
         rows: Lines of the results.
@@ -157,7 +157,7 @@ def table(rows):
         cells = [row["work"], row["model"] + size, row["precision"], str(row["batch_size"])]
         cells += [CONTENDERS[row["contender"]].title, f"{row['images_per_second']:.1f}"]
         cells += [f"{row['low']:.1f} to {row['high']:.1f}", ratio, share]
-        # What the first step takes longer than another one.
+        # How much longer the first step takes than another step.
         compiling = max(0.0, row["first_step_seconds"] - row["batch_size"] / row["images_per_second"])
         ready = row.get("ready_seconds")  # Older lines have none.
         cells += ["" if ready is None else f"{ready:.1f}", f"{compiling:.1f}", memory]
@@ -166,13 +166,13 @@ def table(rows):
 
 
 def plot(rows):
-    """Bars of images a second, a panel for each device, work, model and precision; ours are dark. A figure."""
+    """A figure of images a second, with a panel for each device, work, model and precision. Our bars are dark."""
     from keras_vit.analysis.plots import FAINT, INK, panels
 
     groups = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in _KEYS), []).append(row)
-    # Ours alone are no comparison; where there is none, they are drawn.
+    # Groups with our models only are left out, unless there are no others.
     compared = {group: members for group, members in groups.items() if not all(map(_is_ours, members))}
     groups = dict(sorted((compared or groups).items()))
     columns = min(_COLUMNS, len(groups))
@@ -197,12 +197,12 @@ def _is_ours(row):
 
 
 def write_document(rows, document=DOCUMENT, figure=FIGURE):
-    """Puts a table for each device between the marks in the document, and the figure beside it."""
+    """Writes a table for each device between the marks in the document, and saves the figure."""
     parts = []
     for device in sorted({row["device"] for row in rows}):
-        here = [row for row in rows if row["device"] == device]
-        versions = sorted({f"{name} {version}" for row in here for name, version in row["versions"].items()})
-        parts.append(f"{device}; {', '.join(versions)}:\n\n{table(here)}")
+        device_rows = [row for row in rows if row["device"] == device]
+        versions = sorted({f"{name} {version}" for row in device_rows for name, version in row["versions"].items()})
+        parts.append(f"{device}; {', '.join(versions)}:\n\n{table(device_rows)}")
     put_between("bench", "\n".join(parts), document)
     plot(rows).savefig(figure, dpi=120, bbox_inches="tight")
 
@@ -228,22 +228,22 @@ def _parse(arguments):
     add(
         "--contenders", nargs="+", default=list(CONTENDERS), choices=CONTENDERS, metavar="NAME", help=str([*CONTENDERS])
     )
-    add("--batch", type=int, default=8, help="images in a step")
-    add("--steps", type=int, default=6, help="steps of a turn")
-    add("--rounds", type=int, default=9, help="turns of each")
-    add("--everything", action="store_true", help="all models and works, in all precisions, which takes hours")
-    add("--list", action="store_true", help="do not measure: say what would run")
+    add("--batch", type=int, default=8, help="number of images in a step")
+    add("--steps", type=int, default=6, help="number of steps in a turn")
+    add("--rounds", type=int, default=9, help="number of turns of each contender")
+    add("--everything", action="store_true", help="measure all models, works and precisions, which takes hours")
+    add("--list", action="store_true", help="show what would run, and do not measure")
     add_options(parser, "comparison")
     options = parser.parse_args(arguments)
     if options.document and not (options.models or options.results.is_file()):
-        parser.error(f"--document writes what {options.results} holds, which is not there yet: measure first.")
+        parser.error(f"--document reads {options.results}, which does not exist yet. Measure first.")
     return options
 
 
 def main(arguments=None):
-    """Measures, prints and keeps; returns the process's exit status."""
+    """Measures, prints and saves the results. Returns the exit status of the process."""
     options = _parse(arguments)
-    # On a GPU all contenders hold the device at once, so none may take all its memory before it needs it.
+    # On a GPU all contenders share the device, so none may reserve all its memory at the start.
     os.environ |= {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     for job in _jobs(options):
         _run(job, options)
@@ -263,17 +263,17 @@ def _jobs(options):
 
 def _run(job, options):
     reasons = {name: CONTENDERS[name].missing(job) for name in options.contenders}
-    taking_part = [name for name, reason in reasons.items() if reason is None]
-    print(f"{job.work} of {job.model} at {job.size} pixels in {job.precision}: {', '.join(taking_part)}")
+    present = [name for name, reason in reasons.items() if reason is None]
+    print(f"{job.work} of {job.model} at {job.size} pixels in {job.precision}: {', '.join(present)}")
     for name, reason in reasons.items():
         if reason is not None:
             print(f"  without {name}: {reason}")
-    if options.list or not taking_part:
+    if options.list or not present:
         return
     macs = _macs(job)
-    state = provenance()  # Before measuring, which takes long: of the code that is measured.
+    state = provenance()  # Measuring takes long, so this is read first, for the code that is measured.
     with tempfile.TemporaryDirectory() as folder:
-        prepared = prepare(job, taking_part, pathlib.Path(folder))
+        prepared = prepare(job, present, pathlib.Path(folder))
         entries = compare(job, prepared, options.batch, options.steps, options.rounds)
     rows = rows_of(job, entries, options.batch, options.steps, macs)
     append([row | state for row in rows], options.results)
@@ -281,7 +281,7 @@ def _run(job, options):
 
 
 def prepare(job, names, folder):
-    """{name: what opens the steps}, of all whose files can be written; the others are told."""
+    """{name: `open_steps`} of the contenders with files that can be written. The others are reported."""
     prepared = {}
     for name in names:
         try:

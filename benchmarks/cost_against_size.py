@@ -1,18 +1,18 @@
-"""Measures what images, depth, batches and cores cost: time and memory of our model on TensorFlow.
+"""Measures how time and memory of our model on TensorFlow depend on image size, depth, batch and cores.
 
 Command: make bench-size ARGS="--axes resolution --document"
 
-Of one model one thing is changed at a time: the side of the images, and with it the number T of tokens; the number of
-blocks; the batch; the cores that the process may use, which stand in for devices: a machine of two cores has no more.
-Each measurement has a process of its own and makes forward passes (`predict_on_batch`) or steps of AdamW
-(`train_on_batch`). Time is the median over turns, after a step that is not counted; memory is how far the peak of the
-process is above what it had when the model stood and no step was made.
+One property of a model is changed at a time: the side of the images, and with it the number T of tokens; the number of
+blocks; the batch; the number of cores, which stand in for devices. Each measurement runs in its own process and makes
+forward passes (`predict_on_batch`) or steps of AdamW (`train_on_batch`). Time is the median over turns, after a step
+that is not counted. Memory is the peak of the process minus its memory after building the model, before any step.
 
-Beside them stand the multiply-accumulates (MACs) of an image's forward pass, as `keras_vit.profile` counts them, in two
-parts: the attention's two products, 2 T^2 D in each block, and all the rest, which grows as T.
+The table also has the multiply-accumulates (MACs) of an image's forward pass, counted by `keras_vit.profile`, in two
+parts: the attention's two products, 2 T^2 D in each block, and the rest, which grows as T.
 
-A line of JSON for each is added to benchmarks/results/size.jsonl, with what it was measured on; --document draws the
-newest of each and writes them into docs/performance.md. It wants a quiet machine, and takes about six minutes.
+A line of JSON for each measurement is added to benchmarks/results/size.jsonl, with device, commit and versions.
+--document plots the newest lines and writes them into docs/performance.md. Use a quiet machine. It takes about six
+minutes.
 """
 
 import argparse
@@ -32,12 +32,12 @@ from benchmarks.workers import Job, Measured
 
 FIGURE = FIGURES / "cost_against_size.png"
 _TURNS, _LONG = 3, 8.0
-"""Turns of each, and seconds of a step that is so long that one is enough."""
+"""Number of turns, and the seconds of a step after which one turn is enough."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """What is measured: the side of the images in pixels, blocks, images in a step, and cores (`None`: all)."""
+    """A measurement: side of the images in pixels, blocks, images in a step, and cores (`None`: all)."""
 
     size: int = 224
     num_layers: int = 12
@@ -46,7 +46,7 @@ class Point:
 
 
 KEYS = ("model", "work", "device", *(field.name for field in dataclasses.fields(Point)))
-"""What lines of the results are of, one at each time."""
+"""Keys that identify a line of the results, besides its time."""
 AXES = {
     "resolution": [Point(size, batch_size=1) for size in (224, 384, 512, 768, 1024)],
     "depth": [Point(num_layers=number) for number in (6, 12, 24)],
@@ -56,8 +56,8 @@ AXES = {
 
 
 def open_steps(job, point):
-    """The steps of a model of so many blocks on so many cores, as `open_keras_steps` gives them."""
-    if point.cores is not None:  # Before TensorFlow counts them.
+    """As `open_keras_steps`, with the number of blocks and cores of a point."""
+    if point.cores is not None:  # Must be set before TensorFlow counts the cores.
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: point.cores])
     return open_keras_steps(job, functools.partial(build_ours, num_layers=point.num_layers))
 
@@ -72,23 +72,23 @@ def measure(model, work, point, open_steps=open_steps):
         open_steps: Function from a `Job` and a `Point`, for `Measured`.
 
     Returns:
-        A dictionary for a line of the results: seconds and bytes of an image, and what ran.
+        A dictionary for a line of the results: seconds and bytes of an image, the job, the point and the device.
     """
     job = Job(model, point.size, work)
     with Measured(job, functools.partial(open_steps, point=point)) as process:
-        process.seconds(point.batch_size, 0, 0)  # Its images are there.
+        process.seconds(point.batch_size, 0, 0)  # Creates the images.
         before = process.peak_memory
         seconds = [process.seconds(point.batch_size, 1, 1)]
         while len(seconds) < _TURNS and seconds[-1] < _LONG:
             seconds.append(process.seconds(point.batch_size, 0, 1))
         memory = None if before is None else round((process.peak_memory - before) / point.batch_size)
-        found = {"seconds": round(statistics.median(seconds) / point.batch_size, 5), "memory": memory}
-        return dataclasses.asdict(job) | dataclasses.asdict(point) | found | {"device": process.device}
+        measured = {"seconds": round(statistics.median(seconds) / point.batch_size, 5), "memory": memory}
+        return dataclasses.asdict(job) | dataclasses.asdict(point) | measured | {"device": process.device}
 
 
 @functools.cache
 def count(model, size, num_layers):
-    """Of a forward pass of an image: tokens, heads, MACs that grow as their number, MACs that grow as its square."""
+    """Tokens and heads of an image, and the MACs of its forward pass that grow as T and as T^2."""
     import keras
 
     import keras_vit
@@ -103,7 +103,7 @@ def count(model, size, num_layers):
 
 
 def _machine(row):
-    """What it was measured on, whatever the number of cores."""
+    """The device of a row, without the number of cores."""
     return row["device"].rsplit(",", 1)[0]
 
 
@@ -112,10 +112,10 @@ def _point(row):
 
 
 def table(rows):
-    """Markdown: a line for each point of each axis, with both works.
+    """Markdown: a row for each point of each axis, with both works.
 
     Args:
-        rows: Lines of the results, of one model.
+        rows: Lines of the results, for one model.
 
     Returns:
         Text.
@@ -125,15 +125,15 @@ def table(rows):
         "| forward, MB an image | step, s an image | step, MB an image |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    found = {(_point(row), row["work"]): row for row in rows}
+    rows_by_point = {(_point(row), row["work"]): row for row in rows}
     for axis, points in AXES.items():
         for point in points:
-            both = [found.get((point, work)) for work in ("forward", "train")]
-            some = next(filter(None, both), None)
-            if some is None:
+            both = [rows_by_point.get((point, work)) for work in ("forward", "train")]
+            either = next(filter(None, both), None)
+            if either is None:
                 continue
-            cells = [axis, point.size, some["tokens"], point.num_layers, point.batch_size, point.cores or "all"]
-            cells += [f"{some['linear_macs'] / 1e9:.1f}", f"{some['square_macs'] / 1e9:.1f}"]
+            cells = [axis, point.size, either["tokens"], point.num_layers, point.batch_size, point.cores or "all"]
+            cells += [f"{either['linear_macs'] / 1e9:.1f}", f"{either['square_macs'] / 1e9:.1f}"]
             for row in both:
                 cells += [f"{row['seconds']:.3f}", _megabytes(row)] if row else ["", ""]
             lines.append(f"| {' | '.join(map(str, cells))} |")
@@ -145,10 +145,10 @@ def _megabytes(row):
 
 
 def plot(rows):
-    """Time and memory of an image over its tokens. A matplotlib figure.
+    """A matplotlib figure of the time and memory of an image over its tokens.
 
-    Left, the areas are the two parts of the MACs, at the rate of the forward passes as a whole; right, the broken line
-    is what the weights of all blocks' attention would take, which training would keep.
+    Left: the areas are the two parts of the MACs, at the overall rate of the forward passes. Right: the broken line is
+    the memory of the attention weights of all blocks, if training kept them.
     """
     from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels
 
@@ -186,7 +186,7 @@ def _tokens(row):
 
 
 def write_document(rows, document=DOCUMENT, figure=FIGURE):
-    """Puts the table between the marks in the document, and the figure beside it."""
+    """Writes the table between the marks in the document, and saves the figure."""
     devices = sorted({row["device"] for row in rows if row["cores"] is None})
     versions = sorted({f"{name} {row['versions'][name]}" for row in rows for name in ("keras", "tensorflow")})
     text = f"{rows[0]['model']}, float32; {'; '.join(devices)}; {', '.join(versions)}:\n\n{table(rows)}"
@@ -195,20 +195,20 @@ def write_document(rows, document=DOCUMENT, figure=FIGURE):
 
 
 def main(arguments=None):
-    """Measures, prints and keeps; returns the process's exit status."""
+    """Measures, prints and saves the results. Returns the exit status of the process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--model", default="S/16", help="a variant of ViT")
-    add("--axes", nargs="*", default=list(AXES), choices=AXES, metavar="AXIS", help=f"what is changed, of {[*AXES]}")
+    add("--axes", nargs="*", default=list(AXES), choices=AXES, metavar="AXIS", help=f"axes to measure, of {[*AXES]}")
     add("--work", nargs="+", default=["forward", "train"], choices=("forward", "train"))
     add_options(parser, "size")
     options = parser.parse_args(arguments)
     if options.document and not (options.axes or options.results.is_file()):
-        parser.error(f"--document writes what {options.results} holds, which is not there yet: measure first.")
+        parser.error(f"--document reads {options.results}, which does not exist yet. Measure first.")
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    for point in dict.fromkeys(point for axis in options.axes for point in AXES[axis]):  # Axes meet: once is enough.
+    for point in dict.fromkeys(point for axis in options.axes for point in AXES[axis]):  # Axes share points.
         for work in options.work:
-            state = provenance()  # Before measuring: of the code that is measured.
+            state = provenance()  # Read before measuring, for the code that is measured.
             row = measure(options.model, work, point)
             row |= count(options.model, point.size, point.num_layers) | state
             append([row], options.results)
@@ -218,7 +218,7 @@ def main(arguments=None):
         rows = [row for row in rows if _machine(row) == _machine(rows[-1])]
         print(table(rows))
         if options.document and not any(_point(row) in AXES["resolution"] for row in rows):
-            parser.error(f"--document draws the axis 'resolution', of which there is nothing for {options.model}.")
+            parser.error(f"--document needs results of the axis 'resolution', but there are none for {options.model}.")
         if options.document:
             write_document(rows)
     return 0

@@ -1,17 +1,17 @@
-"""Measures how fast training images are made ready on one core: ours, stock Keras layers, and KerasCV.
+"""Measures the speed of the input pipeline on one core: ours, stock Keras layers, and KerasCV.
 
 Command: make bench-input
 
-The work: JPEG files of 500 x 375 pixels, a random part at 224 x 224, flip, RandAugment(2, 10), Mixup, batches of 32.
-The parts are measured one by one and together, in one process with one thread; each round measures all, one after the
-other, so that what else the machine does meets all alike. Images a second are per second of processor time; a line of
-JSON for each part and library is added to benchmarks/results/input.jsonl, with what it was measured on, and --document
+The pipeline: JPEG files of 500 x 375 pixels, a random part at 224 x 224, flip, RandAugment(2, 10), Mixup, batches of
+32. The parts are measured separately and together, in one process with one thread. Each round measures all in turn, so
+that other work on the machine affects all of them alike. Images a second are per second of processor time. A line of
+JSON for each part and library is added to benchmarks/results/input.jsonl, with device, commit and versions. --document
 writes the table into docs/performance.md.
 
-Keras has no layer that crops and resizes at random: the nearest it offers is `Resizing` of the shorter side to 256 and
-`RandomCrop`. Its `RandAugment` draws once for a batch, so it is mapped image by image, as the others are.
+Keras has no layer for a random resized crop. The nearest layers are `Resizing` of the shorter side to 256 and
+`RandomCrop`. Its `RandAugment` draws once for a batch, so all libraries are mapped image by image.
 
-It fails if all together is not `AT_LEAST` times as fast as with the layers of Keras.
+The benchmark fails if the whole pipeline is not `AT_LEAST` times as fast as with the layers of Keras.
 """
 
 import argparse
@@ -47,7 +47,7 @@ _OURS = {
 
 
 def photographs(number, height=375, width=500):
-    """Encoded images that cost as much to decode as photographs: smooth shapes, edges and some noise."""
+    """Encoded images that take as long to decode as photographs: smooth shapes, edges and some noise."""
     rng = np.random.default_rng(0)
     files = []
     for _ in range(number):
@@ -64,7 +64,7 @@ def photographs(number, height=375, width=500):
 def pipelines(files):
     """{step: {library: endless data set of batches}}"""
     libraries = {"ours": _ours, "Keras": _keras, "KerasCV": _keras_cv}
-    steps = {library: steps_of() for library, steps_of in libraries.items()}
+    steps = {library: make_steps() for library, make_steps in libraries.items()}
     decoded = np.stack([tf.image.resize(tf.io.decode_jpeg(file, 3), (SIZE, SIZE)) for file in files]).astype("uint8")
     return {
         step: {library: _pipeline(files, decoded, step, functions) for library, functions in steps.items()}
@@ -73,7 +73,7 @@ def pipelines(files):
 
 
 def _pipeline(files, decoded, step, functions):
-    """The data set of one step, or of all. Functions take an image, or images and labels; and a seed."""
+    """The data set of one step, or of all. `functions` take an image, or images and labels, and a seed."""
     names = STEPS[:-1] if step == "all" else [step]
     from_files = "decode and crop" in names
     dataset = tf.data.Dataset.from_tensor_slices(files if from_files else decoded).repeat().enumerate()
@@ -91,7 +91,7 @@ def _pipeline(files, decoded, step, functions):
     options.threading.private_threadpool_size = 1
     options.threading.max_intra_op_parallelism = 1
     options.autotune.enabled = False
-    # Otherwise maps become parallel, and make their next batch ready while another library is measured.
+    # Otherwise maps become parallel, and prepare their next batch while another library is measured.
     options.experimental_optimization.apply_default_optimizations = False
     options.experimental_optimization.inject_prefetch = False
     return dataset.with_options(options)
@@ -144,16 +144,16 @@ def _mixing_layer(layer):
 
 
 def measure(datasets, rounds, seconds):
-    """Images per second of processor time, a list of one number a round for each data set.
+    """Images per second of processor time, as a list with one number a round for each data set.
 
     Args:
         datasets: {name: endless data set of batches}
-        rounds: How often each is measured, in turns.
-        seconds: Of processor time, for each of them in each round.
+        rounds: Number of measurements of each data set, in turns.
+        seconds: Processor time of each measurement.
     """
     iterators = {name: iter(dataset) for name, dataset in datasets.items()}
     for iterator in iterators.values():
-        next(iterator)  # Traces it.
+        next(iterator)  # Traces the data set.
     rates = {name: [] for name in iterators}
     for _ in range(rounds):
         for name, iterator in iterators.items():
@@ -167,7 +167,7 @@ def measure(datasets, rounds, seconds):
 
 
 def table(results):
-    """Markdown: medians with the lowest and highest round, and how many times faster ours is, round by round."""
+    """Markdown: medians with the lowest and highest round, and our speed-up round by round."""
     rows = ["| step | ours | Keras | KerasCV | ours / Keras | ours / KerasCV |", "|---|--:|--:|--:|--:|--:|"]
     for step, rates in results.items():
         cells = [f"{statistics.median(rate):,.0f} ({min(rate):,.0f}-{max(rate):,.0f})" for rate in rates.values()]
@@ -179,27 +179,27 @@ def table(results):
 
 
 def rows_of(results):
-    """Lines of the results: of each step and library the rate of each round."""
+    """The lines of the results: the rates of each step and library in all rounds."""
     return [
-        {"step": step, "library": library, "images_per_second": [round(rate, 2) for rate in found]}
+        {"step": step, "library": library, "images_per_second": [round(rate, 2) for rate in round_rates]}
         for step, rates in results.items()
-        for library, found in rates.items()
+        for library, round_rates in rates.items()
     ]
 
 
 def ratios_to(other, rates):
-    """How many times faster ours is than another library, round by round."""
+    """Our speed-up over another library, round by round."""
     return [one / two for one, two in zip(rates["ours"], rates[other], strict=True)]
 
 
 def main(arguments=None):
-    """Prints and keeps what it measures; returns the process's exit status."""
+    """Measures, prints and saves the results. Returns the exit status of the process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="measurements of each")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of processor time for each measurement")
+    parser.add_argument("--rounds", type=int, default=5, help="number of measurements of each")
+    parser.add_argument("--seconds", type=float, default=2.0, help="processor time of each measurement")
     add_options(parser, "input")
     options = parser.parse_args(arguments)
-    state = {"device": processor()} | provenance()  # Before measuring: of the code that is measured.
+    state = {"device": processor()} | provenance()  # Read before measuring, for the code that is measured.
     files = photographs(16)
     size = f"{sum(map(len, files)) / len(files) / 1000:.0f} kB a file"
     heading = f"Images a second of one core, {size}; {processor()}; {versions_in_words(_VERSIONS)}"
@@ -211,7 +211,7 @@ def main(arguments=None):
     if options.document:
         put_between("bench-input", f"{heading}:\n\n{table(results)}\n", DOCUMENT)
     ratio = statistics.median(ratios_to("Keras", results["all"]))
-    print(f"All together: {ratio:.1f} times the rate of Keras; at least {AT_LEAST} are expected.")
+    print(f"The whole pipeline has {ratio:.1f} times the rate of Keras; at least {AT_LEAST} is expected.")
     return 0 if ratio >= AT_LEAST else 1
 
 

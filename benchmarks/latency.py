@@ -1,19 +1,19 @@
-"""Measures how fast one ViT answers on CPUs: our SavedModel, KerasHub's, ONNX Runtime and OpenVINO.
+"""Measures the latency of one ViT on CPUs: our SavedModel, KerasHub's, ONNX Runtime and OpenVINO.
 
 Command: make bench-latency
 
-The work: one ViT, B/16 unless told otherwise, with random weights and 1,000 classes, the same weights in all runtimes;
-images of 224 x 224 pixels come as a NumPy array, probabilities go as one. All compute in float32 with the same number
-of threads, but for the row that says so. KerasHub's export is what its users get: it neither normalises pixels nor
-names classes, so it is given normalised ones. The row of encoded images is another job: JPEG files are decoded, too.
+All runtimes run the same ViT (default: B/16) with the same random weights and 1,000 classes. They take images of 224 x
+224 pixels as a NumPy array and return probabilities as one. All compute in float32 with the same number of threads,
+except the row for bfloat16. KerasHub's export is the one that its users get. It neither normalises pixels nor names
+classes, so it is given normalised pixels. The row for encoded images also decodes JPEG files.
 
-Each runtime has a process of its own. A cold load is in a fresh one, from the start of loading to the first answer to
-one image, with the file in the system's cache; imports are counted by themselves. Then all processes get the same
-requests in turns, in a new order each round, so that what else the machine does meets all alike; the first request of
-each batch size is not counted. Each answer is compared with the Keras model's; one that differs is an error.
+Each runtime has its own process. A cold load is measured in a fresh process, from the start of loading to the first
+answer to one image, with the file in the system's cache. Imports are timed separately. Then all processes get the same
+requests in turns, in a random order each round, so that other work on the machine affects all alike. The first request
+of each batch size is not counted. An answer that differs from the Keras model's is an error.
 
 A line of JSON for the starts of each row, and for each batch size, is added to benchmarks/results/latency.jsonl, with
-what it was measured on; --document also writes the tables into docs/performance.md. It wants a quiet machine.
+device, commit and versions. --document also writes the tables into docs/performance.md. Use a quiet machine.
 """
 
 import argparse
@@ -41,17 +41,17 @@ _PAUSE = 0.05
 """Seconds between requests: threads of ONNX Runtime and OpenVINO wait actively for a while after one."""
 _FIELDS = ("load", "memory", "imports")
 _VERSIONS = ("keras", "tensorflow", "keras-hub", "onnxruntime", "openvino")
-_NOTE = "Times ours: median, lowest and highest round. Of fewer than 100 requests, p99 is the slowest."
+_NOTE = "Times ours: median, lowest and highest round. With fewer than 100 requests, p99 is the slowest one."
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """How a process came to its first answer.
+    """The time and memory of a process until its first answer.
 
     Args:
         imports: Seconds to import the runtime's package.
-        load: Seconds from there to the first answer to one image.
-        memory: The most that the process has had in memory by then, in MB.
+        load: Seconds from the end of the imports to the first answer to one image.
+        memory: Peak memory of the process until then, in MB.
     """
 
     imports: float
@@ -60,26 +60,26 @@ class Start:
 
 
 class Process:
-    """A process of its own that runs one row, and whose answers are compared with the Keras model's.
+    """A separate process that runs one row. Its answers are compared with the Keras model's.
 
     Args:
         row: A `Row`.
-        folder: What `prepare` wrote.
+        folder: Folder that `prepare` wrote.
         threads: Number of threads to compute with.
     """
 
     def __init__(self, row, folder, threads):
         self.row = row
         self._expected = read_inputs(folder, "probabilities")
-        self._pipe, theirs = multiprocessing.Pipe()
+        self._pipe, child_end = multiprocessing.Pipe()
         context = multiprocessing.get_context("spawn")
-        self._process = context.Process(target=_answer_requests, args=(theirs, row, folder, threads), daemon=True)
+        self._process = context.Process(target=_answer_requests, args=(child_end, row, folder, threads), daemon=True)
         self._process.start()
-        theirs.close()
+        child_end.close()
         self.start = self._checked(1)
 
     def ask(self, batch_size):
-        """Seconds that a request of so many images takes."""
+        """Seconds of a request with `batch_size` images."""
         self._pipe.send(batch_size)
         return self._checked(batch_size)
 
@@ -91,8 +91,8 @@ class Process:
         difference = np.abs(answer - self._expected[:batch_size]).max()
         if not difference <= self.row.tolerance:
             raise ValueError(
-                f"{self.row.title} answers otherwise than the Keras model: a probability differs by {difference:.1e} "
-                f"at batch size {batch_size}, {self.row.tolerance:.0e} is allowed."
+                f"{self.row.title} answers differently from the Keras model. Received: a probability that differs by "
+                f"{difference:.1e}, at batch size {batch_size}; at most {self.row.tolerance:.0e} is allowed."
             )
         return measured
 
@@ -104,7 +104,7 @@ class Process:
 
 
 def _answer_requests(pipe, row, folder, threads):
-    """What a `Process` does: sends its start with the first answer, then answers batch sizes with seconds."""
+    """Runs in a `Process`: sends its start with the first answer, then answers batch sizes with seconds."""
     images = read_inputs(folder, row.takes)
     started = time.perf_counter()
     importlib.import_module(next(iter(row.packages)))
@@ -120,7 +120,7 @@ def _answer_requests(pipe, row, folder, threads):
 
 
 def cold_loads(names, folder, threads, rounds):
-    """{row: [`Start` of each round]}, each in a fresh process."""
+    """{row: [`Start` of each round]}. Each start is a fresh process."""
     starts = {name: [] for name in names}
     for name in [*names] * rounds:
         with contextlib.closing(Process(ROWS[name], folder, threads)) as process:
@@ -129,8 +129,8 @@ def cold_loads(names, folder, threads, rounds):
 
 
 def latencies(names, folder, threads, batch_sizes, rounds):
-    """{batch size: {row: [seconds of each round]}}: in each round each process gets one request."""
-    found, rng = {}, np.random.default_rng(0)
+    """{batch size: {row: [seconds of each round]}}. In each round each process gets one request."""
+    seconds, rng = {}, np.random.default_rng(0)
     with contextlib.ExitStack() as stack:
         processes = {}
         for name in names:
@@ -138,22 +138,22 @@ def latencies(names, folder, threads, batch_sizes, rounds):
         for batch_size in batch_sizes:
             for process in processes.values():
                 process.ask(batch_size)
-            found[batch_size] = {name: [] for name in names}
+            seconds[batch_size] = {name: [] for name in names}
             for _ in range(max(MIN_ROUNDS, rounds // batch_size)):
-                # In another order each time: nobody always comes after the same one.
+                # In a random order, so that no process always follows the same one.
                 for name in rng.permutation(names):
                     time.sleep(_PAUSE)
-                    found[batch_size][name].append(processes[name].ask(batch_size))
-    return found
+                    seconds[batch_size][name].append(processes[name].ask(batch_size))
+    return seconds
 
 
 def percentile(values, percent):
-    """The lowest of some values that at least `percent` of them do not exceed: one of them, nothing in between."""
+    """The lowest value that at least `percent` of the values do not exceed, without interpolation."""
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 
 def cold_table(starts):
-    """Markdown: medians, and how many times as long as ours."""
+    """Markdown: medians, and ratios to ours."""
     lines = [
         "| cold load | seconds | times ours | peak memory, MB | times ours | import, seconds |",
         "|---|--:|--:|--:|--:|--:|",
@@ -161,14 +161,14 @@ def cold_table(starts):
     values = [{name: [getattr(start, field) for start in starts[name]] for name in starts} for field in _FIELDS]
     loads, memory, _ = values
     for name in starts:
-        seconds, megabytes, imported = (statistics.median(found[name]) for found in values)
+        seconds, megabytes, imported = (statistics.median(by_row[name]) for by_row in values)
         cells = [f"{seconds:.2f}", _times_ours(loads, name), f"{megabytes:,.0f}", _times_ours(memory, name)]
         lines.append(f"| {ROWS[name].title} | {' | '.join(cells)} | {imported:.2f} |")
     return "\n".join(lines)
 
 
 def latency_table(results):
-    """Markdown: percentiles, and how many times as long as ours: p50 round by round, p99 as they are."""
+    """Markdown: percentiles, and ratios to ours: of p50 round by round, of p99 overall."""
     lines = [
         "| latency | batch | requests | p50, ms | times ours | p99, ms | times ours |",
         "|---|--:|--:|--:|--:|--:|--:|",
@@ -191,16 +191,16 @@ def _times_ours(values, name):
 
 
 def rows_of_starts(starts):
-    """Lines of the results for what `cold_loads` returns: medians, in seconds and MB."""
+    """The lines of the results from `cold_loads`: medians, in seconds and MB."""
     return [
-        {"row": name, "starts": len(found)}
-        | {field: round(statistics.median(getattr(start, field) for start in found), 3) for field in _FIELDS}
-        for name, found in starts.items()
+        {"row": name, "starts": len(own_starts)}
+        | {field: round(statistics.median(getattr(start, field) for start in own_starts), 3) for field in _FIELDS}
+        for name, own_starts in starts.items()
     ]
 
 
 def rows_of_requests(results):
-    """Lines of the results for what `latencies` returns: percentiles, in seconds."""
+    """The lines of the results from `latencies`: percentiles, in seconds."""
     return [
         {"row": name, "batch_size": batch_size, "requests": len(values)}
         | {f"p{percent}": round(percentile(values, percent), 5) for percent in (50, 99)}
@@ -210,7 +210,7 @@ def rows_of_requests(results):
 
 
 def main(arguments=None):
-    """Prints and keeps what it measures; returns the process's exit status."""
+    """Measures, prints and saves the results. Returns the exit status of the process."""
     options = _parse(arguments)
     absent = missing({OURS, *options.rows})
     for name, extra in absent.items():
@@ -219,7 +219,7 @@ def main(arguments=None):
         return 1
     names = [name for name in ROWS if name == OURS or (name in options.rows and name not in absent)]
     common = {"model": options.variant, "threads": options.threads, "device": processor()}
-    common |= provenance()  # Before measuring, which takes long: of the code that is measured.
+    common |= provenance()  # Measuring takes long, so this is read first, for the code that is measured.
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         prepare(build(options.variant), folder, names, options.batches)
@@ -242,14 +242,14 @@ def main(arguments=None):
 
 def _parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--variant", default="B/16", help="of keras_vit.ViT")
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="what to compare ours with")
+    parser.add_argument("--variant", default="B/16", help="a variant of keras_vit.ViT")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="rows to compare ours with")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32], help="numbers of images in a request")
     parser.add_argument(
-        "--rounds", type=int, default=40, help=f"divided by the number of images; at least {MIN_ROUNDS}"
+        "--rounds", type=int, default=40, help=f"requests; divided by the number of images, at least {MIN_ROUNDS}"
     )
-    parser.add_argument("--cold-rounds", type=int, default=3, help="fresh processes of each")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each runtime")
+    parser.add_argument("--cold-rounds", type=int, default=3, help="number of cold loads of each row")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="number of threads of each runtime")
     add_options(parser, "latency")
     return parser.parse_args(arguments)
 

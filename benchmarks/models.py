@@ -9,7 +9,7 @@ import keras
 
 import keras_vit
 
-# Arxiv 2006.03677, Table 8, as it prints them.
+# arXiv 2006.03677, Table 8, as printed.
 _PRINTED = {
     "VTResNet18": "11.7 M, 1.569",
     "VTResNet34": "19.2 M, 3.236",
@@ -36,7 +36,7 @@ def table():
 
 
 def vt_table():
-    """The same of VT-ResNets, beside what their paper prints; the statistics of batch norms are no parameters."""
+    """The same for VT-ResNets, beside the paper's numbers. The statistics of batch norms are not counted."""
     rows = ["| function | parameters | GMACs | the paper's |", "|---|--:|--:|--:|"]
     for name, printed in _PRINTED.items():
         cost, num_trained = _count(getattr(keras_vit, name))
@@ -46,7 +46,7 @@ def vt_table():
 
 def _count(build, *arguments):
     """(profile, number of trained parameters) of a model."""
-    # Shapes alone are enough to count: no weight is made.
+    # Counting needs shapes only, so no weight is created.
     with keras.StatelessScope(initialize_variables=False):
         model = build(*arguments)
         cost = keras_vit.profile(model)

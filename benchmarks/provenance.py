@@ -1,4 +1,4 @@
-"""What a measurement depends on: the device, the commit, the versions."""
+"""The device, the commit and the versions of a measurement."""
 
 import datetime
 import importlib.metadata
@@ -23,7 +23,7 @@ _PACKAGES = [
 
 
 def provenance():
-    """What a measurement depends on besides the machine: the time, the commit and the versions."""
+    """The time, the commit and the versions of a measurement."""
     from training.runs.folder import git_state
 
     return {
@@ -35,14 +35,14 @@ def provenance():
 
 
 def in_words():
-    """What an answer or a time depends on, in a line: the device, and the versions of Keras and of its backend."""
+    """The device, and the versions of Keras and its backend, in one line."""
     import keras
 
     return f"{device()}; {versions_in_words(('keras', keras.backend.backend()))}"
 
 
 def versions_in_words(names):
-    """Packages and their versions, in a line, of those that are installed."""
+    """The installed ones of some packages with their versions, in one line."""
     versions = _versions()
     return ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
 
@@ -58,7 +58,7 @@ def _versions():
 
 
 def device():
-    """The accelerator, or the processor and its cores."""
+    """The accelerator, or the processor and its number of cores."""
     import keras
 
     if keras.backend.backend() == "tensorflow":
@@ -72,7 +72,7 @@ def device():
 
 
 def device_of_tensorflow():
-    """The accelerator that TensorFlow sees, or the processor and its cores."""
+    """The accelerator of TensorFlow, or the processor and its number of cores."""
     import tensorflow as tf
 
     accelerators = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU")
@@ -82,16 +82,16 @@ def device_of_tensorflow():
 
 
 def processor():
-    """The processor and how many of its cores there are."""
-    facts = _facts_of_processor()
-    # On many virtual machines names are those of a brand, whose generations differ by a factor of two.
+    """The processor and the number of cores that this process may use."""
+    facts = _processor_facts()
+    # On many virtual machines the name is only a brand, and generations of a brand differ by a factor of two.
     generation = [f"{key.removeprefix('cpu ')} {facts[key]}" for key in ("cpu family", "model") if key in facts]
     name = facts.get("model name", platform.machine()) + (f" ({', '.join(generation)})" if generation else "")
     return f"{name}, {len(os.sched_getaffinity(0))} cores"
 
 
-def _facts_of_processor():
-    """What Linux says of the first processor."""
+def _processor_facts():
+    """{key: value} that Linux reports for the first processor."""
     path = pathlib.Path("/proc/cpuinfo")
     first = path.read_text().split("\n\n")[0] if path.is_file() else ""
     return {key.strip(): fact.strip() for key, _, fact in (line.partition(":") for line in first.splitlines())}

@@ -1,4 +1,4 @@
-"""Environment variables with which JAX compiles quickly, for tests: what they compile takes no time to run."""
+"""Environment variables with which JAX compiles quickly. They are for tests, where programs run only briefly."""
 
 FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
@@ -7,7 +7,7 @@ def variables(cache):
     """{name: value}, to be set before JAX is imported.
 
     Args:
-        cache: Folder of what is compiled, for all processes that are given it, now and later.
+        cache: Folder of compiled programs. Present and later processes with the same folder share them.
     """
     return {
         "XLA_FLAGS": FLAGS,

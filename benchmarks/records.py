@@ -1,4 +1,4 @@
-"""Lines of results, and what of them stands in documents."""
+"""Files of results, and the tables that are written from them into documents."""
 
 import json
 import pathlib
@@ -9,14 +9,14 @@ _RESULTS = pathlib.Path(__file__).with_name("results")
 
 
 def add_options(parser, name):
-    """What every benchmark takes: where its lines are kept, `results/NAME.jsonl`, and if the document gets them."""
+    """Adds the options of every benchmark: its file of results, `results/NAME.jsonl`, and `--document`."""
     add, results = parser.add_argument, _RESULTS / f"{name}.jsonl"
-    add("--results", type=pathlib.Path, default=results, metavar="FILE", help="what is measured is added to")
+    add("--results", type=pathlib.Path, default=results, metavar="FILE", help="file that the results are added to")
     add("--document", action="store_true", help=f"write the table, and the figure, into {DOCUMENT.name}")
 
 
 def append(rows, path):
-    """Adds lines of JSON to a results file, which is made if it is not there."""
+    """Adds lines of JSON to a results file, which is created if it does not exist."""
     path.parent.mkdir(exist_ok=True)
     with open(path, "a") as file:
         file.writelines(f"{json.dumps(row)}\n" for row in rows)
@@ -28,13 +28,13 @@ def read(path):
 
 
 def newest(rows, keys):
-    """Of lines those of the newest time of each combination of what `keys` name."""
+    """The newest lines for each combination of the values of `keys`."""
     last = {tuple(row[key] for key in keys): row["time"] for row in rows}
     return [row for row in rows if row["time"] == last[tuple(row[key] for key in keys)]]
 
 
 def put_between(command, text, document):
-    """Puts text between a command's two marks in a document, in place of what stands there."""
+    """Replaces the text between a command's two marks in a document."""
     begin, end = (f"<!-- make {command}: {mark} -->\n" for mark in ("begin", "end"))
     path = pathlib.Path(document)
     before, _, rest = path.read_text().partition(begin)

@@ -1,4 +1,4 @@
-"""Files of models opened in other runtimes, on the processor."""
+"""Opens files of models in other runtimes, on the CPU."""
 
 
 def onnx_session(path, threads):

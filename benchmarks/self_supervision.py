@@ -1,14 +1,14 @@
-"""Whether pre-training without labels helps, on the embedded digits, with three seeds.
+"""Measures whether pre-training without labels helps, on the embedded digits, with three seeds.
 
     python -m benchmarks.self_supervision [FOLDER]
 
 A small Vision Transformer is pre-trained on the training images, without their labels, by masked patch prediction and
-as a masked autoencoder. Then 10 images of each class are labelled. A linear classifier is fitted to the frozen features
-of these (few-shot), and the model is fine-tuned on them for some steps. Both are compared with the same from a model
-that starts at random: the same labelled images, steps and learning rate. The settings were chosen with other seeds.
+as a masked autoencoder. Then 10 labelled images of each class are used in two ways. A linear classifier is fitted to
+their frozen features (few-shot), and the model is fine-tuned on them for some steps. Both are compared with a randomly
+initialised model, with the same images, steps and learning rate. The settings were chosen with other seeds.
 
-It prints a table in Markdown, writes it with the accuracy of each seed and the figures to a folder (default:
-docs/figures), and fails if a pre-trained model is not better than the random one in the mean of the seeds.
+The command prints a table in Markdown, and writes the accuracy of each seed and the figures to a folder (default:
+docs/figures). It fails if the mean of a pre-trained model is not better than that of the random one.
 """
 
 import csv
@@ -69,20 +69,20 @@ def _arrays(source):
 
 
 def encoder(seed):
-    """A fresh encoder, which returns the mean of its patch tokens."""
+    """A new encoder that returns the mean of its patch tokens."""
     keras.utils.set_random_seed(seed)
     return keras_vit.ViT(CONFIG, include_top=False, input_shape=SHAPE, include_preprocessing=True)
 
 
 def pretrain(method, images, seed):
-    """The encoder that a method makes of images; and the model that trained it."""
+    """Pre-trains an encoder on images. Returns the encoder and the pre-training model."""
     model = encoder(seed)
     pretraining = method.build(model, seed=seed)
     steps = method.epochs * -(-len(images) // method.batch_size)
     schedule = keras.optimizers.schedules.CosineDecay(
         0.0, steps - steps // 20, warmup_target=method.learning_rate, warmup_steps=steps // 20
     )
-    # Hundreds of small operations a step, which XLA makes one.
+    # XLA fuses the hundreds of small operations of a step.
     pretraining.compile(keras.optimizers.AdamW(schedule, weight_decay=method.weight_decay), jit_compile=True)
     pretraining.fit(images, batch_size=method.batch_size, epochs=method.epochs, verbose=0)
     return model, pretraining
@@ -98,7 +98,7 @@ def few_shot(model, data, seed):
 
 
 def fine_tune(model, data, seed, learning_rate=FINE_TUNING_RATE):
-    """Accuracy of an encoder after some steps with labels: of the same images, whatever it starts from."""
+    """Accuracy of an encoder after fine-tuning on a few labelled images, which depend on the seed only."""
     images, labels = data["train"]
     chosen = choose_shots(labels, SHOTS, seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -120,13 +120,13 @@ def fine_tune(model, data, seed, learning_rate=FINE_TUNING_RATE):
 
 
 def measure(data, seed):
-    """{how the encoder came about: (few-shot, fine-tuned) accuracy}, and the masked autoencoder."""
+    """{kind of pre-training: (few-shot, fine-tuned) accuracy}, and the masked autoencoder."""
     start = encoder(seed)
-    found = {"none": (few_shot(start, data, seed), fine_tune(start, data, seed))}
+    accuracies = {"none": (few_shot(start, data, seed), fine_tune(start, data, seed))}
     for name, method in METHODS.items():
         model, pretraining = pretrain(method, data["train"][0], seed)
-        found[name] = few_shot(model, data, seed), fine_tune(model, data, seed)
-    return found, pretraining
+        accuracies[name] = few_shot(model, data, seed), fine_tune(model, data, seed)
+    return accuracies, pretraining
 
 
 def write(rows, folder):
@@ -149,12 +149,12 @@ def write(rows, folder):
 
 
 def draw(pretraining, images, folder):
-    """Writes pictures of some images, of what the autoencoder sees of them and of what it makes of that."""
+    """Writes pictures of some images, of their visible patches and of their reconstructions."""
     noise = np.random.default_rng(0).random((len(images), 16)).astype("float32")
-    found = pretraining.reconstruct(images, noise=noise)
+    reconstruction = pretraining.reconstruct(images, noise=noise)
     figure, axes = panels((0.9, 0.9), 3, len(images))
     for row, (name, pictures) in enumerate(
-        {"seen": found.masked, "predicted": found.reconstructed, "image": images / 255}.items()
+        {"seen": reconstruction.masked, "predicted": reconstruction.reconstructed, "image": images / 255}.items()
     ):
         for one, picture in zip(axes[row], pictures, strict=True):
             one.imshow(picture, cmap="gray", vmin=0, vmax=1)
@@ -165,13 +165,13 @@ def draw(pretraining, images, folder):
 
 
 def main(folder="docs/figures"):
-    """Prints the table of all seeds; returns the process's exit status."""
+    """Prints the table of all seeds. Returns the exit status of the process."""
     folder, data, rows = pathlib.Path(folder), load_digits(), []
     folder.mkdir(parents=True, exist_ok=True)
     for seed in SEEDS:
         began = time.monotonic()
-        found, autoencoder = measure(data, seed)
-        rows += [(name, seed, values) for name, values in found.items()]
+        accuracies, autoencoder = measure(data, seed)
+        rows += [(name, seed, values) for name, values in accuracies.items()]
         print(f"seed {seed}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     write(rows, folder)
     draw(autoencoder, data["test"][0][:10], folder)

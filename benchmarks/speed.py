@@ -1,18 +1,18 @@
-"""Measures how many images a second models take, and the largest batch that fits into memory.
+"""Measures the images a second of models, and the largest batch that fits into memory.
 
 Command: make bench-speed ARGS="--models B/16 R50+B/16 --sizes 128 224"
 
-As in arXiv 2010.11929, appendix D.5 and Figure 12: for each size of the images the peak over batch sizes, which are
-doubled until two of them in a row bring nothing or the memory is full; each with 10 steps of warm-up and 30 that are
-timed. The largest batch is found by doubling and bisection, with a single step each. `forward` is inference, `train` a
-step of AdamW. Images are random, and in memory already; all layers compute in the given precision.
+As in arXiv 2010.11929, appendix D.5 and Figure 12, the rate for each image size is the peak over batch sizes. Each
+batch size has 10 steps of warm-up and 30 timed steps. It is doubled until two in a row bring no gain or the memory is
+full. The largest batch is found by doubling and bisection, with a single step each. `forward` is inference, `train` a
+step of AdamW. Images are random and already in memory. All layers compute in the given precision.
 
-The steps are those of Keras on the backend of KERAS_BACKEND, in a process of their own: where a process runs out of
-memory, by an error or killed, it is started again. A CPU has no such limit short of the machine's, so one can be
-given: `--memory-limit` bytes for all data of the process, TensorFlow's or JAX's own among them (some 500 MB).
+Keras makes the steps on the backend of KERAS_BACKEND, in a separate process. A process that runs out of memory, by an
+error or killed, is restarted. The only limit of a CPU is the memory of the machine, so another one can be given:
+`--memory-limit` bytes for all data of the process, including TensorFlow's or JAX's own (some 500 MB).
 
-A line of JSON for each measurement is added to benchmarks/results/speed.jsonl, with what it was measured on; --plot
-draws the newest ones, --document writes them into docs/performance.md. It wants a quiet machine.
+A line of JSON for each measurement is added to benchmarks/results/speed.jsonl, with device, commit and versions. --plot
+plots the newest ones, --document writes them into docs/performance.md. Use a quiet machine.
 """
 
 import argparse
@@ -28,28 +28,28 @@ from benchmarks.workers import Job, Measured, OutOfMemoryError
 WARMUP_STEPS, TIMED_STEPS = 10, 30
 LONGEST_BATCH = 2**16
 KEYS = (*(field.name for field in dataclasses.fields(Job)), "device")
-"""What lines of the results are of, one at each time."""
-_NO_GAIN = 2  # Batch sizes in a row that are no faster, after which larger ones are not tried.
+"""Keys that identify a line of the results, besides its time."""
+_NO_GAIN = 2  # Larger batch sizes are not tried after this number of them in a row is no faster.
 
 
 def peak(rate, batch_sizes):
     """The highest rate over batch sizes.
 
     Args:
-        rate: Function from a batch size to images a second; raises `OutOfMemoryError` if the batch does not fit.
-        batch_sizes: Those to try, ascending. It stops where memory ends, or where two in a row are no faster.
+        rate: Function from a batch size to images a second. It raises `OutOfMemoryError` if the batch does not fit.
+        batch_sizes: Batch sizes to try, ascending. The search ends if memory is full, or if two in a row are no faster.
 
     Returns:
-        (images a second, the batch size that they were reached with), or `None` if none fits.
+        (images a second, batch size) of the peak, or `None` if no batch fits.
     """
     best, without_gain = None, 0
     for batch_size in batch_sizes:
         try:
-            found = rate(batch_size)
+            images_per_second = rate(batch_size)
         except OutOfMemoryError:
             break
-        without_gain = 0 if best is None or found > best[0] else without_gain + 1
-        best = max(best or (0, 0), (found, batch_size))
+        without_gain = 0 if best is None or images_per_second > best[0] else without_gain + 1
+        best = max(best or (0, 0), (images_per_second, batch_size))
         if without_gain == _NO_GAIN:
             break
     return best
@@ -59,11 +59,11 @@ def largest_batch(step, limit=LONGEST_BATCH):
     """The largest batch that fits, by doubling and bisection.
 
     Args:
-        step: Function that makes a step with a batch size; raises `OutOfMemoryError` if it does not fit.
-        limit: No larger batch is tried.
+        step: Function that makes a step with a batch size. It raises `OutOfMemoryError` if the batch does not fit.
+        limit: Largest batch size that is tried.
 
     Returns:
-        Its size, at most `limit`; 0 if not even one image fits.
+        The size of the batch, at most `limit`; 0 if not even one image fits.
     """
 
     def fits(batch_size):
@@ -73,7 +73,7 @@ def largest_batch(step, limit=LONGEST_BATCH):
             return False
         return True
 
-    low, high = 0, 1  # The largest known to fit, and the next to try.
+    low, high = 0, 1  # The largest size known to fit, and the next one to try.
     while high <= limit and fits(high):
         low, high = high, 2 * high
     high = min(high, limit + 1)
@@ -84,7 +84,7 @@ def largest_batch(step, limit=LONGEST_BATCH):
 
 
 def open_keras_steps(job, build=build_ours):
-    """The steps of a model with Keras: (function from a batch size and a number of steps, what they run on)."""
+    """Builds a model. Returns (function that makes steps from a batch size and a number of steps, device)."""
     import keras
     import numpy as np
 
@@ -101,10 +101,10 @@ def open_keras_steps(job, build=build_ours):
             images = rng.standard_normal((batch_size, *shape), dtype="float32")
             labels = rng.integers(0, CLASSES, batch_size)
             made[batch_size] = tuple(map(keras.ops.convert_to_tensor, (images, labels)))
-            del images  # It would take as much memory as its tensor.
+            del images  # The array would take as much memory as its tensor.
         images, labels = made[batch_size]
         for _ in range(steps):
-            # Both wait for what they return.
+            # Both wait for their results.
             if job.work == "train":
                 model.train_on_batch(images, labels)
             else:
@@ -117,7 +117,7 @@ def measure(job, max_batch=LONGEST_BATCH, open_steps=open_keras_steps):
     """Measures a job: its peak over batch sizes, and the largest batch.
 
     Returns:
-        A dictionary for a line of the results, without what it was measured on but the device.
+        A dictionary for a line of the results, with the device but without commit and versions.
     """
     with Measured(job, open_steps) as process:
 
@@ -154,20 +154,20 @@ def table(rows):
 def plot(rows):
     """Images a second, and the largest batch, over the size of the images, as in Figure 12 of arXiv 2010.11929.
 
-    A line is of one model, work, precision, memory limit and device; its name has those of the last three that differ
-    among the rows. A batch that was the largest tried is no limit of the memory, and is left out.
+    Each curve is for one model, work, precision, memory limit and device. Its name contains those of the last three
+    that differ among the rows. A batch that was the largest tried is left out, because memory did not limit it.
     """
     from training.studies.figures import Panel, Value, plot_panels
 
     differing = [name for name in ("precision", "memory_limit", "device") if len({row[name] for row in rows}) > 1]
 
     def series(rows, field):
-        found = {}
+        curves = {}
         for row in rows:
             if row[field]:
                 name = ", ".join([row["model"], row["work"], *(_in_words(row, name) for name in differing)])
-                found.setdefault(name, []).append(Value(row["size"], row[field]))
-        return found
+                curves.setdefault(name, []).append(Value(row["size"], row[field]))
+        return curves
 
     devices = "" if "device" in differing else rows[0]["device"]
     labels = "side of the images (pixels)", "images a second, peak over batch sizes"
@@ -187,17 +187,17 @@ def _in_words(row, name):
 
 
 def main(arguments=None):
-    """Measures, prints and keeps; returns the process's exit status."""
+    """Measures, prints and saves the results. Returns the exit status of the process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--models", nargs="+", default=["Ti/16", "S/16"], help="variants, or functions such as BiTResNet50x1")
     add("--sizes", nargs="+", type=int, default=[64, 128, 224], help="sides of the images in pixels")
     add("--work", nargs="+", default=["forward"], choices=("forward", "train"))
     add("--precision", default="float32", help="float32, mixed_bfloat16 or mixed_float16")
-    add("--max-batch", type=int, default=64, help="no larger batch is tried")
-    add("--memory-limit", type=float, metavar="BYTES", help="of a process, where the device has no limit")
+    add("--max-batch", type=int, default=64, help="largest batch that is tried")
+    add("--memory-limit", type=float, metavar="BYTES", help="memory limit of the process, if the device has none")
     add_options(parser, "speed")
-    add("--plot", type=pathlib.Path, metavar="FILE", help="draw the newest results, after measuring")
+    add("--plot", type=pathlib.Path, metavar="FILE", help="plot the newest results, after measuring")
     add("--only-plot", action="store_true", help="do not measure")
     options = parser.parse_args(arguments)
     limit = options.memory_limit and int(options.memory_limit)
@@ -208,9 +208,9 @@ def main(arguments=None):
         for size in options.sizes
     ]
     if options.only_plot and not (options.plot and options.results.is_file()):
-        parser.error(f"--only-plot draws {options.results}, which must be there, to a file that --plot names.")
+        parser.error(f"--only-plot needs {options.results}, which must exist, and --plot with the file to write.")
     for job in [] if options.only_plot else jobs:
-        state = provenance()  # Before measuring, which takes long: of the code that is measured.
+        state = provenance()  # Measuring takes long, so this is read first, for the code that is measured.
         row = measure(job, options.max_batch) | state
         append([row], options.results)
         print(

@@ -1,11 +1,11 @@
-"""Kills a run at random moments until it is through, and compares what it leaves with an undisturbed one.
+"""Kills a run at random moments until it is finished, and compares its results with those of an undisturbed run.
 
     python -m benchmarks.survival
 
-The digits are learned by a small model with dropout and a moving average, with a checkpoint after every other step. The
-process is killed (SIGKILL) 20 times, at moments drawn over all that it does: starting, steps, validations, checkpoints,
-the export and the report. Each start goes on from the last good checkpoint. The history of the losses and the weights
-that are kept must be the same, bit for bit.
+A small model with dropout and a moving average is trained on the digits, with a checkpoint after every other step. The
+process is killed (SIGKILL) 20 times, at random moments of the whole run: start, steps, validations, checkpoints, export
+and report. Each start resumes from the last good checkpoint. The history of the losses and the final weights must be
+the same, bit for bit.
 """
 
 import itertools
@@ -28,7 +28,7 @@ RECIPE = [
 
 
 def main():
-    """Prints each kill and what differs in the end; returns the process's exit status."""
+    """Prints each kill and the final differences. Returns the exit status of the process."""
     rng = random.Random(0)
     differences, kills = [], 0
     with tempfile.TemporaryDirectory() as folder:
@@ -38,17 +38,17 @@ def main():
         seconds = time.monotonic() - begun
         for number in itertools.count():
             killed = pathlib.Path(folder, str(number))
-            kills += kill_until_through(killed, rng, seconds, NUM_KILLS - kills)
-            differences += [what for what, read in COMPARED.items() if read(undisturbed) != read(killed)]
+            kills += kill_until_finished(killed, rng, seconds, NUM_KILLS - kills)
+            differences += [name for name, read in COMPARED.items() if read(undisturbed) != read(killed)]
             if kills == NUM_KILLS:
                 break
-    what = ", ".join(differences) or "nothing"
-    print(f"{kills} kills of {number + 1} runs. What differs from an undisturbed one: {what}.")
+    names = ", ".join(differences) or "none"
+    print(f"{kills} kills of {number + 1} runs. Differences from an undisturbed run: {names}.")
     return 1 if differences else 0
 
 
-def kill_until_through(folder, rng, seconds, most):
-    """Starts a run again and again and kills it, at most `most` times, until it is through; returns how often."""
+def kill_until_finished(folder, rng, seconds, most):
+    """Starts a run repeatedly and kills it, at most `most` times, until it is finished. Returns the number of kills."""
     for number in range(most):
         process = subprocess.Popen(
             command(folder), stdout=subprocess.PIPE, text=True, env=environment(), stderr=subprocess.DEVNULL
@@ -61,10 +61,10 @@ def kill_until_through(folder, rng, seconds, most):
         if process.returncode == 0:
             return number
         if process.returncode != -signal.SIGKILL:
-            raise SystemExit(f"It ended by itself, with {process.returncode}: {output}")
+            raise SystemExit(f"The run ended with status {process.returncode}: {output}")
         lines = [line for line in output.splitlines() if line]
         print(f"killed after: {lines[-1] if lines else 'nothing printed yet'}", flush=True)
-        if is_finished(folder):  # It was only showing what it had done.
+        if is_finished(folder):  # It was only reporting.
             return number + 1
     if not is_finished(folder):
         subprocess.run(command(folder), check=True, stdout=subprocess.DEVNULL, env=environment())
@@ -87,7 +87,7 @@ def environment():
 def _weights(folder):
     import keras
 
-    import keras_vit  # noqa: F401  Its layers are found by name.
+    import keras_vit  # noqa: F401  Registers the layers.
 
     return [array.tobytes() for array in keras.models.load_model(folder / "model.keras").get_weights()]
 

@@ -1,4 +1,4 @@
-"""Processes of their own in which steps are measured."""
+"""Separate processes in which steps are measured."""
 
 import contextlib
 import dataclasses
@@ -13,13 +13,13 @@ _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "OOM when allocating", "out of memory", 
 
 
 class OutOfMemoryError(Exception):
-    """A batch does not fit."""
+    """Raised if a batch does not fit into memory."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is measured: a variant of ViT or the name of a function of `keras_vit`, at `size` x `size` pixels; `work` is
-    `"forward"` or `"train"`; `memory_limit` in bytes, or `None`."""
+    """A measurement. `model` is a variant of ViT or the name of a function of `keras_vit`, at `size` x `size` pixels.
+    `work` is `"forward"` or `"train"`. `memory_limit` is in bytes, or `None`."""
 
     model: str
     size: int
@@ -29,7 +29,7 @@ class Job:
 
 
 def is_out_of_memory(error):
-    """Whether an error of Python, TensorFlow, JAX or torch says that memory ran out."""
+    """Whether an error of Python, TensorFlow, JAX or torch reports that memory ran out."""
     names = {cls.__name__ for cls in type(error).__mro__}
     return bool(names & {"MemoryError", "ResourceExhaustedError", "OutOfMemoryError"}) or any(
         text in str(error) for text in _OUT_OF_MEMORY
@@ -37,15 +37,15 @@ def is_out_of_memory(error):
 
 
 def peak_memory(process="self"):
-    """The most that a process, by its number, has had in memory, in bytes; `None` where the system does not tell."""
-    # Not getrusage: a new process begins with the peak of the one that started it.
+    """Peak memory of a process, given by its number, in bytes; `None` if the system does not report it."""
+    # Not getrusage: there, a new process starts with the peak of its parent.
     status = pathlib.Path(f"/proc/{process}/status")
     lines = status.read_text().splitlines() if status.is_file() else []
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
 
 
 def elsewhere(function, *arguments):
-    """Calls a function in a process of its own, whose memory is nobody else's. A RuntimeError if it fails."""
+    """Calls a function in a separate process. Raises RuntimeError if it fails."""
     process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
     process.start()
     process.join()
@@ -54,12 +54,12 @@ def elsewhere(function, *arguments):
 
 
 class Measured:
-    """A process that makes steps of a job, and is started again after it ran out of memory.
+    """A process that makes the steps of a job. It is restarted after it ran out of memory.
 
     Args:
         job: `Job`
-        open_steps: Function from the job to (function from a batch size and a number of steps that makes them; what
-            they run on, in words), called in the process. How long that took is `ready_seconds`.
+        open_steps: Function from the job to (function that makes steps from a batch size and a number of steps,
+            description of the device). It is called in the process and takes `ready_seconds`.
     """
 
     def __init__(self, job, open_steps):
@@ -74,29 +74,28 @@ class Measured:
 
     @property
     def peak_memory(self):
-        """The most that the process has had in memory since it was ready, in bytes; `None` where the system does not
-        tell."""
+        """Peak memory of the process since it was ready, in bytes; `None` if the system does not report it."""
         return peak_memory(self._process.pid)
 
     def seconds(self, batch_size, warmup, steps):
-        """Seconds of some steps, after others that are not counted. Raises `OutOfMemoryError`, or a RuntimeError with
-        the traceback of any other error."""
+        """Seconds of some steps, after warm-up steps that are not counted. Raises `OutOfMemoryError`, or a RuntimeError
+        with the traceback of any other error."""
         if self._process is None:
             self._start()
         kind, value = self._ask((batch_size, warmup, steps))
         if kind == "seconds":
             return value
-        self._end()  # What an exhausted process still holds would be missing.
+        self._end()  # Memory that an exhausted process still holds would be missing.
         if kind == "memory":
             raise OutOfMemoryError(value)
         raise RuntimeError(value)
 
     def _start(self):
         context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self.job, self._open_steps))
+        self._connection, child_end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(child_end, self.job, self._open_steps))
         self._process.start()
-        theirs.close()
+        child_end.close()
         kind, value = self._answer()
         if kind != "ready":
             self._end()
@@ -104,7 +103,7 @@ class Measured:
         self.device, self.ready_seconds = value
 
     def _ask(self, request):
-        with contextlib.suppress(OSError):  # It may have been killed meanwhile, which _answer tells.
+        with contextlib.suppress(OSError):  # It may have been killed meanwhile, which _answer reports.
             self._connection.send(request)
         return self._answer()
 
@@ -114,10 +113,10 @@ class Measured:
         except (EOFError, OSError):
             self._process.join()
             code = self._process.exitcode
-            # Killed by the system, or by itself where an allocation failed; with a limit also where a library did not
-            # look whether one had. Any other end is a fault of the program.
-            of_limit = () if self.job.memory_limit is None else (-signal.SIGSEGV,)
-            is_memory = code in (-signal.SIGKILL, -signal.SIGABRT, *of_limit)
+            # Killed by the system, or by itself after a failed allocation. With a limit, a library may also crash
+            # because it did not check an allocation. Any other end is a fault of the program.
+            limit_codes = () if self.job.memory_limit is None else (-signal.SIGSEGV,)
+            is_memory = code in (-signal.SIGKILL, -signal.SIGABRT, *limit_codes)
             return ("memory" if is_memory else "error"), f"The process of {self.job} ended with {code}."
 
     def _end(self):
@@ -129,7 +128,7 @@ class Measured:
 
 
 def forget_peak_memory():
-    """Lets the peak begin anew: what it took to get ready is not looked for."""
+    """Resets the peak memory, so that the time before the first step is not included."""
     with contextlib.suppress(OSError):
         pathlib.Path("/proc/self/clear_refs").write_text("5")
 
@@ -150,6 +149,6 @@ def _serve(connection, job, open_steps):
             make_steps(batch_size, steps)
             connection.send(("seconds", time.perf_counter() - begun))
     except EOFError:
-        return  # No more is asked for.
+        return  # The parent closed the connection.
     except Exception as error:
         connection.send(("memory", str(error)) if is_out_of_memory(error) else ("error", traceback.format_exc()))

@@ -1,6 +1,6 @@
-"""Who is compared: ours and other projects' Vision Transformers, each run as its users run it.
+"""The contenders: our Vision Transformers and those of other projects, each run as its users run it.
 
-A contender is opened in a process of its own, which imports what it needs and nothing else. All have random weights.
+A contender is opened in its own process, which imports only the packages it needs. All have random weights.
 """
 
 import dataclasses
@@ -19,18 +19,18 @@ _ALL, _FLOAT32, _BOTH = ("forward", "train"), ("float32",), ("float32", "bfloat1
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """Something that makes steps.
+    """A model in a framework or runtime, which makes steps.
 
     Args:
         title: Its name in tables.
-        open_steps: Function from a `Job` to (function from a batch size and a number of steps that makes them, what
-            they run on), for `Measured`. What reads a file gets its `path`, too.
-        packages: Names of packages that must be there.
-        works: Of `"forward"` and `"train"`, what it does.
-        precisions: What it computes in.
-        has: Function that says whether it has a model, by its name.
-        file: Name of what it reads; `None`: nothing.
-        write: Function from a `Job` and a path that writes it.
+        open_steps: Function from a `Job` to (function that makes steps from a batch size and a number of steps,
+            device), as in `Measured`. A contender that reads a file also gets its `path`.
+        packages: Names of the packages that it needs.
+        works: Supported ones of `"forward"` and `"train"`.
+        precisions: Supported precisions.
+        has: Function from the name of a model to whether it is supported.
+        file: Name of the file that it reads, or `None`.
+        write: Function from a `Job` and a path that writes the file.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Contender:
     write: Callable | None = None
 
     def missing(self, job):
-        """Why it does not take part in a job, in words, or `None` if it does."""
+        """The reason why it cannot run a job, in words, or `None` if it can."""
         absent = [name for name in self.packages if importlib.util.find_spec(name) is None]
         if absent:
             return f"{' and '.join(absent)} not installed"
@@ -54,13 +54,13 @@ class Contender:
         return None if self.has(job.model) else f"has no {job.model}"
 
     def prepare(self, job, folder):
-        """Has what it reads written into a folder, by a process of its own, if it is not there for another contender.
+        """Writes its file into a folder, in a separate process, unless another contender has written it.
 
         Returns:
-            `open_steps` as a function of the job alone.
+            `open_steps`, as a function of the job only.
 
         Raises:
-            RuntimeError: If it cannot be written.
+            RuntimeError: If the file cannot be written.
         """
         if self.file is None:
             return self.open_steps
@@ -96,11 +96,11 @@ def _torch(title, build, package, **arguments):
     return Contender(title, steps, ("torch", package), _ALL, _BOTH, _is_published if package == "timm" else _is_plain)
 
 
-def _runtime(title, runtime, of_timm, precisions):
-    packages = {"onnx": ("onnxruntime",), "openvino": ("openvino",)}[runtime] + (("timm",) if of_timm else ())
-    steps = functools.partial(open_runtime, runtime=runtime, channels_first=of_timm)
+def _runtime(title, runtime, is_timm, precisions):
+    packages = {"onnx": ("onnxruntime",), "openvino": ("openvino",)}[runtime] + (("timm",) if is_timm else ())
+    steps = functools.partial(open_runtime, runtime=runtime, channels_first=is_timm)
     own = {"onnx": "ours.onnx", "openvino": "ours.xml"}[runtime]
-    has, file, write = (_is_published, "timm.onnx", write_timm) if of_timm else (_any, own, write_ours)
+    has, file, write = (_is_published, "timm.onnx", write_timm) if is_timm else (_any, own, write_ours)
     return Contender(title, steps, packages, ("forward",), precisions, has, file, write)
 
 

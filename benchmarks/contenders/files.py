@@ -9,7 +9,7 @@ from benchmarks.runtimes import onnx_session, openvino_model
 
 
 def open_saved_model(job, path):
-    """A request with pixels to our SavedModel, as TensorFlow Serving answers it."""
+    """Requests with pixels to our SavedModel, as in TensorFlow Serving."""
     os.environ["TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"] = "1"  # As in the export's compose.yaml.
     import tensorflow as tf
 
@@ -26,12 +26,12 @@ def open_saved_model(job, path):
         for _ in range(steps):
             answer(images=batch(batch_size))["probabilities"].numpy()
 
-    make_steps.model = served  # Its variables live as long as it does.
+    make_steps.model = served  # Keeps the variables alive.
     return make_steps, device_of_tensorflow()
 
 
 def write_saved_model(job, path):
-    """Our SavedModel's version 1, in a folder."""
+    """Writes our SavedModel, as version 1 in a folder."""
     os.environ["KERAS_BACKEND"] = "tensorflow"
     import keras_vit
 
@@ -40,7 +40,7 @@ def write_saved_model(job, path):
 
 
 def open_runtime(job, path, runtime, channels_first):
-    """A runtime's request, with a file."""
+    """Requests to a runtime that has opened a file."""
     import numpy as np
 
     from benchmarks.provenance import processor
@@ -60,7 +60,7 @@ def open_runtime(job, path, runtime, channels_first):
 
 
 def write_ours(job, path):
-    """Our ONNX or OpenVINO file."""
+    """Writes our ONNX or OpenVINO file."""
     os.environ["KERAS_BACKEND"] = "tensorflow"
     import keras_vit
 
@@ -69,17 +69,17 @@ def write_ours(job, path):
 
 
 def write_timm(job, path):
-    """timm's ONNX file, which both runtimes read."""
+    """Writes timm's ONNX file, which both runtimes read."""
     import torch
 
     images = torch.zeros(2, 3, job.size, job.size)
     dynamic = {"images": {0: "batch"}, "logits": {0: "batch"}}
     names = {"input_names": ["images"], "output_names": ["logits"]}
     model = build_timm(job).eval()
-    with torch.no_grad():  # As for ours, which `randomized` says.
+    with torch.no_grad():  # As in `randomized`, for the same reason.
         for weight in model.parameters():
             weight += 0.02 * torch.randn_like(weight)
-    # The older exporter: the newer one needs a package more, and folds what belongs to a fixed batch.
+    # The older exporter: the newer one needs another package and folds constants for a fixed batch size.
     torch.onnx.export(model, images, str(path), dynamo=False, dynamic_axes=dynamic, **names)
 
 

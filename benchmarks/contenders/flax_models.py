@@ -1,4 +1,4 @@
-"""Google's own code of the ViT paper, in Flax, run with JAX."""
+"""Google's own code for the ViT paper, in Flax, run with JAX."""
 
 import functools
 import os
@@ -31,7 +31,7 @@ def build_flax(job):
 
 
 def open_flax(job):
-    """A compiled forward pass, or a training step with AdamW that gives its parameters' memory to the new ones."""
+    """A compiled forward pass, or a training step of AdamW that donates the memory of its parameters."""
     os.environ["KERAS_BACKEND"] = "jax"
     import jax
     import optax

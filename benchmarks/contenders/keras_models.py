@@ -1,4 +1,4 @@
-"""Ours and KerasHub's models, run with Keras."""
+"""Our models and KerasHub's, run with Keras."""
 
 import functools
 import os
@@ -7,13 +7,13 @@ CLASSES = 1000
 
 
 def build_ours(job, **config_changes):
-    """Our model of a job, in Keras's present precision; of a ViT, fields of its config can be changed."""
+    """Our model for a job, in the current precision of Keras. Fields of the config of a ViT can be changed."""
     import keras_vit
 
     shape = (job.size, job.size, 3)
     if job.model in keras_vit.VARIANTS:
         is_plain = keras_vit.VARIANTS[job.model].stem is None
-        changes = {"crop_to_patches": True} if is_plain else {}  # 224 pixels are no multiple of 14 that 64 is.
+        changes = {"crop_to_patches": True} if is_plain else {}  # The side need not be a multiple of the patch size.
         return keras_vit.ViT(job.model, input_shape=shape, classes=CLASSES, **changes, **config_changes)
     return getattr(keras_vit, job.model)(input_shape=shape, classes=CLASSES)
 
@@ -37,7 +37,7 @@ def build_keras_hub(job):
 
 
 def open_keras(job, build, backend, jit_compile="auto"):
-    """`model.predict` or `model.fit`: on TensorFlow with a dataset, on JAX with arrays."""
+    """`model.predict` or `model.fit`, on TensorFlow with a dataset, on JAX with arrays."""
     os.environ["KERAS_BACKEND"] = backend
     import keras
     import numpy as np
@@ -72,8 +72,8 @@ def open_keras(job, build, backend, jit_compile="auto"):
 
 
 def randomized(model):
-    """A model with its weights moved at random."""
-    # Where weights are zero, as fresh biases are, compilers leave out what they do.
+    """The model, with random numbers added to its weights."""
+    # Compilers remove operations with weights that are zero, such as new biases.
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -84,10 +84,10 @@ def randomized(model):
 
 
 def _dataset(batch, batch_size, steps):
-    """A batch, again and again, of a size that is not known before, as users' batches are."""
+    """The same batch in each step, with a batch size that is unknown at tracing, as for users."""
     import tensorflow as tf
 
-    # With the tuning that Keras lets a dataset of arrays have, `predict` and `fit` return seconds after the last batch.
+    # With the default tuning of a data set, `predict` and `fit` return up to seconds after the last batch.
     options = tf.data.Options()
     options.autotune.enabled = False
     return tf.data.Dataset.from_tensor_slices(batch).batch(batch_size).repeat(steps).with_options(options)

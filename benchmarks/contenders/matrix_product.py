@@ -1,16 +1,16 @@
-"""The product of two matrices, at whose rate the others are measured."""
+"""The product of two matrices. Its rate is the reference for the shares of all contenders."""
 
 import shutil
 
 _SIZES = (8 * 197, 768, 3072)
-"""Rows, inner and columns: of the MLP of B/16, for 8 images."""
+"""Rows, inner dimension and columns, as in the MLP of B/16 for 8 images."""
 _SIZES_ON_A_GPU = (8192, 8192, 8192)
-"""Large enough to keep all of it busy."""
+"""Large enough to keep a whole GPU busy."""
 
 
 def open_matrix_product(job):
-    """The product of two matrices, on the same device: what the others are a share of. In float32 for 8 bits."""
-    # On CPUs torch's is as fast as TensorFlow's on Intel's only. Not both are imported, which can end the process.
+    """The product of two matrices on the device of the contenders, in float32 if the job is in int8."""
+    # On CPUs torch is as fast as TensorFlow only on Intel. Importing both can crash the process.
     return _with_torch(job) if _has_gpu() else with_tensorflow(job)
 
 
@@ -34,7 +34,7 @@ def _with_torch(job):
         for _ in range(steps):
             product = one @ other
         if steps:
-            product[0, 0].item()  # Waits for all of them.
+            product[0, 0].item()  # Waits for all products.
 
     return make_steps, torch.cuda.get_device_name()
 

@@ -1,4 +1,4 @@
-"""Who answers requests: one ViT in our SavedModel, KerasHub's, and files of other runtimes, with the same weights."""
+"""The rows of the latency benchmark: one ViT in our SavedModel, KerasHub's, and files of other runtimes."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from benchmarks.runtimes import onnx_session, openvino_model
 
 OURS = "ours"
 TOLERANCE = 1e-4
-"""Of probabilities, in float32."""
+"""Largest difference of a probability in float32."""
 _SIZE = 224
 
 
@@ -26,10 +26,10 @@ class Row:
 
     Args:
         title: Its name in the tables.
-        file: What it loads, a name of `_WRITERS`.
-        takes: Its images, a key of the inputs that `prepare` writes: `"pixels"`, `"normalised"` or `"files"`.
-        packages: {name of a package to import: the extra that brings it}; the one that runs it is the first.
-        open: Function (path of the file, number of threads) to the function from images to probabilities.
+        file: Name of the file that it loads, a key of `_WRITERS`.
+        takes: Form of its images, as written by `prepare`: `"pixels"`, `"normalised"` or `"files"`.
+        packages: {name of a package: the extra that installs it}. The first one is the runtime.
+        open: Function from (path of the file, number of threads) to a function from images to probabilities.
         tolerance: Largest difference of a probability from the Keras model's.
     """
 
@@ -50,13 +50,13 @@ def _open_saved_model(path, threads, signature="serving_default"):
     model = tf.saved_model.load(path)
     serve = model.signatures[signature]
     [spec] = serve.structured_input_signature[1].values()
-    # KerasHub's one output is named by the exporter.
+    # The exporter chooses the name of KerasHub's single output.
     output = "probabilities" if "probabilities" in serve.structured_outputs else next(iter(serve.structured_outputs))
 
     def answer(images):
         return serve(**{spec.name: tf.constant(images, spec.dtype)})[output].numpy()
 
-    answer.model = model  # Its variables live as long as it does.
+    answer.model = model  # Keeps the variables alive.
     return answer
 
 
@@ -70,28 +70,28 @@ def _open_openvino(path, threads, **properties):
     return lambda images: compiled(images)["probabilities"]
 
 
-_of_pixels = functools.partial(_open_saved_model, signature="predict_pixels_float")
-_in_float32 = functools.partial(_open_openvino, INFERENCE_PRECISION_HINT="f32")
+_open_for_pixels = functools.partial(_open_saved_model, signature="predict_pixels_float")
+_open_in_float32 = functools.partial(_open_openvino, INFERENCE_PRECISION_HINT="f32")
 _TENSORFLOW = {"tensorflow": "tensorflow"}
 _KERAS_HUB = _TENSORFLOW | {"keras_hub": "peers"}
 _ONNX = dict.fromkeys(("onnxruntime", "onnx", "tf2onnx"), "runtimes")
 _OPENVINO = dict.fromkeys(("openvino", "scipy"), "runtimes")
 ROWS = {
-    OURS: Row("our SavedModel", "saved_model/1", "pixels", _TENSORFLOW, _of_pixels),
-    "ours-xla": Row("ours, `jit_compile=True`", "saved_model_xla/1", "pixels", _TENSORFLOW, _of_pixels),
+    OURS: Row("our SavedModel", "saved_model/1", "pixels", _TENSORFLOW, _open_for_pixels),
+    "ours-xla": Row("ours, `jit_compile=True`", "saved_model_xla/1", "pixels", _TENSORFLOW, _open_for_pixels),
     "ours-jpeg": Row("ours, from JPEG files", "saved_model/1", "files", _TENSORFLOW, _open_saved_model),
     "keras-hub": Row("KerasHub's SavedModel", "keras_hub", "normalised", _KERAS_HUB, _open_saved_model),
     "onnx": Row("ONNX Runtime", "model.onnx", "pixels", _ONNX, _open_onnx),
-    "openvino": Row("OpenVINO", "model.xml", "pixels", _OPENVINO, _in_float32),
-    # bfloat16 has 8 bits: probabilities in the middle of their range move by some hundredths.
+    "openvino": Row("OpenVINO", "model.xml", "pixels", _OPENVINO, _open_in_float32),
+    # bfloat16 has 8 bits of precision: probabilities near 0.5 change by some hundredths.
     "openvino-bf16": Row(
-        "OpenVINO's default, bfloat16 if the CPU can", "model.xml", "pixels", _OPENVINO, _open_openvino, 0.1
+        "OpenVINO's default, bfloat16 if supported", "model.xml", "pixels", _OPENVINO, _open_openvino, 0.1
     ),
 }
 
 
 def missing(names):
-    """{row: the extra that brings what it needs}, of rows that cannot run here."""
+    """{row: the extra to install}, for the rows with missing packages."""
     absent = {
         name: [extra for package, extra in ROWS[name].packages.items() if importlib.util.find_spec(package) is None]
         for name in names
@@ -100,26 +100,26 @@ def missing(names):
 
 
 def build(variant, size=_SIZE, classes=CLASSES):
-    """A classifier whose answers depend on the image: a fresh one's head is zero."""
+    """A classifier with a random head, so that its answers depend on the image. A new head is zero."""
     import keras
 
     import keras_vit
 
     keras.utils.set_random_seed(0)
-    # KerasHub has the exact GELU only.
+    # KerasHub only has the exact GELU.
     model = keras_vit.ViT(variant, input_shape=(size, size, 3), classes=classes, mlp="gelu_exact")
     head = model.layers[-1].kernel
-    # Logits with a standard deviation of 3, as what is read is normalised.
+    # The input of the head is normalised, so the logits have a standard deviation of 3.
     head.assign(np.random.default_rng(0).normal(0, 3 / math.sqrt(head.shape[0]), head.shape))
     return model
 
 
 def prepare(model, folder, names, batch_sizes):
-    """Writes the files that rows load, the images in all forms, and the Keras model's answers.
+    """Writes the files of the rows, the images in all forms, and the answers of the Keras model.
 
     Args:
-        model: Of `build`.
-        folder: To write to, a `pathlib.Path`.
+        model: Model from `build`.
+        folder: Folder to write to, a `pathlib.Path`.
         names: Keys of `ROWS`.
         batch_sizes: Numbers of images in a request.
     """
@@ -141,7 +141,7 @@ def prepare(model, folder, names, batch_sizes):
 
 
 def read_inputs(folder, name):
-    """What `prepare` has written: `"files"`, `"pixels"`, `"normalised"` or `"probabilities"`."""
+    """Reads one of the files of `prepare`: `"files"`, `"pixels"`, `"normalised"` or `"probabilities"`."""
     return pickle.loads((folder / f"{name}.pickle").read_bytes())
 
 

@@ -44,8 +44,8 @@ def _logits(forward, images):
 
 
 def open_torch(job, build, compiled=False):
-    """A forward pass, or one with loss, gradients and AdamW."""
-    os.environ["KERAS_BACKEND"] = "torch"  # TensorFlow and torch in one process can end it.
+    """A forward pass, or a training step with AdamW."""
+    os.environ["KERAS_BACKEND"] = "torch"  # TensorFlow and torch in one process can crash it.
     import torch
 
     from benchmarks.provenance import processor
@@ -53,7 +53,7 @@ def open_torch(job, build, compiled=False):
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     on_gpu = torch.cuda.is_available()
     where = "cuda" if on_gpu else "cpu"
-    torch.set_float32_matmul_precision("high")  # On a GPU TensorFlow and JAX multiply float32 so by themselves.
+    torch.set_float32_matmul_precision("high")  # The default of TensorFlow and JAX on a GPU.
     model = build(job).to(where)
     model = model.train() if job.work == "train" else model.eval()
     optimizer = torch.optim.AdamW(model.parameters())
@@ -80,6 +80,6 @@ def open_torch(job, build, compiled=False):
         for _ in range(steps):
             result = step(batch(batch_size))
         if steps:
-            result.detach().float().sum().item()  # Waits for all of them.
+            result.detach().float().sum().item()  # Waits for all steps.
 
     return make_steps, torch.cuda.get_device_name() if on_gpu else processor()

@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "testing.md"
 RESULTS = ROOT / "benchmarks" / "results" / "mutation.jsonl"
 FOLDER = ROOT / "mutation"
-"""Of everything that is made again by the same commands; git ignores it."""
+"""Folder of files that the commands can make again. git ignores it."""
 
 
 def parse(arguments):
@@ -31,10 +31,10 @@ def parse(arguments):
     commands = parser.add_subparsers(dest="command", required=True)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--folder", type=pathlib.Path, default=FOLDER, help="mutants, compiled programs and logs")
-    common.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="records are added to")
+    common.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help="file of records")
     _add_draw(commands.add_parser("draw", parents=[common], help="draws mutants"))
     _add_trace(commands.add_parser("trace", parents=[common], help="records which tests execute which lines"))
-    _add_run(commands.add_parser("run", parents=[common], help="gives the mutants to the tests"))
+    _add_run(commands.add_parser("run", parents=[common], help="tests the mutants"))
     report = commands.add_parser("report", parents=[common], help="prints totals and surviving mutants")
     report.add_argument("--document", action="store_true", help=f"write it into {DOCUMENT.name}")
     own, pytest_arguments = _divide(sys.argv[1:] if arguments is None else list(arguments))
@@ -44,13 +44,13 @@ def parse(arguments):
 
 
 def _divide(arguments):
-    """What stands before the first `--`, and behind it."""
-    where = arguments.index("--") if "--" in arguments else len(arguments)
-    return arguments[:where], arguments[where + 1 :]
+    """The arguments before the first `--`, and after it."""
+    position = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:position], arguments[position + 1 :]
 
 
 def _add_draw(parser):
-    parser.add_argument("--count", type=int, default=300, help="mutants, at least")
+    parser.add_argument("--count", type=int, default=300, help="minimum number of mutants")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkout", type=pathlib.Path, default=ROOT)
 
@@ -59,18 +59,18 @@ def _add_trace(parser):
     parser.add_argument("trace", type=pathlib.Path, help="folder of the record")
     parser.add_argument("--checkout", type=pathlib.Path, default=ROOT)
     parser.add_argument("--backend", default="tensorflow", choices=["tensorflow", "jax"])
-    parser.epilog = "What stands behind -- are arguments of pytest."
+    parser.epilog = "Arguments after -- are passed to pytest."
 
 
 def _add_run(parser):
     add = parser.add_argument
-    add("--new", type=pathlib.Path, nargs="+", required=True, metavar="TRACE", help="of the suite that is examined")
-    add("--old", type=pathlib.Path, nargs="*", default=[], metavar="TRACE", help="of the one it is compared with")
+    add("--new", type=pathlib.Path, nargs="+", required=True, metavar="TRACE", help="traces of the suite to examine")
+    add("--old", type=pathlib.Path, nargs="*", default=[], metavar="TRACE", help="traces of the suite to compare with")
     add("--workers", type=int, default=2)
-    add("--budget", type=float, default=120, help="seconds of processor time of a mutant's tests, in each new suite")
+    add("--budget", type=float, default=120, help="seconds of processor time for each mutant in each new suite")
     add("--old-budget", type=float, default=240, help="the same in each old suite")
-    add("--ids", nargs="+", help="of the mutants that are examined, instead of all")
-    add("--again", nargs="+", choices=STATUSES, help="examine those of this status again, as with a larger budget")
+    add("--ids", nargs="+", help="mutants to examine, instead of all")
+    add("--again", nargs="+", choices=STATUSES, help="examine mutants of this status again, e.g. with a larger budget")
 
 
 def _draw(options):
@@ -94,7 +94,7 @@ def _cache(options):
 
 def _run(options):
     mutants = [Mutant(**row) for row in read(options.folder / "mutants.jsonl")]
-    mutants = _asked(mutants, options)
+    mutants = _selected(mutants, options)
     suites = {"new": [read_suite(path) for path in options.new], "old": [read_suite(path) for path in options.old]}
     names = Library(_check(suites["new"] + suites["old"]))
     selectors = {age: [Selector(suite, names) for suite in traced] for age, traced in suites.items()}
@@ -113,22 +113,22 @@ def _run(options):
     return 0
 
 
-def _asked(mutants, options):
+def _selected(mutants, options):
     """Mutants without a record, or those that the options name."""
     statuses = {}
     if options.results.exists():
         statuses = {(row["id"], row["source"]): row["status"] for row in read(options.results)}
-    found = [mutant for mutant in mutants if options.ids is None or mutant.id in options.ids]
+    selected = [mutant for mutant in mutants if options.ids is None or mutant.id in options.ids]
     if options.again:
-        return [mutant for mutant in found if statuses.get((mutant.id, mutant.source)) in options.again]
-    return [mutant for mutant in found if options.ids or (mutant.id, mutant.source) not in statuses]
+        return [mutant for mutant in selected if statuses.get((mutant.id, mutant.source)) in options.again]
+    return [mutant for mutant in selected if options.ids or (mutant.id, mutant.source) not in statuses]
 
 
 def _check(suites):
-    """Refuses suites of different libraries; returns the folder of one of them."""
-    [first, *others] = checkouts = sorted({suite.checkout for suite in suites})
-    if any(digests(other, PACKAGES) != digests(first, PACKAGES) for other in others):
-        raise SystemExit(f"The suites are of different libraries: {', '.join(checkouts)}.")
+    """Refuses suites of different libraries. Returns the checkout of one of them."""
+    [first, *remaining] = checkouts = sorted({suite.checkout for suite in suites})
+    if any(digests(other, PACKAGES) != digests(first, PACKAGES) for other in remaining):
+        raise SystemExit(f"The libraries of the suites differ: {', '.join(checkouts)}.")
     for suite in suites:
         if fingerprint(suite.checkout) != suite.fingerprint:
             print(f"{suite.name}: has changed since it was traced. Trace it again if the tests have changed.")
@@ -148,7 +148,7 @@ def _report(options):
 
 
 def main(arguments=None):
-    """Runs a command; returns the process's exit status."""
+    """Runs a command. Returns the exit status of the process."""
     options = parse(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     return {"draw": _draw, "trace": _trace, "run": _run, "report": _report}[options.command](options)

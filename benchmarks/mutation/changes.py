@@ -1,6 +1,6 @@
-"""The changes that make mutants of a syntax tree: what each kind of change may replace, and by what.
+"""The changes of syntax trees that make mutants.
 
-A change is `(kind, start, end, text)`: the bytes from `start` to `end` of the source become `text`.
+A change is `(kind, start, end, text)`: the bytes from `start` to `end` of the source are replaced by `text`.
 """
 
 import ast
@@ -8,7 +8,7 @@ import itertools
 import re
 
 KINDS = ("numbers", "comparisons", "arithmetic", "booleans", "arguments", "returns", "statements", "tables")
-"""`tables` are numbers of tables in modules and classes, which run at import."""
+"""`tables` are numbers in modules and classes, which run at import."""
 
 _COMPARISONS = {
     "<": ("<=", ">="),
@@ -24,14 +24,14 @@ _COMPARISONS = {
 }
 _ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "*", "**": "*", "&": "|", "<<": ">>", ">>": "<<"}
 _WORDS = {"help", "description", "metavar", "prog", "epilog", "title"}
-"""Keywords of texts for people."""
+"""Keyword arguments that are texts for people."""
 _BETWEEN = re.compile(r"#[^\n]*|[\s()\\]+|(\w+|[^\w\s()#\\]+)")
-"""What may stand between two operands: comments, parentheses and space, and one operator."""
+"""Text between two operands: comments, parentheses and space, and one operator."""
 _DELETED = (ast.AugAssign, ast.Raise, ast.Continue, ast.Break, ast.Delete, ast.Assert)
 
 
 class Text:
-    """A source in UTF-8, by the positions of its syntax tree."""
+    """A source in UTF-8, with the positions of its syntax tree."""
 
     def __init__(self, source):
         self.bytes = source
@@ -45,7 +45,7 @@ class Text:
     def end(self, node):
         return self._starts[node.end_lineno - 1] + node.end_col_offset
 
-    def of(self, node):
+    def source_of(self, node):
         return self.between(self.start(node), self.end(node))
 
     def between(self, start, end):
@@ -55,13 +55,13 @@ class Text:
         return self.bytes.count(b"\n", 0, position) + 1
 
     def replaced(self, start, end, text):
-        """The source with another text, as many lines long."""
+        """The source with a part replaced, and with the same number of lines."""
         missing = self.bytes[start:end].count(b"\n") - text.count("\n")
         return self.bytes[:start] + text.encode() + b"\n" * missing + self.bytes[end:]
 
 
 def changes(node, text):
-    """What a node can be changed into, without what stands below it.
+    """The changes of a node, without those of its children.
 
     Args:
         node: A node of the syntax tree.
@@ -78,7 +78,7 @@ def changes(node, text):
 
 
 def _is_deletable(node):
-    """A call for its effect; an attribute or an item that is set; a name that is set anew from itself."""
+    """Whether it is a call for its effect, an assignment to an attribute or item, or a name set from itself."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, (ast.Call, ast.Await))
     if not isinstance(node, ast.Assign):
@@ -89,7 +89,7 @@ def _is_deletable(node):
     return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node.value))
 
 
-def _of_constant(node, text):
+def _constant_changes(node, text):
     value = node.value
     if isinstance(value, bool):
         return
@@ -102,12 +102,12 @@ def _of_constant(node, text):
             yield text.start(node), text.end(node), repr(other)
 
 
-def _of_truth(node, text):
+def _truth_changes(node, text):
     if isinstance(node.value, bool):
         yield text.start(node), text.end(node), str(not node.value)
 
 
-def _of_comparison(node, text):
+def _comparison_changes(node, text):
     left = node.left
     for right in node.comparators:
         for start, end, operator in _operators(text, text.end(left), text.start(right)):
@@ -117,15 +117,15 @@ def _of_comparison(node, text):
 
 
 def _operators(text, start, end):
-    """(start, end, operator) of what stands between two operands; two words count as one operator."""
+    """(start, end, operator) between two operands. Two words count as one operator."""
     between = text.between(start, end)
-    found = [match for match in _BETWEEN.finditer(between) if match[1]]
-    if found and between.isascii():
-        operator = " ".join(match[1] for match in found)
-        yield start + found[0].start(), start + found[-1].end(), operator
+    matches = [match for match in _BETWEEN.finditer(between) if match[1]]
+    if matches and between.isascii():
+        operator = " ".join(match[1] for match in matches)
+        yield start + matches[0].start(), start + matches[-1].end(), operator
 
 
-def _of_operation(node, text):
+def _operation_changes(node, text):
     if any(isinstance(side, ast.JoinedStr) or _is_text(side) for side in (node.left, node.right)):
         return
     if isinstance(node.op, ast.BitOr):
@@ -135,7 +135,7 @@ def _of_operation(node, text):
             yield start, end, _ARITHMETIC[operator]
 
 
-def _of_augmented(node, text):
+def _augmented_changes(node, text):
     if isinstance(node.value, ast.JoinedStr) or _is_text(node.value):
         return
     for start, end, operator in _operators(text, text.end(node.target), text.start(node.value)):
@@ -147,34 +147,34 @@ def _is_text(node):
     return isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
 
 
-def _of_junction(node, text):
+def _junction_changes(node, text):
     for left, right in itertools.pairwise(node.values):
         for start, end, operator in _operators(text, text.end(left), text.start(right)):
             if operator in ("and", "or"):
                 yield start, end, {"and": "or", "or": "and"}[operator]
 
 
-def _of_sign(node, text):
+def _sign_changes(node, text):
     if isinstance(node.op, ast.USub):
         yield text.start(node), text.start(node.operand), ""
 
 
-def _of_negation(node, text):
+def _negation_changes(node, text):
     if isinstance(node.op, ast.Not):
         yield text.start(node), text.start(node.operand), ""
 
 
-def _of_call(node, text):
+def _call_changes(node, text):
     yield from _dropped_keywords(node, text)
     positional = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
     for first, second in itertools.pairwise(positional):
         middle = text.between(text.end(first), text.start(second))
-        if text.of(first) != text.of(second) and middle.strip() == ",":
-            yield text.start(first), text.end(second), f"{text.of(second)}{middle}{text.of(first)}"
+        if text.source_of(first) != text.source_of(second) and middle.strip() == ",":
+            yield text.start(first), text.end(second), f"{text.source_of(second)}{middle}{text.source_of(first)}"
 
 
 def _dropped_keywords(node, text):
-    """Calls without one of their keywords: with it goes the comma before it, or behind it where it is the first."""
+    """Calls without one of their keywords and the comma before it, or after it if it is the first argument."""
     arguments = sorted([*node.args, *node.keywords], key=text.start)
     for index, argument in enumerate(arguments):
         if not isinstance(argument, ast.keyword) or argument.arg in (None, *_WORDS):
@@ -186,18 +186,18 @@ def _dropped_keywords(node, text):
             yield text.start(argument), end, ""
 
 
-def _of_return(node, text):
+def _return_changes(node, text):
     if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
         yield text.start(node.value), text.end(node.value), "None"
 
 
 _MAKERS = {
-    ast.Constant: [("numbers", _of_constant), ("booleans", _of_truth)],
-    ast.Compare: [("comparisons", _of_comparison)],
-    ast.BinOp: [("arithmetic", _of_operation)],
-    ast.AugAssign: [("arithmetic", _of_augmented)],
-    ast.BoolOp: [("booleans", _of_junction)],
-    ast.UnaryOp: [("arithmetic", _of_sign), ("booleans", _of_negation)],
-    ast.Call: [("arguments", _of_call)],
-    ast.Return: [("returns", _of_return)],
+    ast.Constant: [("numbers", _constant_changes), ("booleans", _truth_changes)],
+    ast.Compare: [("comparisons", _comparison_changes)],
+    ast.BinOp: [("arithmetic", _operation_changes)],
+    ast.AugAssign: [("arithmetic", _augmented_changes)],
+    ast.BoolOp: [("booleans", _junction_changes)],
+    ast.UnaryOp: [("arithmetic", _sign_changes), ("booleans", _negation_changes)],
+    ast.Call: [("arguments", _call_changes)],
+    ast.Return: [("returns", _return_changes)],
 }

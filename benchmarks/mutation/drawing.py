@@ -12,9 +12,9 @@ from benchmarks.mutation.changes import KINDS, Text, changes
 
 PACKAGES = ("keras_vit", "training")
 MOST_OF_FUNCTION = 3
-"""Mutants of one function at most."""
+"""Largest number of mutants of one function."""
 MOST_OF_FILE = 0.02
-"""Of all mutants at most so many are in one file."""
+"""Largest share of all mutants that are in one file."""
 _PRINTED = {"print", "warn", "debug", "info", "warning", "error", "log"}
 """Functions whose arguments are messages."""
 
@@ -24,16 +24,16 @@ class Mutant:
     """One small change of a source file.
 
     Args:
-        id: Follows from the place and the change.
-        path: Of the file, from the root of the checkout.
+        id: Digest of the place and the change.
+        path: Path of the file, from the root of the checkout.
         line: First changed line.
         end_line: Last changed line.
-        function: Qualified name; of what stands in no function, `module:` and the names that the statement defines.
+        function: Qualified name; outside functions, `module:` and the names that the statement defines.
         kind: One of `benchmarks.mutation.changes.KINDS`.
         before: Text that is replaced.
-        after: Text that takes its place.
+        after: Text that replaces it.
         runs: When the line runs: `"called"`, with the function; `"defined"`, with its `def`; `"imported"`.
-        statement: First line of the statement, or of the function where it runs with the `def`.
+        statement: First line of the statement, or of the function if it runs with the `def`.
         end_statement: Last line of the statement, or of the function.
         start: First byte that is replaced.
         source: Digest of the file.
@@ -69,11 +69,11 @@ def digest(source):
 
 
 def draw(root, count, seed):
-    """Mutants of the library: kinds take turns, and of each kind every function is as likely as any other.
+    """Draws mutants of the library. Kinds take turns, and within a kind all functions are equally likely.
 
     Args:
         root: Folder of the checkout.
-        count: How many at least; less only if there are no more.
+        count: Minimum number of mutants. There are fewer only if no more exist.
         seed: Integer.
 
     Returns:
@@ -96,13 +96,13 @@ def draw(root, count, seed):
 
 
 def _queues(root, rng):
-    """{kind: its candidates}: functions in random order with one candidate each, then with a second of each."""
+    """{kind: its candidates}: one candidate of each function, in random order, then a second of each, and so on."""
     paths = [path for package in PACKAGES for path in sorted(pathlib.Path(root, package).rglob("*.py"))]
-    found = [mutant for path in paths for mutant in candidates(path.read_bytes(), str(path.relative_to(root)))]
-    rng.shuffle(found)
+    mutants = [mutant for path in paths for mutant in candidates(path.read_bytes(), str(path.relative_to(root)))]
+    rng.shuffle(mutants)
     queues = {kind: [] for kind in KINDS}
     counts = collections.Counter()
-    for mutant in found:
+    for mutant in mutants:
         key = mutant.kind, mutant.path, mutant.function
         queues[mutant.kind].append((counts[key], rng.random(), mutant))
         counts[key] += 1
@@ -110,21 +110,21 @@ def _queues(root, rng):
 
 
 def candidates(source, path):
-    """All changes of a file, whether they compile or not.
+    """All changes of a file, also those that do not compile.
 
     Args:
         source: Bytes of the file.
-        path: From the root of the checkout.
+        path: Path of the file, from the root of the checkout.
 
     Returns:
         List of `Mutant`.
     """
-    text, source_digest, found = Text(source), digest(source), {}
+    text, source_digest, mutants = Text(source), digest(source), {}
     for place, node in places(ast.parse(source)):
         for kind, start, end, after in changes(node, text):
             before = text.between(start, end)
             key = f"{path}:{start}:{before}:{after}"
-            found[key] = Mutant(
+            mutants[key] = Mutant(
                 id=digest(key.encode())[:10],
                 path=path,
                 line=text.line(start),
@@ -139,11 +139,11 @@ def candidates(source, path):
                 start=start,
                 source=source_digest,
             )
-    return list(found.values())
+    return list(mutants.values())
 
 
 def is_another(mutant, source):
-    """Whether the mutant compiles, and into another syntax tree than the source."""
+    """Whether the mutant compiles and its syntax tree differs from that of the source."""
     mutated = mutant.applied(source)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -156,7 +156,7 @@ def is_another(mutant, source):
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """Where a node stands."""
+    """The place of a node."""
 
     function: str = ""
     runs: str = "imported"
@@ -164,7 +164,7 @@ class _Place:
     end_statement: int = 0
 
     def kind(self, kind):
-        """What a change of this kind counts as here: numbers of what runs at import are tables."""
+        """The kind of a change at this place. Numbers that run at import are tables."""
         return "tables" if kind == "numbers" and self.runs == "imported" else kind
 
     def at(self, node):
@@ -179,26 +179,26 @@ def places(tree):
     """(`_Place`, node) of every node that may be changed."""
     for statement in tree.body:
         if not _is_main(statement):
-            yield from _of_statement(statement, _Place())
+            yield from _nodes_in_statement(statement, _Place())
 
 
 def _is_main(statement):
     return isinstance(statement, ast.If) and ast.unparse(statement.test).startswith("__name__")
 
 
-def _of_statement(node, place):
+def _nodes_in_statement(node, place):
     if _is_docstring(node) or isinstance(node, (ast.Import, ast.ImportFrom)) or _targets(node) == ["__all__"]:
         return
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        yield from _of_function(node, place)
+        yield from _nodes_in_function(node, place)
     elif isinstance(node, ast.ClassDef):
         inner = dataclasses.replace(place.at(node), function=place.within(node.name).function)
         for part in (*node.decorator_list, *node.bases, *node.keywords):
-            yield from _of_expression(part, inner)
+            yield from _nodes_in_expression(part, inner)
         for statement in node.body:
-            yield from _of_statement(statement, inner)
+            yield from _nodes_in_statement(statement, inner)
     else:
-        yield from _of_simple(node, place.at(node) if place.runs != "defined" else place)
+        yield from _nodes_in_simple(node, place.at(node) if place.runs != "defined" else place)
 
 
 def _is_docstring(node):
@@ -211,19 +211,19 @@ def _targets(node):
     return [part.id for target in targets if target for part in ast.walk(target) if isinstance(part, ast.Name)]
 
 
-def _of_function(node, place):
-    """Its default values and decorators, which run with the `def`, and its body."""
+def _nodes_in_function(node, place):
+    """The default values and decorators of a function, which run with the `def`, and its body."""
     within = place.within(node.name)
-    # Within a function the `def` is a statement as any other.
+    # Within a function the `def` is an ordinary statement.
     header = dataclasses.replace(within.at(node), runs="defined" if place.runs == "imported" else place.runs)
     for part in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
-        yield from _of_expression(part, header)
+        yield from _nodes_in_expression(part, header)
     for statement in node.body:
-        yield from _of_statement(statement, dataclasses.replace(within, runs="called"))
+        yield from _nodes_in_statement(statement, dataclasses.replace(within, runs="called"))
 
 
-def _of_simple(node, place):
-    """A statement that defines neither a function nor a class, and those in it."""
+def _nodes_in_simple(node, place):
+    """A statement that defines neither a function nor a class, and the nodes in it."""
     if place.runs == "imported" and not place.function:
         place = dataclasses.replace(place, function=f"module:{','.join(_targets(node))}")
     if place.runs == "called":
@@ -232,28 +232,28 @@ def _of_simple(node, place):
         if field in ("annotation", "target", "targets", "exc", "cause"):
             continue
         for part in value if isinstance(value, list) else [value]:
-            yield from _of_part(part, place)
+            yield from _nodes_in_part(part, place)
 
 
-def _of_part(part, place):
+def _nodes_in_part(part, place):
     if isinstance(part, ast.stmt):
-        yield from _of_statement(part, place)
+        yield from _nodes_in_statement(part, place)
     elif isinstance(part, (ast.ExceptHandler, ast.match_case)):
         for _, value in ast.iter_fields(part):
             for inner in value if isinstance(value, list) else [value]:
-                yield from _of_part(inner, place)
+                yield from _nodes_in_part(inner, place)
     elif isinstance(part, ast.AST):
-        yield from _of_expression(part, place)
+        yield from _nodes_in_expression(part, place)
 
 
-def _of_expression(node, place):
-    """An expression and its parts, without texts and messages."""
+def _nodes_in_expression(node, place):
+    """An expression and its parts, without f-strings and messages."""
     if isinstance(node, ast.JoinedStr) or _is_message(node):
         return
     yield place, node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, (ast.expr_context, ast.operator, ast.cmpop)):
-            yield from _of_expression(child, place)
+            yield from _nodes_in_expression(child, place)
 
 
 def _is_message(node):

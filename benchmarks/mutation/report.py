@@ -1,4 +1,4 @@
-"""What a mutation run has found, as Markdown."""
+"""The results of a mutation run, as Markdown."""
 
 import collections
 
@@ -9,10 +9,10 @@ STATUSES = ("killed", "lost", "survived", "not covered")
 
 
 def markdown(rows):
-    """Totals by kind and status, and the lists of mutants that the new suite lets pass.
+    """Totals by kind and status, and the lists of mutants that the new suite missed.
 
     Args:
-        rows: Records of `benchmarks.mutation.running.Worker.examine`.
+        rows: Records from `benchmarks.mutation.running.Worker.examine`.
     """
     counts = collections.Counter((row["kind"], row["status"]) for row in rows)
     totals = collections.Counter(row["status"] for row in rows)
@@ -38,13 +38,13 @@ def _summary(rows, totals):
     uncertain = sum(row["status"] in ("survived", "not covered") for row in examined)
     share = 100 * totals["lost"] / max(1, len(rows))
     suites = {age: sorted({run["suite"] for row in rows for run in row["runs"] if run["age"] == age}) for age in _AGES}
-    text = f"{len(rows)} mutants, given to {_and(suites['new'])}, and to the old suite, {_and(suites['old'])}. "
+    text = f"{len(rows)} mutants, tested with {_and(suites['new'])}, and with the old suite, {_and(suites['old'])}. "
     text += f"{totals['lost']} are caught by the old suite only ({share:.1f} %)."
     passed = [row for row in rows if row["status"] in ("survived", "not covered")]
     if suites["old"] and (waiting := sum(all(run["age"] == "new" for run in row["runs"]) for row in passed)):
-        text += f" {waiting} of the {len(passed)} that the new suite lets pass were not given to the old one yet."
+        text += f" {waiting} of the {len(passed)} that the new suite missed were not tested with the old one yet."
     if uncertain:
-        text += f" Of those that no suite caught, {uncertain} were given to a part of their tests, up to the budget."
+        text += f" Of those that no suite caught, {uncertain} were tested with a part of their tests, up to the budget."
     return text
 
 

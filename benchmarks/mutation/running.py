@@ -1,4 +1,4 @@
-"""Gives mutants to the tests: in copies of the checkouts, with the tests in forked processes, several at a time."""
+"""Tests mutants in copies of the checkouts. The tests run in forked processes, several at a time."""
 
 import collections
 import concurrent.futures
@@ -20,19 +20,19 @@ from benchmarks.records import append, read
 
 _SERVER = pathlib.Path(__file__).with_name("server.py")
 _TIMEOUT, _TIMES = 60, 8
-"""A batch of tests may take so many seconds, and so many times its processor time. One that takes longer has failed."""
+"""A batch of tests fails after `_TIMEOUT` seconds plus `_TIMES` times its processor time."""
 _BATCHES = (4, 16, 64)
-"""Processor time of the first batches, in seconds: most mutants end in the first."""
+"""Processor time of the first batches, in seconds. Most mutants are killed in the first one."""
 
 
 class Server:
-    """The process that forks one for each batch of tests; it starts with the first.
+    """A process that forks another one for each batch of tests. It starts with the first batch.
 
     Args:
         root: Copy of the checkout.
-        backend: Keras's.
+        backend: Backend of Keras.
         work: Folder for temporary files and logs.
-        cache: pytest's cache folder.
+        cache: Cache folder of pytest.
     """
 
     def __init__(self, root, backend, work, cache):
@@ -49,7 +49,7 @@ class Server:
         self._process = subprocess.Popen(command, **pipes, cwd=self._work, env=variables, text=True)
 
     def ask(self, tests, timeout):
-        """Runs tests; returns what `server.py` answers."""
+        """Runs tests. Returns the answer of `server.py`."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         log = str(self._work / f"tests-{self._backend}.log")
@@ -58,8 +58,8 @@ class Server:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            said = (self._work / f"server-{self._backend}.log").read_text()[-1000:]
-            raise RuntimeError(f"The process that runs the tests has ended: {said}")
+            log_end = (self._work / f"server-{self._backend}.log").read_text()[-1000:]
+            raise RuntimeError(f"The process that runs the tests has ended: {log_end}")
         for path in (self._work / "tmp").iterdir():
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         return json.loads(line)
@@ -72,7 +72,7 @@ class Server:
 
 @contextlib.contextmanager
 def mutated(root, mutant):
-    """Has the mutant in a copy of the checkout for a while."""
+    """Applies the mutant to a copy of the checkout within the context."""
     path = pathlib.Path(root, mutant.path)
     source = path.read_bytes()
     path.write_bytes(mutant.applied(source))
@@ -83,10 +83,10 @@ def mutated(root, mutant):
 
 
 class Controls:
-    """Which tests can be relied on: those that pass on the unchanged library, as they ran with a mutant.
+    """Checks that tests are reliable: they pass on the unchanged library, run in the same way as with a mutant.
 
     Args:
-        path: File of those that cannot be relied on, by suite; it is read and added to.
+        path: File of the unreliable tests of each suite. It is read, and new ones are added.
     """
 
     def __init__(self, path):
@@ -95,12 +95,12 @@ class Controls:
         self._unreliable = {(row["suite"], row["test"]) for row in known}
 
     def usable(self, suite, tests):
-        """Tests without those that cannot be relied on, and without those of files that cannot be collected."""
+        """The tests without unreliable ones, and without those in files that cannot be collected."""
         unreliable = {test for name, test in self._unreliable if name == suite.name}
         return [test for test in tests if unreliable.isdisjoint((test, test.partition("::")[0]))]
 
     def holds(self, suite, test, run):
-        """Whether a test passes without a mutant; `run` runs it and returns the server's answer."""
+        """Whether a test passes without a mutant. `run` runs it and returns the server's answer."""
         key = suite.name, test
         if key not in self._reliable:
             answer = run()
@@ -119,9 +119,9 @@ class Worker:
     Args:
         selectors: {"new" and "old": list of `benchmarks.mutation.selection.Selector`}
         budgets: {"new" and "old": processor time of the tests of one mutant in one suite, in seconds}
-        controls: `Controls`, of all workers.
+        controls: `Controls`, shared by all workers.
         work: Folder of this worker.
-        cache: pytest's cache folder, of all workers.
+        cache: Cache folder of pytest, shared by all workers.
     """
 
     def __init__(self, selectors, budgets, controls, work, cache):
@@ -140,23 +140,23 @@ class Worker:
             server.close()
 
     def examine(self, mutant):
-        """The record of a mutant: its fields, `status`, `seconds`, and what each suite did.
+        """The record of a mutant: its fields, `status`, `seconds`, and the run of each suite.
 
-        A mutant is `killed` by the new suite, `lost` if the old one alone kills it, `survived` if neither does, or
-        `not covered` if no test of either executes its line.
+        A mutant is `killed` by the new suite, `lost` if only the old suite kills it, `survived` if neither does, or
+        `not covered` if no test of either suite executes its line.
         """
         begun, status, runs = time.monotonic(), None, []
         for age, killed in (("new", "killed"), ("old", "lost")):
             for selector in self._selectors[age]:
                 if status is None:
-                    runs.append(self._give(mutant, selector, age, runs))
+                    runs.append(self._test(mutant, selector, age, runs))
                     status = killed if runs[-1].killed_by else None
         status = status or ("survived" if any(run.is_covered for run in runs) else "not covered")
         record = dataclasses.asdict(mutant) | {"status": status, "seconds": round(time.monotonic() - begun, 1)}
         return record | {"runs": [run.record() for run in runs]}
 
-    def _give(self, mutant, selector, age, earlier):
-        """Gives the mutant to a suite, batch by batch until a test fails; returns a `Run`."""
+    def _test(self, mutant, selector, age, earlier):
+        """Tests the mutant with a suite, batch by batch until a test fails. Returns a `Run`."""
         suite = selector.suite
         tests, left_out, is_covered = selector.choose(mutant, self._budgets[age], self._lateness(suite, age, earlier))
         run, limits = Run(suite, age, is_covered, left_out), iter(_BATCHES)
@@ -167,19 +167,19 @@ class Worker:
         return run
 
     def _lateness(self, suite, age, earlier):
-        """{test of an old suite: 1 if the new one has it by name, 2 if it passed there and its file is the same}"""
-        late = {}
+        """{test of an old suite: 1 if the new suite has this name, 2 if it passed there and its file is the same}"""
+        ranks = {}
         for selector in self._selectors["new"] if age == "old" else []:
             if selector.suite.backend == suite.backend:
-                late |= dict.fromkeys(selector.suite.seconds, 1)
+                ranks |= dict.fromkeys(selector.suite.seconds, 1)
         for run in earlier if age == "old" else []:
             if run.suite.backend == suite.backend:
                 roots = self._trees[suite.checkout], self._trees[run.suite.checkout]
-                late |= {test: 2 for test in run.passed if same_file(*roots, test.partition("::")[0])}
-        return late
+                ranks |= {test: 2 for test in run.passed if same_file(*roots, test.partition("::")[0])}
+        return ranks
 
     def _settles(self, mutant, batch, run):
-        """Gives the mutant to a batch of tests; false if the batch must run again without a test that always fails."""
+        """Tests the mutant with a batch. Returns `False` if the batch must run again without an unreliable test."""
         server, root = self._servers[run.suite.checkout, run.suite.backend], self._trees[run.suite.checkout]
         timeout = _TIMEOUT + _TIMES * run.suite.cost(batch)
         with mutated(root, mutant):
@@ -200,7 +200,7 @@ class Worker:
 
 @dataclasses.dataclass
 class Run:
-    """What a suite did with a mutant."""
+    """The result of a suite for a mutant."""
 
     suite: object
     age: str
@@ -218,12 +218,12 @@ class Run:
 
 
 def without_folders(text):
-    """A message with the names of files in place of their absolute paths."""
+    """A message with absolute paths replaced by the names of the files."""
     return re.sub(r"(?<![\w.])/(?:[\w.@+-]+/)+", "", text)
 
 
 def first_batch(suite, tests, limit):
-    """The first tests, up to the one that would exceed a processor time of `limit` seconds."""
+    """The first tests, before the one that would exceed a processor time of `limit` seconds."""
     kept = suite.within(tests, limit)
     return next(tests[:index] for index in range(len(kept), 0, -1) if tests[:index] == kept[:index])
 
@@ -234,17 +234,17 @@ def same_file(first, second, name):
 
 
 def run(mutants, make_worker, num_workers, results, state):
-    """Examines mutants and adds their records to a file, each at once.
+    """Examines mutants. The record of each is added to a file immediately.
 
     Args:
         mutants: List of `Mutant`
         make_worker: Function that makes a `Worker` from its number.
-        num_workers: How many work at a time.
-        results: Path of the records.
-        state: What is added to each record.
+        num_workers: Number of parallel workers.
+        results: Path of the file of records.
+        state: Dictionary that is added to each record.
     """
     pending = collections.deque(mutants)
-    print(f"{len(mutants)} mutants are to be examined.", flush=True)
+    print(f"{len(mutants)} mutants will be examined.", flush=True)
     with concurrent.futures.ThreadPoolExecutor(num_workers) as pool:
         jobs = [
             pool.submit(_work, pending, functools.partial(make_worker, n), results, state) for n in range(num_workers)
@@ -252,7 +252,7 @@ def run(mutants, make_worker, num_workers, results, state):
         try:
             for job in concurrent.futures.as_completed(jobs):
                 job.result()
-        finally:  # After an error or an interrupt the other workers end with their mutant.
+        finally:  # After an error or an interrupt the other workers finish their present mutant.
             pending.clear()
 
 

@@ -1,4 +1,4 @@
-"""Which tests a mutant is given to, and in which order."""
+"""Selects the tests for a mutant, and their order."""
 
 import ast
 import collections
@@ -9,14 +9,14 @@ import threading
 
 from benchmarks.mutation.drawing import PACKAGES, places
 
-_LIMITS_OF_SECONDS = (0.3, 2.0, 8.0)
-"""Tests that take less run before those that take longer."""
+_SECONDS_LIMITS = (0.3, 2.0, 8.0)
+"""Tests below a limit run before those above it."""
 _FIRST_CASES = 4
-"""Cases of a parametrised test that run with the tests of the same cost; the others run after the next group."""
+"""Cases of a parametrised test that run with the tests of the same cost. The others run after the next group."""
 
 
 class Library:
-    """The names in the source of the library, and where they are read.
+    """The names in the source of the library, and the statements that read them.
 
     Args:
         root: Folder of the checkout.
@@ -48,27 +48,27 @@ class Library:
                     self._importers[f"{node.module}.{alias.name}"].add(path)
 
     def importers(self, path):
-        """Modules that import the one at `path`."""
+        """Modules that import the module at `path`."""
         return self._importers[path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")]
 
     def defined_with(self, names, depth=3):
-        """The names, and those of tables and classes that are made with them at import."""
+        """The names, and the names of tables and classes that are built from them at import."""
         for _ in range(depth):
             names = names.union(*(self._tables[name] for name in names))
         return names
 
     def readers(self, names, home):
-        """{path: lines of statements that read one of the names}; private ones are read in their module, `home`."""
-        found = collections.defaultdict(set)
+        """{path: lines of statements that read a name}. Private names are only read in their module, `home`."""
+        lines = collections.defaultdict(set)
         for name in names:
             for path, line in self._lines[name]:
                 if path == home or not name.startswith("_"):
-                    found[path].add(line)
-        return found
+                    lines[path].add(line)
+        return lines
 
 
 def names_of(function):
-    """Names that a statement at import defines: those of an assignment, or the class it stands in."""
+    """Names that a statement at import defines: those of an assignment, or its class."""
     if function.startswith("module:"):
         return {name for name in function.removeprefix("module:").split(",") if name}
     return {function.split(".")[0]}
@@ -86,24 +86,23 @@ class Selector:
         self.suite, self._library, self._lock = suite, library, threading.Lock()
 
     def choose(self, mutant, budget, lateness=None):
-        """The tests that a mutant is given to.
+        """The tests for a mutant.
 
-        The first are those that execute its statement. A mutant in a `def` is given to those that execute the
-        function. What runs at import has no test of its own: its mutants are given to test files that name what the
-        statement defines and to tests that execute statements which read it, then to tests of the module and of modules
-        that import it. Tests that share a fixture with the first come after them. If no test executes the statement,
-        tests of the module are taken, for what the record misses.
+        The first ones execute its statement, or the function if the mutant is in a `def`. Tests that share a fixture
+        with them come next. A statement that runs at import has no test of its own. Its mutants are tested with test
+        files that contain the names that it defines and with tests that execute statements which read these names, then
+        with tests of the module and of modules that import it. If no test executes the statement, the tests of the
+        module are used, because the record may be incomplete.
 
         Args:
             mutant: `benchmarks.mutation.drawing.Mutant`
             budget: Processor time of all tests together, in seconds.
-            lateness: {test: rank}; the higher, the later it comes, whatever else is known.
+            lateness: {test: rank}. Tests of a higher rank come later, before any other criterion.
 
         Returns:
-            The tests in their order; how many more there are than the budget allows; whether a test executes the
-            statement.
+            (ordered tests, number of tests beyond the budget, whether a test executes the statement)
         """
-        with self._lock:  # The suite remembers what it has looked up.
+        with self._lock:  # The suite caches its look-ups.
             groups, module_tests = self._groups(mutant), self._module_tests(mutant.path)
         if not (is_covered := bool(groups[0])):
             groups, budget = [module_tests], budget / 4
@@ -135,23 +134,23 @@ class Selector:
         module_tests = self._module_tests(mutant.path)
         return [naming | reading or module_tests, module_tests, set().union(*importing)]
 
-    @functools.cache  # noqa: B019 - as long as the selector.
+    @functools.cache  # noqa: B019 - lives as long as the selector.
     def _module_tests(self, path):
         return self.suite.tests_at(path, self.suite.lines.get(path, {}))[0]
 
-    @functools.cache  # noqa: B019 - as long as the selector.
+    @functools.cache  # noqa: B019 - lives as long as the selector.
     def _names_one(self, file, names):
         path = pathlib.Path(self.suite.checkout, file)
         words = set(re.findall(r"\w+", path.read_text())) if path.is_file() else set()
         return not names.isdisjoint(words)
 
     def _order(self, ranks, mutant, lateness):
-        """By group and cost; first those that are named after the module; file by file, to make its fixtures once."""
+        """Orders by group and cost, tests named after the module first, and by file, to create its fixtures once."""
         words = {pathlib.PurePath(mutant.path).stem, *(names_of(mutant.function) if mutant.runs == "imported" else ())}
         cases = collections.Counter()
         keys, seconds = {}, self.suite.seconds
         for test in sorted(ranks, key=seconds.get):
-            group = sum(seconds[test] > limit for limit in _LIMITS_OF_SECONDS)
+            group = sum(seconds[test] > limit for limit in _SECONDS_LIMITS)
             function = test.partition("[")[0]
             cases[function] += 1
             late = cases[function] > _FIRST_CASES

@@ -1,11 +1,11 @@
-"""Runs tests in processes that are forked from one that has imported TensorFlow and pytest, and nothing of the library.
+"""Runs tests in processes that are forked from one that has imported TensorFlow and pytest, but not the library.
 
-A program of its own, which imports nothing of this package: tests import the packages of their own checkout. It reads
+This program imports nothing from its own package, because tests import the packages of their own checkout. It reads
 requests from its standard input, lines of JSON, and answers each with a line:
 
-    {"tests": [names in their order], "timeout": seconds, "options": of pytest, "log": file}
-    {"ended": "exit", "signal" or "timeout", "code": of pytest, "failed": the test, or null, "why": its last line,
-     "passed": how many, "cpu": seconds of processor time}
+    {"tests": [ordered names], "timeout": seconds, "options": options of pytest, "log": file}
+    {"ended": "exit", "signal" or "timeout", "code": code of pytest, "failed": the test, or null, "why": its last line,
+     "passed": number of tests, "cpu": seconds of processor time}
 """
 
 import json
@@ -32,7 +32,7 @@ def main(root):
 
 
 def preload():
-    """What most tests import, and takes longest; nothing of it starts threads or chooses devices before it is used."""
+    """Imports the slowest packages of most tests. None of them starts threads or selects devices before its use."""
     import _pytest.assertion.rewrite
     import _pytest.doctest
     import jax
@@ -43,7 +43,7 @@ def preload():
 
 
 def answer(request):
-    """Runs the tests of a request in a fork, and everything that it starts, until it ends or its time is up."""
+    """Runs the tests of a request in a fork until it ends or times out. Processes that it started are killed."""
     ready, write = os.pipe()
     process = os.fork()
     if not process:
@@ -55,7 +55,7 @@ def answer(request):
     if ended == "timeout":
         _kill(process)
     _, status, usage = os.wait4(process, 0)
-    _kill(process)  # What it has started and left running is of the same group.
+    _kill(process)  # Processes that it started and left running are in its group.
     code = os.waitstatus_to_exitcode(status)
     return {
         "ended": "signal" if ended == "exit" and code < 0 else ended,
@@ -73,7 +73,7 @@ def _kill(group):
 
 
 def _events(ready, process, deadline):
-    """Lines that the child writes until it ends: (list of them, how it ended)."""
+    """(lines that the child writes until it ends, how it ended)"""
     content, end = b"", os.pidfd_open(process)
     os.set_blocking(ready, False)
     try:
@@ -81,7 +81,7 @@ def _events(ready, process, deadline):
             readable, _, _ = select.select([ready, end], [], [], max(0.0, deadline - time.monotonic()))
             part = os.read(ready, 65536) if ready in readable else b""
             content += part
-            if not part:  # What it has started may keep the pipe open.
+            if not part:  # A process that it started may keep the pipe open.
                 return _lines(content), "exit" if readable else "timeout"
     finally:
         os.close(end)
@@ -92,9 +92,9 @@ def _lines(content):
 
 
 def _outcome(events, code, ended, log):
-    """The test that failed, or that ran when the process ended, or whose file was not collected."""
+    """The test that failed, that ran when the process ended, or that was not collected."""
     failed = [event for event in events if event[0] == "failed"]
-    begun = [test for what, test, *_ in events if what == "begun"]
+    begun = [test for kind, test, *_ in events if kind == "begun"]
     passed = sum(event[0] == "passed" for event in events)
     if failed:
         [_, test, why, *_] = failed[0]
@@ -112,7 +112,7 @@ def _outcome(events, code, ended, log):
 
 
 def _run(request, write):
-    """In the child: pytest, and the end of the process."""
+    """Runs pytest in the child and ends the process."""
     os.setsid()
     os.set_inheritable(write, False)
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -130,18 +130,18 @@ def _run(request, write):
 
 
 class Plugin:
-    """Keeps the tests that are asked for, in their order, and writes what happens to them into a pipe."""
+    """Keeps the requested tests, in their order, and writes their events into a pipe."""
 
     def __init__(self, tests, write):
         self._order = {test: index for index, test in enumerate(tests)}
         self._write = write
 
-    def _tell(self, *event):
+    def _write_event(self, *event):
         os.write(self._write, f"{json.dumps(event)}\n".encode())
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
-        """A test that is missing may have another name with the mutant: then all cases of its function are kept."""
+        """With the mutant, a missing test may have another name. Then all cases of its function are kept."""
         missing = self._order.keys() - {item.nodeid for item in items}
         functions = {test.partition("[")[0] for test in missing}
         kept = [i for i in items if i.nodeid in self._order or i.nodeid.partition("[")[0] in functions]
@@ -149,16 +149,16 @@ class Plugin:
 
     def pytest_collectreport(self, report):
         if report.failed:
-            self._tell("failed", report.nodeid or "(collection)", _last_line(report))
+            self._write_event("failed", report.nodeid or "(collection)", _last_line(report))
 
     def pytest_runtest_logstart(self, nodeid):
-        self._tell("begun", nodeid)
+        self._write_event("begun", nodeid)
 
     def pytest_runtest_logreport(self, report):
         if report.failed:
-            self._tell("failed", report.nodeid, _last_line(report))
+            self._write_event("failed", report.nodeid, _last_line(report))
         elif report.when == "call":
-            self._tell("passed", report.nodeid)
+            self._write_event("passed", report.nodeid)
 
 
 def _last_line(report):

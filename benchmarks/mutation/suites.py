@@ -1,4 +1,4 @@
-"""Suites of tests: a copy of their checkout to run them in, and the record of what each test executes."""
+"""Suites of tests: a copy of their checkout to run them in, and the record of the lines that each test executes."""
 
 import collections
 import compileall
@@ -20,9 +20,9 @@ _STARTUP = pathlib.Path(__file__).with_name("startup")
 
 
 def copy_checkout(checkout, target):
-    """A clone with the files of the work tree, also those that are not committed, without those that git ignores.
+    """Clones a checkout with the files of its work tree, committed or not, except those that git ignores.
 
-    Compiled files hold a digest of their source, so that a mutant of the same size in the same second is not missed.
+    Compiled files contain a digest of their source, so that a mutant of the same size in the same second is detected.
     """
     clone = ["git", "clone", "--quiet", "--shared", "--no-checkout", str(checkout), str(target)]
     subprocess.run(clone, check=True)
@@ -37,7 +37,7 @@ def copy_checkout(checkout, target):
 
 
 def files(checkout):
-    """Names of a work tree's files, from its root, without those that git ignores."""
+    """Paths of the files of a work tree, from its root, except those that git ignores."""
     command = ["git", "-C", str(checkout), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")
     return sorted(name for name in set(names) if name and pathlib.Path(checkout, name).is_file())
@@ -60,9 +60,9 @@ def commit(checkout):
 
 
 def environment(root, backend, cache):
-    """Variables with which processes import the library from `root`, wherever they are started.
+    """Variables with which processes import the library from `root`, in any working directory.
 
-    JAX reads its variables when it is imported, which in a server is before the tests' own conftest.py.
+    JAX reads its variables when it is imported. In a server this is before the conftest.py of the tests.
     """
     changes = {"PYTHONPATH": str(root), "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     if backend == "jax":
@@ -71,22 +71,22 @@ def environment(root, backend, cache):
 
 
 def pytest_options(cache):
-    """Compiled programs are kept in one folder for all; the order and the seeds are not random."""
+    """Options with one folder of compiled programs for all, and without random order and seeds."""
     return ["-o", f"cache_dir={cache}", "-p", "no:randomly"]
 
 
 def trace(folder, checkout, backend, arguments, cache):
-    """Runs a suite, and records in a folder which tests execute which lines.
+    """Runs a suite, and records which tests execute which lines.
 
     Args:
-        folder: Where the record is made; what is there already is removed.
-        checkout: The work tree; nothing is written into it.
-        backend: Keras's.
-        arguments: Of pytest.
-        cache: pytest's cache folder, which holds programs that the tests compile.
+        folder: Folder of the record. An existing folder is removed.
+        checkout: Work tree. Nothing is written into it.
+        backend: Backend of Keras.
+        arguments: Arguments of pytest.
+        cache: Cache folder of pytest, which holds programs that the tests compile.
 
     Returns:
-        pytest's exit status.
+        Exit status of pytest.
     """
     shutil.rmtree(folder, ignore_errors=True)
     lines = pathlib.Path(folder, "lines")
@@ -114,9 +114,9 @@ class Suite:
     Args:
         checkout: Its work tree.
         fingerprint: Digest of its library and tests when it was traced.
-        backend: Keras's.
-        own: {test: processor time}, of those that passed, without that of what they share.
-        shared: {test: contexts that it uses}, fixtures and cached functions.
+        backend: Backend of Keras.
+        own: {test: processor time} of the tests that passed, without the time of shared contexts.
+        shared: {test: contexts that it uses}. Contexts are fixtures and cached functions.
         spent: {context: processor time}
         lines: {path: {line: contexts that execute it}}
         users: {context: contexts that use it}
@@ -141,12 +141,12 @@ class Suite:
         return {test: self.cost([test]) for test in self.own}
 
     def cost(self, tests):
-        """Processor time of tests that run together: what they share is made once."""
+        """Processor time of tests that run together. Shared contexts count once."""
         shared = set().union(*(self.shared[test] for test in tests))
         return sum(self.own[test] for test in tests) + sum(self.spent[context] for context in shared)
 
     def within(self, tests, limit):
-        """Of tests in their order those that together cost so much at most; the first in any case."""
+        """The tests, in their order, that fit into a processor time of `limit`. The first one is always included."""
         kept, seen, spent = [], set(), 0.0
         for test in tests:
             new = self.shared[test] - seen
@@ -158,13 +158,13 @@ class Suite:
         return kept
 
     def tests_at(self, path, lines):
-        """Tests that execute one of the lines; and those that share something with a test that does.
+        """Tests that execute one of the lines, and tests that share a context with them.
 
-        What tests share, such as the model of a fixture, may have run for the first of them only.
+        A shared context, such as the model of a fixture, may have run for the first test only.
         """
         by_line = self.lines.get(path, {})
         contexts = set().union(*(by_line[line] for line in lines if line in by_line))
-        direct = set().union(*map(self._tests_of, contexts))
+        direct = set().union(*map(self._tests_using, contexts))
         shared = [context for context, tests in self._sharing.items() if not direct.isdisjoint(tests)]
         return direct, set().union(*(self._sharing[context] for context in shared)) - direct
 
@@ -173,24 +173,24 @@ class Suite:
 
     @functools.cached_property
     def _sharing(self):
-        """{context: tests that use it}, of contexts that execute lines of the library."""
+        """{context: tests that use it} for the contexts that execute lines of the library."""
         executing = set().union(*(contexts for by_line in self.lines.values() for contexts in by_line.values()))
-        return {context: self._tests_of(context) for context in executing - self.own.keys() if context}
+        return {context: self._tests_using(context) for context in executing - self.own.keys() if context}
 
     @functools.cached_property
     def _known(self):
         return {}
 
-    def _tests_of(self, context):
+    def _tests_using(self, context):
         if context not in self._known:
-            self._known[context] = set()  # Ends where contexts use each other.
-            found = {context} & self.own.keys()
-            self._known[context] = found.union(*map(self._tests_of, self.users.get(context, ())))
+            self._known[context] = set()  # Ends the recursion if contexts use each other.
+            tests = {context} & self.own.keys()
+            self._known[context] = tests.union(*map(self._tests_using, self.users.get(context, ())))
         return self._known[context]
 
 
 def read_suite(folder):
-    """The `Suite` of what `trace` recorded."""
+    """The `Suite` that `trace` recorded."""
     facts = json.loads(pathlib.Path(folder, "suite.json").read_text())
     lines, users = collections.defaultdict(lambda: collections.defaultdict(set)), collections.defaultdict(set)
     spent, outcomes = collections.Counter(), {}
@@ -198,8 +198,8 @@ def read_suite(folder):
         for context, seconds in _read(path, lines, users, outcomes).items():
             spent[context] = max(spent[context], seconds)
     used = collections.defaultdict(set)
-    for context, those in users.items():
-        for user in those:
+    for context, context_users in users.items():
+        for user in context_users:
             used[user].add(context)
     own = {test: spent[test] for test, outcome in outcomes.items() if outcome == "passed"}
     shared = {test: frozenset(_reached(test, used) - {test}) for test in own}
@@ -207,7 +207,7 @@ def read_suite(folder):
 
 
 def _read(path, lines, users, outcomes):
-    """Adds what one process recorded; returns {context: seconds}."""
+    """Adds the record of one process. Returns {context: seconds}."""
     context, names, spent = "", {}, collections.Counter()
     for line in path.read_text().splitlines():
         word, _, rest = line.partition(" ")
@@ -229,9 +229,9 @@ def _read(path, lines, users, outcomes):
 
 def _reached(test, used):
     """A test and all contexts that it uses."""
-    found, open_ends = {test}, [test]
-    while open_ends:
-        new = used[open_ends.pop()] - found
-        found |= new
-        open_ends += new
-    return found
+    reached, pending = {test}, [test]
+    while pending:
+        new = used[pending.pop()] - reached
+        reached |= new
+        pending += new
+    return reached

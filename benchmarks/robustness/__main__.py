@@ -1,4 +1,4 @@
-"""The command of the mutation of inputs, and the processes that try the cases."""
+"""The command that mutates inputs, and the processes that try the cases."""
 
 import argparse
 import collections
@@ -18,15 +18,15 @@ from benchmarks.robustness.cases import KINDS
 from benchmarks.workers import forget_peak_memory, peak_memory
 
 MOST_SECONDS, MOST_BYTES, MOST_TIMES = 5, 64_000_000, 100
-"""A refusal of a file of up to 10 MB takes so much processor time, and so many bytes beside so many times its size."""
+"""Limits for refusing a file of up to 10 MB: processor time, and bytes plus a multiple of the size of the file."""
 _WARM_UP = 20
-"""Cases that are tried first and not measured: they import and compile what later ones use."""
+"""Number of first cases that are not measured. They import and compile code that later ones use."""
 
 
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.robustness", description=robustness.__doc__)
     for kind, number in (("weights", 5000), ("images", 5000), ("assignments", 10_000)):
-        parser.add_argument(f"--{kind}", type=int, default=number, help="cases of this kind")
+        parser.add_argument(f"--{kind}", type=int, default=number, help="number of cases of this kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--worker", nargs=5, help=argparse.SUPPRESS)  # Kind, folder, start, stop, step.
@@ -34,7 +34,7 @@ def parse(arguments):
 
 
 def work(kind, folder, numbers, seed):
-    """Tries cases; prints a JSON object for each that begins, and for what came of it."""
+    """Tries cases. Prints a JSON object when a case begins, and another one with its outcome."""
     cases = KINDS[kind](folder)
     for warm_up in range(_WARM_UP):
         _outcome(cases, cases.make(np.random.default_rng([seed, 10**9 + warm_up])))
@@ -44,7 +44,7 @@ def work(kind, folder, numbers, seed):
 
 
 def _outcome(cases, made):
-    """What came of a case: `outcome`, `seconds`, `bytes`, and `problem` if it is one."""
+    """The outcome of a case: a dictionary of `outcome`, `seconds`, `bytes` and `problem`, which may be `None`."""
     case, size = made
     forget_peak_memory()
     before, begun = peak_memory(), time.process_time()
@@ -57,47 +57,47 @@ def _outcome(cases, made):
         outcome, problem = type(error).__name__, traceback.format_exc()[-2000:]
     seconds, used = time.process_time() - begun, peak_memory() - before
     if problem is None and outcome != "read" and (seconds > MOST_SECONDS or used > MOST_BYTES + MOST_TIMES * size):
-        problem = f"{size:,} bytes cost {seconds:.1f} s and {used:,} bytes"
+        problem = f"an input of {size:,} bytes took {seconds:.1f} s and {used:,} bytes of memory"
     return {"outcome": outcome, "seconds": round(seconds, 2), "bytes": used, "problem": problem}
 
 
 def share(kind, folder, first, options):
-    """Tries one worker's share of the cases, from the `first`; a crash ends its process, and another goes on.
+    """Tries one worker's share of the cases, from the `first`. After a crash a new process continues.
 
     Returns:
-        [(number, what came of it)]
+        [(number, outcome)]
     """
-    found, numbers = [], range(first, getattr(options, kind), options.workers)
+    outcomes, numbers = [], range(first, getattr(options, kind), options.workers)
     while numbers:
         command = [sys.executable, "-m", "benchmarks.robustness", "--seed", str(options.seed), "--worker", kind, folder]
         command += [str(numbers.start), str(numbers.stop), str(numbers.step)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}  # Decoders complain of each damaged image.
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}  # Decoders log each damaged image.
         with subprocess.Popen(command, **pipes, text=True) as process:
             begun = None
             for line in map(json.loads, process.stdout):
                 begun, ended = (line["number"], None) if "number" in line else (None, begun)
                 if ended is not None:
-                    found.append((ended, line))
+                    outcomes.append((ended, line))
         if begun is None:
-            return found
-        found.append((begun, {"outcome": "crash", "problem": f"the process ended with {process.returncode}"}))
+            return outcomes
+        outcomes.append((begun, {"outcome": "crash", "problem": f"the process ended with {process.returncode}"}))
         numbers = range(begun + numbers.step, numbers.stop, numbers.step)
-    return found
+    return outcomes
 
 
 def try_all(kind, options):
-    """Tries all cases of a kind; returns [(number, what came of it)]."""
+    """Tries all cases of a kind. Returns [(number, outcome)]."""
     with tempfile.TemporaryDirectory() as work, concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
         folders = [pathlib.Path(work, str(index)) for index in range(options.workers)]
         for folder in folders:
             folder.mkdir()
             KINDS[kind].prepare(folder)
         jobs = [pool.submit(share, kind, str(folder), index, options) for index, folder in enumerate(folders)]
-        return sorted((number, found) for job in jobs for number, found in job.result())
+        return sorted((number, outcome) for job in jobs for number, outcome in job.result())
 
 
 def main(arguments=None):
-    """Returns the process's exit status: 1 if there is a problem."""
+    """Returns the exit status of the process: 1 if there is a problem."""
     options = parse(arguments)
     if options.worker:
         kind, folder, *numbers = options.worker
@@ -106,13 +106,13 @@ def main(arguments=None):
     num_problems = 0
     for kind in KINDS:
         begun, results = time.monotonic(), try_all(kind, options)
-        outcomes = collections.Counter(found["outcome"] for _, found in results)
+        outcomes = collections.Counter(case["outcome"] for _, case in results)
         summary = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.most_common())
         print(f"{len(results):,} {kind} in {time.monotonic() - begun:.0f} s: {summary}", flush=True)
-        for number, found in results:
-            if found["problem"]:
+        for number, case in results:
+            if case["problem"]:
                 num_problems += 1
-                print(f"  {kind} {number} of seed {options.seed}: {found['problem']}", flush=True)
+                print(f"  {kind} {number} of seed {options.seed}: {case['problem']}", flush=True)
     return int(num_problems > 0)
 
 

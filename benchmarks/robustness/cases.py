@@ -1,4 +1,4 @@
-"""The three kinds of cases: what is mutated, how it is tried, and which errors are documented."""
+"""The three kinds of cases: the mutated input, the attempt to read it, and the documented errors."""
 
 import io
 import json
@@ -14,7 +14,7 @@ FORMATS = ("google", "timm", "huggingface", "keras_hub")
 
 
 class Weights:
-    """Files of a small model in each format, of which one is damaged; `from_pretrained` reads it."""
+    """Files of a small model in each format. One file is damaged, and `from_pretrained` reads the model."""
 
     documented = (ValueError, TypeError, OSError)
 
@@ -33,7 +33,7 @@ class Weights:
             keras_vit.save_weights(model, pathlib.Path(folder, format, "vit.npz" if format == "google" else ""), format)
 
     def make(self, rng):
-        """(Path of a file or folder, its size in bytes)"""
+        """(path of a file or folder, its size in bytes)"""
         format = FORMATS[rng.integers(len(FORMATS))]
         case = self._folder / "case"
         shutil.rmtree(case, ignore_errors=True)
@@ -66,7 +66,7 @@ class Weights:
 
 
 class Images:
-    """A damaged picture between two that are not; an export's decoder reads the batch."""
+    """A damaged image between two good ones. The decoder of an export reads the batch."""
 
     documented = ()
 
@@ -95,17 +95,17 @@ class Images:
             pathlib.Path(folder, kind).write_bytes(content.getvalue())
 
     def make(self, rng):
-        """(The damaged file's content, its size in bytes)"""
+        """(content of the damaged file, its size in bytes)"""
         content = mutate_bytes(self._files[rng.integers(len(self._files))], rng)
         return content, len(content)
 
     def attempt(self, case):
-        """Whether the image is read. Raises an AssertionError if the two beside it are not as ever."""
+        """Whether the image is read. Raises AssertionError if the two images beside it are affected."""
         pixels, valid = self._decode([self._good, case, self._good])
         for place in (0, 2):
             assert valid[place], "an image beside the damaged one was not read"
-            assert np.array_equal(pixels[place], self._expected[0]), "an image beside the damaged one is another"
-        assert valid[1] or not np.any(pixels[1]), "an image that was not read is not zeros"
+            assert np.array_equal(pixels[place], self._expected[0]), "an image beside the damaged one was changed"
+        assert valid[1] or not np.any(pixels[1]), "the pixels of an image that was not read are not zero"
         return bool(valid[1])
 
 
@@ -113,7 +113,7 @@ _ODD_VALUES = ["nan", "-inf", "1e400", "0x10", "\u0661\u0662", "true", "none", "
 
 
 class Assignments:
-    """Changes of a recipe, as on the command line."""
+    """Assignments to fields of a recipe, as on the command line."""
 
     def __init__(self, folder):
         from training import recipes

@@ -1,4 +1,4 @@
-"""Random changes of bytes, of JSON and of named arrays. All take a NumPy generator."""
+"""Random changes of bytes, JSON and named arrays. All functions take a NumPy generator."""
 
 import json
 import struct
@@ -26,7 +26,7 @@ _NUMBERS = (
 
 
 def mutate_bytes(content, rng):
-    """A file with some bits changed, a part overwritten, repeated, removed or inserted, or its end cut off."""
+    """The content with bits flipped, a part overwritten, repeated, removed or inserted, or its end cut off."""
     content = bytearray(content)
     for _ in range(rng.integers(1, 4)):
         start = int(rng.integers(0, len(content) + 1))
@@ -50,7 +50,7 @@ def mutate_bytes(content, rng):
 
 
 def mutate_json(value, rng):
-    """JSON in which one value is another, or is gone."""
+    """JSON with one value replaced or removed."""
     places = list(_places(value))
     if not places:
         return _any_value(rng)
@@ -99,7 +99,7 @@ def dump(value):
 
 
 def mutate_arrays(arrays, rng):
-    """{name: array} in which one array is gone, or has another name, shape, type or values."""
+    """{name: array} with one array removed, duplicated, or with another name, shape, type or values."""
     arrays = dict(arrays)
     name = sorted(arrays)[rng.integers(len(arrays))]
     array = arrays.pop(name)
@@ -128,7 +128,7 @@ def _renumbered(name, rng):
 
 
 def mutate_safetensors(content, rng):
-    """A safetensors file whose header is changed as JSON is."""
+    """A safetensors file with its header changed by `mutate_json`."""
     [length] = struct.unpack("<Q", content[:8])
     header = dump(mutate_json(json.loads(content[8 : 8 + length]), rng)).encode()
     return struct.pack("<Q", len(header)) + header + content[8 + length :]

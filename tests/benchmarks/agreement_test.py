@@ -50,5 +50,5 @@ def _split(row):
 
 
 def test_a_folder_without_an_image_is_told(tmp_path):
-    with pytest.raises(SystemExit, match=f"There is no image in {tmp_path}"):
+    with pytest.raises(SystemExit, match=f"{tmp_path} contains no images"):
         agreement.image_paths([tmp_path])

@@ -97,4 +97,4 @@ def test_the_newest_row_counts_and_what_is_missing_is_left_out():
 def test_without_results_nothing_is_written(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["--axes", "--document", "--results", str(tmp_path / "size.jsonl")])
-    assert "which is not there yet: measure first" in capsys.readouterr().err
+    assert "which does not exist yet. Measure first" in capsys.readouterr().err

@@ -183,7 +183,7 @@ def test_report(mutants):
     ]
     text = markdown(rows)
     assert "1 are caught by the old suite only (33.3 %)" in text
-    assert "1 were given to a part of their tests" in text
+    assert "1 were tested with a part of their tests" in text
     assert "| all | 3 | 1 | 1 | 1 | 0 |" in text
     assert "test_area[a\\|b]" in text
 

@@ -40,13 +40,13 @@ def test_all_models_with_all_seeds(trained, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[3] == "| VT-ResNet-34 | 1,234 | 98.00% | 97.50% | 97.00% | 97.50% |"
     assert len({line.count("|") for line in lines[:6]}) == 1
-    assert lines[6] == "At least 97% in the mean is expected."
+    assert lines[6] == "A mean of at least 97% is expected."
 
 
 def test_a_low_mean_fails(trained, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(vt_digits, "AT_LEAST", 0.976)
     assert vt_digits.main(tmp_path) == 1
-    assert "is expected; below it: VT-ResNet-34." in capsys.readouterr().out
+    assert "is expected; too low: VT-ResNet-34." in capsys.readouterr().out
 
 
 def test_stopped(trained, tmp_path, capsys):

@@ -1,8 +1,8 @@
-"""Tells the recorder in sitecustomize.py which test runs, and what tests share.
+"""A plugin of pytest that reports to the recorder in sitecustomize.py which test runs, and what tests share.
 
 Tests share fixtures of modules and of sessions, and files that the first of them writes while it holds a file lock.
 
-A plugin of pytest: `-p mutation_contexts`, with this folder on PYTHONPATH.
+Use it with `-p mutation_contexts` and this folder on PYTHONPATH.
 """
 
 import functools
@@ -45,7 +45,7 @@ class Contexts:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item):
-        """Here all that the test has asked for is known, in its arguments or while it ran."""
+        """At teardown all fixtures of the test are known, from its arguments or requested while it ran."""
         indices = item.callspec.indices if hasattr(item, "callspec") else {}
         for fixture in getattr(getattr(item, "_request", None), "_fixture_defs", {}).values():
             if fixture.scope != "function":
@@ -57,7 +57,7 @@ class Contexts:
 
 
 def _record_conversions():
-    """Functions that AutoGraph converts, such as those of `tf.data`, run without the recorder's calls."""
+    """Records functions that AutoGraph converts, such as those of `tf.data`. They run without the recorder's calls."""
     from tensorflow.python.autograph.impl import api
 
     convert = api._convert_actual
@@ -70,7 +70,7 @@ def _record_conversions():
 
 
 def _record_locks():
-    """What is executed under a file lock has a context, which all use that take the lock in the run."""
+    """Gives code under a file lock its own context. All tests that take the lock use this context."""
     lock, held = filelock.BaseFileLock, []
     acquire, release = lock.acquire, lock.release
 
@@ -94,7 +94,7 @@ def _record_locks():
 
 
 def pytest_configure(config):
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):  # Not where no test runs.
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):  # It runs tests.
         config.pluginmanager.register(Contexts(), "contexts")
         _record_conversions()
         _record_locks()

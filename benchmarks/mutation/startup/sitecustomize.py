@@ -1,18 +1,18 @@
 """Records which statements of the library a process executes, and in which context. Python imports this at its start.
 
-`benchmarks.mutation trace` puts this folder on PYTHONPATH, so that the suite and all processes that its tests start
-record. Functions of the library get a call in front of every statement when they are imported. Recording this way costs
-a few per cent; a trace function such as coverage.py's costs a third and is not called in TensorFlow's own threads.
+`benchmarks.mutation trace` puts this folder on PYTHONPATH, so that the suite and all processes that its tests start are
+recorded. When functions of the library are imported, a call is inserted before every statement. This costs a few per
+cent. A trace function such as coverage.py's costs a third and is not called in TensorFlow's own threads.
 
-A process writes lines of text into a file of its own in the folder `MUTATION_TRACE`, each at once, so that nothing is
-lost if the process is killed:
+A process writes lines of text into its own file in the folder `MUTATION_TRACE`. Each line is written immediately, so
+that nothing is lost if the process is killed:
 
-    context "NAME"   what follows was executed in this context: a test, a fixture, a cached function; "" is the import
+    context "NAME"   the next lines belong to this context: a test, a fixture, a cached function; "" is the import
     spent SECONDS    processor time in this context
-    uses "NAME"      this context takes what that one has made
+    uses "NAME"      this context uses the result of that one
     file N "PATH"    number of a file
-    N LINE           a statement that was executed, of file N
-    test "OUTCOME"   of the test that is the context
+    N LINE           a statement of file N that was executed
+    test "OUTCOME"   outcome of the test of this context
 """
 
 import ast
@@ -30,13 +30,13 @@ _ROOT = os.environ.get("MUTATION_ROOT")
 _PACKAGES = ("keras_vit", "training")
 _CACHING = (*_PACKAGES, "tests")
 _MOST_LINES = 100_000
-"""Of a file: what the number of a file is multiplied by."""
+"""Largest number of lines of a file, by which the number of a file is multiplied."""
 _lines_of = {}
 """{path: (number of the file, its lines)}"""
 
 
 class Recorder:
-    """The file of this process, and its contexts, of which the last is open."""
+    """The file of this process, and its stack of contexts."""
 
     def __init__(self, contexts):
         name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}.txt"
@@ -75,13 +75,13 @@ class Recorder:
         self.write(f"context {json.dumps(self._contexts[-1])}")
 
     def in_child(self):
-        """The recorder of a process that was forked from this one."""
+        """The recorder of a forked process."""
         os.close(self._file)
         return Recorder([self._contexts[-1]])
 
 
 def _seconds():
-    """Processor time of this process and of those that it waited for."""
+    """Processor time of this process and of the child processes that it waited for."""
     return sum(os.times()[:4])
 
 
@@ -90,7 +90,7 @@ def executes(key):
 
 
 def execute_all(function):
-    """Records all of a function: AutoGraph runs it from a file of its own."""
+    """Records all lines of a function, because AutoGraph runs a converted copy in another file."""
     code = getattr(function, "__code__", None)
     number, lines = _lines_of.get(_relative(code.co_filename) if code else None, (0, []))
     if lines:
@@ -112,7 +112,7 @@ def _relative(path):
 
 
 class Loader(importlib.machinery.SourceFileLoader):
-    """Compiles a module with the calls, always from its source."""
+    """Compiles a module with the inserted calls, always from its source."""
 
     def get_code(self, fullname):
         path = _relative(self.path)
@@ -128,7 +128,7 @@ class Loader(importlib.machinery.SourceFileLoader):
 
 
 def _prepend(node, number, lines):
-    """Puts the calls into all bodies of a function, once: functions in it are met again."""
+    """Inserts the calls into all bodies of a function once. Nested functions are visited again."""
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         statements = getattr(node, field, None)
         if not isinstance(statements, list) or getattr(node, f"{field}_has_calls", False):
@@ -142,7 +142,7 @@ def _prepend(node, number, lines):
 
 def _with_call(statement, number, lines):
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-        return [statement]  # A docstring stays the first.
+        return [statement]  # A docstring must stay the first statement.
     lines.append(statement.lineno)
     name = ast.Name("__executes__", ast.Load())
     call = ast.Expr(ast.Call(name, [ast.Constant(number * _MOST_LINES + statement.lineno)], []))
@@ -152,7 +152,7 @@ def _with_call(statement, number, lines):
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Takes the library from the checkout that is traced, wherever a process runs."""
+    """Imports the library from the traced checkout, in any working directory."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -165,7 +165,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 class Shared:
-    """`functools.cache` whose function has a context: who calls it uses what the first call has made."""
+    """`functools.cache` with a context for the function. All callers use the context of the first call."""
 
     def __init__(self, function):
         self._name = f"cache {function.__module__}.{function.__qualname__}"
@@ -192,7 +192,7 @@ _cache = functools.cache
 
 
 def cache(function):
-    """`functools.cache`, with contexts for what is ours."""
+    """`functools.cache`, with contexts for functions of the library and the tests."""
     is_ours = str(getattr(function, "__module__", "")).partition(".")[0] in _CACHING
     return Shared(function) if is_ours and hasattr(function, "__qualname__") else _cache(function)
 
