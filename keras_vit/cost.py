@@ -56,7 +56,7 @@ class Profile:
         )
 
 
-def profile(model, input_shape=None):
+def profile(model: keras.Model, input_shape: tuple[int, int, int] | None = None) -> Profile:
     """Counts the parameters and multiply-accumulates of a model.
 
     The multiply-accumulates (MACs) for one image are those of the dense layers, the convolutions and both matrix

@@ -1,11 +1,13 @@
 """Names of the classes of published classifiers: ImageNet-1k and ImageNet-21k."""
 
+import collections.abc
 import csv
 import functools
 import importlib.resources
 
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from keras_vit.weights.fetch import fetch
 
@@ -14,7 +16,9 @@ NUM_CLASSES = {"imagenet1k": 1000, "imagenet21k": 21843}
 _IMAGENET21K_URL = "https://storage.googleapis.com/bit_models/imagenet21k_wordnet_{}.txt"
 
 
-def decode_predictions(probabilities, top=5, label_space=None):
+def decode_predictions(
+    probabilities: ArrayLike, top: int = 5, label_space: str | collections.abc.Sequence[str] | None = None
+) -> list[list[tuple[str, str, float]]]:
     """Names the most probable classes of ImageNet-1k or ImageNet-21k.
 
     Args:

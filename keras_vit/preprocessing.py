@@ -1,5 +1,8 @@
 """The preprocessing of images for a model, without augmentation. B batch, H W C image."""
 
+import collections.abc
+import typing
+
 import keras
 import numpy as np
 from keras import ops
@@ -49,18 +52,18 @@ class Preprocessing(keras.layers.Layer):
 
     def __init__(
         self,
-        mean=0.5,
-        std=0.5,
-        resize=None,
-        crop=None,
-        interpolation="bilinear",
-        label_space=None,
-        source=None,
-        architecture=None,
-        adaptations=None,
-        normalize=False,
-        **kwargs,
-    ):
+        mean: float | collections.abc.Sequence[float] = 0.5,
+        std: float | collections.abc.Sequence[float] = 0.5,
+        resize: tuple[int, int] | None = None,
+        crop: float | None = None,
+        interpolation: str = "bilinear",
+        label_space: str | list[str] | None = None,
+        source: str | None = None,
+        architecture: dict[str, typing.Any] | None = None,
+        adaptations: dict[str, str] | None = None,
+        normalize: bool = False,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**{"dtype": "float32", **kwargs})
         self.set_protocol(mean, std, resize, crop, interpolation, label_space)
         self.source = source
@@ -140,7 +143,7 @@ def _check_channels(shape, mean, std):
             )
 
 
-def preprocess_input(images, model=None):
+def preprocess_input(images: typing.Any, model: keras.Model | None = None) -> typing.Any:
     """Normalises pixels as a model expects them.
 
     Sizes are not changed. Resize the images to the model's input size first.

@@ -3,24 +3,34 @@
 import dataclasses
 import functools
 import inspect
+import os
+import typing
 
 import keras
 
 from keras_vit.architectures import AxialResNetConfig, BiTResNetConfig, ResNetConfig, read_architecture
+from keras_vit.architectures.spellings import argument_hint
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.checks import did_you_mean
 from keras_vit.models import bit_resnet, resnet
 from keras_vit.models.building import checked_arguments, convolutional, image_size, resnet_with_weights
+from keras_vit.models.factories import ModelArguments
 from keras_vit.models.vit import build_model, check_pixels
 from keras_vit.preprocessing import preprocessing_layer
-from keras_vit.architectures.spellings import argument_hint
 from keras_vit.weights.assign import is_own_layer
 from keras_vit.weights.keras_files import open_model
 from keras_vit.weights.loading import build_with_weights, check_head
 from keras_vit.weights.opening import open_checkpoint
 
 
-def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=None, **arguments):
+def from_pretrained(
+    source: str | os.PathLike,
+    family: str | None = None,
+    num_heads: int | None = None,
+    grid_size: tuple[int, int] | None = None,
+    head: str | None = None,
+    **arguments: typing.Unpack[ModelArguments],
+) -> keras.Model:
     """Builds the model that a file of published weights describes, and loads the weights.
 
     Sizes are read from the arrays. Settings that the arrays do not show (LayerNorm epsilon, kind of GELU, pooling, norm
@@ -59,14 +69,15 @@ def from_pretrained(source, family=None, num_heads=None, grid_size=None, head=No
     >>> keras_vit.describe(model).source  # doctest: +SKIP
     'B/16@augreg-i21k-i1k-384'
     """
-    arguments = {name: value for name, value in arguments.items() if name not in _INPUTS or value is not None}
     _check_names(arguments)
-    arguments = checked_arguments(arguments)
+    # None means not given, as in keras.applications.
+    inputs = ("input_shape", "input_tensor")
+    passed = checked_arguments({name: x for name, x in arguments.items() if name not in inputs or x is not None})
     hints = {"family": family, "num_heads": num_heads, "grid_size": grid_size}
-    saved, checkpoint = _open(source, hints, image_size(arguments.get("input_shape")))
+    saved, checkpoint = _open(source, hints, image_size(passed.get("input_shape")))
     check_pixels(checkpoint)
-    given = {name: value for name, value in arguments.items() if name in _ARGUMENTS}
-    changes = {name: value for name, value in arguments.items() if name not in given}
+    given = {name: value for name, value in passed.items() if name in _ARGUMENTS}
+    changes = {name: value for name, value in passed.items() if name not in given}
     classes = given.get("classes", checkpoint.classes)
     head = head or ("keep" if classes == checkpoint.classes else "reset")
     check_head(head)
@@ -139,14 +150,11 @@ def _field_names(config_class):
 
 _TRUNKS = {BiTResNetConfig: bit_resnet.trunk, ResNetConfig: resnet.trunk}
 
-_INPUTS = ("input_shape", "input_tensor")  # None means not given, as in keras.applications.
 _ARGUMENTS = set(inspect.signature(build_model).parameters) - {"config", "grid_size"}
 
 
 def _check_names(arguments):
-    fields = [field.name for field in dataclasses.fields(ViTConfig)]
-    resnet_fields = set.union(*map(_field_names, _TRUNKS)) - set(fields)
-    known = ["family", "head", *sorted(_ARGUMENTS), *fields, *sorted(resnet_fields)]
+    known = ["family", "num_heads", "grid_size", "head", *ModelArguments.__annotations__]
     for name in arguments:
         if name not in known:
             hint = argument_hint(name, known) or did_you_mean(name, known)
@@ -175,7 +183,7 @@ class Description:
     label_space: str | list[str] | None
 
 
-def describe(model):
+def describe(model: keras.Model) -> Description:
     """Returns the architecture, weights and preprocessing of a model. They are saved with it in a `.keras` file.
 
     Args:

@@ -15,7 +15,11 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 # From the ground up. A module imports from a lower rank or from its own package.
 ROOMS = (
-    ("keras_vit.atomic_files", "keras_vit.checks", "keras_vit.resampling",),
+    (
+        "keras_vit.atomic_files",
+        "keras_vit.checks",
+        "keras_vit.resampling",
+    ),
     ("keras_vit.architectures",),
     ("keras_vit.graph", "keras_vit.jpeg_markers", "keras_vit.layers", "keras_vit.preprocessing"),
     ("keras_vit.image_headers", "keras_vit.trunks", "keras_vit.weights"),

@@ -1,7 +1,11 @@
 """Attention maps and attention rollout. B batch, L blocks, K heads, T tokens, h w grid of patches."""
 
+import collections.abc
+
+import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from keras_vit import graph
 from keras_vit.analysis.architecture import check_unmerged, model_config
@@ -16,7 +20,9 @@ from keras_vit.layers import (
 )
 
 
-def attention_maps(model, images, queries=None):
+def attention_maps(
+    model: keras.Model, images: ArrayLike, queries: collections.abc.Sequence[int] | None = None
+) -> np.ndarray:
     """Returns the attention weights of every head of every encoder block.
 
     `A[b, l, k, t]` contains the weights with which token t of image b attends to each token, in head k of block l.
@@ -58,7 +64,7 @@ def attention_maps(model, images, queries=None):
     return np.concatenate(check_any(list(graph.collect(model, images, collect_weights).values()), model), axis=1)
 
 
-def attention_rollout(model, images):
+def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
     """Attention rollout: how much each patch contributes to the output through all layers.
 
     The rollout is `R = Â_L ... Â_1` with `Â_l = (A_l + I) / 2` (Abnar & Zuidema, arXiv 2005.00928; ViT, arXiv

@@ -1,7 +1,9 @@
 """Statistics of attention heads. B batch, L blocks, K heads, T tokens, h w grid, N = h w patches, q query patch."""
 
+import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from keras_vit import graph
 from keras_vit.analysis.architecture import model_config
@@ -10,7 +12,7 @@ from keras_vit.analysis.batching import batches
 from keras_vit.layers import PatchEmbedding
 
 
-def mean_attention_distance(model, images, batch_size=16):
+def mean_attention_distance(model: keras.Model, images: ArrayLike, batch_size: int = 16) -> np.ndarray:
     """The mean distance that each head attends over, in pixels: the analogue of a convolution's receptive field.
 
     The distance of a patch q is `sum_s A_qs d_qs`, with the attention weights `A` and the Euclidean distances `d`
@@ -47,7 +49,7 @@ def mean_attention_distance(model, images, batch_size=16):
     return _mean_over_patches(model, images, batch_size, _distances)
 
 
-def attention_entropy(model, images, batch_size=16):
+def attention_entropy(model: keras.Model, images: ArrayLike, batch_size: int = 16) -> np.ndarray:
     """The entropy of each head's attention, in nats: from 0 (to a single token) to `ln T` (to all T tokens equally).
 
     The result is the mean of the entropy `-sum_s A_ts ln A_ts` over the tokens t of all images. Tokens before the
@@ -80,7 +82,7 @@ def attention_entropy(model, images, batch_size=16):
     return _mean(model, images, batch_size, sum_entropies)
 
 
-def local_attention_ratio(model, images, batch_size=16):
+def local_attention_ratio(model: keras.Model, images: ArrayLike, batch_size: int = 16) -> np.ndarray:
     """The share of each head's attention that goes to the 3 x 3 patches around the query patch, in [0, 1].
 
     Visual Transformers (arXiv 2006.03677, section 6) measure this share in ViT-B/16. A convolution could do the same

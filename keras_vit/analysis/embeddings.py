@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -13,7 +14,7 @@ from keras_vit.preprocessing import vision_model
 from keras_vit.weights.assign import canonical_variables
 
 
-def embedding_filters(model, n=28):
+def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
     """The principal components of the filters that a model applies to pixels (ViT, arXiv 2010.11929, figure 7, left).
 
     Each of the D columns of the patch embedding is a filter of P x Q x C values. The components are the orthogonal
@@ -79,7 +80,7 @@ def _largest(components):
     return np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)
 
 
-def position_similarity(model, block=0):
+def position_similarity(model: keras.Model, block: int = 0) -> np.ndarray:
     """The cosine similarity of the position embeddings of any two patches.
 
     The position embeddings of the tokens before the patches, such as the class token, are left out (ViT, arXiv

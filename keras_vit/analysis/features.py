@@ -1,9 +1,12 @@
 """Outputs of the layers of a model. B batch, T tokens, N = h w patches, R registers, D hidden."""
 
+import collections.abc
 import math
 
 import keras
+import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from keras_vit import graph
 from keras_vit.analysis.architecture import check_unmerged, is_vision_transformer, model_config
@@ -12,7 +15,7 @@ from keras_vit.checks import did_you_mean
 from keras_vit.layers import PatchEmbedding
 
 
-def features(model, images, layers):
+def features(model: keras.Model, images: ArrayLike, layers: collections.abc.Sequence[str]) -> dict[str, np.ndarray]:
     """Returns the outputs of named layers. Patch tokens are returned as feature maps.
 
     Tokens (B, T, D) are returned as the map of the patch tokens, (B, h, w, D), without the tokens before them. Those

@@ -1,6 +1,8 @@
 """Nearest neighbours of images. N images, M images of the gallery, k neighbours, D width of the embedding."""
 
+import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_vit import graph
 from keras_vit.analysis.batching import batches
@@ -8,7 +10,9 @@ from keras_vit.analysis.features import representation
 from keras_vit.checks import check_positive_integer
 
 
-def nearest_neighbours(model, images, gallery, k=5, batch_size=16):
+def nearest_neighbours(
+    model: keras.Model, images: ArrayLike, gallery: ArrayLike, k: int = 5, batch_size: int = 16
+) -> tuple[np.ndarray, np.ndarray]:
     """Finds the images of a gallery that are most similar to given images according to a model.
 
     The inputs of the classifier are compared by cosine similarity: the class token or the pooled vector, after the tanh

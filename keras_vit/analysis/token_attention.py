@@ -1,7 +1,9 @@
 """Analysis of visual tokens. B batch, M modules, K heads, L tokens, h w map, N = h w."""
 
+import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from keras_vit import graph
 from keras_vit.analysis.batching import batches
@@ -10,7 +12,7 @@ from keras_vit.layers.visual_tokens.token_grid import shrink
 from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 
-def token_maps(model, images):
+def token_maps(model: keras.Model, images: ArrayLike) -> dict[str, np.ndarray]:
     """Returns the weights A of every tokenizer: how much each visual token gathers from each pixel of the feature map.
 
     See Visual Transformers (arXiv 2006.03677), equations 1 and 2 and figure 6. The weights are averaged over the heads.
@@ -42,7 +44,7 @@ def token_maps(model, images):
     return _check_any(graph.collect(model, images, collect_weights), model)
 
 
-def token_lineage(model, images):
+def token_lineage(model: keras.Model, images: ArrayLike) -> np.ndarray:
     """Returns how much each pixel contributes to each visual token, through all modules up to the token's module.
 
     A tokenizer gathers tokens from pixels, with weights A. The transformer then mixes the tokens: `Â_l = sum_l' W_ll'
@@ -96,7 +98,7 @@ def token_lineage(model, images):
     return np.stack([graph.to_array(maps) for maps in _check_any(modules, model)], axis=1)
 
 
-def token_entropy(model, images, batch_size=16):
+def token_entropy(model: keras.Model, images: ArrayLike, batch_size: int = 16) -> dict[str, np.ndarray]:
     """The entropy of each visual token's weights, in nats: from 0 (a single pixel) to `ln N` (all pixels equally).
 
     The entropy is `E = -sum_p a_p ln a_p` over the N pixels of a map, averaged over all images (Visual Transformers,
@@ -132,7 +134,7 @@ def token_entropy(model, images, batch_size=16):
     return {name: (total / count).astype("float32") for name, total in sums.items()}
 
 
-def foreground_share(maps, masks):
+def foreground_share(maps: ArrayLike, masks: ArrayLike) -> np.ndarray:
     """The share of the foreground in what tokens gather, in [0, 1].
 
     A uniform map has the share that the object has of the image. A token that attends to the object has a larger share

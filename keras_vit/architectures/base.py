@@ -3,8 +3,8 @@
 import dataclasses
 from typing import ClassVar
 
-from keras_vit.checks import did_you_mean
 from keras_vit.architectures.spellings import FACTORY_ARGUMENTS, argument_hint
+from keras_vit.checks import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)

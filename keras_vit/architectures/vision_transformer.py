@@ -9,6 +9,7 @@ Pure data: no Keras, no URLs. Sizes of the variants: ViT (arXiv 2010.11929) Tabl
 import dataclasses
 
 from keras_vit.architectures.base import Architecture
+from keras_vit.architectures.spellings import spelled_variant
 from keras_vit.checks import (
     check_choice,
     check_count,
@@ -21,7 +22,6 @@ from keras_vit.checks import (
     is_number,
 )
 from keras_vit.resampling import METHODS
-from keras_vit.architectures.spellings import spelled_variant
 
 # The accepted values of each choice.
 CHOICES = {

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_vit.architectures import read_architecture
 from keras_vit.atomic_files import appears_complete
@@ -50,8 +51,15 @@ class RuntimeFile:
 
 
 def export_model(
-    model, path, format, images=None, precision="float32", tolerance=1e-5, min_agreement=0.95, overwrite=False
-):
+    model: keras.Model,
+    path: str | os.PathLike,
+    format: str,
+    images: ArrayLike | None = None,
+    precision: str = "float32",
+    tolerance: float = 1e-5,
+    min_agreement: float = 0.95,
+    overwrite: bool = False,
+) -> "RuntimeFile":
     """Writes a model as a file for a runtime other than TensorFlow, through `model.export`.
 
     The file has one function. It takes `images`, (N, H, W, C) float32 in [0, 255], for any N, and returns

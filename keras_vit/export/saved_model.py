@@ -3,17 +3,20 @@
 B batch, H W C image, h w grid of patches, D hidden, k classes returned.
 """
 
+import collections.abc
 import contextlib
 import dataclasses
 import datetime
 import functools
 import json
+import os
 import pathlib
 import platform
 from importlib import metadata
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_vit.atomic_files import appears_complete
 from keras_vit.checks import check_choice, check_flag, check_positive_integer, is_one_line
@@ -31,22 +34,22 @@ from keras_vit.pretrained import describe
 
 
 def export_saved_model(
-    model,
-    path,
-    labels=None,
-    version=1,
-    overwrite=False,
-    top_k=5,
-    jit_compile=False,
-    precision="float32",
-    tolerance=1e-5,
-    min_agreement=0.95,
-    images=None,
-    image_size=None,
-    batch_sizes=None,
-    max_image_pixels=MAX_PIXELS,
-    name=None,
-):
+    model: keras.Model,
+    path: str | os.PathLike,
+    labels: collections.abc.Sequence[str] | None = None,
+    version: int = 1,
+    overwrite: bool = False,
+    top_k: int = 5,
+    jit_compile: bool = False,
+    precision: str = "float32",
+    tolerance: float = 1e-5,
+    min_agreement: float = 0.95,
+    images: ArrayLike | None = None,
+    image_size: tuple[int, int] | None = None,
+    batch_sizes: collections.abc.Sequence[int] | None = None,
+    max_image_pixels: int = MAX_PIXELS,
+    name: str | None = None,
+) -> pathlib.Path:
     """Writes a model as a SavedModel, in the folder layout of TensorFlow Serving.
 
     `path/<version>/` has these signatures. Each takes batches of any size, also empty ones:

@@ -1,5 +1,7 @@
 """Base class of layers that create other layers."""
 
+import typing
+
 import keras
 
 
@@ -14,7 +16,7 @@ class CompositeLayer(keras.layers.Layer):
             `from_config`.
     """
 
-    def __init__(self, *, quantization=None, **kwargs):
+    def __init__(self, *, quantization: dict[str, dict[str, typing.Any]] | None = None, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self._quantization = dict(quantization or {})
 

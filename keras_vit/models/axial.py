@@ -1,9 +1,14 @@
 """Vision Transformers with axial attention: `AxialViT`, and one function for each size in the paper."""
 
+import typing
+
+import keras
+
+from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.models.vit import ViT, published
 
 
-def AxialViT(variant="B/32", *, pooling="avg", **arguments):
+def AxialViT(variant: str | ViTConfig = "B/32", *, pooling: str | None = "avg", **arguments: typing.Any) -> keras.Model:
     """Builds an Axial-ViT. Its blocks attend along the rows of the grid, then along its columns.
 
     ViT (arXiv 2010.11929), appendix D.6: every block becomes two, one for each axis, each with its own LayerNorms,

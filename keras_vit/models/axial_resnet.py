@@ -9,12 +9,12 @@ from keras_vit import layers
 from keras_vit.architectures import AxialResNetConfig
 from keras_vit.layers.convolutional.batch_norm import batch_norm
 from keras_vit.models.building import convolutional
-from keras_vit.models.factories import factory, keras_application
+from keras_vit.models.factories import Described, factory, keras_application
 from keras_vit.trunks.bit_resnet import stage_units
 
 
 @factory()
-def AxialResNet(stage_depths=(3, 4, 6, 3), width=32, num_heads=8):
+def AxialResNet(stage_depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 32, num_heads: int = 8) -> Described:
     """Builds an AxialResNet as a functional `keras.Model`.
 
     A ResNet in which attention along the height, then along the width, replaces every 3 x 3 convolution (Axial-DeepLab,

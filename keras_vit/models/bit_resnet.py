@@ -10,12 +10,14 @@ from keras_vit.architectures import BiTResNetConfig
 from keras_vit.layers.convolutional.bottleneck_unit import NUM_GROUPS
 from keras_vit.layers.convolutional.pre_activation_unit import GROUP_NORM_EPSILON, bit_conv
 from keras_vit.models.building import convolutional
-from keras_vit.models.factories import factory, keras_application
+from keras_vit.models.factories import Described, factory, keras_application
 from keras_vit.trunks.bit_resnet import stage_units
 
 
 @factory()
-def BiTResNet(stage_depths=(3, 4, 6, 3), width=64, root_padding=None):
+def BiTResNet(
+    stage_depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 64, root_padding: str | None = None
+) -> Described:
     """Builds a BiT-ResNet as a functional `keras.Model`.
 
     "Big Transfer (BiT): General Visual Representation Learning" (arXiv 1912.11370), the baseline of ViT (arXiv

@@ -6,12 +6,14 @@ import functools
 import inspect
 import os
 import re
+import typing
 
 import keras
 
+from keras_vit.architectures.changes import ChangesExceptHeads
+from keras_vit.architectures.spellings import argument_hint
 from keras_vit.checks import did_you_mean
 from keras_vit.models.building import resnet_with_weights
-from keras_vit.architectures.spellings import argument_hint
 
 
 def shared_arguments(
@@ -45,6 +47,32 @@ def shared_arguments(
     """
 
 
+Described: typing.TypeAlias = tuple
+"""What a function that `factory` decorates returns: arguments of `resnet_with_weights`."""
+
+
+class ModelArguments(ChangesExceptHeads, total=False):
+    """The arguments of `keras_vit.from_pretrained` that it passes on to a factory."""
+
+    include_top: bool
+    input_tensor: keras.KerasTensor | None
+    input_shape: tuple[int | None, int | None, int] | None
+    classes: int
+    classifier_activation: str | collections.abc.Callable | None
+    include_preprocessing: bool
+    name: str | None
+    # Fields of the configs of ResNets and BiT-ResNets.
+    stage_depths: tuple[int, ...]
+    width: int
+    root_padding: str
+    expansion: int
+    strides_first: bool
+    mixing: str
+    attention: str | None
+    global_unit: str | None
+    num_global_units: tuple[int, ...]
+
+
 _SHARED = inspect.signature(shared_arguments).parameters
 _PLACEHOLDER = "\n        {shared_arguments}"
 
@@ -62,18 +90,19 @@ def describe_shared_arguments(function):
     return function
 
 
-def factory(omit=(), **defaults):
+def factory(omit: tuple[str, ...] = (), **defaults: typing.Any) -> collections.abc.Callable:
     """Decorates a function that describes a model, and makes it the factory of such models.
 
-    The function returns arguments of `resnet_with_weights`: the function that builds the model, its config, and perhaps
-    `inherited`. The factory has the arguments of the function, then the shared ones, then `**config_changes`.
+    The function returns a tuple of arguments of `resnet_with_weights`: the function that builds the model, its config,
+    and perhaps `inherited`. The factory has the arguments of the function, then the shared ones, then
+    `**config_changes`.
 
     Args:
         omit: Names of shared arguments that the factory does not have.
         **defaults: Defaults of shared arguments that differ.
     """
 
-    def decorate(describe) -> collections.abc.Callable[..., keras.Model]:
+    def decorate(describe: collections.abc.Callable[..., Described]) -> collections.abc.Callable[..., keras.Model]:
         *own, last = inspect.signature(describe).parameters.values()
         changes = [last] if last.kind is last.VAR_KEYWORD else []
         own += [] if changes else [last]
@@ -103,7 +132,13 @@ def _bind(signature, name, arguments, options):
 
 
 def keras_application(
-    build_model, function_name, about, same_as, config_class, pooling="avg", model_name=None
+    build_model: collections.abc.Callable,
+    function_name: str,
+    about: str,
+    same_as: str,
+    config_class: type,
+    pooling: str | None = "avg",
+    model_name: str | None = None,
 ) -> collections.abc.Callable[..., keras.Model]:
     """Makes the function of a published size, with the arguments of `keras.applications`.
 

@@ -6,7 +6,7 @@ from keras_vit.checks import did_you_mean
 from keras_vit.preprocessing import vision_model
 
 
-def freeze(model, up_to="encoder_block_5"):
+def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[str]:
     """Freezes the layers of a model up to a given one, and makes the later ones trainable.
 
     The order is that of `model.layers`. Like any change of `trainable`, it must happen before `model.compile`. Dropout

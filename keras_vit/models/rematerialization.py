@@ -1,12 +1,14 @@
 """Training in less memory."""
 
+import keras
+
 from keras_vit.checks import check_flag
 from keras_vit.graph import all_layers
 from keras_vit.layers import EncoderBlock
 from keras_vit.preprocessing import vision_model
 
 
-def rematerialize(model, enabled=True):
+def rematerialize(model: keras.Model, enabled: bool = True) -> None:
     """Makes a model train in less memory but more time: each encoder block is computed twice.
 
     Training keeps only the input tokens of every block. Its activations are computed again when the gradients need them

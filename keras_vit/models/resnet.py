@@ -1,13 +1,15 @@
 """ResNets (arXiv 1512.03385), the trunks and baselines of Visual Transformers."""
 
+import typing
+
 from keras_vit.architectures import RESNETS, ResNetConfig, changed_config
 from keras_vit.models.building import convolutional
-from keras_vit.models.factories import factory, keras_application
+from keras_vit.models.factories import Described, factory, keras_application
 from keras_vit.trunks.resnet import resnet
 
 
 @factory()
-def ResNet(size="R50", **config_changes):
+def ResNet(size: str | ResNetConfig = "R50", **config_changes: typing.Any) -> Described:
     """Builds a ResNet as a functional `keras.Model`.
 
     "Deep Residual Learning for Image Recognition" (arXiv 1512.03385), as in torchvision: the 3 x 3 convolution of a

@@ -1,10 +1,12 @@
 """VT-ResNets: "Visual Transformers: Token-based Image Representation and Processing" (arXiv 2006.03677)."""
 
+import typing
+
 from keras_vit import layers
 from keras_vit.architectures import VT_RESNETS, VTResNetConfig, changed_config
 from keras_vit.layers.visual_tokens.token_grid import squarest_grid
 from keras_vit.models.building import convolutional
-from keras_vit.models.factories import factory, keras_application
+from keras_vit.models.factories import Described, factory, keras_application
 from keras_vit.trunks.resnet import resnet
 
 _PUBLISHED = {"use_batch_norm": True, "scale_logits": True}
@@ -12,7 +14,7 @@ _TOKEN_GROUPS = 4  # Groups in the projections to keys, queries and values of to
 
 
 @factory()
-def VTResNet(size="VT-R18", **config_changes):
+def VTResNet(size: str | VTResNetConfig = "VT-R18", **config_changes: typing.Any) -> Described:
     """Builds a VT-ResNet as a functional `keras.Model`.
 
     A ResNet whose last stage is replaced by modules of visual tokens ("Visual Transformers: Token-based Image

@@ -1,7 +1,13 @@
 """The factory `ViT`, and one function for each published variant."""
 
+import collections.abc
 import functools
+import os
+import typing
 
+import keras
+
+from keras_vit.architectures.changes import ViTConfigChanges
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig, get_variant
 from keras_vit.checks import check_positive_integer
 from keras_vit.encoder import encode
@@ -20,17 +26,17 @@ from keras_vit.weights.loading import check_kind
 
 @describe_shared_arguments
 def ViT(
-    variant="B/16",
-    include_top=True,
-    weights=None,
-    input_tensor=None,
-    input_shape=None,
-    classes=1000,
-    classifier_activation="softmax",
-    include_preprocessing=False,
-    name=None,
-    **config_changes,
-):
+    variant: str | ViTConfig = "B/16",
+    include_top: bool = True,
+    weights: str | os.PathLike | None = None,
+    input_tensor: keras.KerasTensor | None = None,
+    input_shape: tuple[int | None, int | None, int] | None = None,
+    classes: int = 1000,
+    classifier_activation: str | collections.abc.Callable | None = "softmax",
+    include_preprocessing: bool = False,
+    name: str | None = None,
+    **config_changes: typing.Unpack[ViTConfigChanges],
+) -> keras.Model:
     """Builds a Vision Transformer as a functional `keras.Model`.
 
     "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale" (arXiv 2010.11929). Numerics are those

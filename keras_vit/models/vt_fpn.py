@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import typing
 
 import keras
 
@@ -10,7 +11,7 @@ from keras_vit import layers
 from keras_vit.architectures import PANOPTIC_FPNS, VT_FPNS, ResNetConfig, changed_config
 from keras_vit.checks import check_positive_integer
 from keras_vit.models.building import functional_model, image_inputs, prepare
-from keras_vit.models.factories import factory
+from keras_vit.models.factories import Described, factory
 from keras_vit.trunks.resnet import resnet
 
 _TOKEN_GROUPS = 4  # Groups in the projections to keys, queries and values of tokens, as in VT-ResNets.
@@ -18,7 +19,7 @@ _NORM_GROUPS = 32  # Groups of the norms in the head, as in Detectron2.
 
 
 @factory(omit=("include_top", "pooling"), classes=150)
-def VTFPN(backbone="R50", **config_changes):
+def VTFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) -> Described:
     """Builds a VT-FPN for semantic segmentation as a functional `keras.Model`.
 
     "Visual Transformers: Token-based Image Representation and Processing for Computer Vision" (arXiv 2006.03677,
@@ -61,7 +62,7 @@ def VTFPN(backbone="R50", **config_changes):
 
 
 @factory(omit=("include_top", "pooling"), classes=150)
-def PanopticFPN(backbone="R50", **config_changes):
+def PanopticFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) -> Described:
     """Builds the semantic branch of a Panoptic FPN as a functional `keras.Model`.
 
     "Panoptic Feature Pyramid Networks" (arXiv 1901.02446, section 3.2), as in Detectron2. The maps of a ResNet's stages

@@ -77,15 +77,15 @@ class MaskedAutoencoder(Pretrainer):
 
     def __init__(
         self,
-        model,
-        mask_ratio=0.75,
-        decoder_layers=8,
-        decoder_dim=512,
-        decoder_heads=16,
-        normalize_targets=True,
-        seed=None,
-        **kwargs,
-    ):
+        model: keras.Model,
+        mask_ratio: float = 0.75,
+        decoder_layers: int = 8,
+        decoder_dim: int = 512,
+        decoder_heads: int = 16,
+        normalize_targets: bool = True,
+        seed: int | None = None,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(model, **kwargs)
         config = self.architecture
         _check_architecture(config)
@@ -211,7 +211,17 @@ class Decoder(keras.layers.Layer):
         (B, N, P Q C), float32.
     """
 
-    def __init__(self, num_layers, hidden_dim, num_heads, num_values, num_prefix_tokens, mlp, epsilon, **kwargs):
+    def __init__(
+        self,
+        num_layers,
+        hidden_dim: int,
+        num_heads: int,
+        num_values,
+        num_prefix_tokens: int,
+        mlp: str,
+        epsilon: float,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_layers = num_layers
         self.hidden_dim = hidden_dim

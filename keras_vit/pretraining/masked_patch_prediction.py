@@ -1,6 +1,7 @@
 """Masked patch prediction. B batch, N patches, C channels, k predictions per patch."""
 
 import math
+import typing
 
 import keras
 from keras import ops
@@ -58,7 +59,14 @@ class MaskedPatchPrediction(Pretrainer):
     6.24
     """
 
-    def __init__(self, model, corruption_rate=0.5, target="mean_color", seed=None, **kwargs):
+    def __init__(
+        self,
+        model: keras.Model,
+        corruption_rate: float = 0.5,
+        target: str = "mean_color",
+        seed: int | None = None,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(model, **kwargs)
         self.corruption_rate = check_share("corruption_rate", corruption_rate)
         self.target = target

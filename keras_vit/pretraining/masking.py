@@ -1,5 +1,7 @@
 """Random selection and masking of patches. B batch, N = h w patches, p prefix tokens, T = p + N tokens, D hidden."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -75,7 +77,7 @@ class PatchCorruption(keras.layers.Layer):
     ((5, 2, 3, 8), [3, 3, 3, 3, 3])
     """
 
-    def __init__(self, rate=0.5, seed=None, **kwargs):
+    def __init__(self, rate: float = 0.5, seed: int | None = None, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.rate = check_share("rate", rate)
         self.seed = seed

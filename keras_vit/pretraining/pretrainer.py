@@ -1,5 +1,7 @@
 """Base class of models that pre-train an encoder. B batch, H W C image, h w grid, N = h w patches of P x Q pixels."""
 
+import typing
+
 import keras
 import numpy as np
 from keras import ops
@@ -20,7 +22,7 @@ class Pretrainer(keras.Model):
         **kwargs: Arguments of `keras.Model`.
     """
 
-    def __init__(self, model, **kwargs):
+    def __init__(self, model: keras.Model, **kwargs: typing.Any) -> None:
         super().__init__(autocast=False, **kwargs)  # Casting would round the pixels to half precision.
         _check_model(model)
         self.model = model

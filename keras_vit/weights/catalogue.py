@@ -5,9 +5,9 @@ import difflib
 import re
 import types
 
+from keras_vit.architectures.spellings import spelled_variant
 from keras_vit.architectures.vision_transformer import VARIANTS
 from keras_vit.checks import did_you_mean
-from keras_vit.architectures.spellings import spelled_variant
 from keras_vit.weights.published_google import AUGREG_STEM, augreg_entry, google_entries
 from keras_vit.weights.published_meta import meta_entries
 
@@ -117,7 +117,7 @@ ENTRIES = types.MappingProxyType({entry.name: entry for entry in (*google_entrie
 _ALIASES = {"imagenet": "augreg-i21k-i1k-224"}
 
 
-def list_weights(variant=None):
+def list_weights(variant: str | None = None) -> list[str]:
     """Returns the names of the published weights in the catalogue.
 
     In addition, each of the 50,000 AugReg files (arXiv 2106.10270) can be loaded by its name without `.npz`, and any

@@ -2,6 +2,9 @@
 
 import dataclasses
 import logging
+import os
+
+import keras
 
 from keras_vit.architectures import PanopticFPNConfig, read_architecture
 from keras_vit.architectures.vision_transformer import ViTConfig
@@ -43,7 +46,13 @@ class LoadReport:
         )
 
 
-def load_weights(model, source, head="keep", grid_size=None, family=None):
+def load_weights(
+    model: keras.Model,
+    source: str | os.PathLike,
+    head: str = "keep",
+    grid_size: tuple[int, int] | None = None,
+    family: str | None = None,
+) -> LoadReport:
     """Loads published weights into a model.
 
     Weights for another image size, patch size or number of channels are adapted to the model. A class token is left out

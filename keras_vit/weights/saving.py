@@ -4,6 +4,8 @@ import json
 import os
 import pathlib
 
+import keras
+
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.atomic_files import appears_complete
 from keras_vit.checks import check_choice
@@ -25,7 +27,7 @@ _COMPANIONS = (
 _WRITERS = {".safetensors": write_safetensors, ".h5": write_h5}
 
 
-def save_weights(model, path, format):
+def save_weights(model: keras.Model, path: str | os.PathLike, format: str) -> None:
     """Saves a model's weights in the format of another project, so that its own code can load them.
 
     Args:

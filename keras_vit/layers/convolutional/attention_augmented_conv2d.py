@@ -1,6 +1,7 @@
 """Convolution combined with self-attention. B batch, H W C map, h w output map, F output channels, K heads."""
 
 import math
+import typing
 
 import keras
 import numpy as np
@@ -50,7 +51,17 @@ class AttentionAugmentedConv2D(CompositeLayer):
     (2, 5, 8, 12)
     """
 
-    def __init__(self, filters, key_dim, value_dim, num_heads=8, kernel_size=3, strides=1, is_pooled=False, **kwargs):
+    def __init__(
+        self,
+        filters: int,
+        key_dim: int,
+        value_dim: int,
+        num_heads: int = 8,
+        kernel_size: int = 3,
+        strides: int = 1,
+        is_pooled: bool = False,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = check_positive_integer("filters", filters)
         self.key_dim = check_positive_integer("key_dim", key_dim)

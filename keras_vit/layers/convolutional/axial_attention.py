@@ -1,6 +1,7 @@
 """Self-attention along one axis of a map. B batch, H W C map, F output channels, K heads, N pixels in a line."""
 
 import math
+import typing
 
 import keras
 import numpy as np
@@ -47,7 +48,7 @@ class AxialAttention(CompositeLayer):
     (2, 5, 8, 12)
     """
 
-    def __init__(self, axis, filters, num_heads=8, **kwargs):
+    def __init__(self, axis: str, filters: int, num_heads: int = 8, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         if axis not in _AXES:
             raise ValueError(f"axis must be 'height' or 'width'. Received: {axis!r}")

@@ -1,5 +1,7 @@
 """One residual unit of an AxialResNet. B batch, H W C map, h w output map."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -44,7 +46,7 @@ class AxialBottleneckUnit(CompositeLayer):
     (2, 3, 4, 24)
     """
 
-    def __init__(self, width, strides=1, num_heads=8, **kwargs):
+    def __init__(self, width: int, strides: int = 1, num_heads: int = 8, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.width = check_positive_integer("width", width)
         self.strides = check_positive_integer("strides", strides)

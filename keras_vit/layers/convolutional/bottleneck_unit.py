@@ -1,5 +1,7 @@
 """One residual unit of a BiT-ResNet. B batch, H W C map, h w output map."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -45,7 +47,14 @@ class BottleneckUnit(CompositeLayer):
     (2, 3, 4, 128)
     """
 
-    def __init__(self, width, strides=1, group_norm_epsilon=1e-6, weight_standardization_epsilon=1e-5, **kwargs):
+    def __init__(
+        self,
+        width: int,
+        strides: int = 1,
+        group_norm_epsilon: float = 1e-6,
+        weight_standardization_epsilon: float = 1e-5,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.width = check_positive_integer("width", width)
         if width % NUM_GROUPS:

@@ -1,5 +1,7 @@
 """Weights for channels, then for pixels. B batch, H W C map."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -41,7 +43,7 @@ class ConvolutionalBlockAttention(CompositeLayer):
     (2, 5, 8, 6)
     """
 
-    def __init__(self, reduction=16, kernel_size=7, **kwargs):
+    def __init__(self, reduction: int = 16, kernel_size: int = 7, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.reduction = check_positive_integer("reduction", reduction)
         self.kernel_size = kernel_size

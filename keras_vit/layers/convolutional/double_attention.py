@@ -1,6 +1,7 @@
 """Features gathered from the whole map and distributed to its pixels. B batch, H W C map, P = HW pixels."""
 
 import math
+import typing
 
 import keras
 from keras import ops
@@ -43,7 +44,7 @@ class DoubleAttention(CompositeLayer):
     (2, 5, 8, 6)
     """
 
-    def __init__(self, num_features, num_attentions, **kwargs):
+    def __init__(self, num_features: int, num_attentions: int, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.num_features = check_positive_integer("num_features", num_features)
         self.num_attentions = check_positive_integer("num_attentions", num_attentions)

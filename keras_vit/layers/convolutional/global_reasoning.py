@@ -1,6 +1,7 @@
 """Reasoning over a graph of regions. B batch, H W C map, P = HW pixels, N nodes with S states each."""
 
 import math
+import typing
 
 import keras
 from keras import ops
@@ -44,7 +45,7 @@ class GlobalReasoning(CompositeLayer):
     (2, 5, 8, 6)
     """
 
-    def __init__(self, num_nodes, num_states, **kwargs):
+    def __init__(self, num_nodes: int, num_states: int, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.num_nodes = check_positive_integer("num_nodes", num_nodes)
         self.num_states = check_positive_integer("num_states", num_states)

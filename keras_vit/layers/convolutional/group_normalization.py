@@ -1,5 +1,7 @@
 """Group normalization of a map with operations that are fast on CPUs. B batch, H W C map, G groups."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -37,7 +39,13 @@ class GroupNormalization(keras.layers.Layer):
     (2, 5, 8, 12)
     """
 
-    def __init__(self, groups=32, epsilon=1e-5, gamma_initializer="ones", **kwargs):
+    def __init__(
+        self,
+        groups: int = 32,
+        epsilon: float = 1e-5,
+        gamma_initializer: str | keras.initializers.Initializer = "ones",
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.groups = check_positive_integer("groups", groups)
         check_epsilon("epsilon", epsilon)

@@ -1,5 +1,7 @@
 """Aggregation by relations in windows. B batch, H W C map, F output channels, G relations, N pixels in a window."""
 
+import typing
+
 import keras
 import numpy as np
 from keras import ops
@@ -45,7 +47,9 @@ class LocalRelation(CompositeLayer):
     (2, 3, 4, 12)
     """
 
-    def __init__(self, filters, window_size=7, strides=1, shared_channels=8, **kwargs):
+    def __init__(
+        self, filters: int, window_size: int = 7, strides: int = 1, shared_channels: int = 8, **kwargs: typing.Any
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = check_positive_integer("filters", filters)
         self.window_size = check_window_size(window_size)

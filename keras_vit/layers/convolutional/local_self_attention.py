@@ -1,5 +1,7 @@
 """Self-attention in windows of a map. B batch, H W C map, F output channels, K heads, N pixels in a window."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -43,7 +45,9 @@ class LocalSelfAttention(CompositeLayer):
     (2, 3, 4, 12)
     """
 
-    def __init__(self, filters, window_size=7, strides=1, num_heads=8, **kwargs):
+    def __init__(
+        self, filters: int, window_size: int = 7, strides: int = 1, num_heads: int = 8, **kwargs: typing.Any
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = check_positive_integer("filters", filters)
         self.window_size = check_window_size(window_size)

@@ -1,5 +1,7 @@
 """Convolution with the padding of PyTorch. B batch, H W C map, h w output map, k side of the kernel, F filters."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -36,7 +38,7 @@ class PaddedConv2D(keras.layers.Conv2D):
     (2, 3, 4, 8)
     """
 
-    def __init__(self, filters, kernel_size, strides=1, **kwargs):
+    def __init__(self, filters: int, kernel_size: int, strides: int = 1, **kwargs: typing.Any) -> None:
         unknown = kwargs.keys() - {"name", "dtype", "trainable"}
         if unknown:
             raise TypeError(f"PaddedConv2D has no {', '.join(sorted(unknown))}. Use keras.layers.Conv2D for that.")

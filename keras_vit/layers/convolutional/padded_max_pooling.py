@@ -1,5 +1,7 @@
 """Max pooling at the root of a ResNet. B batch, H W C map, h w output map."""
 
+import typing
+
 import keras
 import numpy as np
 from keras import ops
@@ -41,7 +43,7 @@ class PaddedMaxPooling2D(keras.layers.Layer):
     (2, 3, 4, 3)
     """
 
-    def __init__(self, padding, **kwargs):
+    def __init__(self, padding: str, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.padding = padding
         if padding not in _VALUES:

@@ -1,6 +1,7 @@
 """A linear map of channels at each position. B batch, N positions, C and F channels, G groups."""
 
 import math
+import typing
 
 import keras
 from keras import ops
@@ -42,7 +43,7 @@ class PointwiseConvolution(CompositeLayer):
     ((2, 5, 8), (3, 8))
     """
 
-    def __init__(self, filters, num_groups=1, use_batch_norm=False, **kwargs):
+    def __init__(self, filters: int, num_groups: int = 1, use_batch_norm: bool = False, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.filters = check_positive_integer("filters", filters)
         self.num_groups = check_positive_integer("num_groups", num_groups)

@@ -1,5 +1,7 @@
 """One residual unit of a BiT-ResNet. B batch, H W C map, h w output map."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -44,7 +46,7 @@ class PreActivationUnit(CompositeLayer):
     (2, 3, 4, 128)
     """
 
-    def __init__(self, width, strides=1, **kwargs):
+    def __init__(self, width: int, strides: int = 1, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.width = check_positive_integer("width", width)
         if width % NUM_GROUPS:

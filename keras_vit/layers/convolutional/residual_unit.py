@@ -1,5 +1,7 @@
 """One residual unit of a ResNet. B batch, H W C map, h w output map."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -62,15 +64,15 @@ class ResidualUnit(CompositeLayer):
 
     def __init__(
         self,
-        width,
-        strides=1,
-        expansion=4,
-        strides_first=False,
-        drop_path_rate=0.0,
-        mixing="convolution",
-        attention=None,
-        **kwargs,
-    ):
+        width: int,
+        strides: int = 1,
+        expansion: int = 4,
+        strides_first: bool = False,
+        drop_path_rate: float = 0.0,
+        mixing: str = "convolution",
+        attention: str | None = None,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.width = check_positive_integer("width", width)
         self.strides = check_positive_integer("strides", strides)

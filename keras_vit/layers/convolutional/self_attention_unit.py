@@ -1,5 +1,7 @@
 """One residual unit of SAN. B batch, H W C map."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -43,7 +45,7 @@ class SelfAttentionUnit(CompositeLayer):
     (2, 5, 8, 32)
     """
 
-    def __init__(self, relation, window_size=7, **kwargs):
+    def __init__(self, relation: str, window_size: int = 7, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         check_choice("relation", relation, _ATTENTIONS)
         self.relation = relation

@@ -1,5 +1,7 @@
 """Weights for channels, computed from the whole map. B batch, H W C map."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -34,7 +36,7 @@ class SqueezeExcitation(CompositeLayer):
     (2, 5, 8, 6)
     """
 
-    def __init__(self, reduction=16, **kwargs):
+    def __init__(self, reduction: int = 16, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.reduction = check_positive_integer("reduction", reduction)
 

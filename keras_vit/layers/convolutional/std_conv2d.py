@@ -1,5 +1,7 @@
 """Convolution with a standardised kernel. B batch, H W C map, h w output map, k side of the kernel, F filters."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -44,8 +46,15 @@ class StdConv2D(keras.layers.Layer):
     """
 
     def __init__(
-        self, filters, kernel_size, strides=1, epsilon=1e-5, epsilon_placement="std", padding="same", **kwargs
-    ):
+        self,
+        filters: int,
+        kernel_size: int,
+        strides: int = 1,
+        epsilon: float = 1e-5,
+        epsilon_placement: str = "std",
+        padding: str = "same",
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = check_positive_integer("filters", filters)
         self.kernel_size = check_positive_integer("kernel_size", kernel_size)

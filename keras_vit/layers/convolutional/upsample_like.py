@@ -1,5 +1,7 @@
 """Enlarging maps to the size of others. B batch, h w map, H W larger map, C channels."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -37,7 +39,7 @@ class UpsampleLike(keras.layers.Layer):
     (2, 11, 16, 5)
     """
 
-    def __init__(self, scale, interpolation="bilinear", **kwargs):
+    def __init__(self, scale: int, interpolation: str = "bilinear", **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.scale = check_positive_integer("scale", scale)
         self.interpolation = interpolation

@@ -1,5 +1,7 @@
 """Base class of SAN's self-attentions. B batch, H W C map, F output channels, N pixels in a window."""
 
+import typing
+
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
@@ -22,7 +24,7 @@ class VectorSelfAttention(CompositeLayer):
         window_size: Side of a window in pixels, odd.
     """
 
-    def __init__(self, filters, window_size=7, **kwargs):
+    def __init__(self, filters: int, window_size: int = 7, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.filters = check_positive_integer("filters", filters)
         self.window_size = check_window_size(window_size)

@@ -14,7 +14,7 @@ class RepeatedDraws:
     `advance` advances them afterwards by the same number of seeds.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._states, self._counts = {}, collections.Counter()
 
     @contextlib.contextmanager

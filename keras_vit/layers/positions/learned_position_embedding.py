@@ -1,6 +1,7 @@
 """Learned position embedding. B batch, h w grid, N = h w patches, T tokens, D hidden, p prefix rows."""
 
 import math
+import typing
 
 import keras
 from keras import ops
@@ -46,7 +47,13 @@ class LearnedPositionEmbedding(keras.layers.Layer):
     (5, 21, 8)
     """
 
-    def __init__(self, grid_size, num_prefix_rows=0, interpolation="align_corners", **kwargs):
+    def __init__(
+        self,
+        grid_size: tuple[int, int],
+        num_prefix_rows: int = 0,
+        interpolation: str = "align_corners",
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         resampling.check_method(interpolation)
         self.grid_size = tuple(grid_size)

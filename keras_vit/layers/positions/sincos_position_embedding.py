@@ -1,5 +1,7 @@
 """Fixed sine and cosine positions. B batch, h w grid, N = h w patches, T tokens, D hidden."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -30,7 +32,7 @@ class SincosPositionEmbedding(keras.layers.Layer):
     (5, 7, 8)
     """
 
-    def __init__(self, temperature=10_000.0, **kwargs):
+    def __init__(self, temperature: float = 10_000.0, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.temperature = temperature
 

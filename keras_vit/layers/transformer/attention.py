@@ -4,6 +4,7 @@ B batch, n sequences per image, T tokens, t queries, D hidden, K heads, Dh = D /
 """
 
 import math
+import typing
 
 import keras
 from keras import ops
@@ -59,13 +60,13 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     def __init__(
         self,
-        num_heads,
-        dropout_rate=0.0,
-        qk_norm=False,
-        layer_norm_epsilon=1e-6,
-        relative_positions=False,
-        **kwargs,
-    ):
+        num_heads: int,
+        dropout_rate: float = 0.0,
+        qk_norm: bool = False,
+        layer_norm_epsilon: float = 1e-6,
+        relative_positions: bool = False,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.dropout_rate = dropout_rate

@@ -1,5 +1,7 @@
 """Pooling by attention. B batch, T tokens, D hidden, K heads, M MLP."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -35,7 +37,14 @@ class AttentionPooling(CompositeLayer):
     (2, 12)
     """
 
-    def __init__(self, num_heads, mlp_dim, mlp="gelu_tanh", layer_norm_epsilon=1e-6, **kwargs):
+    def __init__(
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        mlp: str = "gelu_tanh",
+        layer_norm_epsilon: float = 1e-6,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.mlp_dim = mlp_dim

@@ -1,5 +1,7 @@
 """Pooling by averaging the patch tokens. B batch, T tokens, D hidden."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -29,7 +31,7 @@ class AverageTokenPooling(keras.layers.Layer):
     (2, 12)
     """
 
-    def __init__(self, num_prefix_tokens=0, **kwargs):
+    def __init__(self, num_prefix_tokens: int = 0, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.num_prefix_tokens = num_prefix_tokens
 

@@ -3,6 +3,8 @@
 B batch, h w grid, N = h w patches, D hidden, K heads.
 """
 
+import typing
+
 import keras
 from keras import ops
 
@@ -45,7 +47,7 @@ class AxialEncoderBlock(ComposedLayer):
 
     GIVEN = (("row", "row"), ("column", "column"))
 
-    def __init__(self, row, column, **kwargs):
+    def __init__(self, row: keras.Layer, column: keras.Layer, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.row = check_layer("row", row, "keras_vit.layers.EncoderBlock(attention, mlp)")
         self.column = check_layer("column", column, "keras_vit.layers.EncoderBlock(attention, mlp)")

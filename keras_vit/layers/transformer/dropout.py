@@ -1,5 +1,7 @@
 """Dropout. B batch."""
 
+import typing
+
 import keras
 
 from keras_vit.checks import check_rate
@@ -32,7 +34,7 @@ class Dropout(keras.layers.Layer):
     (2, 7, 12)
     """
 
-    def __init__(self, rate, seed=None, **kwargs):
+    def __init__(self, rate: float, seed: int | None = None, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         check_rate("rate", rate)
         self.rate = rate

@@ -1,5 +1,7 @@
 """One block of the Transformer encoder. B batch, n sequences per image, T tokens, D hidden, K heads."""
 
+import typing
+
 import keras
 
 from keras_vit.layers.composed import ComposedLayer, check_layer
@@ -55,14 +57,14 @@ class EncoderBlock(ComposedLayer):
 
     def __init__(
         self,
-        attention,
-        mlp,
-        layer_norm_epsilon=1e-6,
-        dropout_rate=0.0,
-        drop_path_rate=0.0,
-        layer_scale=None,
-        **kwargs,
-    ):
+        attention: keras.Layer,
+        mlp: keras.Layer,
+        layer_norm_epsilon: float = 1e-6,
+        dropout_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        layer_scale: float | None = None,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.dropout_rate = dropout_rate

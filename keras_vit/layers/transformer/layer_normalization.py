@@ -1,6 +1,7 @@
 """Layer normalization with operations that TensorFlow fuses into one kernel. D channels."""
 
 import math
+import typing
 
 import keras
 from keras import ops
@@ -36,7 +37,7 @@ class LayerNormalization(keras.layers.Layer):
     (2, 7, 12)
     """
 
-    def __init__(self, epsilon=1e-6, **kwargs):
+    def __init__(self, epsilon: float = 1e-6, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         check_epsilon("epsilon", epsilon)
         self.epsilon = epsilon

@@ -1,5 +1,7 @@
 """LayerScale. B batch, T tokens, D hidden."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -31,7 +33,7 @@ class LayerScale(keras.layers.Layer):
     (2, 7, 12)
     """
 
-    def __init__(self, initial_value, **kwargs):
+    def __init__(self, initial_value: float, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         check_positive("initial_value", initial_value)
         self.initial_value = initial_value

@@ -1,5 +1,7 @@
 """An encoder block that merges tokens. B batch, T tokens, r merged, D hidden, K heads, Dh = D / K."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -53,15 +55,15 @@ class MergingEncoderBlock(EncoderBlock):
 
     def __init__(
         self,
-        attention,
-        mlp,
-        merging,
-        layer_norm_epsilon=1e-6,
-        dropout_rate=0.0,
-        drop_path_rate=0.0,
-        layer_scale=None,
-        **kwargs,
-    ):
+        attention: keras.Layer,
+        mlp: keras.Layer,
+        merging: keras.Layer,
+        layer_norm_epsilon: float = 1e-6,
+        dropout_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        layer_scale: float | None = None,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(attention, mlp, layer_norm_epsilon, dropout_rate, drop_path_rate, layer_scale, **kwargs)
         self.merging = check_layer("merging", merging, "keras_vit.layers.TokenMerging(num_merged=3)")
         if not isinstance(attention, MultiHeadSelfAttention) or attention.relative_positions:

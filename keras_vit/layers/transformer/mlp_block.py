@@ -1,6 +1,7 @@
 """The MLP of an encoder block. B batch, T tokens, D hidden, M MLP."""
 
 import math
+import typing
 
 import keras
 
@@ -42,7 +43,9 @@ class MlpBlock(CompositeLayer):
     (2, 7, 12)
     """
 
-    def __init__(self, mlp_dim, activation="gelu_tanh", dropout_rate=0.0, **kwargs):
+    def __init__(
+        self, mlp_dim: int, activation: str = "gelu_tanh", dropout_rate: float = 0.0, **kwargs: typing.Any
+    ) -> None:
         super().__init__(**kwargs)
         check_choice("activation", activation, ACTIVATIONS)
         self.mlp_dim = check_positive_integer("mlp_dim", mlp_dim)

@@ -1,6 +1,7 @@
 """Patches and their linear projection. B batch, H W C image, P patch height, Q patch width, h w grid, D hidden."""
 
 import math
+import typing
 
 import keras
 from keras import ops
@@ -41,7 +42,14 @@ class PatchEmbedding(keras.layers.Layer):
     (2, 3, 4, 8)
     """
 
-    def __init__(self, hidden_dim, patch_size, crop_to_patches=False, use_bias=True, **kwargs):
+    def __init__(
+        self,
+        hidden_dim: int,
+        patch_size: int | tuple[int, int],
+        crop_to_patches: bool = False,
+        use_bias: bool = True,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.hidden_dim = check_positive_integer("hidden_dim", hidden_dim)
         self.patch_size = check_patch_size(patch_size)

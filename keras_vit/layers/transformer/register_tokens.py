@@ -1,5 +1,7 @@
 """Register tokens. B batch, T tokens, R registers, D hidden."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -29,7 +31,7 @@ class RegisterTokens(keras.layers.Layer):
     (2, 10, 8)
     """
 
-    def __init__(self, num_tokens, **kwargs):
+    def __init__(self, num_tokens: int, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.num_tokens = check_positive_integer("num_tokens", num_tokens)
 

@@ -1,5 +1,7 @@
 """Merging of similar tokens. B batch, T tokens, P prefix tokens, D hidden, Dm metric, r merged, n set size."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -45,7 +47,7 @@ class TokenMerging(keras.layers.Layer):
     ((1, 5, 12), 7)
     """
 
-    def __init__(self, num_merged, num_prefix_tokens=0, **kwargs):
+    def __init__(self, num_merged: int, num_prefix_tokens: int = 0, **kwargs: typing.Any) -> None:
         super().__init__(autocast=False, **kwargs)  # Keeps the metric's precision and integer sizes.
         self.num_merged = check_positive_integer("num_merged", num_merged)
         self.num_prefix_tokens = check_count("num_prefix_tokens", num_prefix_tokens)

@@ -1,5 +1,7 @@
 """Pooling by selecting one token. B batch, T tokens, D hidden."""
 
+import typing
+
 import keras
 
 
@@ -25,7 +27,7 @@ class TokenPooling(keras.layers.Layer):
     (2, 12)
     """
 
-    def __init__(self, index=0, **kwargs):
+    def __init__(self, index: int = 0, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.index = index
 

@@ -1,6 +1,7 @@
 """Tokens by clustering pixels. B batch, H W C map, N = HW pixels, L tokens of CT channels."""
 
 import math
+import typing
 
 import keras
 from keras import ops
@@ -45,7 +46,15 @@ class ClusteringTokenizer(Tokenizer):
     (2, 4, 6)
     """
 
-    def __init__(self, num_tokens, token_dim=None, group_width=None, use_batch_norm=False, num_iterations=3, **kwargs):
+    def __init__(
+        self,
+        num_tokens: int,
+        token_dim: int | None = None,
+        group_width: int | None = None,
+        use_batch_norm: bool = False,
+        num_iterations: int = 3,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(token_dim, group_width, use_batch_norm, **kwargs)
         self.num_tokens = check_positive_integer("num_tokens", num_tokens)
         self.num_iterations = check_positive_integer("num_iterations", num_iterations)

@@ -1,6 +1,7 @@
 """Tokens by filters. B batch, H W C map, N = HW pixels, L tokens of CT channels."""
 
 import math
+import typing
 
 import keras
 from keras import ops
@@ -44,8 +45,14 @@ class FilterTokenizer(Tokenizer):
     """
 
     def __init__(
-        self, num_tokens, token_dim=None, group_width=None, use_batch_norm=False, scale_logits=False, **kwargs
-    ):
+        self,
+        num_tokens: int,
+        token_dim: int | None = None,
+        group_width: int | None = None,
+        use_batch_norm: bool = False,
+        scale_logits: bool = False,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(token_dim, group_width, use_batch_norm, **kwargs)
         self.num_tokens = check_positive_integer("num_tokens", num_tokens)
         self.scale_logits = check_flag("scale_logits", scale_logits)

@@ -1,6 +1,7 @@
 """Tokens by shrinking the map. B batch, H W C map, h w grid of L tokens of CT channels."""
 
 import math
+import typing
 
 import keras
 
@@ -39,7 +40,13 @@ class PoolingTokenizer(CompositeLayer):
     (2, 6, 6)
     """
 
-    def __init__(self, grid_size, token_dim=None, use_batch_norm=False, **kwargs):
+    def __init__(
+        self,
+        grid_size: tuple[int, int],
+        token_dim: int | None = None,
+        use_batch_norm: bool = False,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         if not isinstance(grid_size, (tuple, list)) or len(grid_size) != 2:
             raise ValueError(f"grid_size must be (height, width). Received: {grid_size!r}")

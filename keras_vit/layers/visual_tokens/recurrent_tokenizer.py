@@ -1,6 +1,7 @@
 """Tokens from filters of earlier tokens. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
 
 import math
+import typing
 
 import keras
 from keras import ops
@@ -53,14 +54,14 @@ class RecurrentTokenizer(Tokenizer):
 
     def __init__(
         self,
-        token_dim=None,
-        num_heads=1,
-        group_width=None,
-        use_batch_norm=False,
-        scale_logits=False,
-        split_tokens=False,
-        **kwargs,
-    ):
+        token_dim: int | None = None,
+        num_heads: int = 1,
+        group_width: int | None = None,
+        use_batch_norm: bool = False,
+        scale_logits: bool = False,
+        split_tokens: bool = False,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(token_dim, group_width, use_batch_norm, **kwargs)
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.scale_logits = check_flag("scale_logits", scale_logits)

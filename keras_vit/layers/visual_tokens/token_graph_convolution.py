@@ -1,6 +1,7 @@
 """A graph convolution over tokens. B batch, L tokens of D channels."""
 
 import math
+import typing
 
 import keras
 from keras import ops
@@ -38,7 +39,7 @@ class TokenGraphConvolution(CompositeLayer):
     (2, 4, 6)
     """
 
-    def __init__(self, use_graph=True, use_batch_norm=False, **kwargs):
+    def __init__(self, use_graph: bool = True, use_batch_norm: bool = False, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.use_graph = check_flag("use_graph", use_graph)
         self.use_batch_norm = check_flag("use_batch_norm", use_batch_norm)

@@ -1,6 +1,7 @@
 """Tokens added to a map. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels, F output channels."""
 
 import math
+import typing
 
 import keras
 from keras import ops
@@ -46,7 +47,15 @@ class TokenProjector(CompositeLayer):
     (2, 5, 7, 6)
     """
 
-    def __init__(self, filters=None, num_heads=1, group_width=None, use_batch_norm=False, scale_logits=False, **kwargs):
+    def __init__(
+        self,
+        filters: int | None = None,
+        num_heads: int = 1,
+        group_width: int | None = None,
+        use_batch_norm: bool = False,
+        scale_logits: bool = False,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.filters = filters if filters is None else check_positive_integer("filters", filters)
         self.num_heads = check_positive_integer("num_heads", num_heads)

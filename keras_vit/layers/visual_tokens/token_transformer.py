@@ -1,5 +1,7 @@
 """The transformer of visual tokens. B batch, K heads, L tokens of D channels."""
 
+import typing
+
 import keras
 from keras import ops
 
@@ -41,7 +43,14 @@ class TokenTransformer(CompositeLayer):
     (2, 4, 6)
     """
 
-    def __init__(self, num_heads=1, num_groups=None, use_batch_norm=False, scale_logits=False, **kwargs):
+    def __init__(
+        self,
+        num_heads: int = 1,
+        num_groups: int | None = None,
+        use_batch_norm: bool = False,
+        scale_logits: bool = False,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.num_groups = num_groups if num_groups is None else check_positive_integer("num_groups", num_groups)

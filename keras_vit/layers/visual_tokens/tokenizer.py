@@ -1,6 +1,7 @@
 """Base class of tokenizers. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
 
 import math
+import typing
 
 from keras import ops
 
@@ -21,7 +22,13 @@ class Tokenizer(CompositeLayer):
         use_batch_norm: Whether a batch norm follows each projection.
     """
 
-    def __init__(self, token_dim=None, group_width=None, use_batch_norm=False, **kwargs):
+    def __init__(
+        self,
+        token_dim: int | None = None,
+        group_width: int | None = None,
+        use_batch_norm: bool = False,
+        **kwargs: typing.Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.token_dim = token_dim if token_dim is None else check_positive_integer("token_dim", token_dim)
         self.group_width = group_width if group_width is None else check_positive_integer("group_width", group_width)

@@ -1,16 +1,18 @@
 """SANs, baselines of Visual Transformers: "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621)."""
 
+import typing
+
 import keras
 
 from keras_vit import layers
 from keras_vit.architectures import SELF_ATTENTION_NETWORKS, SelfAttentionNetworkConfig, changed_config
 from keras_vit.layers.convolutional.batch_norm import batch_norm
 from keras_vit.models.building import convolutional
-from keras_vit.models.factories import factory, keras_application
+from keras_vit.models.factories import Described, factory, keras_application
 
 
 @factory()
-def SelfAttentionNetwork(size="SAN19", **config_changes):
+def SelfAttentionNetwork(size: str | SelfAttentionNetworkConfig = "SAN19", **config_changes: typing.Any) -> Described:
     """Builds a SAN as a functional `keras.Model`.
 
     "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621), as in the authors' code (hszhao/SAN): a 1 x 1

@@ -1,0 +1,56 @@
+"""The public interface is annotated. `make lint` runs mypy, which checks the bodies."""
+
+import dataclasses
+import importlib.resources
+import inspect
+import typing
+
+import pytest
+
+import keras_vit
+from keras_vit.architectures import BiTResNetConfig, ResNetConfig
+from keras_vit.architectures.changes import ViTConfigChanges
+from keras_vit.models.factories import ModelArguments, shared_arguments
+
+ROOMS = (keras_vit, keras_vit.baselines, keras_vit.layers, keras_vit.pretraining)
+PUBLIC = {f"{room.__name__}.{name}": getattr(room, name) for room in ROOMS for name in room.__all__}
+CALLABLES = [name for name, value in PUBLIC.items() if inspect.isfunction(value) or inspect.isclass(value)]
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_is_annotated(name):
+    value = PUBLIC[name]
+    function = value.__init__ if inspect.isclass(value) else value
+    if inspect.isclass(value) and "__init__" not in value.__dict__:
+        return  # It is that of Keras, or of another class here.
+    signature = inspect.signature(function)
+    assert signature.return_annotation is not inspect.Signature.empty
+    parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "self"]
+    assert [p.name for p in parameters if p.annotation is inspect.Parameter.empty] == []
+
+
+def test_the_package_is_marked_as_typed():
+    assert (importlib.resources.files(keras_vit) / "py.typed").is_file()
+
+
+def _fields(*configs):
+    return {name: kind for config in configs for name, kind in typing.get_type_hints(config).items()}
+
+
+def test_typed_changes_are_the_fields_of_the_config():
+    names = {field.name for field in dataclasses.fields(keras_vit.ViTConfig)}
+    fields = {name: kind for name, kind in _fields(keras_vit.ViTConfig).items() if name in names}
+    assert typing.get_type_hints(ViTConfigChanges) == fields
+
+
+def test_typed_arguments_of_from_pretrained_are_those_of_the_factories():
+    vit = {name: kind for name, kind in _fields(ViTConfigChanges).items() if name != "num_heads"}
+    resnets = {
+        field.name: typing.get_type_hints(config)[field.name]
+        for config in (BiTResNetConfig, ResNetConfig)
+        for field in dataclasses.fields(config)
+    }
+    shared = {p.name: p.annotation for p in inspect.signature(shared_arguments).parameters.values()}
+    expected = {**shared, **resnets, **vit}
+    del expected["weights"]
+    assert typing.get_type_hints(ModelArguments) == expected
