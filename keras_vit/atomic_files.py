@@ -31,15 +31,15 @@ def appears_complete(*targets, overwrite=True):
         FileExistsError: If a target exists that must not be replaced.
         OSError: If a file cannot be written.
     """
-    targets = [pathlib.Path(os.path.abspath(target)) for target in targets]
-    parent = targets[0].parent
-    with working_folder(parent, targets[-1].name) as folder:
+    paths = [pathlib.Path(os.path.abspath(target)) for target in targets]
+    parent = paths[0].parent
+    with working_folder(parent, paths[-1].name) as folder:
         yield folder
-        for path in [*folder.rglob("*"), folder]:
-            sync(path)
-        if len(targets) > 1:
-            targets[-1].unlink(missing_ok=True)
-        for target in targets:
+        for entry in [*folder.rglob("*"), folder]:
+            sync(entry)
+        if len(paths) > 1:
+            paths[-1].unlink(missing_ok=True)
+        for target in paths:
             _move(folder / target.name, target, overwrite)
         sync(parent)
 

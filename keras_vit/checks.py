@@ -70,7 +70,7 @@ def check_epsilon(name, value):
 
 def is_number(value):
     """Whether a value is a number that is finite in float32. `True` and `False` are not."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and abs(value) <= _LARGEST
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and abs(value) <= _LARGEST  # type: ignore[operator]
 
 
 _LARGEST = (2 - 2**-23) * 2.0**127

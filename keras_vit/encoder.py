@@ -1,6 +1,7 @@
 """The encoder shared by the models: patches, prefix tokens, positions, blocks, norm."""
 
 import functools
+import typing
 
 import keras
 
@@ -89,10 +90,10 @@ def position_layers(patches_shape, config, grid_size=None):
     if config.position_embedding in ("none", "relative"):
         return [None] * config.num_layers
     if config.position_embedding == "sincos_2d":
-        build = layers.SincosPositionEmbedding
+        build: typing.Any = layers.SincosPositionEmbedding
     else:
         default = grid_size or [DEFAULT_IMAGE_SIZE // stride for stride in config.total_stride]
-        grid = [size or default_size for size, default_size in zip(patches_shape[1:3], default, strict=True)]
+        grid = tuple(size or default_size for size, default_size in zip(patches_shape[1:3], default, strict=True))
         table = _TABLES[config.position_embedding]
         build = functools.partial(table, grid, config.position_prefix_rows, config.position_interpolation)
     if config.position_placement == "every_layer":

@@ -1,6 +1,5 @@
 """Names of the classes of published classifiers: ImageNet-1k and ImageNet-21k."""
 
-import collections.abc
 import csv
 import functools
 import importlib.resources
@@ -17,7 +16,7 @@ _IMAGENET21K_URL = "https://storage.googleapis.com/bit_models/imagenet21k_wordne
 
 
 def decode_predictions(
-    probabilities: ArrayLike, top: int = 5, label_space: str | collections.abc.Sequence[str] | None = None
+    probabilities: ArrayLike, top: int = 5, label_space: str | None = None
 ) -> list[list[tuple[str, str, float]]]:
     """Names the most probable classes of ImageNet-1k or ImageNet-21k.
 

@@ -85,12 +85,12 @@ def from_pretrained(
     if head == "reset" and is_vision_transformer:
         # For a new task the whole head is replaced (ViT, arXiv 2010.11929, section 3.2).
         changes = {"representation_dim": None, **changes}
-    arguments = _with_defaults(given, checkpoint, classes, head)
+    values = _with_defaults(given, checkpoint, classes, head)
     if is_vision_transformer:
         config = checkpoint.config.replace(**changes)
-        build = functools.partial(build_model, config, grid_size=checkpoint.grid_size, **arguments)
+        build = functools.partial(build_model, config, grid_size=checkpoint.grid_size, **values)
     else:
-        build = functools.partial(_build_resnet, checkpoint, changes, arguments)
+        build = functools.partial(_build_resnet, checkpoint, changes, values)
     model = build_with_weights(build, checkpoint, head)
     if saved is not None:
         _check_layers(saved, model, source, is_changed=bool(changes) or "include_top" in given)

@@ -1,5 +1,7 @@
 """Statistics of attention heads. B batch, L blocks, K heads, T tokens, h w grid, N = h w patches, q query patch."""
 
+import typing
+
 import keras
 import numpy as np
 from keras import ops
@@ -119,7 +121,7 @@ def _is_adjacent(grid, _):
 
 def _mean(model, images, batch_size, inspect_layer):
     """(L, K): the means of values. `inspect_layer` returns (2, passes, K): the sums of the values, and their counts."""
-    total = 0.0
+    total: typing.Any = 0.0
     for batch in batches(images, batch_size):
         collected = graph.collect(model, batch, inspect_layer)
         # The sum over many images needs float64.

@@ -142,10 +142,10 @@ def representation(model, images):
     their inputs is returned. If it has no classifier, its output is returned. Arguments and errors as in `features`. A
     ValueError is raised if the result is not a vector for each image.
     """
-    inputs, outputs = {}, [None]
+    inputs, outputs = {}, []
 
     def collect_inputs(layer, arguments, output):
-        outputs[0] = output
+        outputs[:] = [output]
         if not layer.weights or isinstance(layer, keras.Model):
             return
         if isinstance(layer, keras.layers.Dense) and layer.name != "pre_logits":

@@ -7,6 +7,7 @@ import dataclasses
 import importlib.util
 import os
 import pathlib
+import typing
 from collections.abc import Callable
 
 import keras
@@ -180,13 +181,13 @@ def _divide_in_gelus(file):
     model = onnx.load(file)
     producers = {output: node for node in model.graph.node for output in node.output}
     numbers = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer if not tensor.dims}
-    divisor = onnx.numpy_helper.from_array(np.float32(np.sqrt(2.0)), "square_root_of_2")
+    divisor = onnx.numpy_helper.from_array(np.asarray(np.sqrt(2.0), "float32"), "square_root_of_2")
     changed = False
     for erf in [node for node in model.graph.node if node.op_type == "Erf"]:
         producer = producers.get(erf.input[0])
         factors = [] if producer is None or producer.op_type != "Mul" else list(producer.input)
         halves = [name for name in factors if name in numbers and abs(numbers[name] - np.sqrt(0.5)) < 1e-6]
-        if len(halves) == 1:
+        if producer is not None and len(halves) == 1:
             (values,) = [name for name in factors if name not in halves]
             producer.op_type, producer.input[:], changed = "Div", [values, divisor.name], True
     if changed:
@@ -207,7 +208,7 @@ def _write_litert(model, file, precision):
     import tensorflow as tf
 
     # Dynamic range quantisation: kernels in 8 bits, or of the supported type below.
-    options = {} if precision == "float32" else {"optimizations": [tf.lite.Optimize.DEFAULT]}
+    options: dict[str, typing.Any] = {} if precision == "float32" else {"optimizations": [tf.lite.Optimize.DEFAULT]}
     if precision == "float16":
         options["target_spec"] = {"supported_types": [tf.float16]}
     model.export(file, format="litert", verbose=False, input_signature=[_images_of(model)], **options)

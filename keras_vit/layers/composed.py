@@ -10,7 +10,7 @@ class ComposedLayer(keras.layers.Layer):
         GIVEN: (name of the argument, name of the attribute) for each of these layers.
     """
 
-    GIVEN = ()
+    GIVEN: tuple[tuple[str, str], ...] = ()
 
     def part_arguments(self, name):
         """Arguments for a layer that this layer creates itself: its name, dtype policy and `trainable`."""

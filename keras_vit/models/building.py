@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import typing
 
 import keras
 
@@ -60,7 +61,7 @@ def checked_arguments(arguments, weights=None):
             f"weights must be None, a name of the catalogue such as 'imagenet', a path or an address. Received: "
             f"{weights!r}"
         )
-    if is_own_file(weights) and not os.path.isfile(os.path.expanduser(weights)):
+    if weights is not None and is_own_file(weights) and not os.path.isfile(os.path.expanduser(weights)):
         raise ValueError(f"weights={os.fspath(weights)!r}: there is no such file.")
     return arguments if input_shape is None else {**arguments, "input_shape": _checked_shape(input_shape)}
 
@@ -73,7 +74,7 @@ def _checked_shape(input_shape):
         )
     shape = tuple(size if size is None else check_positive_integer("input_shape", size) for size in input_shape)
     channels, *size = shape
-    if channels in (1, 3) and None not in size and min(size) > _MOST_CHANNELS:
+    if channels in (1, 3) and all(side is not None and side > _MOST_CHANNELS for side in size):
         raise ValueError(
             f"input_shape must be (height, width, channels). Received: {shape}. Did you mean {(*size, channels)}?"
         )
@@ -108,7 +109,7 @@ def functional_model(inputs, outputs, name, kind=keras.Model):
     return kind(sources[0] if len(sources) == 1 else sources, outputs, name=name)
 
 
-def is_own_file(weights):
+def is_own_file(weights: typing.Any) -> bool:
     """Whether weights are a `.weights.h5` file, which Keras wrote for a model of the same shape."""
     return str(weights).endswith(".weights.h5")
 

@@ -213,10 +213,10 @@ class Decoder(keras.layers.Layer):
 
     def __init__(
         self,
-        num_layers,
+        num_layers: int,
         hidden_dim: int,
         num_heads: int,
-        num_values,
+        num_values: int,
         num_prefix_tokens: int,
         mlp: str,
         epsilon: float,

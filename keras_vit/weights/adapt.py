@@ -266,7 +266,7 @@ def _compare_numerics(adaptation, config, target):
         fields.append("position_interpolation")
     _compare_fields(adaptation, fields, config, target.config)
     if config.stem is not None and target.config.stem is not None:
-        fields = ("group_norm_epsilon", "weight_standardization_epsilon")
+        fields = ["group_norm_epsilon", "weight_standardization_epsilon"]
         _compare_fields(adaptation, fields, config.stem, target.config.stem)
 
 

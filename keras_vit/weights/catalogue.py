@@ -98,10 +98,9 @@ def protocol(family, image_size):
     size = tuple(image_size) if isinstance(image_size, (tuple, list)) else (image_size, image_size)
     resize, crop = size, None
     if facts.resize is not None:
-        is_short_side = isinstance(facts.resize, int)
-        sides = (facts.resize, facts.resize) if is_short_side else facts.resize
+        sides = (facts.resize, facts.resize) if isinstance(facts.resize, int) else facts.resize
         height, width = (pixels * side // facts.crop for pixels, side in zip(size, sides, strict=True))
-        resize, crop = height if is_short_side and height == width else (height, width), size
+        resize, crop = height if isinstance(facts.resize, int) and height == width else (height, width), size
     return {
         "mean": facts.mean,
         "std": facts.std,

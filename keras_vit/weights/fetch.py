@@ -126,7 +126,7 @@ def _check_cached(path, url, sha256):
     """Raises ValueError unless a cached file has the expected SHA-256 and the one that it had after its download."""
     origin = _read_origin(path)
     actual = sha256_of(path) if sha256 or origin else None
-    if sha256 and not actual.startswith(sha256.lower()):
+    if sha256 and actual and not actual.startswith(sha256.lower()):
         raise ValueError(
             f"{path}, from an earlier download of {shown(url)}, is not the expected file: its SHA-256 is {actual}, "
             f"expected {sha256}. Delete it to download it again."

@@ -112,7 +112,8 @@ def open_arrays(path):
     """
     path = os.fspath(path)
     with contextlib.ExitStack() as resources:
-        return ArrayFile(path, *open_container(path, resources), resources.pop_all())
+        container, stored, metadata = open_container(path, resources)
+        return ArrayFile(path, container, stored, metadata, resources.pop_all())
 
 
 def write_npz(path, arrays):

@@ -4,6 +4,7 @@ Names on disk and names in the memory of transformers 5 (`layers.0.attention.q_p
 """
 
 import re
+import typing
 
 import numpy as np
 
@@ -333,7 +334,7 @@ def _mlp_ratio(config):
 
 _GELU_MLPS = tuple(_GELUS.values())
 _DINOV2_FIELDS = {"layer_scale": ANY, "mlp": (*_GELU_MLPS, "swiglu")}
-_EXPRESSIBLE = {
+_EXPRESSIBLE: dict[str, dict[str, typing.Any]] = {
     "vit": {"representation_dim": ANY, "mlp": _GELU_MLPS},
     "deit": {"distillation_token": (True,), "mlp": _GELU_MLPS},
     "dinov2": _DINOV2_FIELDS,

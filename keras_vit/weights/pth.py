@@ -52,7 +52,7 @@ def _check_pickles(path):
     with open(path, "rb") as file:
         for _ in range(5):
             for _, _, position in pickletools.genops(file):
-                if position > _MAX_OLD_PICKLE_BYTES:
+                if position is not None and position > _MAX_OLD_PICKLE_BYTES:
                     raise _too_long(_MAX_OLD_PICKLE_BYTES)
 
 

@@ -40,7 +40,7 @@ _AUGREG_CLASSES = {"imagenet2012": 1000, "cifar100": 100, "kitti": 4, "oxford_ii
 
 def augreg_entry(stem, weights=None, top1=(None, None)):
     """Builds the entry of any of the 50,000 AugReg files from its name without `.npz`."""
-    parts = AUGREG_STEM.fullmatch(stem)
+    parts = AUGREG_STEM.fullmatch(stem).groupdict()  # type: ignore[union-attr]
     if parts["transfer"]:
         classes = _AUGREG_CLASSES.get(parts["transfer"])
     else:
@@ -129,8 +129,8 @@ def _original_entries():
         weights = f"i21k-i1k-{image_size}"
         suffix = "" if image_size == 384 else f"-{image_size}"
         url = f"{_VIT_MODELS}/imagenet21k+imagenet2012/{_google_name(variant)}{suffix}.npz"
-        facts = (paper, 1000, image_size)
-        yield build_entry(variant, weights, url, "google", "google", *facts, timm_top1(top1, image_size))
+        accuracy = timm_top1(top1, image_size)
+        yield build_entry(variant, weights, url, "google", "google", paper, 1000, image_size, accuracy)
         if "+" not in variant and variant != "B/8":
             size, patch_size = split_variant(variant)
             url = f"hf://google/vit-{SIZE_NAMES[size]}-patch{patch_size}-{image_size}"
@@ -152,7 +152,9 @@ def _big_vision_entries():
 
 
 def _flexivit_entries():
-    rows = [("B/16", f"i21k-{epochs}ep", f"flexivit_b_i21k_{epochs}ep", 21843, None) for epochs in (90, 300, 1000)]
+    rows: list[tuple[str, str, str, int, float | None]] = [
+        ("B/16", f"i21k-{epochs}ep", f"flexivit_b_i21k_{epochs}ep", 21843, None) for epochs in (90, 300, 1000)
+    ]
     for size, *figures in (("S", 82.17, 82.39, 82.58), ("B", 84.40, 84.56, 84.68), ("L", 85.28, 85.53, 85.65)):
         # The file without a number was trained for 1,200 epochs.
         for run, top1 in zip(("-90ep", "-300ep", "-600ep", ""), (None, *figures), strict=True):

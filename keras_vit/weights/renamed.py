@@ -14,7 +14,7 @@ class Renamed(Mapping):
     def __init__(self, file, names):
         self._file = file
         self._names = {new: old if isinstance(old, tuple) else (old, None) for new, old in names.items()}
-        self._stacked = None, None
+        self._stacked: tuple = None, None
         self.shapes = {
             new: file.shapes[old] if index is None else file.shapes[old][1:]
             for new, (old, index) in self._names.items()

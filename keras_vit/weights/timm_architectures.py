@@ -6,6 +6,7 @@ its name and its arguments are in these tables. `make support-matrix` compares e
 """
 
 import re
+import typing
 
 from keras_vit.checks import did_you_mean
 from keras_vit.weights.expressible import ANY
@@ -40,7 +41,7 @@ _KINDS = (
     (r"_intern", "no norm behind the encoder"),
     (r"_resnet|_mci|^vitamin", "a stem that is none of Google's hybrids"),
 )
-_ARGUMENTS = {
+_ARGUMENTS: dict[str, typing.Any] = {
     **dict.fromkeys(("img_size", "patch_size", "in_chans", "num_classes", "embed_dim", "depth", "num_heads"), ANY),
     **dict.fromkeys(("mlp_ratio", "init_values", "reg_tokens", "act_layer", "global_pool"), ANY),
     **dict.fromkeys(("class_token", "no_embed_class", "qk_norm", "pre_norm", "dynamic_img_size"), (False, True)),

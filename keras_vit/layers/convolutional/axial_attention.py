@@ -111,7 +111,7 @@ class AxialAttention(CompositeLayer):
         )
         logits = self._sum_of_normalized(terms, self.logit_norm, training)
         weights = ops.cast(ops.softmax(ops.cast(logits, "float32"), axis=3), value.dtype)  # (B, S, N, N, K)
-        terms = (
+        outputs = (
             ops.reshape(term, (*shape[:3], self.filters))
             for term in (
                 ops.einsum("bsopk,bspkd->bsokd", weights, value),

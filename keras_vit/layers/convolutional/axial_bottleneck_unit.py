@@ -60,7 +60,8 @@ class AxialBottleneckUnit(CompositeLayer):
         )
         self.conv_2 = self._conv("conv_2", 2 * width)
         self.norm_2 = batch_norm(gamma_initializer="zeros", **self.part_arguments("norm_2"))
-        self.projection_conv = self.projection_norm = None
+        self.projection_conv: typing.Any = None
+        self.projection_norm: typing.Any = None
 
     def _conv(self, name, filters, strides=1):
         return PaddedConv2D(filters, 1, strides, **self.part_arguments(name))

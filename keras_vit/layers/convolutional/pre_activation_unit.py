@@ -56,7 +56,7 @@ class PreActivationUnit(CompositeLayer):
         self.norm_1, self.conv_1 = self._norm("norm_1"), self._conv("conv_1", width, 1)
         self.norm_2, self.conv_2 = self._norm("norm_2"), self._conv("conv_2", width, 3, strides)
         self.norm_3, self.conv_3 = self._norm("norm_3"), self._conv("conv_3", 4 * width, 1)
-        self.projection_conv = None
+        self.projection_conv: keras.Layer | None = None
 
     def _norm(self, name):
         return GroupNormalization(NUM_GROUPS, epsilon=GROUP_NORM_EPSILON, **self.part_arguments(name))

@@ -93,7 +93,8 @@ class ResidualUnit(CompositeLayer):
             for number in range(1, 1 + last)
         ]
         self.gate = None if attention is None else _ATTENTIONS[attention](**self.part_arguments("gate"))
-        self.projection_conv = self.projection_norm = None
+        self.projection_conv: typing.Any = None
+        self.projection_norm: typing.Any = None
 
     def _bottleneck(self):
         early, late = (self.strides, 1) if self.strides_first else (1, self.strides)

@@ -84,8 +84,7 @@ def _platform(tensor):
 def _attend_with_backend(query, key, value, bias):
     # Keras expects (B n, T, K, Dh).
     *outer, num_heads, _, _ = ops.shape(query)
-    arrays = (ops.reshape(x, (-1, *ops.shape(x)[-3:])) for x in (query, key, value))
-    arrays = [ops.swapaxes(x, -3, -2) for x in arrays]
+    arrays = [ops.swapaxes(ops.reshape(x, (-1, *ops.shape(x)[-3:])), -3, -2) for x in (query, key, value)]
     if bias is not None:
         bias = ops.reshape(ops.cast(bias, query.dtype), (-1, 1, 1, ops.shape(key)[-2]))
     heads = ops.swapaxes(ops.dot_product_attention(*arrays, bias=bias, scale=1.0), -3, -2)

@@ -16,7 +16,7 @@ class DrawnSeed(keras.random.SeedGenerator):
         generator: `keras.random.SeedGenerator` to draw from. It advances by one.
     """
 
-    def __init__(self, generator) -> None:
+    def __init__(self, generator: keras.random.SeedGenerator) -> None:
         # Not super().__init__(), which would create a variable.
         draws = RepeatedDraws.current()
         self._seed = _fold_in_replica(generator.next() if draws is None else draws.next(generator))

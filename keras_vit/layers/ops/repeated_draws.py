@@ -48,4 +48,4 @@ class RepeatedDraws:
         return _CURRENT.get()
 
 
-_CURRENT = contextvars.ContextVar("current", default=None)
+_CURRENT: contextvars.ContextVar[RepeatedDraws | None] = contextvars.ContextVar("current", default=None)

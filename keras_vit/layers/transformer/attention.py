@@ -165,7 +165,8 @@ class MultiHeadSelfAttention(CompositeLayer):
         Returns:
             (B, K, T, T) or (B, n, K, T, T); (B, K, t, T) with `queries`. float32; each row sums to one.
         """
-        return self._weights(*self.queries_and_keys(tokens, queries), sizes)
+        query, key = self.queries_and_keys(tokens, queries)
+        return self._weights(query, key, sizes)
 
     def compute_output_shape(self, tokens_shape, queries_shape=None):
         return tokens_shape if queries_shape is None else queries_shape

@@ -53,7 +53,7 @@ class EncoderBlock(ComposedLayer):
     (2, 7, 12)
     """
 
-    GIVEN = (("attention", "attention"), ("mlp", "mlp_block"))
+    GIVEN: tuple[tuple[str, str], ...] = (("attention", "attention"), ("mlp", "mlp_block"))
 
     def __init__(
         self,

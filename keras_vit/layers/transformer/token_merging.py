@@ -68,7 +68,8 @@ class TokenMerging(keras.layers.Layer):
         remaining = ops.concatenate([prefix, ops.take(set_a, staying), receiving], axis=1)  # (B, T - r)
         receivers = first + ops.shape(staying)[1] + _rows(nearest, leaving)
         leaving = ops.take(set_a, leaving)
-        return _merge(*(_rows(x, rows) for rows in (remaining, leaving) for x in (tokens, sizes)), receivers)
+        left, merged = ((_rows(tokens, rows), _rows(sizes, rows)) for rows in (remaining, leaving))
+        return _merge(*left, *merged, receivers)
 
     @property
     def _set_starts(self):

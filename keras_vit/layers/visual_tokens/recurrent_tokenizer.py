@@ -67,7 +67,7 @@ class RecurrentTokenizer(Tokenizer):
         self.scale_logits = check_flag("scale_logits", scale_logits)
         self.split_tokens = check_flag("split_tokens", split_tokens)
 
-    def build(self, maps_shape, tokens_shape):
+    def build(self, maps_shape, tokens_shape):  # type: ignore[override]
         channels, (_, num_tokens, token_dim) = maps_shape[-1], tokens_shape
         if channels % self.num_heads:
             raise ValueError(f"num_heads must divide the {channels} channels. Received: num_heads={self.num_heads}")
