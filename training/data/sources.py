@@ -37,6 +37,10 @@ class Part:
 
 
 class _Source:
+    # Subclasses define these.
+    epoch: Callable
+    read: Callable
+
     def in_order(self):
         """A `tf.data.Dataset` of all examples once, in order."""
         keys = self.epoch(tf.constant(0, tf.int64), Part(batch_size=1), tf.constant(0, tf.int64))

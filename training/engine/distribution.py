@@ -5,6 +5,7 @@ Call `start` before any computation: TensorFlow and JAX fix their devices with t
 
 import contextlib
 import os
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -201,6 +202,8 @@ class _Tpu(_TensorFlowEngine):
 
 class _JaxEngine(Engine):
     """Base class for the distributions of `keras.distribution`."""
+
+    _distribute: Callable  # Subclasses define it.
 
     def __init__(self, distribution):
         if distribution.devices is not None:

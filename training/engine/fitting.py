@@ -63,7 +63,7 @@ class Fitting:
         callbacks = [self.keeper, *self._chief_callbacks()] if self.engine.is_chief else [self.keeper]
         with self.stop.listening():
             if self.keeper.due:
-                self._finish_row(validation, callbacks)
+                self._finish_row(self.keeper.due, validation, callbacks)
             changes = self.task.build_changes(self.model, len(self.dataset.class_names))
             batches = training_batches(self.dataset.splits["train"], changes, self.recipe)
             while self.keeper.step < self.intervals.total and not self.stop.accepted:
@@ -83,7 +83,7 @@ class Fitting:
         steps = Part(batch_size).num_batches(source.size)
         return {"validation_data": batches, "validation_steps": steps}
 
-    def _finish_row(self, validation, callbacks):
+    def _finish_row(self, due, validation, callbacks):
         """Repeats the validation that was interrupted, and completes its row of the history."""
         callbacks = keras.callbacks.CallbackList(callbacks, model=self.trained)
         callbacks.on_train_begin()
@@ -94,7 +94,7 @@ class Fitting:
             verbose=0,
             return_dict=True,
         )
-        logs = self.keeper.due | {f"val_{name}": value for name, value in logs.items()}
+        logs = due | {f"val_{name}": value for name, value in logs.items()}
         callbacks.on_epoch_end((self.keeper.step - 1) // self.intervals.report, logs)
         callbacks.on_train_end()
 

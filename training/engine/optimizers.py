@@ -96,7 +96,7 @@ def _sum_over_replicas(tensors):
     return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
-class _Update:
+class _Update(keras.optimizers.Optimizer):
     """Mixin for Keras's optimizers: layer-wise learning rates, decay of kernels only, clipping after summing.
 
     Under `tf.distribute`, Keras 3.15 clips the gradients of each replica before it sums them, so the step differs from

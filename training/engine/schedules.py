@@ -1,7 +1,7 @@
 """The learning rate over the steps of a run: a linear warm-up, then one of Keras's decays."""
 
-import decimal
 import re
+from decimal import ROUND_HALF_UP, Decimal
 
 import keras
 from keras import ops
@@ -31,10 +31,10 @@ def num_steps(duration, steps_per_epoch, total_steps):
     Raises:
         InputError: If the number of steps is too large for a 32-bit counter.
     """
-    amount, unit = re.fullmatch(r"([\d.]+) ?(%|step|epoch)s?", duration).groups()
+    [(amount, unit)] = re.findall(r"^([\d.]+) ?(%|step|epoch)s?$", duration)
     # Decimal numbers are exact. As binary fractions, 2.8 % of 125 steps are less than 3.5.
-    unit_steps = {"%": decimal.Decimal(int(total_steps)) / 100, "step": 1, "epoch": int(steps_per_epoch)}[unit]
-    steps = int((decimal.Decimal(amount) * unit_steps).to_integral_value(decimal.ROUND_HALF_UP))
+    unit_steps = {"%": Decimal(int(total_steps)) / 100, "step": Decimal(1), "epoch": Decimal(int(steps_per_epoch))}
+    steps = int((Decimal(amount) * unit_steps[unit]).to_integral_value(ROUND_HALF_UP))
     return _checked(steps, f"A duration of {duration}")
 
 

@@ -26,7 +26,7 @@ class _Model(keras.Model):
         # Keras's own "loss" is left out, because it averages over batches and not over weights.
         return [self.loss_metric, self.quality_metric]
 
-    def _weighted_loss(self, images, labels, weights, training):
+    def _weighted_loss(self, images, labels, weights, *, training):
         """The sum of weights times losses over some images. Also updates the metrics."""
         logits = self(images, training=training)
         if self.teacher is None:
@@ -168,7 +168,7 @@ def _values(variables, values):
     return keras.StatelessScope(state_mapping=zip(variables, values, strict=True))
 
 
-class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlowModel):
+class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlowModel):  # type: ignore[misc]
     """A model with logits as outputs, and with the steps of `fit` and `evaluate`.
 
     A batch is images (B, H, W, C), labels, such as (B, classes), one-hot or mixed, and weights (B,), which are 0 for

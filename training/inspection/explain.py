@@ -21,6 +21,7 @@ from keras_vit.export.signatures import is_segmenter
 from training import recipes
 from training.data.images import read_image
 from training.data.loading import load_dataset
+from training.data.sources import IndexedSource, StreamedSource
 from training.data.subsets import select
 from training.errors import InputError, without_queries
 from training.inspection.predict import find_saved_model
@@ -125,7 +126,7 @@ class _Examples:
     """The training images of a run, as loaded by `training.data.loading`."""
 
     class_names: tuple[str, ...]
-    source: object
+    source: IndexedSource | StreamedSource
 
     def spread(self, decode, count):
         """At most `count` images, spread evenly: a `tf.data.Dataset` of (pixels, label), and their indices."""
@@ -191,8 +192,8 @@ def _read_pictures(subject, paths):
             names.append(path.name)
     if not pixels:
         raise InputError("There is no readable picture. Name image files after the model.")
-    pixels = np.stack(pixels)
-    return Pictures(names, contents, pixels, _covered(pixels, subject.stride), unreadable)
+    stacked = np.stack(pixels)
+    return Pictures(names, contents, stacked, _covered(stacked, subject.stride), unreadable)
 
 
 def _covered(pixels, stride):
@@ -268,7 +269,7 @@ def _write_positions(findings, subjects):
     if similarities:
         # Keys are numbered, because np.savez would take a name such as "file" for an argument.
         numbered = {f"similarity_{i}": array for i, array in enumerate(similarities.values(), start=1)}
-        np.savez_compressed(findings.folder / "position_similarity.npz", names=np.array([*similarities]), **numbered)
+        np.savez_compressed(findings.folder / "position_similarity.npz", names=np.array([*similarities]), **numbered)  # type: ignore[arg-type]
         figure = plots.plot_position_similarity(similarities)
         findings.save("position_similarity", figure, "cosine similarity of the positions of every two patches")
 
@@ -325,7 +326,7 @@ def _write_neighbours(findings, subject, pictures, examples, count):
     with findings.trying("neighbours"):
         count = min(count, len(training_indices))
         prepared = subject.prepared(pictures.pixels)
-        indices, similarities = keras_vit.nearest_neighbours(subject.model, prepared, gallery, count, _BATCH_SIZE)
+        indices, similarities = keras_vit.nearest_neighbours(subject.model, prepared, gallery, count, _BATCH_SIZE)  # type: ignore[arg-type]
         wanted = set(indices.ravel().tolist())
         nearest = {i: example for i, example in enumerate(images.as_numpy_iterator()) if i in wanted}
         names = [[examples.name(nearest[i][1]) for i in row] for row in indices.tolist()]

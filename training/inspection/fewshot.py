@@ -89,7 +89,7 @@ def _shortages(labels, shots, class_names):
 
 def table(rows):
     """Accuracies as lines of text: means over the seeds, lowest and highest."""
-    lines = [("learned from", "images", "accuracy", "lowest", "highest")]
+    lines: list[tuple[str, ...]] = [("learned from", "images", "accuracy", "lowest", "highest")]
     for method, size in dict.fromkeys((row.method, row.size) for row in rows):
         group = [row for row in rows if (row.method, row.size) == (method, size)]
         values = np.array([row.accuracy for row in group])

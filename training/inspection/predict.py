@@ -3,6 +3,7 @@
 import functools
 import itertools
 import pathlib
+from collections.abc import Callable
 
 import numpy as np
 import PIL.Image
@@ -37,7 +38,7 @@ def predict(source, paths, top=5, to=None):
     if serve is None or "image_bytes" not in serve.structured_input_signature[1]:
         raise InputError(f"{folder} does not take encoded images. Export the model with: python -m training export")
     if "mask" in serve.structured_outputs:
-        describe = _MaskDescriber(folder, top, to)
+        describe: Callable = _MaskDescriber(folder, top, to)
     elif to is not None:
         raise InputError(f"{folder} is a classifier and has no masks to write. Leave --to out.")
     else:

@@ -199,7 +199,7 @@ def _dataset(data, images, classes):
 
 
 def _sized_dataset(images, names):
-    return Dataset(tuple(map(str, names)), {"train": IndexedSource(images, read=None)})
+    return Dataset(tuple(map(str, names)), {"train": IndexedSource(images, read=None)})  # type: ignore[arg-type]
 
 
 def _is_prepared(data):
@@ -253,7 +253,7 @@ def _compile(trained, state, batch):
     if keras.distribution.distribution() is not None:
         layouts = None, jax.tree.map(lambda array: array.sharding, state)
     step = jax.jit(trained.train_step, donate_argnums=0, out_shardings=layouts)
-    return step.lower(state, batch).compile(compiler_options=_COMPILER_OPTIONS)
+    return step.lower(state, batch).compile(compiler_options=_COMPILER_OPTIONS)  # type: ignore[arg-type]
 
 
 def _shard_bytes(arrays):

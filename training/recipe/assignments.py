@@ -206,7 +206,8 @@ def _description(path):
     section, field = _field(path)
     if isinstance(field.default, pydantic.fields.FieldInfo):
         return field.default.description
-    [text] = re.findall(rf"^    {field.name}: (.*?)^(?:    )?\S", inspect.getdoc(section), re.DOTALL | re.MULTILINE)
+    documentation = inspect.cleandoc(section.__doc__)
+    [text] = re.findall(rf"^    {field.name}: (.*?)^(?:    )?\S", documentation, re.DOTALL | re.MULTILINE)
     return " ".join(text.split())
 
 

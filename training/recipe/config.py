@@ -3,8 +3,7 @@
 `python -m training train RECIPE --show` prints the description of each field.
 """
 
-import functools
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, dataclass_transform
 
 import pydantic
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -14,15 +13,16 @@ from keras_vit.layers import PatchEmbedding
 from training.recipe.consistency import check_recipe, refuse_unused
 from training.recipe.model_functions import check_function
 
-_section = functools.partial(
-    pydantic.dataclasses.dataclass,
-    frozen=True,
-    kw_only=True,
-    config=pydantic.ConfigDict(extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False),
-)
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Duration = Annotated[str, Field(pattern=r"^(\d{1,9}(\.\d{1,9})?(%| epochs?)|\d{1,9} steps?)$")]
 """A duration: `5%` of all steps, `10000 steps` or `2.5 epochs`, with at most nine digits."""
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def _section(cls):
+    """Makes a class a section of a recipe."""
+    config = pydantic.ConfigDict(extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False)
+    return pydantic.dataclasses.dataclass(cls, frozen=True, kw_only=True, config=config)
 
 
 def _variant_by_name(value):
@@ -80,12 +80,13 @@ class Model:
     def _check_config(self):
         if self.function is not None:
             check_function(self.function, self.arguments)
-        elif self.config.pooling is None:
-            raise ValueError("model.config.pooling must not be none: a classifier needs one vector per image")
         shape = self.input_shape or (224, 224, 3)
-        if self.config is not None and self.config.stem is None:
-            patches = PatchEmbedding(self.config.hidden_dim, self.config.patch_size, self.config.crop_to_patches)
-            patches.compute_output_shape((None, *shape))  # Checks that patches divide the size.
+        if self.config is not None:
+            if self.config.pooling is None:
+                raise ValueError("model.config.pooling must not be none: a classifier needs one vector per image")
+            if self.config.stem is None:
+                patches = PatchEmbedding(self.config.hidden_dim, self.config.patch_size, self.config.crop_to_patches)
+                patches.compute_output_shape((None, *shape))  # Checks that patches divide the size.
         if self.resize is not None and self.resize < max(shape[:2]):
             raise ValueError(
                 f"model.resize must not be smaller than a side of model.input_shape, {shape[0]} x {shape[1]} pixels. "

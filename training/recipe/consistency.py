@@ -12,7 +12,7 @@ def refuse_unused(section, names, condition):
     """Raises a ValueError if one of the named fields is set, although it is only used under a condition."""
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
-        default = field.default.default
+        default = field.default.default  # type: ignore[union-attr]
         if field.name in names and value != default:
             full_name = f"{type(section).__name__.lower()}.{field.name}"
             default_text = "none" if default is None else repr(default)

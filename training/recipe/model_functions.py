@@ -45,7 +45,7 @@ def check_function(name, arguments):
             f"model.function must be one of {', '.join(functions)}; Vision Transformers have model.config."
             f"{did_you_mean(name, functions)} Received: {name!r}"
         )
-    known = inspect.signature(get_function(name)).parameters.keys()
+    known = set(inspect.signature(get_function(name)).parameters)
     if "config_changes" in known:
         known = known - {"config_changes"} | {field.name for field in dataclasses.fields(_CONFIGS[name])}
     known -= inspect.signature(shared_arguments).parameters.keys()  # Other fields of the recipe set these.

@@ -249,15 +249,15 @@ def figure(run, name, drawn, alt):
     # small to read.
     width = 96 * drawn.get_figwidth()
     attributes = f'width={width:.0f} style="min-width:{0.6 * width:.0f}px"'
-    return _img_element(path.read_bytes(), "image/png", alt, attributes)
+    return _img_element(alt, attributes, path.read_bytes(), "image/png")
 
 
 def picture(image, alt):
     """The `<img>` element of an image (H, W, channels) with pixels from 0 to 255."""
-    return _img_element(*encode_picture(image), alt, "class=small" if max(image.shape[:2]) < SMALL_IMAGE else "")
+    return _img_element(alt, "class=small" if max(image.shape[:2]) < SMALL_IMAGE else "", *encode_picture(image))
 
 
-def _img_element(content, media_type, alt, attributes):
+def _img_element(alt, attributes, content, media_type):
     return f'<img {attributes} src="{data_uri(content, media_type)}" alt="{escape(alt)}">'
 
 

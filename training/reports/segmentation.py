@@ -28,7 +28,7 @@ def write_segmentation_report(run, recipe, keeper, segmentation, model):
         verdict=escape(judge(segmentation)),
         numbers=number_list([*_numbers(segmentation), *cost_numbers(model, keeper)]),
         legend=picture(np.asarray(legend(names)), "the colour of each class: " + ", ".join(names)),
-        examples="\n".join(_triple(*example, len(names)) for example in segmentation.examples),
+        examples="\n".join(_triple(len(names), *example) for example in segmentation.examples),
         num_classes=len(names),
         open="open" if len(names) <= FEW_CLASSES else "",
         classes="\n".join(map(_class_row, segmentation.by_class)),
@@ -65,7 +65,7 @@ def _numbers(segmentation):
     ]
 
 
-def _triple(image, truth, prediction, num_classes):
+def _triple(num_classes, image, truth, prediction):
     masks = {"true mask": truth, "predicted mask": prediction}
     drawn = [picture(overlay(image, mask, num_classes), name) for name, mask in masks.items()]
     return f"<li>{picture(image, 'test image')}{''.join(drawn)}"

@@ -59,9 +59,9 @@ def is_finished(recipe, runs, folder):
         return False
     run = Run(pathlib.Path(folder))
     if not run.recipe.is_file():
-        names = {path.name for path in run.folder.iterdir()} if run.folder.is_dir() else set()
-        names -= {path.name for path in (run.lock, *run.places)}
-        names = sorted(name for name in names if not name.startswith(f"unfinished-{run.recipe.name}-"))
+        found = {path.name for path in run.folder.iterdir()} if run.folder.is_dir() else set()
+        found -= {path.name for path in (run.lock, *run.places)}
+        names = sorted(name for name in found if not name.startswith(f"unfinished-{run.recipe.name}-"))
         if names:
             raise InputError(f"run={folder} contains other files: {', '.join(names[:5])}. Name an empty folder.")
         return False

@@ -30,8 +30,10 @@ class Opened:
 
     def is_own_data(self, data):
         """Whether the model was trained on these data."""
-        own = self.recipe and self.recipe.data
-        return bool(own) and _is_same(own.dataset, data.dataset) and _resolve(own.directory) == _resolve(data.directory)
+        if self.recipe is None:
+            return False
+        own = self.recipe.data
+        return _is_same(own.dataset, data.dataset) and _resolve(own.directory) == _resolve(data.directory)
 
 
 def _is_same(dataset, other):

@@ -47,7 +47,7 @@ class Panel:
     title: str
     x_label: str
     y_label: str
-    series: dict[str, tuple[Value, ...]]
+    series: dict[str, list[Value]]
     note: str = ""
     is_log: bool = False
 

@@ -260,5 +260,5 @@ def table(rows):
             )
         )
     if not any(line[-1] for line in lines[1:]):  # With one seed there is no range.
-        lines = [line[:-1] for line in lines]
+        return lay_out([line[:-1] for line in lines], texts=(0, 1))
     return lay_out(lines, texts=(0, 1))

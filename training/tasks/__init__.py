@@ -7,7 +7,10 @@ for all tasks.
 from training.errors import InputError
 from training.tasks import classification, segmentation
 
-TASKS = {"classification": classification.Task, "segmentation": segmentation.Task}
+TASKS: dict[str, type[classification.Task | segmentation.Task]] = {
+    "classification": classification.Task,
+    "segmentation": segmentation.Task,
+}
 """{name: class}. A `Task` is constructed from the recipe once, at the start of a run."""
 
 

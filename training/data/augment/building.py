@@ -97,7 +97,7 @@ def _crops(config, size, channels, interpolation):
 
 
 def _changes(config):
-    changes = []
+    changes: list[Callable] = []
     if config.translation or config.rotation or config.scale:
         changes.append(functools.partial(move, config=config))
     elif config.flip:

@@ -54,9 +54,8 @@ def changes(config, size, channels, interpolation):
 
 def mixer(config):
     """Builds the function `mix` of a `training.data.augment.Augmentation`."""
-    layers = _layers() if config.mixup or config.cutmix else None
-    mixers = [_mixer_with(layers.MixUp(config.mixup))] if config.mixup else []
-    mixers += [_mixer_with(layers.CutMix(config.cutmix))] if config.cutmix else []
+    mixers = [_mixer_with(_layers().MixUp(config.mixup))] if config.mixup else []
+    mixers += [_mixer_with(_layers().CutMix(config.cutmix))] if config.cutmix else []
 
     def mix(images, labels, seed, num_real):
         # There are 0, 1 or 2 mixers. The seed chooses between two of them with equal probability.

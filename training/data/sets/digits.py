@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 
-class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
     """1,797 scans of handwritten digits, 8 x 8 pixels, 16 levels of gray; a stratified fifth is the test split.
 
     Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998

@@ -170,7 +170,7 @@ def hold_out(paths, fractions, digests):
     for split, fraction in fractions.items():
         count = min(round(fraction * len(rest)), len(rest) - 1)
         borders = [0, *(i for i in range(1, len(rest)) if digests[rest[i - 1]] != digests[rest[i]])]
-        count = min(borders, key=lambda border, count=count: abs(border - count))
+        _, count = min((abs(border - count), border) for border in borders)
         held[split], rest = rest[:count], rest[count:]
     return held | {"train": rest}
 

@@ -63,8 +63,8 @@ class Shared:
             (B, C). Without sigmoids, the probabilities of an image add up to 1.
         """
         known = imagenet_classes()
-        best = [probabilities[:, list(known[name])].max(axis=1) for name in self.dataset.class_names]
-        best = np.stack(best, axis=1)
+        columns = [probabilities[:, list(known[name])].max(axis=1) for name in self.dataset.class_names]
+        best = np.stack(columns, axis=1)
         return best if has_sigmoids else best / np.maximum(best.sum(axis=1, keepdims=True), 1e-30)
 
 

@@ -10,7 +10,7 @@ class Table:
     """A printed table: its `source` in words, and its `rows`, each a {column: text, number or `None`}."""
 
     source: str
-    rows: tuple[dict[str, str | float], ...]
+    rows: tuple[dict[str, str | float | None], ...]
 
 
 def read(name):

@@ -42,7 +42,7 @@ def figure(summaries, folder):
         summary.first.point: keras_vit.position_similarity(load_model(Run(folder / summary.first.run).model))
         for summary in summaries
     }
-    np.savez_compressed(folder / "position_similarity.npz", **maps)
+    np.savez_compressed(folder / "position_similarity.npz", **maps)  # type: ignore[arg-type]
     named = {label.replace(" epochs, ", " epochs,\n"): similarity for label, similarity in maps.items()}
     return plot_position_similarity(named, size=4.4)
 

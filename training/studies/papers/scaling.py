@@ -30,13 +30,13 @@ def _published_points():
     table_points = []
     for row in published.read("vit_table6").rows:
         name, epochs = row["model"], int(row["epochs"])
-        epochs = "fit.steps=none", f"fit.epochs={epochs}"
+        duration = "fit.steps=none", f"fit.epochs={epochs}"
         if row["family"] == "ResNet":
             model = resnet(f"BiT{name}")
         else:
             variant = name.replace("R50x1+ViT-", "R50+").removeprefix("ViT-")
             model = "model.weights=none", f"model.config={variant}"
-        table_points.append(Point(row["family"], f"{name}, {int(row['epochs'])} epochs", (*model, *epochs)))
+        table_points.append(Point(row["family"], f"{name}, {epochs} epochs", (*model, *duration)))
     return table_points
 
 
