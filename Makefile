@@ -89,6 +89,7 @@ test-lowest: .venv/test.installed
 lint: .venv/test.installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/mypy
 
 # Mean test accuracy on the digits over three seeds, at least 97 %.
 accuracy: .venv/training.installed

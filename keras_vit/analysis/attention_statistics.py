@@ -5,16 +5,15 @@ import typing
 import keras
 import numpy as np
 from keras import ops
-from numpy.typing import ArrayLike
 
 from keras_vit import graph
 from keras_vit.analysis.architecture import model_config
 from keras_vit.analysis.attention import BLOCKS, block_weights, check_any
-from keras_vit.analysis.batching import batches
+from keras_vit.analysis.batching import Images, batches
 from keras_vit.layers import PatchEmbedding
 
 
-def mean_attention_distance(model: keras.Model, images: ArrayLike, batch_size: int = 16) -> np.ndarray:
+def mean_attention_distance(model: keras.Model, images: Images, batch_size: int = 16) -> np.ndarray:
     """The mean distance that each head attends over, in pixels: the analogue of a convolution's receptive field.
 
     The distance of a patch q is `sum_s A_qs d_qs`, with the attention weights `A` and the Euclidean distances `d`
@@ -51,7 +50,7 @@ def mean_attention_distance(model: keras.Model, images: ArrayLike, batch_size: i
     return _mean_over_patches(model, images, batch_size, _distances)
 
 
-def attention_entropy(model: keras.Model, images: ArrayLike, batch_size: int = 16) -> np.ndarray:
+def attention_entropy(model: keras.Model, images: Images, batch_size: int = 16) -> np.ndarray:
     """The entropy of each head's attention, in nats: from 0 (to a single token) to `ln T` (to all T tokens equally).
 
     The result is the mean of the entropy `-sum_s A_ts ln A_ts` over the tokens t of all images. Tokens before the
@@ -84,7 +83,7 @@ def attention_entropy(model: keras.Model, images: ArrayLike, batch_size: int = 1
     return _mean(model, images, batch_size, sum_entropies)
 
 
-def local_attention_ratio(model: keras.Model, images: ArrayLike, batch_size: int = 16) -> np.ndarray:
+def local_attention_ratio(model: keras.Model, images: Images, batch_size: int = 16) -> np.ndarray:
     """The share of each head's attention that goes to the 3 x 3 patches around the query patch, in [0, 1].
 
     Visual Transformers (arXiv 2006.03677, section 6) measure this share in ViT-B/16. A convolution could do the same

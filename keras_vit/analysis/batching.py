@@ -1,6 +1,14 @@
 """Splits arrays of images into batches."""
 
+import collections.abc
+import typing
+
+from numpy.typing import ArrayLike
+
 from keras_vit.checks import check_positive_integer
+
+Images: typing.TypeAlias = ArrayLike | collections.abc.Iterable[ArrayLike]
+"""An array of images, or an iterable of batches."""
 
 
 def batches(images, batch_size):

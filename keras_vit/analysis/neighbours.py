@@ -2,16 +2,15 @@
 
 import keras
 import numpy as np
-from numpy.typing import ArrayLike
 
 from keras_vit import graph
-from keras_vit.analysis.batching import batches
+from keras_vit.analysis.batching import Images, batches
 from keras_vit.analysis.features import representation
 from keras_vit.checks import check_positive_integer
 
 
 def nearest_neighbours(
-    model: keras.Model, images: ArrayLike, gallery: ArrayLike, k: int = 5, batch_size: int = 16
+    model: keras.Model, images: Images, gallery: Images, k: int = 5, batch_size: int = 16
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the images of a gallery that are most similar to given images according to a model.
 

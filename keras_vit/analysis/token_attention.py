@@ -6,7 +6,7 @@ from keras import ops
 from numpy.typing import ArrayLike
 
 from keras_vit import graph
-from keras_vit.analysis.batching import batches
+from keras_vit.analysis.batching import Images, batches
 from keras_vit.layers import PoolingTokenizer, TokenGraphConvolution, TokenTransformer
 from keras_vit.layers.visual_tokens.token_grid import shrink
 from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
@@ -98,7 +98,7 @@ def token_lineage(model: keras.Model, images: ArrayLike) -> np.ndarray:
     return np.stack([graph.to_array(maps) for maps in _check_any(modules, model)], axis=1)
 
 
-def token_entropy(model: keras.Model, images: ArrayLike, batch_size: int = 16) -> dict[str, np.ndarray]:
+def token_entropy(model: keras.Model, images: Images, batch_size: int = 16) -> dict[str, np.ndarray]:
     """The entropy of each visual token's weights, in nats: from 0 (a single pixel) to `ln N` (all pixels equally).
 
     The entropy is `E = -sum_p a_p ln a_p` over the N pixels of a map, averaged over all images (Visual Transformers,

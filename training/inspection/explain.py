@@ -326,7 +326,7 @@ def _write_neighbours(findings, subject, pictures, examples, count):
     with findings.trying("neighbours"):
         count = min(count, len(training_indices))
         prepared = subject.prepared(pictures.pixels)
-        indices, similarities = keras_vit.nearest_neighbours(subject.model, prepared, gallery, count, _BATCH_SIZE)  # type: ignore[arg-type]
+        indices, similarities = keras_vit.nearest_neighbours(subject.model, prepared, gallery, count, _BATCH_SIZE)
         wanted = set(indices.ravel().tolist())
         nearest = {i: example for i, example in enumerate(images.as_numpy_iterator()) if i in wanted}
         names = [[examples.name(nearest[i][1]) for i in row] for row in indices.tolist()]
