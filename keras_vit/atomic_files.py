@@ -13,7 +13,7 @@ _LOCK = "keras_vit.lock"
 
 
 @contextlib.contextmanager
-def appears_complete(*targets, overwrite=True):
+def replace_atomically(*targets, overwrite=True):
     """Provides a folder to write files or folders to. At the end, they replace `targets`.
 
     All data is on the disk before the targets are replaced. If anything fails, the targets do not change. If there are
@@ -45,10 +45,10 @@ def appears_complete(*targets, overwrite=True):
 
 
 @contextlib.contextmanager
-def replacing(path):
-    """Provides the `pathlib.Path` of a file to write. It replaces `path`, as in `appears_complete`."""
+def replace_file_atomically(path):
+    """Provides the `pathlib.Path` of a file to write. It replaces `path`, as in `replace_atomically`."""
     path = pathlib.Path(path)
-    with appears_complete(path) as folder:
+    with replace_atomically(path) as folder:
         yield folder / path.name
 
 

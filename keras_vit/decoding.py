@@ -12,7 +12,7 @@ from keras_vit.image_headers import (
     encoded_size,
     exif_orientation,
     first_frame,
-    has_many_scans,
+    has_too_many_scans,
     is_animated_webp,
     read_header,
 )
@@ -22,7 +22,7 @@ MAX_PIXELS = 89_478_485
 """Default limit for the pixels of an image. Above it, Pillow warns of a decompression bomb."""
 # Largest number of scans of a JPEG file with MAX_PIXELS pixels. Progressive files have 10.
 _SCANS_AT_MAX_PIXELS = 12
-# Resized short side that `check_bounds` assumes, because it gets no model.
+# Resized short side that `check_decoding_cost` assumes, because it gets no model.
 _LARGE_SIDE = 512
 
 
@@ -108,7 +108,7 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
     def decode_batch(image_bytes):
         sizes, orientations = read_header(image_bytes)
         most = _most_pixels(sizes, protocol.resize)
-        are_safe = (most > 0) & (most <= max_pixels) & ~has_many_scans(image_bytes, _most_scans(sizes, max_pixels))
+        are_safe = (most > 0) & (most <= max_pixels) & ~has_too_many_scans(image_bytes, _most_scans(sizes, max_pixels))
         are_common = _is_common(image_bytes)
         common = decode_some(_decode_common, are_safe & are_common, image_bytes, orientations)
         are_other = are_safe & ~are_common
@@ -128,7 +128,7 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
     return decode_batch
 
 
-def check_bounds(image_bytes):
+def check_decoding_cost(image_bytes):
     """Checks that an image can be decoded at a reasonable cost. Only its headers are read.
 
     Args:
@@ -161,7 +161,7 @@ def _bounds_reader():
 
     def read(image_bytes):
         sizes = encoded_size(image_bytes[None])
-        has_many = has_many_scans(image_bytes[None], _most_scans(sizes, MAX_PIXELS))
+        has_many = has_too_many_scans(image_bytes[None], _most_scans(sizes, MAX_PIXELS))
         return sizes[0], _most_pixels(sizes, _LARGE_SIDE)[0], has_many[0]
 
     return tf.function(read, [tf.TensorSpec([], tf.string)], autograph=False)

@@ -79,7 +79,7 @@ def is_animated_webp(image_bytes):
     return _starts_with(chunk, b"VP8X") & _has_animation(chunk[..., 8])
 
 
-def has_many_scans(image_bytes, most=MAX_SCANS):
+def has_too_many_scans(image_bytes, most=MAX_SCANS):
     """Whether JPEG files have more than `most` scans. A scan can be 10 bytes long, and it is decoded for all pixels.
 
     Args:

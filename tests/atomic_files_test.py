@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from keras_vit.atomic_files import appears_complete, remove_abandoned, replacing, working_folder
+from keras_vit.atomic_files import remove_abandoned, replace_atomically, replace_file_atomically, working_folder
 
 # Without what keras_vit imports: Keras takes seconds.
 _PROGRAM = """
@@ -19,17 +19,17 @@ specification.loader.exec_module(files)
 import filelock
 
 def file(folder, content):
-    with files.replacing(folder / "file") as unfinished:
+    with files.replace_file_atomically(folder / "file") as unfinished:
         unfinished.write_text(content)
 
 def version(folder, content):
-    with files.appears_complete(folder / "1") as working:
+    with files.replace_atomically(folder / "1") as working:
         (working / "1").mkdir()
         for name in "ab":
             (working / "1" / name).write_text(content)
 
 def several(folder, content):
-    with files.appears_complete(folder / "config", folder / "weights") as working:
+    with files.replace_atomically(folder / "config", folder / "weights") as working:
         for name in ("config", "weights"):
             (working / name).write_text(content)
 
@@ -65,7 +65,7 @@ print(json.dumps(found))
 
 
 def _run(*arguments):
-    path = pathlib.Path(sys.modules[replacing.__module__].__file__)
+    path = pathlib.Path(sys.modules[replace_file_atomically.__module__].__file__)
     command = [sys.executable, "-c", _PROGRAM, path, *arguments]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -95,7 +95,7 @@ def test_what_fails_leaves_what_was_there(tmp_path):
     (tmp_path / "file").write_text("old")
 
     def write():
-        with replacing(tmp_path / "file") as unfinished:
+        with replace_file_atomically(tmp_path / "file") as unfinished:
             unfinished.write_text("new")
             raise OSError("full")
 
@@ -109,7 +109,7 @@ def test_what_is_in_use_and_what_is_the_users_stays(tmp_path):
     (tmp_path / "unfinished-symphony").mkdir()
     (tmp_path / "unfinished-essay-abcdefgh").mkdir()
     (tmp_path / "unfinished-essay-abcdefgh" / "text").write_text("mine")
-    with working_folder(tmp_path, "weights") as folder, replacing(tmp_path / "file") as unfinished:
+    with working_folder(tmp_path, "weights") as folder, replace_file_atomically(tmp_path / "file") as unfinished:
         unfinished.write_text("new")
         remove_abandoned(tmp_path)
         assert folder.is_dir()
@@ -121,7 +121,7 @@ def test_a_folder_made_meanwhile_is_not_replaced(tmp_path):
     target = tmp_path / "1"
 
     def write():
-        with appears_complete(target, overwrite=False) as folder:
+        with replace_atomically(target, overwrite=False) as folder:
             (folder / "1").mkdir()
             target.mkdir()
             (target / "theirs").touch()
@@ -140,7 +140,7 @@ def test_all_is_on_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", record)
-    with replacing(tmp_path / "file") as unfinished:
+    with replace_file_atomically(tmp_path / "file") as unfinished:
         unfinished.write_text("new")
     assert ("file", False) in synced
     assert (tmp_path.name, True) in synced
@@ -150,6 +150,6 @@ def test_who_may_read_follows_the_umask_which_stays_as_it_is(tmp_path, monkeypat
     """It is the same for all threads: another one may make files meanwhile."""
     (tmp_path / "other").mkdir()
     monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("set for all threads"))
-    with appears_complete(tmp_path / "1") as folder:
+    with replace_atomically(tmp_path / "1") as folder:
         (folder / "1").mkdir()
     assert (tmp_path / "1").stat().st_mode == (tmp_path / "other").stat().st_mode

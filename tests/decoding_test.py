@@ -12,7 +12,7 @@ import PIL.ImageOps
 import pytest
 
 import keras_vit
-from keras_vit.decoding import batch_decoder, check_bounds, decode_upright, image_decoder, input_protocol
+from keras_vit.decoding import batch_decoder, check_decoding_cost, decode_upright, image_decoder, input_protocol
 from tests.pictures import encoded, exif_segment, noise, picture
 from tests.test_case import TENSORFLOW
 
@@ -359,12 +359,12 @@ def _png_of(height, width):
 )
 def test_what_would_cost_much_is_refused_by_its_headers(file, message):
     with pytest.raises(ValueError, match=message):
-        check_bounds(file)
+        check_decoding_cost(file)
 
 
 def test_what_costs_little_passes():
     for file in [*GOOD.values(), BAD["cut JPEG"]]:
-        check_bounds(file)
+        check_decoding_cost(file)
 
 
 def test_max_pixels_is_checked():

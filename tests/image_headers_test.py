@@ -9,7 +9,7 @@ import PIL.Image
 import pytest
 
 from keras_vit.decoding import decode_upright
-from keras_vit.image_headers import encoded_size, exif_orientation, first_frame, has_many_scans
+from keras_vit.image_headers import encoded_size, exif_orientation, first_frame, has_too_many_scans
 from tests.pictures import encoded, exif_segment, noise, picture
 from tests.test_case import TENSORFLOW
 
@@ -266,7 +266,7 @@ def test_many_scans():
     many = file[:-2] + 100 * scan + file[-2:]
     film = np.random.default_rng(0).bytes(30 * 2**15) + 100 * b"\xff\xda"
     files = [JPEG, file, file[:-2] + 80 * scan + file[-2:], many, b"", encoded(noise(8, 12), "PNG") + many, JPEG + film]
-    assert has_many_scans(files).numpy().tolist() == [False, False, False, True, False, False, False]
+    assert has_too_many_scans(files).numpy().tolist() == [False, False, False, True, False, False, False]
 
 
 def test_scans_are_counted_as_the_decoder_meets_them():
@@ -282,7 +282,7 @@ def test_scans_are_counted_as_the_decoder_meets_them():
     long = file[:-2] + 3000 * _segment(0xFE, b"") + 101 * b"\xff\xda\0\x08"
     several = [*files, twice, b"\xff\xd8", b"\xff\xd8\xff", long]
     counts = [*[10] * len(files), 20, 0, 0, 2000]
-    has_many = tf.function(has_many_scans, [tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)])
+    has_many = tf.function(has_too_many_scans, [tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)])
     for most in (9, 10, 19, 20):
         expected = [count > most for count in counts]
         assert has_many(several, [most] * len(several)).numpy().tolist() == expected

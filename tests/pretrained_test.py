@@ -13,7 +13,7 @@ import pytest
 import keras_vit
 from keras_vit.weights import fetch
 from keras_vit.weights.catalogue import get_entry
-from tests.test_case import assert_close, canonical_weights, lively, random_inputs, randomize, to_numpy
+from tests.test_case import assert_close, canonical_weights, random_inputs, random_model, randomize, to_numpy
 from tests.weights.converter_case import CONFIG, SHAPE, assert_same_weights, make, save
 
 EXACT = CONFIG.replace(mlp="gelu_exact")
@@ -126,7 +126,7 @@ def _random(**changes):
         *(_random, functools.partial(_random, distillation_token=True), functools.partial(_random, include_top=False)),
         functools.partial(_random, input_shape=(None, None, 3), pooling="map", num_register_tokens=2),
         lambda: randomize(keras_vit.BiTResNet((1,), 32, input_shape=SHAPE, include_top=False, pooling=None)),
-        lambda: lively(keras_vit.ResNet("R18", width=4, input_shape=(33, 46, 3), classes=5, dropout_rate=0.1)),
+        lambda: random_model(keras_vit.ResNet("R18", width=4, input_shape=(33, 46, 3), classes=5, dropout_rate=0.1)),
     ],
 )
 def test_a_model_of_a_keras_file(build, tmp_path):

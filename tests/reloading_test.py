@@ -17,7 +17,7 @@ from tests.models import axial_resnet_test, convolutional_models_test
 from tests.models.baselines import resnets_test as resnet_baselines_test
 from tests.models.segmenters import tiny_segmenter
 from tests.models.tiny import CONFIG, SHAPE, STEM, tiny_model
-from tests.test_case import compute, lively, random_inputs, randomize
+from tests.test_case import compute, random_inputs, random_model, randomize
 
 
 def _classes():
@@ -73,13 +73,13 @@ MODELS = {
     "more tokens": (_with_more_tokens, randomize, (8, 9)),
     "quantized": (_with_map_pooling, _quantized, (8, 9)),
     "AxialResNet": (axial_resnet_test.tiny, randomize, (16, 24)),
-    "VTFPN": (functools.partial(tiny_segmenter, "VTFPN", (38, 45, 3)), lively, (38, 45)),
+    "VTFPN": (functools.partial(tiny_segmenter, "VTFPN", (38, 45, 3)), random_model, (38, 45)),
 }
 SLOW_MODELS = {
     "nested": (_nested, randomize, (8, 9)),
     "local relation": (resnet_baselines_test.KINDS["local_relation"], randomize, (33, 46)),
-    "BiTResNet": (convolutional_models_test.BUILDS["bit_resnet"][1], lively, (33, 46)),
-    "VTResNet": (convolutional_models_test.BUILDS["visual_transformer"][1], lively, (33, 46)),
+    "BiTResNet": (convolutional_models_test.BUILDS["bit_resnet"][1], random_model, (33, 46)),
+    "VTResNet": (convolutional_models_test.BUILDS["visual_transformer"][1], random_model, (33, 46)),
 }
 
 

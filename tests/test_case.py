@@ -85,7 +85,7 @@ def randomize(layer, seed=1, scale=0.3):
     return layer
 
 
-def lively(model, scale=0.45):
+def random_model(model, scale=0.45):
     """A ResNet, or what is made of one, with random weights and norms that let an image through to the outputs."""
     randomize(model, scale=scale)
     for weight in model.weights:
@@ -356,14 +356,14 @@ def run_mixed_precision_test(build, policy, shape, scale=0.45):
     """
     keras.config.set_dtype_policy(policy)
     try:
-        model = lively(build(), scale)
+        model = random_model(build(), scale)
     finally:
         keras.config.set_dtype_policy("float32")
     assert all(weight.dtype == "float32" for weight in model.weights)
     [images] = random_inputs(shape)
     outputs = model(images)
     assert keras.backend.standardize_dtype(outputs.dtype) == "float32"
-    exact = lively(build(), scale)
+    exact = random_model(build(), scale)
     expected, without = to_numpy(exact(images)), to_numpy(exact(0 * images))
     effect = np.abs(expected - without).max()
     assert effect > 0.05 * np.abs(expected).max()

@@ -9,7 +9,7 @@ import pytest
 
 import keras_vit
 from keras_vit.architectures import BiTResNetConfig, ResNetConfig
-from keras_vit.architectures.changes import ViTConfigChanges
+from keras_vit.architectures.config_arguments import ViTConfigArguments
 from keras_vit.models.factories import ModelArguments, shared_arguments
 
 ROOMS = (keras_vit, keras_vit.baselines, keras_vit.layers, keras_vit.pretraining)
@@ -40,11 +40,11 @@ def _fields(*configs):
 def test_typed_changes_are_the_fields_of_the_config():
     names = {field.name for field in dataclasses.fields(keras_vit.ViTConfig)}
     fields = {name: kind for name, kind in _fields(keras_vit.ViTConfig).items() if name in names}
-    assert typing.get_type_hints(ViTConfigChanges) == fields
+    assert typing.get_type_hints(ViTConfigArguments) == fields
 
 
 def test_typed_arguments_of_from_pretrained_are_those_of_the_factories():
-    vit = {name: kind for name, kind in _fields(ViTConfigChanges).items() if name != "num_heads"}
+    vit = {name: kind for name, kind in _fields(ViTConfigArguments).items() if name != "num_heads"}
     resnets = {
         field.name: typing.get_type_hints(config)[field.name]
         for config in (BiTResNetConfig, ResNetConfig)

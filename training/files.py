@@ -18,10 +18,10 @@ def read_file(path):
 
 def write_text(path, text):
     """Writes a text file atomically. Raises an InputError if it cannot be written."""
-    from keras_vit.atomic_files import replacing  # Not at the top: predict needs only TensorFlow.
+    from keras_vit.atomic_files import replace_file_atomically  # Not at the top: predict needs only TensorFlow.
 
     try:
-        with replacing(path) as unfinished:
+        with replace_file_atomically(path) as unfinished:
             unfinished.write_bytes(text.encode())
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}.") from None

@@ -87,7 +87,7 @@ def draw(root, count, seed):
                 mutant = queue.popleft()
                 function, source = (mutant.path, mutant.function), pathlib.Path(root, mutant.path).read_bytes()
                 is_full = files[mutant.path] >= max(1, MOST_OF_FILE * count) or functions[function] >= MOST_OF_FUNCTION
-                if not is_full and is_another(mutant, source):
+                if not is_full and changes_syntax_tree(mutant, source):
                     drawn.append(mutant)
                     functions[function] += 1
                     files[mutant.path] += 1
@@ -142,7 +142,7 @@ def candidates(source, path):
     return list(mutants.values())
 
 
-def is_another(mutant, source):
+def changes_syntax_tree(mutant, source):
     """Whether the mutant compiles and its syntax tree differs from that of the source."""
     mutated = mutant.applied(source)
     with warnings.catch_warnings():

@@ -61,7 +61,7 @@ def attention_maps(
         weights = graph.to_array(block_weights(layer, arguments))
         return weights if queries is None else weights[..., queries, :]
 
-    return np.concatenate(check_any(list(graph.collect(model, images, collect_weights).values()), model), axis=1)
+    return np.concatenate(check_has_blocks(list(graph.collect(model, images, collect_weights).values()), model), axis=1)
 
 
 def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
@@ -102,7 +102,7 @@ def rollout(model, images):
     """`attention_rollout` as a tensor (B, h, w) of the backend. It can be traced."""
     collected = graph.collect(model, images, _collect_for_rollout)
     grid, pooling = collected.pop("patch_embedding", None), collected.pop("pooling", None)
-    blocks = check_any(list(collected.values()), model)
+    blocks = check_has_blocks(list(collected.values()), model)
     check_choice("pooling", model_config(model).pooling, _POOLINGS)
     num_patches = grid[0] * grid[1]
     row = _weights_in_head(pooling, model, ops.ones_like(blocks[0][:, 0, 0]), num_patches)
@@ -155,7 +155,7 @@ def block_weights(layer, arguments):
     return weights if isinstance(layer, AxialEncoderBlock) else weights[:, None]
 
 
-def check_any(blocks, model):
+def check_has_blocks(blocks, model):
     """Checks that a value was collected from at least one block of a model, and returns `blocks`."""
     if not blocks:
         raise ValueError(

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit import graph
 from keras_vit.analysis.architecture import model_config
-from keras_vit.analysis.attention import BLOCKS, block_weights, check_any
+from keras_vit.analysis.attention import BLOCKS, block_weights, check_has_blocks
 from keras_vit.analysis.batching import Images, batches
 from keras_vit.layers import PatchEmbedding
 
@@ -124,7 +124,7 @@ def _mean(model, images, batch_size, inspect_layer):
     for batch in batches(images, batch_size):
         collected = graph.collect(model, batch, inspect_layer)
         # The sum over many images needs float64.
-        total = total + np.concatenate(check_any(list(collected.values()), model), axis=1, dtype="float64")
+        total = total + np.concatenate(check_has_blocks(list(collected.values()), model), axis=1, dtype="float64")
     sums, counts = total
     return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0).astype("float32")
 

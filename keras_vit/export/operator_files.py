@@ -3,7 +3,7 @@
 import logging
 import re
 
-from keras_vit.atomic_files import replacing
+from keras_vit.atomic_files import replace_file_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ def _read_models(text):
 
 def _write(path, content, may_replace):
     if not path.exists() or (may_replace and path.read_text() != content):
-        with replacing(path) as unfinished:  # The server may read the file at any moment.
+        with replace_file_atomically(path) as unfinished:  # The server may read the file at any moment.
             unfinished.write_text(content)
     elif path.read_text() != content:
         logger.warning(

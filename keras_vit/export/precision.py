@@ -32,7 +32,7 @@ def in_bfloat16(model):
     return smaller
 
 
-def in_8_bits(model):
+def round_to_int8(model):
     """Rounds a model's kernels to 255 values for each output channel, symmetric around zero.
 
     Args:

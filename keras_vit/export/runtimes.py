@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.architectures import read_architecture
-from keras_vit.atomic_files import appears_complete
+from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_flag
 from keras_vit.decoding import decode_upright, resize
 from keras_vit.export.elsewhere import with_tensorflow
@@ -128,7 +128,7 @@ def export_model(
             return _compare(model, format, file, list(arrays.values()) if batches is None else batches)
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with appears_complete(*targets) as folder:
+    with replace_atomically(*targets) as folder:
         parity = verified(write, model, folder, precision == "float32", tolerance, min_agreement)
     num_bytes = sum(target.stat().st_size for target in targets)
     difference = parity.max_difference["serving_default"]

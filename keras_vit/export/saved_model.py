@@ -18,7 +18,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keras_vit.atomic_files import appears_complete
+from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_choice, check_flag, check_positive_integer, is_one_line
 from keras_vit.decoding import MAX_PIXELS, input_protocol
 from keras_vit.export.elsewhere import with_tensorflow
@@ -154,7 +154,7 @@ def export_saved_model(
     }
     path.mkdir(parents=True, exist_ok=True)
     # TensorFlow Serving only reads folders that have a number as their name.
-    with appears_complete(folder, overwrite=overwrite) as working:
+    with replace_atomically(folder, overwrite=overwrite) as working:
         exact = precision == "float32" and computes_in_float32(model)
         write = functools.partial(_write, name=folder.name, **options)
         parity = verified(write, model, working, exact, tolerance, min_agreement)

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit.decoding import decode_upright, image_decoder, input_protocol
 from keras_vit.export.parity import computes_in_float32, full_precision, read_images
-from keras_vit.export.precision import in_8_bits, in_bfloat16
+from keras_vit.export.precision import in_bfloat16, round_to_int8
 from keras_vit.export.signatures import OUTPUTS, build_signatures
 from keras_vit.export.warmup import write_warmup
 
@@ -37,7 +37,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
 
     folder = pathlib.Path(folder)
     served_model = in_bfloat16(model) if precision == "bfloat16" else model
-    rounded = in_8_bits(model) if precision == "int8" else []
+    rounded = round_to_int8(model) if precision == "int8" else []
     rounded = [(weight, tf.Variable(values), tf.Variable(scale)) for weight, values, scale in rounded]
     served = build_signatures(served_model, rounded, labels=labels, batch_sizes=batch_sizes, **options)
     root = tf.Module()

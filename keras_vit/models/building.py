@@ -12,7 +12,7 @@ from keras_vit.encoder import DEFAULT_IMAGE_SIZE
 from keras_vit.heads import classifier
 from keras_vit.layers import Dropout
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.checkpoint import TAKEN_BY
+from keras_vit.weights.checkpoint import LOADABLE_CONFIGS
 from keras_vit.weights.expressible import check_published
 from keras_vit.weights.loading import build_with_weights, check_kind
 from keras_vit.weights.opening import open_checkpoint
@@ -151,7 +151,7 @@ def resnet_with_weights(build, config, inherited=(), *, weights=None, arguments)
         matched = dataclasses.replace(config, **{field: getattr(published, field) for field in inherited})
         return functools.partial(build, matched), "keep" if is_same else "reset"
 
-    if type(config) not in TAKEN_BY:
+    if type(config) not in LOADABLE_CONFIGS:
         check_own_file(weights, config)
     return with_weights(build, config, weights, arguments, match, config.title)
 

@@ -10,7 +10,7 @@ import typing
 
 import keras
 
-from keras_vit.architectures.changes import ChangesExceptHeads
+from keras_vit.architectures.config_arguments import ViTConfigArgumentsWithoutNumHeads
 from keras_vit.architectures.spellings import argument_hint
 from keras_vit.checks import did_you_mean
 from keras_vit.models.building import resnet_with_weights
@@ -51,7 +51,7 @@ Described: typing.TypeAlias = tuple
 """What a function that `factory` decorates returns: arguments of `resnet_with_weights`."""
 
 
-class ModelArguments(ChangesExceptHeads, total=False):
+class ModelArguments(ViTConfigArgumentsWithoutNumHeads, total=False):
     """The arguments of `keras_vit.from_pretrained` that it passes on to a factory."""
 
     include_top: bool

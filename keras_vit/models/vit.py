@@ -7,7 +7,7 @@ import typing
 
 import keras
 
-from keras_vit.architectures.changes import ViTConfigChanges
+from keras_vit.architectures.config_arguments import ViTConfigArguments
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig, get_variant
 from keras_vit.checks import check_positive_integer
 from keras_vit.encoder import encode
@@ -35,7 +35,7 @@ def ViT(
     classifier_activation: str | collections.abc.Callable | None = "softmax",
     include_preprocessing: bool = False,
     name: str | None = None,
-    **config_changes: typing.Unpack[ViTConfigChanges],
+    **config_changes: typing.Unpack[ViTConfigArguments],
 ) -> keras.Model:
     """Builds a Vision Transformer as a functional `keras.Model`.
 

@@ -23,7 +23,7 @@ class Target:
     """Description of the model to which weights are adapted.
 
     Args:
-        config: Architecture, an instance of one of the keys of `checkpoint.TAKEN_BY`.
+        config: Architecture, an instance of one of the keys of `checkpoint.LOADABLE_CONFIGS`.
         shapes: {canonical path: shape} of the model's weights.
         grid_size: (rows, columns) of the position table, or `None`.
         has_variable_size: Whether the model accepts images of any size, for which it interpolates positions itself.

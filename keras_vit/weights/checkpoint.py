@@ -9,7 +9,7 @@ from keras_vit.architectures import BiTResNetConfig, PanopticFPNConfig, ResNetCo
 from keras_vit.architectures.vision_transformer import ViTConfig
 from keras_vit.weights.catalogue import FAMILIES
 
-TAKEN_BY = {
+LOADABLE_CONFIGS = {
     ViTConfig: ViTConfig,
     BiTResNetConfig: BiTResNetConfig,
     ResNetConfig: ResNetConfig,
@@ -29,7 +29,7 @@ class Checkpoint:
         source: Name, path or address of the file.
         format: Layout of the file: `"google"`, `"big_vision"` (BiT-ResNets), `"timm"`, `"torchvision"` (ResNets),
             `"huggingface"`, `"keras_hub"` or `"keras"` (a model of this package).
-        config: Architecture, an instance of one of the values of `TAKEN_BY`.
+        config: Architecture, an instance of one of the values of `LOADABLE_CONFIGS`.
         grid_size: (rows, columns) of the position table, or `None` without a table.
         classes: Number of classes of the head, or `None` without a head.
         image_size: (height, width) of the model's images in pixels.

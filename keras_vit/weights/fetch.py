@@ -10,7 +10,7 @@ import re
 import string
 import urllib.parse
 
-from keras_vit.atomic_files import replacing
+from keras_vit.atomic_files import replace_file_atomically
 from keras_vit.weights.download import download, is_local, sha256_of, shown, writing
 
 ACCEPTED = (
@@ -115,7 +115,7 @@ def fetch(url, sha256=None):
         with _locked(path):
             if not path.is_file():
                 origin = download(address, path, sha256)
-                with writing(path), replacing(_origin_of(path)) as unfinished:
+                with writing(path), replace_file_atomically(_origin_of(path)) as unfinished:
                     unfinished.write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
                 return path
     _check_cached(path, url, sha256)

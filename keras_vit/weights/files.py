@@ -7,7 +7,7 @@ import zipfile
 
 import numpy as np
 
-from keras_vit.atomic_files import replacing
+from keras_vit.atomic_files import replace_file_atomically
 from keras_vit.weights.containers import READABLE, naming, open_container
 from keras_vit.weights.stored import checked_name
 
@@ -136,7 +136,7 @@ def write_npz(path, arrays):
     array([0., 0., 0.], dtype=float32)
     """
     arrays = {checked_name(name): np.asarray(array, order="C") for name, array in arrays.items()}
-    with replacing(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+    with replace_file_atomically(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise ValueError(f"The array {name!r} holds Python objects. Accepted are arrays of numbers.")
@@ -178,7 +178,7 @@ def write_safetensors(path, arrays, metadata=None):
                 f"{', '.join(sorted(READABLE))} and any name but '__metadata__'."
             )
     arrays = {name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in arrays.items()}
-    with replacing(path) as unfinished:
+    with replace_file_atomically(path) as unfinished:
         save_file(arrays, unfinished, metadata)
 
 
@@ -191,7 +191,7 @@ def write_h5(path, arrays):
     """
     import h5py
 
-    with replacing(path) as file, h5py.File(file, "w") as target:
+    with replace_file_atomically(path) as file, h5py.File(file, "w") as target:
         for name, array in arrays.items():
             target.create_dataset(name, data=array)
 

@@ -12,7 +12,7 @@ from keras_vit.graph import is_quantized
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer, vision_model
 from keras_vit.weights.adapt import FIRST_KERNELS, HEAD, Target, adapt, adapt_pixels
 from keras_vit.weights.assign import assign, canonical_variables, check, in_place_of_initial_values, leave_empty
-from keras_vit.weights.checkpoint import TAKEN_BY
+from keras_vit.weights.checkpoint import LOADABLE_CONFIGS
 from keras_vit.weights.expressible import check_published
 from keras_vit.weights.opening import open_checkpoint
 
@@ -111,7 +111,7 @@ def check_head(head):
 def check_kind(checkpoint, config_class, head="reset"):
     """Checks that a checkpoint's kind of model fits the model, and that its head can be kept if `head="keep"`."""
     source_title, title = checkpoint.config.title, config_class.title
-    if type(checkpoint.config) is not TAKEN_BY[config_class]:
+    if type(checkpoint.config) is not LOADABLE_CONFIGS[config_class]:
         raise ValueError(f"{checkpoint.source} contains the weights of a {source_title}, and the model is a {title}.")
     if head == "keep" and type(checkpoint.config) is not config_class:
         raise ValueError(
@@ -177,7 +177,7 @@ def target_of(model):
             f"weights before model.quantize. To save quantized weights, call model.save."
         )
     config = read_architecture(preprocessing_layer(model).architecture)
-    if type(config) not in TAKEN_BY:
+    if type(config) not in LOADABLE_CONFIGS:
         raise ValueError(
             f"There are no published weights for {config.title}s such as {model.name!r}. To save and load its own "
             f"weights, call model.save_weights and model.load_weights with a .weights.h5 file."

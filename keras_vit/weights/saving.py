@@ -7,7 +7,7 @@ import pathlib
 import keras
 
 from keras_vit.architectures.vision_transformer import ViTConfig
-from keras_vit.atomic_files import appears_complete
+from keras_vit.atomic_files import replace_atomically
 from keras_vit.checks import check_choice
 from keras_vit.preprocessing import preprocessing_layer, vision_model
 from keras_vit.weights import google, huggingface, keras_hub, timm
@@ -80,12 +80,12 @@ def _write_folder(path, files):
     """Writes {name: contents} to a folder. A new folder appears complete; an existing one receives the weights last."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        with appears_complete(path) as folder:
+        with replace_atomically(path) as folder:
             (folder / path.name).mkdir()
             _write_files(folder / path.name, files)
         return
     in_order = sorted(files, key=lambda name: name in WEIGHTS)
-    with appears_complete(*[path / name for name in in_order]) as folder:
+    with replace_atomically(*[path / name for name in in_order]) as folder:
         _write_files(folder, files)
 
 

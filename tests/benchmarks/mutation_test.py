@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.mutation import running, suites
 from benchmarks.mutation.changes import KINDS
-from benchmarks.mutation.drawing import MOST_OF_FUNCTION, candidates, draw, is_another
+from benchmarks.mutation.drawing import MOST_OF_FUNCTION, candidates, changes_syntax_tree, draw
 from benchmarks.mutation.report import markdown
 from benchmarks.mutation.selection import Library, Selector
 
@@ -51,7 +51,7 @@ SOURCE = textwrap.dedent('''\
 
 @pytest.fixture(scope="module")
 def mutants():
-    return [mutant for mutant in candidates(SOURCE, "keras_vit/box.py") if is_another(mutant, SOURCE)]
+    return [mutant for mutant in candidates(SOURCE, "keras_vit/box.py") if changes_syntax_tree(mutant, SOURCE)]
 
 
 def test_every_kind_of_change(mutants):

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 import keras_vit
-from tests.test_case import lively
+from tests.test_case import random_model
 from training.data.loading import load_dataset
 from training.data.sets.records import write_records
 from training.engine.train import train
@@ -63,7 +63,7 @@ def main():
     images = np.random.default_rng(0).integers(0, 256, (2, *_ARGUMENTS["input_shape"])).astype("uint8")
     outputs = {"images": images}
     for name, build in MODELS.items():
-        model = lively(build())
+        model = random_model(build())
         outputs[name] = model.predict(images, verbose=0)
         model.save(folder / f"{name}.keras")
         model.save_weights(folder / f"{name}.weights.h5")

@@ -13,7 +13,7 @@ from keras_vit.export.parity import compare_masks
 from keras_vit.export.signatures import build_signatures
 from tests.models.segmenters import BACKBONE, tiny_segmenter
 from tests.pictures import encoded, picture
-from tests.test_case import TENSORFLOW, assert_close, lively, to_numpy
+from tests.test_case import TENSORFLOW, assert_close, random_model, to_numpy
 
 tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
 SIZE = (26, 37)
@@ -22,7 +22,7 @@ LABELS = ["ground", "road", "sky", "tree", "car"]
 
 
 def tiny(function="VTFPN", size=SIZE, channels=3, **arguments):
-    return lively(tiny_segmenter(function, (*size, channels), **{"stage_depths": (1, 1), **arguments}))
+    return random_model(tiny_segmenter(function, (*size, channels), **{"stage_depths": (1, 1), **arguments}))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.export.precision import in_8_bits, in_bfloat16
+from keras_vit.export.precision import in_bfloat16, round_to_int8
 from tests.export.exports import export_option
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.test_case import TENSORFLOW, randomize, rest_slow, to_numpy
@@ -63,7 +63,7 @@ def test_8_bits_of_each_output_channel():
     model = randomize(tiny_model(pooling="map"))
     kernels = [weight for weight in model.weights if weight.name == "kernel"]
     before = [to_numpy(kernel) for kernel in kernels]
-    rounded = in_8_bits(model)
+    rounded = round_to_int8(model)
     assert [weight for weight, *_ in rounded] == kernels
     assert len(kernels) == 1 + 3 * 6 + 1  # Of patches, of two blocks and the pooling, of classes.
     for (weight, values, scale), kernel in zip(rounded, before, strict=True):
@@ -78,14 +78,14 @@ def test_8_bits_of_each_output_channel():
 
 def test_8_bits_of_convolutions_of_nested_models_and_of_zeros():
     model = keras_vit.ResNet("R50", stage_depths=(1,), width=4, input_shape=(32, 32, 3), classes=5)
-    convolutions = [weight for weight, *_ in in_8_bits(model)]
+    convolutions = [weight for weight, *_ in round_to_int8(model)]
     assert convolutions == [weight for weight in model.weights if weight.ndim >= 2]
-    assert len(in_8_bits(_nested())) == 1 + 2 * 6 + 1
+    assert len(round_to_int8(_nested())) == 1 + 2 * 6 + 1
     depthwise = keras.Sequential([keras.Input((5, 5, 4)), keras.layers.DepthwiseConv2D(3)])
-    assert [scale.shape for *_, scale in in_8_bits(depthwise)] == [(1, 1, 4, 1)]
+    assert [scale.shape for *_, scale in round_to_int8(depthwise)] == [(1, 1, 4, 1)]
     predictions = model.layers[-1].kernel
     predictions.assign(0 * predictions)
-    _, values, scale = in_8_bits(model)[-1]
+    _, values, scale = round_to_int8(model)[-1]
     np.testing.assert_array_equal(values * scale, 0 * to_numpy(predictions))
 
 
@@ -96,7 +96,7 @@ def test_a_saved_model_does_not_keep_kernels_twice(tmp_path_factory):
     from tensorflow.core.protobuf import saved_model_pb2
 
     model, folder = export_option(tmp_path_factory, "int8")
-    kernels = [tuple(kernel.shape) for kernel, *_ in in_8_bits(model)]
+    kernels = [tuple(kernel.shape) for kernel, *_ in round_to_int8(model)]
     biases = {tuple(weight.shape) for weight in model.weights if weight.name == "bias"}
     reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
     in_float32 = [name for name, dtype in reader.get_variable_to_dtype_map().items() if dtype == tf.float32]

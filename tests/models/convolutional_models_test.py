@@ -13,8 +13,8 @@ from tests.models import bit_resnet_test, resnet_test, visual_transformer_test
 from tests.test_case import (
     MIXED_POLICY,
     assert_close,
-    lively,
     random_inputs,
+    random_model,
     randomize,
     run_mixed_precision_test,
     to_numpy,
@@ -67,7 +67,7 @@ def tiny(kind):
 @pytest.fixture(scope="module")
 def model(tiny):
     """One with random weights, for tests that do not change it."""
-    return lively(tiny())
+    return random_model(tiny())
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_pixels_of_any_size_behind_other_layers(tiny, model):
     assert_close(behind(pixels), np.full((2, 5), 0.2))  # The head starts at zero.
     logits = to_numpy(model(keras_vit.preprocess_input(0.5 * pixels, model)))
     assert np.ptp(logits, axis=0).max() > 0.1
-    assert_close(lively(behind)(pixels), np.exp(logits) / np.exp(logits).sum(1, keepdims=True), 5e-5)
+    assert_close(random_model(behind)(pixels), np.exp(logits) / np.exp(logits).sum(1, keepdims=True), 5e-5)
 
 
 def test_number_of_channels():

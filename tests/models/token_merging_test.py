@@ -18,9 +18,9 @@ from tests.test_case import (
     assert_close,
     canonical_weights,
     check_gradients,
-    lively,
     parts,
     random_inputs,
+    random_model,
     randomize,
     run_mixed_precision_test,
     run_parity_test,
@@ -227,7 +227,7 @@ def test_pretraining_is_refused(kind, model):
 def test_a_saved_model_answers_without_what_is_of_patches(tmp_path):
     import tensorflow as tf
 
-    model = lively(merging_model(num_layers=1, classifier_activation="softmax"))
+    model = random_model(merging_model(num_layers=1, classifier_activation="softmax"))
     folder = keras_vit.export_saved_model(model, tmp_path, batch_sizes=[2])  # Compares the answers.
     served = tf.saved_model.load(str(folder)).signatures
     assert set(served) == {"serving_default", "predict_pixels", "predict_pixels_float", "embed"}

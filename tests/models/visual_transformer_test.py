@@ -19,8 +19,8 @@ from tests.test_case import (
     check_gradients,
     compute,
     counted_once,
-    lively,
     random_inputs,
+    random_model,
     randomize,
     rest_slow,
     run_parity_test,
@@ -105,7 +105,7 @@ def test_equals_the_reference(changes, modules):
     images = random_inputs(SHAPE)
     # Over so many norms and exponentials, with weights that let an image through, rounding adds up; most on torch.
     tolerance = 2e-4 if keras.backend.backend() == "torch" else 5e-5
-    run_parity_test(model, equation, images, tolerance, lively)
+    run_parity_test(model, equation, images, tolerance, random_model)
     outputs = compute(model, images)
     assert np.abs(outputs[0] - outputs[1]).max() > 0.05 * np.abs(outputs).max()  # Images show in them.
 

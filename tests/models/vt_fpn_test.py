@@ -21,8 +21,8 @@ from tests.test_case import (
     compute,
     counted_once,
     gradients,
-    lively,
     random_inputs,
+    random_model,
     run_mixed_precision_test,
     to_numpy,
 )
@@ -49,7 +49,7 @@ def factory(request):
 @pytest.fixture(scope="module")
 def model(factory):
     """One with random weights, for tests that do not change it."""
-    return lively(tiny(factory))
+    return random_model(tiny(factory))
 
 
 COCO, LIP = ((800, 1216, 3), 54), ((473, 473, 3), 20)
@@ -158,7 +158,7 @@ def test_pixels_of_any_size_behind_other_layers(factory, model):
     assert_close(behind(pixels), np.full((2, *SHAPE[:2], 5), 0.2))  # It starts without an opinion.
     logits = to_numpy(model(keras_vit.preprocess_input(0.5 * pixels, model)))
     assert np.ptp(logits) > 1
-    assert_close(lively(behind)(pixels), reference.softmax(logits))
+    assert_close(random_model(behind)(pixels), reference.softmax(logits))
 
 
 def test_gradients(factory, model):
@@ -206,7 +206,7 @@ def test_freezing_the_backbone():
 
 
 def test_nested():
-    inner = lively(tiny("VTFPN", name="inner"))
+    inner = random_model(tiny("VTFPN", name="inner"))
     inputs = keras.Input(SHAPE)
     outer = keras.Model(inputs, keras.layers.Softmax(name="after")(inner(inputs)))
     [images] = random_inputs(SHAPE)

@@ -10,7 +10,7 @@ import pytest
 
 import keras_vit
 from keras_vit.decoding import image_decoder
-from keras_vit.export.precision import in_8_bits
+from keras_vit.export.precision import round_to_int8
 from tests.export.exports import OPTIONS, export_option
 from tests.pictures import encoded, picture
 from tests.serving.expected import assert_outputs, named
@@ -26,7 +26,7 @@ def _answering(model, folder, precision):
     if precision == "bfloat16":  # Keras rounds at other places.
         signature = tf.saved_model.load(str(folder)).signatures["predict_pixels"]
         return lambda pixels: signature(images=tf.constant(pixels))["probabilities"].numpy()
-    for kernel, values, scale in in_8_bits(model):
+    for kernel, values, scale in round_to_int8(model):
         kernel.assign(values * scale)
     return functools.partial(_probabilities, model)
 

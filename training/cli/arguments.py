@@ -18,7 +18,7 @@ def take(name, assignments):
     return [text for text in assignments if not text.startswith(f"{name}=")], values[-1] if values else None
 
 
-def add_measured(command):
+def add_source_arguments(command):
     command.add_argument(
         "source", metavar="RUN_OR_MODEL", help="folder of a run, .keras file, or name or path of weights"
     )

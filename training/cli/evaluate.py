@@ -1,11 +1,11 @@
 """Measures the accuracy of a model."""
 
-from training.cli.arguments import add_measured
+from training.cli.arguments import add_source_arguments
 
 
 def add_to(subparsers):
     parser = subparsers.add_parser("evaluate", help="measure the accuracy of a run's model or of published weights")
-    add_measured(parser)
+    add_source_arguments(parser)
     splits = ("train", "validation", "test", "all")
     parser.add_argument("--split", default="test", choices=splits, help="default: test; all: for other data sets only")
     parser.set_defaults(command=run)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from training.cli.arguments import add_measured, new_file, positive
+from training.cli.arguments import add_source_arguments, new_file, positive
 
 
 def add_to(subparsers):
@@ -11,7 +11,7 @@ def add_to(subparsers):
         help="measure the few-shot accuracy of frozen features",
         epilog="A linear classifier is fitted in closed form to a few images of each class (see docs/evaluating.md).",
     )
-    add_measured(parser)
+    add_source_arguments(parser)
     add = parser.add_argument
     add("--shots", type=positive, nargs="+", default=(1, 5, 10, 25), metavar="N", help="images per class (1 5 10 25)")
     add("--seeds", type=positive, default=3, metavar="N", help="number of random choices of these images (default: 3)")

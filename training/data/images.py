@@ -4,7 +4,7 @@ import re
 
 import tensorflow as tf
 
-from keras_vit.decoding import check_bounds
+from keras_vit.decoding import check_decoding_cost
 from training.files import read_file
 
 _MESSAGE_FRAME = r"^{{.*?}} |\n.*|\s*\[Op:.*\]$"
@@ -24,7 +24,7 @@ def read_image(path, decode):
         ValueError: If the file cannot be decoded. The message contains the reason.
     """
     content = read_file(path)
-    check_bounds(content)
+    check_decoding_cost(content)
     try:
         return content, decode(content)
     # If a loop runs while decoding fails, TensorFlow may report that it was cancelled.

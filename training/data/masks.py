@@ -11,7 +11,7 @@ import PIL.Image
 import tensorflow as tf
 
 VOID = 255
-MOST_CLASSES = VOID  # The number of other values of a byte.
+MAX_CLASSES = VOID  # The number of other values of a byte.
 
 
 def read_values(content):
@@ -42,10 +42,10 @@ def renumbered(content, offset, num_classes):
     """Renumbers the classes of an encoded mask from 0 instead of from `offset`. Other values become void."""
     values = read_values(content).astype(int) - offset
     values[(values < 0) | (values >= num_classes)] = VOID
-    return as_png(values.astype("uint8"))
+    return encode_png(values.astype("uint8"))
 
 
-def as_png(pixels):
+def encode_png(pixels):
     """Encodes pixels, uint8 (H, W) or (H, W, 3), as the bytes of a PNG file."""
     file = io.BytesIO()
     PIL.Image.fromarray(pixels).save(file, "png")

@@ -60,7 +60,7 @@ class StopRequest:
 
 
 @contextlib.contextmanager
-def terminating_like_ctrl_c():
+def sigterm_as_keyboard_interrupt():
     """Makes SIGTERM raise a KeyboardInterrupt, so that interrupted work is cleaned up and can be repeated."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -9,9 +9,9 @@ import sys
 import keras
 
 import keras_vit
-from keras_vit.atomic_files import replacing
+from keras_vit.atomic_files import replace_file_atomically
 from training.engine import distribution
-from training.engine.callbacks import terminating_like_ctrl_c
+from training.engine.callbacks import sigterm_as_keyboard_interrupt
 from training.engine.fitting import Fitting, seed
 from training.engine.models import build_model
 from training.errors import InputError
@@ -56,7 +56,7 @@ def train(recipe, runs="runs", folder=None, leave=None):
         print(f"{sizes} in {len(dataset.class_names)} classes")
     run = Run(pathlib.Path(folder or new_folder(recipe, runs, engine)))
     try:
-        with hold(run) if engine.is_chief else contextlib.nullcontext(), terminating_like_ctrl_c():
+        with hold(run) if engine.is_chief else contextlib.nullcontext(), sigterm_as_keyboard_interrupt():
             open_run(recipe, dataset, runs, run.folder, engine)
             return run, _fit_and_finish(Fitting(task, dataset, engine, run), leave or finish)
     except KeyboardInterrupt:
@@ -136,7 +136,7 @@ def save_and_evaluate(task, dataset, run, weights):
     model = build_model(task.recipe, len(dataset.class_names))
     for variable, array in zip(model.variables, weights, strict=True):
         variable.assign(array)
-    with replacing(run.model) as unfinished:
+    with replace_file_atomically(run.model) as unfinished:
         model.save(unfinished)
     return model, task.evaluate(model, dataset, "test")
 

@@ -10,7 +10,7 @@ import PIL.Image
 import PIL.ImageOps
 import tensorflow as tf
 
-from training.data.masks import MOST_CLASSES
+from training.data.masks import MAX_CLASSES
 from training.errors import InputError
 from training.files import read_file
 from training.reports.overlays import legend, overlay
@@ -72,8 +72,8 @@ class _MaskDescriber:
         self.names = (folder / "assets" / "labels.txt").read_text(encoding="utf-8").splitlines()
         self.top, self.to, self.written = top, to, set()
         if to is not None:
-            if len(self.names) > MOST_CLASSES:
-                raise InputError(f"Masks of more than {MOST_CLASSES} classes cannot be drawn. Leave --to out.")
+            if len(self.names) > MAX_CLASSES:
+                raise InputError(f"Masks of more than {MAX_CLASSES} classes cannot be drawn. Leave --to out.")
             try:
                 to.mkdir(parents=True, exist_ok=True)
                 legend(self.names).save(to / "legend.png")

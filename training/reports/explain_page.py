@@ -117,7 +117,7 @@ def _attention(subject, pictures, findings):
     num_prefix = findings.num_tokens[subject.name] - grid[0] * grid[1]
     bytes_per_query = num_layers * num_heads * grid[0] * grid[1]
     num_pictures = int(np.clip(MOST_BYTES // bytes_per_query, 1, min(len(pictures.names), MOST_PICTURES)))
-    patches = asked_patches(grid, MOST_BYTES // (bytes_per_query * num_pictures) - num_prefix)
+    patches = query_patches(grid, MOST_BYTES // (bytes_per_query * num_pictures) - num_prefix)
     prefix_names = _prefix_token_names(keras_vit.describe(subject.model).config)
     tokens = [*range(num_prefix), *(num_prefix + patch for patch in patches)]
     return {
@@ -128,7 +128,7 @@ def _attention(subject, pictures, findings):
     }
 
 
-def asked_patches(grid, most):
+def query_patches(grid, most):
     """Indices of the query patches: all patches, or the finest regular grid of at most `most`, and at least one."""
     step = next(step for step in range(1, max(grid) + 1) if -(-grid[0] // step) * -(-grid[1] // step) <= max(most, 1))
     rows, columns = (range(min((step - 1) // 2, size - 1), size, step) for size in grid)

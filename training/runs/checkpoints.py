@@ -13,7 +13,7 @@ import zipfile
 
 import numpy as np
 
-from keras_vit.atomic_files import remove_abandoned, replacing
+from keras_vit.atomic_files import remove_abandoned, replace_file_atomically
 from training.errors import InputError
 
 NUM_KEPT = 2
@@ -51,7 +51,7 @@ class Checkpoints:
         arrays = {f"{group}/{i}": array for group, part in checkpoint.state.items() for i, array in enumerate(part)}
         facts = np.frombuffer(json.dumps(checkpoint.facts).encode(), np.uint8)
         try:
-            with replacing(self._path(checkpoint.step)) as unfinished:
+            with replace_file_atomically(self._path(checkpoint.step)) as unfinished:
                 np.savez(unfinished, facts=facts, **arrays)
         except OSError as error:
             last = max(self.steps(), default=None)

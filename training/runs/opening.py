@@ -94,13 +94,13 @@ def _checked_class_names(model, source):
     return None
 
 
-def recipe_for(opened, assignments, of_other_data=DATA_FIELDS):
+def recipe_for(opened, assignments, extra_fields=DATA_FIELDS):
     """The recipe with the `data` and `fit.batch_size` on which a model is measured.
 
     Args:
         opened: `Opened`
         assignments: Changes of the data. A model without a run has no data, and needs `data.dataset=NAME`.
-        of_other_data: Fields that may also be changed if the data set is not that of the run.
+        extra_fields: Fields that may also be changed if the data set is not that of the run.
 
     Raises:
         InputError: If no data set is given, or a field may not be changed.
@@ -115,7 +115,7 @@ def recipe_for(opened, assignments, of_other_data=DATA_FIELDS):
         # The directory and splits of one data set do not apply to another.
         tfds_directory = own.tfds_directory if own and name not in ("folder", "records") else None
         recipe = dataclasses.replace(recipe, data=Data(dataset=name, tfds_directory=tfds_directory))
-        accepted = tuple(dict.fromkeys((*_CHANGEABLE, *of_other_data)))
+        accepted = tuple(dict.fromkeys((*_CHANGEABLE, *extra_fields)))
     for field in changed.keys() - set(accepted):
         raise InputError(f"{field} cannot be changed for a trained model. Accepted: {', '.join(accepted)}")
     return override(recipe, assignments)

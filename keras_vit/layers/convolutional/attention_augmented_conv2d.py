@@ -10,7 +10,7 @@ from keras import ops
 from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
-from keras_vit.layers.convolutional.projections import built_dense
+from keras_vit.layers.convolutional.projections import build_dense
 from keras_vit.layers.convolutional.striding import strided, strided_shape
 from keras_vit.resampling import resize_matrix
 
@@ -86,8 +86,8 @@ class AttentionAugmentedConv2D(CompositeLayer):
         self.map_size = tuple(input_shape[1:3])
         channels = input_shape[-1]
         self.conv.build(input_shape)
-        self.projection = built_dense(self, "projection", channels, 2 * self.key_dim + self.value_dim)
-        self.output_projection = built_dense(self, "output_projection", self.value_dim, self.value_dim)
+        self.projection = build_dense(self, "projection", channels, 2 * self.key_dim + self.value_dim)
+        self.output_projection = build_dense(self, "output_projection", self.value_dim, self.value_dim)
         self.row_embedding, self.column_embedding = (
             self._table(name, length)
             for name, length in zip(

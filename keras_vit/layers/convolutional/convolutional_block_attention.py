@@ -9,7 +9,7 @@ from keras_vit.checks import check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.convolutional.batch_norm import batch_norm
 from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
-from keras_vit.layers.convolutional.projections import built_dense
+from keras_vit.layers.convolutional.projections import build_dense
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -53,8 +53,8 @@ class ConvolutionalBlockAttention(CompositeLayer):
     def build(self, input_shape):
         channels = input_shape[-1]
         hidden = max(1, channels // self.reduction)
-        self.dense_1 = built_dense(self, "dense_1", channels, hidden)
-        self.dense_2 = built_dense(self, "dense_2", hidden, channels)
+        self.dense_1 = build_dense(self, "dense_1", channels, hidden)
+        self.dense_2 = build_dense(self, "dense_2", hidden, channels)
         self.conv.build((*input_shape[:-1], 2))
         self.norm.build((*input_shape[:-1], 1))
 

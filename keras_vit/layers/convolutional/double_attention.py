@@ -9,7 +9,7 @@ from keras import ops
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.layers.convolutional.projections import built_dense
+from keras_vit.layers.convolutional.projections import build_dense
 from keras_vit.layers.visual_tokens.heads import as_pixels
 
 
@@ -52,10 +52,10 @@ class DoubleAttention(CompositeLayer):
 
     def build(self, input_shape):
         channels = input_shape[-1]
-        self.feature = built_dense(self, "feature", channels, self.num_features)
-        self.gathering = built_dense(self, "gathering", channels, self.num_attentions)
-        self.distribution = built_dense(self, "distribution", channels, self.num_attentions)
-        self.extension = built_dense(self, "extension", self.num_features, channels)
+        self.feature = build_dense(self, "feature", channels, self.num_features)
+        self.gathering = build_dense(self, "gathering", channels, self.num_attentions)
+        self.distribution = build_dense(self, "distribution", channels, self.num_attentions)
+        self.extension = build_dense(self, "extension", self.num_features, channels)
         self.norm.build(input_shape)
 
     def call(self, maps, training=None):

@@ -9,7 +9,7 @@ from keras import ops
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.layers.convolutional.projections import built_dense
+from keras_vit.layers.convolutional.projections import build_dense
 from keras_vit.layers.visual_tokens.heads import as_pixels
 
 
@@ -53,11 +53,11 @@ class GlobalReasoning(CompositeLayer):
 
     def build(self, input_shape):
         channels = input_shape[-1]
-        self.state = built_dense(self, "state", channels, self.num_states, use_bias=True)
-        self.assignment = built_dense(self, "assignment", channels, self.num_nodes, use_bias=True)
-        self.graph = built_dense(self, "graph", self.num_nodes, self.num_nodes, use_bias=True)
-        self.update = built_dense(self, "update", self.num_states, self.num_states)
-        self.extension = built_dense(self, "extension", self.num_states, channels)
+        self.state = build_dense(self, "state", channels, self.num_states, use_bias=True)
+        self.assignment = build_dense(self, "assignment", channels, self.num_nodes, use_bias=True)
+        self.graph = build_dense(self, "graph", self.num_nodes, self.num_nodes, use_bias=True)
+        self.update = build_dense(self, "update", self.num_states, self.num_states)
+        self.extension = build_dense(self, "extension", self.num_states, channels)
         self.norm.build(input_shape)
 
     def call(self, maps, training=None):

@@ -8,8 +8,8 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.local_windows import check_window_size, inside_map, local_windows
-from keras_vit.layers.convolutional.projections import built_dense
+from keras_vit.layers.convolutional.local_windows import check_window_size, is_inside_map, local_windows
+from keras_vit.layers.convolutional.projections import build_dense
 from keras_vit.layers.convolutional.striding import strided, strided_shape
 
 
@@ -59,19 +59,19 @@ class LocalRelation(CompositeLayer):
     def build(self, input_shape):
         channels = input_shape[-1]
         self.num_relations = -(-channels // self.shared_channels)
-        self.query = built_dense(self, "query", channels, self.num_relations)
-        self.key = built_dense(self, "key", channels, self.num_relations)
-        self.geometry_1 = built_dense(self, "geometry_1", 2, self.num_relations, use_bias=True)
+        self.query = build_dense(self, "query", channels, self.num_relations)
+        self.key = build_dense(self, "key", channels, self.num_relations)
+        self.geometry_1 = build_dense(self, "geometry_1", 2, self.num_relations, use_bias=True)
         # Without a bias, which the softmax would cancel.
-        self.geometry_2 = built_dense(self, "geometry_2", self.num_relations, self.num_relations)
-        self.projection = built_dense(self, "projection", channels, self.filters)
+        self.geometry_2 = build_dense(self, "geometry_2", self.num_relations, self.num_relations)
+        self.projection = build_dense(self, "projection", channels, self.filters)
 
     def call(self, maps):
         window = (self.window_size, self.strides)
         queries = self.query(strided(maps, self.strides))
         keys = local_windows(self.key(maps), *window)
         logits = self._geometry_prior() - ops.square(queries[:, :, :, None] - keys)
-        logits = ops.where(inside_map(maps, *window), ops.cast(logits, "float32"), -1e9)
+        logits = ops.where(is_inside_map(maps, *window), ops.cast(logits, "float32"), -1e9)
         weights = ops.cast(ops.softmax(logits, axis=3), maps.dtype)  # (B, h, w, N, G)
         values = local_windows(self._pad_channels(maps), *window)
         values = ops.reshape(values, (*ops.shape(values)[:-1], self.num_relations, self.shared_channels))

@@ -7,8 +7,8 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.local_windows import check_window_size, inside_map, local_windows
-from keras_vit.layers.convolutional.projections import built_dense
+from keras_vit.layers.convolutional.local_windows import check_window_size, is_inside_map, local_windows
+from keras_vit.layers.convolutional.projections import build_dense
 from keras_vit.layers.convolutional.striding import strided_shape
 
 
@@ -62,7 +62,7 @@ class LocalSelfAttention(CompositeLayer):
     def build(self, input_shape):
         channels = input_shape[-1]
         self.query, self.key, self.value = (
-            built_dense(self, name, channels, self.filters) for name in ("query", "key", "value")
+            build_dense(self, name, channels, self.filters) for name in ("query", "key", "value")
         )
         shape = (self.num_heads, self.window_size, self.filters // (2 * self.num_heads))
         initializer = keras.initializers.RandomNormal(stddev=shape[-1] ** -0.5)
@@ -76,7 +76,7 @@ class LocalSelfAttention(CompositeLayer):
         queries, keys, values = (self._split_heads(part(maps)) for part in (self.query, self.key, self.value))
         keys, values = local_windows(keys, self.window_size), local_windows(values, self.window_size)
         logits = ops.matmul(keys + self._relative_positions(ops.shape(maps)[0]), queries[..., None])
-        logits = ops.where(inside_map(maps, self.window_size), ops.cast(logits, "float32"), -1e9)
+        logits = ops.where(is_inside_map(maps, self.window_size), ops.cast(logits, "float32"), -1e9)
         weights = ops.cast(ops.softmax(logits, axis=3), values.dtype)  # (B K, H, W, N, 1)
         outputs = ops.matmul(ops.swapaxes(weights, 3, 4), values)[:, :, :, 0]
         return self.pooling(self._join_heads(outputs))

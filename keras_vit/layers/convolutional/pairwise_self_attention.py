@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.layers.convolutional.projections import built_dense
+from keras_vit.layers.convolutional.projections import build_dense
 from keras_vit.layers.convolutional.vector_self_attention import VectorSelfAttention
 
 
@@ -44,12 +44,12 @@ class PairwiseSelfAttention(VectorSelfAttention):
 
     def build(self, input_shape):
         super().build(input_shape)
-        self.position = built_dense(self, "position", 2, 2, use_bias=True)
+        self.position = build_dense(self, "position", 2, 2, use_bias=True)
         self.norm_1, self.norm_2 = (batch_norm(**self.part_arguments(f"norm_{number}")) for number in (1, 2))
         self.norm_1.build((None, None, None, None, self.relation_dim + 2))
-        self.dense = built_dense(self, "dense", self.relation_dim + 2, self.relation_dim)
+        self.dense = build_dense(self, "dense", self.relation_dim + 2, self.relation_dim)
         self.norm_2.build((None, None, None, None, self.relation_dim))
-        self.logit = built_dense(self, "logit", self.relation_dim, self.num_weights, use_bias=True)
+        self.logit = build_dense(self, "logit", self.relation_dim, self.num_weights, use_bias=True)
 
     def call(self, maps, training=None):
         differences = ops.concatenate([self._differences(maps), self._distances(maps)], axis=-1)

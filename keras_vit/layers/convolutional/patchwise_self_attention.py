@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.convolutional.batch_norm import batch_norm
-from keras_vit.layers.convolutional.projections import built_dense
+from keras_vit.layers.convolutional.projections import build_dense
 from keras_vit.layers.convolutional.vector_self_attention import VectorSelfAttention
 
 
@@ -47,9 +47,9 @@ class PatchwiseSelfAttention(VectorSelfAttention):
         channels = self.relation_dim * (1 + num_pixels)
         self.norm_1, self.norm_2 = (batch_norm(**self.part_arguments(f"norm_{number}")) for number in (1, 2))
         self.norm_1.build((None, None, None, channels))
-        self.dense = built_dense(self, "dense", channels, self.num_weights)
+        self.dense = build_dense(self, "dense", channels, self.num_weights)
         self.norm_2.build((None, None, None, self.num_weights))
-        self.weight = built_dense(self, "weight", self.num_weights, num_pixels * self.num_weights, use_bias=True)
+        self.weight = build_dense(self, "weight", self.num_weights, num_pixels * self.num_weights, use_bias=True)
 
     def call(self, maps, training=None):
         keys = self._windows(self.neighbour(maps))

@@ -14,14 +14,14 @@ def num_groups_of(channels, group_width):
     return channels // group_width
 
 
-def built_projection(layer, name, channels, filters, num_groups=1):
+def build_projection(layer, name, channels, filters, num_groups=1):
     """Builds a `PointwiseConvolution` as part of `layer`. `layer.use_batch_norm` adds a batch norm."""
     projection = PointwiseConvolution(filters, num_groups, layer.use_batch_norm, **layer.part_arguments(name))
     projection.build((None, None, channels))
     return projection
 
 
-def built_dense(layer, name, channels, filters, use_bias=False):
+def build_dense(layer, name, channels, filters, use_bias=False):
     """Builds a `keras.layers.Dense` as part of `layer`, with the same dtype policy."""
     dense = keras.layers.Dense(filters, use_bias=use_bias, **layer.part_arguments(name))
     dense.build((None, channels))

@@ -10,7 +10,7 @@ from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.convolutional.batch_norm import batch_norm
 from keras_vit.layers.convolutional.pairwise_self_attention import PairwiseSelfAttention
 from keras_vit.layers.convolutional.patchwise_self_attention import PatchwiseSelfAttention
-from keras_vit.layers.convolutional.projections import built_dense
+from keras_vit.layers.convolutional.projections import build_dense
 
 _ATTENTIONS = {"pairwise": PairwiseSelfAttention, "patchwise": PatchwiseSelfAttention}
 
@@ -63,7 +63,7 @@ class SelfAttentionUnit(CompositeLayer):
         self.norm_1.build(input_shape)
         self.attention.build(input_shape)
         self.norm_2.build((*input_shape[:-1], channels // 4))
-        self.projection = built_dense(self, "projection", channels // 4, channels, use_bias=True)
+        self.projection = build_dense(self, "projection", channels // 4, channels, use_bias=True)
 
     def call(self, maps, training=None):
         branch = ops.relu(self.norm_1(maps, training=training))

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.projections import built_dense
+from keras_vit.layers.convolutional.projections import build_dense
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -43,8 +43,8 @@ class SqueezeExcitation(CompositeLayer):
     def build(self, input_shape):
         channels = input_shape[-1]
         hidden = max(1, channels // self.reduction)
-        self.dense_1 = built_dense(self, "dense_1", channels, hidden)
-        self.dense_2 = built_dense(self, "dense_2", hidden, channels)
+        self.dense_1 = build_dense(self, "dense_1", channels, hidden)
+        self.dense_2 = build_dense(self, "dense_2", hidden, channels)
 
     def call(self, maps):
         means = ops.mean(maps, axis=(1, 2), keepdims=True)

@@ -7,7 +7,7 @@ from keras import ops
 from keras_vit.checks import check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.convolutional.local_windows import check_window_size, local_windows
-from keras_vit.layers.convolutional.projections import built_dense
+from keras_vit.layers.convolutional.projections import build_dense
 
 SHARED_CHANNELS = 8
 """Number of channels that share weights ("Exploring Self-Attention for Image Recognition", section 4)."""
@@ -36,7 +36,7 @@ class VectorSelfAttention(CompositeLayer):
         self._check_size(input_shape)
         self.relation_dim = max(1, input_shape[-1] // 16)
         self.centre, self.neighbour, self.value = (
-            built_dense(self, name, input_shape[-1], filters, use_bias=True)
+            build_dense(self, name, input_shape[-1], filters, use_bias=True)
             for name, filters in (
                 ("centre", self.relation_dim),
                 ("neighbour", self.relation_dim),

@@ -7,11 +7,11 @@ B batch, n sequences per image, t queries, T keys, K heads, Dh width of a head. 
 import keras
 from keras import ops
 
-LONGEST_AT_ONCE = 1024
+MAX_KEYS_AT_ONCE = 1024
 """Largest number of keys for which all weights are computed at once. Measured, as the next: docs/performance.md."""
-QUERIES_AT_ONCE = 256
+QUERIES_PER_PART = 256
 """Largest number of queries in a part if there are more keys."""
-LONGEST_WITHOUT_TORCH = 256
+MAX_KEYS_WITHOUT_KERNEL = 256
 """Largest number of keys for which torch's kernel is not faster on a CPU."""
 
 
@@ -36,7 +36,7 @@ def attend(query, key, value, bias=None):
         return _attend_with_backend(query, key, value, bias)
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     is_known = isinstance(num_queries, int) and isinstance(num_keys, int)
-    if not is_known or num_keys <= LONGEST_AT_ONCE or num_queries <= QUERIES_AT_ONCE:
+    if not is_known or num_keys <= MAX_KEYS_AT_ONCE or num_queries <= QUERIES_PER_PART:
         bias = None if bias is None else bias[..., None, None, :]
         return ops.matmul(ops.cast(attention_weights(query, key, bias), value.dtype), value)
     if bias is not None:  # One more channel, 1 in queries and the bias in keys.
@@ -68,7 +68,7 @@ def has_kernel(query, key, bias=None):
     All kernels compute the softmax in float32.
     """
     if keras.backend.backend() == "torch":
-        return key.shape[-2] > LONGEST_WITHOUT_TORCH or _platform(query) != "cpu"
+        return key.shape[-2] > MAX_KEYS_WITHOUT_KERNEL or _platform(query) != "cpu"
     in_16_bits = keras.backend.standardize_dtype(query.dtype) in ("bfloat16", "float16")
     fits = bias is None and in_16_bits and query.shape[-1] % 8 == 0 and query.shape[-1] <= 128
     return fits and keras.backend.backend() == "jax" and _platform(query) == "gpu"
@@ -129,7 +129,7 @@ def _gradients_of_part(carry, parts):
 def _split(queries):
     """Splits (B, K, t, Dh) into equal parts, (parts, B, K, part size, Dh). The last is padded with zeros."""
     *outer, num_queries, width = ops.shape(queries)
-    count = -(-num_queries // QUERIES_AT_ONCE)
+    count = -(-num_queries // QUERIES_PER_PART)
     size = -(-num_queries // count)
     queries = ops.pad(queries, [(0, 0)] * len(outer) + [(0, count * size - num_queries), (0, 0)])
     return ops.moveaxis(ops.reshape(queries, (*outer, count, size, width)), -3, 0)

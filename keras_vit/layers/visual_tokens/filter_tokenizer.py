@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.convolutional.projections import built_projection
+from keras_vit.layers.convolutional.projections import build_projection
 from keras_vit.layers.visual_tokens.heads import as_pixels
 from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
@@ -59,7 +59,7 @@ class FilterTokenizer(Tokenizer):
 
     def build(self, input_shape):
         super().build(input_shape)
-        self.filter = built_projection(self, "filter", input_shape[-1], self.num_tokens)
+        self.filter = build_projection(self, "filter", input_shape[-1], self.num_tokens)
 
     def attention_weights(self, maps, training=None):
         """A: weights (B, 1, N, L) that sum to 1 over the pixels."""

@@ -7,7 +7,7 @@ import keras
 
 from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.projections import built_projection
+from keras_vit.layers.convolutional.projections import build_projection
 from keras_vit.layers.visual_tokens.heads import as_pixels
 from keras_vit.layers.visual_tokens.token_grid import shrink
 
@@ -58,7 +58,7 @@ class PoolingTokenizer(CompositeLayer):
     def build(self, input_shape):
         channels = input_shape[-1]
         if self.token_dim not in (None, channels):
-            self.projection = built_projection(self, "projection", channels, self.token_dim)
+            self.projection = build_projection(self, "projection", channels, self.token_dim)
 
     def call(self, maps, training=None):
         tokens = as_pixels(shrink(maps, self.grid_size))

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
-from keras_vit.layers.convolutional.projections import built_projection, num_groups_of
+from keras_vit.layers.convolutional.projections import build_projection, num_groups_of
 from keras_vit.layers.visual_tokens.heads import as_pixels, attention_weights
 from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
@@ -79,10 +79,10 @@ class RecurrentTokenizer(Tokenizer):
         if self.split_tokens and (num_tokens is None or num_tokens % 2):
             raise ValueError(f"split_tokens needs a known, even number of tokens. Received: {num_tokens}")
         super().build(maps_shape)
-        self.query = built_projection(self, "query", token_dim, channels)
+        self.query = build_projection(self, "query", token_dim, channels)
         self.key = None
         if self.group_width is not None:
-            self.key = built_projection(self, "key", channels, channels, num_groups_of(channels, self.group_width))
+            self.key = build_projection(self, "key", channels, channels, num_groups_of(channels, self.group_width))
 
     def attention_weights(self, maps, tokens, training=None):
         """A: weights (B, K, N, L), or (B, K, N, L / 2) if tokens are split, that sum to 1 over the pixels."""

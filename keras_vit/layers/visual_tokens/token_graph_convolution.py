@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.checks import check_flag
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.projections import built_projection
+from keras_vit.layers.convolutional.projections import build_projection
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -54,7 +54,7 @@ class TokenGraphConvolution(CompositeLayer):
                     f"Received: tokens of shape {tuple(input_shape)}"
                 )
             self.graph = self.add_weight(name="graph", shape=(num_tokens, num_tokens), initializer="identity")
-        self.projection = built_projection(self, "projection", token_dim, token_dim)
+        self.projection = build_projection(self, "projection", token_dim, token_dim)
 
     def call(self, tokens, training=None):
         if self.graph is not None:

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.projections import built_projection, num_groups_of
+from keras_vit.layers.convolutional.projections import build_projection, num_groups_of
 from keras_vit.layers.visual_tokens.heads import as_pixels, attention_weights, join_heads, split_heads
 
 
@@ -68,10 +68,10 @@ class TokenProjector(CompositeLayer):
         filters = self.filters or channels
         if filters % self.num_heads:
             raise ValueError(f"num_heads must divide the {filters} channels. Received: num_heads={self.num_heads}")
-        self.query = built_projection(self, "query", channels, filters, num_groups_of(filters, self.group_width))
-        self.key = built_projection(self, "key", token_dim, filters)
-        self.value = None if token_dim == filters else built_projection(self, "value", token_dim, filters)
-        self.lateral = None if channels == filters else built_projection(self, "lateral", channels, filters)
+        self.query = build_projection(self, "query", channels, filters, num_groups_of(filters, self.group_width))
+        self.key = build_projection(self, "key", token_dim, filters)
+        self.value = None if token_dim == filters else build_projection(self, "value", token_dim, filters)
+        self.lateral = None if channels == filters else build_projection(self, "lateral", channels, filters)
 
     def attention_weights(self, maps, tokens, training=None):
         """The weights (B, K, N, L) of the tokens for each pixel. Each row sums to 1."""

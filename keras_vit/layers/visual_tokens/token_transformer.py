@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.projections import built_projection
+from keras_vit.layers.convolutional.projections import build_projection
 from keras_vit.layers.visual_tokens.heads import attention_weights, join_heads, split_heads
 
 
@@ -70,11 +70,11 @@ class TokenTransformer(CompositeLayer):
                 f"{self.name!r} projects tokens in {groups} groups to half their channels. The channels must be a "
                 f"multiple of {2 * groups}. Received: {token_dim} channels"
             )
-        self.key = built_projection(self, "key", token_dim, token_dim // 2, groups)
-        self.query = built_projection(self, "query", token_dim, token_dim // 2, groups)
-        self.value = None if self.num_groups is None else built_projection(self, "value", token_dim, token_dim, groups)
-        self.dense_1 = built_projection(self, "dense_1", token_dim, token_dim)
-        self.dense_2 = built_projection(self, "dense_2", token_dim, token_dim)
+        self.key = build_projection(self, "key", token_dim, token_dim // 2, groups)
+        self.query = build_projection(self, "query", token_dim, token_dim // 2, groups)
+        self.value = None if self.num_groups is None else build_projection(self, "value", token_dim, token_dim, groups)
+        self.dense_1 = build_projection(self, "dense_1", token_dim, token_dim)
+        self.dense_2 = build_projection(self, "dense_2", token_dim, token_dim)
 
     def attention_weights(self, tokens, training=None):
         """The weights (B, K, L, L) of the tokens for each token. Each row sums to 1."""

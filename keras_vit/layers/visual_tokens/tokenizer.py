@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.convolutional.projections import built_projection, num_groups_of
+from keras_vit.layers.convolutional.projections import build_projection, num_groups_of
 from keras_vit.layers.visual_tokens.heads import as_pixels, join_heads, split_heads
 
 
@@ -39,8 +39,8 @@ class Tokenizer(CompositeLayer):
         channels = maps_shape[-1]
         if self.token_dim not in (None, channels):
             num_groups = num_groups_of(channels, self.group_width)
-            self.value = built_projection(self, "value", channels, channels, num_groups)
-            self.projection = built_projection(self, "projection", channels, self.token_dim)
+            self.value = build_projection(self, "value", channels, channels, num_groups)
+            self.projection = build_projection(self, "projection", channels, self.token_dim)
 
     def _gather(self, maps, weights, training):
         """Tokens (B, L, CT) from maps (B, H, W, C) and weights (B, K, N, L). Each head has its own channels."""

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers.convolutional.local_self_attention import LocalSelfAttention
-from keras_vit.layers.convolutional.local_windows import inside_map, local_windows
+from keras_vit.layers.convolutional.local_windows import is_inside_map, local_windows
 from tests.reference import resnet_baselines as reference
 from tests.test_case import assert_close, random_inputs, randomize, run_layer_test, run_parity_test, to_numpy
 
@@ -83,7 +83,7 @@ def test_windows_are_those_of_numpy(size, strides, padding):
 
 def test_inside():
     [maps] = random_inputs((3, 4, 2))
-    inside = to_numpy(inside_map(maps, 3))[0, ..., 0].reshape(3, 4, 3, 3)
+    inside = to_numpy(is_inside_map(maps, 3))[0, ..., 0].reshape(3, 4, 3, 3)
     np.testing.assert_array_equal(inside[0, 0], [[0, 0, 0], [0, 1, 1], [0, 1, 1]])
     np.testing.assert_array_equal(inside[1, 2], np.ones((3, 3)))
     np.testing.assert_array_equal(inside[2, 3], [[1, 1, 0], [1, 1, 0], [0, 0, 0]])

@@ -24,8 +24,8 @@ compiled = pytest.mark.skipif(BACKEND == "torch", reason="has a kernel for all o
 @pytest.fixture
 def small_parts(monkeypatch):
     """All that is longer than three tokens goes by parts, of at most three queries."""
-    monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 3)
-    monkeypatch.setattr(attention_kernels, "QUERIES_AT_ONCE", 3)
+    monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", 3)
+    monkeypatch.setattr(attention_kernels, "QUERIES_PER_PART", 3)
     monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: False)
     return _calls_by_parts(monkeypatch)
 
@@ -61,7 +61,7 @@ def test_numbers_are_those_of_the_equation(lines, num_queries, small_parts):
 @pytest.mark.parametrize("lines", [(), (5,)])
 @pytest.mark.parametrize("longest", [3, 100])
 def test_a_bias_is_added_to_the_keys(longest, lines, small_parts, monkeypatch):
-    monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", longest)
+    monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", longest)
     _check_bias(lines)
     assert len(small_parts) == (longest == 3)
 
@@ -100,7 +100,7 @@ def test_a_size_with_a_name_is_not_known(small_parts):
 @pytest.mark.skipif(BACKEND != "torch", reason="torch has a kernel")
 @pytest.mark.parametrize("lines", [(), (5,)])
 def test_the_kernel_takes_a_bias_and_lines(lines, monkeypatch):
-    monkeypatch.setattr(attention_kernels, "LONGEST_WITHOUT_TORCH", 6)
+    monkeypatch.setattr(attention_kernels, "MAX_KEYS_WITHOUT_KERNEL", 6)
     _check_bias(lines)
 
 
@@ -121,7 +121,7 @@ def test_gradients_are_the_same(small_parts, monkeypatch):
     inputs = [3 * x for x in random_inputs((7, 12))]
     found = gradients(layer, inputs)
     assert small_parts
-    monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 100)
+    monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", 100)
     for path, expected in gradients(layer, inputs).items():
         assert np.abs(expected).max() > 1e-5 or path.endswith("key_norm/beta"), path
         assert_close(found[path], expected)
@@ -159,7 +159,7 @@ def test_gradients_of_a_model_are_the_same(arguments, tolerance, small_parts, mo
     images = random_inputs(SHAPE, batch=8)
     found = gradients(_InTraining(_model(**arguments)), images)
     assert small_parts
-    monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 100)
+    monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", 100)
     for path, expected in gradients(_InTraining(_model(**arguments)), images).items():
         largest = np.abs(expected).max()
         if not path.endswith("key/bias"):  # Which the softmax cancels.
@@ -183,7 +183,7 @@ def test_training_is_the_same(jit_compile, small_parts, monkeypatch):
 
     loss, weights = trained()
     assert small_parts
-    monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 100)
+    monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", 100)
     expected_loss, expected = trained()
     np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
     for value, expected_value in zip(weights, expected, strict=True):
@@ -205,15 +205,15 @@ def test_gradients_are_the_same_with_xla(small_parts, monkeypatch):
 
     found = tf.function(step, jit_compile=True, autograph=False)(tf.constant(tokens))
     assert small_parts
-    monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", 100)
+    monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", 100)
     assert_close(found, np.asarray(step(tf.constant(tokens))))
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="looks at TensorFlow's graph")
 def test_tensorflow_never_has_all_weights(monkeypatch):
-    monkeypatch.setattr(attention_kernels, "QUERIES_AT_ONCE", 50)
+    monkeypatch.setattr(attention_kernels, "QUERIES_PER_PART", 50)
     for longest, expected in ((0, 2 * 3 * 50 * 300), (300, 2 * 3 * 300 * 300)):
-        monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", longest)
+        monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", longest)
         assert _largest_of_a_step(300) == expected
 
 
@@ -238,10 +238,10 @@ def _largest_of_a_step(num_tokens):
 @pytest.mark.skipif(BACKEND != "jax", reason="asks JAX's compiler")
 def test_jax_needs_memory_as_the_number_of_tokens(monkeypatch):
     """Bytes that compiled gradients need besides inputs and outputs: twice for twice the tokens, not four times."""
-    monkeypatch.setattr(attention_kernels, "QUERIES_AT_ONCE", 64)
+    monkeypatch.setattr(attention_kernels, "QUERIES_PER_PART", 64)
     ratios = []
     for longest in (0, 2048):
-        monkeypatch.setattr(attention_kernels, "LONGEST_AT_ONCE", longest)
+        monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", longest)
         short, long = _temporary_bytes(1024), _temporary_bytes(2048)
         ratios.append(long / short)
     assert ratios[0] < 2.1

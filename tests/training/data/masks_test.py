@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from training.data.masks import VOID, as_png, decode_mask, read_values, renumbered
+from training.data.masks import VOID, decode_mask, encode_png, read_values, renumbered
 
 MASK = np.random.default_rng(0).choice([0, 1, 2, 7, VOID], (9, 14)).astype("uint8")
 
@@ -22,7 +22,7 @@ def with_palette(mask):
     return file.getvalue()
 
 
-@pytest.mark.parametrize("content", [as_png(MASK), with_palette(MASK)], ids=["gray", "palette"])
+@pytest.mark.parametrize("content", [encode_png(MASK), with_palette(MASK)], ids=["gray", "palette"])
 def test_values_are_indices(content):
     np.testing.assert_array_equal(read_values(content), MASK)
     np.testing.assert_array_equal(decode_mask(content, MASK.shape), MASK)
@@ -51,18 +51,18 @@ def test_gray_of_fewer_bits_keeps_its_values(bits):
 @pytest.mark.parametrize("size", [(5, 7), (18, 28), (4, 30)])
 def test_a_mask_is_resized_by_its_nearest_pixels(size):
     expected = PIL.Image.fromarray(MASK).resize(size[::-1], PIL.Image.Resampling.NEAREST)
-    np.testing.assert_array_equal(decode_mask(as_png(MASK), size), expected)
+    np.testing.assert_array_equal(decode_mask(encode_png(MASK), size), expected)
 
 
 def test_colours_and_more_bits_are_refused():
     with pytest.raises(ValueError, match="its pixels are RGB; a mask has one channel of 8 bits"):
-        read_values(as_png(np.zeros((3, 4, 3), "uint8")))
+        read_values(encode_png(np.zeros((3, 4, 3), "uint8")))
     with pytest.raises(ValueError, match="its pixels are I;16"):
-        read_values(as_png(np.full((3, 4), 700, "uint16")))
+        read_values(encode_png(np.full((3, 4), 700, "uint16")))
     with pytest.raises(OSError, match="cannot identify"):
         read_values(b"no file of an image")
 
 
 def test_classes_are_counted_from_the_offset():
     values = np.array([[0, 1, 2, 3, 4, 255]], "uint8")
-    np.testing.assert_array_equal(read_values(renumbered(as_png(values), 1, 3)), [[VOID, 0, 1, 2, VOID, VOID]])
+    np.testing.assert_array_equal(read_values(renumbered(encode_png(values), 1, 3)), [[VOID, 0, 1, 2, VOID, VOID]])

@@ -19,7 +19,7 @@ from keras_vit.decoding import image_decoder
 from tests.training.inspection.explain_test import leave_figures_blank, tiny, write_pictures
 from training.inspection.explain import explain
 from training.reports import explain_page
-from training.reports.explain_page import asked_patches
+from training.reports.explain_page import query_patches
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -208,7 +208,7 @@ def test_only_its_own_script_may_run(written):
     ],
 )
 def test_patches_that_can_be_asked_are_spread(grid, most, patches):
-    assert asked_patches(grid, most) == patches
+    assert query_patches(grid, most) == patches
 
 
 def test_a_large_model_is_cut_to_its_size(tmp_path, monkeypatch):

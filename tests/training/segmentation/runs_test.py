@@ -19,7 +19,7 @@ from keras_vit.decoding import image_decoder
 from training import recipes
 from training.__main__ import main
 from training.data.loading import load_dataset, load_masks
-from training.data.masks import VOID, as_png, decode_mask, read_values
+from training.data.masks import VOID, decode_mask, encode_png, read_values
 from training.engine import train as module
 from training.engine.step import TrainedModel
 from training.engine.train import train
@@ -107,7 +107,7 @@ def test_evaluate_takes_other_data(brief_run, tmp_path, capsys):
     for number in range(7):
         folder = tmp_path / ("test" if number else "train")
         PIL.Image.new("RGB", (20, 10)).save(folder / "images" / f"{number}.png")
-        (folder / "masks" / f"{number}.png").write_bytes(as_png(np.full((10, 20), number % 2, "uint8")))
+        (folder / "masks" / f"{number}.png").write_bytes(encode_png(np.full((10, 20), number % 2, "uint8")))
     (tmp_path / "classes.txt").write_text("\n".join(evaluation.class_names))
     assert not main(["evaluate", str(run.folder), "data.dataset=folder", f"data.directory={tmp_path}"])
     assert "6 images at 32 x 64 pixels" in capsys.readouterr().out

@@ -14,7 +14,7 @@ import pathlib
 import numpy as np
 import PIL.Image
 
-from training.data.masks import MOST_CLASSES, VOID, read_values
+from training.data.masks import MAX_CLASSES, VOID, read_values
 from training.data.sets.folder import READABLE, examine, find_copies, find_images, hold_out, split_folders
 from training.errors import InputError
 
@@ -100,8 +100,8 @@ def _read_names(root):
         names = tuple(path.read_text(encoding="utf-8").splitlines())
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as text in UTF-8: {error}") from None
-    if len(names) > MOST_CLASSES or len(set(names)) < len(names) or not all(name.strip() for name in names):
-        raise InputError(f"{path} must have one class name per line, at most {MOST_CLASSES}, none empty or repeated.")
+    if len(names) > MAX_CLASSES or len(set(names)) < len(names) or not all(name.strip() for name in names):
+        raise InputError(f"{path} must have one class name per line, at most {MAX_CLASSES}, none empty or repeated.")
     return names
 
 

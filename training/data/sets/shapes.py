@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from training.data.masks import as_png
+from training.data.masks import encode_png
 
 CLASS_NAMES = ("background", "disc", "square", "triangle")
 SIDE = 64  # Pixels.
@@ -40,7 +40,7 @@ def draw(split, index):
 
 def encoded(split, index):
     """The image and the mask of `draw`, as the bytes of two PNG files."""
-    return tuple(map(as_png, draw(split, index)))
+    return tuple(map(encode_png, draw(split, index)))
 
 
 def _is_inside(label, y, x, angle):

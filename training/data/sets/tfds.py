@@ -12,7 +12,7 @@ from training.data.dataset import Dataset
 from training.data.masks import renumbered
 from training.data.sets.derived_labels import DERIVED_LABELS, Label
 from training.data.sets.digits import Digits
-from training.data.sets.tfds_splits import as_split, cut, find_shared, num_images, pieces, split_names
+from training.data.sets.tfds_splits import as_split, cut, num_images, overlap_message, pieces, split_names
 from training.data.sources import IndexedSource, StreamedSource
 from training.errors import InputError
 
@@ -25,7 +25,7 @@ def load_tfds(data):
     label = _label_or_mask(builder, data)
     names = split_names(builder, label, data)
     splits = {name: _tfds_source(builder, split, label, data.shuffle_buffer) for name, split in names.items()}
-    return Dataset(label.class_names, splits, find_shared(builder, names))
+    return Dataset(label.class_names, splits, overlap_message(builder, names))
 
 
 def _tfds_source(builder, split, label, shuffle_buffer):

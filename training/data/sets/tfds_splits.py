@@ -58,7 +58,7 @@ def _checked(builder, label, name, split):
     ) from None
 
 
-def find_shared(builder, names):
+def overlap_message(builder, names):
     """A message about images that two splits share, with a suggestion of disjoint splits. `None` if there are none.
 
     Args:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import keras_vit
 from training.data.augment.masked import build_masked_augmentation
-from training.data.masks import VOID, as_png
+from training.data.masks import VOID, encode_png
 from training.recipe.config import Augment
 
 SIDES = (32, 64)
@@ -23,7 +23,7 @@ def model():
 def files():
     """A picture of four quarters, and its mask; 48 x 40 pixels."""
     mask = np.kron([[0, 1], [2, 3]], np.ones((24, 20))).astype("uint8")
-    return as_png(np.repeat(GRAYS[mask][..., None], 3, axis=-1).astype("uint8")), as_png(mask)
+    return encode_png(np.repeat(GRAYS[mask][..., None], 3, axis=-1).astype("uint8")), encode_png(mask)
 
 
 def changed(model, files, seeds, **fields):

@@ -9,7 +9,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from training.data.masks import as_png
+from training.data.masks import encode_png
 from training.data.sets.mask_folder import read_mask_folder
 from training.errors import InputError
 
@@ -20,7 +20,7 @@ def write_pairs(folder, names, size=(6, 9), values=(0, 1)):
     for number, name in enumerate(names):
         PIL.Image.new("RGB", size[::-1], (12 * number, 80, 90)).save(folder / "images" / f"{name}.jpg")
         mask = np.resize(np.array(values, "uint8"), size)
-        (folder / "masks" / f"{name}.png").write_bytes(as_png(mask))
+        (folder / "masks" / f"{name}.png").write_bytes(encode_png(mask))
 
 
 def stems(pairs):
@@ -76,10 +76,10 @@ def test_what_does_not_fit_is_skipped_and_named(tmp_path):
     (tmp_path / "classes.txt").write_text("road\nsky\n")
     (tmp_path / "masks" / "a.png").unlink()
     (tmp_path / "masks" / "b.png").write_bytes(b"no picture")
-    (tmp_path / "masks" / "c.png").write_bytes(as_png(np.zeros((9, 6), "uint8")))
-    (tmp_path / "masks" / "d.png").write_bytes(as_png(np.full((6, 9), 2, "uint8")))
+    (tmp_path / "masks" / "c.png").write_bytes(encode_png(np.zeros((9, 6), "uint8")))
+    (tmp_path / "masks" / "d.png").write_bytes(encode_png(np.full((6, 9), 2, "uint8")))
     (tmp_path / "images" / "e.jpg").write_bytes(b"no picture")
-    bomb = bytearray(as_png(np.zeros((6, 9), "uint8")))
+    bomb = bytearray(encode_png(np.zeros((6, 9), "uint8")))
     bomb[16:24] = struct.pack(">II", 20_000, 20_000)
     bomb[29:33] = struct.pack(">I", zlib.crc32(bomb[12:29]))
     (tmp_path / "masks" / "h.png").write_bytes(bomb)

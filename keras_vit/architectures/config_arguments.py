@@ -5,7 +5,7 @@ import typing
 from keras_vit.architectures.vision_transformer import StemConfig
 
 
-class ChangesExceptHeads(typing.TypedDict, total=False):
+class ViTConfigArgumentsWithoutNumHeads(typing.TypedDict, total=False):
     """The fields of `ViTConfig` without `num_heads`, which `from_pretrained` has as an argument of its own."""
 
     patch_size: int | tuple[int, int]
@@ -37,7 +37,7 @@ class ChangesExceptHeads(typing.TypedDict, total=False):
     token_merging: int
 
 
-class ViTConfigChanges(ChangesExceptHeads, total=False):
+class ViTConfigArguments(ViTConfigArgumentsWithoutNumHeads, total=False):
     """The fields of `ViTConfig`."""
 
     num_heads: int
