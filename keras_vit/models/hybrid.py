@@ -12,3 +12,5 @@ R50ViTB16 = published("R50ViTB16", "R50+B/16")
 R50ViTB32 = published("R50ViTB32", "R50+B/32")
 R50ViTL16 = published("R50ViTL16", "R50+L/16")
 R50ViTL32 = published("R50ViTL32", "R50+L/32")
+
+__all__ = ["R26ViTB32", "R26ViTS32", "R50ViTB16", "R50ViTB32", "R50ViTL16", "R50ViTL32", "RViTTi16"]

@@ -198,3 +198,27 @@ ViTH16 = published("ViTH16", "H/16")
 ViTg14 = published("ViTg14", "g/14")
 ViTgOpt16 = published("ViTgOpt16", "g-opt/16")
 ViTG14 = published("ViTG14", "G/14")
+
+__all__ = [
+    "ViT",
+    "ViTB8",
+    "ViTB14",
+    "ViTB16",
+    "ViTB32",
+    "ViTG14",
+    "ViTH14",
+    "ViTH16",
+    "ViTL14",
+    "ViTL16",
+    "ViTL32",
+    "ViTM16",
+    "ViTS8",
+    "ViTS14",
+    "ViTS16",
+    "ViTS32",
+    "ViTSo400m14",
+    "ViTSo400m16",
+    "ViTTi16",
+    "ViTg14",
+    "ViTgOpt16",
+]
