@@ -118,7 +118,7 @@ class AxialAttention(CompositeLayer):
                 ops.einsum("bsopk,opd->bsokd", weights, value_table),
             )
         )
-        outputs = self._sum_of_normalized(terms, self.output_norm, training)
+        outputs = self._sum_of_normalized(outputs, self.output_norm, training)
         return ops.swapaxes(outputs, 1, 2) if self.axis == "height" else outputs
 
     def _split(self, values):
