@@ -10,20 +10,21 @@ def pool(tokens, config, sizes=None):
     if config.pooling is None:
         return tokens
     is_weighted = config.pooling == "avg" and sizes is not None
-    pooled = _pooling(config)(tokens, sizes) if is_weighted else _pooling(config)(tokens)
+    layer = POOLINGS[config.pooling](config)
+    pooled = layer(tokens, sizes) if is_weighted else layer(tokens)
     if config.norm_placement == "before_pooling":
         return pooled
     return layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pooled_norm")(pooled)
 
 
-def _pooling(config):
-    if config.pooling == "token":
-        return layers.TokenPooling(name="pooling")
-    if config.pooling == "avg":
-        return layers.AverageTokenPooling(config.num_prefix_tokens, name="pooling")
-    return layers.AttentionPooling(
+POOLINGS = {
+    "token": lambda config: layers.TokenPooling(name="pooling"),
+    "avg": lambda config: layers.AverageTokenPooling(config.num_prefix_tokens, name="pooling"),
+    "map": lambda config: layers.AttentionPooling(
         config.num_heads, config.mlp_dim, config.mlp, config.layer_norm_epsilon, name="pooling"
-    )
+    ),
+}
+"""{pooling: function of the config that returns the layer}"""
 
 
 def represent(pooled, config):

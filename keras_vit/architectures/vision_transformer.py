@@ -38,6 +38,7 @@ CHOICES = {
     "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
     "axial": (False, True),
 }
+_PATCH_POOLINGS = ("avg", "map")  # These need no class token.
 _SIZES = ("hidden_dim", "num_layers", "num_heads", "mlp_dim")
 _RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate")
 
@@ -296,7 +297,7 @@ class ViTConfig(Architecture):
     @property
     def has_class_token(self):
         """`class_token` with its default resolved."""
-        return self.pooling not in ("avg", "map") if self.class_token is None else self.class_token
+        return self.pooling not in _PATCH_POOLINGS if self.class_token is None else self.class_token
 
     @property
     def num_class_tokens(self):

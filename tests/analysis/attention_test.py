@@ -165,9 +165,9 @@ def test_dropout_is_off_and_the_result_float32():
 def test_rollout_refuses_a_pooling_that_it_does_not_know(model, monkeypatch):
     """Such as one that comes later."""
     config = keras_vit.ViTConfig(4, 12, 1, 3, 20)
-    object.__setattr__(config, "pooling", "max")
+    object.__setattr__(config, "pooling", "nowhere")
     monkeypatch.setattr(attention, "model_config", lambda model: config)
-    with pytest.raises(ValueError, match=r"pooling must be one of 'token', 'avg', 'map', None\. Received: 'max'"):
+    with pytest.raises(ValueError, match=r"pooling must be one of 'token', .*None\. Received: 'nowhere'"):
         keras_vit.attention_rollout(model, random_inputs(SHAPE)[0])
 
 

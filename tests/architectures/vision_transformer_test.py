@@ -14,7 +14,7 @@ TINY = {"patch_size": (4, 3), "hidden_dim": 12, "num_layers": 2, "num_heads": 3,
 STEM = StemConfig(stage_depths=(2, 1), width=32)
 # Not known, of another type than what is, or known to the papers and not built.
 NOT_AVAILABLE = {
-    "pooling": "max",
+    "pooling": "nowhere",
     "class_token": 1,
     "distillation_token": 1,
     "norm_placement": "nowhere",
@@ -63,6 +63,11 @@ def test_patch_shape():
 def test_class_token_follows_the_pooling(pooling, class_token, num_class_tokens):
     config = ViTConfig(**TINY, pooling=pooling, class_token=class_token)
     assert config.num_class_tokens == config.position_prefix_rows == config.num_prefix_tokens == num_class_tokens
+
+
+def test_only_poolings_of_patches_need_no_class_token():
+    without = {pooling for pooling in CHOICES["pooling"] if not ViTConfig(**TINY, pooling=pooling).has_class_token}
+    assert without == {"avg", "map"}
 
 
 def test_tokens_before_the_patches():
@@ -200,8 +205,8 @@ def test_what_axial_attention_does_not_go_with():
     for changes, message in (
         ({}, "without class token and registers.*pooling='token', class_token=None, num_register_tokens=0"),
         ({"pooling": "avg", "class_token": True}, "without class token.*pooling='avg', class_token=True"),
-        ({"pooling": "avg", "num_register_tokens": 2}, "patches alone.*num_register_tokens=2"),
-        ({"pooling": "avg", "position_embedding": "relative"}, "does not go with position_embedding='relative'"),
+        ({"pooling": "avg", "num_register_tokens": 2}, "without class token.*num_register_tokens=2"),
+        ({"pooling": "avg", "position_embedding": "relative"}, "cannot be combined with position_embedding='relative'"),
     ):
         with pytest.raises(ValueError, match=message):
             ViTConfig(**TINY, **changes, axial=True)

@@ -133,7 +133,7 @@ def _in_files(config, format, classes):
 def test_values_that_come_later_are_refused(format):
     """Until a format lists them."""
     adapter, base = FORMATS[format]
-    for field, value in (("pooling", "max"), ("mlp", "relu"), ("position_embedding", "rotary"), ("qk_norm", "rms")):
+    for field, value in (("pooling", "nowhere"), ("mlp", "relu"), ("position_embedding", "rotary"), ("qk_norm", "rms")):
         config = copy.copy(base)
         object.__setattr__(config, field, value)  # As if `CHOICES` had it.
         facts = Facts(config, SHAPE[:2], SHAPE[2], 5, protocol("google", SHAPE[:2]))

@@ -61,10 +61,10 @@ def test_a_configuration_of_another_model_of_timm_is_refused(changes, folder):
 
 
 @pytest.mark.parametrize("folder", ["timm"], indirect=True)
-@pytest.mark.parametrize("pooling", ["max", "avgmax"])
+@pytest.mark.parametrize("pooling", ["avgmax", "nowhere"])
 def test_poolings_that_are_not_here_are_refused(pooling, folder):
     edit(folder / "config.json", lambda contents: contents["model_args"].update(global_pool=pooling))
-    with pytest.raises(ValueError, match=f"pooling must be one of 'token', 'avg', 'map', None. Received: '{pooling}'"):
+    with pytest.raises(ValueError, match=f"pooling must be one of 'token', .*None. Received: '{pooling}'"):
         keras_vit.from_pretrained(folder)
 
 

@@ -4,7 +4,9 @@ import itertools
 import numpy as np
 import pytest
 
+from keras_vit.architectures.vision_transformer import CHOICES
 from keras_vit.layers import MlpBlock
+from keras_vit.layers.ops import activations
 from tests.reference import vit as reference
 from tests.test_case import (
     assert_close,
@@ -39,6 +41,10 @@ def test_layer(activation, num_hidden, tmp_path):
         },
         tmp_path,
     )
+
+
+def test_each_activation_has_its_equation():
+    assert set(ACTIVATIONS) == set(activations.ACTIVATIONS) == set(CHOICES["mlp"])
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -86,7 +86,7 @@ def test_number_stays_text_where_text_is_meant():
         ("model.config.hidden_dim=65", "multiple of num_heads"),
         ("model.input_shape=30,32,1", "30 x 32 pixels does not divide into patches"),
         ("model.resize=31", "must not be smaller than a side of model.input_shape, 32 x 32 pixels. Received: 31"),
-        ("model.config.pooling=max", "'token', 'avg', 'map', None"),
+        ("model.config.pooling=nowhere", "pooling must be one of 'token', "),
         ("model.config.pooling=none", "a classifier needs one vector per image"),
         ("model.config.hidden_dim=true", "valid integer"),
         ("fit.epochs=true", "valid integer"),
