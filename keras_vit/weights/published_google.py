@@ -129,12 +129,12 @@ def _original_entries():
         weights = f"i21k-i1k-{image_size}"
         suffix = "" if image_size == 384 else f"-{image_size}"
         url = f"{_VIT_MODELS}/imagenet21k+imagenet2012/{_google_name(variant)}{suffix}.npz"
-        accuracy = timm_top1(top1, image_size)
-        yield build_entry(variant, weights, url, "google", "google", paper, 1000, image_size, accuracy)
+        trained = (paper, 1000, image_size)
+        yield build_entry(variant, weights, url, "google", "google", *trained, timm_top1(top1, image_size))
         if "+" not in variant and variant != "B/8":
             size, patch_size = split_variant(variant)
             url = f"hf://google/vit-{SIZE_NAMES[size]}-patch{patch_size}-{image_size}"
-            yield build_entry(variant, f"{weights}-huggingface", url, "huggingface", "huggingface_vit", *facts)
+            yield build_entry(variant, f"{weights}-huggingface", url, "huggingface", "huggingface_vit", *trained)
 
 
 def _sam_entries():
