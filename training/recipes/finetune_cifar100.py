@@ -8,7 +8,7 @@ Expected: 92.06 %, reported by google-research/vision_transformer without dropou
 and schedule.warmup=50 steps.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 on the 2 % held out, and then trains on all
+The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 on the held-out 2 %, and then trains on all
 images (data.validation_fraction=0). The authors keep the momentum in bfloat16, this package in float32.
 """
 
