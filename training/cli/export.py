@@ -29,7 +29,7 @@ def add_to(subparsers):
     add("--jit-compile", action="store_const", const=True, help="compile the model with XLA in the server")
     add("--batch-sizes", type=positive, nargs="+", metavar="N", help="expected batch sizes (default: 1 8 32)")
     add("--image-size", type=positive, nargs=2, metavar=("H", "W"), help="for models of variable input size")
-    add("--max-image-pixels", type=positive, metavar="N", help="maximum size of a decoded image (default: 89478485)")
+    add("--max-image-pixels", type=positive, metavar="N", help="maximum pixels of a decoded image (default: 89478485)")
     parser.set_defaults(command=run)
 
 

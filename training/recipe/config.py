@@ -86,7 +86,7 @@ class Model:
                 raise ValueError("model.config.pooling must not be none: a classifier needs one vector per image")
             if self.config.stem is None:
                 patches = PatchEmbedding(self.config.hidden_dim, self.config.patch_size, self.config.crop_to_patches)
-                patches.compute_output_shape((None, *shape))  # Checks that patches divide the size.
+                patches.compute_output_shape((None, *shape))  # Checks that patches divide the image.
         if self.resize is not None and self.resize < max(shape[:2]):
             raise ValueError(
                 f"model.resize must not be smaller than a side of model.input_shape, {shape[0]} x {shape[1]} pixels. "

@@ -73,7 +73,7 @@ class Task:
         return describe_classification(evaluation)
 
     def write_samples(self, dataset, run):
-        """Writes one test image for each of `NUM_SAMPLES` classes, named after the class. Returns the paths.
+        """Writes one test image for each of at most `NUM_SAMPLES` classes, named after the class. Returns the paths.
 
         If an image has several right classes, its first class is used.
         """
