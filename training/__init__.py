@@ -18,11 +18,11 @@ MOVED = {
     "tables": "reports.tables",
     "train": "engine.train",
 }
-"""{name of a module in version 0.1: its name now}"""
+"""{name of a module in version 0.1: new name}"""
 
 
 class _MovedModules:
-    """Import finder that refuses the old name of a module with an error that gives the new name."""
+    """Import finder that raises an error with the new name if a module is imported by its old name."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):

@@ -10,13 +10,13 @@ from training.errors import InputError, shortened_lines
 
 
 def main(arguments=None):
-    """Runs one command; returns the process's exit status."""
+    """Runs one command. Returns the exit status of the process."""
     try:
         options = parse(arguments)
         os.environ.update(getattr(options, "environment", {}))
         _import_tensorflow()
         return options.command(options)
-    except (InputError, OSError) as error:  # Input can cause an OSError, e.g. a name that is too long.
+    except (InputError, OSError) as error:  # Invalid input can cause an OSError, e.g. a name that is too long.
         print(f"error: {shortened_lines(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -25,7 +25,7 @@ def main(arguments=None):
 
 
 def _import_tensorflow():
-    """Imports TensorFlow and hides what its C++ code prints before it reads its log level."""
+    """Imports TensorFlow. Hides the messages that its C++ code prints before it reads TF_CPP_MIN_LOG_LEVEL."""
     backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     if backend not in ("tensorflow", "jax"):
         raise InputError(f"These programs run Keras on TensorFlow or JAX. Received: KERAS_BACKEND={backend}")

@@ -2,7 +2,7 @@
 
 import re
 
-_LONGEST_LINE, _SHOWN = 2000, 300  # In characters. Longer lines are cut to `_SHOWN` at each end.
+_LONGEST_LINE, _SHOWN = 2000, 300  # In characters. Longer lines are cut to their first and last `_SHOWN`.
 
 
 class InputError(ValueError):
@@ -13,17 +13,17 @@ class InputError(ValueError):
 
 
 def without_queries(text):
-    """Removes the queries of all URLs in a text, because they may contain signatures."""
+    """Removes the query strings of all URLs in a text, because they may contain signatures that grant access."""
     return re.sub(r"(://[^\s?#'\"]*)[?#][^\s'\"]*", r"\1", text)
 
 
 def shortened_lines(message):
-    """Cuts out the middle of very long lines, e.g. of a value with 100,000 digits."""
+    """Removes the middle of very long lines, e.g. of a value with 100,000 digits."""
     return "\n".join(
         line if len(line) <= _LONGEST_LINE else f"{line[:_SHOWN]} … {line[-_SHOWN:]}" for line in message.split("\n")
     )
 
 
 def shortened_names(names, limit=10):
-    """The first `limit` names, and the total number if there are more."""
+    """The first `limit` names as text, followed by the number of all names if there are more."""
     return ", ".join(names[:limit]) + (f", … ({len(names):,} in all)" if len(names) > limit else "")

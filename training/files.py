@@ -8,7 +8,7 @@ from training.errors import InputError
 
 
 def read_file(path):
-    """Reads the bytes of a file. Raises an OSError for a folder, and for a pipe or device, which may never end."""
+    """Reads the bytes of a file. Raises an OSError for a folder, and for a pipe or device, because it may not end."""
     path = pathlib.Path(path)
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -18,7 +18,7 @@ def read_file(path):
 
 def write_text(path, text):
     """Writes a text file atomically. Raises an InputError if it cannot be written."""
-    from keras_vit.atomic_files import replace_file_atomically  # Not at the top: predict needs only TensorFlow.
+    from keras_vit.atomic_files import replace_file_atomically  # Not at the top: `predict` runs without keras_vit.
 
     try:
         with replace_file_atomically(path) as unfinished:
@@ -28,9 +28,9 @@ def write_text(path, text):
 
 
 def check_name(name):
-    """Raises an InputError if an argument is not UTF-8, e.g. the name of a file, because it could not be written out.
+    """Raises an InputError if an argument, e.g. the name of a file, is not valid UTF-8.
 
-    Python decodes each invalid byte to a surrogate, which cannot be encoded again.
+    Python decodes each invalid byte to a surrogate. Surrogates cannot be encoded, so the name could not be printed.
     """
     try:
         str(name).encode()

@@ -13,22 +13,23 @@ def is_assignment(text):
 
 
 def take(name, assignments):
-    """The assignments to other names, and the last value assigned to `name`, or `None`."""
+    """Removes the assignments to `name`. Returns the remaining ones, and the last value of `name` or `None`."""
     values = [text.removeprefix(f"{name}=") for text in assignments if text.startswith(f"{name}=")]
     return [text for text in assignments if not text.startswith(f"{name}=")], values[-1] if values else None
 
 
+def add_assignments(command, description, metavar="section.field=value"):
+    command.add_argument("assignments", nargs="*", metavar=metavar, help=description)
+
+
 def add_source_arguments(command):
-    command.add_argument(
-        "source", metavar="RUN_OR_MODEL", help="folder of a run, .keras file, or name or path of weights"
-    )
-    command.add_argument(
-        "assignments", nargs="*", metavar="section.field=value", help="change the data, e.g. data.dataset=NAME"
-    )
+    help_text = "folder of a run, .keras file, or name or path of weights"
+    command.add_argument("source", metavar="RUN_OR_MODEL", help=help_text)
+    add_assignments(command, "change the data, e.g. data.dataset=NAME")
 
 
 def new_file(text):
-    """Converts a path, and checks that a file can be written there."""
+    """Converts an argument to a path, and checks that a file can be written to this path."""
     path = pathlib.Path(text)
     if path.is_dir() or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text} cannot be written: name a file in a folder that exists")
@@ -36,7 +37,7 @@ def new_file(text):
 
 
 def new_folder(text):
-    """Converts a path, and checks that a folder can be made there."""
+    """Converts an argument to a path, and checks that a folder can be made at this path."""
     path = pathlib.Path(text)
     nearest = next(folder for folder in (path, *path.parents) if folder.exists())
     if not nearest.is_dir():
@@ -57,6 +58,6 @@ def _at_least(least, text):
         raise argparse.ArgumentTypeError(f"{text} has more than {_MOST_DIGITS} digits")
     if text.isdecimal() and int(text) >= least:
         return int(text)
-    # An option that takes several numbers also takes the assignments that follow it.
+    # An option with several numbers also receives the assignments that follow it.
     hint = ". Put section.field=value before the options." if "=" in text else ""
     raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least {least}{hint}")

@@ -3,7 +3,7 @@
 import pathlib
 
 from training import recipes
-from training.cli.arguments import new_folder
+from training.cli.arguments import add_assignments, new_folder
 
 
 def add_to(subparsers):
@@ -13,14 +13,12 @@ def add_to(subparsers):
         epilog="Writes duplicates.html and duplicates.csv to FOLDER (see docs/evaluating.md).",
     )
     parser.add_argument("recipe", metavar="RECIPE", help="recipe of the training images")
-    parser.add_argument("assignments", nargs="*", metavar="section.field=value", help="change fields of the recipe")
-    parser.add_argument(
-        "--against", metavar="RECIPE", help="recipe of the test and validation images (default: RECIPE)"
-    )
+    add_assignments(parser, "change fields of the recipe")
     add = parser.add_argument
+    add("--against", metavar="RECIPE", help="recipe of the test and validation images (default: RECIPE)")
     add("--to", type=new_folder, default=pathlib.Path("duplicates"), metavar="FOLDER", help="default: duplicates")
-    add("--distance", type=int, choices=range(12), default=11, metavar="BITS", help="largest hash distance (11)")
-    add("--correlation", type=float, default=0.9, metavar="X", help="smallest brightness correlation (default: 0.9)")
+    add("--distance", type=int, choices=range(12), default=11, metavar="BITS", help="maximum hash distance (11)")
+    add("--correlation", type=float, default=0.9, metavar="X", help="minimum brightness correlation (default: 0.9)")
     parser.set_defaults(command=run)
 
 

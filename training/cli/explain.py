@@ -9,14 +9,14 @@ def add_to(subparsers):
     parser = subparsers.add_parser(
         "explain",
         help="show what a model has learned: attention, positions, filters, neighbours",
-        epilog="Writes figures, the numbers behind them, and the page explain.html (see docs/explaining.md).",
+        epilog="Writes figures, their numbers, and the page explain.html (see docs/explaining.md).",
     )
     add = parser.add_argument
     add("source", metavar="RUN_OR_MODEL", help="run, .keras file, weights by name or path, SavedModel (rollout only)")
     add("images", nargs="*", metavar="IMAGE", help="JPEG, PNG, GIF, BMP or WebP file (default: the run's samples)")
-    add("--path", type=pathlib.Path, metavar="FOLDER", help="output (default: figures/explain in a run, or explain)")
+    add("--path", type=pathlib.Path, metavar="FOLDER", help="output folder (default: explain, in a run's figures)")
     add("--compare", nargs="+", default=(), metavar="RUN", help="further runs, .keras files or weights to compare")
-    add("--neighbours", type=count, default=5, metavar="N", help="nearest training images per image (default: 5)")
+    add("--neighbours", type=count, default=5, metavar="N", help="training images to show per image (default: 5)")
     add("--image-size", type=positive, nargs=2, metavar=("H", "W"), help="for models of variable input size")
     parser.set_defaults(command=run)
 

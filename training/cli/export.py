@@ -9,36 +9,33 @@ def add_to(subparsers):
     parser = subparsers.add_parser(
         "export",
         help="write a SavedModel for TensorFlow Serving, or a file for another runtime",
-        epilog="The export is loaded and compared with the model before it is put in place (see docs/serving.md).",
+        epilog="The export is loaded and compared with the model before it gets its final path (see docs/serving.md).",
     )
     add = parser.add_argument
     add("source", type=pathlib.Path, metavar="RUN_OR_MODEL", help="folder of a run, or .keras file")
     add("--format", default="saved_model", choices=("saved_model", "onnx", "litert", "openvino"), help="file format")
-    add("--path", type=pathlib.Path, metavar="FOLDER", help="output (default: export, next to the model)")
+    add("--path", type=pathlib.Path, metavar="FOLDER", help="output folder (default: export, next to the model)")
     add("--name", help="name of the model for clients (default: the recipe's name)")
     add("--overwrite", action="store_true", help="replace an existing export")
-    add("--precision", default="float32", help="of the weights: float32 (default), bfloat16, float16 or int8")
-    add("--tolerance", type=float, metavar="X", help="largest allowed difference of float32 probabilities (1e-5)")
-    add("--min-agreement", type=float, metavar="PART", help="smallest part of images with the same class (0.95)")
+    add("--precision", default="float32", help="type of the weights: float32 (default), bfloat16, float16 or int8")
+    add("--tolerance", type=float, metavar="X", help="maximum difference of float32 probabilities (1e-5)")
+    add("--min-agreement", type=float, metavar="X", help="minimum fraction of images with the same class (0.95)")
     add("--images", type=pathlib.Path, nargs="+", metavar="FILE", help="test images (default: the run's samples)")
     only = parser.add_argument_group("options of --format saved_model")
     add = only.add_argument
-    add("--version", type=int, metavar="N", help="version number (default: the next)")
+    add("--version", type=int, metavar="N", help="version number (default: the next number)")
     add("--labels", type=pathlib.Path, metavar="FILE", help="text file with one class name per line")
     add("--top-k", type=positive, metavar="N", help="number of classes in a prediction (default: 5)")
     add("--jit-compile", action="store_const", const=True, help="compile the model with XLA in the server")
     add("--batch-sizes", type=positive, nargs="+", metavar="N", help="expected batch sizes (default: 1 8 32)")
     add("--image-size", type=positive, nargs=2, metavar=("H", "W"), help="for models of variable input size")
-    add("--max-image-pixels", type=positive, metavar="N", help="largest image that is decoded (default: 89478485)")
+    add("--max-image-pixels", type=positive, metavar="N", help="maximum pixels of a decoded image (default: 89478485)")
     parser.set_defaults(command=run)
 
 
 def run(options):
     from training.inspection.export import export
 
-    given = {name: value for name, value in vars(options).items() if value is not None}
-    for name in ("command", "environment"):
-        given.pop(name, None)
-    path, sentence = export(given.pop("source"), **given)
-    print(sentence)
-    print(path)
+    arguments = {name: value for name, value in vars(options).items() if value is not None and name != "command"}
+    path, sentence = export(**arguments)
+    print(f"{sentence}\n{path}")

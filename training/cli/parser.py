@@ -4,19 +4,7 @@ import argparse
 import sys
 
 from training import recipes
-from training.cli import (
-    duplicates,
-    evaluate,
-    explain,
-    export,
-    fewshot,
-    plan,
-    predict,
-    records,
-    study,
-    train,
-    vtab,
-)
+from training.cli import duplicates, evaluate, explain, export, fewshot, plan, predict, records, study, train, vtab
 from training.cli.arguments import is_assignment
 from training.errors import shortened_lines
 from training.files import check_name
@@ -26,7 +14,7 @@ _RECIPE_IS_OPTIONAL = (train.run, plan.run)
 
 
 def parse(arguments):
-    """Parses arguments (`None`: those of the process). `options.command` is the function that runs the command."""
+    """Parses arguments, by default those of the process. `options.command` is the function that runs the command."""
     parser = _parser()
     arguments = sys.argv[1:] if arguments is None else arguments
     for argument in arguments:
@@ -35,7 +23,7 @@ def parse(arguments):
     assignments = [argument for argument in rest if is_assignment(argument)]
     if rest != assignments or (rest and not hasattr(options, "assignments")):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if assignments:  # They follow an option.
+    if assignments:  # These assignments follow an option.
         options.assignments = [*options.assignments, *assignments]
     if is_assignment(getattr(options, "recipe", None) or ""):  # The recipe was left out.
         if options.command not in _RECIPE_IS_OPTIONAL:

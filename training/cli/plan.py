@@ -3,7 +3,7 @@
 import re
 
 from training import recipes
-from training.cli.arguments import positive, take
+from training.cli.arguments import add_assignments, positive, take
 from training.errors import InputError
 
 
@@ -14,14 +14,10 @@ def add_to(subparsers):
         epilog="Nothing is trained, and no accelerator is needed (see docs/scaling.md).",
     )
     parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="name or path, as for train (default: digits)")
-    parser.add_argument(
-        "assignments",
-        nargs="*",
-        metavar="section.field=value",
-        help="change fields of the recipe; devices=N: number of devices of all machines (default: 1)",
-    )
-    parser.add_argument("--images", type=positive, metavar="N", help="training images (default: those of the data set)")
-    parser.add_argument("--classes", type=positive, metavar="N", help="classes (default: those of the data set)")
+    add_assignments(parser, "change fields of the recipe; devices=N: number of devices of all machines (default: 1)")
+    add = parser.add_argument
+    add("--images", type=positive, metavar="N", help="number of training images (default: that of the data set)")
+    add("--classes", type=positive, metavar="N", help="number of classes (default: that of the data set)")
     # The devices are simulated on the CPU, even if this machine has accelerators.
     parser.set_defaults(command=run, environment={"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"})
 

@@ -10,7 +10,7 @@ def add_to(subparsers):
     add = parser.add_argument
     add("source", metavar="RUN_OR_MODEL", help="folder of a run, or SavedModel")
     add("images", nargs="+", metavar="IMAGE", help="JPEG, PNG, GIF, BMP or WebP file")
-    add("--top", type=positive, default=5, metavar="N", help="classes to print, if exported (default: 5)")
+    add("--top", type=positive, default=5, metavar="N", help="number of classes to print (default: 5)")
     add("--to", type=pathlib.Path, metavar="FOLDER", help="output folder for coloured masks, for segmentation models")
     parser.set_defaults(command=run)
 

@@ -3,12 +3,13 @@
 import shlex
 
 from training import recipes
+from training.cli.arguments import add_assignments
 
 
 def add_to(subparsers):
     parser = subparsers.add_parser("records", help="write a data set as TFRecord shards, to a bucket or shared disk")
     parser.add_argument("recipe", metavar="RECIPE", help="recipe of the data set")
-    parser.add_argument("assignments", nargs="*", metavar="section.field=value", help="change fields of the recipe")
+    add_assignments(parser, "change fields of the recipe")
     parser.add_argument("--to", required=True, metavar="DIRECTORY", help="output folder, e.g. gs://bucket/folder")
     parser.set_defaults(command=run)
 

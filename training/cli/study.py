@@ -1,6 +1,6 @@
 """Trains models that differ in one setting."""
 
-from training.cli.arguments import positive, take
+from training.cli.arguments import add_assignments, positive, take
 from training.studies import papers
 
 
@@ -11,11 +11,8 @@ def add_to(subparsers):
         epilog=f"Studies: {', '.join(papers.NAMES)}. Finished runs are not repeated (see docs/studies.md).",
     )
     parser.add_argument("name", metavar="NAME", help="name of the study")
-    parser.add_argument(
-        "assignments",
-        nargs="*",
-        metavar="section.field=value",
-        help="change fields of the recipe; recipe=NAME: base recipe (default: a short digits); run=PATH: output folder",
+    add_assignments(
+        parser, "change the recipe; recipe=NAME: base recipe (default: short digits); run=PATH: output folder"
     )
     parser.add_argument("--seeds", type=positive, default=1, metavar="N", help="runs per setting (default: 1)")
     parser.set_defaults(command=run)
@@ -27,7 +24,6 @@ def run(options):
     assignments, folder = take("run", options.assignments)
     assignments, recipe = take("recipe", assignments)
     folder = folder or f"runs/study-{options.name}"
-    study = papers.load(options.name)
-    rows = run_study(options.name, study, assignments, folder, options.seeds, recipe)
+    rows = run_study(options.name, papers.load(options.name), assignments, folder, options.seeds, recipe)
     if rows is not None:
         print(f"\n{table(rows)}\n\n{folder}: results.csv, {options.name}.png")

@@ -1,6 +1,6 @@
 """Fine-tunes models on the tasks of VTAB-1k."""
 
-from training.cli.arguments import is_assignment, take
+from training.cli.arguments import add_assignments, is_assignment, take
 
 
 def add_to(subparsers):
@@ -9,16 +9,14 @@ def add_to(subparsers):
         help="fine-tune on the 19 tasks of VTAB-1k, and average the accuracy",
         epilog="Finished runs are not repeated (see docs/studies.md).",
     )
-    parser.add_argument(
-        "assignments",
-        nargs="*",
+    add_assignments(
+        parser,
+        "published weights (default: B/16@i21k); fields of finetune_vtab to change; run=PATH: output folder; "
+        "tasks=NAME,…: names of the tasks to run",
         metavar="WEIGHTS|section.field=value",
-        help="published weights (default: B/16@i21k); fields of finetune_vtab to change; run=PATH: output folder; "
-        "tasks=NAME,…: a selection of the tasks",
     )
-    parser.add_argument(
-        "--images", type=int, default=1000, choices=(800, 1000), help="training images (1000); with 800, 200 validate"
-    )
+    help_text = "number of training images (default: 1000); with 800, the remaining 200 are for validation"
+    parser.add_argument("--images", type=int, default=1000, choices=(800, 1000), help=help_text)
     parser.set_defaults(command=run)
 
 

@@ -21,10 +21,11 @@ _MIN_CLASSES_FOR_TOP_5 = 6
 class Evaluation:
     """A model's predictions for the images of a split.
 
-    `labels` is bool (N, C), true for each right class; every image has at least one. `probabilities` is (N, C), and
-    `class_names` has C strings. Only some images are kept, as {index: pixels from 0 to 255 (H, W, channels)}: the most
-    confident `mistakes`, in decreasing order, and some `examples` from all over the split. `num_unlabelled` images of
-    the split have no right class and are left out. Without `has_sigmoids`, the probabilities of an image sum to 1.
+    `labels` is bool (N, C), true for each right class. Every image has at least one right class. `probabilities` is
+    (N, C), and `class_names` has C strings. `mistakes` and `examples` are {index: pixels from 0 to 255 (H, W,
+    channels)}: the most confident mistakes, most confident first, and examples from all over the split.
+    `num_unlabelled` images of the split have no right class and are left out. Without `has_sigmoids`, the probabilities
+    of an image sum to 1.
     """
 
     labels: np.ndarray
@@ -57,7 +58,7 @@ class Evaluation:
 
     @functools.cached_property
     def top5_accuracy(self):
-        """Fraction of the images with a right class among the five most probable; `None` below six classes."""
+        """Fraction of the images with a right class among the five most probable; `None` if C is below six."""
         if len(self.class_names) < _MIN_CLASSES_FOR_TOP_5:
             return None
         return float(top_k_is_right(self.labels, self.probabilities, 5).mean())
@@ -117,8 +118,8 @@ def evaluate(model, dataset, splits, recipe, restrict=None):
         dataset: `training.data.dataset.Dataset`
         splits: Name of the split, or a list of names.
         recipe: `training.recipe.config.Recipe`
-        restrict: Function that maps the model's probabilities (B, model classes) to those of the data set's classes, or
-            `None` if the classes are the same.
+        restrict: Function from the probabilities of the model's classes (B, model classes) to those of the data set's
+            classes (B, C), or `None` if the classes are the same.
 
     Returns:
         An `Evaluation`.
@@ -127,58 +128,57 @@ def evaluate(model, dataset, splits, recipe, restrict=None):
         InputError: If no image of the split has a label.
     """
     splits = [splits] if isinstance(splits, str) else splits
-    collected = _Collected(sum(dataset.splits[split].size for split in splits))
+    collector = _Collector(sum(dataset.splits[split].size for split in splits))
     batches = itertools.chain.from_iterable(_batches(model, dataset, split, recipe) for split in splits)
     for images, labels, is_real in batches:
-        # Padding is included: another batch size would be compiled again.
+        # The padding is predicted too, because the model would be compiled again for a smaller batch.
         probabilities = model.predict_on_batch(images)
         if restrict is not None:
             probabilities = restrict(probabilities)
         is_labelled = is_real & labels.any(axis=1)
-        collected.num_unlabelled += int(is_real.sum() - is_labelled.sum())
-        part = Evaluation(labels[is_labelled], probabilities[is_labelled], dataset.class_names)
-        collected.add(part, images[is_labelled])
-    if not collected.num_images:
-        raise InputError(
-            f"None of the {collected.num_unlabelled:,} images of the {' and '.join(splits)} split has a label."
-        )
+        collector.num_unlabelled += int(is_real.sum() - is_labelled.sum())
+        batch = Evaluation(labels[is_labelled], probabilities[is_labelled], dataset.class_names)
+        collector.add(batch, images[is_labelled])
+    if not collector.num_images:
+        split = " and ".join(splits)
+        raise InputError(f"None of the {collector.num_unlabelled:,} images of the {split} split has a label.")
     return Evaluation(
-        np.concatenate([part.labels for part in collected.parts]),
-        np.concatenate([part.probabilities for part in collected.parts]),
+        np.concatenate([batch.labels for batch in collector.batches]),
+        np.concatenate([batch.probabilities for batch in collector.batches]),
         dataset.class_names,
-        {index: image for index, (_, image) in collected.mistakes.items()},
-        collected.examples,
-        collected.num_unlabelled,
+        {index: image for index, (_, image) in collector.mistakes.items()},
+        collector.examples,
+        collector.num_unlabelled,
         has_sigmoids=recipe.fit.loss == "sigmoid",
     )
 
 
-class _Collected:
-    """Collects the evaluations of the batches of a split of about `size` images."""
+class _Collector:
+    """Collects the evaluations of batches. Examples are chosen as for a split of `size` images."""
 
     def __init__(self, size):
-        self.wanted = set(np.linspace(0, size - 1, min(NUM_EXAMPLES, size)).astype(int).tolist())
-        self.parts, self.mistakes, self.examples = [], {}, {}
+        self.example_indices = set(np.linspace(0, size - 1, min(NUM_EXAMPLES, size)).astype(int).tolist())
+        self.batches, self.mistakes, self.examples = [], {}, {}
         self.num_images = self.num_unlabelled = 0
 
-    def add(self, part, images):
-        """Adds the evaluation of some images. Kept images are copied: a view would keep its whole batch in memory."""
+    def add(self, batch, images):
+        """Adds the evaluation of a batch. Kept images are copied, because a view would keep the batch in memory."""
         first, end = self.num_images, self.num_images + len(images)
-        wrong = np.flatnonzero(~part.is_right)
-        wrong = wrong[np.argsort(-part.confidence[wrong], kind="stable")][:NUM_MISTAKES]
-        self.mistakes |= {first + i: (part.confidence[i], images[i].copy()) for i in wrong.tolist()}
+        wrong = np.flatnonzero(~batch.is_right)
+        wrong = wrong[np.argsort(-batch.confidence[wrong], kind="stable")][:NUM_MISTAKES]
+        self.mistakes |= {first + i: (batch.confidence[i], images[i].copy()) for i in wrong.tolist()}
         ranked = sorted(self.mistakes.items(), key=lambda item: -item[1][0])
         self.mistakes = dict(ranked[:NUM_MISTAKES])
-        self.examples |= {i: images[i - first].copy() for i in range(first, end) if i in self.wanted}
-        self.parts.append(part)
+        self.examples |= {i: images[i - first].copy() for i in range(first, end) if i in self.example_indices}
+        self.batches.append(batch)
         self.num_images = end
 
 
 def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
     """Accuracy of a nearest-neighbour classifier on the test images, as a baseline.
 
-    It compares raw pixels, at the model's input size, with those of the training and validation images, which are all
-    held in memory. Returns `None` if these have more than `max_values` values.
+    It compares raw pixels at the model's input size. All training and validation images are kept in memory. Returns
+    `None` if these images have more than `max_values` values.
     """
     from sklearn.neighbors import KNeighborsClassifier
 
@@ -203,9 +203,5 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
 
 def _batches(model, dataset, split, recipe):
     """Yields images (B, H, W, channels), labels bool (B, C), and whether each is an image, not padding (B,)."""
-    num_classes = len(dataset.class_names)
-
-    def read_label(label, image):
-        return multi_hot(label, num_classes) > 0
-
-    return read_once(dataset.splits[split], image_decoder(model), read_label, recipe.fit.batch_size)
+    source, num_classes, size = dataset.splits[split], len(dataset.class_names), recipe.fit.batch_size
+    return read_once(source, image_decoder(model), lambda label, image: multi_hot(label, num_classes) > 0, size)

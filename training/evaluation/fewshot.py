@@ -5,23 +5,23 @@ import numpy as np
 SHOTS = (1, 5, 10, 25)
 L2 = 2.0**10
 MOST_COSINES = 2**26
-"""Largest number of cosines computed at a time: 0.8 GB with the indices of their order."""
-_BIAS = 100.0  # The constant feature. It is so large that its weights are hardly penalised.
+"""Maximum number of cosines computed at a time. With the indices from argpartition, they take 0.8 GB."""
+_BIAS = 100.0  # Value of the constant feature. It is so large that the penalty hardly affects its weights.
 
 
 def fewshot_accuracy(train_features, train_labels, test_features, test_labels, shots=SHOTS, seeds=(0, 1, 2), l2=L2):
     """Accuracy of a linear classifier, fitted in closed form to a few images of each class.
 
-    Ridge regression from the features to -1 and 1, as in section 4.1 of arXiv 2010.11929 and in big_vision's
-    `evaluators/fewshot_lsr.py`.
+    The classifier is a ridge regression from the features to -1 and 1, as in section 4.1 of arXiv 2010.11929 and in
+    big_vision's `evaluators/fewshot_lsr.py`.
 
     Args:
-        train_features: (N, D), from which the images of each class are drawn.
+        train_features: Features of the images to choose from, (N, D).
         train_labels: Class of each image, integers (N,).
         test_features: (M, D)
         test_labels: Class of each image, integers (M,).
-        shots: Numbers of training images per class. A class with fewer images uses all of them.
-        seeds: Seeds of the choice of images. With one seed, larger choices include the smaller ones.
+        shots: Numbers of training images per class. If a class has fewer images, all of them are used.
+        seeds: Seeds of the choice of images. For the same seed, a larger choice includes the images of a smaller one.
         l2: Strength of the penalty, above 0.
 
     Returns:
@@ -41,9 +41,9 @@ def fewshot_accuracy(train_features, train_labels, test_features, test_labels, s
 
 
 def choose_shots(labels, shots, seed):
-    """Indices of `shots` random images of each class, reproducible by `seed`. Smaller classes use all their images."""
+    """Indices of `shots` random images of each class, or all images of a smaller class. `seed` makes it repeatable."""
     order = np.random.default_rng(seed).permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]  # Sorted by class, random within each.
+    order = order[np.argsort(labels[order], kind="stable")]  # Sorted by class, in random order within each class.
     _, first, sizes = np.unique(labels[order], return_index=True, return_counts=True)
     rank = np.arange(len(labels)) - np.repeat(first, sizes)
     return order[rank < shots]
@@ -52,8 +52,8 @@ def choose_shots(labels, shots, seed):
 def fit_ridge(features, targets, l2):
     """Ridge regression from standardised features with an additional constant feature.
 
-    With X (N, D) the weights are W = (XᵀX + l2 I)⁻¹ Xᵀ Y. With fewer images than features, the equivalent
-    Xᵀ (XXᵀ + l2 I)⁻¹ Y is computed, because it inverts a smaller matrix.
+    The weights are W = (XᵀX + l2 I)⁻¹ Xᵀ Y. If there are fewer images than features, the equivalent
+    Xᵀ (XXᵀ + l2 I)⁻¹ Y is computed instead, because its linear system is smaller.
 
     Args:
         features: (N, D)
@@ -81,8 +81,8 @@ def fit_ridge(features, targets, l2):
 def neighbour_accuracy(train_features, train_labels, test_features, test_labels, neighbours=20, temperature=0.07):
     """Accuracy of a weighted nearest-neighbour classifier.
 
-    Each of the `neighbours` training images with the largest cosine s votes for its class with the weight
-    exp(s / temperature), as in arXiv 1805.01978, section 3.4. The defaults are those of DINO, arXiv 2104.14294.
+    The `neighbours` training images with the largest cosines vote for their classes. A vote with cosine s has the
+    weight exp(s / temperature), as in arXiv 1805.01978, section 3.4. The defaults are from DINO, arXiv 2104.14294.
 
     Args:
         train_features: (N, D)
@@ -90,7 +90,7 @@ def neighbour_accuracy(train_features, train_labels, test_features, test_labels,
         test_features: (M, D)
         test_labels: Class of each image, integers (M,).
         neighbours: Number of neighbours that vote, from 1 to N.
-        temperature: Above 0. A lower value gives the nearest images more weight.
+        temperature: Divisor of the cosines, above 0. A lower value gives the nearest images more weight.
 
     Returns:
         The accuracy, from 0 to 1.
@@ -113,6 +113,6 @@ def neighbour_accuracy(train_features, train_labels, test_features, test_labels,
 
 
 def _unit(features):
-    """Features scaled to length 1."""
+    """Scales each feature vector to length 1."""
     features = np.asarray(features, "float32")
     return features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)

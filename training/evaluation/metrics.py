@@ -31,7 +31,7 @@ def top_k_is_right(labels, probabilities, k):
 def binary_cross_entropy(labels, probabilities):
     """Binary cross-entropy, summed over the classes, in nats: (N,).
 
-    A wrong probability of 1 counts as the largest float32 below 1, which costs 16.6 nats.
+    If the probability of a wrong class is 1, it is replaced by the largest float32 below 1. Its loss is 16.6 nats.
 
     Args:
         labels: bool (N, C), true for each right class.
@@ -46,8 +46,8 @@ def binary_cross_entropy(labels, probabilities):
 class Calibration:
     """The accuracy of predictions by their confidence: Guo et al., arXiv 1706.04599.
 
-    The images are put into bins of equal width by their confidence, the highest probability. `counts`, mean
-    `confidence` and `accuracy` have one value for each bin, 0 if it is empty.
+    The confidence of an image is its highest probability. It decides to which of several bins of equal width the image
+    belongs. `counts`, mean `confidence` and `accuracy` have one value per bin. The values of an empty bin are 0.
     """
 
     counts: np.ndarray
@@ -56,12 +56,12 @@ class Calibration:
 
     @property
     def expected_error(self):
-        """Equation 3: mean over the images of |accuracy - confidence| of their bin, 0 to 1."""
+        """Expected calibration error, equation 3: mean |accuracy - confidence| of the bins, weighted by `counts`."""
         return float((self.counts * np.abs(self.accuracy - self.confidence)).sum() / self.counts.sum())
 
 
 def calibration(confidence, is_right, num_bins=NUM_BINS):
-    """The `Calibration` of N predictions. Bin m of M holds the confidences in ((m - 1) / M, m / M]."""
+    """The `Calibration` of N predictions. Bin m of M contains the confidences in ((m - 1) / M, m / M]."""
     bins = np.digitize(confidence, np.linspace(0, 1, num_bins + 1)[1:-1], right=True)
     counts = np.bincount(bins, minlength=num_bins)
     sums = (np.bincount(bins, values, minlength=num_bins) for values in (confidence, is_right))
@@ -70,7 +70,7 @@ def calibration(confidence, is_right, num_bins=NUM_BINS):
 
 @dataclasses.dataclass(frozen=True)
 class ClassScore:
-    """The results of one class: its `images`, how many are `right`, and the most frequent wrong prediction."""
+    """The results of one class: numbers of `images` and `right` predictions, and the most frequent wrong prediction."""
 
     name: str
     images: int
@@ -85,9 +85,9 @@ class ClassScore:
 
 
 def class_scores(labels, predictions, class_names):
-    """A `ClassScore` of each class, in increasing order of accuracy; classes without images are last.
+    """A `ClassScore` of each class, in increasing order of accuracy. Classes without images are last.
 
-    An image with several right classes counts for each of them. It is right if one of them is predicted.
+    An image with several right classes counts for each of them. Its prediction is right if it is one of them.
 
     Args:
         labels: bool (N, C), true for each right class.
@@ -96,7 +96,7 @@ def class_scores(labels, predictions, class_names):
     """
     is_right = labels[np.arange(len(labels)), predictions]
     images, right = labels.sum(axis=0), labels[is_right].sum(axis=0)
-    # Counts only the pairs that occur: there may be twenty thousand classes.
+    # Only pairs that occur are counted, because there may be 20,000 classes.
     wrong, true = np.nonzero(labels[~is_right])
     pairs, counts = np.unique(np.stack([true, predictions[~is_right][wrong]]), axis=1, return_counts=True)
     most_frequent = {}

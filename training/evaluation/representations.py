@@ -27,7 +27,7 @@ class _Representation(keras.Model):
 
 
 def features(model, source, recipe):
-    """Features of all images of a source, in its order: the input of the model's classifier, float32 (N, D).
+    """The input of the model's classifier for all images of a source, in order, float32 (N, D).
 
     Args:
         model: A model of this package that takes pixels from 0 to 255. It may be nested in another model.

@@ -17,8 +17,10 @@ NUM_EXAMPLES = 8
 
 @dataclasses.dataclass(frozen=True)
 class ClassIoU:
-    """The results of one class: the number of its true `pixels`, and its intersection over union from 0 to 1, or `None`
-    if the class does not occur. `taken_for` is the most frequent wrong prediction of its pixels, "" for none."""
+    """The results of one class. `taken_for` is the class that is most often predicted for its pixels by mistake, or "".
+
+    `pixels` is the number of its true pixels. `iou` is from 0 to 1, or `None` if the class does not occur.
+    """
 
     name: str
     pixels: int
@@ -88,7 +90,7 @@ def evaluate(model, dataset, splits, recipe):
         A `Segmentation`.
     """
     splits = [splits] if isinstance(splits, str) else splits
-    # Only masks leave the device, not the probabilities of all classes.
+    # The argmax runs on the device, because masks are smaller to copy than the probabilities of all classes.
     segmenter = keras.Model(model.inputs, ops.argmax(model.outputs[0], axis=-1))
     num_classes, total = len(dataset.class_names), sum(dataset.splits[split].size for split in splits)
     example_indices = set(np.linspace(0, total - 1, min(NUM_EXAMPLES, total)).astype(int).tolist())
@@ -110,7 +112,7 @@ def _read_mask(label, image):
 
 
 def _confusion(truths, predictions, num_classes):
-    """Counts (C, C) of the pixels that are not void."""
+    """Counts pixels by (true class, predicted class), (C, C), without void pixels."""
     is_known = truths != VOID
     pairs = truths[is_known].astype("int64") * num_classes + predictions[is_known]
     return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)

@@ -28,7 +28,7 @@ from training.tasks import TASKS, require_classification
 if keras.backend.backend() == "jax":
     import jax
 
-# Numbers of training images. The metadata of TFDS lack them until a data set is prepared.
+# Numbers of training images. TFDS has these numbers only after a data set is prepared.
 _TRAIN_IMAGES = {
     "cifar10": 50_000,
     "cifar100": 50_000,
@@ -36,8 +36,8 @@ _TRAIN_IMAGES = {
     "oxford_flowers102": 1_020,
     "oxford_iiit_pet": 3_680,
 }
-# These options compile faster and keep rematerialisation. By default, XLA for CPUs removes the barrier between the two
-# computations and then one of them, unlike the compilers for GPUs and TPUs.
+# These options compile faster, and they keep rematerialisation. By default, XLA for CPUs, unlike XLA for GPUs and TPUs,
+# removes the barrier between the two computations of a block, and then one of the two.
 _COMPILER_OPTIONS = {"xla_backend_optimization_level": 0, "xla_disable_hlo_passes": "cse_barrier_expander"}
 _COLLECTIVE = re.compile(
     r"= (?P<results>.+?) (?P<kind>all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
@@ -50,8 +50,8 @@ def plan(recipe, images=None, classes=None):
 
     Args:
         recipe: `training.recipe.config.Recipe` with a kind of distribution that JAX supports.
-        images: Number of training images, or `None` for that of the data set, if prepared here or known.
-        classes: Number of classes, or `None` for that of the data set.
+        images: Number of training images. `None` means that of the data set, if prepared here or in `_TRAIN_IMAGES`.
+        classes: Number of classes. `None` means that of the data set.
 
     Returns:
         A `Plan`.
@@ -61,37 +61,31 @@ def plan(recipe, images=None, classes=None):
     """
     require_classification(recipe, "plan")
     recipe = without_weights(recipe)
-    dataset, origin = _dataset(recipe.data, images, classes)
+    dataset, images_origin = _dataset(recipe.data, images, classes)
     seed(recipe)
     try:
-        return _plan(recipe, dataset, origin, distribution.start(recipe))
+        return _plan(recipe, dataset, images_origin, distribution.start(recipe))
     finally:
-        keras.distribution.set_distribution(None)  # Also if `start` failed halfway.
+        keras.distribution.set_distribution(None)  # Also needed if `start` failed halfway.
 
 
-def _plan(recipe, dataset, origin, engine):
+def _plan(recipe, dataset, images_origin, engine):
     fitting = _abstract_fitting(recipe, dataset, engine)
     trained = fitting.trained
-    state = [
-        [_abstract_variable(variable) for variable in variables]
-        for variables in (
-            trained.trainable_variables,
-            trained.non_trainable_variables,
-            trained.optimizer.variables,
-            trained.metrics_variables,
-        )
-    ]
-    compiled = _compile(trained, tuple(state), _abstract_batch(recipe, fitting.model))
+    weights = trained.trainable_variables, trained.non_trainable_variables
+    groups = (*weights, trained.optimizer.variables, trained.metrics_variables)
+    state = tuple([_abstract_variable(variable) for variable in variables] for variables in groups)
+    compiled = _compile(trained, state, _abstract_batch(recipe, fitting.model))
     memory, parts = compiled.memory_analysis(), recipe.fit.accumulation_steps
     trainable, non_trainable, optimizer, _ = map(_shard_bytes, state)
-    with keras.StatelessScope():  # The variables have no values.
+    with keras.StatelessScope():  # Because the variables have no values.
         profile = keras_vit.profile(fitting.model)
     return Plan(
         recipe=recipe,
         num_devices=engine.num_devices,
         num_replicas=engine.num_replicas,
         images=dataset.splits["train"].size,
-        origin=origin,
+        images_origin=images_origin,
         steps=fitting.intervals.total,
         parameters=profile.parameters,
         macs=profile.macs,
@@ -103,18 +97,18 @@ def _plan(recipe, dataset, origin, engine):
             arguments=memory.argument_size_in_bytes,
             temporaries=memory.temp_size_in_bytes,
         ),
-        # XLA counts the body of the loop over the parts of a batch only once.
+        # XLA counts the loop over the parts of a batch as if it had one iteration.
         flops=compiled.cost_analysis()["flops"] * parts,
         collectives=count_collectives(compiled.as_text(), parts),
     )
 
 
 def activations(recipe, model, engine):
-    """Bytes of encoder activations that a device keeps for the backward pass, by a formula.
+    """Estimated bytes of encoder activations that a device keeps for the backward pass. `None` without an encoder.
 
-    A block has T (8 D + 2 M) + K T^2 numbers per image: equation 2 of arXiv 2205.05198 without dropout's masks. Every
-    device holds 4 T D of them; the rest is split over `model_devices`. With rematerialisation, each block keeps T D,
-    and the recomputed block has all of them. Token merging is ignored. Returns `None` for a model without encoder.
+    A block keeps T (8 D + 2 M) + K T^2 numbers per image, by equation 2 of arXiv 2205.05198 without dropout's masks.
+    Every device keeps 4 T D of these numbers, and the rest is split over `model_devices`. With rematerialisation, each
+    block keeps its input, T D numbers, and only the block that is being recomputed keeps all. Token merging is ignored.
     T tokens, D hidden width, K heads, M width of the MLP (3 M instead of 2 M with SwiGLU).
     """
     config, model_devices = keras_vit.describe(model).config, recipe.distribution.model_devices
@@ -131,11 +125,11 @@ def activations(recipe, model, engine):
 
 
 def count_collectives(program, parts):
-    """Counts what devices exchange in a step.
+    """Counts the operations of a step that exchange data between devices.
 
     Args:
         program: Compiled program of a device, in XLA's text format.
-        parts: Number of parts of a batch. A loop computes them.
+        parts: Number of parts of a batch, over which the program has a loop.
 
     Returns:
         {kind: (number of operations, bytes of their results)}
@@ -147,7 +141,7 @@ def count_collectives(program, parts):
             is_entry = line.startswith("ENTRY")
         match = _COLLECTIVE.search(line)
         if match:
-            times = 1 if is_entry else parts  # The only loop is over the parts.
+            times = 1 if is_entry else parts  # The program has no other loop.
             count, size = collectives[match["kind"]]
             collectives[match["kind"]] = count + times, size + times * _result_bytes(match["results"])
     return dict(collectives)
@@ -164,42 +158,40 @@ def _result_bytes(results):
 def with_devices(recipe, devices):
     """The recipe with `devices` as the number of devices of all machines together.
 
-    TensorFlow's kinds of distribution are planned as JAX's data_parallel, which needs the same memory and FLOPs.
+    TensorFlow's kinds of distribution are replaced by JAX's data_parallel, which needs the same memory and FLOPs.
     """
-    options = recipe.distribution
-    if options.kind not in ("data_parallel", "model_parallel"):
-        options = dataclasses.replace(options, kind="none", devices=None)
-        if devices > 1:
-            options = dataclasses.replace(options, kind="data_parallel", devices=devices)
-    else:
-        options = dataclasses.replace(options, devices=devices)
+    kind = recipe.distribution.kind
+    if kind not in ("data_parallel", "model_parallel"):
+        kind, devices = ("data_parallel", devices) if devices > 1 else ("none", None)
+    options = dataclasses.replace(recipe.distribution, kind=kind, devices=devices)
     return dataclasses.replace(recipe, distribution=options)
 
 
 def _dataset(data, images, classes):
-    """A data set with the sizes that a plan needs, and the origin of the number of training images."""
-    if images is not None and classes is not None:
-        return _sized_dataset(images, range(classes)), "given"
-    if data.directory is not None or data.dataset == "digits" or _is_prepared(data):
-        dataset = load_dataset(data)
-        names = dataset.class_names if classes is None else range(classes)
-        if images is not None:
-            return _sized_dataset(images, names), "given"
-        return _sized_dataset(dataset.source("train").size, names), f"from {data.dataset} on this machine"
-    if data.dataset in ("folder", "records"):
-        raise InputError(f"data.dataset={data.dataset} needs data.directory, or --images=N and --classes=N.")
-    names = _class_names(data) if classes is None else range(classes)
-    if images is not None:
-        return _sized_dataset(images, names), "given"
+    """A data set with the sizes that a plan needs, and how the number of training images is known."""
+    names = None if classes is None else range(classes)
+    images_origin = "given"
+    if images is None or names is None:
+        if data.directory is not None or data.dataset == "digits" or _is_prepared(data):
+            dataset = load_dataset(data)
+            names = names or dataset.class_names
+            if images is None:
+                images, images_origin = dataset.source("train").size, f"from {data.dataset} on this machine"
+        elif data.dataset in ("folder", "records"):
+            raise InputError(f"data.dataset={data.dataset} needs data.directory, or --images=N and --classes=N.")
+        else:
+            names = names or _class_names(data)
+            if images is None:
+                images, images_origin = _known_images(data)
+    return Dataset(tuple(map(str, names)), {"train": IndexedSource(images, read=None)}), images_origin  # type: ignore[arg-type]
+
+
+def _known_images(data):
     if data.dataset not in _TRAIN_IMAGES or data.train_split is not None:
         raise InputError(f"{data.dataset} is not prepared on this machine. Give --images=N (training images).")
     total = _TRAIN_IMAGES[data.dataset]
     kept = data.train_images or total - round(data.validation_fraction * total)
-    return _sized_dataset(kept, names), f"assumed: {data.dataset} has {total:,}, and is not on this machine"
-
-
-def _sized_dataset(images, names):
-    return Dataset(tuple(map(str, names)), {"train": IndexedSource(images, read=None)})  # type: ignore[arg-type]
+    return kept, f"assumed: {data.dataset} has {total:,}, and is not on this machine"
 
 
 def _is_prepared(data):
@@ -210,7 +202,7 @@ def _class_names(data):
     names = find_label(_builder(data), data.label).class_names
     if not names:
         raise InputError(
-            f"{data.dataset} lists its classes in files that are not downloaded. Give their number: --classes=N"
+            f"The classes of {data.dataset} are unknown until it is downloaded. Give --classes=N (classes)."
         )
     return names
 
@@ -226,7 +218,7 @@ def _builder(data):
 def _abstract_fitting(recipe, dataset, engine):
     """The run's `Fitting`. Its variables have shapes and layouts, but no values."""
     fittings = []
-    # Initial values are traced, not computed.
+    # The initial values are traced, not computed.
     jax.eval_shape(lambda: fittings.append(Fitting(TASKS[recipe.task](recipe), dataset, engine)))
     return fittings[0]
 

@@ -1,4 +1,4 @@
-"""The result of `training.planning.plan`: memory and FLOPs of a device, and the accelerators that suffice."""
+"""The result of `training.planning.plan`: memory and FLOPs per device, and which accelerators have enough memory."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ UTILIZATION = 0.4
 
 @dataclasses.dataclass(frozen=True)
 class Accelerator:
-    """A device, by its data sheet: dense bfloat16 FLOPs per second, and bytes of memory."""
+    """A device. `peak` is in dense bfloat16 FLOPs per second, `memory` in bytes, both from its data sheet."""
 
     name: str
     peak: float
@@ -30,14 +30,14 @@ ACCELERATORS = (
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes that one device holds.
+    """The memory of one device, in bytes.
 
     Args:
-        weights: Its part of all weights, including those of a teacher.
-        optimizer: Its part of the optimizer's variables and of the moving average.
-        gradients: Its part of the gradients, as large as its trainable weights.
+        weights: The device's share of all weights, including those of a teacher.
+        optimizer: Its share of the optimizer's variables and of the moving average.
+        gradients: Its share of the gradients, which is as large as that of the trainable weights.
         activations: Encoder activations kept for the backward pass, or `None` if there is no formula for the model.
-        arguments: Arguments of the compiled step: weights, optimizer and its part of the batch.
+        arguments: Arguments of the compiled step: the shares of the weights, the optimizer and the batch.
         temporaries: Temporary arrays of the compiled step, as allocated by XLA for CPUs.
     """
 
@@ -50,7 +50,7 @@ class Memory:
 
     @property
     def expected(self):
-        """Bytes of weights, optimizer, gradients and activations; `None` if those of the activations are unknown."""
+        """Bytes of weights, optimizer, gradients and activations, or `None` if the activations are unknown."""
         if self.activations is None:
             return None
         return self.weights + self.optimizer + self.gradients + self.activations
@@ -68,9 +68,9 @@ class Plan:
     Args:
         recipe: `training.recipe.config.Recipe` of the run.
         num_devices: Number of devices of all machines together.
-        num_replicas: Number of parts into which a batch is split over the devices.
+        num_replicas: Number of copies of the model, over which a batch is split.
         images: Number of training images.
-        origin: Origin of the number of training images, in words.
+        images_origin: How the number of training images is known, e.g. `"given"`.
         steps: Number of optimizer steps of the run.
         parameters: Number of parameters of the model.
         macs: Multiply-accumulates per image.
@@ -83,7 +83,7 @@ class Plan:
     num_devices: int
     num_replicas: int
     images: int
-    origin: str
+    images_origin: str
     steps: int
     parameters: int
     macs: int
@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def expected_flops(self):
-        """`training_flops` of a step, per device."""
+        """The `training_flops` of a step per device."""
         return training_flops(self.macs, self.recipe.fit.batch_size) / self.num_devices
 
     @property
@@ -106,7 +106,7 @@ class Plan:
         return self.total_flops / (accelerator.peak * UTILIZATION) / 3600
 
     def fits(self, accelerator):
-        """Whether a device's memory suffices: `"yes"`, `"no"`, or `"perhaps"` if the two estimates disagree."""
+        """Whether the memory of a device suffices: `"yes"`, `"no"`, or `"perhaps"` if the two estimates disagree."""
         compiled = self.memory.compiled
         low, high = sorted((self.memory.expected or compiled, compiled))
         return "yes" if high <= accelerator.memory else "no" if low > accelerator.memory else "perhaps"
@@ -116,9 +116,10 @@ class Plan:
 
 
 def training_flops(macs, images):
-    """6 x MACs x images: two FLOPs per MAC forward and four backward, without norms and the like.
+    """6 x MACs x images: two FLOPs per MAC in the forward pass, and four in the backward pass.
 
-    It reproduces the exaFLOPs of Table 6 of arXiv 2010.11929 if an epoch of JFT-300M has 303 million images.
+    Other operations, e.g. norms, are not counted. With this formula, the models of Table 6 of arXiv 2010.11929 have the
+    exaFLOPs of the table if an epoch of JFT-300M has 303 million images.
 
     Args:
         macs: Multiply-accumulates of the model for one image, as `keras_vit.profile` counts them.
@@ -129,15 +130,14 @@ def training_flops(macs, images):
 
 def _run_text(plan):
     fit, options = plan.recipe.fit, plan.recipe.distribution
-    images_per_replica = fit.batch_size / plan.num_replicas
     kind = "" if options.kind == "none" else f" ({options.kind})"
     replicas = f", {plan.num_replicas} copies of the model" if plan.num_replicas != plan.num_devices else ""
     parts = f" in {fit.accumulation_steps} parts" if fit.accumulation_steps > 1 else ""
     return (
         f"{plan.recipe.name}: {plan.parameters:,} parameters, {plan.macs / 1e9:.3f} GMACs per image, {fit.precision}\n"
         f"{plan.num_devices} {'device' if plan.num_devices == 1 else 'devices'}{kind}{replicas}: "
-        f"{fit.batch_size:,} images per step, {images_per_replica:,.0f} per copy{parts}\n"
-        f"{plan.images:,} training images ({plan.origin}), {plan.steps:,} steps"
+        f"{fit.batch_size:,} images per step, {fit.batch_size / plan.num_replicas:,.0f} per copy{parts}\n"
+        f"{plan.images:,} training images ({plan.images_origin}), {plan.steps:,} steps"
     )
 
 
@@ -157,14 +157,10 @@ def _memory_text(memory):
 
 
 def _work_text(plan):
-    lines = [
-        f"Each device in a step: {plan.flops / 1e12:.3f} TFLOPs, {plan.flops / plan.expected_flops:.2f} x "
-        f"(6 x MACs x images)"
-    ]
-    lines += [
-        f"  {kind}: {count:,}, with results of {size / 1e9:.3f} GB"
-        for kind, (count, size) in sorted(plan.collectives.items())
-    ]
+    ratio = plan.flops / plan.expected_flops
+    lines = [f"Each device in a step: {plan.flops / 1e12:.3f} TFLOPs, {ratio:.2f} x (6 x MACs x images)"]
+    for kind, (count, size) in sorted(plan.collectives.items()):
+        lines.append(f"  {kind}: {count:,}, with results of {size / 1e9:.3f} GB")
     return "\n".join([*lines, f"The whole run: {plan.total_flops / 1e18:.3g} exaFLOPs"])
 
 

@@ -20,10 +20,16 @@ _VIT_CONFIG_SECTIONS = ("config", "changes")
 _ARGUMENTS = "model.arguments."
 _INTEGER_LIMIT = 2**32
 _BOOLEANS = {"true": True, "false": False}
+_ABBREVIATIONS = {
+    "lr": "optimizer.learning_rate",
+    "wd": "optimizer.weight_decay",
+    "bs": "fit.batch_size",
+    "epoch": "fit.epochs",
+}
 
 
 class _Facts(pydantic.BaseModel, extra="allow"):
-    """The parts of a `recipe.json` that programs read. The others are for people."""
+    """The fields of a `recipe.json` that programs use. All other fields are information for people."""
 
     recipe: dict[str, Any]
     class_names: list[str] = []
@@ -42,7 +48,7 @@ def read_facts(path):
 
 
 def from_dict(fields):
-    """The recipe that `to_dict` wrote. Raises an InputError that names each field that is wrong."""
+    """The recipe with the fields of `to_dict`. Raises an InputError that lists each invalid field."""
     _check_names(fields)
     try:
         recipe = validate(fields)
@@ -57,14 +63,14 @@ def override(recipe, assignments):
 
     Args:
         recipe: `Recipe`
-        assignments: Strings `section.field=value`, applied in this order. Several values are separated by commas;
-            `none` means no value.
+        assignments: Strings `section.field=value`, applied in this order. A list is written with commas, `None` as
+            `none`.
 
     Returns:
         The new `Recipe`.
 
     Raises:
-        InputError: If a field does not exist (similar ones are suggested), or a value is impossible or of a wrong type.
+        InputError: If a field does not exist (similar names are suggested), or a value is invalid.
     """
     fields = to_dict(recipe)
     for assignment in assignments:
@@ -76,15 +82,15 @@ def override(recipe, assignments):
         for key in sections:
             section = section.get(key) if isinstance(section, dict) else None
         is_change = sections == ["model", "changes"] and name in _VIT_CONFIG_FIELDS
-        is_change |= sections == ["model", "arguments"]  # The function checks their names.
+        is_change |= sections == ["model", "arguments"]  # Their names are checked with those of the function.
         if not isinstance(section, dict) or not (name in section or is_change):
-            raise _unknown(path, fields)
-        section[name] = _parse(path, text, is_section=isinstance(section[name], dict) if name in section else False)
+            raise _unknown_field(path, fields)
+        section[name] = _parse(path, text, is_section=isinstance(section.get(name), dict))
     return from_dict(fields)
 
 
 def leaves(fields, prefix=""):
-    """(dotted name, value) of every field, section by section."""
+    """Yields (dotted name, value) for each field, section by section."""
     for name, value in fields.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, f"{prefix}{name}.")
@@ -108,8 +114,8 @@ def _parse(path, text, is_section):
     if is_section and path != "model.config":
         raise InputError(f"{path} is a section. Set one of its fields: {path}.<field>=value.")
     if path.startswith(_ARGUMENTS):
-        return _BOOLEANS.get(text.lower(), _value(text, ()))  # The function checks their types.
-    return _value(text, _accepted(_field(path)[1].type))
+        return _BOOLEANS.get(text.lower(), _value(text, ()))  # The function checks the types of its arguments.
+    return _value(text, _accepted(_find_field(path)[1].type))
 
 
 def _accepted(field_type):
@@ -122,7 +128,7 @@ def _accepted(field_type):
 
 
 def _value(text, accepted):
-    """The value of a field that a text stands for. If there is none, the text itself, which pydantic refuses."""
+    """Converts a text to an accepted value of a field. If this fails, returns the text, which pydantic then refuses."""
     if text in accepted:
         return text
     if text.lower() == "none" and (str not in accepted or type(None) in accepted):
@@ -139,46 +145,38 @@ def _value(text, accepted):
 
 
 def as_text(value):
-    """A value as it is written in an assignment."""
+    """The text of a value in an assignment."""
     if isinstance(value, list):
         return ",".join(map(as_text, value))
     return "none" if value in (None, {}) else without_queries(str(value))
 
 
 def _check_names(fields, section=Recipe, prefix=""):
-    """Checks the names of fields. (pydantic does so too, but without hints, and not in ViTConfig.)"""
+    """Checks the names of fields. (pydantic would suggest no names, and does not check those of ViTConfig.)"""
     known = {field.name: field.type for field in dataclasses.fields(section)}
     for name, value in fields.items():
         if name not in known:
-            raise _unknown(f"{prefix}{name}", dict.fromkeys(f"{prefix}{known_name}" for known_name in known))
-        inner = _section_type(name, known[name])
-        if isinstance(value, dict) and inner:
-            _check_names(value, inner, f"{prefix}{name}.")
+            raise _unknown_field(f"{prefix}{name}", dict.fromkeys(f"{prefix}{known_name}" for known_name in known))
+        section_type = _section_type(name, known[name])
+        if isinstance(value, dict) and section_type:
+            _check_names(value, section_type, f"{prefix}{name}.")
 
 
 def _check_integers(fields):
-    """Checks that integers are not too large for the programs and TensorFlow."""
+    """Checks that no integer is too large for TensorFlow."""
     for name, value in leaves(fields):
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int) and abs(number) >= _INTEGER_LIMIT:
                 raise InputError(f"{name} must be below {_INTEGER_LIMIT:,}. Received: {value!r}")
 
 
-_ABBREVIATIONS = {
-    "lr": "optimizer.learning_rate",
-    "wd": "optimizer.weight_decay",
-    "bs": "fit.batch_size",
-    "epoch": "fit.epochs",
-}
-
-
-def _unknown(path, fields):
+def _unknown_field(path, fields):
     names, last = [name for name, _ in leaves(fields)], path.rpartition(".")[2]
-    near = [_ABBREVIATIONS[last]] if last in _ABBREVIATIONS else []
-    near += nearest_names(path, names)
+    similar = [_ABBREVIATIONS[last]] if last in _ABBREVIATIONS else []
+    similar += nearest_names(path, names)
     by_last = {name.rpartition(".")[2]: name for name in names}
-    near += [by_last[name] for name in nearest_names(last, by_last, count=2, cutoff=0.6)]
-    hint = f" Did you mean {' or '.join(list(dict.fromkeys(near))[:3])}?" if near else ""
+    similar += [by_last[name] for name in nearest_names(last, by_last, count=2, cutoff=0.6)]
+    hint = f" Did you mean {' or '.join(list(dict.fromkeys(similar))[:3])}?" if similar else ""
     return InputError(f"{path} is not a field of a recipe.{hint} All fields: python -m training train RECIPE --show")
 
 
@@ -192,18 +190,15 @@ def _explain(error):
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] == "string_pattern_mismatch" and error["loc"][-1] != "name":
         message = "A duration is written as 5%, 10000 steps or 2.5 epochs"
-    return (
-        (f"{path}: " if path else "")
-        + message
-        # A whole section or file would be too long to read.
-        + ("" if isinstance(error["input"], (dict, bytes)) else f". Received: {error['input']!r}")
-    )
+    if not isinstance(error["input"], (dict, bytes)):  # A whole section or file would be too long to read.
+        message += f". Received: {error['input']!r}"
+    return f"{path}: {message}" if path else message
 
 
 def _description(path):
     if path.startswith(_ARGUMENTS):
         return "argument of model.function; see its documentation"
-    section, field = _field(path)
+    section, field = _find_field(path)
     if isinstance(field.default, pydantic.fields.FieldInfo):
         return field.default.description
     documentation = inspect.cleandoc(section.__doc__)
@@ -211,13 +206,13 @@ def _description(path):
     return " ".join(text.split())
 
 
-def _field(path):
+def _find_field(path):
     """(dataclass, `dataclasses.Field`) of a dotted name."""
-    inner = Recipe
+    next_section = Recipe
     for name in path.split("."):
-        section = inner
+        section = next_section
         field = {field.name: field for field in dataclasses.fields(section)}[name]
-        inner = _section_type(name, field.type)
+        next_section = _section_type(name, field.type)
     return section, field
 
 

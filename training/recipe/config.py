@@ -53,8 +53,8 @@ class Model:
     )
     resize: PositiveInt | None = Field(
         None,
-        description="from scratch: images that are not randomly cropped are resized to this short side in pixels and "
-        "centre-cropped; none: the whole image is resized to input_shape",
+        description="from scratch: images are resized to this short side in pixels and cropped at the centre, unless "
+        "crops are random; none: the whole image is resized to input_shape",
     )
     freeze_up_to: str | None = Field(
         None, description="layers up to this one, such as encoder_block_5, are frozen; none: all are trained"
@@ -86,7 +86,7 @@ class Model:
                 raise ValueError("model.config.pooling must not be none: a classifier needs one vector per image")
             if self.config.stem is None:
                 patches = PatchEmbedding(self.config.hidden_dim, self.config.patch_size, self.config.crop_to_patches)
-                patches.compute_output_shape((None, *shape))  # Checks that patches divide the size.
+                patches.compute_output_shape((None, *shape))  # Checks that patches divide the image.
         if self.resize is not None and self.resize < max(shape[:2]):
             raise ValueError(
                 f"model.resize must not be smaller than a side of model.input_shape, {shape[0]} x {shape[1]} pixels. "
@@ -107,8 +107,8 @@ class Data:
     )
     label: str | None = Field(
         None,
-        description="for TFDS: feature to learn, such as label_azimuth of smallnorb, or a derived one, such as count "
-        "of clevr; none: label or, if there is none, real_label",
+        description="for TFDS: feature to learn, such as label_azimuth of smallnorb, or a derived label, such as count "
+        "of clevr; none: the feature label or, if missing, real_label",
     )
     directory: str | None = Field(
         None, description="for folder: directory with one folder per class; for records: directory of the shards"
@@ -124,8 +124,8 @@ class Data:
     train_split: str | None = Field(None, description="for TFDS: training split, such as train[:99%]; none: train")
     validation_split: str | None = Field(
         None,
-        description="for TFDS: validation split; none: the data set's own, or validation_fraction of the training "
-        "images; with train_split: no validation",
+        description="for TFDS: validation split; none: the data set's validation split, or validation_fraction of the "
+        "training images; none with train_split: no validation",
     )
     test_split: str | None = Field(None, description="for TFDS: test split; none: test, or else validation")
     validation_fraction: Fraction = Field(0.1, description="fraction of the training images held out for validation")
@@ -135,7 +135,7 @@ class Data:
         0.2, description="for folder: fraction of each class held out for testing"
     )
     cache: bool = Field(
-        True, description="keep the images in memory, as resized pixels, or as files with crop=inception"
+        True, description="keep the images in memory: resized pixels, or with crop=inception the encoded files"
     )
     shuffle_buffer: PositiveInt = Field(
         10_000,
@@ -167,14 +167,13 @@ class Data:
 
 @_section
 class Augment:
-    """Random changes of the training images, applied in this order. Limits hold in both directions."""
+    """Random changes of the training images, applied in this order. Limits apply in both directions."""
 
     library: Literal["tensorflow", "keras_cv"] = Field(
         "tensorflow", description="library that changes the images; only runs with tensorflow are exactly repeatable"
     )
     crop: Literal["none", "random", "inception"] = Field(
-        "none",
-        description="none: the whole image, as in evaluation; random: a random window; inception: a random part",
+        "none", description="none: the whole image; random: a window of input_shape; inception: a window of random size"
     )
     crop_from: PositiveInt | None = Field(
         None, description="for crop=random: side in pixels to which the image is resized before it is cropped"
@@ -188,11 +187,11 @@ class Augment:
         description="for segmentation: smallest and largest scale, relative to the model's input, before a random crop",
     )
     color_jitter: Fraction = Field(
-        0.0, description="for segmentation: largest change of brightness, contrast and saturation, as a fraction"
+        0.0, description="for segmentation: maximum change of brightness, contrast and saturation, as a fraction"
     )
-    translation: Fraction = Field(0.0, description="largest shift, as a fraction of the image's side")
-    rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="largest rotation, in degrees")
-    scale: Fraction = Field(0.0, description="largest change of the size, as a fraction")
+    translation: Fraction = Field(0.0, description="maximum shift, as a fraction of the image's side")
+    rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="maximum rotation, in degrees")
+    scale: Fraction = Field(0.0, description="maximum change of the size, as a fraction")
     fill: Literal["reflect", "black"] = Field("reflect", description="pixels beyond the image's border")
     randaugment_ops: NonNegativeInt = Field(0, description="number of random operations per image (arXiv 1909.13719)")
     randaugment_magnitude: Annotated[float, Field(ge=0, le=30)] = Field(10, description="operations' strength, 0 to 30")
@@ -230,12 +229,12 @@ class Optimizer:
         None, description="beta 2 of AdamW (none: 0.999), or rho of RMSProp (none: 0.9)"
     )
     epsilon: PositiveFloat = Field(1e-8, description="keeps AdamW and RMSProp from dividing by zero")
-    clip_norm: PositiveFloat | None = Field(1.0, description="largest global norm of the gradients; none: no limit")
+    clip_norm: PositiveFloat | None = Field(1.0, description="maximum global norm of the gradients; none: no limit")
     layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="each layer's learning rate is this times that of the layer above (arXiv 2106.08254)"
+        1.0, description="learning rate of each layer divided by that of the next layer (arXiv 2106.08254)"
     )
     ema: Fraction = Field(
-        0.0, description="momentum of a moving average of the weights, which is evaluated and saved instead; 0: none"
+        0.0, description="momentum of the weights' moving average, which is evaluated and saved instead; 0: no average"
     )
 
     def __post_init__(self):
@@ -252,9 +251,9 @@ class Schedule:
     start: NonNegativeFloat = Field(0.0, description="learning rate at the first step of the warm-up")
     end: NonNegativeFloat = Field(0.0, description="for cosine and linear: learning rate at the last step")
     rate: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        None, description="for exponential: factor that multiplies the learning rate"
+        None, description="for exponential: factor by which the learning rate is multiplied"
     )
-    every: Duration | None = Field(None, description="for exponential: interval at which rate is applied")
+    every: Duration | None = Field(None, description="for exponential: interval between these multiplications")
 
     def __post_init__(self):
         is_exponential = self.decay == "exponential"
@@ -330,9 +329,9 @@ class Distribution:
         "with JAX: data_parallel or model_parallel",
     )
     devices: Annotated[int, Field(gt=0, lt=100_000)] | None = Field(
-        None, description="number of this machine's devices; none: all; without accelerators the CPU simulates them"
+        None, description="number of devices of this machine; none: all; a CPU simulates them without accelerators"
     )
-    model_devices: PositiveInt = Field(1, description="for model_parallel: devices that share heads and width")
+    model_devices: PositiveInt = Field(1, description="for model_parallel: devices that share a copy of the model")
     shard_weights: bool = Field(
         False, description="for model_parallel: split each weight over all devices (FSDP, arXiv 2304.11277)"
     )
@@ -372,10 +371,10 @@ _ADAPTER = pydantic.TypeAdapter(Recipe)
 
 
 def to_dict(recipe):
-    """A recipe as nested dictionaries of JSON types."""
+    """Converts a recipe to nested dictionaries of JSON types."""
     return _ADAPTER.dump_python(recipe, mode="json")
 
 
 def validate(fields):
-    """The recipe in nested dictionaries. Raises a pydantic.ValidationError if they are invalid."""
+    """Converts nested dictionaries to a recipe. Raises a pydantic.ValidationError if they are invalid."""
     return _ADAPTER.validate_python(fields)

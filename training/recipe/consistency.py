@@ -4,12 +4,12 @@ import dataclasses
 
 from keras_vit.models import SEGMENTERS
 
-_SEGMENTATION_FIELDS = ("flip", "scale_range", "color_jitter")  # Random changes of segmentation.
-_SEGMENTATION_ONLY = ("scale_range", "color_jitter")
+_SEGMENTATION_ONLY = ("scale_range", "color_jitter")  # Augmentations that only segmentation supports.
+_SEGMENTATION_FIELDS = ("flip", *_SEGMENTATION_ONLY)
 
 
 def refuse_unused(section, names, condition):
-    """Raises a ValueError if one of the named fields is set, although it is only used under a condition."""
+    """Raises a ValueError if one of the named fields is set. Call it if the condition of their use is not met."""
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
         default = field.default.default  # type: ignore[union-attr]
@@ -20,11 +20,7 @@ def refuse_unused(section, names, condition):
 
 
 def check_recipe(recipe):
-    """Checks that the sections of a recipe are consistent.
-
-    Raises:
-        ValueError: If they are not.
-    """
+    """Raises a ValueError unless the sections of a recipe are consistent."""
     if recipe.distillation.teacher is not None and recipe.fit.loss != "softmax":
         raise ValueError(
             f"distillation.teacher needs fit.loss=softmax, because the teacher's probabilities are a softmax over "

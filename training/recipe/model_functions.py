@@ -3,25 +3,9 @@
 import dataclasses
 import inspect
 
-from keras_vit import baselines, models
-from keras_vit.architectures import (
-    PanopticFPNConfig,
-    ResNetConfig,
-    SelfAttentionNetworkConfig,
-    VTFPNConfig,
-    VTResNetConfig,
-)
+from keras_vit import architectures, baselines, models
 from keras_vit.checks import did_you_mean
 from keras_vit.models.factories import shared_arguments
-
-# Configs of the functions that accept any config field as an argument.
-_CONFIGS = {
-    "PanopticFPN": PanopticFPNConfig,
-    "ResNet": ResNetConfig,
-    "SelfAttentionNetwork": SelfAttentionNetworkConfig,
-    "VTFPN": VTFPNConfig,
-    "VTResNet": VTResNetConfig,
-}
 
 
 def get_function(name):
@@ -46,8 +30,9 @@ def check_function(name, arguments):
             f"{did_you_mean(name, functions)} Received: {name!r}"
         )
     known = set(inspect.signature(get_function(name)).parameters)
-    if "config_changes" in known:
-        known = known - {"config_changes"} | {field.name for field in dataclasses.fields(_CONFIGS[name])}
+    if "config_changes" in known:  # The function accepts any field of its config.
+        config_fields = dataclasses.fields(getattr(architectures, f"{name}Config"))
+        known = known - {"config_changes"} | {field.name for field in config_fields}
     known -= inspect.signature(shared_arguments).parameters.keys()  # Other fields of the recipe set these.
     if name in models.SEGMENTERS:
         known |= {"weights"}  # ResNet weights for the backbone.

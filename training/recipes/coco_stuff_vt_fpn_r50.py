@@ -9,10 +9,10 @@ Expected: 41.00 % mean IoU (paper); 40.78 % with a Panoptic FPN (model.function=
 Measured: nothing yet. Tests check only that the recipe runs.
 
 The directory has the folders train and test, each with images and masks (docs/segmentation.md) of Detectron2's
-coco_2017_train_panoptic_stuffonly and its validation counterpart. Differences: without model.arguments.weights the
-backbone starts from random weights, not from ImageNet. Images are stretched to 800 x 1216 pixels, also in evaluation.
-The learning rate follows a cosine, not two steps. The weight decay is not multiplied by the momentum. With
-distribution.kind=data_parallel, batch norms use the images of all devices.
+coco_2017_train_panoptic_stuffonly and its validation counterpart. The recipe differs from the paper's: without
+model.arguments.weights the backbone starts from random weights, not from ImageNet. Images are stretched to 800 x 1216
+pixels, also in evaluation. The learning rate decays along a cosine, not in two steps. The weight decay is not
+multiplied by the momentum. With distribution.kind=data_parallel, batch norms use the images of all devices.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

@@ -1,14 +1,14 @@
 """Fine-tunes published ViT-B/16 weights from ImageNet-21k on CIFAR-10 at 384 pixels, as in the paper.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1; configs/vit.py of
-google-research/vision_transformer, whose learning rate for this model and data set is 0.01.
+google-research/vision_transformer, with a learning rate of 0.01 for this model and data set.
 Command: python -m training train finetune_cifar10
 Hardware: 2.2 hours on the authors' A100 machine, 7.8 on their V100 machine.
-Expected: 99.02 %, reported by google-research/vision_transformer without dropout, and 98.59 % with fit.steps=500
+Expected: 99.02 % top-1, reported by google-research/vision_transformer without dropout, and 98.59 % with fit.steps=500
 and schedule.warmup=50 steps.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 on the 2 % held out, and then trains on all
+The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 on the held-out 2 %, and then trains on all
 images (data.validation_fraction=0). The authors keep the momentum in bfloat16, this package in float32.
 """
 

@@ -4,11 +4,11 @@ Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1; configs
 google-research/vision_transformer.
 Command: python -m training train finetune_cifar100
 Hardware: 2.2 hours on the authors' A100 machine, 7.8 on their V100 machine.
-Expected: 92.06 %, reported by google-research/vision_transformer without dropout, and 89.17 % with fit.steps=500
+Expected: 92.06 % top-1, reported by google-research/vision_transformer without dropout, and 89.17 % with fit.steps=500
 and schedule.warmup=50 steps.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 on the 2 % held out, and then trains on all
+The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 on the held-out 2 %, and then trains on all
 images (data.validation_fraction=0). The authors keep the momentum in bfloat16, this package in float32.
 """
 

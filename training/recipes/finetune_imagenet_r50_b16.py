@@ -1,13 +1,13 @@
 """Fine-tunes published weights of the hybrid R50+ViT-B/16 from ImageNet-21k on ImageNet-1k at 384 pixels.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1; configs/common.py and configs/models.py of
-google-research/vision_transformer, whose dropout for this model is 0.1.
+google-research/vision_transformer, with a dropout rate of 0.1 for this model.
 Command: python -m training train finetune_imagenet_r50_b16
 Hardware: 24.2 hours on the authors' V100 machine.
 Expected: 85.08 % top-1, reported by google-research/vision_transformer with dropout; 83.72 % without.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper selects the learning rate from 0.003, 0.01, 0.03 and 0.06 on the 1 % held out, and then trains on all
+The paper selects the learning rate from 0.003, 0.01, 0.03 and 0.06 on the held-out 1 %, and then trains on all
 images (data.validation_fraction=0). The authors keep the momentum in bfloat16, this package in float32.
 """
 

@@ -1,13 +1,13 @@
 """Fine-tunes published ViT-B/16 weights from ImageNet-21k on the Oxford-IIIT Pets at 384 pixels, as in the paper.
 
-Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1; learning rate and warm-up of
+Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1; learning rate and warm-up from
 configs/transfer.py of google-research/big_vision, which is for an AugReg B/32.
 Command: python -m training train finetune_pets
 Hardware: about 0.09 exaFLOPs (6 x MACs x images), an estimated 15 minutes on one A100.
-Expected: 94.67 %, the paper's result for ViT-L/16 (Table 2); big_vision reports 93.78 % for an AugReg B/32.
+Expected: 94.67 % top-1, the paper's result for ViT-L/16 (Table 2); big_vision reports 93.78 % for an AugReg B/32.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 on the 10 % held out, and then trains on all
+The paper selects the learning rate from 0.001, 0.003, 0.01 and 0.03 on the held-out 10 %, and then trains on all
 images (data.validation_fraction=0). The authors keep the momentum in bfloat16, this package in float32.
 """
 

@@ -1,16 +1,16 @@
-"""Fine-tunes published ViT-B/16 weights from ImageNet-21k on a task of VTAB-1k: 1,000 images, one setting for all.
+"""Fine-tunes published ViT-B/16 weights from ImageNet-21k on a task of VTAB-1k, which has 1,000 images.
 
-Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1; tasks and splits of Zhai et al., arXiv
-1910.04867, as in google-research/task_adaptation.
+Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1, with the same setting for all tasks; tasks and
+splits of Zhai et al., arXiv 1910.04867, as in google-research/task_adaptation.
 Command: python -m training train finetune_vtab (CIFAR-100; docs/recipes.md has the changes for the other tasks)
 Hardware: about 0.4 exaFLOPs (6 x MACs x images), an estimated one hour on one A100 for each task.
-Expected: 72.72 % on average over the 19 tasks, the paper's result for ViT-L/16 (Figure 2).
+Expected: 72.72 % top-1 on average over the 19 tasks, the paper's result for ViT-L/16 (Figure 2).
 Measured: nothing yet. Tests check only that the recipe runs.
 
-800 images are for training, 200 for validation; the paper's results are from models trained on all 1,000. All 19 tasks
-are supported. Seven of them need data.label: Clevr (2), KITTI, dSprites (2) and SmallNORB (2). The paper does not give
-the warm-up and the crop. Here the warm-up is that of google-research/vision_transformer, and the whole image is used,
-unflipped, as in task_adaptation. The authors keep the momentum in bfloat16, this package in float32.
+800 images are for training and 200 for validation. The paper's models were trained on all 1,000. All 19 tasks are
+supported. Seven of them need data.label: Clevr (2), KITTI, dSprites (2) and SmallNORB (2). The paper does not describe
+the warm-up and the crop. This recipe uses the warm-up of google-research/vision_transformer and, like task_adaptation,
+the whole image, unflipped. The authors keep the momentum in bfloat16, this package in float32.
 """
 
 from training.recipe.config import Data, Fit, Model, Optimizer, Recipe, Schedule
@@ -20,10 +20,7 @@ RECIPE = Recipe(
     model=Model(weights="B/16@i21k", input_shape=(384, 384, 3)),
     # The last tenth of CIFAR-100's 50,000 training images is for validation.
     data=Data(
-        dataset="cifar100",
-        train_split="train[:800]",
-        validation_split="train[45000:45200]",
-        validation_fraction=0.0,
+        dataset="cifar100", train_split="train[:800]", validation_split="train[45000:45200]", validation_fraction=0.0
     ),
     optimizer=Optimizer(kind="sgd", learning_rate=0.01, weight_decay=0.0),
     schedule=Schedule(decay="cosine", warmup="500 steps"),

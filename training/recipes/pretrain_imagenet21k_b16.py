@@ -7,9 +7,9 @@ Expected: 84.53 % top-1 on ImageNet-1k after finetune_imagenet_384, reported by 
 for the published weights.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The 14 million images of 21,843 classes are not in TFDS: convert them to shards (docs/recipes.md). The paper gives a
-linear decay without its end; 1e-5 is from its code. It does not describe the crop; crop and flip are from the authors'
-fine-tuning code. The paper clips gradients on ImageNet-1k only.
+The 14 million images of 21,843 classes are not in TFDS: convert them to shards (docs/recipes.md). The learning rate
+decays linearly. Its final value, 1e-5, is not in the paper, but in its code. The paper does not describe the crop. Crop
+and flip are from the authors' fine-tuning code. The paper clips gradients on ImageNet-1k only.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

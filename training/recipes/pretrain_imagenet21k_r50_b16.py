@@ -7,8 +7,8 @@ Expected: 85.08 % top-1 on ImageNet-1k after finetune_imagenet_r50_b16, reported
 for the published weights.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-Table 3 has numbers for hybrids only on JFT, which is not public: 7 epochs, learning rate 8e-4, weight decay 0.1, no
-dropout. The notes on data, decay and crop of pretrain_imagenet21k_b16 apply here too.
+Table 3 describes hybrids only on JFT, which is not public: 7 epochs, learning rate 8e-4, weight decay 0.1, no dropout.
+The notes of the recipe pretrain_imagenet21k_b16 on data, decay and crop apply to this recipe too.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

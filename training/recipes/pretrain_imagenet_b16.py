@@ -6,8 +6,8 @@ Hardware: about 40 exaFLOPs (6 x MACs x images x epochs), an estimated 90 hours 
 Expected: 77.91 % top-1 after fine-tuning at 384 pixels (paper, Table 5).
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper does not describe the crop; crop and flip are from the authors' fine-tuning code. The last 1 % of the training
-images is held out for validation, as the paper does for fine-tuning.
+The paper does not describe the crop. Crop and flip are from the authors' fine-tuning code. As in the paper's
+fine-tuning, the last 1 % of the training images is held out for validation.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

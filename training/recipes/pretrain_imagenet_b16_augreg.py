@@ -8,8 +8,8 @@ Expected: 79.15 % top-1 at 224 pixels, measured by timm for the authors' best su
 (augment.mixup=0.8 augment.randaugment_magnitude=20) and with dropout and stochastic depth of 0.1, and then fine-tuned.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The weight decay of that code, 1e-4, is not multiplied by the learning rate, so here it is 1e-4 / 1e-3. That code keeps
-Adam's momentum in bfloat16, this package in float32.
+That code does not multiply its weight decay, 1e-4, by the learning rate. The weight decay of this recipe is therefore
+1e-4 / 1e-3 = 0.1. That code keeps Adam's momentum in bfloat16, this package in float32.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

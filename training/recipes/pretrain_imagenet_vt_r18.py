@@ -7,11 +7,11 @@ Hardware: about 1 exaFLOP (6 x MACs x images x epochs), an estimated 2.5 hours o
 Expected: 72.0 % top-1 (paper, Tables 5 and 6, 16 tokens).
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper adds the weight decay, 4e-5, to the gradients, so momentum 0.9 multiplies it by ten. Here it is not added to
-them, and is ten times as large. "Standard augmentation" is taken to be crops of 8 to 100 % of the area, and mirroring.
-According to their counts, the models of Tables 2 to 7 pass no tokens from one module to the next. The model of Table 8,
-which is used here, does; model.function=VTResNet model.arguments.split_tokens=false does not. The last 1 % of the
-training images is held out for validation.
+The paper adds the weight decay, 4e-5, to the gradients, so a momentum of 0.9 multiplies its effect by ten. This package
+does not, so the recipe's weight decay is ten times as large. "Standard augmentation" is taken to be crops of 8 to 100 %
+of the area, and mirroring. This recipe trains the model of Table 8, which passes tokens from one module to the next.
+According to their counts, the models of Tables 2 to 7 do not (model.function=VTResNet
+model.arguments.split_tokens=false). The last 1 % of the training images is held out for validation.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

@@ -6,13 +6,13 @@ Hardware: about 5 exaFLOPs (6 x MACs x images x epochs) and 18 for the teacher, 
 Expected: 76.8 % top-1 (paper, Table 8); 79.9, 80.6 and 82.3 % with 34, 50 and 101 layers.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper's teacher, FBNetV3-G, is not available here. An AugReg B/16 of 84.53 % replaces it; distillation.teacher=PATH
-sets another one for the same classes. The paper does not give its label smoothing, nor RMSProp's momenta, epsilon and
-weight decay. Here they are from EfficientNet's code (arXiv 1905.11946), which uses this optimizer with similar learning
-rates, except that the weight decay is not added to the gradients here. Stochastic depth applies to the residual units:
-0.1 for the last one, decreasing to 0 for the first. With distribution.kind=data_parallel, batch norms use the images of
-all devices, as in the paper; with mirrored, multi_worker and tpu, those of one device. The moving average covers the
-trained weights only; batch norms keep their latest statistics.
+The paper's teacher, FBNetV3-G, is not available in this package. An AugReg B/16 of 84.53 % replaces it;
+distillation.teacher=PATH sets another teacher for the same classes. The paper does not give the label smoothing, nor
+RMSProp's momenta, epsilon and weight decay. They are from EfficientNet's code (arXiv 1905.11946), which uses RMSProp
+with similar learning rates, but adds the weight decay to the gradients. The drop path rate of the residual units
+increases from 0 for the first to 0.1 for the last. With distribution.kind=data_parallel, batch norms use the images of
+all devices, as in the paper. With mirrored, multi_worker and tpu, they use the images of one device. The moving average
+covers the trained weights only; batch norms keep their latest statistics.
 """
 
 from training.recipe.config import Augment, Data, Distillation, Fit, Model, Optimizer, Recipe, Schedule
@@ -20,9 +20,7 @@ from training.recipe.config import Augment, Data, Distillation, Fit, Model, Opti
 RECIPE = Recipe(
     name="pretrain_imagenet_vt_r18_advanced",
     model=Model(
-        function="VTResNet",
-        arguments={"size": "VT-R18", "drop_path_rate": 0.1, "dropout_rate": 0.2},
-        resize=256,
+        function="VTResNet", arguments={"size": "VT-R18", "drop_path_rate": 0.1, "dropout_rate": 0.2}, resize=256
     ),
     data=Data(dataset="imagenet2012", validation_fraction=0.01, cache=False),
     augment=Augment(crop="inception", crop_area=(0.08, 1.0), flip=True, autoaugment=True),

@@ -1,8 +1,8 @@
 """Checkpoints: the complete state of a run, in files that are written atomically.
 
-A checkpoint is one uncompressed `.npz` file, which has a checksum of every array. It holds the weights and the states
-of all random generators, the optimizer with its step and moving averages, the metrics of the current epoch, and
-`facts`: the history and the step of the best checkpoint. The position in the data follows from the step.
+A checkpoint is an uncompressed `.npz` file with a checksum of each array. It contains the weights, the states of all
+random generators, the optimizer's step and moving averages, and the metrics of the current epoch. Its `facts` are the
+history and the step of the best checkpoint. The position in the data is computed from the step.
 """
 
 import contextlib
@@ -41,12 +41,10 @@ class Checkpoints:
         self.folder = folder
 
     def write(self, checkpoint):
-        """Writes a checkpoint and removes those that are no longer needed.
-
-        The checkpoint of step `facts["best_step"]`, if given, is kept too.
+        """Writes a checkpoint. Removes older ones except the second newest and the best (step `facts["best_step"]`).
 
         Raises:
-            InputError: If it cannot be written. Earlier checkpoints are kept.
+            InputError: If the checkpoint cannot be written. Earlier checkpoints are kept.
         """
         arrays = {f"{group}/{i}": array for group, part in checkpoint.state.items() for i, array in enumerate(part)}
         facts = np.frombuffer(json.dumps(checkpoint.facts).encode(), np.uint8)
@@ -55,17 +53,16 @@ class Checkpoints:
                 np.savez(unfinished, facts=facts, **arrays)
         except OSError as error:
             last = max(self.steps(), default=None)
-            kept = "There is no earlier one." if last is None else f"The last good one is from step {last}."
-            raise InputError(
-                f"The checkpoint of step {checkpoint.step} cannot be written to {self.folder}: {error.strerror}. {kept}"
-            ) from None
+            earlier = "There is no earlier one." if last is None else f"The last good one is from step {last}."
+            problem = f"The checkpoint of step {checkpoint.step} cannot be written to {self.folder}: {error.strerror}."
+            raise InputError(f"{problem} {earlier}") from None
         self._remove_unneeded(checkpoint)
 
     def read(self, step):
         """The checkpoint of a step.
 
         Raises:
-            One of `_DAMAGE`: If it is missing or damaged. `clean` removes damaged checkpoints.
+            One of `_DAMAGE`: If the checkpoint is missing or damaged. `clean` removes damaged checkpoints.
         """
         state = {}
         with open(self._path(step), "rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -105,7 +102,7 @@ class Checkpoints:
     def _remove_unneeded(self, newest):
         steps = sorted(self.steps())
         kept = set(steps[-NUM_KEPT:]) | {newest.facts.get("best_step")}
-        # If the newest turns out damaged, the run resumes from the second newest, which needs its best one.
+        # If the newest checkpoint is damaged, the run resumes from the second newest. It needs its own best checkpoint.
         kept |= {self._best_step(step) for step in steps[-NUM_KEPT:-1]}
         for step in set(steps) - kept:
             self._path(step).unlink(missing_ok=True)
@@ -115,7 +112,7 @@ class Checkpoints:
             return json.loads(arrays["facts"].tobytes()).get("best_step")
 
     def steps(self):
-        """Steps of all checkpoints, unsorted."""
+        """The steps of all checkpoints, unsorted."""
         return [int(path.stem.removeprefix(_PREFIX)) for path in self.folder.glob(f"{_PREFIX}*.npz")]
 
     def _path(self, step):

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import datetime
-import importlib.metadata
 import itertools
 import json
 import os
@@ -12,6 +11,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from importlib.metadata import version
 
 from training.errors import InputError, shortened_names
 from training.files import write_text
@@ -45,25 +45,25 @@ class Run:
     figures = property(lambda self: self.folder / "figures")
     samples = property(lambda self: self.folder / "samples")
     report = property(lambda self: self.folder / "report.html")
-    places = property(lambda self: (self.checkpoints, self.figures, self.samples, self.tensorboard))
+    subfolders = property(lambda self: (self.checkpoints, self.figures, self.samples, self.tensorboard))
 
 
 def is_finished(recipe, runs, folder):
-    """Whether the run in a folder is finished. Checks, before any work, that `open_run` can use the folder.
+    """Whether the run in a folder is finished. Also checks that `open_run` can use the folder, before any work.
 
     Raises:
-        InputError: If the folder has a run of another recipe (the message lists the differences), or other files.
+        InputError: If the folder contains a run of another recipe (the message lists the differences) or other files.
     """
     if folder is None:
         _make_folder(pathlib.Path(runs))
         return False
     run = Run(pathlib.Path(folder))
     if not run.recipe.is_file():
-        found = {path.name for path in run.folder.iterdir()} if run.folder.is_dir() else set()
-        found -= {path.name for path in (run.lock, *run.places)}
-        names = sorted(name for name in found if not name.startswith(f"unfinished-{run.recipe.name}-"))
-        if names:
-            raise InputError(f"run={folder} contains other files: {', '.join(names[:5])}. Name an empty folder.")
+        names = {path.name for path in run.folder.iterdir()} if run.folder.is_dir() else set()
+        names -= {path.name for path in (run.lock, *run.subfolders)}
+        others = sorted(name for name in names if not name.startswith(f"unfinished-{run.recipe.name}-"))
+        if others:
+            raise InputError(f"run={folder} contains other files: {', '.join(others[:5])}. Name an empty folder.")
         return False
     facts = read_facts(run.recipe)
     # `from_dict` adds the fields that did not exist when the run began.
@@ -82,7 +82,7 @@ def new_folder(recipe, runs, engine):
     """Makes a new folder for a run, `<runs>/<recipe>-<time>`, and returns its path.
 
     Raises:
-        InputError: If there are several processes, which need one folder that all of them can access.
+        InputError: If there are several processes. They need a given folder that all of them can access.
     """
     if engine.num_processes > 1:
         raise InputError("Several processes need a shared run folder. Set run=PATH to one that all can access.")
@@ -100,7 +100,7 @@ def new_folder(recipe, runs, engine):
 def hold(run):
     """Locks a run against other processes. The system releases the lock when this process ends, even after a crash.
 
-    Nothing may be written without the lock, or two processes could start two runs in one folder.
+    Nothing may be written without the lock. Otherwise two processes could start runs in the same folder.
 
     Raises:
         InputError: If another process holds the lock, or the folder cannot be written to.
@@ -111,11 +111,11 @@ def hold(run):
             yield
         finally:
             with contextlib.suppress(OSError):
-                run.lock.unlink()  # Before the lock is released.
+                run.lock.unlink()  # While the lock is still held.
 
 
 def _locked(run):
-    """The open lock file of a run, locked if its file system has locks."""
+    """Opens the lock file of a run and locks it, if the file system supports locks."""
     while True:
         try:
             file = open(run.lock, "a")  # noqa: SIM115  The caller closes it.
@@ -135,13 +135,13 @@ def _locked(run):
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(run.lock)):
                 return file
-        file.close()  # Another process removed the file after it was opened here.
+        file.close()  # Another process removed the lock file after this process opened it. Open a new one.
 
 
 def open_run(recipe, dataset, runs, folder, engine):
     """Opens the folder of a run: the given one, or a new `<runs>/<recipe>-<time>`.
 
-    Its `recipe.json` contains everything that is needed to repeat the run.
+    `recipe.json` in this folder contains everything that is needed to repeat the run.
 
     Raises:
         InputError: If there are several processes and no folder, if the run began with another recipe or other data, or
@@ -153,16 +153,16 @@ def open_run(recipe, dataset, runs, folder, engine):
             raise InputError(f"run={run.folder} was finished by another process in the meantime: {run.report}.")
         _check_data(run, dataset)
     if engine.is_chief:
-        for place in run.places:
-            _make_folder(place)
+        for subfolder in run.subfolders:
+            _make_folder(subfolder)
         if not run.recipe.is_file():
-            write_text(run.recipe, json.dumps(_facts(recipe, dataset), indent=2) + "\n")
+            write_text(run.recipe, json.dumps(_initial_facts(recipe, dataset), indent=2) + "\n")
     engine.barrier()
     return run
 
 
 def _check_data(run, dataset):
-    """Checks that the data have not changed since the run began. Otherwise labels and batches would differ."""
+    """Raises an InputError if the data have changed since the run began, because labels and batches would differ."""
     facts, names, sizes = read_facts(run.recipe), list(dataset.class_names), _sizes(dataset)
     # Older runs did not record the sizes.
     old_names, old_sizes = facts.get("class_names", names), facts.get("num_images", sizes)
@@ -187,7 +187,7 @@ def _sizes(dataset):
     return {name: source.size for name, source in dataset.splits.items()}
 
 
-def _facts(recipe, dataset):
+def _initial_facts(recipe, dataset):
     return {
         "recipe": to_dict(recipe),
         "class_names": dataset.class_names,
@@ -195,8 +195,7 @@ def _facts(recipe, dataset):
         "command": shlex.join(["python", "-m", "training", *sys.argv[1:]]),
         "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "git": git_state(),
-        "versions": {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
         "machine": platform.platform(),
     }
 
@@ -207,19 +206,17 @@ def resume_command(run):
 
 
 def program_path(program="python"):
-    """The path of a program of this environment, quoted for the shell, and relative if it is in the current folder."""
-    path = pathlib.Path(sys.executable).with_name(program)
-    here = pathlib.Path.cwd()
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+    """The path of a program of this environment, quoted for the shell, and relative if below the current folder."""
+    path, current = pathlib.Path(sys.executable).with_name(program), pathlib.Path.cwd()
+    return shlex.quote(str(path.relative_to(current) if path.is_relative_to(current) else path))
 
 
 def _make_folder(folder):
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"{folder} cannot be made: {error.strerror}. Name another folder with --runs or run=PATH."
-        ) from None
+        hint = "Name another folder with --runs or run=PATH."
+        raise InputError(f"{folder} cannot be made: {error.strerror}. {hint}") from None
 
 
 def add_result(run, **result):
@@ -229,7 +226,7 @@ def add_result(run, **result):
 
 
 def read_class_names(run):
-    """The class names of a run, or `None` if the folder is not that of a run."""
+    """The class names of a run, or `None` if the folder contains no run."""
     return read_facts(run.recipe).get("class_names") if run.recipe.is_file() else None
 
 
@@ -248,7 +245,7 @@ def load_model(path):
 
 
 def git_state():
-    """The commit of the checkout and the changed files, or `None` without Git or a clone."""
+    """The commit and the changed files of this clone, or `None` if Git is missing or this is not a clone."""
     root = pathlib.Path(__file__).parent
 
     def git(*arguments):
@@ -257,4 +254,4 @@ def git_state():
     try:
         return {"commit": git("rev-parse", "HEAD"), "changed_files": git("status", "--porcelain").splitlines()}
     except (OSError, subprocess.CalledProcessError):
-        return None  # No git, or not a clone.
+        return None

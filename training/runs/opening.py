@@ -1,4 +1,4 @@
-"""Opens the model to measure (of a run, a `.keras` file or published weights), and chooses the data."""
+"""Opens a model to be measured, from a run, a `.keras` file or published weights, and chooses its data."""
 
 import dataclasses
 import pathlib
@@ -14,7 +14,7 @@ from training.recipe.assignments import override
 from training.recipe.config import Data, Recipe
 from training.runs.folder import Run, load_model, read_class_names
 
-# Fields that may always be changed. With other splits, training images could end up in the test split.
+# Fields that may be changed for every model. If splits were changed, the test split could contain training images.
 _CHANGEABLE = ("data.dataset", "data.directory", "data.tfds_directory", "fit.batch_size")
 DATA_FIELDS = tuple(f"data.{field.name}" for field in dataclasses.fields(Data))
 
@@ -37,7 +37,7 @@ class Opened:
 
 
 def _is_same(dataset, other):
-    """Whether two names refer to the same data set, in any version: `cifar10` and `cifar10:3.0.2`."""
+    """Whether two names refer to the same data set, in any version, e.g. `cifar10` and `cifar10:3.0.2`."""
     return re.split("[/:]", dataset)[0] == re.split("[/:]", other)[0]
 
 
@@ -49,7 +49,7 @@ def _resolve(directory):
 
 
 def open_model(source):
-    """Opens a model to measure it.
+    """Opens a model to be measured.
 
     Args:
         source: Folder of a run, `.keras` file, or weights as in `keras_vit.from_pretrained`, including names of the
@@ -59,7 +59,7 @@ def open_model(source):
         An `Opened`.
 
     Raises:
-        InputError: If it is none of these, or the model expects normalised pixels.
+        InputError: If `source` is none of these, or if the model expects normalised pixels.
     """
     path = pathlib.Path(source)
     run = Run(path)
@@ -79,7 +79,7 @@ def open_model(source):
 
 
 def _checked_class_names(model, source):
-    """Checks that a model normalises its pixels. Returns its class names if its label space defines them, or `None`."""
+    """Checks that a model normalises its pixels. Returns the class names of its label space, or `None` if unknown."""
     try:
         description = keras_vit.describe(model)
     except ValueError as error:
@@ -95,12 +95,12 @@ def _checked_class_names(model, source):
 
 
 def recipe_for(opened, assignments, extra_fields=DATA_FIELDS):
-    """The recipe with the `data` and `fit.batch_size` on which a model is measured.
+    """The recipe that defines the data and the batch size with which a model is measured.
 
     Args:
         opened: `Opened`
-        assignments: Changes of the data. A model without a run has no data, and needs `data.dataset=NAME`.
-        extra_fields: Fields that may also be changed if the data set is not that of the run.
+        assignments: Changes to the data. They must contain `data.dataset=NAME` if the model has no run.
+        extra_fields: Fields that may also be changed if the data set differs from that of the run.
 
     Raises:
         InputError: If no data set is given, or a field may not be changed.

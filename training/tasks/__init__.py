@@ -1,7 +1,6 @@
 """The tasks that a run can learn (`recipe.task`): one module per task, each with a class `Task`.
 
-A `Task` defines the labels, the loss, the metric, the evaluation and the report. Everything else of a run is the same
-for all tasks.
+A `Task` defines the labels, loss, metric, evaluation and report of a run. Everything else is the same for all tasks.
 """
 
 from training.errors import InputError
@@ -11,11 +10,11 @@ TASKS: dict[str, type[classification.Task | segmentation.Task]] = {
     "classification": classification.Task,
     "segmentation": segmentation.Task,
 }
-"""{name: class}. A `Task` is constructed from the recipe once, at the start of a run."""
+"""{name: class}. At its start, a run constructs one `Task` from its recipe."""
 
 
 def require_classification(recipe, command):
-    """Raises an InputError if a recipe has another task, for commands that support classifiers only."""
+    """Raises an InputError unless the task is classification. For commands that support classifiers only."""
     if recipe.task != "classification":
         raise InputError(
             f"{command} is for models that classify whole images. Received: task={recipe.task}. Accepted for "

@@ -41,10 +41,10 @@ class Task:
         return multi_hot(label, num_classes)
 
     def build_changes(self, model, num_classes):
-        """The `training.data.augment.Augmentation` of images and labels for training.
+        """Builds the `training.data.augment.Augmentation` of training images and their labels.
 
-        The result of `decode(image_bytes, label)` may be cached. `change(image, label, seed)` returns the image and
-        label vector of one epoch. `mix` mixes the images and labels of a batch.
+        The result of `decode(image_bytes, label)` may be cached. `change(image, label, seed)` returns the changed image
+        and its label vector. `mix` mixes the images and labels of a batch.
         """
         image_augmentation = build_augmentation(model, self.recipe.augment)
 
@@ -57,15 +57,15 @@ class Task:
         return Augmentation(decode, change, image_augmentation.mix)
 
     def build_objective(self):
-        """The loss of each image: a function of labels, logits and, with a teacher, the teacher's logits."""
+        """Builds a function that computes the loss of each image from labels, logits and, if used, teacher logits."""
         return Objective(self.recipe)
 
     def build_metric(self, num_classes):
-        """A Keras metric for labels and logits."""
+        """Builds a Keras metric of labels and logits."""
         return keras.metrics.CategoricalAccuracy(name=self.metric)
 
     def evaluate(self, model, dataset, splits):
-        """The `training.evaluation.classification.Evaluation` on one split or several."""
+        """The `training.evaluation.classification.Evaluation` of a model on one split or several."""
         return evaluate(model, dataset, splits, self.recipe)
 
     def describe(self, evaluation):
@@ -73,9 +73,9 @@ class Task:
         return describe_classification(evaluation)
 
     def write_samples(self, dataset, run):
-        """Writes one test image of each of some classes, as a file named after the class. Returns the paths.
+        """Writes one test image for each of at most `NUM_SAMPLES` classes, named after the class. Returns the paths.
 
-        If an image has several right classes, the first counts.
+        If an image has several right classes, its first class is used.
         """
         first = {}
         for example in dataset.splits["test"].in_order().as_numpy_iterator():

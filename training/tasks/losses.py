@@ -5,14 +5,14 @@ from keras import ops
 
 
 def build_loss(recipe):
-    """Builds the loss of a recipe, with one value per image.
+    """Builds the loss of a recipe.
 
     Args:
         recipe: `training.recipe.config.Recipe`
 
     Returns:
-        A `keras.losses.Loss` from labels and logits, both (B, classes), to (B,), computed in float32. Labels are
-        probabilities, so that mixed images can have mixed labels.
+        A `keras.losses.Loss` of labels and logits, both (B, classes), that returns the float32 loss of each image,
+        (B,). Labels are probabilities, because mixed images have mixed labels.
     """
     if recipe.fit.loss == "sigmoid":
         return SigmoidCrossEntropy(recipe.fit.label_smoothing)
@@ -23,10 +23,10 @@ def build_loss(recipe):
 
 @keras.saving.register_keras_serializable(package="training")
 class SigmoidCrossEntropy(keras.losses.Loss):
-    """Binary cross-entropy with one sigmoid per class, summed: (B, classes), (B, classes) to (B,).
+    """Binary cross-entropy with one sigmoid per class, summed over the classes: (B, classes), (B, classes) to (B,).
 
-    As `sigmoid_xent` of `google-research/big_vision`. Keras's `BinaryCrossentropy` averages over the classes, and
-    smooths labels towards 1/2.
+    Same as `sigmoid_xent` in `google-research/big_vision`. Keras's `BinaryCrossentropy` averages over the classes
+    instead, and smooths labels towards 1/2.
 
     Args:
         label_smoothing: Fraction of the labels' probability that is spread evenly over all classes.
@@ -47,9 +47,9 @@ class SigmoidCrossEntropy(keras.losses.Loss):
 def distillation_loss(logits, teacher_logits, temperature):
     """Cross-entropy with a teacher's softened probabilities (arXiv 1503.02531), times the temperature's square.
 
-    -T^2 sum(softmax(teacher / T) log softmax(student / T)). The factor T^2 keeps the size of the gradients when T
-    changes (section 2 of the paper). The loss is T^2 times the sum of the Kullback-Leibler divergence and the teacher's
-    entropy, which is constant.
+    The loss is -T^2 sum(softmax(teacher / T) log softmax(student / T)), that is, T^2 times the sum of the
+    Kullback-Leibler divergence and the teacher's entropy. The entropy is constant. Because of the factor T^2, the size
+    of the gradients does not depend on T (section 2 of the paper).
 
     Args:
         logits: Logits of the student, (B, classes).
@@ -65,7 +65,7 @@ def distillation_loss(logits, teacher_logits, temperature):
 
 
 class Objective:
-    """The loss of each image: that of the labels, or its weighted mean with the distillation loss.
+    """The loss of each image: the loss of the labels or, with a teacher, its weighted mean with the distillation loss.
 
     Args:
         recipe: `training.recipe.config.Recipe`
@@ -81,7 +81,7 @@ class Objective:
         return self.distillation.teacher is not None
 
     def __call__(self, labels, logits, teacher_logits=None):
-        """The loss of each image, float32 (B,), of labels and logits, all (B, classes)."""
+        """Returns the loss of each image, float32 (B,). All arguments have the shape (B, classes)."""
         if self.has_teacher != (teacher_logits is not None):
             raise ValueError(
                 f"teacher_logits must be given if and only if distillation.teacher is set. Received: "

@@ -9,11 +9,11 @@ from training.data.masks import VOID
 class PixelCrossEntropy:
     """Softmax cross-entropy, averaged over the pixels of an image that are not void.
 
-    Every image has the same weight, even if parts of it are void. If all its pixels are void, its loss is 0.
+    Every image has the same weight, even if some of its pixels are void. If all are void, the loss of the image is 0.
     """
 
     def __call__(self, labels, logits):
-        """The losses (B,), float32 in nats, of integer labels (B, H, W) and logits (B, H, W, C)."""
+        """The losses in nats, float32 (B,), of integer labels (B, H, W) and logits (B, H, W, C)."""
         is_known = labels != VOID
         known = ops.cast(is_known, "float32")
         classes = ops.where(is_known, labels, ops.zeros_like(labels))
@@ -27,8 +27,8 @@ class PixelCrossEntropy:
 class MeanIoU(keras.metrics.Metric):
     """Mean intersection over union of the predicted and true pixels of each class.
 
-    Void pixels, and classes without predicted or true pixels, are left out. Pixels are counted over all images in
-    float32. The counts of a batch are exact up to 16.8 million pixels of a class; larger sums are rounded.
+    Void pixels are not counted. Classes without predicted and true pixels do not contribute to the mean. Pixels are
+    counted over all images in float32. Counts are exact up to 16.8 million pixels of a class. Larger sums are rounded.
 
     Args:
         num_classes: Number C of classes.
@@ -37,11 +37,11 @@ class MeanIoU(keras.metrics.Metric):
     def __init__(self, num_classes, name="mean_iou", dtype=None):
         super().__init__(name=name, dtype=dtype)
         self.num_classes = num_classes
-        # Right, true and predicted pixels of each class. The counts of replicas can be summed.
+        # Right, true and predicted pixels of each class. They are counts, so that those of replicas can be summed.
         self.counts = self.add_variable((3, num_classes), "zeros", dtype=self.dtype, name="counts")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """Adds a batch of labels (B, H, W) and logits (B, H, W, C), without images of weight 0."""
+        """Adds a batch of labels (B, H, W) and logits (B, H, W, C). Images of weight 0 are not counted."""
         is_known = y_true != VOID
         if sample_weight is not None:
             is_known = ops.logical_and(is_known, ops.reshape(sample_weight, (-1, 1, 1)) > 0)

@@ -17,7 +17,7 @@ NUM_SAMPLES = 8
 class Task:
     """The task of classifying pixels, with the methods of `training.tasks.classification.Task`.
 
-    A label is the encoded bytes of a mask (`training.data.masks`). In a batch, labels are uint8 (B, H, W) at the
+    A label is an encoded mask (`training.data.masks`). The labels of a batch are decoded masks, uint8 (B, H, W), at the
     model's input size.
 
     Args:
@@ -52,9 +52,10 @@ class Task:
 
     def write_samples(self, dataset, run):
         paths = []
-        for number, example in enumerate(itertools.islice(_images(dataset), NUM_SAMPLES)):
-            paths.append(run.samples / f"{number}{image_suffix(example)}")
-            paths[-1].write_bytes(example)
+        examples = itertools.islice(dataset.splits["test"].in_order().as_numpy_iterator(), NUM_SAMPLES)
+        for number, example in enumerate(examples):
+            paths.append(run.samples / f"{number}{image_suffix(example['image'])}")
+            paths[-1].write_bytes(example["image"])
         return paths
 
     def report(self, run, dataset, keeper, evaluation, model):
@@ -67,8 +68,3 @@ class Task:
 
     def predict_options(self, run):
         return ("--to", str(run.figures / "samples"))
-
-
-def _images(dataset):
-    for example in dataset.splits["test"].in_order().as_numpy_iterator():
-        yield example["image"]
