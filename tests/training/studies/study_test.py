@@ -27,7 +27,7 @@ LARGE = "pretrain_imagenet_b16"
 
 
 def small_recipe(name, tfds_directory):
-    digits = override(recipes.load("digits"), papers.load(name).small)
+    digits = override(recipes.load("digits"), papers.load(name).digits_changes)
     return override(digits, [f"data.tfds_directory={tfds_directory}"])
 
 
