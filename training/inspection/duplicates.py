@@ -169,7 +169,7 @@ def _cosines():
 
 
 def _exact_duplicates(known, others, kind):
-    """{index: `Duplicate`} of the other images with a known fingerprint, and the first training image that has it."""
+    """{index: `Duplicate`} of the other images with a known fingerprint. It refers to the first such training image."""
     values, first = np.unique(known, return_index=True)
     positions = np.minimum(np.searchsorted(values, others), len(values) - 1)
     indices = np.flatnonzero(values[positions] == others).tolist()

@@ -56,9 +56,7 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"{folder} cannot be written to: {error.strerror}. Name another folder with --to FOLDER."
-        ) from None
+        raise InputError(f"{folder} cannot be written to: {error.strerror}. Choose another --to FOLDER.") from None
     write_csv(folder / "duplicates.csv", [_COLUMNS, *([row.get(column) for column in _COLUMNS] for row in rows)])
     title = recipe.data.dataset if other == recipe else f"{other.data.dataset} in {recipe.data.dataset}"
     facts = {"distance": distance, "correlation": correlation}
@@ -95,7 +93,7 @@ class _Images:
         return dict(zip(chosen, examples.as_numpy_iterator(), strict=True))
 
 
-@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)  # Traced once.
+@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)  # Traced once, because tracing is slow.
 def _shrunk(image_bytes):
     """The pixels of an image, resized for the page."""
     image = decode_upright(image_bytes, 3)

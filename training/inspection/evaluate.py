@@ -25,7 +25,7 @@ def evaluate_source(source, assignments=(), split="test"):
         assignments: Changes of the recipe's data, e.g. `data.directory=DIR`. `data.dataset=NAME` chooses another data
             set with the same classes. Then the splits can be changed, too. A model of ImageNet-1k can also be
             evaluated on a folder with the classes of ObjectNet.
-        split: Name of the split. `"all"`: all images, for data that the model was not trained on.
+        split: Name of the split. `"all"`: all images, only for data that the model was not trained on.
 
     Returns:
         The result as lines of text.

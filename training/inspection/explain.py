@@ -51,7 +51,7 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
             `explain` in the working directory for weights and a SavedModel.
         compare: More runs, `.keras` files or weights. The figures of attention distances, attention entropies and
             positions show these models, too.
-        neighbours: Number of training images that are shown for each picture, the most similar images of the run. If
+        neighbours: Number of training images of the run that are shown beside each picture, the most similar first. If
             it is 0, the run's data set is not read at all.
         image_size: (height, width) to which images are resized, for models of variable input size.
 
@@ -132,7 +132,7 @@ class _Examples:
     class_names: tuple[str, ...]
     source: IndexedSource | StreamedSource
 
-    def spread(self, decode, count):
+    def evenly_spaced(self, decode, count):
         """A `tf.data.Dataset` (pixels, label) of at most `count` evenly spaced images, and the images' indices."""
         indices = np.linspace(0, self.source.size - 1, min(count, self.source.size)).astype(int)
         examples = select(self.source, indices).in_order()
@@ -266,7 +266,7 @@ def _write_positions(findings, subjects):
         with findings.trying("position_similarity"):
             similarities[subject.name] = keras_vit.position_similarity(subject.model)
     if similarities:
-        # The keys are numbers, because np.savez would treat a name such as "file" as its own argument.
+        # The keys are numbered, because np.savez would treat a name such as "file" as its own argument.
         numbered = {f"similarity_{i}": array for i, array in enumerate(similarities.values(), start=1)}
         np.savez_compressed(findings.folder / "position_similarity.npz", names=np.array([*similarities]), **numbered)  # type: ignore[arg-type]
         figure = plots.plot_position_similarity(similarities)
@@ -298,7 +298,7 @@ def _averaged_images(subject, pictures, examples):
     """The images over which attention is averaged, decoded to the input size of the model."""
     if examples is None:
         return np.stack([subject.decode(content) for content in pictures.contents[:_NUM_AVERAGED]])
-    images, _ = examples.spread(subject.decode, _NUM_AVERAGED)
+    images, _ = examples.evenly_spaced(subject.decode, _NUM_AVERAGED)
     return np.stack([pixels for pixels, _ in images.as_numpy_iterator()])
 
 
@@ -320,7 +320,7 @@ def _write_rollouts(findings, pictures, compute, images):
 
 
 def _write_neighbours(findings, subject, pictures, examples, count):
-    images, training_indices = examples.spread(subject.decode, _NUM_SEARCHED)
+    images, training_indices = examples.evenly_spaced(subject.decode, _NUM_SEARCHED)
     gallery = (subject.prepared(pixels) for pixels, _ in images.batch(_BATCH_SIZE).as_numpy_iterator())
     with findings.trying("neighbours"):
         count = min(count, len(training_indices))

@@ -10,7 +10,7 @@ _BANDS, _BAND_BITS = 4, 16
 
 
 class HashIndex:
-    """An index of N known hashes that finds the known hashes most similar to other hashes.
+    """An index of N known hashes. It finds all known hashes that are similar to other hashes.
 
     Multi-index hashing (Norouzi, Punjani and Fleet, arXiv 1307.2982): two hashes that differ in at most d of their 64
     bits differ in at most d // 4 bits in one of their four bands of 16 bits. Only pairs with such a band are compared.
@@ -35,7 +35,7 @@ class HashIndex:
             distance: Maximum number of different bits, from 0 to 11. A distance of 11 needs 548 lookups per hash.
 
         Returns:
-            int64 (pairs, 2): index of the other hash and index of the known hash, in ascending order.
+            int64 (pairs, 2): (index of the other hash, index of the known hash), in ascending order.
         """
         pairs = [np.empty((0, 2), np.int64)]
         for known, others in self._candidates(hashes, distance // _BANDS):

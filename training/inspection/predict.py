@@ -17,7 +17,9 @@ from training.reports.overlays import legend, overlay
 
 
 def predict(source, paths, top=5, to=None):
-    """Prints the most probable classes of each image file. A segmentation model prints shares of the pixels by class.
+    """Prints the most probable classes of each image file.
+
+    For a segmentation model, prints the most common classes of the pixels and their shares.
 
     Args:
         source: A run's folder, a folder of exported versions (the highest is used), or a SavedModel.
@@ -101,7 +103,7 @@ class _MaskDescriber:
 
 
 def find_saved_model(source):
-    """The folder of the SavedModel in a run's folder, a folder of versions or a SavedModel's own folder."""
+    """The folder of a SavedModel: `source`, or the highest version in `source` or in its folder `export`."""
     source = pathlib.Path(source)
     for folder in (source, source / "export"):
         versions = [path for path in folder.glob("*") if path.name.isdigit()]

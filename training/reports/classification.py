@@ -40,7 +40,7 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
     Args:
         run: `training.runs.folder.Run` with its `recipe.json`.
         recipe: `training.recipe.config.Recipe`
-        keeper: `training.engine.callbacks.Keeper` with the history, the throughput and the seconds of the training.
+        keeper: `training.engine.callbacks.Keeper` of the training.
         evaluation: `training.evaluation.classification.Evaluation` on the test images.
         neighbour: Accuracy of a nearest-neighbour classifier on the same images, from 0 to 1. `None`: not reported.
         model: The Keras model.
@@ -103,9 +103,7 @@ def judge(evaluation, neighbour):
     if abs(points) < 0.005:
         comparison = "The model is equally accurate, so on these images it is no better than comparing pixels"
     elif low <= neighbour <= high:
-        comparison += (
-            f". This is within the interval, so {total:,} images are too few to tell which classifier is better"
-        )
+        comparison += f". The interval contains both accuracies, so {total:,} images are too few to decide"
     elif points < 0:
         comparison += ", so comparing pixels works better on these images"
     yield (

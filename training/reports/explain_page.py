@@ -74,6 +74,7 @@ def write_page(path, subject, pictures, findings):
     attention = None if "attention" in findings.left_out else _attention(subject, pictures, findings)
     names = pictures.names[: len(attention["pictures"])] if attention else pictures.names[:MOST_PICTURES]
     data = _data(pictures, findings, attention, names)
+    averaged_images = "of the given pictures" if findings.averaged_are_pictures else "evenly spaced training images"
     page = pages.page(
         "explain",
         kind="Inside a model",
@@ -87,7 +88,7 @@ def write_page(path, subject, pictures, findings):
         without_attention="" if attention else "hidden",
         without_rollout="hidden" if findings.rollouts is None else "",
         charts=_charts(subject, findings),
-        averaged=_averaging_note(findings),
+        averaged=f"Averaged over {findings.num_averaged} {averaged_images}.",
         figures="\n".join(_figure(findings, name) for name in _CAPTIONS),
     )
     write_text(path, page)
@@ -183,11 +184,6 @@ def _notes(pictures, findings, attention, names):
         yield reason
 
 
-def _averaging_note(findings):
-    images = "of the given pictures" if findings.averaged_are_pictures else "evenly spaced training images"
-    return f"Averaged over {findings.num_averaged} {images}."
-
-
 _CHART = (420, 230, 46, 38)  # Width, height, left and bottom margin, in units of the drawing.
 
 
@@ -249,7 +245,7 @@ _CAPTIONS = {
     "position_similarity": (
         "Similarity of position embeddings",
         "Each tile shows the similarity of one patch's position embedding to the embeddings of all patches (ViT, "
-        "figures 7, centre, and 10). Learned embeddings are similar for neighbours and for patches in one row or column.",
+        "figures 7, centre, and 10). Learned embeddings are similar for neighbours and along rows and columns.",
     ),
     "neighbours": (
         "Most similar training images",

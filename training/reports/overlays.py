@@ -1,4 +1,4 @@
-"""Coloured masks over pictures, and their legends. Needs only NumPy and Pillow."""
+"""Coloured masks over pictures, and their legends."""
 
 import functools
 

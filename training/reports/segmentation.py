@@ -17,7 +17,7 @@ def write_segmentation_report(run, recipe, keeper, segmentation, model):
     Args:
         run: `training.runs.folder.Run` with its `recipe.json`.
         recipe: `training.recipe.config.Recipe`
-        keeper: `training.engine.callbacks.Keeper` with the history, the throughput and the seconds of the training.
+        keeper: `training.engine.callbacks.Keeper` of the training.
         segmentation: `training.evaluation.segmentation.Segmentation` of the test images.
         model: The Keras model.
     """

@@ -22,7 +22,7 @@ _FEW_TICKS, _SHORT = 7, 7  # Up to 7 numbers of up to 7 characters are all label
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """A point of a panel. `y` is the mean over several seeds; `low` and `high` are the lowest and highest value."""
+    """A point of a panel. `low` and `high` are the lowest and the highest value over several seeds."""
 
     x: float | str
     y: float

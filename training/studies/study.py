@@ -1,6 +1,6 @@
 """Studies train variants of a recipe and compare their accuracies, as in a figure of a paper.
 
-Each point of a study is trained once per seed, as an ordinary run in the study's folder. Finished runs are kept.
+Each point of a study is trained once per seed, as an ordinary run in the study's folder. Finished runs are skipped.
 """
 
 import dataclasses
@@ -68,8 +68,8 @@ class Study:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The result of one run. `accuracy` is that on the test images, from 0 to 1. `gmacs` are for one image, `flops` for
-    the training. `run` is the run's folder, relative to the study's folder."""
+    """The result of one run. `accuracy` is the test accuracy, from 0 to 1. `gmacs` is the compute for one image, and
+    `flops` that of the training. `run` is the run's folder, relative to the study's folder."""
 
     series: str
     point: str
@@ -235,8 +235,8 @@ def _uncertainty(points):
     num_images, accuracy = points[0].first.test_images, statistics.mean(point.accuracy for point in points)
     low, high = wilson_interval(round(accuracy * num_images), num_images)
     return (
-        f"On {num_images:,} test images. The 95 % interval of an accuracy of {accuracy:.0%} is {100 * low:.0f} to "
-        f"{100 * high:.0f} %."
+        f"Measured on {num_images:,} test images. The 95 % interval of an accuracy of {accuracy:.0%} is "
+        f"{100 * low:.0f} to {100 * high:.0f} %."
     )
 
 

@@ -230,8 +230,8 @@ def test_no_least_loss_is_claimed_where_there_is_none(page, changes):
     [
         (0.5, "is right for 50.00% of the same images. The model is better by 30.00 percentage points."),
         (0.9, "worse by 10.00 percentage points, so comparing pixels works better on these images."),
-        (0.78, "better by 2.00 percentage points. This is within the interval, so 200 images are too few"),
-        (0.82, "worse by 2.00 percentage points. This is within the interval, so 200 images are too few"),
+        (0.78, "better by 2.00 percentage points. The interval contains both accuracies, so 200 images are too few"),
+        (0.82, "worse by 2.00 percentage points. The interval contains both accuracies, so 200 images are too few"),
         (0.8, "The model is equally accurate"),
     ],
 )

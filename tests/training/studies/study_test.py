@@ -213,7 +213,7 @@ def test_summaries_are_of_all_seeds_of_a_point(stubbed, tmp_path):
 
 def test_the_figure_says_what_its_values_are_worth(stubbed, tmp_path):
     points = summaries(run_study("scaling", [], tmp_path, seeds=2))  # A tenth to four tenths of 360 images.
-    said = "On 360 test images. The 95 % interval of an accuracy of 25% is 21 to 30 %."
+    said = "Measured on 360 test images. The 95 % interval of an accuracy of 25% is 21 to 30 %."
     assert study.measured_panel(points, "flops", "", "").note == said
     assert study.measured_panel(points, "flops", "", "", "Printed.").note == f"{said} Printed."
 
