@@ -1,9 +1,9 @@
 """Finds test images that duplicate a training image: the same file, the same pixels, or the same picture.
 
 A perceptual hash recognises a picture that was resized, recompressed, brightened, slightly cropped or mirrored. It has
-one bit for each of the lowest frequencies of the brightness, which is set if it is above their median (as in Zauner,
-"Implementation and Benchmarking of Perceptual Image Hash Functions", 2010). Similar pixels are required as well.
-N training images, M other images, B batch. 33 bytes are kept for each image.
+one bit for each of the lowest frequencies of the brightness. The bit is set if the frequency's coefficient is above the
+median (as in Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions", 2010). Duplicates must also
+have similar pixels. B pictures in a batch. For each image, 33 bytes stay in memory.
 """
 
 import dataclasses
@@ -16,20 +16,21 @@ from keras_vit.decoding import decode_upright, luma
 from training.data.subsets import select
 from training.inspection.hash_index import HashIndex, distances
 
-DISTANCE = 11  # Largest number of different bits, of 63. Unrelated pictures differ in 31 bits on average.
+DISTANCE = 11  # Maximum number of different bits, of 63. Unrelated pictures differ in 31 bits on average.
 CORRELATION = 0.9
 KINDS = ("same file", "same pixels", "alike", "mirrored")
 _SIDE = 32  # Side of a small picture in pixels.
-_LOWEST = 8  # Frequencies in each direction. The lowest one, the mean, is left out.
+_LOWEST = 8  # Frequencies in each direction. The lowest frequency, which is the mean, is left out.
 _BATCH = 256
 _FLAT = 2.0  # Levels of gray. An image with a smaller standard deviation has no structure to recognise.
 
 
 @dataclasses.dataclass(frozen=True)
 class Duplicate:
-    """An image of another split, and the training image that it duplicates; `kind` is one of `KINDS`.
+    """An image of another split, and the training image that it duplicates.
 
-    `distance` is the number of different bits of the hashes; `correlation` is that of the small pictures, at most 1.
+    `kind` is one of `KINDS`. `distance` is the number of bits in which the hashes of both images differ. `correlation`
+    is the correlation between the two small pictures.
     """
 
     index: int
@@ -41,8 +42,8 @@ class Duplicate:
 
 @dataclasses.dataclass(frozen=True)
 class Prints:
-    """What is stored of images, each (N,): 64-bit fingerprints of the files and of the pixels, hashes of the images
-    and of their mirror images, and whether they have any structure."""
+    """The stored properties of N images: 64-bit fingerprints of their files and of their pixels, hashes of the images
+    and of their mirror images, and whether the images have any structure. Each array is (N,)."""
 
     files: np.ndarray
     pixels: np.ndarray
@@ -56,8 +57,8 @@ class DuplicateFinder:
 
     Args:
         train: Source of the training images, as in `training.data.sources`.
-        distance: Largest number of different bits between the hashes of duplicates, from 0 to 11.
-        correlation: Smallest correlation between the brightness of duplicates at 32 x 32 pixels.
+        distance: Maximum number of different bits between the hashes of duplicates, from 0 to 11.
+        correlation: Minimum correlation between the brightness of duplicates at 32 x 32 pixels.
     """
 
     def __init__(self, train, distance=DISTANCE, correlation=CORRELATION):
@@ -66,7 +67,7 @@ class DuplicateFinder:
         self._index = HashIndex(self._known.hashes)
 
     def find(self, other):
-        """The images of a source that duplicate a training image: a list of `Duplicate`, in the order of the source.
+        """Finds the images of a source that duplicate a training image: `Duplicate`s in the order of the source.
 
         If an image duplicates several training images, the most similar one is returned.
         """
@@ -79,22 +80,22 @@ class DuplicateFinder:
         return sorted([*exact.values(), *similar], key=lambda duplicate: duplicate.index)
 
     def _near_pairs(self, kind, hashes, indices):
-        """int64 (pairs, 4): other image, training image, kind and distance of similar hashes."""
-        other, known = self._index.near(hashes[indices], self._distance).T
+        """int64 (pairs, 4): other image, training image, kind, and the distance between their hashes."""
+        other, known = self._index.find_pairs(hashes[indices], self._distance).T
         other, known = (part[self._known.has_structure[known]] for part in (indices[other], known))
-        apart = distances(hashes[other], self._known.hashes[known])
-        return np.stack([other, known, np.full(len(other), KINDS.index(kind)), apart], axis=1)
+        bits = distances(hashes[other], self._known.hashes[known])
+        return np.stack([other, known, np.full(len(other), KINDS.index(kind)), bits], axis=1)
 
     def _similar(self, other, pairs):
-        """Yields a `Duplicate` for each other image that correlates with a training image with a similar hash."""
+        """Yields a `Duplicate` for each other image in `pairs` that correlates with a training image."""
         if not len(pairs):
             return
         known, train_rows = _small_pictures(self._train, pairs[:, 1])
         others, other_rows = _small_pictures(other, pairs[:, 0])
         is_mirrored = pairs[:, 2] == KINDS.index("mirrored")
-        parts = np.array_split(np.arange(len(pairs)), -(-len(pairs) // _BATCH))
+        chunks = np.array_split(np.arange(len(pairs)), -(-len(pairs) // _BATCH))
         correlations = np.concatenate(
-            [_correlations(known[train_rows[part]], others[other_rows[part]], is_mirrored[part]) for part in parts]
+            [_correlations(known[train_rows[rows]], others[other_rows[rows]], is_mirrored[rows]) for rows in chunks]
         )
         best = np.lexsort((-correlations, pairs[:, 0]))
         _, first = np.unique(pairs[best, 0], return_index=True)
@@ -105,7 +106,7 @@ class DuplicateFinder:
 
 
 def _small_pictures(source, indices):
-    """The small pictures of some images, uint8 (images, 32, 32), and the row that belongs to each index."""
+    """The small pictures, uint8 (pictures, 32, 32), of the images at some indices, and the row of each index."""
     chosen, rows = np.unique(indices, return_inverse=True)
     examples = select(source, chosen).in_order()
     small = examples.map(lambda example: tf.cast(tf.round(_summarise(example["image"])[2]), tf.uint8), tf.data.AUTOTUNE)
@@ -113,7 +114,7 @@ def _small_pictures(source, indices):
 
 
 def _correlations(first, second, is_mirrored):
-    """Pearson's correlations of pictures (B, 32, 32). If `is_mirrored`, the second picture is mirrored first."""
+    """Pearson's correlations (B,) of pictures (B, 32, 32). Second pictures are mirrored where `is_mirrored` (B,)."""
     second = np.where(is_mirrored[:, None, None], second[:, :, ::-1], second)
     first, second = (part.reshape(len(part), -1).astype("float32") for part in (first, second))
     first, second = (part - part.mean(axis=1, keepdims=True) for part in (first, second))
@@ -124,16 +125,18 @@ def _correlations(first, second, is_mirrored):
 def fingerprints(source):
     """`Prints` of all images of a source."""
     examples = source.in_order().map(lambda example: _summarise(example["image"]), tf.data.AUTOTUNE)
-    parts = []
+    batches = []
     for files, pixels, gray in examples.batch(_BATCH).prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
         hashes, mirrored = perceptual_hashes(gray)
-        parts.append((files, pixels, hashes, mirrored, gray.std(axis=(1, 2)) >= _FLAT))
-    return Prints(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        batches.append((files, pixels, hashes, mirrored, gray.std(axis=(1, 2)) >= _FLAT))
+    return Prints(*(np.concatenate(column) for column in zip(*batches, strict=True)))
 
 
-@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)  # Traced once: it takes a second.
+@tf.function(
+    input_signature=[tf.TensorSpec([], tf.string)], autograph=False
+)  # Traced once, because tracing takes a second.
 def _summarise(image_bytes):
-    """Fingerprints of the file and of the pixels, int64, and the brightness as a small picture (32, 32)."""
+    """The fingerprints of the file and of the pixels, int64, and a small picture (32, 32) of the brightness."""
     image = decode_upright(image_bytes, 3)
     contents = tf.stack([image_bytes, tf.io.serialize_tensor(image)])
     file, pixels = tf.unstack(tf.bitcast(tf.fingerprint(contents), tf.int64))
@@ -161,13 +164,13 @@ def _bits(lowest):
 @functools.cache
 def _cosines():
     """The lowest rows of the discrete cosine transform (type II), (8, 32)."""
-    frequencies, places = np.arange(_LOWEST)[:, None], np.arange(_SIDE)
-    return np.cos(np.pi * frequencies * (2 * places + 1) / (2 * _SIDE))
+    frequencies, positions = np.arange(_LOWEST)[:, None], np.arange(_SIDE)
+    return np.cos(np.pi * frequencies * (2 * positions + 1) / (2 * _SIDE))
 
 
 def _exact_duplicates(known, others, kind):
-    """{index: `Duplicate`} of each known fingerprint, with the first training image that has it."""
+    """{index: `Duplicate`} of the other images with a known fingerprint. It refers to the first such training image."""
     values, first = np.unique(known, return_index=True)
-    places = np.minimum(np.searchsorted(values, others), len(values) - 1)
-    indices = np.flatnonzero(values[places] == others).tolist()
-    return {index: Duplicate(index, int(first[places[index]]), kind, 0, 1.0) for index in indices}
+    positions = np.minimum(np.searchsorted(values, others), len(values) - 1)
+    indices = np.flatnonzero(values[positions] == others).tolist()
+    return {index: Duplicate(index, int(first[positions[index]]), kind, 0, 1.0) for index in indices}

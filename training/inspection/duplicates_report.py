@@ -1,4 +1,4 @@
-"""The report on test images that duplicate training images: a table, and a page with the pictures."""
+"""Reports test images that duplicate training images: a table, and a page with the pictures."""
 
 import pathlib
 import shlex
@@ -21,7 +21,7 @@ from training.reports.tables import write_csv
 from training.tasks import require_classification
 
 _COLUMNS = ("split", "image", "train_image", "kind", "distance", "correlation", "label", "train_label", "same_label")
-_NUM_SHOWN = 60  # Pairs of pictures that are shown for each split.
+_NUM_SHOWN = 60  # Maximum number of pairs of pictures on the page for each split.
 _SIDE = 192  # Longer side of a picture on the page, in pixels.
 
 
@@ -40,9 +40,9 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
     Raises:
         InputError: If there are no training images, or the data cannot be loaded, or the folder cannot be written to.
     """
-    for each in (recipe, other):
-        require_classification(each, "duplicates")
-    known = load_dataset(recipe.data, disjoint=False)  # Overlapping splits are allowed: the search is for overlaps.
+    for checked in (recipe, other):
+        require_classification(checked, "duplicates")
+    known = load_dataset(recipe.data, disjoint=False)  # Splits may overlap, because overlaps are searched.
     others = known if other == recipe else load_dataset(other.data, disjoint=False)
     finder = DuplicateFinder(known.source("train"), distance, correlation)
     train = _Images(known, "train", recipe.data)
@@ -52,11 +52,11 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
         results.append((images, finder.find(others.splits[split])))
     searched = [train, *(images for images, _ in results)]
     has_labels = known.class_names == others.class_names and all(map(_has_one_label, searched))
-    rows = [_row(images, train, one, has_labels) for images, duplicates in results for one in duplicates]
+    rows = [_row(images, train, found, has_labels) for images, duplicates in results for found in duplicates]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder} cannot be written to: {error.strerror}. Name another with --to FOLDER.") from None
+        raise InputError(f"{folder} cannot be written to: {error.strerror}. Choose another --to FOLDER.") from None
     write_csv(folder / "duplicates.csv", [_COLUMNS, *([row.get(column) for column in _COLUMNS] for row in rows)])
     title = recipe.data.dataset if other == recipe else f"{other.data.dataset} in {recipe.data.dataset}"
     facts = {"distance": distance, "correlation": correlation}
@@ -76,7 +76,7 @@ class _Images:
             self._files = [path for path, _ in folder.splits[split]]
 
     def name(self, index):
-        """The path of an image, or its index in the split or among the images drawn from it."""
+        """The path of an image, or if it is unknown, the image's index in the split or among the drawn images."""
         return self._files[index] if self._files else index
 
     def label(self, index):
@@ -93,7 +93,7 @@ class _Images:
         return dict(zip(chosen, examples.as_numpy_iterator(), strict=True))
 
 
-@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)  # Traced once.
+@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)  # Traced once, because tracing is slow.
 def _shrunk(image_bytes):
     """The pixels of an image, resized for the page."""
     image = decode_upright(image_bytes, 3)
@@ -124,7 +124,7 @@ def _row(images, train, duplicate, has_labels):
 def _verdict(results, train, rows):
     """Yields sentences that summarise the results."""
     for images, duplicates in results:
-        kinds = [f"{kind} {count:,}" for kind in KINDS if (count := sum(one.kind == kind for one in duplicates))]
+        kinds = [f"{kind} {count:,}" for kind in KINDS if (count := sum(found.kind == kind for found in duplicates))]
         yield (
             f"{len(duplicates):,} of {images.source.size:,} {images.split} images "
             f"({len(duplicates) / images.source.size:.2%}) are like one of the {train.source.size:,} training images"
@@ -132,7 +132,7 @@ def _verdict(results, train, rows):
         )
     disagreeing = [row for row in rows if row.get("same_label") is False]
     if disagreeing:
-        yield f"{len(disagreeing):,} of them have a different label than their training image."
+        yield f"{len(disagreeing):,} of these images have a different label than their training image."
     if rows and train.are_drawn:
         yield "Training images are named by their index, from 0, among the images that data.train_images draws."
 
@@ -153,13 +153,13 @@ def _page(title, results, train, rows, facts):
         **facts,
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in _verdict(results, train, rows)),
         numbers=number_list(numbers),
-        sections="\n".join(_section(images, train, some, rows) for images, some in results if some),
+        sections="\n".join(_section(images, train, found, rows) for images, found in results if found),
         command=escape(shlex.join(["python", "-m", "training", *sys.argv[1:]])),
     )
 
 
 def _section(images, train, duplicates, rows):
-    """Pairs of pictures: different labels first, then the lowest correlations."""
+    """The pairs of pictures of a split. Pairs with different labels come first, then the least similar pairs."""
     own = [row for row in rows if row["split"] == images.split]
     pairs = sorted(
         zip(duplicates, own, strict=True), key=lambda pair: (pair[1].get("same_label", True), pair[0].correlation)
@@ -189,5 +189,5 @@ def _caption(duplicate, row):
     label = ""
     if "label" in row:
         label = row["label"] if row["same_label"] else f"{row['label']} / {row['train_label']}"
-    alike = "" if duplicate.kind in KINDS[:2] else f", {duplicate.distance} bits, {duplicate.correlation:.3f}"
-    return f"<span>{escape(label)} <span class=note>{duplicate.kind}{alike}<br>{names}</span></span>"
+    similarity = "" if duplicate.kind in KINDS[:2] else f", {duplicate.distance} bits, {duplicate.correlation:.3f}"
+    return f"<span>{escape(label)} <span class=note>{duplicate.kind}{similarity}<br>{names}</span></span>"

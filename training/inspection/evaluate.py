@@ -1,4 +1,4 @@
-"""The accuracy of a run's model or of published weights, on its own data or on other data."""
+"""Evaluates a run's model or published weights on the run's data or on other data."""
 
 import functools
 
@@ -21,17 +21,17 @@ def evaluate_source(source, assignments=(), split="test"):
     """Evaluates a model on a split, and describes the result as text.
 
     Args:
-        source: A run's folder, or what `training.runs.opening.open_model` opens, with the classes of ImageNet-1k.
-        assignments: Changes of the data: where and how they are read, or `data.dataset=NAME`, a data set with the same
-            classes. Only another data set allows changes of the splits. A model of ImageNet-1k can also be evaluated
-            on a folder with the classes of ObjectNet.
-        split: Name of the split. `"all"` takes all images of data that the model was not trained on.
+        source: A run's folder, or weights with the classes of ImageNet-1k, as in `training.runs.opening.open_model`.
+        assignments: Changes of the recipe's data, e.g. `data.directory=DIR`. `data.dataset=NAME` chooses another data
+            set with the same classes. Then the splits can be changed, too. A model of ImageNet-1k can also be
+            evaluated on a folder with the classes of ObjectNet.
+        split: Name of the split. `"all"`: all images, only for data that the model was not trained on.
 
     Returns:
         The result as lines of text.
 
     Raises:
-        InputError: If there is no such model, split or data, or the data have other classes than the model.
+        InputError: If there is no such model, split or data set, or the data set has other classes than the model.
     """
     opened = open_model(source)
     recipe = recipe_for(opened, assignments, _OTHER_DATA_FIELDS)
@@ -47,32 +47,25 @@ def evaluate_source(source, assignments=(), split="test"):
     for name in splits:
         dataset.source(name)
     title = f"{recipe.data.dataset}, {'all images' if split == 'all' else f'{split} split'}"
-    if opened.class_names == _imagenet1k_ids() and is_objectnet(dataset.class_names):
+    imagenet1k_ids = [wnid for wnid, _ in imagenet1k_classes()]
+    if opened.class_names == imagenet1k_ids and is_objectnet(dataset.class_names):
         return f"{title}\n{_describe_objectnet(opened.model, shared_part(dataset, splits), splits, recipe)}"
-    _check_classes(opened.class_names, dataset)
+    if list(dataset.class_names) != opened.class_names:
+        raise InputError(
+            f"The model has the classes {shortened_names(opened.class_names)}; the data set has "
+            f"{shortened_names(dataset.class_names)}."
+        )
     return f"{title}\n{task.describe(task.evaluate(opened.model, dataset, splits))}"
 
 
 def _activation(opened):
-    """The activation with which a model outputs probabilities."""
+    """The activation function that turns the model's logits into probabilities."""
     name = getattr(getattr(opened.model.layers[-1], "activation", None), "__name__", None)
     if name not in ("softmax", "sigmoid"):
         raise InputError(
             f"{opened.source} does not output probabilities. Build it with classifier_activation='softmax'."
         )
     return name
-
-
-def _imagenet1k_ids():
-    return [wnid for wnid, _ in imagenet1k_classes()]
-
-
-def _check_classes(class_names, dataset):
-    if list(dataset.class_names) != class_names:
-        raise InputError(
-            f"The model has the classes {shortened_names(class_names)}; the data set has "
-            f"{shortened_names(dataset.class_names)}."
-        )
 
 
 def _describe_objectnet(model, shared, splits, recipe):

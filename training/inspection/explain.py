@@ -4,6 +4,7 @@ N pictures, H W C image, h w grid of patches, L layers, K heads.
 """
 
 import dataclasses
+import functools
 import json
 import pathlib
 from collections.abc import Callable
@@ -30,12 +31,12 @@ from training.reports.tables import write_csv
 from training.runs.folder import Run, load_model
 from training.runs.opening import open_model
 
-_BATCH_SIZE = 64  # A rollout keeps all layers in memory, so its batches are smaller.
-_ROLLOUT_BATCH_SIZE = 8
+_BATCH_SIZE = 64
+_ROLLOUT_BATCH_SIZE = 8  # Smaller, because a rollout keeps all layers in memory.
 _NUM_AVERAGED = 128  # Images over which attention distances are averaged (ViT, figure 7).
 _NUM_SEARCHED = 2000  # Training images that are searched for neighbours.
-_MOST_ROWS = 12  # Rows of the figure of neighbours; the table contains all.
-_MOST_PAIRS = 40  # Pairs of the figure of rollouts; the arrays contain all.
+_MOST_ROWS = 12  # Maximum number of rows in the figures of neighbours and tokens. The data files contain all rows.
+_MOST_PAIRS = 40  # Maximum number of pairs in the figure of rollouts. The data file contains all pairs.
 _NUM_FILTERS = 28
 
 
@@ -43,15 +44,15 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
     """Writes figures of the attention and the weights of a model, and the page `explain.html`.
 
     Args:
-        source: A run's folder; a `.keras` file; weights as in `keras_vit.from_pretrained`, such as a name in the
-            catalogue; or an exported SavedModel, which provides only the rollout.
-        images: Paths of image files; by default the run's samples. Unreadable files are reported and skipped.
-        path: Folder to write to. The default is `figures/explain` in the run's folder or beside the `.keras` file, and
+        source: A run's folder, a `.keras` file, an exported SavedModel (provides only the rollout), or weights as in
+            `keras_vit.from_pretrained`, such as a name in the catalogue.
+        images: Paths of image files. Default: the run's samples. Unreadable files are reported and skipped.
+        path: Folder to write to. Default: `figures/explain` in the run's folder or beside the `.keras` file, or
             `explain` in the working directory for weights and a SavedModel.
-        compare: More runs, `.keras` files or weights. The figures of distance, entropy and positions show them beside
-            the model.
-        neighbours: Number of the most similar training images of the run to show for each picture. With 0 the run's
-            data set is not read at all.
+        compare: More runs, `.keras` files or weights. The figures of attention distances, attention entropies and
+            positions show these models, too.
+        neighbours: Number of training images of the run that are shown beside each picture, the most similar first. If
+            it is 0, the run's data set is not read at all.
         image_size: (height, width) to which images are resized, for models of variable input size.
 
     Returns:
@@ -67,8 +68,8 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
     subject, *compared = _subjects([source, *compare], image_size)
     if compared and _has_tokens(subject):
         raise InputError(
-            "--compare works with Vision Transformers only: a VT-ResNet has figures of filters, tokens and neighbours. "
-            "Leave it out."
+            "--compare works with Vision Transformers only. A VT-ResNet has only figures of filters, tokens and "
+            "neighbours. Leave --compare out."
         )
     pictures = _read_pictures(subject, images or (sorted(run.samples.glob("*")) if run else ()))
     is_run = run is not None and run.folder == pathlib.Path(source)
@@ -95,7 +96,7 @@ def _saved_model(source):
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A model to inspect: its name, the function from encoded images to its pixels, and `stride`.
+    """A model to inspect. `decode` turns an encoded image into pixels at the model's input size.
 
     The model crops images to multiples of `stride` (rows, columns), the size of a patch. `(1, 1)`: it does not crop."""
 
@@ -105,14 +106,17 @@ class Subject:
     stride: tuple[int, int] = (1, 1)
 
     def prepared(self, pixels):
-        """Pixels as inputs of the model."""
+        """Normalises pixels for the model, unless the model does so itself."""
         return keras_vit.preprocess_input(pixels, self.model)
+
+    def analyse(self, analysis, pixels):
+        return analysis(self.model, self.prepared(pixels))
 
 
 @dataclasses.dataclass(frozen=True)
 class Pictures:
-    """The user's images: names, contents of the files, pixels uint8 (N, H, W, C) at the model's input size, the part of
-    the pixels that the patches cover, and the number of unreadable files."""
+    """The user's images. `contents` are the bytes of the files. `pixels` are uint8 (N, H, W, C) at the model's input
+    size, and `covered` are the pixels without margins that do not fill a patch."""
 
     names: list[str]
     contents: list[bytes]
@@ -128,14 +132,14 @@ class _Examples:
     class_names: tuple[str, ...]
     source: IndexedSource | StreamedSource
 
-    def spread(self, decode, count):
-        """At most `count` images, spread evenly: a `tf.data.Dataset` of (pixels, label), and their indices."""
+    def evenly_spaced(self, decode, count):
+        """A `tf.data.Dataset` (pixels, label) of at most `count` evenly spaced images, and the images' indices."""
         indices = np.linspace(0, self.source.size - 1, min(count, self.source.size)).astype(int)
         examples = select(self.source, indices).in_order()
         return examples.map(lambda example: (decode(example["image"]), example["label"]), tf.data.AUTOTUNE), indices
 
     def name(self, label):
-        """The name of the right class, or the names of several."""
+        """The name of the right class, or of all right classes."""
         return " or ".join(self.class_names[index] for index in np.atleast_1d(label))
 
 
@@ -166,7 +170,7 @@ def _name(source):
 
 def _load(source):
     path = pathlib.Path(source)
-    if path.suffix == ".keras":  # Unlike `open_model`, allows models that take normalised pixels.
+    if path.suffix == ".keras":  # Unlike `open_model`, accepts models that take normalised pixels.
         return load_model(path)
     return open_model(source).model
 
@@ -193,13 +197,8 @@ def _read_pictures(subject, paths):
     if not pixels:
         raise InputError("There is no readable picture. Name image files after the model.")
     stacked = np.stack(pixels)
-    return Pictures(names, contents, stacked, _covered(stacked, subject.stride), unreadable)
-
-
-def _covered(pixels, stride):
-    """The pixels without the margins that do not fill a patch."""
-    height, width = (size - size % side for size, side in zip(pixels.shape[1:3], stride, strict=True))
-    return pixels[:, :height, :width]
+    height, width = (size - size % side for size, side in zip(stacked.shape[1:3], subject.stride, strict=True))
+    return Pictures(names, contents, stacked, stacked[:, :height, :width], unreadable)
 
 
 def _training_examples(run):
@@ -230,7 +229,8 @@ def _write_figures(folder, subjects, pictures, examples, neighbours):
     else:
         _write_positions(findings, subjects)
         _write_heads(findings, subjects, pictures, examples)
-        _write_rollouts(findings, pictures, lambda: _in_batches(subject, pictures, keras_vit.attention_rollout))
+        compute = functools.partial(subject.analyse, keras_vit.attention_rollout)
+        _write_rollouts(findings, pictures, compute, pictures.pixels)
     if examples is not None:
         _write_neighbours(findings, subject, pictures, examples, neighbours)
     return findings
@@ -240,15 +240,14 @@ def _has_tokens(subject):
     return isinstance(keras_vit.describe(subject.model).config, VTResNetConfig)
 
 
-def _in_batches(subject, pictures, analysis):
-    starts = range(0, len(pictures.pixels), _ROLLOUT_BATCH_SIZE)
-    parts = [pictures.pixels[start : start + _ROLLOUT_BATCH_SIZE] for start in starts]
-    return np.concatenate([analysis(subject.model, subject.prepared(part)) for part in parts])
+def _in_batches(compute, images):
+    starts = range(0, len(images), _ROLLOUT_BATCH_SIZE)
+    return np.concatenate([compute(images[start : start + _ROLLOUT_BATCH_SIZE]) for start in starts])
 
 
 def _write_tokens(findings, subject, pictures):
     with findings.trying("tokens"):
-        lineage = _in_batches(subject, pictures, keras_vit.token_lineage)
+        lineage = _in_batches(functools.partial(subject.analyse, keras_vit.token_lineage), pictures.pixels)
         np.savez_compressed(findings.folder / "tokens.npz", names=np.array(pictures.names), lineage=lineage)
         figure = plots.plot_token_maps(pictures.pixels[:_MOST_ROWS], lineage[:_MOST_ROWS, -1])
         findings.save("tokens", figure, "each picture beside the origin of its visual tokens")
@@ -267,7 +266,7 @@ def _write_positions(findings, subjects):
         with findings.trying("position_similarity"):
             similarities[subject.name] = keras_vit.position_similarity(subject.model)
     if similarities:
-        # Keys are numbered, because np.savez would take a name such as "file" for an argument.
+        # The keys are numbered, because np.savez would treat a name such as "file" as its own argument.
         numbered = {f"similarity_{i}": array for i, array in enumerate(similarities.values(), start=1)}
         np.savez_compressed(findings.folder / "position_similarity.npz", names=np.array([*similarities]), **numbered)  # type: ignore[arg-type]
         figure = plots.plot_position_similarity(similarities)
@@ -275,7 +274,7 @@ def _write_positions(findings, subjects):
 
 
 def _write_heads(findings, subjects, pictures, examples):
-    """Attention distances and entropies of all models, averaged over the same images."""
+    """Writes the attention distances and entropies of all models, averaged over the same images."""
     for subject in subjects:
         with findings.trying("attention_distance"):
             images = _averaged_images(subject, pictures, examples)
@@ -299,7 +298,7 @@ def _averaged_images(subject, pictures, examples):
     """The images over which attention is averaged, decoded to the input size of the model."""
     if examples is None:
         return np.stack([subject.decode(content) for content in pictures.contents[:_NUM_AVERAGED]])
-    images, _ = examples.spread(subject.decode, _NUM_AVERAGED)
+    images, _ = examples.evenly_spaced(subject.decode, _NUM_AVERAGED)
     return np.stack([pixels for pixels, _ in images.as_numpy_iterator()])
 
 
@@ -312,16 +311,16 @@ def _write_head_table(path, name, values):
     write_csv(path, [("model", "layer", "head", name), *rows])
 
 
-def _write_rollouts(findings, pictures, compute):
+def _write_rollouts(findings, pictures, compute, images):
     with findings.trying("rollout"):
-        findings.rollouts = compute()
+        findings.rollouts = _in_batches(compute, images)
         np.savez_compressed(findings.folder / "rollout.npz", rollout=findings.rollouts, names=np.array(pictures.names))
         figure = plots.plot_rollout(pictures.covered[:_MOST_PAIRS], findings.rollouts[:_MOST_PAIRS])
-        findings.save("rollout", figure, "each picture beside its product with its attention rollout")
+        findings.save("rollout", figure, "each picture, and beside it the picture multiplied by its attention rollout")
 
 
 def _write_neighbours(findings, subject, pictures, examples, count):
-    images, training_indices = examples.spread(subject.decode, _NUM_SEARCHED)
+    images, training_indices = examples.evenly_spaced(subject.decode, _NUM_SEARCHED)
     gallery = (subject.prepared(pixels) for pixels, _ in images.batch(_BATCH_SIZE).as_numpy_iterator())
     with findings.trying("neighbours"):
         count = min(count, len(training_indices))
@@ -346,7 +345,7 @@ def _write_neighbours(findings, subject, pictures, examples, count):
 def _explain_saved_model(saved_model, images, path, compare):
     """Explains an exported SavedModel with the rollout of its `explain` signature."""
     if compare:
-        raise InputError("--compare works with a run or a .keras file: an exported SavedModel has a rollout only.")
+        raise InputError("--compare works with a run or a .keras file. An exported SavedModel has a rollout only.")
     facts_file = saved_model / "keras_vit.json"
     serve = tf.saved_model.load(str(saved_model)).signatures.get("explain")
     if serve is None or not facts_file.is_file():
@@ -360,20 +359,18 @@ def _explain_saved_model(saved_model, images, path, compare):
     folder = _make_folder(path or "explain")
     pictures = _read_pictures(subject, paths)
     findings = Findings(folder)
-    _write_rollouts(findings, pictures, lambda: _served_rollouts(serve, pictures.contents))
+
+    def compute(contents):
+        return serve(image_bytes=tf.constant(contents))["rollout"].numpy()
+
+    _write_rollouts(findings, pictures, compute, pictures.contents)
     findings.left_out["attention"] = "An exported SavedModel has a rollout, but not the attention of single heads."
     return write_page(folder / "explain.html", subject, pictures, findings), pictures.num_unreadable
 
 
 def _served_subject(facts):
-    """The `Subject` of a SavedModel. Its model is the preprocessing only, which is enough to decode images."""
+    """The `Subject` of a SavedModel. Its model only normalises pixels, which is enough to decode images."""
     preprocessing = keras_vit.Preprocessing(**facts["preprocessing"])
-    protocol = keras.Sequential([keras.Input(facts["input_shape"]), preprocessing])
-    decode = image_decoder(protocol, facts["options"]["image_size"])
-    return Subject(facts["name"], protocol, decode, _stride(read_architecture(facts["config"])))
-
-
-def _served_rollouts(serve, contents):
-    starts = range(0, len(contents), _ROLLOUT_BATCH_SIZE)
-    parts = [tf.constant(contents[start : start + _ROLLOUT_BATCH_SIZE]) for start in starts]
-    return np.concatenate([serve(image_bytes=part)["rollout"].numpy() for part in parts])
+    preprocessor = keras.Sequential([keras.Input(facts["input_shape"]), preprocessing])
+    decode = image_decoder(preprocessor, facts["options"]["image_size"])
+    return Subject(facts["name"], preprocessor, decode, _stride(read_architecture(facts["config"])))

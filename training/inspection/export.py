@@ -1,4 +1,4 @@
-"""Exports the model of a run or a `.keras` file for serving."""
+"""Exports the model of a run or of a `.keras` file for serving."""
 
 import json
 import pathlib
@@ -21,30 +21,31 @@ def export(source, path=None, format="saved_model", name=None, images=None, **op
 
     Args:
         source: A run's folder, or a `.keras` file.
-        path: Folder to write to; by default `export` beside the model.
+        path: Folder to write to. Default: `export` beside the model.
         format: `"saved_model"`, or one of `keras_vit.export_model`.
-        name: Name of the model for clients, and of the file for another runtime; by default the name of the run's
-            recipe or of the `.keras` file.
-        images: Paths of the image files on which the export is compared; by default the run's samples.
+        name: Name of the model for clients, and of the file for another runtime. Default: the name of the run's recipe
+            or of the `.keras` file.
+        images: Paths of the image files on which the export is compared with the model. Default: the run's samples.
         **options: More arguments of `keras_vit.export_saved_model` or `keras_vit.export_model`. `labels` is the path of
-            a text file with one class name per line, by default the run's classes. `version` is by default one more
+            a text file with one class name per line (default: the run's classes). The default `version` is one more
             than the highest version in the folder.
 
     Returns:
         The path of the export, and a sentence on its size and its deviation from the model.
 
     Raises:
-        InputError: If something cannot be read or written; the message names it.
+        InputError: If a file cannot be read or written, or the model cannot be exported in this way.
     """
     source = pathlib.Path(source)
     run = Run(source if source.is_dir() else source.parent)
     model = load_model(run.model if source.is_dir() else source)
     path = path or run.export
-    name = name or _recipe_name(run) or source.stem
+    recipe_name = read_facts(run.recipe)["recipe"].get("name") if run.recipe.is_file() else None
+    name = name or recipe_name or source.stem
     if images is None and run.recipe.is_file():
         images = sorted(run.samples.glob("*")) or None
     if path.is_file():
-        raise InputError(f"--path={path} is a file. Give a folder, and the name of the file in it with --name.")
+        raise InputError(f"--path={path} is a file. Give a folder with --path, and the name of the file with --name.")
     try:
         if format == "saved_model":
             return _export_saved_model(model, path, run, name=name, images=images, **options)
@@ -79,10 +80,6 @@ def _decoded(model, image):
         return read_image(image, image_decoder(model))[1]
     except (OSError, ValueError) as error:
         raise InputError(f"--images: {image} cannot be read as a JPEG, PNG, GIF, BMP or WebP file. {error}") from None
-
-
-def _recipe_name(run):
-    return read_facts(run.recipe)["recipe"].get("name") if run.recipe.is_file() else None
 
 
 def _sentence(num_bytes, images, difference, agreement):

@@ -1,4 +1,4 @@
-"""Accuracy of simple classifiers on the frozen features of a model."""
+"""Measures the accuracy of simple classifiers on the frozen features of a model."""
 
 import dataclasses
 
@@ -16,9 +16,10 @@ from training.tasks import require_classification
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-    """An accuracy on the test images. `size` is the number of training images per class, or of voting neighbours.
+    """An accuracy on the test images.
 
-    `method` is `"ridge"` or `"neighbours"`. `seed` determines the `num_train` training images; `None`: all are used.
+    `method` is `"ridge"` or `"neighbours"`. `size` is the number of training images per class, or of voting neighbours.
+    `seed` selects the `num_train` training images. If it is `None`, all training images are used.
     """
 
     method: str
@@ -30,14 +31,14 @@ class Accuracy:
 
 
 def measure(source, assignments, shots, num_seeds, neighbours=None):
-    """Measures the accuracies of classifiers on a model's frozen features, with its own data or other data.
+    """Measures the accuracies of classifiers on a model's frozen features, with the run's data or other data.
 
     Args:
         source: Model, as in `training.runs.opening.open_model`.
-        assignments: Changes of the data. `data.dataset=NAME` can have any classes.
-        shots: List of the numbers of training images per class.
-        num_seeds: Number of random choices of these images.
-        neighbours: Number of voting neighbours of a nearest-neighbour classifier. `None`: it is not measured.
+        assignments: Changes of the recipe's data. A data set `data.dataset=NAME` can have any classes.
+        shots: Numbers of training images per class, such as `[1, 5]`. Each of them is measured.
+        num_seeds: Number of seeds. Each seed selects other training images.
+        neighbours: Number of voting neighbours of a nearest-neighbour classifier. `None`: none is measured.
 
     Returns:
         A list of `Accuracy`, and a list of sentences that describe the data.
@@ -57,7 +58,9 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     chosen = [choose_shots(labels, max(shots), seed) for seed in seeds]
     needed = np.unique(np.concatenate(chosen)) if neighbours is None else np.arange(len(labels))
     needed_features = features(opened.model, select(train, needed), recipe)
-    train_features = np.zeros((len(labels), needed_features.shape[1]), "float32")  # Unused rows take no memory.
+    train_features = np.zeros(
+        (len(labels), needed_features.shape[1]), "float32"
+    )  # Rows that are never written take no memory.
     train_features[needed] = needed_features
     test_features = features(opened.model, test, recipe)
 
@@ -76,7 +79,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
 
 
 def _shortages(labels, shots, class_names):
-    """Yields a sentence if classes have fewer training images than requested."""
+    """Yields a sentence if some classes have fewer than `shots` training images."""
     counts = np.bincount(labels, minlength=len(class_names))
     short = np.flatnonzero(counts < shots)
     if len(short):
@@ -88,7 +91,7 @@ def _shortages(labels, shots, class_names):
 
 
 def table(rows):
-    """Accuracies as lines of text: means over the seeds, lowest and highest."""
+    """Formats accuracies as lines of text, with the mean, lowest and highest accuracy over the seeds."""
     lines: list[tuple[str, ...]] = [("learned from", "images", "accuracy", "lowest", "highest")]
     for method, size in dict.fromkeys((row.method, row.size) for row in rows):
         group = [row for row in rows if (row.method, row.size) == (method, size)]

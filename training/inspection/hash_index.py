@@ -1,19 +1,19 @@
-"""Finds hashes that differ in few bits, without comparing all pairs. N known hashes, M other hashes."""
+"""Finds pairs of hashes that differ in few bits, without comparing all pairs. N known hashes, M other hashes."""
 
 import itertools
 
 import numpy as np
 
 MAX_PAIRS = 20_000_000
-"""Largest number of candidates that are compared at once."""
+"""Approximate maximum number of pairs that are compared at once."""
 _BANDS, _BAND_BITS = 4, 16
 
 
 class HashIndex:
-    """An index of N hashes that finds those near other hashes.
+    """An index of N known hashes. It finds all known hashes that are similar to other hashes.
 
     Multi-index hashing (Norouzi, Punjani and Fleet, arXiv 1307.2982): two hashes that differ in at most d of their 64
-    bits differ in at most d // 4 bits in one of their four bands of 16 bits. Only hashes with such a band are compared.
+    bits differ in at most d // 4 bits in one of their four bands of 16 bits. Only pairs with such a band are compared.
 
     Args:
         hashes: Known hashes, uint64 (N,).
@@ -27,15 +27,15 @@ class HashIndex:
             counts = np.bincount(band, minlength=2**_BAND_BITS)
             self._starts.append(np.concatenate([[0], np.cumsum(counts)]))
 
-    def near(self, hashes, distance):
+    def find_pairs(self, hashes, distance):
         """Finds the pairs of hashes that differ in few bits.
 
         Args:
             hashes: Other hashes, uint64 (M,).
-            distance: Largest number of different bits, from 0 to 11. The lookups per hash grow with it, up to 548.
+            distance: Maximum number of different bits, from 0 to 11. A distance of 11 needs 548 lookups per hash.
 
         Returns:
-            int64 (pairs, 2): index of the other hash and index of the known hash, in ascending order.
+            int64 (pairs, 2): (index of the other hash, index of the known hash), in ascending order.
         """
         pairs = [np.empty((0, 2), np.int64)]
         for known, others in self._candidates(hashes, distance // _BANDS):
@@ -44,12 +44,12 @@ class HashIndex:
         return np.unique(np.concatenate(pairs), axis=0)
 
     def _candidates(self, hashes, flips):
-        """Yields (known indices, other indices), of equal length, of hashes with a band with at most `flips` flips."""
+        """Yields (known indices, other indices) of the pairs with a band that differs in at most `flips` bits."""
         for band, order, starts in zip(_bands(hashes), self._orders, self._starts, strict=True):
             for mask in _masks(flips):
                 first = starts[band ^ mask]
                 counts = starts[(band ^ mask) + 1] - first
-                for rows in _portions(counts):
+                for rows in _chunks(counts):
                     others = np.repeat(np.arange(len(hashes))[rows], counts[rows])
                     ends = np.cumsum(counts[rows])
                     within = np.arange(len(others)) - np.repeat(ends - counts[rows], counts[rows])
@@ -74,10 +74,10 @@ def _masks(flips):
             yield sum(1 << bit for bit in bits)
 
 
-def _portions(counts):
-    """Slices of the rows, each with about `MAX_PAIRS` candidates."""
-    portion = np.cumsum(counts) // MAX_PAIRS
-    borders = np.flatnonzero(np.diff(portion)) + 1
+def _chunks(counts):
+    """Slices of the rows, each with about `MAX_PAIRS` pairs."""
+    chunk = np.cumsum(counts) // MAX_PAIRS
+    borders = np.flatnonzero(np.diff(chunk)) + 1
     return [slice(first, end) for first, end in itertools.pairwise([0, *borders.tolist(), len(counts)])]
 
 

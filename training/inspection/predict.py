@@ -1,4 +1,4 @@
-"""Predicts classes or masks of image files with a SavedModel, which needs TensorFlow, but not keras_vit."""
+"""Predicts the classes or the masks of image files with a SavedModel. Needs TensorFlow, not keras_vit."""
 
 import functools
 import itertools
@@ -17,23 +17,25 @@ from training.reports.overlays import legend, overlay
 
 
 def predict(source, paths, top=5, to=None):
-    """Prints the most probable classes of image files, or the most common classes of their pixels with their shares.
+    """Prints the most probable classes of each image file.
+
+    For a segmentation model, prints the most common classes of the pixels and their shares.
 
     Args:
         source: A run's folder, a folder of exported versions (the highest is used), or a SavedModel.
         paths: Paths of JPEG, PNG, GIF, BMP or WebP files.
         top: Number of classes to print; for a classifier, at most the number that the SavedModel returns.
-        to: For a segmentation model: folder for a PNG file of each picture overlaid with its mask in colours, and for
-            legend.png, the colours of the classes. `None`: nothing is written.
+        to: Folder for the masks of a segmentation model: a PNG file of each picture overlaid with its coloured mask,
+            and legend.png with the colours of the classes. `None`: nothing is written.
 
     Returns:
-        The number of unreadable files. They are reported and skipped.
+        The number of unreadable files. Unreadable files are reported and skipped.
 
     Raises:
         InputError: If `source` contains no SavedModel, or `to` is given for a classifier.
     """
     folder = find_saved_model(source)
-    model = tf.saved_model.load(str(folder))  # Stays referenced, because the signature needs its variables.
+    model = tf.saved_model.load(str(folder))  # Must stay referenced, because the signature needs its variables.
     serve = model.signatures.get("serving_default")
     if serve is None or "image_bytes" not in serve.structured_input_signature[1]:
         raise InputError(f"{folder} does not take encoded images. Export the model with: python -m training export")
@@ -66,7 +68,7 @@ def _describe_classes(path, outputs, top):
 
 
 class _MaskDescriber:
-    """Describes which share of an image's pixels has which class, and writes its mask if a folder is given."""
+    """Describes an image by its most common classes and their shares. Writes the mask if a folder is given."""
 
     def __init__(self, folder, top, to):
         self.names = (folder / "assets" / "labels.txt").read_text(encoding="utf-8").splitlines()
@@ -84,8 +86,8 @@ class _MaskDescriber:
         mask = outputs["mask"]
         shares = np.bincount(mask.ravel(), minlength=len(self.names)) / mask.size
         commonest = [label for label in np.argsort(-shares, kind="stable")[: self.top] if shares[label]]
-        shown = ", ".join(f"{self.names[label]} {shares[label]:.1%} of the pixels" for label in commonest)
-        return shown if self.to is None else f"{shown}; {self._write(path, mask)}"
+        text = ", ".join(f"{self.names[label]} {shares[label]:.1%} of the pixels" for label in commonest)
+        return text if self.to is None else f"{text}; {self._write(path, mask)}"
 
     def _write(self, path, mask):
         with PIL.Image.open(path) as image:
@@ -101,7 +103,7 @@ class _MaskDescriber:
 
 
 def find_saved_model(source):
-    """The folder of the SavedModel in a run's folder, a folder of versions or a SavedModel's own folder."""
+    """The folder of a SavedModel: `source`, or the highest version in `source` or in its folder `export`."""
     source = pathlib.Path(source)
     for folder in (source, source / "export"):
         versions = [path for path in folder.glob("*") if path.name.isdigit()]

@@ -1,4 +1,4 @@
-"""The report of a classification run: figures, and one HTML page that embeds them. C classes."""
+"""Writes the report of a classification run: figures, and one HTML page that embeds them."""
 
 import collections
 import datetime
@@ -31,7 +31,7 @@ from training.reports.figures import (
 )
 
 _DPI = 150
-_MOST_CLASSES = 1000  # Larger confusion matrices are not drawn.
+_MAX_CLASSES = 1000  # Confusion matrices of more classes are not drawn.
 
 
 def write_report(run, recipe, keeper, evaluation, neighbour, model):
@@ -40,9 +40,9 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
     Args:
         run: `training.runs.folder.Run` with its `recipe.json`.
         recipe: `training.recipe.config.Recipe`
-        keeper: `training.engine.callbacks.Keeper` with the history, the throughput and the seconds of the training.
+        keeper: `training.engine.callbacks.Keeper` of the training.
         evaluation: `training.evaluation.classification.Evaluation` on the test images.
-        neighbour: Accuracy of a nearest-neighbour classifier on the same images, from 0 to 1, or `None`.
+        neighbour: Accuracy of a nearest-neighbour classifier on the same images, from 0 to 1. `None`: not reported.
         model: The Keras model.
     """
     num_classes = len(evaluation.class_names)
@@ -93,7 +93,7 @@ def judge(evaluation, neighbour):
     commonest = evaluation.labels.sum(axis=0).max() / total
     yield (
         f"{right:,} of {total:,} held-out test images are classified correctly, which is {evaluation.accuracy:.2%} "
-        f"(95% Wilson interval: {low:.2%} to {high:.2%}). Always predicting their most common class would "
+        f"(95% Wilson interval: {low:.2%} to {high:.2%}). Always predicting the most common class would "
         f"reach {commonest:.2%}."
     )
     if neighbour is None:
@@ -101,11 +101,11 @@ def judge(evaluation, neighbour):
     points = 100 * (evaluation.accuracy - neighbour)
     comparison = f"The model is {'better' if points > 0 else 'worse'} by {abs(points):.2f} percentage points"
     if abs(points) < 0.005:
-        comparison = "The model is equally accurate: on these images it is no better than comparing pixels"
+        comparison = "The model is equally accurate, so on these images it is no better than comparing pixels"
     elif low <= neighbour <= high:
-        comparison += f", which is within the interval: {total:,} images are too few to tell which one is better"
+        comparison += f". The interval contains both accuracies, so {total:,} images are too few to decide"
     elif points < 0:
-        comparison += ": here, comparing pixels works better"
+        comparison += ", so comparing pixels works better on these images"
     yield (
         f"A nearest-neighbour classifier learns nothing. It predicts the class of the training or validation image "
         f"with the most similar pixels, and is right for {neighbour:.2%} of the same images. {comparison}."
@@ -116,31 +116,23 @@ def _numbers(evaluation, neighbour):
     """(label, value, note) of each number that is measured on the test images."""
     right, total = _counts(evaluation)
     low, high = wilson_interval(right, total)
+    accuracy_note = f"{right:,} of {total:,} images; 95% interval {low:.1%} to {high:.1%}"
+    numbers = [("Test accuracy", f"{evaluation.accuracy:.2%}", accuracy_note)]
     sum_note = ", summed over a sigmoid for each class" if evaluation.has_sigmoids else ""
-    numbers = [
-        (
-            "Test accuracy",
-            f"{evaluation.accuracy:.2%}",
-            f"{right:,} of {total:,} images; 95% interval {low:.1%} to {high:.1%}",
-        )
-    ]
     if neighbour is not None:
         numbers.append(("Nearest neighbour", f"{neighbour:.2%}", "accuracy of comparing raw pixels, same images"))
     if evaluation.top5_accuracy is not None:
         numbers.append(("Top-5 accuracy", f"{evaluation.top5_accuracy:.2%}", "the right class is among the best five"))
+    calibration_note = f"expected calibration error; the mean confidence is {evaluation.mean_confidence:.2%}"
     return [
         *numbers,
         ("Cross-entropy", f"{evaluation.loss:z.4f}", f"nats{sum_note}, on the test images, without smoothing"),
-        (
-            "Calibration error",
-            f"{evaluation.calibration.expected_error:.2%}",
-            f"expected calibration error; the mean confidence is {evaluation.mean_confidence:.2%}",
-        ),
+        ("Calibration error", f"{evaluation.calibration.expected_error:.2%}", calibration_note),
     ]
 
 
 def cost_numbers(model, keeper):
-    """(label, value, note) of each number on the cost of a model and of its training."""
+    """(label, value, note) of each cost of a model and its training."""
     cost = keras_vit.profile(model)
     return [
         ("Training time", datetime.timedelta(seconds=round(keeper.seconds)), "hours:minutes:seconds"),
@@ -171,7 +163,7 @@ def curves(run, recipe, keeper, quality, least_loss=0.0):
         run: `training.runs.folder.Run` that the figures are written to.
         recipe: `training.recipe.config.Recipe`
         keeper: `training.engine.callbacks.Keeper`
-        quality: (name in the history, label) of the metric, from 0 to 1, that is shown beside the loss.
+        quality: (name in the history, label) of a metric from 0 to 1, which is shown beside the loss.
         least_loss: Lowest possible loss in nats; 0 draws no line.
     """
     history = {name: [row[name] for row in keeper.history] for name in keeper.history[0]}
@@ -226,17 +218,16 @@ def _calibration(run, calibration):
     error = calibration.expected_error
     diagram = f"accuracy by probability of the predicted class; expected calibration error {error:.2%}"
     histogram = "number of test images by probability of the predicted class"
-    return "\n".join(
-        [
-            figure(run, "calibration", plot_calibration(calibration), diagram),
-            figure(run, "confidence", plot_confidence(calibration), histogram),
-        ]
-    )
+    figures = [
+        figure(run, "calibration", plot_calibration(calibration), diagram),
+        figure(run, "confidence", plot_confidence(calibration), histogram),
+    ]
+    return "\n".join(figures)
 
 
 def _confusion_matrix(run, evaluation):
-    if evaluation.has_several_labels or len(evaluation.class_names) > _MOST_CLASSES:
-        return f"Shown only for at most {_MOST_CLASSES:,} classes and one label per image."
+    if evaluation.has_several_labels or len(evaluation.class_names) > _MAX_CLASSES:
+        return f"Shown only for at most {_MAX_CLASSES:,} classes and one label per image."
     matrix = plot_confusion_matrix(evaluation.confusion, evaluation.class_names)
     return figure(run, "confusion_matrix", matrix, "counts of test images by true and predicted class")
 
@@ -245,8 +236,8 @@ def figure(run, name, drawn, alt):
     """Writes a matplotlib Figure to a run's folder, and returns its `<img>` element."""
     path = run.figures / f"{name}.png"
     drawn.savefig(path, dpi=_DPI)
-    # At this width in CSS pixels (96 per inch), text has the size at which it was drawn. Below 60 % of it, text is too
-    # small to read.
+    # At this width in CSS pixels (96 per inch), text has the size at which it was drawn. If the figure is narrower than
+    # 60 % of this width, its text is too small to read.
     width = 96 * drawn.get_figwidth()
     attributes = f'width={width:.0f} style="min-width:{0.6 * width:.0f}px"'
     return _img_element(alt, attributes, path.read_bytes(), "image/png")
@@ -284,7 +275,7 @@ def _class_row(score):
 
 
 def _provenance(facts):
-    """Yields (name, text) of the code, the package versions and the machine of a run."""
+    """Yields (name, text) pairs that describe the code, the package versions and the machine of a run."""
     git = facts["git"] or {"commit": "unknown: not run from a git repository", "changed_files": []}
     yield "git commit", git["commit"]
     if git["changed_files"]:
@@ -299,7 +290,6 @@ def _provenance(facts):
 
 
 def _accelerators(backend):
-    """Names of the devices that are not CPUs."""
     if backend == "jax":
         import jax
 
@@ -322,7 +312,7 @@ def _counts(evaluation):
 def _least_loss(recipe, num_classes):
     """The loss in nats of a model that predicts exactly the smoothed labels; 0 without smoothing or with distillation.
 
-    It is the entropy of the smoothed labels: of one distribution over the classes, or with sigmoids of one per class.
+    This is the entropy of the smoothed labels. With sigmoids, it is the sum of the entropies of all classes.
     """
     smoothing = recipe.fit.label_smoothing
     if not smoothing or recipe.distillation.teacher is not None:

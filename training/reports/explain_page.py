@@ -1,4 +1,4 @@
-"""The HTML page of `training.inspection.explain`: pictures, and the attention of every head, in one file.
+"""Writes the HTML page of `training.inspection.explain`: one file with pictures and the attention of every head.
 
 N pictures, h w grid of patches, L layers, K heads, Q query tokens, T tokens.
 """
@@ -22,16 +22,16 @@ from training.reports.figures import SMALL_IMAGE, data_uri, encode_picture
 _DPI = 150
 MOST_PICTURES = 12
 MOST_BYTES = 4 * 2**20
-"""Size of the attention weights on a page. Encoding as text adds a third."""
+"""Maximum size of the attention weights on a page. Their encoding as text needs a third more."""
 
 
 @dataclasses.dataclass
 class Findings:
-    """The results of the analyses of a model; the files are in `folder`.
+    """The results of analysing a model. `folder` contains the files.
 
-    `figures` is {name of a PNG file: (what it shows, its width in CSS pixels)}, and `left_out` {name of a figure:
-    why it is missing}. `distances` and `entropies` are {name of a model: (L, K)}, averaged over `num_averaged` images:
-    the user's pictures or training images. `num_tokens` is {name of a model: T}; `rollouts` is (N, h, w), or `None`.
+    `figures` is {name of a PNG file: (description, width in CSS pixels)}. `left_out` is {name of a figure: reason}.
+    `distances` and `entropies` are {name of a model: (L, K)}. They are averaged over `num_averaged` images, which are
+    the user's pictures or training images. `num_tokens` is {name of a model: T}. `rollouts` is (N, h, w), or `None`.
     """
 
     folder: pathlib.Path
@@ -51,7 +51,7 @@ class Findings:
 
     @contextlib.contextmanager
     def trying(self, name):
-        """Leaves out the figure `name`, and prints the reason, if the body raises a ValueError."""
+        """If the body raises a ValueError, leaves out the figure `name` and prints the reason."""
         try:
             yield
         except ValueError as error:
@@ -74,20 +74,21 @@ def write_page(path, subject, pictures, findings):
     attention = None if "attention" in findings.left_out else _attention(subject, pictures, findings)
     names = pictures.names[: len(attention["pictures"])] if attention else pictures.names[:MOST_PICTURES]
     data = _data(pictures, findings, attention, names)
+    averaged_images = "of the given pictures" if findings.averaged_are_pictures else "evenly spaced training images"
     page = pages.page(
         "explain",
         kind="Inside a model",
         heading=subject.name,
         title=f"Inside {subject.name}",
         script=pages.read("explain.js"),
-        # A name with "</script>" would end the element.
+        # Otherwise, a name with "</script>" would end the element.
         data=json.dumps(data).replace("<", "\\u003c"),
         thumbnails="\n".join(_thumbnail(name, pictures.covered[i], i) for i, name in enumerate(names)),
         notes="".join(f"<p class=note>{escape(note)}</p>\n" for note in _notes(pictures, findings, attention, names)),
         without_attention="" if attention else "hidden",
         without_rollout="hidden" if findings.rollouts is None else "",
         charts=_charts(subject, findings),
-        averaged=_averaging_note(findings),
+        averaged=f"Averaged over {findings.num_averaged} {averaged_images}.",
         figures="\n".join(_figure(findings, name) for name in _CAPTIONS),
     )
     write_text(path, page)
@@ -109,7 +110,7 @@ def _data(pictures, findings, attention, names):
 
 
 def _attention(subject, pictures, findings):
-    """The attention of the main model as bytes relative to the largest weight of each row, or `None` without one."""
+    """The attention in the main model as `_quantized` encodes it. `None` if the model has no attention distances."""
     if subject.name not in findings.distances:
         return None
     grid = findings.rollouts.shape[1:]
@@ -129,7 +130,7 @@ def _attention(subject, pictures, findings):
 
 
 def query_patches(grid, most):
-    """Indices of the query patches: all patches, or the finest regular grid of at most `most`, and at least one."""
+    """Indices of all patches, or if there are more than `most`, of a regular grid of at most `most`. At least one."""
     step = next(step for step in range(1, max(grid) + 1) if -(-grid[0] // step) * -(-grid[1] // step) <= max(most, 1))
     rows, columns = (range(min((step - 1) // 2, size - 1), size, step) for size in grid)
     return [row * grid[1] + column for row in rows for column in columns]
@@ -142,7 +143,11 @@ def _prefix_token_names(config):
 
 
 def _quantized(subject, pixels, tokens, num_prefix):
-    """Weights (L, K, Q, h w) of a picture as bytes, and the largest weight and the sum on other tokens (L, K, Q)."""
+    """The attention weights in a picture.
+
+    `attention` is (L, K, Q, h w), bytes relative to the largest weight that a query gives to a patch. `largest` is this
+    weight, (L, K, Q). `elsewhere` is the sum of the query's weights on tokens that are not patches, (L, K, Q).
+    """
     [weights] = keras_vit.attention_maps(subject.model, subject.prepared(pixels[None]), tokens)
     patches = weights[..., num_prefix:]
     largest = patches.max(axis=-1)
@@ -177,11 +182,6 @@ def _notes(pictures, findings, attention, names):
         yield f"Only {selectable} of {num_patches} patches can be selected, which keeps this page small."
     if not attention and (reason := findings.left_out.get("attention") or findings.left_out.get("attention_distance")):
         yield reason
-
-
-def _averaging_note(findings):
-    images = "of the given pictures" if findings.averaged_are_pictures else "evenly spaced training images"
-    return f"Averaged over {findings.num_averaged} {images}."
 
 
 _CHART = (420, 230, 46, 38)  # Width, height, left and bottom margin, in units of the drawing.
@@ -229,8 +229,8 @@ def _chart(values, label, least_top):
 _CAPTIONS = {
     "tokens": (
         "Origin of the visual tokens",
-        "Each picture beside the places from which each token of the last module was gathered, directly or through "
-        "other tokens (Visual Transformers, arXiv 2006.03677, section 6 and figure 6).",
+        "Each picture is shown beside one map for each token of the last module. The map shows where in the picture "
+        "the token comes from, directly or through other tokens (Visual Transformers, arXiv 2006.03677, figure 6).",
     ),
     "attention_distance": (
         "Attention distance, compared",
@@ -239,17 +239,18 @@ _CAPTIONS = {
     ),
     "filters": (
         "Filters of the first layer",
-        "The principal components of the filters that are applied to the pixels, the strongest first, each scaled to "
-        "its own range (figure 7, left).",
+        "The principal components of the filters that are applied to the pixels. The strongest component is first. "
+        "Each component is scaled to its own range (ViT, figure 7, left).",
     ),
     "position_similarity": (
         "Similarity of position embeddings",
-        "Each tile shows the similarity of a patch's position embedding to those of all patches (figures 7, centre, "
-        "and 10). If positions were learned, a patch is similar to its neighbours, and to its row and column.",
+        "Each tile shows the similarity of one patch's position embedding to the embeddings of all patches (ViT, "
+        "figures 7, centre, and 10). Learned embeddings are similar for neighbours and along rows and columns.",
     ),
     "neighbours": (
         "Most similar training images",
-        "Each picture beside the training images with the most similar features, and their cosine similarity.",
+        "Each picture is shown beside the training images with the most similar features. The numbers are cosine "
+        "similarities of the features.",
     ),
 }
 
@@ -263,7 +264,7 @@ def _figure(findings, name):
         return f"<h2>{title}</h2>\n<p>Left out: {escape(reason)}</p>" if reason else ""
     source = data_uri((findings.folder / f"{name}.png").read_bytes())
     description, width = findings.figures[name]
-    # As in a run's report: below 60 % of the size at which it was drawn, text is too small to read.
+    # As in a run's report, text that is smaller than 60 % of the size at which it was drawn cannot be read.
     size = f'width={width:.0f} style="min-width:{0.6 * width:.0f}px"'
     return (
         f'<h2>{title}</h2>\n<figure>\n<div class=plot tabindex=0 role=group aria-label="{title}">'

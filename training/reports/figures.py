@@ -1,4 +1,4 @@
-"""The figures and pictures of a report. H W channels, C classes."""
+"""Draws the figures and pictures of a report."""
 
 import base64
 import io
@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels, style
 
-FEW_CLASSES = 20  # Up to this number, confusion matrices show counts and tables of classes are open.
-SMALL_IMAGE = 64  # Pixels. Smaller images are not smoothed, which would blur them.
+FEW_CLASSES = 20  # Up to this number, matrices show counts, and the table of classes is open.
+SMALL_IMAGE = 64  # Pixels. Smaller images are enlarged without smoothing, which would blur them.
 _COLORS = {"training": "#98a2b0", "validation": ACCENT}
 _BLUES = LinearSegmentedColormap.from_list("blues", ["#f1f4f8", "#a9c8e6", "#1d5fa6", "#0b2f57"])
 _HEAT = matplotlib.colormaps["inferno"]
@@ -29,7 +29,7 @@ def plot_curve(positions, curves, unit, label, least=None):
         label: Label of the values.
         least: Lowest possible value, drawn as a line, or `None`.
     """
-    figure, axes = _panel()
+    figure, [[axes]] = panels()
     marker = "o" if len(positions) <= 10 else None
     for name, values in curves.items():
         axes.plot(positions, np.asarray(values, float), color=_COLORS[name], lw=2, marker=marker, label=name)
@@ -47,7 +47,7 @@ def plot_curve(positions, curves, unit, label, least=None):
 
 def plot_calibration(calibration):
     """A reliability diagram (arXiv 1706.04599, figure 1): the accuracy of the predictions by their confidence."""
-    figure, axes = _panel()
+    figure, [[axes]] = panels()
     num_bins = len(calibration.counts)
     filled = np.flatnonzero(calibration.counts)
     centres, accuracy = 100 * (filled + 0.5) / num_bins, 100 * calibration.accuracy[filled]
@@ -63,8 +63,8 @@ def plot_calibration(calibration):
 
 
 def plot_confidence(calibration):
-    """A histogram of the confidence."""
-    figure, axes = _panel()
+    """A histogram of the confidence of the predictions."""
+    figure, [[axes]] = panels()
     num_bins = len(calibration.counts)
     axes.bar(100 * (np.arange(num_bins) + 0.5) / num_bins, calibration.counts, width=90 / num_bins, color=MUTED)
     axes.set_xlim(0, 100)
@@ -76,7 +76,7 @@ def plot_confidence(calibration):
 
 
 def plot_confusion_matrix(counts, class_names):
-    """A confusion matrix: a row is a true class, and its colours are the share of its images in each column."""
+    """A confusion matrix. Rows are true classes. Colours show the share of a true class's images in each column."""
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = min(max(0.44 * len(counts), 3.2), 8.0)
     figure = Figure(figsize=(side + 0.9, side + 1.6), layout="constrained")
@@ -101,11 +101,11 @@ def plot_confusion_matrix(counts, class_names):
 
 
 def overlay(image, attention):
-    """Overlays a gray image with an attention map in colours, from dark to light.
+    """Overlays an image, converted to gray, with the colours of an attention map. Light colours are high values.
 
     Args:
         image: (H, W, channels), pixels from 0 to 255.
-        attention: (h, w), from 0 to 1; resized bilinearly to the image.
+        attention: (h, w), from 0 to 1. It is resized bilinearly to the image.
 
     Returns:
         uint8 (H, W, 3)
@@ -118,7 +118,7 @@ def overlay(image, attention):
 
 
 def encode_picture(image):
-    """Encodes a picture for a page: a small one as PNG, a larger one as JPEG. Returns the bytes and their media type.
+    """Encodes a picture for a page: small pictures as PNG, others as JPEG. Returns the bytes and their media type.
 
     Args:
         image: (H, W, channels), pixels from 0 to 255, 1 or 3 channels.
@@ -136,13 +136,8 @@ def data_uri(content, media_type="image/png"):
     return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
-def _panel():
-    figure, axes = panels()
-    return figure, axes[0, 0]
-
-
 def _name_classes(axes, class_names, side):
-    step = -(-len(class_names) // 100)  # A side has room for a hundred names.
+    step = -(-len(class_names) // 100)  # One side of the matrix has room for 100 names.
     positions = range(0, len(class_names), step)
     names = [_shortened(class_names[position]) for position in positions]
     size = min(10.0, 72 * side / len(positions) * 0.8)

@@ -1,4 +1,4 @@
-"""Coloured masks over pictures, and their legends. H W pixels; needs NumPy and Pillow only."""
+"""Coloured masks over pictures, and their legends."""
 
 import functools
 
@@ -15,17 +15,20 @@ _FIRST = ("#3c4654", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d5
 _LEVELS = np.linspace(20, 235, 8).round().astype(int)  # Levels of red, green and blue of further colours.
 _VOID_COLOR = (255, 255, 255)
 _OPACITY = 0.55
-_ROW = 22  # Height of a line of a legend, in pixels.
+_ROW = 22  # Height of a row of a legend, in pixels.
 
 
 @functools.cache
 def palette(num_classes):
-    """Colours of the classes, each as far as possible from the previous ones, and of void at 255: uint8 (256, 3)."""
+    """Returns the colour table, uint8 (256, 3).
+
+    Each class colour differs as much as possible from the previous ones. Row 255 is the colour of void pixels.
+    """
     colors = [list(bytes.fromhex(color[1:])) for color in _FIRST]
     candidates = np.stack(np.meshgrid(*[_LEVELS] * 3), axis=-1).reshape(-1, 3)
     while len(colors) < num_classes:
-        apart = np.linalg.norm(candidates[:, None] - np.array([*colors, _VOID_COLOR]), axis=-1).min(axis=1)
-        colors.append(candidates[apart.argmax()].tolist())
+        distances = np.linalg.norm(candidates[:, None] - np.array([*colors, _VOID_COLOR]), axis=-1).min(axis=1)
+        colors.append(candidates[distances.argmax()].tolist())
     table = np.zeros((VOID + 1, 3), "uint8")
     table[:num_classes] = colors[:num_classes]
     table[VOID] = _VOID_COLOR
@@ -33,11 +36,11 @@ def palette(num_classes):
 
 
 def overlay(pixels, mask, num_classes):
-    """A gray picture overlaid with the colours of a mask.
+    """Overlays a picture, converted to gray, with the colours of a mask.
 
     Args:
         pixels: uint8 (H, W, 3) or (H, W, 1)
-        mask: uint8 (h, w); resized to the picture by nearest neighbour.
+        mask: uint8 (h, w). It is resized to the picture by nearest neighbour.
         num_classes: Number of classes.
 
     Returns:

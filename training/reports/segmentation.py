@@ -1,4 +1,4 @@
-"""The report of a segmentation run: `report.html`, and its figures. C classes."""
+"""Writes the report of a segmentation run: `report.html` and its figures."""
 
 from html import escape
 
@@ -17,7 +17,7 @@ def write_segmentation_report(run, recipe, keeper, segmentation, model):
     Args:
         run: `training.runs.folder.Run` with its `recipe.json`.
         recipe: `training.recipe.config.Recipe`
-        keeper: `training.engine.callbacks.Keeper` with the history, the throughput and the seconds of the training.
+        keeper: `training.engine.callbacks.Keeper` of the training.
         segmentation: `training.evaluation.segmentation.Segmentation` of the test images.
         model: The Keras model.
     """
@@ -47,9 +47,10 @@ def judge(segmentation):
     occurring = max(int((pixels > 0).sum()), 1)
     return (
         f"On {segmentation.num_images:,} held-out test images the mean intersection over union is "
-        f"{segmentation.mean_iou:.2%}, and {segmentation.pixel_accuracy:.2%} of the pixels are right, both at the "
-        f"model's input size of {height} x {width} pixels. Always predicting the most common class, "
-        f"{segmentation.class_names[commonest]}, would reach {share / occurring:.2%} and {share:.2%}."
+        f"{segmentation.mean_iou:.2%}, and {segmentation.pixel_accuracy:.2%} of the pixels are right. Both are "
+        f"measured at the model's input size of {height} x {width} pixels. Always predicting the most common class, "
+        f"{segmentation.class_names[commonest]}, would reach a mean of {share / occurring:.2%} and {share:.2%} of the "
+        f"pixels."
     )
 
 
@@ -57,11 +58,7 @@ def _numbers(segmentation):
     pixels = segmentation.confusion.sum()
     return [
         ("Mean IoU", f"{segmentation.mean_iou:.2%}", "intersection over union, mean over the classes, test images"),
-        (
-            "Pixel accuracy",
-            f"{segmentation.pixel_accuracy:.2%}",
-            f"of {pixels:,} pixels that are not void",
-        ),
+        ("Pixel accuracy", f"{segmentation.pixel_accuracy:.2%}", f"of {pixels:,} pixels that are not void"),
     ]
 
 
@@ -78,7 +75,7 @@ def _class_row(score):
 
 
 def _confusion_matrix(run, segmentation):
-    """The matrix in whole per cent of each true class, because counts of pixels are too long for the cells."""
+    """Shows whole per cent of each true class, because counts of pixels are too long for the cells."""
     totals = np.maximum(segmentation.confusion.sum(axis=1, keepdims=True), 1)
     per_cent = np.rint(100 * segmentation.confusion / totals).astype(int)
     drawn = plot_confusion_matrix(per_cent, segmentation.class_names)

@@ -7,7 +7,7 @@ _NUM_WORST_CLASSES = 20
 
 
 def describe_classification(evaluation):
-    """An evaluation as lines of text, with the least accurate classes."""
+    """Formats an evaluation as lines of text, with the least accurate classes."""
     total = len(evaluation.labels)
     lines = [_accuracy_line("top-1 accuracy", evaluation.accuracy, total)]
     if evaluation.top5_accuracy is not None:
@@ -43,7 +43,7 @@ def _classes(scores):
 
 
 def describe_segmentation(segmentation):
-    """A `Segmentation` as lines of text, with the intersection over union of each class."""
+    """Formats a `Segmentation` as lines of text, with the intersection over union of each class."""
     height, width = segmentation.size
     images, pixels = segmentation.num_images, segmentation.confusion.sum()
     rows = [("class", "pixels", "IoU", "most often mistaken for")]

@@ -22,7 +22,7 @@ _FEW_TICKS, _SHORT = 7, 7  # Up to 7 numbers of up to 7 characters are all label
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """A point of a panel: its place `x`, its value `y`, the lowest and highest value of several seeds, and a label."""
+    """A point of a panel. `low` and `high` are the lowest and the highest value over several seeds."""
 
     x: float | str
     y: float
@@ -37,9 +37,9 @@ class Panel:
 
     Args:
         title: Source and subject of the values.
-        x_label: Label of the x axis, with its unit. Numbers have a logarithmic axis; words are categories.
+        x_label: Label of the x axis, with its unit. The axis is logarithmic for numbers, and has categories for words.
         y_label: Label of the y axis, with its unit.
-        series: {name: its values}. A name has the same colour in all panels of a figure.
+        series: {name: list of `Value`}. A name has the same colour in all panels of a figure.
         note: Sentence below the panel, such as the source of the values.
         is_log: Whether the y axis is logarithmic.
     """
@@ -53,7 +53,7 @@ class Panel:
 
     @property
     def is_numeric(self):
-        """Whether the x axis has numbers."""
+        """Whether the x values are numbers."""
         return not any(isinstance(value.x, str) for values in self.series.values() for value in values)
 
 
@@ -70,7 +70,7 @@ def plot_panels(shown):
 
 
 def _add_legend(axes, panel):
-    """Places the legend between the title and the axes, where it covers no value."""
+    """Puts the legend between the title and the axes, where it covers no value."""
     rows = -(-len(panel.series) // _LEGEND_COLUMNS)
     handles = [container[0] for container in axes.containers]  # Without the whiskers.
     axes.legend(
@@ -97,7 +97,7 @@ def _draw_curves(axes, panel, styles):
     are_apart = all(after > 1.4 * before for before, after in itertools.pairwise(numbers))
     if len(numbers) <= _FEW_TICKS and are_short and are_apart:
         axes.xaxis.set_major_locator(FixedLocator(numbers))
-    else:  # With few decades, ticks are at 1, 2 and 5 of each decade.
+    else:  # Over less than two decades, ticks are at 1, 2 and 5 of each decade.
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if numbers[-1] < 100 * numbers[0] else (1,)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(_as_number))
@@ -112,14 +112,14 @@ def _draw_categories(axes, panel, styles):
     beside = {x: [name for name, values in panel.series.items() if any(v.x == x for v in values)] for x in names}
     for name, values in panel.series.items():
         shifts = [0.6 * ((beside[value.x].index(name) + 0.5) / len(beside[value.x]) - 0.5) for value in values]
-        places = [names.index(value.x) + shift for value, shift in zip(values, shifts, strict=True)]
-        _draw(axes, name, places, values, styles[name], line="")
+        positions = [names.index(value.x) + shift for value, shift in zip(values, shifts, strict=True)]
+        _draw(axes, name, positions, values, styles[name], line="")
     axes.set_xticks(range(len(names)), ["\n".join(textwrap.wrap(name, 14)) for name in names])
     axes.set_xlim(-0.6, len(names) - 0.4)
 
 
 def _categories(panel):
-    """The categories on the x axis of a panel; none if it has numbers."""
+    """The categories on the x axis of a panel. Empty if the x values are numbers."""
     if panel.is_numeric:
         return []
     return list(dict.fromkeys(value.x for values in panel.series.values() for value in values))
@@ -131,22 +131,21 @@ def plot_bars(title, groups, series, y_label):
     Args:
         title: Title of the figure.
         groups: Names of the groups.
-        series: {name: (a value or `None` for each group; whether they are published)}. Published values are hatched.
+        series: {name: (values, are_published)}. The values are numbers or `None`, one for each group. The bars of
+            published values are hatched.
         y_label: Label of the y axis, with its unit.
     """
     figure, [[axes]] = panels((max(7.0, 0.55 * len(groups) * (len(series) + 1)), 4.2))
     width = 0.84 / len(series)
-    own = [name for name, (_, is_printed) in series.items() if not is_printed]
-    printed = matplotlib.colormaps["Greys"](np.linspace(0.62, 0.3, len(series) - len(own)))
+    num_own = sum(not is_printed for _, is_printed in series.values())
+    grays = matplotlib.colormaps["Greys"](np.linspace(0.62, 0.3, len(series) - num_own))
     for number, (name, (values, is_printed)) in enumerate(series.items()):
-        places = np.arange(len(groups)) + (number + 0.5) * width - 0.42
+        positions = np.arange(len(groups)) + (number + 0.5) * width - 0.42
         heights = [np.nan if value is None else value for value in values]
-        options = (
-            {"color": printed[number - len(own)], "hatch": "///", "edgecolor": "white", "lw": 0}
-            if is_printed
-            else {"color": _COLORS[number % len(_COLORS)]}
-        )
-        bars = axes.bar(places, heights, 0.92 * width, label=name, **options)
+        options: dict = {"color": _COLORS[number % len(_COLORS)]}
+        if is_printed:
+            options = {"color": grays[number - num_own], "hatch": "///", "edgecolor": "white", "lw": 0}
+        bars = axes.bar(positions, heights, 0.92 * width, label=name, **options)
         texts = ["" if value is None else f"{value:.1f}" for value in values]
         axes.bar_label(bars, texts, padding=2, color=INK, size=7.5)
     axes.set_xticks(range(len(groups)), groups)
@@ -175,25 +174,23 @@ def _axes_of(shown):
 
 
 def _style_of(shown, name):
-    names = list(dict.fromkeys(name for panel in shown for name in panel.series))
-    number = names.index(name)
+    number = list(dict.fromkeys(name for panel in shown for name in panel.series)).index(name)
     return {"color": _COLORS[number % len(_COLORS)], "marker": _MARKERS[number % len(_MARKERS)]}
 
 
-def _draw(axes, name, places, values, style, line):
+def _draw(axes, name, positions, values, style, line):
     means = np.array([value.y for value in values], float)
     low = [value.y if value.low is None else value.low for value in values]
     high = [value.y if value.high is None else value.high for value in values]
-    axes.errorbar(
-        places, means, [means - low, high - means], ls=line, lw=1.6, ms=6, elinewidth=1.2, label=name, **style
-    )
-    for number, (place, value) in enumerate(zip(places, values, strict=True)):
-        # Labels alternate sides by series, and two close neighbours have theirs on opposite sides, to avoid overlaps.
+    whiskers = [means - low, high - means]
+    axes.errorbar(positions, means, whiskers, ls=line, lw=1.6, ms=6, elinewidth=1.2, label=name, **style)
+    for number, (position, value) in enumerate(zip(positions, values, strict=True)):
+        # To avoid overlaps, labels alternate sides by series, and labels of close neighbours are on opposite sides.
         is_above = _COLORS.index(style["color"]) % 2
-        if number and place < 1.4 * places[number - 1]:
+        if number and position < 1.4 * positions[number - 1]:
             is_above = False
-        elif number + 1 < len(places) and places[number + 1] < 1.4 * place:
+        elif number + 1 < len(positions) and positions[number + 1] < 1.4 * position:
             is_above = True
         options = {"ha": "right" if is_above else "left", "size": 8, "color": style["color"]}
         offset = (-5, 4) if is_above else (5, -9)
-        axes.annotate(value.label, (place, value.y), offset, textcoords="offset points", **options)
+        axes.annotate(value.label, (position, value.y), offset, textcoords="offset points", **options)

@@ -1,6 +1,6 @@
-"""Studies: runs of a recipe with one setting after another changed, as in the figures of a paper.
+"""Studies train variants of a recipe and compare their accuracies, as in a figure of a paper.
 
-Each point of a study is an ordinary run inside its folder, once per seed. Finished runs are not repeated.
+Each point of a study is trained once per seed, as an ordinary run in the study's folder. Finished runs are skipped.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from training.runs.folder import Run, add_result, is_finished
 from training.studies.figures import Panel, Value
 from training.tasks import require_classification
 
-# Changes of the digits recipe. Without augmentation, a few epochs are enough for most of the final accuracy.
+# Changes to the digits recipe. Without augmentation, a few epochs are enough for most of the final accuracy.
 UNCHANGED_DIGITS = (
     "augment.translation=0",
     "augment.rotation=0",
@@ -30,12 +30,12 @@ UNCHANGED_DIGITS = (
     "fit.report_every=100%",
 )
 _DPI = 200
-_LABELLED = ("flops", "gmacs")  # On these axes the position does not identify a point.
+_LABELLED = ("flops", "gmacs")  # Points have labels on these axes, because positions do not identify them.
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A model of a study: its series, its label in the series, and its changes `section.field=value`."""
+    """A model of a study: its series, its label in the series, and its changes to the recipe, `section.field=value`."""
 
     series: str
     label: str
@@ -53,23 +53,23 @@ class Study:
 
     Args:
         title: Question of the study.
-        paper: Figure or table of the paper that it follows.
-        small: Changes of the digits recipe with which the study takes some minutes on two CPU cores.
-        points: Function from the recipe to the `Point`s. It raises an InputError if the recipe cannot be varied.
-        figure: Function from the `Summary`s and the folder to a matplotlib Figure.
+        paper: Figure or table of the paper that the study reproduces.
+        digits_changes: Changes to the digits recipe that reduce the study to a few minutes on two CPU cores.
+        points: Function that returns the `Point`s for a recipe, or raises an InputError if the recipe is not suitable.
+        figure: Function that takes the `Summary`s and the study's folder, and returns a matplotlib Figure.
     """
 
     title: str
     paper: str
-    small: tuple[str, ...]
+    digits_changes: tuple[str, ...]
     points: Callable
     figure: Callable
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The result of one run: accuracy from 0 to 1 on the test images, GMACs of one image, FLOPs of the training. `run`
-    is the run's folder inside the study's folder."""
+    """The result of one run. `accuracy` is the test accuracy, from 0 to 1. `gmacs` is the compute for one image, and
+    `flops` that of the training. `run` is the run's folder, relative to the study's folder."""
 
     series: str
     point: str
@@ -90,8 +90,7 @@ _COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The result of one point over its seeds: the mean, lowest and highest accuracy, and the `Row` of the first
-    run."""
+    """The result of one point: mean, lowest and highest accuracy over its seeds, and the `Row` of the first run."""
 
     accuracy: float
     lowest: float
@@ -100,25 +99,25 @@ class Summary:
 
 
 def run_study(name, study, assignments, folder, seeds=1, recipe_name=None):
-    """Runs the unfinished runs of a study, and writes its results.csv and its figure.
+    """Trains the unfinished runs of a study, and writes its results.csv and its figure.
 
     Args:
         name: Name of the study and of its figure.
         study: `Study`
-        assignments: Changes of the recipe, `section.field=value`.
+        assignments: Changes to the recipe, `section.field=value`.
         folder: Folder of the study.
         seeds: Number of runs of each point.
-        recipe_name: Name of the recipe. `None`: the digits recipe with the changes `study.small`.
+        recipe_name: Name of the recipe. `None`: the digits recipe with `study.digits_changes`.
 
     Returns:
         The `Row`s, or `None` if the study was stopped.
 
     Raises:
-        InputError: If there is no such recipe, the recipe of a point is invalid, or the folder contains a run of
-            another recipe.
+        InputError: If there is no such recipe, the recipe of a point is invalid, or a run in the folder has another
+            recipe.
     """
     folder = pathlib.Path(folder)
-    recipe = override(recipes.load(recipe_name or "digits"), () if recipe_name else study.small)
+    recipe = override(recipes.load(recipe_name or "digits"), () if recipe_name else study.digits_changes)
     recipe = override(recipe, assignments)
     require_classification(recipe, "study")
     planned = [
@@ -126,7 +125,7 @@ def run_study(name, study, assignments, folder, seeds=1, recipe_name=None):
         for seed in range(recipe.seed, recipe.seed + seeds)
         for point in study.points(recipe)
     ]
-    for _, changed, run in planned:  # Checks all runs before the first is trained.
+    for _, changed, run in planned:  # Checks all runs before the first one is trained.
         is_finished(changed, folder, run.folder)
     rows = []
     for number, (point, changed, run) in enumerate(planned, start=1):
@@ -151,9 +150,9 @@ def _point_recipe(recipe, point, seed):
 
 
 def leave(task, dataset, run, weights, keeper):
-    """Writes the model and the result of a run of a study. Replaces `training.engine.train.finish`.
+    """Writes the model and the result of a run of a study. It is used instead of `training.engine.train.finish`.
 
-    It writes no export and no report, because these would take longer than the run.
+    It writes no export and no report, because they would take longer than the run.
 
     Returns:
         The `training.evaluation.classification.Evaluation` on the test images.
@@ -211,15 +210,15 @@ def summaries(rows):
 
 
 def measured_panel(points, quantity, x_label, title, note="", unit=1):
-    """The `training.studies.figures.Panel` of the measured results.
+    """Returns a `training.studies.figures.Panel` of the measured results.
 
     Args:
         points: `Summary`s.
-        quantity: Field of a `Row` for the x axis.
+        quantity: Field of `Row` that is shown on the x axis.
         x_label: Label of the x axis, with its unit.
         title: Title of the panel.
-        note: Text below the panel, after a sentence on the statistical uncertainty.
-        unit: Amount of the quantity that is 1 on the x axis.
+        note: Text below the panel. It follows a sentence on the statistical uncertainty.
+        unit: Unit of the x axis. The quantity is divided by it.
     """
     series = {}
     for point in points:
@@ -232,33 +231,23 @@ def measured_panel(points, quantity, x_label, title, note="", unit=1):
 
 
 def _uncertainty(points):
-    """A sentence on the statistical uncertainty of an accuracy."""
+    """A sentence on the statistical uncertainty of the mean accuracy of all points."""
     num_images, accuracy = points[0].first.test_images, statistics.mean(point.accuracy for point in points)
     low, high = wilson_interval(round(accuracy * num_images), num_images)
     return (
-        f"On {num_images:,} test images. The 95 % interval of an accuracy of {accuracy:.0%} is {100 * low:.0f} to "
-        f"{100 * high:.0f} %."
+        f"Measured on {num_images:,} test images. The 95 % interval of an accuracy of {accuracy:.0%} is "
+        f"{100 * low:.0f} to {100 * high:.0f} %."
     )
 
 
 def table(rows):
-    """The results as text."""
+    """Formats the results as text."""
     lines = [("series", "point", "parameters", "GMACs", "FLOPs", "images", "accuracy", "lowest to highest")]
     for summary in summaries(rows):
         first = summary.first
         spread = f"{summary.lowest:.2%} to {summary.highest:.2%}" if summary.lowest != summary.highest else ""
-        lines.append(
-            (
-                first.series,
-                first.point,
-                f"{first.parameters:,}",
-                f"{first.gmacs:.4g}",
-                f"{first.flops:.3g}",
-                f"{first.train_images:,}",
-                f"{summary.accuracy:.2%}",
-                spread,
-            )
-        )
-    if not any(line[-1] for line in lines[1:]):  # With one seed there is no range.
+        numbers = (f"{first.parameters:,}", f"{first.gmacs:.4g}", f"{first.flops:.3g}", f"{first.train_images:,}")
+        lines.append((first.series, first.point, *numbers, f"{summary.accuracy:.2%}", spread))
+    if not any(line[-1] for line in lines[1:]):  # With one seed, the last column is empty.
         return lay_out([line[:-1] for line in lines], texts=(0, 1))
     return lay_out(lines, texts=(0, 1))

@@ -21,7 +21,7 @@ MEAN = "mean of 19"
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task: its name in Table 9 of arXiv 2010.11929, its group, and its changes of the recipe `finetune_vtab`."""
+    """A task: its name in Table 9 of arXiv 2010.11929, its group, and its changes to the recipe `finetune_vtab`."""
 
     name: str
     group: str
@@ -34,75 +34,35 @@ class Task:
 
 
 NATURAL, SPECIALISED, STRUCTURED = "Natural", "Specialised", "Structured"
+
+
+def _task(name, group, dataset, validation_split, test_split=None, label=None):
+    fields = {"dataset": dataset, "label": label, "validation_split": validation_split, "test_split": test_split}
+    changes = [f"data.{field}={value}" for field, value in fields.items() if value is not None]
+    return Task(name, group, " ".join(changes))
+
+
 # In the order of Table 9, with the splits of google-research/task_adaptation. docs/recipes.md lists the same changes.
-TASKS = tuple(
-    Task(*fields)
-    for fields in (
-        ("Caltech101", NATURAL, "data.dataset=caltech101 data.validation_split=train[2753:2953]"),
-        ("CIFAR-100", NATURAL, "data.dataset=cifar100 data.validation_split=train[45000:45200]"),
-        ("DTD", NATURAL, "data.dataset=dtd data.validation_split=validation[:200]"),
-        ("Flowers102", NATURAL, "data.dataset=oxford_flowers102 data.validation_split=validation[:200]"),
-        ("Pets", NATURAL, "data.dataset=oxford_iiit_pet data.validation_split=train[2944:3144]"),
-        ("Sun397", NATURAL, "data.dataset=sun397/tfds data.validation_split=validation[:200]"),
-        ("SVHN", NATURAL, "data.dataset=svhn_cropped data.validation_split=train[65931:66131]"),
-        ("Camelyon", SPECIALISED, "data.dataset=patch_camelyon data.validation_split=validation[:200]"),
-        (
-            "EuroSAT",
-            SPECIALISED,
-            "data.dataset=eurosat/rgb data.validation_split=train[16200:16400] data.test_split=train[21600:]",
-        ),
-        (
-            "Resisc45",
-            SPECIALISED,
-            "data.dataset=resisc45 data.validation_split=train[18900:19100] data.test_split=train[25200:]",
-        ),
-        (
-            "Retinopathy",
-            SPECIALISED,
-            "data.dataset=diabetic_retinopathy_detection/btgraham-300 data.validation_split=validation[:200]",
-        ),
-        (
-            "Clevr-Count",
-            STRUCTURED,
-            "data.dataset=clevr data.label=count data.validation_split=train[63000:63200] data.test_split=validation",
-        ),
-        (
-            "Clevr-Dist",
-            STRUCTURED,
-            "data.dataset=clevr data.label=closest_distance data.validation_split=train[63000:63200] "
-            "data.test_split=validation",
-        ),
-        ("DMLab", STRUCTURED, "data.dataset=dmlab data.validation_split=validation[:200]"),
-        (
-            "dSpr-Loc",
-            STRUCTURED,
-            "data.dataset=dsprites data.label=x_position data.validation_split=train[589824:590024] "
-            "data.test_split=train[663552:]",
-        ),
-        (
-            "dSpr-Ori",
-            STRUCTURED,
-            "data.dataset=dsprites data.label=orientation data.validation_split=train[589824:590024] "
-            "data.test_split=train[663552:]",
-        ),
-        (
-            "KITTI-Dist",
-            STRUCTURED,
-            "data.dataset=kitti data.label=closest_vehicle data.validation_split=validation[:200]",
-        ),
-        (
-            "sNORB-Azim",
-            STRUCTURED,
-            "data.dataset=smallnorb data.label=label_azimuth data.validation_split=test[:200] "
-            "data.test_split=test[12150:]",
-        ),
-        (
-            "sNORB-Elev",
-            STRUCTURED,
-            "data.dataset=smallnorb data.label=label_elevation data.validation_split=test[:200] "
-            "data.test_split=test[12150:]",
-        ),
-    )
+TASKS = (
+    _task("Caltech101", NATURAL, "caltech101", "train[2753:2953]"),
+    _task("CIFAR-100", NATURAL, "cifar100", "train[45000:45200]"),
+    _task("DTD", NATURAL, "dtd", "validation[:200]"),
+    _task("Flowers102", NATURAL, "oxford_flowers102", "validation[:200]"),
+    _task("Pets", NATURAL, "oxford_iiit_pet", "train[2944:3144]"),
+    _task("Sun397", NATURAL, "sun397/tfds", "validation[:200]"),
+    _task("SVHN", NATURAL, "svhn_cropped", "train[65931:66131]"),
+    _task("Camelyon", SPECIALISED, "patch_camelyon", "validation[:200]"),
+    _task("EuroSAT", SPECIALISED, "eurosat/rgb", "train[16200:16400]", "train[21600:]"),
+    _task("Resisc45", SPECIALISED, "resisc45", "train[18900:19100]", "train[25200:]"),
+    _task("Retinopathy", SPECIALISED, "diabetic_retinopathy_detection/btgraham-300", "validation[:200]"),
+    _task("Clevr-Count", STRUCTURED, "clevr", "train[63000:63200]", "validation", label="count"),
+    _task("Clevr-Dist", STRUCTURED, "clevr", "train[63000:63200]", "validation", label="closest_distance"),
+    _task("DMLab", STRUCTURED, "dmlab", "validation[:200]"),
+    _task("dSpr-Loc", STRUCTURED, "dsprites", "train[589824:590024]", "train[663552:]", label="x_position"),
+    _task("dSpr-Ori", STRUCTURED, "dsprites", "train[589824:590024]", "train[663552:]", label="orientation"),
+    _task("KITTI-Dist", STRUCTURED, "kitti", "validation[:200]", label="closest_vehicle"),
+    _task("sNORB-Azim", STRUCTURED, "smallnorb", "test[:200]", "test[12150:]", label="label_azimuth"),
+    _task("sNORB-Elev", STRUCTURED, "smallnorb", "test[:200]", "test[12150:]", label="label_elevation"),
 )
 GROUPS = {
     group: tuple(task.name for task in TASKS if task.group == group) for group in (NATURAL, SPECIALISED, STRUCTURED)
@@ -115,9 +75,9 @@ def task_recipe(task, assignments=(), images=1000):
 
     Args:
         task: `Task`
-        assignments: Further changes of `finetune_vtab`.
-        images: 800 or 1000. 1000 includes the validation images, as for published results; then there is no
-            validation, and the last weights are used.
+        assignments: Further changes to `finetune_vtab`.
+        images: Number of training images, 800 or 1000. 1000 images include the validation images, as for published
+            results. Then there is no validation, and the last weights are used.
 
     Returns:
         A `training.recipe.config.Recipe`.
@@ -131,7 +91,7 @@ def task_recipe(task, assignments=(), images=1000):
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """`accuracy` is {weights: {task: from 0 to 1}}, and `missing` is {task: why it is missing}. str() gives a table."""
+    """`accuracy` is {weights: {task: from 0 to 1}}. `missing` is {task: reason}. str() returns a table."""
 
     accuracy: dict[str, dict[str, float]]
     missing: dict[str, str]
@@ -153,13 +113,13 @@ def _percent(accuracy):
 
 
 def means_of(scores):
-    """The means of scores by group, and over all tasks.
+    """The mean scores of each group and of all tasks.
 
     Args:
         scores: {name of a task: its score}
 
     Returns:
-        {group or `MEAN` (all 19 tasks, equally weighted): the mean, or `None` if a task is missing}
+        {group or `MEAN`: mean, or `None` if a task is missing}. `MEAN` is the mean of all 19 tasks, not of the groups.
     """
     return {
         name: statistics.mean(scores[task] for task in tasks) if all(task in scores for task in tasks) else None
@@ -168,20 +128,20 @@ def means_of(scores):
 
 
 def run_vtab(weights, assignments, folder, tasks=None, images=1000):
-    """Fine-tunes weights to the tasks, each an ordinary run inside the folder. Finished runs are not repeated.
+    """Fine-tunes weights to the tasks. Each task is an ordinary run in the folder. Finished runs are not repeated.
 
-    If the data of a task cannot be loaded, the task is reported and skipped. Writes results.csv and vtab.png with all
-    finished runs in the folder, including those of other tasks and weights.
+    If the data of a task cannot be loaded, the task is reported and skipped. results.csv and vtab.png contain all
+    finished runs in the folder, including runs of other tasks and weights.
 
     Args:
-        weights: List of published weights, which are fine-tuned in turn. Empty: the weights of the recipe.
-        assignments: Changes of the recipe `finetune_vtab`.
+        weights: List of published weights, which are fine-tuned in turn. If it is empty, the recipe's weights are used.
+        assignments: Changes to the recipe `finetune_vtab`.
         folder: Folder of all runs.
         tasks: Names of the tasks. `None`: all 19.
         images: Number of training images, 800 or 1000.
 
     Returns:
-        `Results`, or `None` if it was stopped.
+        `Results`, or `None` if the training was stopped.
 
     Raises:
         InputError: If a task is unknown, or the folder contains a run of these weights with another recipe.
@@ -212,7 +172,7 @@ def run_vtab(weights, assignments, folder, tasks=None, images=1000):
 
 
 def _plan(weights, assignments, folder, images):
-    """{(weights, task): (recipe, run)} of all tasks. Raises an InputError if a run has other settings."""
+    """Returns {(weights, task): (recipe, run)}. Raises an InputError if a run in the folder has another recipe."""
     if any(assignment.startswith("model.weights=") for assignment in assignments):
         raise InputError(
             "model.weights cannot be changed by an assignment. Name the weights as an argument: "
@@ -220,18 +180,18 @@ def _plan(weights, assignments, folder, images):
         )
     planned = {}
     for source in weights:
-        shown = without_queries(source)
-        name = re.sub(r"[^\w.-]+", "_", shown).strip("_")
+        public_name = without_queries(source)
+        weights_folder = folder / re.sub(r"[^\w.-]+", "_", public_name).strip("_")
         for task in TASKS:
             recipe = task_recipe(task, [f"model.weights={source}", *assignments], images)
-            planned[shown, task] = recipe, Run(folder / name / task.folder)
+            planned[public_name, task] = recipe, Run(weights_folder / task.folder)
     for recipe, run in planned.values():
         is_finished(recipe, folder, run.folder)
     return planned
 
 
 def _finished_accuracies(folder):
-    """{weights: {task: accuracy}} of the finished runs in a folder, as described by their recipes."""
+    """{weights: {task: accuracy}} of the finished runs in a folder. A run's recipe.json defines its weights."""
     accuracy = {}
     for task in TASKS:
         for path in sorted(folder.glob(f"*/{task.folder}/recipe.json")):
@@ -258,9 +218,9 @@ def _write_csv(path, results):
 
 
 def figure(results):
-    """A bar chart of the means by group beside those of Table 9 of the ViT paper, as in its Figure 2.
+    """A bar chart of the means by group, as in Figure 2 of the ViT paper, beside the means of the paper's Table 9.
 
-    Groups with missing tasks have no bars.
+    If a task of a group is missing, the group has no bar.
     """
     groups = (MEAN, *GROUPS)
     own = {

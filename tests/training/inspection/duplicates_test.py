@@ -162,7 +162,7 @@ def test_the_command_writes_a_page(found):
         f"83 of 93 test images ({83 / 93:.2%}) are like one of the 43 training images: same file 9, same pixels 9, "
         f"alike 57, mirrored 8."
     )
-    assert lines[1] == "8 of them have a different label than their training image."
+    assert lines[1] == "8 of these images have a different label than their training image."
     assert "60 of 83, each beside its training image." in page
     assert page.count("<img ") == 2 * 60
     assert page.index(html.escape(f"{CLASSES[0]} / bee")) < page.index(">bee <"), "those with another label stand first"

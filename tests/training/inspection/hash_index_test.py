@@ -31,15 +31,15 @@ def test_finds_what_comparing_all_finds(distance, max_pairs, monkeypatch):
     known[250:] = known[:50]  # Some are the same.
     near = flipped(known[:130], np.arange(130) % 13, seed=1)
     others = np.concatenate([near, random_hashes(40, seed=2)])
-    found = HashIndex(known).near(others, distance)
+    found = HashIndex(known).find_pairs(others, distance)
     np.testing.assert_array_equal(found, brute_force(known, others, distance))
     assert len(found) > 10
 
 
 def test_of_nothing_nothing_is_near():
     index = HashIndex(random_hashes(5, seed=0))
-    assert index.near(random_hashes(0, seed=1), 11).shape == (0, 2)
-    assert index.near(random_hashes(9, seed=1), 11).shape == (0, 2)
+    assert index.find_pairs(random_hashes(0, seed=1), 11).shape == (0, 2)
+    assert index.find_pairs(random_hashes(9, seed=1), 11).shape == (0, 2)
 
 
 def test_distances_count_bits():
@@ -51,5 +51,5 @@ def test_few_candidates_are_compared(monkeypatch):
     """Of a hundred thousand hashes some hundred, not all."""
     compared = []
     monkeypatch.setattr(hash_index, "distances", lambda *arrays: compared.append(arrays[0].size) or distances(*arrays))
-    HashIndex(random_hashes(100_000, seed=0)).near(random_hashes(100, seed=1), distance=11)
+    HashIndex(random_hashes(100_000, seed=0)).find_pairs(random_hashes(100, seed=1), distance=11)
     assert sum(compared) == pytest.approx(100 * 100_000 * 548 / 2**16, rel=0.1)

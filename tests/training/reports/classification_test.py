@@ -229,9 +229,9 @@ def test_no_least_loss_is_claimed_where_there_is_none(page, changes):
     ("neighbour", "says"),
     [
         (0.5, "is right for 50.00% of the same images. The model is better by 30.00 percentage points."),
-        (0.9, "The model is worse by 10.00 percentage points: here, comparing pixels works better."),
-        (0.78, "better by 2.00 percentage points, which is within the interval: 200 images are too few"),
-        (0.82, "worse by 2.00 percentage points, which is within the interval: 200 images are too few"),
+        (0.9, "worse by 10.00 percentage points, so comparing pixels works better on these images."),
+        (0.78, "better by 2.00 percentage points. The interval contains both accuracies, so 200 images are too few"),
+        (0.82, "worse by 2.00 percentage points. The interval contains both accuracies, so 200 images are too few"),
         (0.8, "The model is equally accurate"),
     ],
 )

@@ -27,7 +27,7 @@ LARGE = "pretrain_imagenet_b16"
 
 
 def small_recipe(name, tfds_directory):
-    digits = override(recipes.load("digits"), papers.load(name).small)
+    digits = override(recipes.load("digits"), papers.load(name).digits_changes)
     return override(digits, [f"data.tfds_directory={tfds_directory}"])
 
 
@@ -213,7 +213,7 @@ def test_summaries_are_of_all_seeds_of_a_point(stubbed, tmp_path):
 
 def test_the_figure_says_what_its_values_are_worth(stubbed, tmp_path):
     points = summaries(run_study("scaling", [], tmp_path, seeds=2))  # A tenth to four tenths of 360 images.
-    said = "On 360 test images. The 95 % interval of an accuracy of 25% is 21 to 30 %."
+    said = "Measured on 360 test images. The 95 % interval of an accuracy of 25% is 21 to 30 %."
     assert study.measured_panel(points, "flops", "", "").note == said
     assert study.measured_panel(points, "flops", "", "", "Printed.").note == f"{said} Printed."
 

@@ -27,11 +27,11 @@ def page(template, /, *, kind, heading, title, note="", script="", **values):
 
     Args:
         template: Name of the template's file, without the extension.
-        kind: Kind of the page, in the line above the heading. This and the next three are text, not HTML.
+        kind: Kind of the page, shown above the heading. It is text, not HTML, as are the next three arguments.
         heading: Subject of the page.
         title: Title of the browser's tab.
-        note: Line below the heading.
-        script: JavaScript. No other script can run, even if the name of a class or file contains one.
+        note: Text below the heading.
+        script: JavaScript. No other script can run, even if the name of a class or a file contains a script.
         **values: As in `part`.
     """
     sheets = [name for name in ("style.css", f"{template}.css") if (_FOLDER / name).exists()]

@@ -1,4 +1,4 @@
-// Draws the attention of a head. The page contains the data; nothing is fetched.
+// Draws the attention of a head. All data are in the page, and nothing is fetched.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -15,7 +15,7 @@ for (const picture of data.pictures) {
   for (const name of ["largest", "elsewhere"]) if (picture[name]) picture[name] = floats(picture[name]);
 }
 
-// The attention weights of the selected token on the patches, and their sum on all other tokens.
+// The attention weights of the selected token on the patches, and the sum of its weights on all other tokens.
 function attention() {
   const picture = data.pictures[state.picture];
   const heads = state.head ? [state.head - 1] : [...Array(data.heads).keys()];
@@ -112,7 +112,7 @@ for (const button of document.querySelectorAll("[data-picture]"))
   button.addEventListener("click", () => { state.picture = +button.dataset.picture; drawPicture(); });
 
 if (data.queries) {
-  // Start with the class token. A model without one starts with a patch in the middle.
+  // Start with the class token, or with a patch in the middle if the model has no class token.
   if (!data.queries[0].name) state.query = nearestQuery(0.5, 0.5);
   state.layer = data.layers - 1; // Start with the last layer, the closest to the output.
   const sliders = { layer: data.layers - 1, head: data.heads, query: data.queries.length - 1 };

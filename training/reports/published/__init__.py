@@ -7,7 +7,7 @@ import pathlib
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A printed table: its `source` in words, and its `rows`, each a {column: text, number or `None`}."""
+    """A printed table. `source` describes its origin. Each of its `rows` is {column: text, number or `None`}."""
 
     source: str
     rows: tuple[dict[str, str | float | None], ...]
@@ -16,7 +16,7 @@ class Table:
 def read(name):
     """Reads the `Table` in a file of this folder, such as `"vit_table9"`.
 
-    The first line of a file is its source. If the paper has no number for a cell, the cell is empty and becomes `None`.
+    The first line of the file is the source. An empty cell, for which the paper has no number, becomes `None`.
     """
     with open(pathlib.Path(__file__).with_name(f"{name}.csv"), newline="", encoding="utf-8") as file:
         source = file.readline().removeprefix("#").strip()

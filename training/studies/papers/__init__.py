@@ -9,7 +9,7 @@ NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def load(name):
-    """The `training.studies.study.Study` with a name. For an unknown name, an InputError lists all studies."""
+    """Returns the `training.studies.study.Study` `name`. If there is none, an InputError lists all studies."""
     if name not in NAMES:
         from keras_vit.checks import did_you_mean
 

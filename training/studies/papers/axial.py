@@ -1,9 +1,9 @@
-"""Axial-ViT against ViT, at several patch sizes.
+"""Axial-ViT compared with ViT, at several patch sizes.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 13 (appendix D.6), which has no numbers. The axial models are
-somewhat better than ViTs of the same patch size, at more compute.
+somewhat better than ViTs of the same patch size, but need more compute.
 Command: python -m training study axial
-Not included: JFT-300M, 5-shot accuracy on ImageNet, and AxialResNet, which takes far longer than both on a CPU.
+Not included: JFT-300M, 5-shot accuracy on ImageNet, and AxialResNet, which takes far longer on a CPU.
 """
 
 from training.errors import InputError
@@ -14,39 +14,30 @@ SERIES = {"ViT": "false", "Axial-ViT": "true"}
 
 
 def points(recipe):
-    """The `training.studies.study.Point`s for a recipe: its own patch size, half of it, and twice its size."""
+    """The `training.studies.study.Point`s for a recipe: its patch size, half that size and twice that size."""
     config = recipe.model.config
     if config is None or config.stem is not None or not isinstance(config.patch_size, int):
         raise InputError("The study axial needs a recipe with a model.config that has square patches and no stem.")
     height, width, *_ = recipe.model.input_shape or (224, 224)
     sizes = [size for size in (2 * config.patch_size, config.patch_size, config.patch_size // 2) if size]
-    return [
-        Point(
-            name,
-            f"patches of {size}",
-            (
-                f"model.config.axial={is_axial}",
-                "model.config.pooling=avg",
-                "model.config.class_token=none",
-                f"model.config.patch_size={size}",
-            ),
-        )
-        for name, is_axial in SERIES.items()
-        for size in sizes
-        if height % size == 0 and width % size == 0
-    ]
+    sizes = [size for size in sizes if height % size == 0 and width % size == 0]
+    variants = []
+    for name, is_axial in SERIES.items():
+        config = f"model.config.axial={is_axial}", "model.config.pooling=avg", "model.config.class_token=none"
+        variants += [Point(name, f"patches of {size}", (*config, f"model.config.patch_size={size}")) for size in sizes]
+    return variants
 
 
 def figure(summaries, folder):
-    """Accuracy over compute."""
-    note = "In the paper's Figure 13, which has no numbers, axial models are better, at more compute."
+    """Accuracy against compute."""
+    note = "In the paper's Figure 13, which has no numbers, axial models are better, but need more compute."
     return plot_panels([measured_panel(summaries, "gmacs", "GMACs per image", "Measured, from scratch", note)])
 
 
 STUDY = Study(
     title="Is attention along rows and columns worth its compute?",
     paper="Figure 13",
-    small=(*UNCHANGED_DIGITS, "model.config.num_layers=3", "fit.epochs=12"),
+    digits_changes=(*UNCHANGED_DIGITS, "model.config.num_layers=3", "fit.epochs=12"),
     points=points,
     figure=figure,
 )

@@ -1,12 +1,12 @@
-"""Accuracy over the number of training images, for several models.
+"""Accuracy against the number of training images, for several models.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figures 3 and 4 and Table 5.
 Command: python -m training study data_size
-Not included: JFT-300M, of which the paper draws 9, 30, 90 and 300 million images, and 5-shot accuracy on ImageNet.
+Not included: subsets of JFT-300M (9 to 300 million images), and 5-shot accuracy on ImageNet.
 
-As in the paper, the images are drawn at random, and only their number changes. For early stopping, each run takes the
-same number of steps and keeps the weights with the best validation accuracy. From 128 pixels on, the models are the
-paper's ViTs, otherwise small ViTs. `scaling` has the ResNets of Figure 4.
+As in the paper, the images are drawn at random, and only the number of images changes. Each run takes the same number
+of steps. As in early stopping, the weights with the best validation accuracy are used. The models are the paper's ViTs
+for images of 128 pixels or more, and small ViTs for smaller images. The study `scaling` has the ResNets of Figure 4.
 """
 
 import json
@@ -18,7 +18,8 @@ from training.studies.figures import Panel, Value, plot_panels
 from training.studies.papers.scaling import LARGE_IMAGE
 from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
 
-PARTS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
+FRACTIONS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
+_STEPS = ("fit.epochs=none", "fit.steps=250", "fit.report_every=50 steps")
 _STEM = json.dumps({"stage_depths": [1, 1], "width": 32})
 _LARGE = {f"ViT-{name}": ("model.weights=none", f"model.config={name}") for name in ("B/16", "B/32", "L/16", "L/32")}
 _SMALL = {
@@ -35,7 +36,7 @@ def points(recipe):
     if models is _SMALL and (recipe.model.config is None or recipe.model.config.stem is not None):
         raise InputError("The study data_size needs a recipe with a model.config that has no stem.")
     total = load_dataset(recipe.data).source("train").size
-    counts = sorted({max(round(part * total), 1) for part in PARTS})
+    counts = sorted({max(round(fraction * total), 1) for fraction in FRACTIONS})
     return [
         Point(name, f"{count}", (*changes, f"data.train_images={count}"))
         for name, changes in models.items()
@@ -63,13 +64,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="How many images does a model need?",
     paper="Figures 3 and 4 and Table 5",
-    small=(
-        *UNCHANGED_DIGITS,
-        "fit.epochs=none",
-        "fit.steps=250",
-        "fit.final_weights=best",
-        "fit.report_every=50 steps",
-    ),
+    digits_changes=(*UNCHANGED_DIGITS, *_STEPS, "fit.final_weights=best"),
     points=points,
     figure=figure,
 )

@@ -1,4 +1,4 @@
-"""Similarity of position embeddings in models with different epochs, learning rates and weight decays.
+"""Similarity of position embeddings after training with different epochs, learning rates and weight decays.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 10 (appendix D.4): pictures of ViT-L/16 after 7 and 14 epochs.
 Command: python -m training study hyperparameters
@@ -13,12 +13,12 @@ from training.errors import InputError
 from training.runs.folder import Run, load_model
 from training.studies.study import UNCHANGED_DIGITS, Point, Study
 
-# Differences of the paper's three models: (factor of the epochs, of the learning rate, of the weight decay).
+# Factors of (epochs, learning rate, weight decay) for the paper's three models.
 FACTORS = ((1, 0.5, 0.1), (1, 1, 1), (2, 1, 1))
 
 
 def points(recipe):
-    """The `training.studies.study.Point`s for a recipe: the paper's three factors of the recipe's own values."""
+    """The `training.studies.study.Point`s for a recipe: its values, multiplied by `FACTORS`."""
     config = recipe.model.config
     if config is None or config.position_embedding != "learned_1d" or recipe.fit.epochs is None:
         raise InputError(
@@ -37,7 +37,7 @@ def points(recipe):
 
 
 def figure(summaries, folder):
-    """The similarities in each point's first run. Also writes them to position_similarity.npz, by the point's label."""
+    """The similarities in each point's first run. They are also written to position_similarity.npz, by label."""
     maps = {
         summary.first.point: keras_vit.position_similarity(load_model(Run(folder / summary.first.run).model))
         for summary in summaries
@@ -50,7 +50,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="Do the position embeddings depend on how a model is trained?",
     paper="Figure 10",
-    small=(*UNCHANGED_DIGITS, "model.config.patch_size=4", "model.config.num_layers=3", "fit.epochs=20"),
+    digits_changes=(*UNCHANGED_DIGITS, "model.config.patch_size=4", "model.config.num_layers=3", "fit.epochs=20"),
     points=points,
     figure=figure,
 )

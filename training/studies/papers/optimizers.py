@@ -3,7 +3,7 @@
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 7 (appendix D.1).
 Command: python -m training study optimizers
 Not included: JFT-300M, and fine-tuning to the paper's data sets. The paper's SGD has the settings of BiT
-(arXiv 1912.11370); here each optimizer has several learning rates.
+(arXiv 1912.11370). This study tries several learning rates for each optimizer instead.
 """
 
 from training.reports import published
@@ -49,7 +49,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="Adam or SGD for a ResNet?",
     paper="Table 7",
-    small=(*UNCHANGED_DIGITS, "fit.epochs=10"),
+    digits_changes=(*UNCHANGED_DIGITS, "fit.epochs=10"),
     points=points,
     figure=figure,
 )

@@ -1,7 +1,7 @@
 """Class token or average pooling, at several learning rates.
 
-Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 9 (appendix D.3), which has no numbers. Both work similarly well,
-but need different learning rates.
+Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 9 (appendix D.3), which has no numbers. Both poolings work
+similarly well, but need different learning rates.
 Command: python -m training study pooling
 Not included: JFT-300M, and 5-shot accuracy on ImageNet.
 """
@@ -19,36 +19,25 @@ def points(recipe):
     if recipe.model.config is None:
         raise InputError("The study pooling needs a recipe with a model.config.")
     rates = [f"{factor * recipe.optimizer.learning_rate:.3g}" for factor in FACTORS]
-    return [
-        Point(
-            name,
-            rate,
-            (f"model.config.pooling={pooling}", "model.config.class_token=none", f"optimizer.learning_rate={rate}"),
-        )
-        for name, pooling in SERIES.items()
-        for rate in rates
-    ]
+    variants = []
+    for name, pooling in SERIES.items():
+        config = f"model.config.pooling={pooling}", "model.config.class_token=none"
+        variants += [Point(name, rate, (*config, f"optimizer.learning_rate={rate}")) for rate in rates]
+    return variants
 
 
 def figure(summaries, folder):
-    """Accuracy over the learning rate."""
+    """Accuracy against the learning rate."""
+    note = "In the paper's Figure 9, which has no numbers, both work similarly well, at different learning rates."
     return plot_panels(
-        [
-            measured_panel(
-                summaries,
-                "learning_rate",
-                "peak learning rate",
-                "Measured, from scratch",
-                "In the paper's Figure 9, which has no numbers, both work similarly well, at different learning rates.",
-            )
-        ]
+        [measured_panel(summaries, "learning_rate", "peak learning rate", "Measured, from scratch", note)]
     )
 
 
 STUDY = Study(
     title="Is a class token needed?",
     paper="Figure 9",
-    small=(*UNCHANGED_DIGITS, "fit.epochs=12"),
+    digits_changes=(*UNCHANGED_DIGITS, "fit.epochs=12"),
     points=points,
     figure=figure,
 )

@@ -1,4 +1,4 @@
-"""Kinds of position embeddings, and the places where they are added.
+"""Different position embeddings, added at different places of the model.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 8 (appendix D.4).
 Command: python -m training study positions
@@ -12,7 +12,7 @@ from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_pane
 
 KINDS = {"none": "none", "1-D": "learned_1d", "2-D": "learned_2d", "relative": "relative"}
 PLACES = {"stem": "stem", "every layer": "every_layer", "every layer shared": "every_layer_shared"}
-_PLACED = ("1-D", "2-D")  # Kinds that can be added at several places.
+_PLACED = ("1-D", "2-D")  # Kinds that can also be added in the layers.
 
 
 def points(recipe):
@@ -47,7 +47,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="Which position embedding is best?",
     paper="Table 8",
-    small=(*UNCHANGED_DIGITS, "model.config.patch_size=4", "model.config.num_layers=3", "fit.epochs=12"),
+    digits_changes=(*UNCHANGED_DIGITS, "model.config.patch_size=4", "model.config.num_layers=3", "fit.epochs=12"),
     points=points,
     figure=figure,
 )

@@ -1,10 +1,11 @@
-"""Accuracy over compute for ViTs, hybrids and ResNets.
+"""Accuracy against compute for ViTs, hybrids and ResNets.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 5 and Table 6.
 Command: python -m training study scaling
 Not included: pre-training on JFT-300M, and fine-tuning to the paper's data sets.
 
-From 128 pixels on, the points are the models of Table 6, otherwise small models of the same three families.
+The points are the models of Table 6 for images of 128 pixels or more, and small models of the same three families for
+smaller images.
 """
 
 import json
@@ -66,7 +67,7 @@ def _stem(width):
 
 
 def resnet(function, *arguments):
-    """The changes that replace the ViT by a ResNet of `keras_vit`, whose arguments are `name=value`."""
+    """The changes that replace the ViT by a ResNet: a `function` of `keras_vit` with `arguments` (`name=value`)."""
     changes = (f"model.arguments.{argument}" for argument in arguments)
     return ("model.config=none", "model.weights=none", f"model.function={function}", *changes)
 
@@ -94,7 +95,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="How does accuracy grow with compute?",
     paper="Figure 5 and Table 6",
-    small=(*UNCHANGED_DIGITS, "fit.epochs=12"),
+    digits_changes=(*UNCHANGED_DIGITS, "fit.epochs=12"),
     points=points,
     figure=figure,
 )

@@ -1,11 +1,11 @@
-"""Depth, width, MLP width and patch size: which of them, or all together, is worth its compute?
+"""Accuracy against compute when the depth, the width, the MLP width, the patch size, or all of them change.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 8 (appendix D.2), which has no numbers.
 Command: python -m training study shape
 Not included: JFT-300M, and 5-shot accuracy on ImageNet.
 
-From 128 pixels on, the models are variations of the paper's base: 8 layers, D = 1024, MLP width 2048, patches of 32
-pixels. Otherwise they are variations of the recipe's model.
+For images of 128 pixels or more, the models are variations of the paper's base model: 8 layers, D = 1024, MLP width
+2048, patches of 32 pixels. For smaller images, they are variations of the recipe's model.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from training.studies.papers.scaling import LARGE_IMAGE
 from training.studies.study import UNCHANGED_DIGITS, Point, Study, measured_panel
 
 PAPER_BASE = ViTConfig(patch_size=32, hidden_dim=1024, num_layers=8, num_heads=16, mlp_dim=2048)
-# {series: {field: exponent of the factor by which it is multiplied}}
+# {series: {field: exponent}}. The field is multiplied by factor**exponent.
 SERIES = {
     "depth": {"num_layers": 1},
     "width": {"hidden_dim": 1},
@@ -25,7 +25,7 @@ SERIES = {
     "patch size": {"patch_size": -1},
     "all": {"num_layers": 1, "hidden_dim": 1, "mlp_dim": 1, "patch_size": -1},
 }
-# {series: factors}. Around the paper's base: up to 64 layers, and patches of at least 8 pixels.
+# {series: factors}. The models have at most 64 layers, and patches of at least 8 pixels.
 FACTORS = {
     "depth": (1 / 8, 1 / 4, 1 / 2, 2, 4, 8),
     "width": (1 / 8, 1 / 4, 1 / 2, 2),
@@ -33,7 +33,7 @@ FACTORS = {
     "patch size": (1 / 2, 2, 4),
     "all": (1 / 2, 2),
 }
-# Factors that a small machine trains in reasonable time.
+# Factors of models that a small machine trains in reasonable time.
 SMALL_FACTORS = dict.fromkeys(("depth", "width", "MLP width"), (1 / 4, 1 / 2, 2)) | {
     "patch size": (1 / 2, 2),
     "all": (1 / 2,),
@@ -42,15 +42,15 @@ BASE = "base"
 
 
 def grid(base, image_side, factors):
-    """Variations of a base model: one of its dimensions, or all of them, are multiplied by a factor.
+    """Returns variations of a base model, in which one dimension or all dimensions are multiplied by a factor.
 
     Args:
         base: `keras_vit.ViTConfig` with square patches.
         image_side: Height and width of the images. Patch sizes that do not divide it are left out.
-        factors: {name in `SERIES`: factors}. The patch size is divided by its factor.
+        factors: {name in `SERIES`: factors}. The patch size is divided by the factor.
 
     Returns:
-        [(series, label, `ViTConfig`)]. The first is the base, in its own series.
+        [(series, label, `ViTConfig`)]. The first is the base model, as a series of its own.
     """
     variations = [(BASE, BASE, base)]
     for series, series_factors in factors.items():
@@ -85,13 +85,13 @@ def _changes(config):
 
 
 def figure(summaries, folder):
-    """Accuracy over compute relative to the base, where all lines meet, as in the paper."""
+    """Accuracy against compute relative to the base model, where all lines meet, as in the paper."""
     own = measured_panel(
         summaries,
         "gmacs",
         "compute per image, relative to the base",
         "Measured, from scratch",
-        "In the paper's Figure 8, which has no numbers, depth helps most and width least; smaller patches help.",
+        "In the paper's Figure 8, which has no numbers, depth helps most, width helps least, and smaller patches help.",
     )
     [base] = own.series.pop(BASE)
     unlabelled = dataclasses.replace(base, label="")
@@ -105,7 +105,7 @@ def figure(summaries, folder):
 STUDY = Study(
     title="Which dimension of a ViT is worth its compute?",
     paper="Figure 8",
-    small=(*UNCHANGED_DIGITS, "fit.epochs=12"),
+    digits_changes=(*UNCHANGED_DIGITS, "fit.epochs=12"),
     points=points,
     figure=figure,
 )

@@ -1,12 +1,12 @@
-"""Tokens of a VT-ResNet: their tokenizer, relation and number, and whether they are projected back to the map.
+"""Variants of a VT-ResNet: tokenizer, relation, number of tokens, and with or without projectors.
 
 Paper: Wu et al., "Visual Transformers", arXiv 2006.03677, Tables 3 to 7.
 Command: python -m training study tokens
-Not included: ImageNet, and the paper's models, which take far longer on a CPU. The command for them is
+Not included: ImageNet and the paper's models, because they take far longer on a CPU. This command trains them:
 python -m training study tokens recipe=pretrain_imagenet_vt_r18 model.function=VTResNet
 
-As in the paper, the models do not carry tokens over from module to module, and every module has a relation. For
-Tables 4 and 7, only differences are available, not accuracies.
+As in the paper, no module gets the tokens of the previous module, and every module has a relation. For Tables 4 and 7,
+the figure has only differences, not accuracies.
 """
 
 from training.errors import InputError
@@ -26,16 +26,10 @@ CHANGES = {
     "64 tokens": ("num_tokens=64",),
     "no projector": ("has_projector=false",),
 }
-_SMALL_MODEL = {
-    "stage_depths": "1,1",
-    "width": 16,
-    "expansion": 1,
-    "num_modules": 2,
-    "filters": 64,
-    "token_dim": 64,
-    "num_heads": 4,
-    "group_width": 16,
-}
+_SMALL_MODEL = (
+    *("stage_depths=1,1", "width=16", "expansion=1"),
+    *("num_modules=2", "filters=64", "token_dim=64", "num_heads=4", "group_width=16"),
+)
 _COMMON = ("split_tokens=false", "relation_modules=none")
 
 
@@ -53,14 +47,14 @@ def points(recipe):
 
 
 def figure(summaries, folder):
-    """The measured results beside the published ones."""
+    """The measured results beside the published results."""
     rows = published.read("vt_ablations").rows
     printed = Panel(
         "The paper's Tables 3, 5 and 6",
         "difference",
         "ImageNet top-1 accuracy (%)",
         {model: [Value(row["change"], row[model]) for row in rows] for model in rows[0] if model != "change"},
-        "According to its Tables 4 and 7, recurrent filters add 0.6 and 0.3 points, projectors 1.1 and 0.7.",
+        "In the paper's Tables 4 and 7, recurrent filters add 0.6 and 0.3 points, and projectors add 1.1 and 0.7.",
     )
     return plot_panels([measured_panel(summaries, "point", "difference", "Measured, from scratch"), printed])
 
@@ -68,13 +62,12 @@ def figure(summaries, folder):
 STUDY = Study(
     title="What do the tokens of a VT-ResNet need?",
     paper="Tables 3 to 7 of Visual Transformers",
-    small=(
+    digits_changes=(
         *UNCHANGED_DIGITS,
         "model.config=none",
         "model.function=VTResNet",
-        *(f"model.arguments.{name}={value}" for name, value in _SMALL_MODEL.items()),
-        # Gives the modules maps of 8 x 8 places.
-        "model.input_shape=64,64,1",
+        *(f"model.arguments.{argument}" for argument in _SMALL_MODEL),
+        "model.input_shape=64,64,1",  # With this size, the modules get maps of 8 x 8 pixels.
         "fit.epochs=6",
     ),
     points=points,
