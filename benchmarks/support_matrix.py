@@ -1,8 +1,9 @@
 """Checks which of timm's Vision Transformers can be read, and that their outputs are right.
 
-Each architecture is built without values, and the config.json and the header that timm would write are opened. For each
-structure that is read, timm writes one model with two blocks and random weights. Its logits are compared with those of
-the model that `keras_vit.from_pretrained` builds. Exits with 1 if they differ. Command: make support-matrix
+Each architecture is built without values. The config.json and the header that timm would write for it are read.
+Architectures that differ only in their sizes have the same structure. For each structure that can be read, timm writes
+one model with two blocks and random weights, and `keras_vit.from_pretrained` reads it. The logits of both models are
+compared. Exits with 1 if they differ. Command: make support-matrix
 """
 
 import argparse
@@ -32,13 +33,13 @@ _FLAGS = ("global_pool", "has_class_token", "no_embed_class", "pool_include_pref
 
 
 def architectures():
-    """Names of timm's Vision Transformers, without those for its tests."""
+    """Names of timm's Vision Transformers, except those for the tests of timm."""
     names = (name for module in MODULES for name in timm.list_models(module=module))
     return sorted(name for name in names if not name.startswith("test_"))
 
 
 def refusal(name):
-    """The reason why an architecture is refused, from its name alone if possible; `None` if it is read."""
+    """The reason why an architecture cannot be read, from its name alone if possible. `None` if it can be read."""
     with torch.device("meta"):
         model = timm.create_model(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +62,7 @@ def _refusal_by_name(name):
 
 
 def write_header(model, folder):
-    """Writes timm's config.json and weight file of a model without values; the weights are a hole in the file."""
+    """Writes timm's config.json and weight file of a model without values. The file is sparse after its header."""
     save_config_for_hf(model, str(folder / "config.json"))
     header, end = {}, 0
     for name, tensor in model.state_dict().items():
@@ -74,7 +75,7 @@ def write_header(model, folder):
 
 
 def structure(name):
-    """A text that is equal for architectures that differ only in their sizes."""
+    """A text that is the same for architectures that differ only in their sizes."""
     with torch.device("meta"):
         model = timm.create_model(name, depth=1)
     flags = [getattr(model, flag, None) for flag in _FLAGS]
@@ -84,11 +85,11 @@ def structure(name):
 
 
 def difference(name):
-    """The largest difference of a logit (or feature) between timm and this package, relative to the largest value."""
+    """The largest difference of the logits (or features) of timm and this package, divided by the largest logit."""
     torch.manual_seed(0)
     model = timm.create_model(name, depth=2).eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # Some start at zero or one.
+        for parameter in model.parameters():  # Some of them are all zeros or ones.
             parameter.add_(torch.randn_like(parameter) * (0.1 if parameter.ndim == 1 else 0.02))
     with tempfile.TemporaryDirectory() as folder:
         timm.models.save_for_hf(model, folder, safe_serialization=True)
@@ -116,7 +117,7 @@ def smallest(names):
 
 
 def compare(readable):
-    """[(architectures of one structure, the compared architecture, its difference)]"""
+    """Returns [(architectures of one structure, the compared architecture, its difference)]."""
     groups = collections.defaultdict(list)
     for name in readable:
         groups[structure(name)].append(name)
@@ -136,9 +137,12 @@ def markdown(rows, refusals):
         by_reason[kind[1] if kind else reason.partition(".")[0]].append(name)
     lines = [
         "# timm's Vision Transformers\n",
-        f"`make support-matrix` writes this page, here with timm {timm.__version__}. It opens the config.json and the "
-        f"header of each of the {count} architectures. For each structure that is read, it compares the logits of one "
-        f"model with two blocks and random weights. Differences are relative to the largest logit.\n",
+        f"`make support-matrix` writes this page. This version was written with timm {timm.__version__}. The command "
+        f"reads the `config.json` and the header of the weight file of {count} architectures. A row of the first table "
+        f"lists architectures that differ only in their sizes. For each row, the command builds the model in the "
+        f'column "compared", with two blocks and random weights, and compares its logits with those of timm. The '
+        f'column "difference" contains the largest difference, divided by the largest logit. An architecture in the '
+        f"second table raises an error, which names the unsupported feature.\n",
         "## Read\n",
         "| architectures | compared | difference |\n|---|---|--:|",
         *(f"| {', '.join(names)} | {name} | {error:.0e} |" for names, name, error in rows),

@@ -29,49 +29,63 @@ _NUM_AT_GOOGLE, _NUM_ON_HUB = (
 _INTRODUCTION = f"""\
 # Published weights
 
-`python -m benchmarks.weights` prints this page. The catalogue has {len(ENTRIES)} names.
+`python -m benchmarks.weights` prints this page. The catalogue contains {len(ENTRIES)} names of weights.
 `keras_vit.list_weights("B/16")` lists the names for one variant.
 
-A name is `<variant>@<weights>`: `keras_vit.from_pretrained("B/16@augreg-i21k-i1k-384")`. If the variant is given
-separately, use the part after the `@`: `keras_vit.ViT("B/16", weights="augreg-i21k-i1k-384")`. `weights="imagenet"` is
-the variant's `augreg-i21k-i1k-224`. Each of the 50,000 AugReg files can be loaded by its name without `.npz`, such as
-`B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224`. Any other file in one
-of these layouts can be loaded by its path, `https://…`, `gs://…` or `hf://owner/repository`. `B/30` and `g-swiglu/14`
-are not variants of `keras_vit.ViT`; load their weights with `keras_vit.from_pretrained`.
+## Names
 
-BiT files, in the layouts of big_transfer, big_vision and timm, are not in the catalogue. Pass their path or address to
-`keras_vit.BiTResNet50x1(weights=…)` and so on, or to `keras_vit.from_pretrained`. Files of big_vision set
-`root_padding="ignored"`, because that code ignores the padding when it pools.
+A name has the form `<variant>@<weights>`: `keras_vit.from_pretrained("B/16@augreg-i21k-i1k-384")`. If the variant is
+given separately, use the part after the `@`: `keras_vit.ViT("B/16", weights="augreg-i21k-i1k-384")`.
+`weights="imagenet"` selects `augreg-i21k-i1k-224` of the variant. In names, `i21k` means ImageNet-21k, and `i1k` means
+ImageNet-1k. Numbers from 224 are image sizes in pixels.
+
+Each of the 50,000 AugReg files can be loaded by its file name without `.npz`, such as
+`B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224`. Any other file in one
+of the layouts on this page can be loaded by its path or URL: `https://…`, `gs://…` or `hf://owner/repository`.
+
+`B/30` and `g-swiglu/14` are not variants of `keras_vit.ViT`. Load their weights with `keras_vit.from_pretrained`.
+
+Several names can refer to the same weights in different layouts. Names that end in `-original` are Meta's own files.
+These files and those of `mae-finetuned` are `.pth` files in the layout `torch`, and need torch. Names that end in
+`-huggingface` are copies in the layout of transformers. All other names of Meta's weights are files in timm's layout.
+
+## ResNets
+
+BiT files, in the layouts of big_transfer, big_vision and timm, are not in the catalogue. Pass their path or URL to
+`keras_vit.BiTResNet50x1(weights=…)` and so on, or to `keras_vit.from_pretrained`. A model that is built from a file of
+big_vision has `root_padding="ignored"`, because big_vision ignores the padding when it pools.
 
 ResNet-18, 34, 50 and 101 of torchvision and timm, as `.pth` and `.safetensors`, are not in the catalogue either. Pass
-them to `keras_vit.ResNet50(weights=…)` and so on. `keras_vit.VTResNet50(weights=…)` loads the stem and all stages but
-the last, and its token modules keep their initial values. The name of torchvision's file, or timm's `config.json`,
-determines how images are resized. Otherwise they are resized to 256 pixels and the centre of 224 pixels is cropped.
-ResNeXt, wide ResNets, ResNet-D and ResNets with attention are refused.
+their path or URL to `keras_vit.ResNet50(weights=…)` and so on. `keras_vit.VTResNet50(weights=…)` loads the stem and all
+stages except the last one. Its token modules keep their initial values. The name of torchvision's file, or timm's
+`config.json`, determines how images are resized. Without this information, images are resized to 256 pixels, and the
+central 224 pixels are cropped. ResNeXt, wide ResNets, ResNet-D and ResNets with attention are not supported.
 
-In names, `i21k` is ImageNet-21k, `i1k` is ImageNet-1k, and numbers from 224 are image sizes in pixels. The plain names
-of Meta's weights are files in timm's layout. Meta's own files, which end in `-original`, and `mae-finetuned` have the
-layout `torch`. They are `.pth` files and need torch. Copies in the layout of transformers end in `-huggingface`.
+## Columns
 
-Top-1 is the accuracy in % on the validation set of ImageNet-1k, as published by the source in the next column. None of
-these figures was measured with this package. Weights without classes have no head. Their figures are those of a linear
-classifier trained on their features, or of zero-shot classification, which is not in the file. The licence is that of
-the publisher's repository. MAE's licence does not permit commercial use.
+Top-1 is the accuracy in % on the validation set of ImageNet-1k. It was published by the source in the column "measured
+by". None of these accuracies was measured with this package. Weights without classes contain no head. Their accuracy
+is that of a linear classifier trained on their features, or of zero-shot classification with a text encoder. Neither
+the linear classifier nor the text encoder is in the file. The licence is that of the publisher's repository. MAE's
+licence does not permit commercial use.
+
+## Checks
 
 How a file is checked depends on the information that its publisher provides:
 
-* {_NUM_WITH_SUM} of the {len(ENTRIES)} files have the first digits of their SHA-256 in their names. They are checked
-  after the download and whenever the file is loaded.
-* Google's storage has {_NUM_AT_GOOGLE} of the files. It sends the MD5 of files that were uploaded in one piece. It is
-  checked after the download.
-* The Hugging Face Hub has {_NUM_ON_HUB} of the files. Its cache names weights by their SHA-256. It is checked whenever
-  they are loaded, unless the cache is on a file system without links.
-* All other files are used as the server sends them over https.
+* For {_NUM_WITH_SUM} of the {len(ENTRIES)} files, the file name contains the first digits of the SHA-256. The SHA-256
+  is checked after the download and whenever the file is loaded.
+* {_NUM_AT_GOOGLE} of the files are in Google's storage. It sends the MD5 of files that were uploaded in one piece. The
+  MD5 is checked after the download.
+* {_NUM_ON_HUB} of the files are on the Hugging Face Hub. The cache of the Hub names weight files by their SHA-256. The
+  SHA-256 is checked whenever the file is loaded, unless the cache is on a file system without links.
+* For all other files the publisher provides no checksum. They are used as the server sends them over https.
 
-For each file from `https://…` or `gs://…` a file `<name>.origin` next to it stores its SHA-256, and the ETag and MD5 of
-the publisher. If the cached file changes later, it is refused. The query of an address may be a signature. It is left
-out of `describe(model).source`, saved models, exports and messages. Only the `recipe.json` of a training run contains
-the whole address, because the run needs it to continue."""
+For each downloaded file from `https://…` or `gs://…`, a second file `<name>.origin` stores the SHA-256 of the download,
+and the ETag and MD5 that the server sent. If the cached file changes later, an error is raised.
+
+The query of a URL may contain a signature. It is therefore removed from `describe(model).source`, saved models, exports
+and messages. Only the `recipe.json` of a training run contains the whole URL, because the run needs it to continue."""
 
 
 def document():
@@ -87,16 +101,18 @@ def _section(family, title):
     else:
         sides = facts["resize"]
         sides = f"{sides} pixels on the short side" if isinstance(sides, int) else "{} x {} pixels".format(*sides)
-        resize = f"resized to {sides} and cropped to the central {facts['crop']} pixels (in proportion for other sizes)"
+        resize = f"resized to {sides} and cropped to the central {facts['crop']} pixels"
+        resize += " (for other model sizes in the same proportion)"
     rows = [
         "| name | file | layout | pixels | classes | top-1 | measured by | licence | paper |",
         "|---|---|---|--:|--:|--:|---|---|---|",
         *map(_row, entries),
     ]
     return (
-        f"## {title}\n\nPixels scaled to [0, 1]: mean {facts['mean']}, standard deviation {facts['std']}. Images are "
-        f"{resize}, with {facts['interpolation']} interpolation. MLP `{facts['gelu']}`, LayerNorm epsilon "
-        f"{facts['layer_norm_epsilon']:g}, position interpolation `{facts['position_interpolation']}`.\n\n"
+        f"## {title}\n\nPixels are scaled to [0, 1] and normalised with mean {facts['mean']} and standard deviation "
+        f"{facts['std']}. Images are {resize}, with {facts['interpolation']} interpolation. The activation of the MLP "
+        f"is `{facts['gelu']}`, and the LayerNorm epsilon is {facts['layer_norm_epsilon']:g}. Position embeddings are "
+        f"resized with `{facts['position_interpolation']}`.\n\n"
     ) + "\n".join(rows)
 
 
