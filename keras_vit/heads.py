@@ -1,5 +1,7 @@
 """Heads of the models: pooling, the pre-logits layer and the classifiers."""
 
+import typing
+
 import keras
 
 from keras_vit import layers
@@ -17,7 +19,7 @@ def pool(tokens, config, sizes=None):
     return layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pooled_norm")(pooled)
 
 
-POOLINGS = {
+POOLINGS: dict[str, typing.Callable[..., keras.Layer]] = {
     "token": lambda config: layers.TokenPooling(name="pooling"),
     "avg": lambda config: layers.AverageTokenPooling(config.num_prefix_tokens, name="pooling"),
     "map": lambda config: layers.AttentionPooling(
