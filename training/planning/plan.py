@@ -23,6 +23,7 @@ from training.engine.fitting import Fitting, seed
 from training.engine.models import without_weights
 from training.errors import InputError
 from training.planning.plan_report import Memory, Plan
+from training.recipe.datasets import BUILT_IN, IN_DIRECTORY
 from training.tasks import TASKS, require_classification
 
 if keras.backend.backend() == "jax":
@@ -172,12 +173,13 @@ def _dataset(data, images, classes):
     names = None if classes is None else range(classes)
     images_origin = "given"
     if images is None or names is None:
-        if data.directory is not None or data.dataset == "digits" or _is_prepared(data):
+        is_here = data.dataset in BUILT_IN and data.dataset not in IN_DIRECTORY
+        if data.directory is not None or is_here or _is_prepared(data):
             dataset = load_dataset(data)
             names = names or dataset.class_names
             if images is None:
                 images, images_origin = dataset.source("train").size, f"from {data.dataset} on this machine"
-        elif data.dataset in ("folder", "records"):
+        elif data.dataset in IN_DIRECTORY:
             raise InputError(f"data.dataset={data.dataset} needs data.directory, or --images=N and --classes=N.")
         else:
             names = names or _class_names(data)
@@ -195,7 +197,7 @@ def _known_images(data):
 
 
 def _is_prepared(data):
-    return data.dataset not in ("folder", "records") and _builder(data).is_prepared()
+    return data.dataset not in IN_DIRECTORY and _builder(data).is_prepared()
 
 
 def _class_names(data):

@@ -11,6 +11,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from keras_vit.architectures.vision_transformer import ViTConfig, get_variant
 from keras_vit.layers import PatchEmbedding
 from training.recipe.consistency import check_recipe, refuse_unused
+from training.recipe.datasets import BUILT_IN, IN_DIRECTORY
 from training.recipe.model_functions import check_function
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -144,20 +145,22 @@ class Data:
     )
 
     def __post_init__(self):
-        if self.directory is not None and self.dataset not in ("folder", "records"):
+        if self.directory is not None and self.dataset not in IN_DIRECTORY:
             raise ValueError(
-                f"data.directory is only used for data.dataset=folder and records. Received: dataset={self.dataset!r}"
+                f"data.directory is only used for data.dataset={' and '.join(IN_DIRECTORY)}. Received: "
+                f"dataset={self.dataset!r}"
             )
+        built_in = BUILT_IN.get(self.dataset)
         if self.dataset != "folder":
             refuse_unused(self, ["test_fraction"], "for data.dataset=folder")
-        if self.dataset in ("folder", "records", "shapes"):
+        if built_in and not built_in.is_tfds:
             names = ["tfds_directory", "train_split", "validation_split", "test_split"]
             refuse_unused(self, names, "for data sets of TFDS")
-        if self.dataset in ("digits", "folder", "records", "shapes"):
+        if built_in:
             refuse_unused(self, ["label", "mask"], "for data sets of TFDS other than digits")
         if self.mask is None:
             refuse_unused(self, ["mask_classes", "mask_offset"], "with data.mask")
-        if self.cache or self.dataset in ("folder", "shapes"):
+        if self.cache or (built_in and not built_in.is_stream):
             refuse_unused(self, ["shuffle_buffer"], "with data.cache=false, for records and data sets of TFDS")
         if self.train_images is None:
             refuse_unused(self, ["train_images_seed"], "with data.train_images")
