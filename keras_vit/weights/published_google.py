@@ -134,7 +134,8 @@ def _original_entries():
         if "+" not in variant and variant != "B/8":
             size, patch_size = split_variant(variant)
             url = f"hf://google/vit-{SIZE_NAMES[size]}-patch{patch_size}-{image_size}"
-            yield build_entry(variant, f"{weights}-huggingface", url, "huggingface", "huggingface_vit", *facts)
+            details = ("huggingface", "huggingface_vit", paper, 1000, image_size)
+            yield build_entry(variant, f"{weights}-huggingface", url, *details)
 
 
 def _sam_entries():
