@@ -25,7 +25,7 @@ class CatalogueEntry:
         top1: Published top-1 accuracy on the ImageNet validation set in %, or `None`.
         top1_protocol: Source and settings of the `top1` measurement.
         sha256: SHA-256 of the file, or its first digits, or `None` if unknown.
-        changes: {field of `ViTConfig`: value} for values that differ from both the variant and the family's numerics.
+        changes: {field of `ViTConfig`: value} for values that follow neither from the variant nor from the family.
     """
 
     name: str
@@ -61,7 +61,7 @@ def build_entry(
     **changes,
 ):
     """Builds the entry of `"<variant>@<weights>"`. `top1` is (accuracy, protocol)."""
-    digits = re.search(r"-([0-9a-f]{8})\.pth$", url)  # PyTorch's files contain them in their names.
+    digits = re.search(r"-([0-9a-f]{8})\.pth$", url)  # PyTorch adds them to the names of published files.
     return CatalogueEntry(
         name=f"{variant}@{weights}",
         variant=variant,

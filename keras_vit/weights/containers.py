@@ -110,7 +110,7 @@ def _open_npz(path, resources):
 
 def _npz_array(archive, member):
     name = member.filename.removesuffix(".npy")
-    # NumPy uses no other compression. With others, zipfile may decompress a whole member to read its header.
+    # NumPy uses no other compression. Other methods may decompress a whole member even if only its header is read.
     if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(
             f"its member {member.filename!r} is encrypted, or compressed in another way than NumPy's files"
@@ -233,7 +233,7 @@ def _h5_arrays(group, prefix, seen):
     for key in group:
         name = f"{prefix}{key}"
         if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            raise ValueError(f"{name!r} is a link to another place, which is not followed")
+            raise ValueError(f"{name!r} is a link, and links are not followed")
         item = group[key]
         if isinstance(item, h5py.Group):
             yield from _h5_arrays(item, f"{name}/", seen)

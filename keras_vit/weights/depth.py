@@ -22,8 +22,8 @@ def count_blocks(names, pattern):
 
 
 def stage_depths_of(units, source, title):
-    """Number of units in each stage of a ResNet, from pairs (stage, unit) counted from 0. Each stage must have one."""
-    depths = dict(sorted((stage, 1 + unit) for stage, unit in units))  # The last unit of each stage remains.
+    """Number of units in each stage of a ResNet. `units` contains pairs (stage, unit), which are counted from 0."""
+    depths = dict(sorted((stage, 1 + unit) for stage, unit in units))  # `dict` keeps the last unit of each stage.
     check_depth(max(depths, default=0))
     check_depth(sum(depths.values()))
     missing = sorted(set(range(max(depths, default=0) + 1)) - depths.keys())

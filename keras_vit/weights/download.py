@@ -38,7 +38,7 @@ _MD5 = functools.partial(hashlib.md5, usedforsecurity=False)
 
 
 class _InterruptedError(Exception):
-    """An attempt failed for a reason outside of this machine. With `retry`, another one may succeed after `pause` s."""
+    """An attempt failed for a reason outside of this machine. `retry` tells whether another attempt may succeed."""
 
     def __init__(self, reason, retry=True, pause=0):
         super().__init__(reason)
@@ -88,7 +88,7 @@ def download(address, path, sha256=None):
 
 
 def _receive(address, partial, sha256, deadline):
-    """Requests the missing part of a partial file once and appends it. Returns `download`'s fields of the headers."""
+    """Requests the rest of a partial file once and appends it. Returns etag, last_modified and md5 from headers."""
     with _open(address, partial, sha256) as response:
         received, total = _extent(response, partial)
         _check_size(address, partial, total)
@@ -159,7 +159,7 @@ class _PunctualConnection(http.client.HTTPConnection):
             return super().getresponse()
         finally:
             timer.cancel()
-            if is_late.is_set():  # Otherwise, the headers might seem complete, or the connection broken.
+            if is_late.is_set():  # The cut response may look complete, or like a broken connection.
                 raise http.client.HTTPException(f"its headers took more than {STALL_SECONDS} seconds")
 
 

@@ -5,7 +5,7 @@ import dataclasses
 from keras_vit.architectures.vision_transformer import ViTConfig
 
 ANY = object()
-"""In place of the accepted values of a field: every value is accepted."""
+"""Used instead of a list of accepted values, if every value of a field is accepted."""
 
 # These fields affect only training and later adaptations. Files do not contain them, and outputs do not depend on them.
 _NOT_IN_FILES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate", "head_bias", "position_interpolation")

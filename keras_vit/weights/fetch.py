@@ -62,8 +62,8 @@ def locate(source):
 def cache_folder():
     """`pathlib.Path` of the folder for downloads, which may not exist yet.
 
-    The environment variable `KERAS_VIT_CACHE` sets it. By default it is `models/keras_vit` in the folder of Keras, i.e.
-    in `KERAS_HOME` or `~/.keras`.
+    The environment variable `KERAS_VIT_CACHE` sets the folder. By default it is `models/keras_vit` in the folder of
+    Keras, which is `KERAS_HOME` or `~/.keras`.
     """
     chosen = os.environ.get("KERAS_VIT_CACHE")
     keras_home = os.environ.get("KERAS_HOME") or "~/.keras"

@@ -194,7 +194,7 @@ def _stem(shapes, source):
 
 
 def _positions(shapes, config, hints):
-    """(config with the fields of positions, (rows, columns) of the position table or `None`)"""
+    """(config with its position fields, (rows, columns) of the position table or `None`)"""
     in_encoder = "Transformer/posembed_input/pos_embedding"
     name = next((name for name in (in_encoder, "pos_embedding") if name in shapes), None)
     if name is None:

@@ -157,7 +157,7 @@ def _normalized(checkpoint):
     if not isinstance(config, ViTConfig):
         return checkpoint
     changes = {}
-    if config.class_token and config.pooling in ("token", None):  # The default of these poolings.
+    if config.class_token and config.pooling in ("token", None):  # These poolings have a class token by default.
         changes["class_token"] = None
     if config.position_prefix_rows == config.num_class_tokens:
         changes["num_position_prefix_rows"] = None

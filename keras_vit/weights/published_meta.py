@@ -119,7 +119,7 @@ def _dinov2_entries():
         model = f"dinov2_vit{size_name[0]}14"
         plain = {"layer_scale": 1.0} | ({"mlp": "swiglu"} if size_name == "giant" else {})
         registers = plain | {"num_register_tokens": 4}
-        # In its files with registers, timm has added the class token's position to the class token.
+        # In timm's files with registers, the class token's position is added to the class token.
         timm_registers = registers | {"num_position_prefix_rows": 0}
         for weights, infix, family, paper, top1, changes, timm_changes in (
             ("dinov2", "", "dinov2", "2304.07193", figures[0], plain, plain),

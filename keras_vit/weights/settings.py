@@ -25,7 +25,7 @@ def pair(size):
 
 
 def check_settings(settings, **facts):
-    """Checks that the settings in a configuration fit the arrays of the file to which it belongs.
+    """Checks that a configuration fits the arrays of its file.
 
     Args:
         settings: Contents of the configuration.

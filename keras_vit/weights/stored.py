@@ -42,7 +42,7 @@ def verified(path, arrays):
 
 
 def checked_name(name):
-    """Returns a name. Raises ValueError if an archive could write outside its folder when the name is extracted."""
+    """Returns a name. Raises ValueError if extracting it from an archive could write outside the folder."""
     if not isinstance(name, str) or not name or name[0] == "/" or "\\" in name or ".." in name.split("/"):
         raise ValueError(f"the array's name {name!r} is refused. Accepted is text without '..', '\\' or a leading '/'")
     if len(name) > _MAX_NAME_LENGTH:

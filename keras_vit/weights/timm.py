@@ -82,8 +82,9 @@ NAMES = Names(
     ignored=(r"mask_token", r"decoder_.*"),
 )
 
-# Prefixes of the model's names in original files, then (name in older files, timm's name).
+# Prefixes of the model's names in original files.
 _PREFIX = re.compile(r"^(model/|state_dict/|teacher/|module\.|backbone\.)+")
+# (pattern of a part of a name in older files, replacement)
 _OLD_NAMES = (
     (r"^register_tokens$", "reg_token"),
     (r"^patch_embed\.backbone\.(conv|norm)\.", r"patch_embed.backbone.stem.\1."),
@@ -198,7 +199,7 @@ def _config(shapes, hints):
 
 
 def _positions(shapes, config, hints, size):
-    """(config with the fields of positions, (rows, columns) of the position table or `None`)"""
+    """(config with its position fields, (rows, columns) of the position table or `None`)"""
     if "pos_embed" not in shapes:
         if hints.config.get("model_args", {}).get("pos_embed") not in ("none", ""):
             raise ValueError(
@@ -282,7 +283,7 @@ def write(weights, facts):
 
 
 def _with_folded_position(weights):
-    """Adds the class token's position row to the token, because timm's models with registers have no such row."""
+    """Adds the class token's position row to its token, because timm's models with registers have no such row."""
     path = "position_embedding/embedding"
     table = weights[path]
     return {**weights, "class_token/token": weights["class_token/token"] + table[0], path: table[1:]}

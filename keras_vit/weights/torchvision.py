@@ -63,7 +63,7 @@ def _name(old):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a file. Raises ValueError if a stage is missing, or if it is another kind of ResNet."""
+    """The `Checkpoint` of a file. Raises ValueError if a stage is missing, and for other kinds of ResNets."""
     architecture = hints.config.get("architecture", "resnet").split(".")[0]
     if not re.fullmatch(r"resnet\d*", architecture):
         _refuse(f"its config.json contains {architecture!r}")
