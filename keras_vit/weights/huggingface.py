@@ -183,7 +183,7 @@ def _config(kind, shapes, settings, hints):
     patch = next(shapes[name] for name in _PATCHES if name in shapes)
     if len(patch) != 4:
         raise ValueError(
-            "Models whose inputs are vectors of patches (NaFlex) are not supported. Use weights for a fixed image size."
+            "Models with patches as inputs (NaFlex) are not supported. Use weights for a fixed image size."
         )
     hidden_dim = patch[0]
     mlp_dim = next(shapes[name][1] for part in _MLP_OUTPUTS if (name := f"{block}{part}.weight") in shapes)

@@ -149,10 +149,8 @@ def _load(model, checkpoint, target, head, assign):
         for path in missing:
             if not initialized.isdisjoint((path, path.split("/")[0])):
                 del variables[path]
-        layers = vision_model(model).layers
-        check(
-            adaptation.weights, variables, {layer.name: {layer.variable_dtype, layer.compute_dtype} for layer in layers}
-        )
+        dtypes = {layer.name: {layer.variable_dtype, layer.compute_dtype} for layer in vision_model(model).layers}
+        check(adaptation.weights, variables, dtypes)
         protocol = _protocol(model, checkpoint, target, adaptation)
     except ValueError as error:
         raise ValueError(f"{checkpoint.source}: {error}") from error
