@@ -1,4 +1,4 @@
-"""`from_pretrained` builds a model from a file of weights; `describe` returns what is recorded about a model."""
+"""`from_pretrained` builds a model from a file of weights. `describe` returns the recorded facts about a model."""
 
 import dataclasses
 import functools
@@ -33,9 +33,10 @@ def from_pretrained(
 ) -> keras.Model:
     """Builds the model that a file of published weights describes, and loads the weights.
 
-    Sizes are read from the arrays. Settings that the arrays do not show (LayerNorm epsilon, kind of GELU, pooling, norm
-    order, pixel normalisation, evaluation resize) come from the config beside the file or from the catalogue, otherwise
-    from the defaults of the file's layout. If a setting cannot be found, an error names the argument to pass.
+    Sizes are read from the arrays. Other settings are not visible in the arrays: LayerNorm epsilon, kind of GELU,
+    pooling, norm order, pixel normalisation and evaluation resize. They are read from the config in the file's folder,
+    or from the catalogue. Otherwise, the defaults of the file's layout are used. If a setting cannot be found, an error
+    names the argument to pass.
 
     Args:
         source: Name in the catalogue (see `keras_vit.list_weights`), path of a file or folder, `"hf://owner/repo"`,
@@ -43,19 +44,20 @@ def from_pretrained(
             with this package, such as a fine-tuned one.
         family: Key of `keras_vit.weights.catalogue.FAMILIES` such as `"deit"`. It is needed for files in timm's layout
             without a config.json, and for files that do not define their pixel normalisation.
-        num_heads: Number of attention heads, if the file does not contain it.
+        num_heads: Number of attention heads, if it cannot be read from the file.
         grid_size: (rows, columns) of patches in the file's position table, if they cannot be read from the file.
         head: `"keep"`: the file's classifier is loaded. `"reset"`: a new classifier that starts at zero replaces the
-            file's whole head; with `norm_placement="after_pooling"`, a new LayerNorm also replaces a final norm before
-            the pooling. By default the head is kept unless `classes` differs from the file's.
-        **arguments: Any argument of `keras_vit.ViT` except `variant` and `weights`; it overrides the file. For a
-            BiT-ResNet or ResNet: any argument of that function except sizes and `weights`.
+            file's whole head. With `norm_placement="after_pooling"`, a new LayerNorm after the pooling also replaces
+            the file's LayerNorm before the pooling. By default the head is kept unless `classes` differs from the
+            number of classes in the file.
+        **arguments: Any argument of `keras_vit.ViT` except `variant` and `weights`. It overrides the file's setting.
+            For a BiT-ResNet or ResNet: any argument of that function except sizes and `weights`.
 
     Returns:
         A `keras.Model`, as built by `keras_vit.ViT`, `keras_vit.BiTResNet` or `keras_vit.ResNet`. Its image size is the
         file's unless `input_shape` is given. If the file has a classifier, the model ends with it, followed by softmax.
-        A model from a `.keras` file keeps that model's arguments. Its dtype policy is the current one, and all of its
-        weights are trainable.
+        If the source is a `.keras` file, the model has the arguments of the saved model, but the current dtype policy,
+        and all its weights are trainable.
 
     Raises:
         TypeError: If an argument is unknown; the message suggests the closest name.
@@ -70,7 +72,7 @@ def from_pretrained(
     'B/16@augreg-i21k-i1k-384'
     """
     _check_names(arguments)
-    # None means not given, as in keras.applications.
+    # As in keras.applications, these arguments may be None, which means not given.
     inputs = ("input_shape", "input_tensor")
     passed = checked_arguments({name: x for name, x in arguments.items() if name not in inputs or x is not None})
     hints = {"family": family, "num_heads": num_heads, "grid_size": grid_size}
@@ -98,7 +100,7 @@ def from_pretrained(
 
 
 def _with_defaults(given, checkpoint, classes, head):
-    """Arguments of the function that builds the model: the given ones, and the file's for all others."""
+    """Arguments of the function that builds the model. The file defines those that are not given."""
     defaults = {
         "include_top": classes is not None,
         "classes": classes,
@@ -114,7 +116,7 @@ def _with_defaults(given, checkpoint, classes, head):
 
 
 def _open(source, hints, size):
-    """(model of a `.keras` file, or `None` for any other file; `Checkpoint` of the source)"""
+    """(model of a `.keras` file, or `None` for other files; `Checkpoint`)"""
     if not str(source).endswith(".keras"):
         return None, open_checkpoint(source, model_image_size=size, **hints)
     if given := [name for name, value in hints.items() if value is not None]:
@@ -123,7 +125,7 @@ def _open(source, hints, size):
 
 
 def _check_layers(saved, model, source, is_changed):
-    """Checks that the model in a file has the layers of the model built from it, except for requested changes."""
+    """Checks that a saved model and the model built from it have the same layers, except for requested changes."""
     before, after = (
         {layer.name for layer in layers if not isinstance(layer, keras.layers.InputLayer)}
         for layers in (saved.layers, model.layers)
@@ -138,14 +140,10 @@ def _check_layers(saved, model, source, is_changed):
 def _build_resnet(checkpoint, changes, arguments):
     config, changes = checkpoint.config, dict(changes)
     pooling = {"pooling": changes.pop("pooling")} if "pooling" in changes else {}
-    if unknown := sorted(changes.keys() - _field_names(type(config))):
+    if unknown := sorted(changes.keys() - {field.name for field in dataclasses.fields(config)}):
         raise TypeError(f"{checkpoint.source} contains weights of a {config.title}, which has no {', '.join(unknown)}.")
     config = dataclasses.replace(config, **changes)
     return resnet_with_weights(convolutional(_TRUNKS[type(config)]), config, arguments=arguments | pooling)
-
-
-def _field_names(config_class):
-    return {field.name for field in dataclasses.fields(config_class)}
 
 
 _TRUNKS = {BiTResNetConfig: bit_resnet.trunk, ResNetConfig: resnet.trunk}
@@ -170,7 +168,7 @@ class Description:
     Args:
         config: `ViTConfig` of the model. For other kinds of models, a config of `keras_vit.architectures`.
         source: Source of the weights, or `None` if no weights were loaded.
-        adaptations: {weight or config field: how the loaded weights were changed, or how they differ from the model}
+        adaptations: {weight: how it was adapted, or config field: how the model's setting differs from the file's}
         pixels: Preparation of the images: mean, std, resize, crop and interpolation, as in `keras_vit.Preprocessing`;
             `normalize` is true if the model normalises the pixels itself.
         label_space: Classes of the model: `"imagenet1k"`, `"imagenet21k"`, a list of their names, or `None` if unknown.
@@ -184,7 +182,7 @@ class Description:
 
 
 def describe(model: keras.Model) -> Description:
-    """Returns the architecture, weights and preprocessing of a model. They are saved with it in a `.keras` file.
+    """Returns the architecture, weights and preprocessing of a model. A `.keras` file also contains them.
 
     Args:
         model: Model of this package, or a model that contains one.
@@ -204,10 +202,5 @@ def describe(model: keras.Model) -> Description:
     """
     layer = preprocessing_layer(model)
     pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation", "normalize")}
-    return Description(
-        config=read_architecture(layer.architecture),
-        source=layer.source,
-        adaptations=layer.adaptations,
-        pixels=pixels,
-        label_space=layer.label_space,
-    )
+    config = read_architecture(layer.architecture)
+    return Description(config, layer.source, layer.adaptations, pixels, layer.label_space)

@@ -1,6 +1,6 @@
 """Adapts weights from a file to a model with another image size, patch size, number of channels or head.
 
-The functions take and return arrays, not models. C channels, P Q patch, D hidden, K heads.
+The functions take and return arrays, not models. Shapes: C channels, D hidden size, P x Q pixels of a patch.
 """
 
 import dataclasses
@@ -25,8 +25,8 @@ class Target:
     Args:
         config: Architecture, an instance of one of the keys of `checkpoint.LOADABLE_CONFIGS`.
         shapes: {canonical path: shape} of the model's weights.
-        grid_size: (rows, columns) of the position table, or `None`.
-        has_variable_size: Whether the model accepts images of any size, for which it interpolates positions itself.
+        grid_size: (rows, columns) of the position table, or `None` without a table.
+        has_variable_size: Whether the model accepts images of any size and interpolates its positions itself.
     """
 
     config: ViTConfig | BiTResNetConfig | ResNetConfig
@@ -36,13 +36,14 @@ class Target:
 
     @property
     def image_size(self):
-        """(height, width) in pixels of images for the position table, or `None` without a table."""
+        """(height, width) in pixels of the images that fit the position table, or `None` without a table."""
         stride = self.config.total_stride
         return self.grid_size and tuple(rows * side for rows, side in zip(self.grid_size, stride, strict=True))
 
     @property
-    def has_top(self):
-        return "predictions/kernel" in self.shapes
+    def classes(self):
+        """Number of classes of the head, or `None` without a head."""
+        return self.shapes["predictions/kernel"][1] if "predictions/kernel" in self.shapes else None
 
 
 @dataclasses.dataclass
@@ -51,9 +52,9 @@ class Adaptation:
 
     Args:
         weights: {canonical path: array}
-        adapted: {canonical path or field: what was changed}
-        skipped: {name: why it was left out}
-        initialized: Canonical paths, or names of whole layers, that are not loaded from the file.
+        adapted: Same as in `LoadReport`.
+        skipped: {canonical path: why the weight was left out}
+        initialized: Same as in `LoadReport`.
     """
 
     weights: dict[str, np.ndarray]
@@ -62,7 +63,7 @@ class Adaptation:
     initialized: list[str] = dataclasses.field(default_factory=list)
 
     def skip(self, prefixes, reason):
-        """Removes the weights with these prefixes; returns whether there were any."""
+        """Removes the weights with these prefixes. Returns whether any weight was removed."""
         paths = [path for path in self.weights if path.startswith(prefixes)]
         for path in paths:
             del self.weights[path]
@@ -70,7 +71,7 @@ class Adaptation:
         return bool(paths)
 
     def leave_out(self, prefix, reason):
-        """Removes the weights with a prefix, and records it as an adaptation."""
+        """Removes the weights with a prefix, and records their removal as an adaptation."""
         if self.skip((prefix,), reason):
             self.adapted[prefix.rstrip("/")] = f"left out: {reason}"
 
@@ -82,11 +83,10 @@ def adapt(weights, checkpoint, target, head):
         weights: {canonical path: array}, as returned by `checkpoint.read()`.
         checkpoint: `Checkpoint`.
         target: `Target`.
-        head: `"keep"`: the file's classifier is used. `"reset"`: the classifier starts at zero, and a norm after the
-            pooling is initialized if the file has a norm before the pooling instead.
+        head: Same as in `keras_vit.load_weights`.
 
     Returns:
-        An `Adaptation`. Its weights may still not fit; the caller must check that.
+        An `Adaptation`. The caller must check that its weights fit the model.
     """
     adaptation = Adaptation(dict(weights))
     _adapt_head(adaptation, target, head)
@@ -109,7 +109,7 @@ def adapt(weights, checkpoint, target, head):
 
 
 def _adapt_head(adaptation, target, head):
-    if not target.has_top:
+    if target.classes is None:
         adaptation.skip((*HEAD, "pre_logits/"), "the model has no head")
     elif head == "reset":
         adaptation.skip(HEAD, "the head is reset")
@@ -117,14 +117,14 @@ def _adapt_head(adaptation, target, head):
             adaptation.skip(("pre_logits/",), "the head is reset")
         for path, shape in target.shapes.items():
             if path.startswith(HEAD):
-                # In a ResNet, kernel and bias both start at zero.
+                # A ResNet has no `head_bias`: its kernel and bias both start at zero.
                 value = 0.0 if path.endswith("kernel") else getattr(target.config, "head_bias", 0.0)
                 adaptation.weights[path] = np.broadcast_to(np.float32(value), shape)
                 adaptation.initialized.append(path)
 
 
 def _adapt_trunk(adaptation, config, target):
-    """Keeps the stages of a ResNet that the model has. The model's other layers keep their values."""
+    """Removes the ResNet's stages that the model does not have. The model's other layers keep their values."""
     left_out = range(len(target.config.stage_depths), len(config.stage_depths))
     prefixes = tuple(f"stage_{stage}_unit_" for stage in left_out)
     adaptation.skip(prefixes, "the model has tokens in place of the last stage")
@@ -133,7 +133,7 @@ def _adapt_trunk(adaptation, config, target):
 
 
 def _adapt_norm(adaptation, target):
-    """Replaces the file's norm before the pooling by a new one after it, as in fine-tuning MAE (arXiv 2111.06377)."""
+    """Replaces the norm before the pooling by a new norm after it, as MAE's fine-tuning does (arXiv 2111.06377)."""
     fresh = {path: shape for path, shape in target.shapes.items() if path.startswith("pooled_norm/")}
     if not fresh or not adaptation.weights.keys().isdisjoint(fresh):
         return
@@ -196,11 +196,11 @@ def _adapt_channels(adaptation, pixels, target):
 
 
 def adapt_channels(kernel, channels):
-    """Changes the number of channels of a kernel (P, Q, C, D), so that equal channels give the same output as before.
+    """Changes the number of channels of a kernel (P, Q, C, D). Images with equal channels give the same output.
 
-    With fewer channels, the kernels of the surplus channels are added to the others in turn. With more channels, the
-    kernels are repeated in turn, and each is divided by the number of its copies. (The kernels of a hybrid are
-    standardised again when they are used, so that its outputs remain only approximately the same.)
+    If channels are removed, their kernels are added to those of the remaining channels in turn. If channels are added,
+    the kernels are repeated in turn, and each is divided by the number of its copies. A hybrid's outputs are only
+    approximately the same, because its kernels are standardized whenever they are used.
     """
     old = kernel.shape[2]
     if channels < old:
@@ -212,8 +212,8 @@ def adapt_channels(kernel, channels):
 def _renormalized(kernel, pixels, channels):
     """(kernel, shift of the bias) that compensate for the new mean and std of each channel.
 
-    `adapt_channels` adds kernels of channels that had different means and deviations. After this correction, a grey
-    image gives the same output as its equal red, green and blue channels before.
+    `adapt_channels` adds kernels of channels that had different means and deviations. With this correction, an image
+    with equal channels still gives the same output as before.
     """
     old = kernel.shape[2]
     (mean, new_mean), (std, new_std) = (
@@ -233,9 +233,10 @@ def adapt_pixels(pixels, size, file_size, channels):
 
     Args:
         pixels: Arguments of `Preprocessing`.
-        size: (height, width) of the model's images. A variable side is `None`, and the file's side is used.
-        file_size: (height, width) for which `pixels` are given. Resize and crop are scaled in proportion.
-        channels: Number of channels of the model's images. Means and stds are averaged for one, otherwise repeated.
+        size: (height, width) of the model's images. A variable side is `None` and is replaced by the file's side.
+        file_size: (height, width) of the images for which `pixels` is defined. Resize and crop are scaled accordingly.
+        channels: Number of channels of the model's images. For one channel, means and stds are averaged. For other
+            numbers of channels, they are repeated.
     """
     size = tuple(new or old for new, old in zip(size, file_size, strict=True))
     scaled = {name: _scaled(pixels[name], size, file_size) for name in ("resize", "crop") if pixels.get(name)}
@@ -248,7 +249,7 @@ def _scaled(sides, size, file_size):
     if isinstance(sides, int):
         ratio = sides / min(file_size)
         grown = tuple(round(side * ratio) for side in size)
-        return grown[0] if size[0] == size[1] else grown  # Resizing only the short side may not cover a rectangle.
+        return grown[0] if size[0] == size[1] else grown  # Resizing the short side may not cover a rectangle.
     return tuple(round(side * new / old) for side, new, old in zip(sides, size, file_size, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Writes weights into a model: either all of them or none."""
+"""Writes either all weights of a file into a model, or none."""
 
 import contextlib
 import functools
@@ -20,21 +20,20 @@ _OWN_LAYERS = re.compile(
     r"|(?:lateral|pyramid|token_embedding|head)_.*|token_transformer"
 )
 
-# The most names that are compared to find the nearest.
+# Maximum number of names that are compared with an unknown or missing name, because each comparison is slow.
 _MOST_COMPARED = 500
 
 
 def is_own_layer(name):
-    """Whether a name belongs to a layer of this package's models that has weights, or to one beside the classifier."""
-    beside = ("distillation_pooling", "dropout", "mean_logits", "probabilities")
-    return bool(_OWN_LAYERS.fullmatch(name)) or name in beside
+    """Whether this package's models have a layer of this name, either with weights or in the head."""
+    head_layers = ("distillation_pooling", "dropout", "mean_logits", "probabilities")
+    return bool(_OWN_LAYERS.fullmatch(name)) or name in head_layers
 
 
 def canonical_variables(model):
-    """{canonical path: variable} of a model of this package, which may be nested in another.
+    """{canonical path: variable} of a model of this package, which may be nested in another model.
 
-    A canonical path is a layer's name and the variable's path inside that layer. Layers outside of the model of this
-    package are left out.
+    A canonical path is a layer's name and the variable's path inside that layer. Other models' layers are left out.
     """
     variables = {}
     for layer in filter(lambda layer: _OWN_LAYERS.fullmatch(layer.name), vision_model(model).layers):
@@ -53,7 +52,7 @@ def canonical_arrays(model):
 
 
 def check(weights, variables, dtypes):
-    """Checks that weights are exactly those of a model.
+    """Checks that weights are complete for a model, and contain nothing else.
 
     Args:
         weights: {canonical path: array}
@@ -61,22 +60,18 @@ def check(weights, variables, dtypes):
         dtypes: {name of a layer: types of its weights and of its computations}
 
     Raises:
-        ValueError: If an array is missing, unknown, of another shape, not finite, or too large for its layer. The
-            message lists all of them.
+        ValueError: If an array is missing, unknown, of another shape, not finite, or too large for the layer's types.
+            The message lists these arrays.
     """
-    missing = [path for path in variables if path not in weights]
-    extra = [path for path in weights if path not in variables]
-    misshaped = [
-        path
-        for path, variable in variables.items()
-        if path in weights and tuple(weights[path].shape) != tuple(variable.shape)
-    ]
+    shapes = {path: tuple(variable.shape) for path, variable in variables.items()}
+    missing = [path for path in shapes if path not in weights]
+    extra = [path for path in weights if path not in shapes]
+    misshaped = [path for path in shapes if path in weights and weights[path].shape != shapes[path]]
     lines = itertools.chain(
-        (f"missing: {path} {tuple(variables[path].shape)}{_near(path, extra)}" for path in missing),
+        (f"missing: {path} {shapes[path]}{_near(path, extra)}" for path in missing),
         (f"not in the model: {path} {weights[path].shape}{_near(path, missing)}" for path in extra),
         (
-            f"of another shape: {path} is {weights[path].shape} in the file and {tuple(variables[path].shape)} in the "
-            f"model"
+            f"of another shape: {path} is {weights[path].shape} in the file, {shapes[path]} in the model"
             for path in misshaped
         ),
     )
@@ -85,12 +80,12 @@ def check(weights, variables, dtypes):
     extremes = {path: np.array([array.min(), array.max()]) for path, array in weights.items()}
     broken = [path for path, values in extremes.items() if not np.isfinite(values).all()]
     if broken:
-        raise ValueError(f"Weights hold NaN or infinite values: {', '.join(broken[:8])}. The file is damaged.")
+        raise ValueError(f"Weights contain NaN or infinite values: {', '.join(broken[:8])}. The file is damaged.")
     large = _too_large(extremes, dtypes)
     if large:
         raise ValueError(
-            f"Weights become infinite in the precision of the model: {', '.join(large[:8])}. Set another one with "
-            f"keras.config.set_dtype_policy before the model is built."
+            f"Weights become infinite in the precision of the model: {', '.join(large[:8])}. Before the model is "
+            f"built, set another precision with keras.config.set_dtype_policy."
         )
 
 
@@ -102,41 +97,37 @@ def assign(weights, variables):
 
 @contextlib.contextmanager
 def in_place_of_initial_values():
-    """Context in which models are built without initial values. It yields a function like `assign`, which sets them.
+    """Context in which models are built without initial values. It yields a function that replaces `assign`.
 
-    Initial values that would be replaced are not drawn, and no weight is in memory twice.
+    Thus no initial values are drawn only to be replaced, and no weight is in memory twice.
     """
     waiting = []
 
     def assign_later(weights, variables):
         for path, variable in variables.items():
-            # Keras calls a variable's initializer when the scope ends. It has no public way to set one.
+            # Keras calls a variable's initializer when the scope ends. Keras has no public way to set an initializer.
             variable._initializer = functools.partial(_pop, weights, path)
         waiting.append((weights, variables))
 
     with keras.StatelessScope():
         yield assign_later
-    for weights, variables in waiting:  # If a version of Keras does not call the initializers.
+    for weights, variables in waiting:  # For weights whose initializers Keras did not call.
         assign(weights, {path: variables[path] for path in weights})
 
 
 def leave_empty(variables):
-    """Makes the variables of a refused model empty: Keras will initialise them nevertheless."""
+    """Makes the variables of a refused model empty, because Keras initializes them even after an error."""
     for variable in variables:
-        variable._initializer = _empty
-
-
-def _empty(shape, dtype):
-    return ops.zeros((0,), dtype)
+        variable._initializer = lambda shape, dtype: ops.zeros((0,), dtype)
 
 
 def _pop(weights, path, shape, dtype):
-    """An initializer. The array is contiguous: torch would keep the strides of a transposed one, and be slower."""
+    """An initializer. It makes the array contiguous, because torch is slower with the strides of a transposed array."""
     return ops.convert_to_tensor(np.ascontiguousarray(weights.pop(path)), dtype)
 
 
 def _too_large(extremes, dtypes):
-    """Paths of the weights that become infinite, each with the type. Arguments as in `check`."""
+    """Paths of the weights that become infinite, each with the type that is too small for the weight."""
     large = []
     for dtype in sorted(set().union(*dtypes.values())):
         paths = [path for path in extremes if dtype in dtypes[path.split("/")[0]]]
@@ -153,7 +144,7 @@ def _near(path, candidates):
 
 
 def _shortened(lines, number, limit=20):
-    """The first lines of an iterator. It makes them one by one, because the search for near names takes long."""
+    """The first `limit` lines. `lines` is an iterator, because each line needs a slow search for a near name."""
     return "\n".join(f"  {line}" for line in itertools.islice(lines, limit)) + (
         f"\n  and {number - limit} more" if number > limit else ""
     )

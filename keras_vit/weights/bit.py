@@ -1,7 +1,4 @@
-"""Reads published weights of BiT-ResNets (arXiv 1912.11370) in the layouts of three projects.
-
-They are google-research/big_transfer and google-research/big_vision, both `.npz`, and timm.
-"""
+"""Reads published weights of BiT-ResNets (arXiv 1912.11370): `.npz` of big_transfer and big_vision, timm's files."""
 
 import re
 
@@ -15,17 +12,17 @@ from keras_vit.weights.settings import pair
 from keras_vit.weights.timm_pretrained_cfg import read_pretrained_cfg
 
 _UNIT = "stage_{s}_unit_{u}"
-_PARTS = (("a", "1"), ("b", "2"), ("c", "3"))
 
 
 def _norm(names, path):
-    return tuple(Rule(name, f"{path}/{part}", "channels") for name, part in zip(names, ("gamma", "beta"), strict=True))
+    scale, bias = names
+    return Rule(scale, f"{path}/gamma", "channels"), Rule(bias, f"{path}/beta", "channels")
 
 
 def _big_transfer():
     yield Rule("resnet/root_block/standardized_conv2d/kernel", "stem_conv/kernel")
-    for part, number in _PARTS:
-        prefix = f"resnet/block{{s}}/unit{{u}}/{part}"
+    for number, letter in enumerate("abc", 1):
+        prefix = f"resnet/block{{s}}/unit{{u}}/{letter}"
         yield Rule(f"{prefix}/standardized_conv2d/kernel", f"{_UNIT}/conv_{number}/kernel")
         yield from _norm((f"{prefix}/group_norm/gamma", f"{prefix}/group_norm/beta"), f"{_UNIT}/norm_{number}")
     yield Rule("resnet/block{s}/unit{u}/a/proj/standardized_conv2d/kernel", f"{_UNIT}/projection_conv/kernel")
@@ -36,7 +33,7 @@ def _big_transfer():
 
 def _big_vision():
     yield Rule("root_block/conv_root/kernel", "stem_conv/kernel")
-    for _, number in _PARTS:
+    for number in (1, 2, 3):
         prefix = "block{s}/unit{u}"
         yield Rule(f"{prefix}/conv{number}/kernel", f"{_UNIT}/conv_{number}/kernel")
         yield from _norm((f"{prefix}/gn{number}/scale", f"{prefix}/gn{number}/bias"), f"{_UNIT}/norm_{number}")
@@ -48,7 +45,7 @@ def _big_vision():
 
 def _timm():
     yield Rule("stem.conv.weight", "stem_conv/kernel", "convolution")
-    for _, number in _PARTS:
+    for number in (1, 2, 3):
         prefix = "stages.{s}.blocks.{u}"
         yield Rule(f"{prefix}.conv{number}.weight", f"{_UNIT}/conv_{number}/kernel", "convolution")
         yield from _norm((f"{prefix}.norm{number}.weight", f"{prefix}.norm{number}.bias"), f"{_UNIT}/norm_{number}")
@@ -61,14 +58,14 @@ def _timm():
 NAMES = {
     name: Names(rules()) for name, rules in (("google", _big_transfer), ("big_vision", _big_vision), ("timm", _timm))
 }
-"""{project: its table}. Stages and units in the names are counted from 0, as `_name` returns them."""
+"""{project: table}. Stages and units in the names are counted from 0, as in the names that `_name` returns."""
 
-# big_vision pools with Flax, which ignores the padding. The others pad with zeros before they pool.
+# The max pooling of Flax, which big_vision uses, ignores the padding. The other projects pad with zeros.
 _ROOT_PADDINGS = {"google": "zeros", "big_vision": "ignored", "timm": "zeros"}
 _ROOTS = {rule.name: name for name, names in NAMES.items() for rule in names.rules if rule.paths == "stem_conv/kernel"}
 # Prefixes of the model's names in a training state.
 _PREFIX = re.compile(r"^(?:opt/target/|params/)")
-# Some files of big_transfer number the convolutions. Google counts stages and units from 1.
+# Some files of big_transfer number their convolutions. In Google's files, stages and units are counted from 1.
 _NUMBERED = re.compile(r"_conv2d_\d+(?=/)")
 _FROM_ONE = re.compile(r"\b(block|unit)(\d+)(?=/)")
 
@@ -88,17 +85,14 @@ def _name(old):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a file.
-
-    Raises:
-        ValueError: If a stage is missing.
-    """
+    """The `Checkpoint` of a file. Raises ValueError if a stage is missing."""
     project = _project(file)
     names = NAMES[project]
     renamed = Renamed(file, {_name(old): old for old in file if not old.startswith("opt/state/")})
     paths = {path: name for name in renamed for path in (names.find(name) or (None, ()))[1]}
     units = [tuple(map(int, match.groups())) for path in paths if (match := re.match(r"stage_(\d+)_unit_(\d+)/", path))]
     root = renamed.shapes[paths["stem_conv/kernel"]]  # timm: (D, C, 7, 7), Google: (7, 7, C, D)
+    depths = stage_depths_of(units, hints.source, BiTResNetConfig.title)
     width, channels = root[:2] if project == "timm" else root[:1:-1]
     bias = paths.get("predictions/bias")
     settings = hints.config.get("pretrained_cfg", {})
@@ -106,9 +100,7 @@ def describe(file, hints):
     return Checkpoint(
         source=hints.source,
         format=project,
-        config=BiTResNetConfig(
-            stage_depths_of(units, hints.source, BiTResNetConfig.title), width, _ROOT_PADDINGS[project]
-        ),
+        config=BiTResNetConfig(depths, width, _ROOT_PADDINGS[project]),
         grid_size=None,
         classes=None if bias is None else renamed.shapes[bias][0],
         image_size=size,

@@ -1,4 +1,4 @@
-"""Catalogue of published weights, and how their publishers prepare images. Nothing is downloaded here."""
+"""Catalogue of published weights and their image preparation. This module downloads nothing."""
 
 import dataclasses
 import difflib
@@ -18,7 +18,7 @@ class Family:
 
     Args:
         mean: Mean of the pixels scaled to [0, 1]: a number, or one number for each channel.
-        std: Standard deviation of the pixels, in the form of `mean`.
+        std: Standard deviation of the scaled pixels: a number, or one number for each channel.
         resize: Length in pixels of the short side after resizing, or (height, width). `None`: images are resized to
             the model's size.
         crop: Side in pixels of the centre crop after resizing, or `None`.
@@ -49,7 +49,7 @@ FAMILIES = types.MappingProxyType(
         # big_vision's configs/proj/flexivit: resize(res // 7 * 8), central_crop(res), at 240 pixels.
         "flexivit": Family(0.5, 0.5, (272, 272), 240, "bilinear", "gelu_tanh", "bilinear_antialias"),
         "siglip": Family(0.5, 0.5, None, None, "bilinear", "gelu_tanh", "align_corners"),
-        # Models trained by timm, with its protocol for 224 pixels.
+        # Models trained by timm, with its image preparation for 224 pixels.
         "timm": Family(0.5, 0.5, 248, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
         "deit": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
         # README_revenge.md of facebookresearch/deit: --eval-crop-ratio 1.0.
@@ -59,7 +59,7 @@ FAMILIES = types.MappingProxyType(
         "dinov2": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_offset"),
         "dinov2_registers": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
         "clip": Family(*_CLIP, 224, 224, "bicubic", "quick_gelu", "bicubic", 1e-5),
-        # The first weights of torchvision's references/classification. Its Vision Transformers use other names.
+        # The first weights of torchvision's ResNets. The layout of its Vision Transformers is not supported.
         "torchvision": Family(*_IMAGENET, 256, 224, "bilinear", "gelu_exact", "bicubic"),
         # Google's weights with the numerics of transformers.
         "huggingface_vit": Family(0.5, 0.5, None, None, "bilinear", "gelu_exact", "bicubic", 1e-12),
@@ -67,7 +67,7 @@ FAMILIES = types.MappingProxyType(
 )
 """{name of a family, as in `CatalogueEntry.family`: `Family`}"""
 FAMILY_ALIASES = types.MappingProxyType({"augreg": "google"})
-"""Other names of families. AugReg (arXiv 2106.10270) is by Google and prepares images like its other code."""
+"""Other names of families. AugReg (arXiv 2106.10270) has the image preparation of Google's other files."""
 
 
 def protocol(family, image_size):
@@ -76,8 +76,8 @@ def protocol(family, image_size):
     Args:
         family: A key of `FAMILIES`.
         image_size: Image size of the model in pixels: a number, or (height, width). The publisher's resize is scaled
-            in proportion. For a rectangle, both sides are resized, because resizing only the short side may leave an
-            image that is smaller than the crop.
+            in proportion. For a rectangle, both sides are resized, because an image of which only the short side is
+            resized may be smaller than the crop.
 
     Returns:
         The arguments `mean`, `std`, `resize`, `crop` and `interpolation` of `Preprocessing`, as a dictionary.
@@ -101,17 +101,11 @@ def protocol(family, image_size):
         sides = (facts.resize, facts.resize) if isinstance(facts.resize, int) else facts.resize
         height, width = (pixels * side // facts.crop for pixels, side in zip(size, sides, strict=True))
         resize, crop = height if isinstance(facts.resize, int) and height == width else (height, width), size
-    return {
-        "mean": facts.mean,
-        "std": facts.std,
-        "resize": resize,
-        "crop": crop,
-        "interpolation": facts.interpolation,
-    }
+    return {"mean": facts.mean, "std": facts.std, "resize": resize, "crop": crop, "interpolation": facts.interpolation}
 
 
 ENTRIES = types.MappingProxyType({entry.name: entry for entry in (*google_entries(), *meta_entries())})
-"""The catalogue: name → `CatalogueEntry`."""
+"""The catalogue: {name: `CatalogueEntry`}"""
 
 _ALIASES = {"imagenet": "augreg-i21k-i1k-224"}
 
@@ -151,8 +145,8 @@ def get_entry(name, variant=None):
     """Returns the catalogue entry of published weights.
 
     Args:
-        name: `"<variant>@<weights>"`, or `"<weights>"` if `variant` is given. `"imagenet"` stands for the variant's
-            AugReg file for ImageNet-1k at 224 pixels. The name of any AugReg file without `.npz` is also accepted.
+        name: `"<variant>@<weights>"`, or `"<weights>"` if `variant` is given. `"imagenet"` is short for the
+            variant's AugReg file for ImageNet-1k at 224 pixels. Also the name of any AugReg file, without `.npz`.
         variant: Variant of the model, or `None`.
 
     Returns:
@@ -182,7 +176,7 @@ def get_entry(name, variant=None):
 
 
 def _unknown(variant, weights):
-    """The message for a name that is not in the catalogue."""
+    """Error message for a name that is not in the catalogue."""
     names = sorted(name for name, entry in ENTRIES.items() if entry.variant == variant)
     if weights in _ALIASES and names:
         return (
@@ -195,8 +189,9 @@ def _unknown(variant, weights):
             f"address of your own weights."
         )
     full_name = f"{variant}@{weights}" if variant else weights
-    meant = _names_by_address(weights) or _names_by_variant(weights)
-    hint = f" Did you mean {' or '.join(map(repr, meant[:3]))}?" if meant else did_you_mean(full_name, names or ENTRIES)
+    similar = _names_by_address(weights) or _names_by_variant(weights)
+    nearest = f" Did you mean {' or '.join(map(repr, similar[:3]))}?"
+    hint = nearest if similar else did_you_mean(full_name, names or ENTRIES)
     return (
         f"{full_name!r} is not the name of published weights.{hint} Accepted: '<variant>@<weights>' as in "
         f"keras_vit.list_weights(), or the name of an AugReg file without '.npz'."
@@ -204,7 +199,7 @@ def _unknown(variant, weights):
 
 
 def _names_by_address(name):
-    """Catalogue names of the files or repositories that are called `name`, otherwise of those that start with it."""
+    """Catalogue names of the files or repositories with this name, otherwise with a name that starts with it."""
     same = [entry.name for entry in ENTRIES.values() if entry.url.endswith(f"/{name}")]
     alike = [entry.name for entry in ENTRIES.values() if name and entry.url.rpartition("/")[2].startswith(name)]
     if re.fullmatch(r"[\w-]+/[\w.-]+", name) and name not in VARIANTS and not same + alike:
@@ -213,7 +208,7 @@ def _names_by_address(name):
 
 
 def _names_by_variant(name):
-    """Catalogue names of a variant, in the spelling of any project. The best matches come first."""
+    """Catalogue names for a variant, best matches first. The variant may have the spelling of another project."""
     variant = spelled_variant(name, VARIANTS) if "vit" in name.lower() else name
     names = [entry for entry in ENTRIES if entry.startswith(f"{variant}@")]
     tag = _ALIASES["imagenet"] if name == variant else name.rpartition(".")[2]

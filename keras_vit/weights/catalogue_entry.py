@@ -1,4 +1,4 @@
-"""One file of the catalogue of published weights."""
+"""`CatalogueEntry`, and functions that build entries."""
 
 import dataclasses
 import re
@@ -25,7 +25,7 @@ class CatalogueEntry:
         top1: Published top-1 accuracy on the ImageNet validation set in %, or `None`.
         top1_protocol: Source and settings of the `top1` measurement.
         sha256: SHA-256 of the file, or its first digits, or `None` if unknown.
-        changes: {field of `ViTConfig`: value} that differs from the variant, except for the family's numerics.
+        changes: {field of `ViTConfig`: value} for values that follow neither from the variant nor from the family.
     """
 
     name: str
@@ -60,8 +60,8 @@ def build_entry(
     licence="Apache-2.0",
     **changes,
 ):
-    """Builds the entry of `"<variant>@<weights>"`; `top1` is a pair (accuracy, protocol)."""
-    digits = re.search(r"-([0-9a-f]{8})\.pth$", url)  # PyTorch's convention for names of published files.
+    """Builds the entry of `"<variant>@<weights>"`. `top1` is (accuracy, protocol)."""
+    digits = re.search(r"-([0-9a-f]{8})\.pth$", url)  # PyTorch adds them to the names of published files.
     return CatalogueEntry(
         name=f"{variant}@{weights}",
         variant=variant,
@@ -81,7 +81,7 @@ def build_entry(
 
 
 def measured(figure, protocol):
-    """(top1, top1_protocol) of an entry, both `None` if the accuracy is unknown."""
+    """(top1, top1_protocol) of an entry. Both are `None` if the accuracy is unknown."""
     return (figure, protocol if figure else None)
 
 

@@ -13,7 +13,7 @@ LOADABLE_CONFIGS = {
     ViTConfig: ViTConfig,
     BiTResNetConfig: BiTResNetConfig,
     ResNetConfig: ResNetConfig,
-    # Weights of the trunk or backbone.
+    # These models load only their backbone.
     VTResNetConfig: ResNetConfig,
     PanopticFPNConfig: ResNetConfig,
     VTFPNConfig: ResNetConfig,
@@ -23,23 +23,23 @@ LOADABLE_CONFIGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A file of weights and the model that it describes. Only headers have been read; `read` can be called once.
+    """A file of weights and the model that it describes. Only the headers were read. `read` can be called once.
 
     Args:
         source: Name, path or address of the file.
         format: Layout of the file: `"google"`, `"big_vision"` (BiT-ResNets), `"timm"`, `"torchvision"` (ResNets),
             `"huggingface"`, `"keras_hub"` or `"keras"` (a model of this package).
-        config: Architecture, an instance of one of the values of `LOADABLE_CONFIGS`.
+        config: Architecture, an instance of a class that is a value of `LOADABLE_CONFIGS`.
         grid_size: (rows, columns) of the position table, or `None` without a table.
         classes: Number of classes of the head, or `None` without a head.
         image_size: (height, width) of the model's images in pixels.
         channels: Number of channels of the model's images.
-        pixels: Arguments of `keras_vit.Preprocessing`: mean, std, resize, crop, interpolation, label_space; or `None`
+        pixels: Arguments of `keras_vit.Preprocessing` (mean, std, resize, crop, interpolation, label_space), or `None`
             if they are unknown.
         skipped: Names of arrays in the file that are not part of the model.
         read: Function that reads the weights and returns {canonical path: array}.
         has_activation: Whether the head's outputs are logits of classes, to which softmax can be applied.
-        arguments: Arguments from the file for the function that builds the model.
+        arguments: Arguments of the function that builds the model, as far as the file defines them.
     """
 
     source: str
@@ -57,7 +57,7 @@ class Checkpoint:
 
 
 def numerics(family):
-    """Fields of `ViTConfig` that are determined by the family of the weights."""
+    """Fields of `ViTConfig` that follow from the family of the weights."""
     facts = FAMILIES[family]
     return {
         "mlp": facts.gelu,

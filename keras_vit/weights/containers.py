@@ -1,7 +1,7 @@
 """Lists the arrays of files that are not trusted.
 
-The format is found by the first bytes of a file, not by its ending. Names, shapes and types come from the headers. They
-are checked against the file's size before memory is allocated. Arrays are read on demand.
+The format is detected from the first bytes of a file, not from its name. Names, shapes and types are read from the
+headers and compared with the file's size before memory is allocated. Arrays are read on demand.
 """
 
 import contextlib
@@ -19,35 +19,34 @@ from keras_vit.weights.pth import open_pth
 from keras_vit.weights.stored import MAX_ARRAYS, Stored, num_bytes_of, verified
 
 MAX_HEADER_BYTES = 10_000_000
-"""The longest header of a safetensors file, or index of a sharded one. 1,000 arrays take a hundredth of it."""
-_NPY_HEADER_BYTES = 1_012  # numpy writes up to 128 for an array of numbers.
+"""Maximum size of the header of a safetensors file, and of the index of its shards. 1,000 arrays need 1 % of it."""
+_NPY_HEADER_BYTES = 1_012  # NumPy writes up to 128 bytes for an array of numbers.
 _CHUNK_BYTES = 2**20
-SAFETENSORS_DTYPES = {"BOOL": "bool", "BF16": "bfloat16"} | {
-    f"{letter}{bits}": f"{kind}{bits}"
-    for letter, kind in (("U", "uint"), ("I", "int"), ("F", "float"))
-    for bits in (8, 16, 32, 64)
-    if (letter, bits) != ("F", 8)
+SAFETENSORS_DTYPES = {
+    **{"BOOL": "bool", "BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"},
+    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
 }
-"""{type in a safetensors file: the name that NumPy has for it}, those that can be read and written."""
+"""{type in a safetensors file: NumPy's name of the type}, for the types that can be read and written."""
 READABLE = set(SAFETENSORS_DTYPES.values())
 _ACCEPTED = "Accepted are .npz, .safetensors (also its index, .safetensors.index.json), HDF5 (.h5) and PyTorch's .pth."
 _ADVICE = "Download the file again, or ask its publisher for another format."
 
-# The first bytes of files. torch.save writes a zip archive, or in its old format a pickled magic number.
+# (first bytes of a file, format). torch.save writes a zip archive, or a pickled magic number in its old format.
 _SIGNATURES = (
     (rb"PK\x03\x04", "zip"),
     (rb"\x89HDF\r\n\x1a\n", "h5"),
-    (rb".{7}[\x00\x80-\xff]\{", "safetensors"),  # Length of the header, below 2^56 or negative, and the header.
+    (rb".{7}[\x00\x80-\xff]\{", "safetensors"),  # Length of the header (below 2^56, or negative), header.
     (rb"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.", "pth"),
     (rb"(\xef\xbb\xbf)?\s*\{", "index"),
 )
-_OTHERS = (
+_REFUSED_SIGNATURES = (
+    (rb"(\xef\xbb\xbf)?\s*<", "is a web page that was saved instead of the file: download the file itself."),
+    (rb"version https://git-lfs", "is a pointer of Git LFS, not the file: run `git lfs pull` in the repository."),
     (
-        rb"(\xef\xbb\xbf)?\s*<",
-        "is a web page that was saved instead of the file: download the file that the page shows.",
+        rb"\x80[\x02-\x05]",
+        "is a pickle, which may run any code when loaded: convert it with the program that wrote it.",
     ),
-    (rb"version https://git-lfs", "is a pointer of Git LFS, not the file: run `git lfs pull` where it was cloned."),
-    (rb"\x80[\x02-\x05]", "is a pickle, which may run any code when it is loaded: convert it where it was made."),
     (rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|.{257}ustar", "is a compressed file or a tar archive: unpack it first."),
     (rb"\x93NUMPY", "is a single array without a name (.npy)."),
     (rb"PK\x05\x06", "is an empty zip archive."),
@@ -57,16 +56,16 @@ _OTHERS = (
 
 
 def open_container(path, resources):
-    """The kind of a file, {name: array in it}, and its metadata; `resources` is an `ExitStack` that closes it."""
-    container = _container(path)
-    with naming(path):
+    """Opens a file. Returns (format, {name: `Stored`}, metadata). The `ExitStack` `resources` closes the file."""
+    container = _format_of(path)
+    with errors_about(path):
         stored, metadata = _OPENERS[container](path, resources)
     return "safetensors" if container == "index" else container, stored, metadata
 
 
 @contextlib.contextmanager
-def naming(subject):
-    """Turns all errors that parsers raise for a damaged file into a ValueError about `subject`."""
+def errors_about(subject):
+    """Converts all errors that parsers raise for a damaged file to a ValueError about `subject`."""
     try:
         yield
     except (ImportError, FileNotFoundError, MemoryError):
@@ -75,8 +74,7 @@ def naming(subject):
         raise ValueError(f"{subject} cannot be read: {str(error) or repr(error)}. {_ADVICE}") from error
 
 
-def _container(path):
-    """The format of a file, found by its first bytes."""
+def _format_of(path):
     os.stat(path)  # Raises FileNotFoundError.
     if not os.path.isfile(path):
         raise ValueError(f"{path} is {'a folder' if os.path.isdir(path) else 'no file'}. {_ACCEPTED}")
@@ -84,15 +82,15 @@ def _container(path):
         head = file.read(512)
     for pattern, kind in _SIGNATURES:
         if re.match(pattern, head, re.DOTALL):
-            return _zip_container(path) if kind == "zip" else kind
-    for pattern, problem in _OTHERS:
+            return _zip_format(path) if kind == "zip" else kind
+    for pattern, problem in _REFUSED_SIGNATURES:
         if re.match(pattern, head, re.DOTALL):
             raise ValueError(f"{path} {problem} {_ACCEPTED}")
     raise ValueError(f"{path} is of an unknown format; it begins with {head[:8]!r}. {_ACCEPTED} {_ADVICE}")
 
 
-def _zip_container(path):
-    with naming(path), zipfile.ZipFile(path) as archive:
+def _zip_format(path):
+    with errors_about(path), zipfile.ZipFile(path) as archive:
         names = archive.namelist()
     if any(re.fullmatch(r"[^/]+/data\.pkl", name) for name in names):
         return "pth"
@@ -100,7 +98,7 @@ def _zip_container(path):
         return "npz"
     if "model.weights.h5" in names:
         raise ValueError(
-            f"{path} is a .keras archive: use keras.saving.load_model or keras_vit.from_pretrained. {_ACCEPTED}"
+            f"{path} is a .keras file: call keras_vit.from_pretrained or keras.saving.load_model. {_ACCEPTED}"
         )
     raise ValueError(f"{path} is a zip archive without arrays: unpack it first. {_ACCEPTED}")
 
@@ -112,11 +110,13 @@ def _open_npz(path, resources):
 
 def _npz_array(archive, member):
     name = member.filename.removesuffix(".npy")
-    # NumPy uses no other compressions. Those would be decompressed as a whole, however little is read.
+    # NumPy uses no other compression. Other methods may decompress a whole member even if only its header is read.
     if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"its member {member.filename!r} is encrypted, or compressed in another way than numpy's")
+        raise ValueError(
+            f"its member {member.filename!r} is encrypted, or compressed in another way than NumPy's files"
+        )
     if name == member.filename:
-        raise ValueError(f"its member {name!r} is no array (.npy)")
+        raise ValueError(f"its member {name!r} is not an array (.npy)")
     try:
         with archive.open(member) as file:
             shape, fortran_order, dtype, header_bytes = _npy_header(file)
@@ -124,12 +124,12 @@ def _npz_array(archive, member):
         raise ValueError(f"its member {member.filename!r} is damaged: {error!r}") from error
     num_bytes = num_bytes_of(shape, dtype.itemsize)
     if dtype.hasobject:
-        num_bytes = 0  # Pickled; never read.
+        num_bytes = 0  # It is pickled, and is never read.
     elif header_bytes + num_bytes != member.file_size:
         raise ValueError(
-            f"its member {member.filename!r} declares {num_bytes:,} bytes of values and has another number"
+            f"its member {member.filename!r} declares {num_bytes:,} bytes of values but has another number of bytes"
         )
-    is_bfloat16 = dtype.kind == "V" and dtype.itemsize == 2 and dtype.fields is None  # As np.savez stores it.
+    is_bfloat16 = dtype.kind == "V" and dtype.itemsize == 2 and dtype.fields is None  # np.savez stores bfloat16 as V2.
     stored_dtype = np.dtype("<u2") if is_bfloat16 else dtype
     order = "F" if fortran_order else "C"
     read = functools.partial(_read_npy, archive, member, header_bytes, shape, stored_dtype, order)
@@ -137,12 +137,12 @@ def _npz_array(archive, member):
 
 
 def _npy_header(file):
-    """(shape, whether in Fortran order, type, length of the header). Reads no more than the longest header."""
+    """(shape, whether in Fortran order, type, length of the header). Reads at most `_NPY_HEADER_BYTES`."""
     head = io.BytesIO(file.read(_NPY_HEADER_BYTES))
     version = np.lib.format.read_magic(head)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:
-        raise ValueError(f"version {version} of the .npy format is not read, only 1.0 and 2.0")
+        raise ValueError(f"version {version} of the .npy format is not supported, only 1.0 and 2.0")
     return *readers[version](head), head.tell()
 
 
@@ -151,7 +151,7 @@ def _read_npy(archive, member, header_bytes, shape, dtype, order):
     position = 0
     with archive.open(member) as file:
         file.read(header_bytes)
-        while chunk := file.read(_CHUNK_BYTES):  # The checksum is compared at the end.
+        while chunk := file.read(_CHUNK_BYTES):  # At the end, zipfile compares the checksum.
             values[position : position + len(chunk)] = np.frombuffer(chunk, np.uint8)
             position += len(chunk)
     if position < len(values):
@@ -165,7 +165,7 @@ def _open_safetensors(path, resources):
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
     if length > MAX_HEADER_BYTES:
-        raise ValueError(f"its header declares {length:,} bytes, and {MAX_HEADER_BYTES:,} are allowed")
+        raise ValueError(f"its header declares {length:,} bytes, and at most {MAX_HEADER_BYTES:,} are accepted")
     file = resources.enter_context(safetensors.safe_open(path, framework="numpy"))
     return verified(path, map(functools.partial(_safetensors_array, file), file.keys())), file.metadata() or {}
 
@@ -179,19 +179,19 @@ def _safetensors_array(file, name):
         values = file.get_tensor(name)
         return values.view("uint16") if dtype == "bfloat16" else values
 
-    # The library has checked that all values are in the file, so no array is larger than it.
+    # The library has checked that all values are in the file, so no array is larger than the file.
     return Stored(name, shape, dtype, num_bytes_of(shape, 0), read)
 
 
 def _without_duplicates(pairs):
     unique = dict(pairs)
     if len(unique) < len(pairs):
-        raise ValueError("it holds a name twice")
+        raise ValueError("it contains a name twice")
     return unique
 
 
 def _open_index(path, resources):
-    """The shards of a Hugging Face checkpoint. `weight_map` is {array: file}."""
+    """Opens the shards of a checkpoint. The `weight_map` in its index is {name of an array: file name of its shard}."""
     if os.path.getsize(path) > MAX_HEADER_BYTES:
         raise ValueError(f"it is JSON of more than {MAX_HEADER_BYTES:,} bytes")
     with open(path, "rb") as file:
@@ -199,19 +199,19 @@ def _open_index(path, resources):
     shard_of = index.get("weight_map")
     if not isinstance(shard_of, dict) or not all(isinstance(shard, str) for shard in shard_of.values()):
         raise ValueError("it is JSON, but without the weight_map of a safetensors index")
-    found, metadata = {}, {}
+    arrays_by_shard, metadata = {}, {}
     for shard in dict.fromkeys(shard_of.values()):
         if not re.fullmatch(r"[\w-][\w.-]*", shard):
-            raise ValueError(f"its shard {shard!r} is no plain file name in the same folder")
+            raise ValueError(f"its shard {shard!r} is not a plain file name in the same folder")
         shard_path = os.path.join(os.path.dirname(path), shard)
-        if _container(shard_path) != "safetensors":
-            raise ValueError(f"its shard {shard!r} is no safetensors file")
-        found[shard], shard_metadata = _open_safetensors(shard_path, resources)
+        if _format_of(shard_path) != "safetensors":
+            raise ValueError(f"its shard {shard!r} is not a safetensors file")
+        arrays_by_shard[shard], shard_metadata = _open_safetensors(shard_path, resources)
         metadata |= shard_metadata
-    missing = [name for name, shard in shard_of.items() if name not in found[shard]]
+    missing = [name for name, shard in shard_of.items() if name not in arrays_by_shard[shard]]
     if missing:
         raise ValueError(f"its shards lack {len(missing)} arrays, the first {missing[0]!r}")
-    return {name: found[shard][name] for name, shard in shard_of.items()}, metadata
+    return {name: arrays_by_shard[shard][name] for name, shard in shard_of.items()}, metadata
 
 
 def _open_h5(path, resources):
@@ -226,14 +226,14 @@ def _h5_arrays(group, prefix, seen):
 
     address = h5py.h5o.get_info(group.id).addr
     if address in seen:
-        raise ValueError(f"its group {prefix!r} is linked to twice")
+        raise ValueError(f"its group {prefix!r} has two links")
     seen.add(address)
     if len(seen) > MAX_ARRAYS:
-        raise ValueError(f"it holds more than {MAX_ARRAYS:,} groups")
+        raise ValueError(f"it contains more than {MAX_ARRAYS:,} groups")
     for key in group:
         name = f"{prefix}{key}"
         if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            raise ValueError(f"{name!r} is a link to elsewhere, which is not followed")
+            raise ValueError(f"{name!r} is a link, and links are not followed")
         item = group[key]
         if isinstance(item, h5py.Group):
             yield from _h5_arrays(item, f"{name}/", seen)
@@ -244,7 +244,7 @@ def _h5_arrays(group, prefix, seen):
 def _h5_array(name, dataset):
     if dataset.is_virtual or dataset.external or dataset.shape is None:
         raise ValueError(f"the values of {name!r} are not in the file")
-    # A chunk is unpacked as a whole, and may be larger than the array.
+    # HDF5 decompresses whole chunks, and a chunk may be larger than the array.
     num_bytes = max(math.prod(dataset.shape), math.prod(dataset.chunks or ())) * dataset.dtype.itemsize
     read = functools.partial(_read_h5, dataset, os.path.getsize(dataset.file.filename))
     return Stored(name, dataset.shape, dataset.dtype.name, num_bytes, read)
@@ -252,7 +252,7 @@ def _h5_array(name, dataset):
 
 def _read_h5(dataset, file_size):
     values = np.asarray(dataset[()])
-    # HDF5 reads zeros where nothing was written, and where the file has been cut off since it was opened.
+    # HDF5 returns zeros for values that were never written, or that were cut off after the file was opened.
     if os.path.getsize(dataset.file.filename) != file_size or (dataset.size and not dataset.id.get_storage_size()):
         raise ValueError("its values are not in the file")
     return values

@@ -1,4 +1,4 @@
-"""Finds the depth of the model in a file from the numbers in its names, and limits it, since building takes time."""
+"""Reads the depth of a model from the names in its file. The depth is limited, because deep models build slowly."""
 
 MAX_DEPTH = 100
 """Maximum number of blocks or units."""
@@ -14,7 +14,7 @@ def check_depth(number):
 
 
 def count_blocks(names, pattern):
-    """Number of encoder blocks: one more than the largest number that the group of `pattern` matches in the names."""
+    """Number of encoder blocks. The group of `pattern` matches the number of a block, which counts from 0."""
     numbers = {int(match.group(1)) for name in names if (match := pattern.match(name))}
     if not numbers:
         raise ValueError("The file contains no encoder blocks. It is not a Vision Transformer of a known kind.")
@@ -22,18 +22,14 @@ def count_blocks(names, pattern):
 
 
 def stage_depths_of(units, source, title):
-    """Number of units in each stage of a ResNet, from pairs (stage, unit) that count from 0.
-
-    Raises:
-        ValueError: If a stage has no units, or there are too many; the message contains `source` and `title`.
-    """
-    depths = dict(sorted((stage, 1 + unit) for stage, unit in units))  # The last unit of a stage overrides the others.
+    """Number of units in each stage of a ResNet. `units` contains pairs (stage, unit), which are counted from 0."""
+    depths = dict(sorted((stage, 1 + unit) for stage, unit in units))  # `dict` keeps the last unit of each stage.
     check_depth(max(depths, default=0))
     check_depth(sum(depths.values()))
     missing = sorted(set(range(max(depths, default=0) + 1)) - depths.keys())
     if missing:
         raise ValueError(
-            f"{source} contains the root of a {title}, but no units of stage {', '.join(str(s + 1) for s in missing)}. "
+            f"{source} contains the stem of a {title}, but no units of stage {', '.join(str(s + 1) for s in missing)}. "
             f"The file may be incomplete. Download or write it again."
         )
     return tuple(depths.values())

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import functools
 import hashlib
 import http.client
 import os
@@ -17,26 +18,27 @@ import urllib.request
 from keras_vit.atomic_files import sync
 
 STALL_SECONDS = 30
-"""Timeout of a connection on which no data arrives, and of the response headers."""
+"""Maximum seconds without new data, and until all response headers have arrived."""
 SLOWEST_RATE = 1_000
-"""Minimum bytes per second. After `STALL_SECONDS`, slower attempts are aborted."""
+"""Minimum average rate in bytes per second. Slower attempts are aborted after `STALL_SECONDS`."""
 LONGEST_SECONDS = 24 * 3600
-"""Maximum duration of a download. After it, the received part is kept for a later call."""
+"""Maximum duration of a download. If it takes longer, a later call can resume it."""
 MOST_BYTES = 2**35
-"""Maximum size of a file. The largest published weights have a quarter of it."""
+"""Maximum size of a file. The largest published weights are a quarter as large."""
 PAUSES = (1, 2, 4, 8)
 """Seconds before each new attempt."""
 LONGEST_PAUSE = 60
-"""Longest accepted Retry-After in seconds. If a server requests more, there is no further attempt."""
+"""Maximum Retry-After in seconds. If a server requests a longer pause, no further attempt is made."""
 PASSING_STATUSES = (429, 500, 502, 503, 504)
 CHUNK_BYTES = 2**20
 SMALLEST_SHOWN_BYTES = 10**6
 """Downloads of at least this size show a progress bar."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+_MD5 = functools.partial(hashlib.md5, usedforsecurity=False)
 
 
 class _InterruptedError(Exception):
-    """An attempt that failed for a reason outside this machine. A retry after `pause` seconds may succeed."""
+    """An attempt failed for a reason outside of this machine. `retry` tells whether another attempt may succeed."""
 
     def __init__(self, reason, retry=True, pause=0):
         super().__init__(reason)
@@ -45,9 +47,9 @@ class _InterruptedError(Exception):
 
 
 def download(address, path, sha256=None):
-    """Downloads a file, which appears under its name only when it is complete.
+    """Downloads a file. It is renamed to its final name after it is complete and verified.
 
-    Until then, the data is in `<name>.partial` in the same folder. A later call resumes from it.
+    Until then, the data is in `<name>.partial` in the same folder. A later call resumes the download from it.
 
     Args:
         address: `https://…`, or `http://…` of this machine itself.
@@ -55,8 +57,8 @@ def download(address, path, sha256=None):
         sha256: SHA-256 of the file, or its first digits, or `None`.
 
     Returns:
-        Dictionary with `sha256`, which is computed here, and with `etag`, `last_modified` and `md5` from the server's
-        headers, or `None` for each missing header.
+        Dictionary with `sha256`, which is computed from the file, and with `etag`, `last_modified` and `md5` from the
+        server's headers. A missing header is `None`.
 
     Raises:
         ConnectionError: If the server cannot be reached, or the connection breaks repeatedly.
@@ -73,8 +75,8 @@ def download(address, path, sha256=None):
             if pause is None or not error.retry:
                 kind = OSError if isinstance(error.__cause__, urllib.error.HTTPError) else ConnectionError
                 raise kind(
-                    f"Could not download {shown(address)}: {error}. Check the address, call again later (the received "
-                    f"part is kept), download the file elsewhere and put it at {path}, or pass the path of a file."
+                    f"Could not download {redacted(address)}: {error}. Check the address, call again later (the "
+                    f"download resumes), download the file elsewhere and put it at {path}, or pass the path of a file."
                 ) from error
             time.sleep(max(pause, error.pause))
     origin["sha256"] = _checked_sum(address, partial, sha256, origin["md5"])
@@ -86,7 +88,7 @@ def download(address, path, sha256=None):
 
 
 def _receive(address, partial, sha256, deadline):
-    """Requests the missing part of a partial file once and appends it; returns the fields of the headers."""
+    """Requests the rest of a partial file once and appends it. Returns etag, last_modified and md5 from headers."""
     with _open(address, partial, sha256) as response:
         received, total = _extent(response, partial)
         _check_size(address, partial, total)
@@ -107,38 +109,40 @@ def _receive(address, partial, sha256, deadline):
 
 
 def _md5_of(headers):
-    """MD5 of the file in hexadecimal digits, from the headers of Google's storage; `None` without such a header."""
+    """MD5 of the file in hexadecimal digits if Google's storage sent it in the headers, otherwise `None`."""
     if headers.get("x-goog-stored-content-encoding", "identity") != "identity":
-        return None  # The header contains the MD5 of the compressed file.
+        return None  # The MD5 is that of the compressed file.
     match = re.search(r"\bmd5=([\w+/]{22}==)", ",".join(headers.get_all("x-goog-hash", [])))
     return match and base64.b64decode(match[1]).hex()
 
 
-def shown(address):
-    """An address for messages and files, without its password and its query, which may contain a signature."""
+def redacted(address):
+    """An address without its password and without its query, which may contain a signature."""
     if "://" not in address:
         return address
     return re.sub(r"(?<=://)[^/]*@", "", re.split(r"[?#]", address, maxsplit=1)[0])
 
 
 def is_local(address):
-    """Whether an address is on this machine itself, where unencrypted HTTP is safe."""
+    """Whether an address is on this machine, where unencrypted HTTP is safe."""
     parts = urllib.parse.urlsplit(address)
     return parts.scheme == "http" and parts.hostname in LOCAL_HOSTS
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects only to https; a server on this machine may also redirect to this machine."""
+    """Follows redirects only to https. A server on this machine may also redirect to this machine."""
 
     def redirect_request(self, request, file, code, message, headers, url):
         is_https = urllib.parse.urlsplit(url).scheme == "https"
         if not is_https and not (is_local(request.full_url) and is_local(url)):
-            raise urllib.error.HTTPError(request.full_url, code, f"redirects to {shown(url)}, not https", headers, file)
+            raise urllib.error.HTTPError(
+                request.full_url, code, f"redirects to {redacted(url)}, not https", headers, file
+            )
         return super().redirect_request(request, file, code, message, headers, url)
 
 
 class _PunctualConnection(http.client.HTTPConnection):
-    """Closes the connection if the headers are not complete in time, even if single bytes keep arriving."""
+    """Closes the connection after `STALL_SECONDS` without complete headers, even if single bytes keep arriving."""
 
     def getresponse(self):
         is_late, connection = threading.Event(), self.sock
@@ -155,7 +159,7 @@ class _PunctualConnection(http.client.HTTPConnection):
             return super().getresponse()
         finally:
             timer.cancel()
-            if is_late.is_set():  # The received part may look like complete headers, or like a broken connection.
+            if is_late.is_set():  # The cut response may look complete, or like a broken connection.
                 raise http.client.HTTPException(f"its headers took more than {STALL_SECONDS} seconds")
 
 
@@ -200,7 +204,7 @@ def _validator_file(partial):
 
 
 def _range_headers(partial, sha256):
-    """Headers that request the rest of a partial file, if a validator or a SHA-256 can verify that it fits."""
+    """Headers that request the rest of a partial file, if a validator or a SHA-256 can verify the result."""
     if not partial.exists():
         return {}
     rest = {"Range": f"bytes={partial.stat().st_size}-"}
@@ -210,7 +214,7 @@ def _range_headers(partial, sha256):
 
 
 def _extent(response, partial):
-    """(offset of the answer in the file, size of the file or `None`). At offset 0, the partial file is deleted."""
+    """(offset of the response in the file, size of the file or `None`). At offset 0, the partial file is deleted."""
     if "html" in response.headers.get_content_subtype():
         raise _web_page(response.url)
     if response.status == http.HTTPStatus.PARTIAL_CONTENT:
@@ -237,7 +241,7 @@ def _discard(partial):
 def _check_size(address, partial, size):
     if size is not None and size > MOST_BYTES:
         _discard(partial)
-        raise ValueError(f"{shown(address)} sends more than {MOST_BYTES:,} bytes. No published file is so large.")
+        raise ValueError(f"{redacted(address)} sends more than {MOST_BYTES:,} bytes. No published file is so large.")
 
 
 def _check_space(partial, total, received):
@@ -264,64 +268,54 @@ def _chunks(response, deadline):
 
 
 def _progress(address, total):
-    """Function of the received bytes that updates the progress bar."""
+    """Function that shows a number of received bytes in the progress bar."""
     if total is None or total < SMALLEST_SHOWN_BYTES:
         return lambda received: None
     import keras
 
-    print(f"Downloading {shown(address)}")
+    print(f"Downloading {redacted(address)}")
     return keras.utils.Progbar(total, interval=1, unit_name="byte").update
 
 
 def _checked_sum(address, partial, sha256, md5):
-    """SHA-256 of the received file, which is deleted if its SHA-256 or MD5 is not the expected one."""
+    """SHA-256 of the received file. The file is deleted if its SHA-256 or MD5 is not as expected."""
     with partial.open("rb") as file:
         start = file.read(512).lstrip()
-    # A safetensors file starts with the length of its header in eight bytes. The first may be "<", the last are NUL.
+    # A safetensors file starts with eight bytes, the length of its header. They may start with "<" and end with NUL.
     if not start or (start.startswith(b"<") and b"\0" not in start):
         _discard(partial)
         raise _web_page(address)
-    actual = sha256_of(partial)
-    for kind, received, expected in (
-        ("SHA-256", actual, sha256),
-        ("MD5", md5 and _digest(partial, _md5), md5),
-    ):
+    actual = digest_of(partial)
+    sums = ("SHA-256", actual, sha256), ("MD5", md5 and digest_of(partial, _MD5), md5)
+    for kind, received, expected in sums:
         if expected and not received.startswith(expected.lower()):
             _discard(partial)
             raise ValueError(
-                f"{shown(address)} did not send the expected file: its {kind} is {received}, expected {expected}. The "
-                f"file was deleted. Try again. If this fails, the file was replaced, or the expected {kind} is wrong."
+                f"{redacted(address)} did not send the expected file: its {kind} is {received}, expected {expected}. "
+                f"The file was deleted. Try again. If this fails, it was replaced, or the expected {kind} is wrong."
             )
     return actual
 
 
 def _web_page(address):
     return ValueError(
-        f"{shown(address)} sent a web page or nothing, not weights. Open it in a browser. The file may have another "
-        f"address or need a login. Download it in the browser and pass its path."
+        f"{redacted(address)} sent a web page or nothing, not weights. Open the address in a browser. The file may "
+        f"have another address or need a login. Download the file in the browser and pass its path."
     )
 
 
-def sha256_of(path):
-    """SHA-256 of a file in hexadecimal digits."""
-    return _digest(path, "sha256")
-
-
-def _digest(path, method):
+def digest_of(path, method="sha256"):
+    """Digest of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, method).hexdigest()
 
 
-def _md5():
-    return hashlib.md5(usedforsecurity=False)
-
-
 @contextlib.contextmanager
 def writing(path):
-    """Adds advice to errors of the file system."""
+    """Adds advice to errors of the file system while `path` is written."""
     try:
         yield
-    except TimeoutError:  # The lock raises it.
+    except TimeoutError:  # `filelock` raises it with another meaning.
         raise
     except OSError as error:
         raise OSError(

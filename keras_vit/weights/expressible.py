@@ -1,32 +1,26 @@
-"""Checks whether a format of weights can express a `ViTConfig`, by the accepted values of each field."""
+"""Checks whether a format of weights can express a `ViTConfig`. A format lists the accepted values of each field."""
 
 import dataclasses
 
 from keras_vit.architectures.vision_transformer import ViTConfig
 
 ANY = object()
-"""Accepts every value, for fields that are numbers or a `StemConfig`."""
+"""Used instead of a list of accepted values, if every value of a field is accepted."""
 
-# These fields affect only training and later adaptations. No file contains them, and no output depends on them.
+# These fields affect only training and later adaptations. Files do not contain them, and outputs do not depend on them.
 _NOT_IN_FILES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate", "head_bias", "position_interpolation")
 
 _PUBLISHED = {
     "stem": ANY,
     "pooling": ("token", "avg", "map", None),
     "class_token": (None, False, True),
-    "distillation_token": (False, True),
-    "num_register_tokens": ANY,
     "norm_placement": ("before_pooling", "after_pooling"),
     "position_embedding": ("learned_1d", "sincos_2d", "none"),
-    "num_position_prefix_rows": ANY,
-    "representation_dim": ANY,
-    "layer_scale": ANY,
-    "qk_norm": (False, True),
-    "pre_norm": (False, True),
-    "crop_to_patches": (False, True),
     "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
-    "layer_norm_epsilon": ANY,
     "token_merging": ANY,  # It has no weights.
+    **dict.fromkeys(("distillation_token", "qk_norm", "pre_norm", "crop_to_patches"), (False, True)),
+    **dict.fromkeys(("num_register_tokens", "num_position_prefix_rows", "representation_dim", "layer_scale"), ANY),
+    "layer_norm_epsilon": ANY,
 }
 """{field: values that at least one format can express}"""
 
@@ -37,14 +31,14 @@ def check_expressible(owner, config, accepted, conflicts=()):
     Args:
         owner: Project that owns the format, for the message.
         config: `ViTConfig`.
-        accepted: {field: accepted values, or `ANY`}. All other fields must have the default, which is a plain ViT. New
-            fields and new values are thus refused until a format lists them.
-        conflicts: Pairs (combination that the format cannot express, whether the model has it).
+        accepted: {field: accepted values, or `ANY`}. All other fields must have the default, as in a plain ViT. New
+            fields and new values are therefore refused until a format lists them.
+        conflicts: Pairs (description of a combination that the format cannot express, whether the model has it).
 
     Raises:
         ValueError: If the format cannot express the model; the message lists the fields and combinations.
     """
-    if problems := _unexpected(config, accepted) + [combination for combination, present in conflicts if present]:
+    if problems := _unexpected(config, accepted) + [conflict for conflict, is_present in conflicts if is_present]:
         raise ValueError(
             f"{owner} cannot express {', '.join(problems)}. The model was not saved. Choose another format, or change "
             f"these settings of the model."
@@ -63,12 +57,9 @@ def check_published(config):
 def _unexpected(config, accepted):
     problems = []
     for field in dataclasses.fields(ViTConfig):
-        value, values = getattr(config, field.name), accepted.get(field.name, _accepted_by_default(field))
+        is_free = field.default is dataclasses.MISSING or field.name in _NOT_IN_FILES
+        values = accepted.get(field.name, ANY if is_free else (field.default,))
+        value = getattr(config, field.name)
         if values is not ANY and value not in values:
             problems.append(f"{field.name}={value!r} (accepted: {' or '.join(map(repr, values))})")
     return problems
-
-
-def _accepted_by_default(field):
-    is_free = field.default is dataclasses.MISSING or field.name in _NOT_IN_FILES
-    return ANY if is_free else (field.default,)

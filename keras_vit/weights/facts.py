@@ -1,4 +1,4 @@
-"""`Facts`: contents of a written file besides the weights."""
+"""`Facts`: description of a model for the code that writes its weights."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ from keras_vit.architectures.vision_transformer import ViTConfig
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """Contents of a written file besides the weights.
+    """Description of a model for the code that writes its weights in a format.
 
     Args:
         config: Architecture of the model.
@@ -32,7 +32,7 @@ class Facts:
 
     @property
     def has_known_stem(self):
-        """Whether the epsilons of the stem, if any, are those of Google's code or of timm."""
+        """Whether the model has no stem, or a stem with the epsilons of Google's code or of timm."""
         stem = self.config.stem
         known = ((1e-6, 1e-5), (1e-5, 1e-8))
         return stem is None or (stem.group_norm_epsilon, stem.weight_standardization_epsilon) in known

@@ -11,19 +11,19 @@ import string
 import urllib.parse
 
 from keras_vit.atomic_files import replace_file_atomically
-from keras_vit.weights.download import download, is_local, sha256_of, shown, writing
+from keras_vit.weights.download import digest_of, download, is_local, redacted, writing
 
 ACCEPTED = (
     "Accepted: the path of a file or folder, 'https://…', 'gs://bucket/path', 'hf://owner/repository', "
-    "'hf://owner/repository@revision', 'hf://owner/repository/path/of/file.npz'; 'http://…' only on this machine "
-    "itself, because others could change the file on its way"
+    "'hf://owner/repository@revision', 'hf://owner/repository/path/of/file.npz'; 'http://…' only on this machine, "
+    "because its files could be changed during a transfer"
 )
 
 LONGEST_WAIT = 3600
-"""Maximum seconds to wait for another process that downloads the same file."""
+"""Maximum number of seconds to wait for another process that downloads the same file."""
 
 COMPANIONS = ("lock", "origin", "partial", "validator")
-"""Endings of the files beside a file in the cache, such as `vit.npz.lock`."""
+"""Endings of the additional files of a cached file, such as `vit.npz.lock`."""
 
 HUB_DESCRIPTIONS = (
     *("config.json", "preprocessor_config.json", "processor_config.json", "model.safetensors.index.json"),
@@ -45,14 +45,8 @@ def locate(source):
     Raises:
         FileNotFoundError: If there is nothing at the path.
         ImportError: If the source is on the Hugging Face Hub and `huggingface_hub` is not installed.
-        OSError: If it cannot be downloaded.
+        OSError: If the source cannot be downloaded.
         ValueError: If the kind of source is not accepted.
-
-    Example:
-
-    >>> from keras_vit.weights import fetch
-    >>> fetch.locate("gs://vit_models/sam/ViT-B_16.npz").name  # doctest: +SKIP
-    'ViT-B_16.npz'
     """
     text = os.fspath(source)
     if text.startswith("hf://"):
@@ -66,18 +60,10 @@ def locate(source):
 
 
 def cache_folder():
-    """Folder for downloads, given by the environment variable `KERAS_VIT_CACHE`.
+    """`pathlib.Path` of the folder for downloads, which may not exist yet.
 
-    By default it is `models/keras_vit` in the folder of Keras, which is `KERAS_HOME` or `~/.keras`.
-
-    Returns:
-        A `pathlib.Path`. The folder may not exist yet.
-
-    Example:
-
-    >>> from keras_vit.weights import fetch
-    >>> fetch.cache_folder()  # doctest: +SKIP
-    PosixPath('/home/ann/.keras/models/keras_vit')
+    The environment variable `KERAS_VIT_CACHE` sets the folder. By default it is `models/keras_vit` in the folder of
+    Keras, which is `KERAS_HOME` or `~/.keras`.
     """
     chosen = os.environ.get("KERAS_VIT_CACHE")
     keras_home = os.environ.get("KERAS_HOME") or "~/.keras"
@@ -87,9 +73,9 @@ def cache_folder():
 def fetch(url, sha256=None):
     """Downloads a file once. Later calls, also in other processes, use the cached file without network access.
 
-    An interrupted download is retried and resumed, also in a later call. The file appears under its name only when it
-    is complete. A file `<name>.origin` beside it contains its SHA-256 and the server's version headers. Later calls
-    compare the SHA-256 to detect changes of the cached file.
+    An interrupted download is retried and resumed, also in a later call. The file gets its final name only after it is
+    complete. The file `<name>.origin` in the same folder contains the SHA-256 and the server's version headers. Later
+    calls compare the SHA-256, so that changes of the cached file are detected.
 
     Args:
         url: `https://…`, `gs://bucket/path`, or `http://…` on this machine itself.
@@ -123,18 +109,18 @@ def fetch(url, sha256=None):
 
 
 def _check_cached(path, url, sha256):
-    """Raises ValueError unless a cached file has the expected SHA-256 and the one that it had after its download."""
+    """Checks that a cached file has the expected SHA-256, and that it has not changed since its download."""
     origin = _read_origin(path)
-    actual = sha256_of(path) if sha256 or origin else None
+    actual = digest_of(path) if sha256 or origin else None
     if sha256 and actual and not actual.startswith(sha256.lower()):
         raise ValueError(
-            f"{path}, from an earlier download of {shown(url)}, is not the expected file: its SHA-256 is {actual}, "
+            f"{path}, from an earlier download of {redacted(url)}, is not the expected file: its SHA-256 is {actual}, "
             f"expected {sha256}. Delete it to download it again."
         )
     if origin and actual != origin:
         raise ValueError(
-            f"{path} has changed since it was downloaded from {shown(url)}: its SHA-256 is {actual}, and was {origin}. "
-            f"Delete it to download it again. To use the changed file, delete {_origin_of(path).name} beside it."
+            f"{path} has changed since it was downloaded from {redacted(url)}: its SHA-256 is {actual}, and was "
+            f"{origin}. Delete it to download it again. To use the changed file, delete {_origin_of(path).name}."
         )
 
 
@@ -143,7 +129,7 @@ def _origin_of(path):
 
 
 def _read_origin(path):
-    """SHA-256 that a cached file had after its download, or `None` if it was put there in another way."""
+    """SHA-256 of a cached file after its download, or `None` if `fetch` did not download the file."""
     try:
         origin = json.loads(_origin_of(path).read_text("utf-8"))
     except FileNotFoundError:
@@ -156,14 +142,15 @@ def _read_origin(path):
 
 
 def fetch_from_hub(source):
-    """Downloads a repository of weights, or one file of it, from the Hugging Face Hub into the Hub's own cache.
+    """Downloads a repository of weights, or one of its files, from the Hugging Face Hub into the Hub's own cache.
 
-    From a repository, the configurations and one kind of weights are downloaded: `model.safetensors` (also in shards),
-    else the `.weights.h5` of a KerasHub preset, else the only `.npz`. Without network, the cached copy is used.
+    The configurations of a repository and one kind of weights are downloaded. The first kind that exists is used:
+    `model.safetensors` (also in shards), the `.weights.h5` files of a KerasHub preset, or the only `.npz` file. Without
+    network, the cached copy is used.
 
     Args:
         source: `"hf://owner/repository"`, `"hf://owner/repository@revision"` (a slash in a revision is written `%2F`),
-            or either of them followed by `/path/of/file`.
+            or one of these followed by `/path/of/file`.
 
     Returns:
         `pathlib.Path` of the folder or file. If the file's folder on the Hub has a `config.json` or
@@ -172,22 +159,18 @@ def fetch_from_hub(source):
     Raises:
         ImportError: If `huggingface_hub` is not installed.
         OSError: If the repository or file does not exist, needs permission, or cannot be reached.
-        ValueError: If the source is malformed, if the repository has no such weights or several, or if a file in the
-            Hub's cache has changed since its download.
-
-    Example:
-
-    >>> from keras_vit.weights import fetch
-    >>> fetch.fetch_from_hub("hf://google/vit-base-patch16-224")  # doctest: +SKIP
-    PosixPath('/home/ann/.cache/huggingface/hub/models--google--vit-base-patch16-224/snapshots/3f49326eb077')
+        ValueError: If the source is malformed, if the repository has none of these weights or several `.npz` files, or
+            if a file in the Hub's cache has changed since its download.
     """
     parts = re.fullmatch(r"hf://([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.+))?", source.rstrip("/"))
     if not parts or ".." in source.split("/"):
-        raise ValueError(f"{shown(source)!r} is not a valid name on the Hugging Face Hub. {ACCEPTED}")
+        raise ValueError(f"{redacted(source)!r} is not a valid name on the Hugging Face Hub. {ACCEPTED}")
     try:
         import huggingface_hub as hub
     except ImportError as error:
-        raise ImportError(f"Downloading {shown(source)} needs huggingface_hub: pip install huggingface_hub") from error
+        raise ImportError(
+            f"Downloading {redacted(source)} needs huggingface_hub: pip install huggingface_hub"
+        ) from error
     repository, revision, file = parts.groups()
     revision = revision and urllib.parse.unquote(revision)
     try:
@@ -198,8 +181,8 @@ def fetch_from_hub(source):
         # The Hub's messages contain signed addresses, so the error is not chained and the signatures are removed.
         problem = re.sub(r"(://[^\s?#]+)[?#]\S*", r"\1", str(error))
         raise OSError(
-            f"Could not download {shown(source)}: {problem}. Check the name. For a gated or private repository, call "
-            f"huggingface_hub.login(). Without network, pass the path of a copy."
+            f"Could not download {redacted(source)}: {problem}. Check the name. For a gated or private repository, "
+            f"call huggingface_hub.login(). Without network, pass the path of a copy."
         ) from None
 
 
@@ -230,21 +213,21 @@ def _hub_folder(hub, repository, revision):
 
 
 def _checked_hub_file(path):
-    """Raises ValueError if a file has changed; the Hub's cache names large files by their SHA-256."""
-    place = path.resolve()
-    if re.fullmatch("[0-9a-f]{64}", place.name) and (actual := sha256_of(place)) != place.name:
+    """Checks that a file has not changed. In the Hub's cache, the names of large files are their SHA-256."""
+    blob = path.resolve()
+    if re.fullmatch("[0-9a-f]{64}", blob.name) and (actual := digest_of(blob)) != blob.name:
         raise ValueError(
-            f"{path} has changed since it was downloaded: its SHA-256 is {actual}, and was {place.name}. Delete "
-            f"{place} to download it again."
+            f"{path} has changed since it was downloaded: its SHA-256 is {actual}, and was {blob.name}. Delete "
+            f"{blob} to download it again."
         )
     return path
 
 
 def _hub_names(hub, repository, revision):
-    """Names of a repository's files; without network, names of the files in the cached copy."""
+    """Names of the files in a repository or, without network, in its cached copy."""
     try:
         return hub.list_repo_files(repository, revision=revision)
-    except Exception as error:  # Errors of the Hub, or of its HTTP library, which depends on the version.
+    except Exception as error:  # Its type depends on the version of the library.
         try:
             cached = hub.snapshot_download(
                 repository, revision=revision, allow_patterns="config.json", local_files_only=True
@@ -255,7 +238,7 @@ def _hub_names(hub, repository, revision):
 
 
 def _address(url):
-    """The https or http address of a URL, with characters that are not allowed percent-encoded."""
+    """The https or http address of a URL. Characters that are not allowed are percent-encoded."""
     if url.startswith("gs://"):
         path = urllib.parse.quote(url.removeprefix("gs://"), safe="/!$&'()*+,;=:@")
         address = f"https://storage.googleapis.com/{path}"
@@ -263,7 +246,7 @@ def _address(url):
         address = urllib.parse.quote(url, safe=string.punctuation.replace("\\", ""))
     parts = urllib.parse.urlsplit(address)
     if not (parts.hostname and (parts.scheme == "https" or is_local(address))) or "@" in parts.netloc:
-        raise ValueError(f"Weights cannot be downloaded from {shown(url)!r}. {ACCEPTED}")
+        raise ValueError(f"Weights cannot be downloaded from {redacted(url)!r}. {ACCEPTED}")
     return address
 
 
@@ -275,7 +258,7 @@ def _cached_path(address):
     names = parts.path.split("/")[1:]
     if not names or any(urllib.parse.unquote(name) in ("", ".", "..") for name in names):
         raise ValueError(
-            f"{shown(address)!r} does not have the path of a file. Accepted: names between single slashes, not '..'"
+            f"{redacted(address)!r} does not have the path of a file. Accepted: names between single slashes, not '..'"
         )
     if parts.query:
         name = pathlib.PurePosixPath(names[-1])
@@ -284,14 +267,14 @@ def _cached_path(address):
 
 
 def _cached_name(name):
-    """Name in the cache. Names that end like the files beside a cached file are changed."""
+    """Name of a folder or file in the cache. Endings that are in `COMPANIONS` are escaped."""
     name = name.replace(":", "%3A")
     return re.sub(rf"\.(?=({'|'.join(COMPANIONS)})$)", "%2E", name, flags=re.IGNORECASE)
 
 
 @contextlib.contextmanager
 def _locked(path):
-    """Locks a path for the download, and waits while another process downloads to it."""
+    """Locks a path for a download. It first waits until no other process downloads to the path."""
     import filelock
 
     lock = filelock.FileLock(f"{path}.lock")

@@ -8,23 +8,23 @@ import zipfile
 import numpy as np
 
 from keras_vit.atomic_files import replace_file_atomically
-from keras_vit.weights.containers import READABLE, naming, open_container
+from keras_vit.weights.containers import READABLE, errors_about, open_container
 from keras_vit.weights.stored import checked_name
 
 
 class ArrayFile(collections.abc.Mapping):
-    """The named arrays of a file, each read when it is asked for.
+    """The arrays of a file, as returned by `open_arrays`. An array is read when it is accessed.
 
-    What `open_arrays` returns. A mapping from names to NumPy arrays that own their values; bfloat16 becomes float32,
-    which holds it exactly, all else is as stored. A context manager: leaving it closes the file.
+    An `ArrayFile` maps names to NumPy arrays, which remain valid after the file is closed. bfloat16 is converted to
+    float32 without loss. All other types remain as stored. As a context manager, it closes the file at the end.
 
     Attributes:
-        path: Where the file is.
-        container: `"npz"`, `"safetensors"`, `"h5"` or `"pth"`.
-        shapes: {name: shape}, known without reading values.
-        dtypes: {name: type as stored, such as `"float32"` or `"bfloat16"`}. Floating-point numbers of 16 to 64 bits,
+        path: Path of the file.
+        container: Format of the file: `"npz"`, `"safetensors"`, `"h5"` or `"pth"`.
+        shapes: {name: shape}. It is available without reading values.
+        dtypes: {name: type in the file, such as `"float32"` or `"bfloat16"`}. Floating-point numbers of 16 to 64 bits,
             integers and booleans can be read.
-        metadata: {name: text} of a safetensors file, otherwise empty.
+        metadata: {name: text} from the header of a safetensors file, otherwise empty.
 
     Example:
 
@@ -52,15 +52,15 @@ class ArrayFile(collections.abc.Mapping):
             raise ValueError(f"{self.path} is closed. Open it again with open_arrays.")
         if dtype not in READABLE:
             raise ValueError(
-                f"{self.path}: the array {name!r} is of type {dtype}, which is not read. Accepted are "
-                f"{', '.join(sorted(READABLE))}. Convert it where the file was made."
+                f"{self.path}: the array {name!r} is of type {dtype}, which is not supported. Accepted "
+                f"are {', '.join(sorted(READABLE))}. Convert the file with the program that wrote it."
             )
-        with naming(f"{self.path}, array {name!r},"):
+        with errors_about(f"{self.path}, array {name!r},"):
             values = self._readers[name]()
-        values = _float32_of_bfloat16(values) if dtype == "bfloat16" else values
+        values = _float32_from_bfloat16(values) if dtype == "bfloat16" else values
         return values.astype(values.dtype.newbyteorder("="), copy=False)
 
-    def __contains__(self, name):  # That of Mapping would read the array.
+    def __contains__(self, name):  # `Mapping.__contains__` would read the array.
         return name in self.shapes
 
     def __iter__(self):
@@ -76,28 +76,28 @@ class ArrayFile(collections.abc.Mapping):
         self.close()
 
     def close(self):
-        """Closes the file. Arrays that were read stay as they are."""
+        """Closes the file. Arrays that were already read remain valid."""
         self._readers = {}
         self._resources.close()
 
 
 def open_arrays(path):
-    """Opens a file of named arrays. The format is found by its content.
+    """Opens a file of named arrays. The format is detected from the content.
 
     Files are not trusted. Pickled objects are never loaded, and links to other files are not followed. A file is
-    refused if it is damaged, inconsistent, or would take more than 25 times its size and 16 MB of memory.
+    refused if it is damaged or inconsistent, or if its arrays need more memory than 25 times its size plus 16 MB.
 
     Args:
-        path: A `.npz`, `.safetensors`, HDF5 or `.pth` file, or the `.safetensors.index.json` of a file in shards, which
-            must be in the same folder. `.pth` needs torch. Its nested dictionaries become names such as
-            `model/patch_embed.proj.weight`; values that are not tensors are left out.
+        path: Path of a `.npz`, `.safetensors`, HDF5 or `.pth` file, or of the `.safetensors.index.json` of a file whose
+            shards are in the same folder. A `.pth` file needs torch. The keys of its nested dictionaries are joined to
+            names such as `model/patch_embed.proj.weight`. Values that are not tensors are left out.
 
     Returns:
         An `ArrayFile`.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ImportError: If the file needs torch, and it is not installed.
+        ImportError: If the file needs torch, and torch is not installed.
         ValueError: If the file has another format, is damaged, or is refused.
 
     Example:
@@ -117,7 +117,7 @@ def open_arrays(path):
 
 
 def write_npz(path, arrays):
-    """Writes arrays as `numpy.savez` does, uncompressed. An error leaves no file.
+    """Writes arrays as `numpy.savez` does, uncompressed. After an error, there is no incomplete file.
 
     Args:
         path: Path of the file. An existing one is replaced.
@@ -139,13 +139,13 @@ def write_npz(path, arrays):
     with replace_file_atomically(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             if array.dtype.hasobject:
-                raise ValueError(f"The array {name!r} holds Python objects. Accepted are arrays of numbers.")
+                raise ValueError(f"The array {name!r} contains Python objects. Accepted are arrays of numbers.")
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def write_safetensors(path, arrays, metadata=None):
-    """Writes arrays in the safetensors format. An error leaves no file.
+    """Writes arrays in the safetensors format. After an error, there is no incomplete file.
 
     Args:
         path: Path of the file. An existing one is replaced.
@@ -153,7 +153,7 @@ def write_safetensors(path, arrays, metadata=None):
         metadata: {name: text} for the file's header, or `None`.
 
     Raises:
-        TypeError: If `metadata` holds anything but text.
+        TypeError: If `metadata` contains anything except text.
         ValueError: If a name or an array cannot be stored.
 
     Example:
@@ -174,8 +174,8 @@ def write_safetensors(path, arrays, metadata=None):
     for name, array in arrays.items():
         if name == "__metadata__" or array.dtype.name not in READABLE:
             raise ValueError(
-                f"safetensors cannot hold the array {name!r} of type {array.dtype}. Accepted are the types "
-                f"{', '.join(sorted(READABLE))} and any name but '__metadata__'."
+                f"safetensors cannot store the array {name!r} of type {array.dtype}. Accepted are the types "
+                f"{', '.join(sorted(READABLE))}, and all names except '__metadata__'."
             )
     arrays = {name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in arrays.items()}
     with replace_file_atomically(path) as unfinished:
@@ -183,11 +183,11 @@ def write_safetensors(path, arrays, metadata=None):
 
 
 def write_h5(path, arrays):
-    """Writes arrays as datasets of an HDF5 file. An error leaves no file.
+    """Writes arrays as datasets of an HDF5 file. After an error, there is no incomplete file.
 
     Args:
         path: Path of the file. An existing one is replaced.
-        arrays: {name: array}; a name is the path of its dataset, with groups between slashes.
+        arrays: {name: array}. A name is the path of a dataset; slashes separate its groups.
     """
     import h5py
 
@@ -196,8 +196,8 @@ def write_h5(path, arrays):
             target.create_dataset(name, data=array)
 
 
-def _float32_of_bfloat16(values):
-    """float32 from the bits of bfloat16 in uint16, which are the upper half of a float32."""
+def _float32_from_bfloat16(values):
+    """Converts bfloat16, stored as uint16, to float32. Its bits are the upper half of a float32."""
     bits = values.astype(np.uint32)
     np.left_shift(bits, np.uint32(16), out=bits)
     return bits.view(np.float32)

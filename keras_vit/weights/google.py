@@ -1,7 +1,8 @@
 """Reads and writes Google's `.npz` files of google-research/vision_transformer and google-research/big_vision.
 
-Kernels have the same layouts as here. Only the names vary: Flax's first generation numbered the modules of a block
-together (`MultiHeadDotProductAttention_1`), and linen numbers each kind separately. big_vision may stack the blocks.
+Kernels have the same layouts as in this package, but names differ. The first generation of Flax numbered all modules of
+a block together (`MultiHeadDotProductAttention_1`). Linen numbers each kind of module separately. In some files of
+big_vision, the arrays of all blocks are stacked.
 """
 
 import re
@@ -11,7 +12,7 @@ from keras_vit.weights.catalogue import protocol
 from keras_vit.weights.checkpoint import Checkpoint, numerics
 from keras_vit.weights.depth import check_depth, count_blocks, stage_depths_of
 from keras_vit.weights.expressible import ANY, check_expressible
-from keras_vit.weights.hints import resolve_positions, settle_image_size
+from keras_vit.weights.hints import resolve_image_size, resolve_positions
 from keras_vit.weights.names import Names, Rule, block_rules
 from keras_vit.weights.renamed import Renamed
 from keras_vit.weights.settings import patch_size_of
@@ -39,9 +40,9 @@ def _mlp(path):
 
 def _unit():
     unit, path = "block{s}/unit{u}/", "stem_stage_{s}_unit_{u}/"
-    for name, number in (("1", "_1"), ("2", "_2"), ("3", "_3")):
-        yield Rule(f"{unit}conv{name}/kernel", f"{path}conv{number}/kernel")
-        yield from _norm(f"{unit}gn{name}", f"{path}norm{number}", "channels")
+    for number in (1, 2, 3):
+        yield Rule(f"{unit}conv{number}/kernel", f"{path}conv_{number}/kernel")
+        yield from _norm(f"{unit}gn{number}", f"{path}norm_{number}", "channels")
     yield Rule(f"{unit}conv_proj/kernel", f"{path}projection_conv/kernel")
     yield from _norm(f"{unit}gn_proj", f"{path}projection_norm", "channels")
 
@@ -68,9 +69,9 @@ NAMES = Names(
         *_dense("head", "predictions"),
     ),
 )
-"""Table with the names that `_renamed` returns: linen's names, with the stem's stages and units counted from 0."""
+"""Table with the names that `_renamed` returns: linen's names, where the stem's stages and units count from 0."""
 
-# Prefixes of the model's names: none, or those of a training state or of the image encoder of an image-text model.
+# Prefixes of the model's names in a file: none, of a training state, or of the image encoder in an image-text model.
 _PREFIXES = ("", "opt/target/", "params/", "params/img/", "img/")
 # (name in Flax's first generation, name in linen)
 _PRE_LINEN = (
@@ -86,11 +87,7 @@ def recognises(file):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a file.
-
-    Raises:
-        ValueError: If a needed setting is neither in the file nor in the hints.
-    """
+    """The `Checkpoint` of a file. Raises ValueError if a needed setting is not in the file or the hints."""
     prefix = _prefix(file)
     everything, file = file, _renamed(file, prefix)
     shapes = file.shapes
@@ -111,7 +108,7 @@ def describe(file, hints):
         **numerics(family),
     )
     config, grid_size = _positions(shapes, config, hints)
-    image_size = settle_image_size(grid_size, config.total_stride, hints)
+    image_size = resolve_image_size(grid_size, config.total_stride, hints)
     return Checkpoint(
         source=hints.source,
         format="google",
@@ -140,16 +137,20 @@ def _renamed(file, prefix):
         inlined = ("probe", "MultiHeadDotProductAttention_0/", "LayerNorm_0/", "MlpBlock_0/")
         names = {f"MAPHead_0/{new}" if new.startswith(inlined) else new: old for new, old in names.items()}
     names = {new.replace("Transformer/pos_embedding", "pos_embedding"): old for new, old in names.items()}
-    names = {re.sub(r"^block(\d+)/unit(\d+)/", _from_zero, new): old for new, old in names.items()}
+    names = {_renumbered(new, -1): old for new, old in names.items()}
     return Renamed(file, _with_linen_names(_unstacked(names, file)))
 
 
-def _from_zero(match):
-    return f"block{int(match[1]) - 1}/unit{int(match[2]) - 1}/"
+def _renumbered(name, offset):
+    """A name in which `offset` is added to the numbers of the stem's stage and unit."""
+    match = re.match(r"block(\d+)/unit(\d+)/", name)
+    if match is None:
+        return name
+    return f"block{int(match[1]) + offset}/unit{int(match[2]) + offset}/{name[match.end() :]}"
 
 
 def _unstacked(names, file):
-    """The names with stacked blocks (`Transformer/encoderblock/…`) split into separate blocks."""
+    """The names, with separate names for the blocks of stacked arrays (`Transformer/encoderblock/…`)."""
     split_names = {}
     for new, old in names.items():
         if new.startswith("Transformer/encoderblock/"):
@@ -179,7 +180,7 @@ def _patch_size(shapes):
     if len(kernel) != 4:
         raise ValueError(
             f"embedding/kernel must be a patch projection (height, width, channels, D), but has the shape {kernel}. "
-            f"NaFlex models, which take patches instead of images, are not supported."
+            f"NaFlex models, whose inputs are patches instead of images, are not supported."
         )
     return patch_size_of(kernel[:2])
 
@@ -193,12 +194,13 @@ def _stem(shapes, source):
 
 
 def _positions(shapes, config, hints):
-    """(config with the fields of positions, (rows, columns) of the position table or `None`)"""
+    """(config with its position fields, (rows, columns) of the position table or `None`)"""
     in_encoder = "Transformer/posembed_input/pos_embedding"
     name = next((name for name in (in_encoder, "pos_embedding") if name in shapes), None)
     if name is None:
         return config.replace(position_embedding="sincos_2d"), None
-    # vision_transformer adds positions after it inserts the class token, big_vision before, except in its oldest files.
+    # vision_transformer adds positions after the class token is inserted. big_vision adds them before, except in its
+    # oldest files.
     choices = [config.num_class_tokens] if name == in_encoder else range(config.num_class_tokens + 1)
     prefix_rows, grid_size = resolve_positions(shapes[name][1], choices, config.total_stride, hints)
     if prefix_rows != config.num_class_tokens:
@@ -207,16 +209,10 @@ def _positions(shapes, config, hints):
 
 
 def write(weights, facts):
-    """Converts weights to the {name: array} of a file for Google's code.
+    """Converts {canonical path: array} to the {name: array} of a file for Google's code.
 
-    The layout is that of vision_transformer, or of big_vision if only big_vision can express the model.
-
-    Args:
-        weights: {canonical path: array}
-        facts: `Facts`.
-
-    Raises:
-        ValueError: If neither can express the model; the message lists the reasons.
+    The layout is that of vision_transformer, or of big_vision if only big_vision can express the model. Raises
+    ValueError if neither can express it. The message lists the reasons.
     """
     config = facts.config
     _check_expressible(facts)
@@ -226,11 +222,7 @@ def write(weights, facts):
     elif "Transformer/posembed_input/pos_embedding" in arrays:
         table = arrays.pop("Transformer/posembed_input/pos_embedding")
         arrays = {"pos_embedding": table, **arrays}
-    return {re.sub(r"^block(\d+)/unit(\d+)/", _from_one, name): array for name, array in arrays.items()}
-
-
-def _from_one(match):
-    return f"block{int(match[1]) + 1}/unit{int(match[2]) + 1}/"
+    return {_renumbered(name, 1): array for name, array in arrays.items()}
 
 
 def _pre_linen(name):

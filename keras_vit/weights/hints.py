@@ -1,4 +1,4 @@
-"""Settings of a file that its arrays do not contain, and how heads, positions and image size follow from them."""
+"""Settings of a file that its arrays do not contain. Functions derive heads, positions and image size from them."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ from keras_vit.weights.catalogue import FAMILIES
 
 @dataclasses.dataclass(frozen=True)
 class Hints:
-    """Settings of a file from the caller, the catalogue, the model and the JSON files beside it.
+    """Settings of a file from the caller, the catalogue, the model and the JSON files in its folder.
 
     Args:
         source: Name, path or address of the file.
@@ -18,11 +18,11 @@ class Hints:
         num_heads: Number of attention heads from the caller.
         grid_size: (rows, columns) of the position table from the caller.
         image_size: (height, width) from the catalogue.
-        model_num_heads: Number of attention heads of the model into which the weights are loaded. It is used only if
-            the number is unknown otherwise.
-        model_image_size: (height, width) of that model's images. It is used only if the size is unknown otherwise.
-        config: Contents of the config.json beside the file, or `{}`.
-        processor: Contents of the preprocessor_config.json beside the file, or `{}`.
+        model_num_heads: Number of attention heads of the model into which the weights are loaded. It is used if no
+            other source defines this number.
+        model_image_size: (height, width) of that model's images. It is used if no other source defines this size.
+        config: Contents of the config.json in the folder of the file, or `{}`.
+        processor: Contents of the preprocessor_config.json in the folder of the file, or `{}`.
     """
 
     source: str
@@ -49,11 +49,7 @@ class Hints:
 
 
 def resolve_num_heads(config_num_heads, hidden_dim, num_layers, mlp_dim, hints):
-    """Number of attention heads from the caller or the file's config, otherwise from the published model of this size.
-
-    Raises:
-        ValueError: If the number is unknown.
-    """
+    """Number of attention heads from the caller, the file's config, or the published model of this size."""
     if hints.num_heads or config_num_heads:
         return hints.num_heads or config_num_heads
     published = {
@@ -63,29 +59,25 @@ def resolve_num_heads(config_num_heads, hidden_dim, num_layers, mlp_dim, hints):
     }
     if (hidden_dim, num_layers, mlp_dim) == (1536, 40, 4096):
         return 24  # DINOv2 (arXiv 2304.07193) ViT-g/14, with SwiGLU.
-    if len(published) != 1 and hints.model_num_heads:
+    if len(published) == 1:
+        return published.pop()
+    if hints.model_num_heads:
         return hints.model_num_heads
-    if len(published) != 1:
-        raise ValueError(
-            f"The file does not contain the number of attention heads, and no published model has its size (hidden_dim="
-            f"{hidden_dim}, num_layers={num_layers}, mlp_dim={mlp_dim}). Pass num_heads=..., or put the config.json of "
-            f"the model beside the file."
-        )
-    return published.pop()
+    raise ValueError(
+        f"The file does not contain the number of attention heads, and no published model has its size (hidden_dim="
+        f"{hidden_dim}, num_layers={num_layers}, mlp_dim={mlp_dim}). Pass num_heads=..., or put the config.json of the "
+        f"model into the folder of the file."
+    )
 
 
 # Image sizes in pixels of published square models.
 _IMAGE_SIZES = (224, 240, 256, 288, 336, 384, 392, 448, 512, 518, 560)
 
 
-def published_grid(num_patches, stride):
-    """(rows, columns) of a position table if a published square image size has as many patches, otherwise `None`.
+def _published_grid(num_patches, stride):
+    """(rows, columns) of patches if square images of a published size have `num_patches`, otherwise `None`.
 
-    A square number of patches alone is not enough: 7 x 28 patches are as many as 14 x 14.
-
-    Args:
-        num_patches: Number of rows of the table without the rows of prefix tokens.
-        stride: (height, width) in pixels of one token.
+    A square number of patches need not belong to a square image, because 7 x 28 patches are as many as 14 x 14.
     """
     side = math.isqrt(num_patches)
     if side * side == num_patches and any(size // stride[0] == size // stride[1] == side for size in _IMAGE_SIZES):
@@ -94,11 +86,11 @@ def published_grid(num_patches, stride):
 
 
 def resolve_positions(num_rows, prefix_choices, stride, hints, image_size=None):
-    """Arrangement of a position table: (number of rows of prefix tokens, (rows, columns) of the grid).
+    """Arrangement of a position table: (number of rows for prefix tokens, (rows, columns) of the patches).
 
     Args:
         num_rows: Number of rows of the table.
-        prefix_choices: Possible numbers of rows of prefix tokens, the likeliest first.
+        prefix_choices: Possible numbers of rows for prefix tokens. The most likely number comes first.
         stride: (height, width) in pixels of one token.
         hints: `Hints`.
         image_size: (height, width) in pixels from the file's config, or `None`.
@@ -107,10 +99,10 @@ def resolve_positions(num_rows, prefix_choices, stride, hints, image_size=None):
         ValueError: If the arrangement is unknown, or the given one does not fit.
     """
     certain = [*_grids(image_size, stride), *_grids(hints.image_size, stride)]
-    likely = [published_grid(num_rows - prefix_rows, stride) for prefix_rows in prefix_choices]
+    likely = [_published_grid(num_rows - prefix_rows, stride) for prefix_rows in prefix_choices]
     if hints.family == "flexivit":
         likely.append((7, 7))  # FlexiViT (arXiv 2212.08013) has this table for all patch sizes.
-    if hints.model_image_size is not None:  # If the rows also fit another square grid, an error is raised below.
+    if hints.model_image_size is not None:  # If the rows fit two different grids, an error is raised below.
         sides = [math.isqrt(num_rows - prefix_rows) for prefix_rows in prefix_choices]
         likely += [*_grids(hints.model_image_size, stride), *((side, side) for side in sides)]
     if hints.grid_size is not None:
@@ -140,24 +132,20 @@ def resolve_positions(num_rows, prefix_choices, stride, hints, image_size=None):
 
 
 def _grids(image_size, stride):
-    """Possible grids of an image: incomplete patches are cut off, or padded by a stem."""
+    """Possible grids of an image. Incomplete patches are either cut off, or completed by the padding of a stem."""
     if image_size is None:
         return []
     sides = list(zip(image_size, stride, strict=True))
     return [tuple(size // side for size, side in sides), tuple(-(-size // side) for size, side in sides)]
 
 
-def settle_image_size(grid_size, stride, hints, image_size=None):
-    """(height, width) in pixels of a model's images.
+def resolve_image_size(grid_size, stride, hints, image_size=None):
+    """(height, width) in pixels of a model's images. `grid_size` is (rows, columns) of its position table, or `None`.
 
-    Args:
-        grid_size: (rows, columns) of the position table, or `None` without a table.
-        stride: (height, width) in pixels of one token.
-        hints: `Hints`.
-        image_size: (height, width) from the file's config, or `None`. It is ignored if it does not fit the table.
+    The other arguments are the same as in `resolve_positions`. An image size that does not fit the table is ignored.
     """
     if hints.family == "flexivit":
-        return hints.image_size or (240, 240)  # The grid of its table is smaller than that of its images.
+        return hints.image_size or (240, 240)  # Its table has fewer positions than its images have patches.
     given_sizes = [size for size in (image_size, hints.image_size) if size is not None]
     if grid_size is None:
         return next(iter(given_sizes), (224, 224))

@@ -1,6 +1,7 @@
 """Reads and writes transformers' layout, `.safetensors` with `config.json`: ViT, DeiT, MAE, DINOv2, SigLIP, CLIP.
 
-Names on disk and names in the memory of transformers 5 (`layers.0.attention.q_proj`) are both read.
+Two sets of names are read: those of published files, and those of a model's `state_dict` in transformers 5, such as
+`layers.0.attention.q_proj`.
 """
 
 import re
@@ -9,25 +10,19 @@ import typing
 import numpy as np
 
 from keras_vit.architectures.vision_transformer import ViTConfig
+from keras_vit.weights import huggingface_config
 from keras_vit.weights.catalogue import FAMILIES, protocol
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.depth import count_blocks
 from keras_vit.weights.expressible import ANY, check_expressible
-from keras_vit.weights.hints import resolve_num_heads, resolve_positions, settle_image_size
-from keras_vit.weights.huggingface_config import (
-    check_model_type,
-    read_class_names,
-    read_processor,
-    write_class_names,
-    write_processor,
-)
+from keras_vit.weights.hints import resolve_image_size, resolve_num_heads, resolve_positions
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, head_rules, merged_rules, norm_rules
 from keras_vit.weights.renamed import Renamed
 from keras_vit.weights.settings import check_settings, pair, patch_size_of
 
 _PROJECTIONS = ("query", "key", "value")
 _ATTENTION = tuple(head_rules([f"attention.attention.{x}" for x in _PROJECTIONS], "attention"))
-_ATTENTION_OF_5 = (
+_STATE_DICT_ATTENTION = (
     *head_rules([f"attention.{x}_proj" for x in "qkv"], "attention"),
     *merged_rules("attention.o_proj", "attention"),
 )
@@ -42,7 +37,7 @@ _DINOV2_NORMS = (
 _SWIGLU = (
     *dense_rules("mlp.weights_in", "mlp/hidden"),
     *dense_rules("mlp.weights_out", "mlp/output"),
-    *dense_rules("mlp.gate_proj", "mlp/gate"),  # The names in memory. `_join_gates` concatenates gate and value.
+    *dense_rules("mlp.gate_proj", "mlp/gate"),  # From `state_dict`. `_join_gates` concatenates gate and value.
     *dense_rules("mlp.up_proj", "mlp/value"),
     *dense_rules("mlp.down_proj", "mlp/output"),
 )
@@ -82,10 +77,10 @@ _VIT = (
     *block_rules("encoder.layer.{i}.", dense_rules("output.dense", "mlp/output")),
     *norm_rules("layernorm", "encoder_norm"),
     *dense_rules("pooler.dense", "pre_logits"),
-    *block_rules("layers.{i}.", (*_NORMS, *_ATTENTION_OF_5, *_MLP)),
+    *block_rules("layers.{i}.", (*_NORMS, *_STATE_DICT_ATTENTION, *_MLP)),
 )
-# Classifiers that no model here has get paths that describe their input. They do not fit a model that keeps the file's
-# classifier. A model without a classifier, or with a new one, skips them.
+# Some classifiers do not exist in any model of this package. Their paths describe their input, so that an error is
+# raised if the classifier is kept. If the model has no classifier or a new one, they are skipped.
 _DEIT_HEADS = (
     *dense_rules("classifier", "predictions/class_token_beside_distillation_token"),
     *dense_rules("cls_classifier", "predictions"),
@@ -96,7 +91,7 @@ _DINOV2 = (
     *block_rules("encoder.layer.{i}.", (*_ATTENTION, *merged_rules("attention.output.dense", "attention"))),
     *block_rules("encoder.layer.{i}.", _DINOV2_NORMS),
     *norm_rules("layernorm", "encoder_norm"),
-    *block_rules("encoder.layer.{i}.", _ATTENTION_OF_5),
+    *block_rules("encoder.layer.{i}.", _STATE_DICT_ATTENTION),
     *dense_rules("classifier", "predictions/class_token_beside_mean_of_patches"),
 )
 _CLASSIFIER = dense_rules("classifier", "predictions")
@@ -105,7 +100,7 @@ _CLIP_HEADS = (
     *dense_rules("classifier", "predictions/mean_of_patches_without_norm"),
 )
 
-# Arrays that are not part of the encoder: text encoders, decoders of masked pre-training, buffers.
+# Arrays that are not part of the image encoder: text encoders, decoders of masked pre-training, buffers.
 _IGNORED = (r"text_model\..*", r"text_projection\..*", r"logit_.*", r".*position_ids", r"decoder\..*", r".*mask_token")
 
 TABLES = {
@@ -118,7 +113,7 @@ TABLES = {
     "siglip_classifier": Names((*_TWO_TOWERS, *_CLASSIFIER), (*_IGNORED, r"head\..*")),
     "clip": Names((*_TWO_TOWERS, *_CLIP_HEADS), _IGNORED),
 }
-"""{kind of model: its table}"""
+"""{kind of model: table}"""
 
 _BLOCK = re.compile(r"(?:encoder\.)?layers?\.(\d+)\.")
 _PREFIX = re.compile(r"^(vit|deit|dinov2|dinov2_with_registers|vision_model)\.")
@@ -127,7 +122,7 @@ _ACTIVATIONS = {**_GELUS, "gelu_new": "gelu_tanh"}
 
 _POSITIONS = ("embeddings.position_embeddings", "embeddings.position_embedding.weight")
 _PATCHES = ("embeddings.patch_embeddings.projection.weight", "embeddings.patch_embedding.weight")
-_OUTER = ("output.dense", "mlp.fc2", "mlp.weights_out", "mlp.down_proj")
+_MLP_OUTPUTS = ("output.dense", "mlp.fc2", "mlp.weights_out", "mlp.down_proj")
 _CLASSIFIERS = ("classifier.weight", "cls_classifier.weight", "visual_projection.weight")
 
 
@@ -137,24 +132,20 @@ def recognises(file):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a file.
-
-    Raises:
-        ValueError: If a needed setting is neither in the file, its config.json nor the hints.
-    """
+    """The `Checkpoint` of a file. Raises ValueError if a setting is not in the file, its config.json or the hints."""
     settings = {**hints.config, **hints.config.get("vision_config", {})}
-    check_model_type(hints.config, settings)
-    kind = _kind(file)
+    huggingface_config.check_model_type(hints.config, settings)
+    kind = _kind_of_file(file)
     file = Renamed(file, {_PREFIX.sub("", name): name for name in file})
     shapes = {name: shape for name, shape in file.shapes.items() if not TABLES[kind].ignores(name)}
     config = _config(kind, shapes, settings, hints)
     size = pair(settings.get("image_size"))
     num_rows = next(shapes[name][-2] for name in _POSITIONS if name in shapes)
     _, grid_size = resolve_positions(num_rows, [config.num_class_tokens], config.patch_shape, hints, size)
-    size = settle_image_size(grid_size, config.patch_shape, hints, size)
+    size = resolve_image_size(grid_size, config.patch_shape, hints, size)
     family = hints.family or _family(kind)
     classes = next((shapes[name][0] for name in _CLASSIFIERS if name in shapes), None)
-    pixels = read_processor(hints.processor, size) or (protocol(family, size) if family else None)
+    pixels = huggingface_config.read_processor(hints.processor, size) or (protocol(family, size) if family else None)
     return Checkpoint(
         source=hints.source,
         format="huggingface",
@@ -163,14 +154,14 @@ def describe(file, hints):
         classes=classes,
         image_size=size,
         channels=next(shapes[name][1] for name in _PATCHES if name in shapes),
-        pixels=pixels and {**pixels, "label_space": read_class_names(hints.config, classes)},
+        pixels=pixels and {**pixels, "label_space": huggingface_config.read_class_names(hints.config, classes)},
         read=lambda: _read(file, kind, config),
         skipped=tuple(name for name in file if name not in shapes),
         has_activation=kind != "clip",
     )
 
 
-def _kind(file):
+def _kind_of_file(file):
     names = {_PREFIX.sub("", name) for name in file}
     if "embeddings.patch_embedding.weight" in names:
         siglip = "siglip_classifier" if "classifier.weight" in names else "siglip"
@@ -182,7 +173,7 @@ def _kind(file):
 
 
 def _family(kind):
-    """Key of catalogue.FAMILIES, or `None` for the ViT layout, which weights with different pixels share."""
+    """Key of `catalogue.FAMILIES`. It is `None` for ViT, because families with different pixels use its names."""
     return None if kind == "vit" else kind.split("_")[0]
 
 
@@ -191,10 +182,11 @@ def _config(kind, shapes, settings, hints):
     block = next(match[0] for name in shapes if (match := _BLOCK.match(name)))
     patch = next(shapes[name] for name in _PATCHES if name in shapes)
     if len(patch) != 4:
-        raise ValueError("Models that take patches as vectors (NaFlex) are not supported. Use weights of a fixed size.")
+        raise ValueError(
+            "Models with patches as inputs (NaFlex) are not supported. Use weights for a fixed image size."
+        )
     hidden_dim = patch[0]
-    outer = next(part for part in _OUTER if f"{block}{part}.weight" in shapes)
-    mlp_dim = shapes[f"{block}{outer}.weight"][1]
+    mlp_dim = next(shapes[name][1] for part in _MLP_OUTPUTS if (name := f"{block}{part}.weight") in shapes)
     facts = {"hidden_size": hidden_dim, "num_hidden_layers": num_layers, "patch_size": tuple(patch[2:])}
     check_settings(settings, **facts if "dinov2" in kind else {**facts, "intermediate_size": mlp_dim})
     numerics = FAMILIES[_family(kind) or "huggingface_vit"]
@@ -238,13 +230,14 @@ def _read(file, kind, config):
 
 
 def _join_gates(weights):
-    """The weights with gate and value of SwiGLU concatenated. In memory they are separate, in files concatenated."""
+    """Concatenates the gate and value of SwiGLU, which have separate names in a `state_dict`."""
     for gate in [path for path in weights if "/mlp/gate/" in path]:
         parts = [weights.pop(gate), weights.pop(gate.replace("gate", "value"))]
         weights[gate.replace("gate", "hidden")] = np.concatenate(parts, axis=-1)
     return weights
 
 
+# {kind of model: (model_type, class of the encoder, class of the encoder with a classifier or `None`)}
 _ARCHITECTURES = {
     "vit": ("vit", "ViTModel", "ViTForImageClassification"),
     "deit": ("deit", "DeiTModel", "DeiTForImageClassificationWithTeacher"),
@@ -258,15 +251,13 @@ _ARCHITECTURES = {
 def write(weights, facts):
     """Converts weights to the files of a folder for transformers' `from_pretrained`.
 
-    Takes {canonical path: array} and `Facts`; returns {file name: {name: array}, or the contents of a JSON file}.
-
-    Raises:
-        ValueError: If transformers cannot express the model; the message lists the reasons.
+    Takes {canonical path: array} and `Facts`. Returns {file name: {name: array}, or the contents of a JSON file}.
+    Raises ValueError if transformers cannot express the model. The message lists the reasons.
     """
     config = facts.config
-    kind = _kind_of(config)
+    kind = _kind_of_config(config)
     _check_expressible(config, facts, kind)
-    model_type, bare, classifier = _ARCHITECTURES[kind]
+    model_type, encoder, classifier = _ARCHITECTURES[kind]
     dinov2 = "dinov2_swiglu" if config.mlp == "swiglu" else "dinov2"
     names = TABLES[dinov2 if "dinov2" in kind else kind].encode(weights, config.num_heads)
     if "dinov2" in kind:  # transformers expects this array, but only masked pre-training uses it.
@@ -279,15 +270,15 @@ def write(weights, facts):
     return {
         "model.safetensors": names,
         "config.json": {
-            "architectures": [bare if facts.classes is None else classifier],
+            "architectures": [encoder if facts.classes is None else classifier],
             "model_type": model_type,
             **_settings(config, facts, kind),
         },
-        "preprocessor_config.json": write_processor(facts),
+        "preprocessor_config.json": huggingface_config.write_processor(facts),
     }
 
 
-def _kind_of(config):
+def _kind_of_config(config):
     if config.pre_norm:
         return "clip"
     if config.pooling == "map":
@@ -320,7 +311,7 @@ def _settings(config, facts, kind):
     else:
         settings["intermediate_size"] = config.mlp_dim
     if facts.classes is not None:
-        settings |= write_class_names(facts)
+        settings |= huggingface_config.write_class_names(facts)
     return settings
 
 
@@ -345,7 +336,7 @@ _EXPRESSIBLE: dict[str, dict[str, typing.Any]] = {
 
 
 def _check_expressible(config, facts, kind):
-    dinov2 = "dinov2" in kind
+    needs_square = kind not in ("vit", "deit")
     ratio = _mlp_ratio(config) if config.mlp == "swiglu" else config.mlp_dim % config.hidden_dim == 0
     accepted = {
         "pooling": ("token", None),
@@ -360,11 +351,8 @@ def _check_expressible(config, facts, kind):
         ("a class token beside attention pooling", kind == "siglip" and config.has_class_token),
         ("positions of the patches only", config.position_prefix_rows != config.num_class_tokens),
         ("a pre_logits layer with a classifier", config.representation_dim and facts.classes is not None),
-        ("this width of the MLP", dinov2 and not ratio),
+        ("this width of the MLP", "dinov2" in kind and not ratio),
         ("this classifier", facts.classes is not None and _ARCHITECTURES[kind][2] is None),
-        (
-            "images that are not square in this kind of model",
-            kind not in ("vit", "deit") and len(set(facts.image_size)) > 1,
-        ),
+        ("images that are not square in this kind of model", needs_square and len(set(facts.image_size)) > 1),
     ]
     check_expressible("transformers 5", config, accepted, conflicts)

@@ -8,7 +8,7 @@ _MODEL_TYPES = (
     *("siglip", "siglip_vision_model", "siglip2", "siglip2_vision_model"),
     *("clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model"),
 )
-"""Values of `model_type` in `config.json` for which the image encoder is read."""
+"""Values of `model_type` in `config.json` for models whose image encoder can be read."""
 _SUPPORTED = {"qkv_bias": True, "pooler_act": "tanh"}
 """{setting without an array: the only supported value}"""
 
@@ -32,12 +32,12 @@ def check_model_type(config, settings):
 
 
 def read_class_names(config, classes):
-    """Names of the classes in their order, or `None` if the config contains none or only default names."""
+    """Names of the classes in their order, or `None` if the config contains no names or only default names."""
     names = config.get("id2label", {})
     names = [names.get(str(index)) for index in range(classes or 0)]
-    known = all(isinstance(name, str) and name for name in names)
+    are_complete = all(isinstance(name, str) and name for name in names)
     defaults = [_DEFAULT_NAME.format(index) for index in range(len(names))]
-    return names if names and known and names != defaults else None
+    return names if names and are_complete and names != defaults else None
 
 
 def write_class_names(facts):
@@ -50,7 +50,7 @@ def write_class_names(facts):
 
 
 def read_processor(processor, image_size):
-    """Arguments of `Preprocessing` for images of (height, width), or `None` without a mean in the file."""
+    """Arguments of `Preprocessing` for images of (height, width), or `None` if the file has no mean."""
     if "image_mean" not in processor:
         return None
     normalizes = processor.get("do_normalize", True)
@@ -66,9 +66,9 @@ def read_processor(processor, image_size):
         "std": tuple(processor["image_std"]) if normalizes else 1.0,
         "resize": resize,
         "crop": crop,
-        "interpolation": "bicubic" if processor.get("resample") == 3 else "bilinear",  # PIL's numbers.
+        "interpolation": "bicubic" if processor.get("resample") == 3 else "bilinear",  # As numbered by PIL.
     }
-    # The processor's sizes may be smaller than the model's: DINOv2 has 224 here and 518 in config.json.
+    # The processor's size may be smaller than the model's. For DINOv2 it is 224, and 518 in config.json.
     return adapt_pixels(pixels, image_size, crop or pair(resize), len(processor["image_mean"]))
 
 

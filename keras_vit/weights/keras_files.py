@@ -1,4 +1,4 @@
-"""Opens `.keras` files of this package's models like published weights, to build the model with other arguments."""
+"""Opens `.keras` files of this package's models like published weights, so that models can be built with changes."""
 
 import functools
 
@@ -28,7 +28,7 @@ def open_model(source):
     model = keras.saving.load_model(locate(source), compile=False)
     if vision_model(model) is not model:
         raise ValueError(
-            f"{source} contains {model.name!r}, which is a model around a model of keras_vit. Load it with "
+            f"{source} contains {model.name!r}, a model that contains a model of keras_vit. Load it with "
             f"keras.saving.load_model, which restores the model unchanged."
         )
     target = target_of(model)
@@ -39,25 +39,22 @@ def open_model(source):
         )
     layer = preprocessing_layer(model)
     _, height, width, channels = model.input_shape
-    protocol = ("mean", "std", "resize", "crop", "interpolation", "label_space")
-    arguments = {
-        "input_shape": model.input_shape[1:],
-        "include_preprocessing": layer.normalize,
-        "name": model.name,
-    }
+    arguments = {"input_shape": model.input_shape[1:], "include_preprocessing": layer.normalize, "name": model.name}
     if not isinstance(target.config, ViTConfig):  # `ViTConfig` already contains the pooling.
-        arguments["pooling"] = "avg" if "pooling" in [part.name for part in model.layers] else None
-    if target.has_top:
+        arguments["pooling"] = "avg" if "pooling" in [layer.name for layer in model.layers] else None
+    if target.classes is not None:
         arguments["classifier_activation"] = model.layers[-1].activation
     return model, Checkpoint(
         source=str(source),
         format="keras",
         config=target.config,
         grid_size=target.grid_size,
-        classes=target.shapes["predictions/kernel"][1] if target.has_top else None,
+        classes=target.classes,
         image_size=target.image_size or (224, 224) if None in (height, width) else (height, width),
         channels=channels,
-        pixels={name: getattr(layer, name) for name in protocol},
+        pixels={
+            name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation", "label_space")
+        },
         read=functools.partial(canonical_arrays, model),
         arguments=arguments,
     )

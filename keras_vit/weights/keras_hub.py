@@ -1,9 +1,10 @@
 """Reads and writes KerasHub's ViT presets.
 
-A preset is a folder with `config.json`, `model.weights.h5` and, for a head, `task.json` and `task.weights.h5`. The
-names of layers in a file are their classes in snake case. The variables of a layer are numbered.
+A preset is a folder with `config.json`, `model.weights.h5` and, for a head, `task.json` and `task.weights.h5`. In
+these files, layers are named after their classes, in snake case, and the variables of a layer are numbered.
 """
 
+import functools
 import math
 import re
 
@@ -26,13 +27,8 @@ def _pair_of(name, path, first, second):
     return Rule(f"{name}/vars/0", f"{path}/{first}"), Rule(f"{name}/vars/1", f"{path}/{second}")
 
 
-def _norm(name, path):
-    return _pair_of(name, path, "gamma", "beta")
-
-
-def _dense(name, path):
-    return _pair_of(name, path, "kernel", "bias")
-
+_norm = functools.partial(_pair_of, first="gamma", second="beta")
+_dense = functools.partial(_pair_of, first="kernel", second="bias")
 
 NAMES = Names(
     (
@@ -50,13 +46,13 @@ NAMES = Names(
         *_norm("vi_t_encoder/layer_norm", "encoder_norm"),
         *_dense("pre_logits", "pre_logits"),
         *_dense("predictions", "predictions"),
-        # Classifiers that no model here has get paths that describe their input. They do not fit a model that keeps the
-        # file's classifier. A model without a classifier, or with a new one, skips them.
+        # These classifiers do not exist in any model of this package. Their paths describe their input, so that an
+        # error is raised if the classifier is kept. If the model has no classifier or a new one, they are skipped.
         *_dense("predictions_of_gap", "predictions/mean_of_class_token_and_patches"),
         *_dense("predictions_of_token", "predictions/first_patch"),
     ),
 )
-"""Table with the names that `_renamed` returns: every block is numbered, and the head's layers have names."""
+"""Table with the names that `_renamed` returns: all blocks are numbered, and the layers of the head have names."""
 
 _NUMBERED = re.compile(re.escape(_BLOCK).replace(r"\{i\}", r"(\d+)"))
 _PREFIX = re.compile(r"^layers/(vi_t_backbone/layers/)?")
@@ -68,11 +64,7 @@ def recognises(file):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a preset. `file` merges its weight files, and `hints.config` contains its config and task.
-
-    Raises:
-        ValueError: If the config is missing, or if it does not fit the weights.
-    """
+    """The `Checkpoint` of a preset. `file` merges its weight files, and `hints.config` contains its config and task."""
     if hints.config.get("class_name") != "ViTBackbone":
         raise ValueError(
             f"A KerasHub preset needs its config.json beside the weights, with the class ViTBackbone. Received: class "
@@ -161,7 +153,7 @@ def _pixels(converter, image_size):
     std = [1 / (255 * value) for value in scales]
     mean = [-shift * deviation for shift, deviation in zip(offsets, std, strict=True)]
     height, width = settings.get("image_size") or image_size
-    # KerasHub crops to the model's aspect ratio, then resizes. For squares, to resize and then crop is the same.
+    # KerasHub crops to the model's aspect ratio, then resizes. For squares, the opposite order gives the same images.
     crops = height == width and settings.get("crop_to_aspect_ratio", True)
     return {
         "mean": mean[0] if len(set(mean)) == 1 else tuple(mean),
@@ -175,10 +167,8 @@ def _pixels(converter, image_size):
 def write(weights, facts):
     """Converts weights to the files of a folder for KerasHub's `from_preset`.
 
-    Takes {canonical path: array} and `Facts`; returns {file name: {name: array}, or the contents of a JSON file}.
-
-    Raises:
-        ValueError: If KerasHub cannot express the model; the message lists the reasons.
+    Takes {canonical path: array} and `Facts`. Returns {file name: {name: array}, or the contents of a JSON file}.
+    Raises ValueError if KerasHub cannot express the model. The message lists the reasons.
     """
     _check_expressible(facts.config, facts.image_size)
     arrays = NAMES.encode(weights, facts.config.num_heads)

@@ -27,8 +27,8 @@ class LoadReport:
         source: Source of the weights.
         format: Name of the file's layout, such as `"timm"`.
         loaded: Canonical paths of the weights that were loaded.
-        adapted: {canonical path, or field of the config: what was changed, or what differs}
-        skipped: {name in the file, or canonical path: why it was left out}
+        adapted: {canonical path: how the weight was adapted, or config field: how the model's setting differs}
+        skipped: {name in the file, or canonical path: why the weight was left out}
         initialized: Canonical paths of weights, or names of whole layers, that were not loaded from the file.
     """
 
@@ -55,21 +55,23 @@ def load_weights(
 ) -> LoadReport:
     """Loads published weights into a model.
 
-    Weights for another image size, patch size or number of channels are adapted to the model. A class token is left out
-    if the model averages its patches. Each adaptation is logged and reported. Any other difference raises an error, and
-    the model's weights remain unchanged. The `preprocessing` layer of the model is set to the preprocessing of the
-    weights.
+    Weights for another image size, patch size or number of channels are adapted to the model. If the model averages its
+    patch tokens, the file's class token is left out. Each adaptation is logged and reported. Any other difference
+    raises an error, and the model's weights remain unchanged. The model's `preprocessing` layer is set to the
+    preprocessing of the weights.
 
     Args:
         model: Model of this package, or a model that contains one.
         source: Name in the catalogue (see `keras_vit.list_weights`), path of a file or folder, `"hf://owner/repo"`,
-            `"gs://bucket/path"` or `"https://…"`. Formats: Google's and big_vision's `.npz`, timm's and Hugging Face's
-            `.safetensors`, KerasHub presets, the original `.pth` of DeiT, DINO, DINOv2 and MAE; for a BiT-ResNet the
-            `.npz` of big_transfer and big_vision, and timm's files; for a ResNet the files of torchvision and timm. The
-            trunk of a VT-ResNet and the backbone of a VT-FPN or Panoptic FPN are loaded from files of a ResNet.
+            `"gs://bucket/path"` or `"https://…"`. A Vision Transformer loads the `.npz` files of Google and big_vision,
+            the `.safetensors` files of timm and Hugging Face, KerasHub presets, and the original `.pth` files of DeiT,
+            DINO, DINOv2 and MAE. A BiT-ResNet loads the `.npz` files of big_transfer and big_vision, and timm's files.
+            A ResNet loads the files of torchvision and timm. A VT-ResNet, VT-FPN or Panoptic FPN loads its backbone
+            from the files of a ResNet.
         head: `"keep"`: the file's classifier is loaded and must have as many classes as the model. `"reset"`: the
-            model's classifier starts at zero; a LayerNorm after the pooling is initialized if the file has one before
-            it. A VT-ResNet, VT-FPN and Panoptic FPN need `"reset"`; layers that no ResNet has keep their weights.
+            model's classifier starts at zero. If the model has its LayerNorm after the pooling but the file has it
+            before the pooling, that LayerNorm is initialized instead of loaded. A VT-ResNet, VT-FPN or Panoptic FPN
+            needs `"reset"`. Its layers that a ResNet does not have keep their weights.
         grid_size: (rows, columns) of patches in the file's position table, if they cannot be read from the file.
         family: Same as in `keras_vit.from_pretrained`.
 
@@ -109,7 +111,7 @@ def check_head(head):
 
 
 def check_kind(checkpoint, config_class, head="reset"):
-    """Checks that a checkpoint's kind of model fits the model, and that its head can be kept if `head="keep"`."""
+    """Checks that a model can load the weights of a checkpoint's kind of model, and its head if `head="keep"`."""
     source_title, title = checkpoint.config.title, config_class.title
     if type(checkpoint.config) is not LOADABLE_CONFIGS[config_class]:
         raise ValueError(f"{checkpoint.source} contains the weights of a {source_title}, and the model is a {title}.")
@@ -140,14 +142,15 @@ def _load(model, checkpoint, target, head, assign):
     _check_classes(checkpoint, target, head)
     try:
         adaptation = adapt(_read(checkpoint), checkpoint, target, head)
+        missing = [path for path in variables if path not in adaptation.weights]
         if head == "reset":
-            missing = [path for path in variables if path not in adaptation.weights]
             adaptation.initialized.extend(path for path in missing if path.startswith("pre_logits/"))
         initialized = set(adaptation.initialized)
-        for path in [path for path in variables if path not in adaptation.weights]:
+        for path in missing:
             if not initialized.isdisjoint((path, path.split("/")[0])):
                 del variables[path]
-        check(adaptation.weights, variables, _dtypes(model))
+        dtypes = {layer.name: {layer.variable_dtype, layer.compute_dtype} for layer in vision_model(model).layers}
+        check(adaptation.weights, variables, dtypes)
         protocol = _protocol(model, checkpoint, target, adaptation)
     except ValueError as error:
         raise ValueError(f"{checkpoint.source}: {error}") from error
@@ -162,11 +165,6 @@ def _load(model, checkpoint, target, head, assign):
     )
     _record(model, protocol, report)
     return report
-
-
-def _dtypes(model):
-    """{name of a layer: set of its variable dtype and its compute dtype}"""
-    return {layer.name: {layer.variable_dtype, layer.compute_dtype} for layer in vision_model(model).layers}
 
 
 def target_of(model):
@@ -191,10 +189,8 @@ def target_of(model):
 
 
 def _check_classes(checkpoint, target, head):
-    if head == "reset" or not target.has_top:
-        return
-    classes = target.shapes["predictions/kernel"][1]
-    if checkpoint.classes == classes:
+    classes = target.classes
+    if head == "reset" or classes in (None, checkpoint.classes):
         return
     source_head = "no classifier" if checkpoint.classes is None else f"{checkpoint.classes} classes"
     raise ValueError(
@@ -231,15 +227,15 @@ def _protocol(model, checkpoint, target, adaptation):
 
 
 def _record(model, protocol, report):
-    """Records in the model's `preprocessing` layer what was loaded, and logs the adaptations."""
+    """Records the report and the protocol in the model's `preprocessing` layer, and logs the adaptations."""
     layer = preprocessing_layer(model)
     layer.source = report.source
     layer.adaptations = {**report.adapted, **dict.fromkeys(report.initialized, "starts afresh")}
     if protocol is not None:
         layer.set_protocol(**protocol)
-    for function in ("train_function", "test_function", "predict_function"):  # Compiled with the old pixels.
+    for function in ("train_function", "test_function", "predict_function"):  # Compiled with the old protocol.
         setattr(model, function, None)
-    for what, how in layer.adaptations.items():
-        # A new classifier was requested by its number of classes or by head="reset".
-        level = logging.INFO if what.startswith(HEAD) else logging.WARNING
-        logger.log(level, "%s: %s: %s", report.source, what, how)
+    for name, change in layer.adaptations.items():
+        # The caller has requested a new classifier, by its number of classes or by head="reset".
+        level = logging.INFO if name.startswith(HEAD) else logging.WARNING
+        logger.log(level, "%s: %s: %s", report.source, name, change)

@@ -1,7 +1,7 @@
-"""Tables of names and layouts of weights in files, and the functions that apply them for all formats.
+"""Tables with the names and layouts of weights in files, and functions that apply the tables.
 
 A table is a list of rules that are used for reading and writing. Placeholders such as `{i}` in a name match numbers.
-D hidden, K heads, Dh = D / K, M MLP.
+Shapes: D hidden size, K heads, Dh = D / K.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ class Rule:
     Args:
         name: Name of the array, such as `"blocks.{i}.norm1.weight"`.
         paths: Canonical path or paths of the weights, such as `"encoder_block_{i}/attention_norm/gamma"`.
-        layout: Key of `LAYOUTS`, the arrangement of the numbers in the file.
+        layout: Key of `LAYOUTS`: the arrangement of the weights' numbers in the array.
     """
 
     name: str
@@ -74,11 +74,7 @@ class Names:
         return weights
 
     def encode(self, weights, num_heads):
-        """Converts {canonical path: array} to {name in the file: array}, the inverse of `decode`.
-
-        Raises:
-            ValueError: If the format has no name for a weight.
-        """
+        """Converts {canonical path: array} to {name in the file: array}. Raises ValueError if a weight has no name."""
         arrays_by_name, remaining = {}, dict(weights)
         for rule in self.rules:
             paths = _tuple(rule.paths)
@@ -98,7 +94,7 @@ class Names:
 
 
 def _filled(template, numbers):
-    """A template with its placeholders replaced by the numbers of another name, in their order."""
+    """A template whose placeholders are replaced by `numbers` in their order, then by 0."""
     numbers = iter(numbers)
     return re.sub(r"\{\w+\}", lambda _: next(numbers, "0"), template)
 
@@ -128,12 +124,9 @@ def _decode(name, rule, array, num_heads):
         ) from error
 
 
-def _decode_one(function):
-    return lambda array, num_heads: [function(array, num_heads)]
-
-
-def _encode_one(function):
-    return lambda arrays, num_heads: function(arrays[0])
+def _single(decode, encode):
+    """(decode, encode) for an array that contains one weight and does not depend on the number of heads."""
+    return lambda array, num_heads: [decode(array)], lambda arrays, num_heads: encode(arrays[0])
 
 
 def _split_heads(array, num_heads):
@@ -158,7 +151,7 @@ def _packed(count):
 
 
 def _with_rank(array, rank):
-    """The array with `rank` dimensions: sizes of 1 are removed, then added in front."""
+    """The array with `rank` dimensions: dimensions of size 1 are removed, then added at the start."""
     sizes = [size for size in array.shape if size != 1]
     if len(sizes) > rank:
         raise ValueError("too many dimensions")
@@ -172,37 +165,27 @@ def _pointwise_kernel(array):
 
 
 LAYOUTS = {
-    "same": (_decode_one(lambda array, num_heads: array), _encode_one(lambda array: array)),
+    "same": _single(lambda array: array, lambda array: array),
     # (out, in) of PyTorch's Linear.
-    "dense": (_decode_one(lambda array, num_heads: _transposed(array, 1, 0)), _encode_one(lambda array: array.T)),
+    "dense": _single(lambda array: _transposed(array, 1, 0), lambda array: array.T),
     # (out, in, height, width) of PyTorch's Conv2d.
-    "convolution": (
-        _decode_one(lambda array, num_heads: _transposed(array, 2, 3, 1, 0)),
-        _encode_one(lambda array: array.transpose(3, 2, 0, 1)),
-    ),
+    "convolution": _single(lambda array: _transposed(array, 2, 3, 1, 0), lambda array: array.transpose(3, 2, 0, 1)),
     # A table (rows, D) as (1, rows, D).
-    "table": (
-        _decode_one(lambda array, num_heads: array.reshape(array.shape[-2], array.shape[-1])),
-        _encode_one(lambda array: array[None]),
-    ),
+    "table": _single(lambda array: array.reshape(array.shape[-2], array.shape[-1]), lambda array: array[None]),
     # A token (1, 1, D) as (D,).
-    "token": (_decode_one(lambda array, num_heads: _with_rank(array, 3)), _encode_one(lambda array: array[0, 0])),
+    "token": _single(lambda array: _with_rank(array, 3), lambda array: array[0, 0]),
     # A vector (C,), which is (1, 1, 1, C) in old files.
-    "channels": (_decode_one(lambda array, num_heads: _with_rank(array, 1)), _encode_one(lambda array: array)),
-    # A dense kernel (D, classes) as a 1 x 1 convolution: (1, 1, D, classes) here, (classes, D, 1, 1) in PyTorch.
-    "pointwise": (
-        _decode_one(lambda array, num_heads: _pointwise_kernel(array)),
-        _encode_one(lambda array: array[None, None]),
+    "channels": _single(lambda array: _with_rank(array, 1), lambda array: array),
+    # A dense kernel (D, classes) as a 1 x 1 convolution: (1, 1, D, classes) in Keras, (classes, D, 1, 1) in PyTorch.
+    "pointwise": _single(_pointwise_kernel, lambda array: array[None, None]),
+    "pointwise_convolution": _single(
+        lambda array: _pointwise_kernel(_transposed(array, 2, 3, 1, 0)), lambda array: array.T[..., None, None]
     ),
-    "pointwise_convolution": (
-        _decode_one(lambda array, num_heads: _pointwise_kernel(_transposed(array, 2, 3, 1, 0))),
-        _encode_one(lambda array: array.T[..., None, None]),
-    ),
-    "heads": (_decode_one(_split_heads), _encode_one(_join_heads)),
-    # The output projection: (D, K Dh) of PyTorch, (K, Dh, D) here.
+    "heads": _packed(1),
+    # The output projection: (D, K Dh) in PyTorch, (K, Dh, D) in this package.
     "merged_heads": (
-        _decode_one(lambda array, num_heads: _transposed(array, 1, 0).reshape(num_heads, -1, array.shape[0])),
-        _encode_one(lambda array: array.reshape(-1, array.shape[-1]).T),
+        lambda array, num_heads: [_transposed(array, 1, 0).reshape(num_heads, -1, array.shape[0])],
+        lambda arrays, num_heads: arrays[0].reshape(-1, arrays[0].shape[-1]).T,
     ),
     "query_key_value": _packed(3),
     "key_value": _packed(2),
@@ -217,20 +200,15 @@ def _transposed(array, *axes):
     return array.transpose(axes)
 
 
-def block_rules(prefix, rules, target="encoder_block_{i}"):
-    """Rules of an encoder block, with the block's prefix added to the names and to the paths."""
+def block_rules(prefix, rules, layer="encoder_block_{i}"):
+    """Rules with `prefix` added to the names in files, and `layer` added to the canonical paths."""
     return tuple(
-        dataclasses.replace(
-            rule,
-            name=prefix + rule.name,
-            paths=tuple(f"{target}/{path}" for path in _tuple(rule.paths)),
-        )
-        for rule in rules
+        Rule(prefix + rule.name, tuple(f"{layer}/{path}" for path in _tuple(rule.paths)), rule.layout) for rule in rules
     )
 
 
 def norm_rules(name, path):
-    """Rules of PyTorch's LayerNorm or GroupNorm: weight and bias, called gamma and beta here."""
+    """Rules of PyTorch's LayerNorm or GroupNorm. Its weight and bias are called gamma and beta in this package."""
     return Rule(f"{name}.weight", f"{path}/gamma"), Rule(f"{name}.bias", f"{path}/beta")
 
 
@@ -240,7 +218,7 @@ def dense_rules(name, path):
 
 
 def head_rules(names, path):
-    """Rules of separate projections of query, key and value in PyTorch."""
+    """Rules of attention with separate query, key and value projections in PyTorch."""
     for name, part in zip(names, ("query", "key", "value"), strict=True):
         yield Rule(f"{name}.weight", f"{path}/{part}/kernel", "heads")
         yield Rule(f"{name}.bias", f"{path}/{part}/bias", "heads")

@@ -10,7 +10,7 @@ import pathlib
 from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig
 from keras_vit.weights import bit, google, huggingface, keras_hub, timm, torchvision
 from keras_vit.weights.catalogue import FAMILY_ALIASES, get_entry, protocol
-from keras_vit.weights.download import shown
+from keras_vit.weights.download import redacted
 from keras_vit.weights.fetch import fetch, locate
 from keras_vit.weights.files import open_arrays
 from keras_vit.weights.hints import Hints
@@ -39,7 +39,7 @@ def open_checkpoint(source, variant=None, **given):
     Args:
         source: Name in the catalogue, path of a file or folder, `"hf://…"`, `"gs://…"` or `"https://…"`.
         variant: Variant of the model, for catalogue names that do not contain one.
-        **given: Fields of `Hints` that a file may not contain, such as `num_heads` or `grid_size`.
+        **given: Settings from the caller. They are fields of `Hints`, such as `num_heads`, or `None` if not given.
 
     Returns:
         A `Checkpoint`.
@@ -54,10 +54,11 @@ def open_checkpoint(source, variant=None, **given):
         given["family"] = FAMILY_ALIASES.get(given["family"], given["family"])
     entry = _catalogue_entry(source, variant)
     if entry is None:
-        hints = Hints(source=shown(str(source)), **given)
+        hints = Hints(source=redacted(str(source)), **given)
         return _with_given_settings(_describe(locate(source), hints), given)
     hints = Hints(source=entry.name, **{"family": entry.family, "image_size": pair(entry.image_size), **given})
-    checkpoint = _with_given_settings(_describe(_fetch(entry), hints), given)
+    path = locate(entry.url) if entry.url.startswith("hf://") else fetch(entry.url, entry.sha256)
+    checkpoint = _with_given_settings(_describe(path, hints), given)
     return _with_catalogue_facts(checkpoint, entry)
 
 
@@ -96,7 +97,7 @@ def _with_given_settings(checkpoint, given):
 
 
 def _with_catalogue_facts(checkpoint, entry):
-    """The checkpoint with the entry's label space. Raises ValueError if its sizes differ from the entry's."""
+    """The checkpoint with the label space of a catalogue entry. Raises ValueError if its sizes differ."""
     config, variant = checkpoint.config, VARIANTS.get(entry.variant)
     for field in ("hidden_dim", "num_layers", "mlp_dim") if variant else ():
         if getattr(config, field) != getattr(variant, field):
@@ -106,14 +107,10 @@ def _with_catalogue_facts(checkpoint, entry):
             )
     if entry.classes and checkpoint.classes not in (None, entry.classes):
         raise ValueError(f"The downloaded file is not {entry.name}: it has {checkpoint.classes} classes.")
-    if entry.family == "flexivit" and variant:  # One file is used for all patch sizes.
+    if entry.family == "flexivit" and variant:  # The same file is used for all patch sizes.
         config = config.replace(patch_size=variant.patch_size)
     pixels = {**checkpoint.pixels, "label_space": entry.label_space}
     return dataclasses.replace(checkpoint, config=config, pixels=pixels)
-
-
-def _fetch(entry):
-    return locate(entry.url) if entry.url.startswith("hf://") else fetch(entry.url, entry.sha256)
 
 
 def _describe(path, hints):
@@ -126,8 +123,8 @@ def _describe(path, hints):
         if adapter is None:
             raise ValueError(
                 f"The names of the arrays in {path} match no known layout (Google's, timm's, torchvision's, Hugging "
-                f"Face's, KerasHub's). The first names are: {', '.join(list(file)[:5])}. To load a file that Keras' "
-                f"model.save_weights wrote, call model.load_weights on a model of the same shape."
+                f"Face's, KerasHub's). The first names are: {', '.join(list(file)[:5])}. If the file was "
+                f"written by Keras' model.save_weights, call model.load_weights of a model with the same layers."
             )
         try:
             checkpoint = adapter.describe(file, hints)
@@ -136,17 +133,16 @@ def _describe(path, hints):
             raise ValueError(f"{path}: {error}") from error
         except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ZeroDivisionError) as error:
             raise ValueError(
-                f"{path} has the layout of {ADAPTERS[adapter]}, but arrays or settings are missing. It has another "
-                f"architecture, or is incomplete. If you downloaded it, download it and its config.json again."
+                f"{path} has the layout of {ADAPTERS[adapter]}, but arrays or settings are missing. The file has "
+                f"another architecture, or is incomplete. If you downloaded it, download it and its config.json again."
             ) from error
         opened = stack.pop_all()
     return _normalized(dataclasses.replace(checkpoint, read=functools.partial(_read, checkpoint.read, opened)))
 
 
 def _check_width(config):
-    """Checks the width of the tokens, because the computed positions of a very wide model need much memory."""
     width = getattr(config, "hidden_dim", 0)
-    if width > _MAX_WIDTH:
+    if width > _MAX_WIDTH:  # The computed positions of a very wide model need much memory.
         raise ValueError(f"The width of its tokens must be at most {_MAX_WIDTH:,}. Received: {width:,}")
 
 
@@ -156,7 +152,7 @@ def _read(read, opened):
 
 
 def _normalized(checkpoint):
-    """The checkpoint with redundant fields of its config set to `None`, and with `crop_to_patches` if needed."""
+    """The checkpoint with `None` in redundant fields of its config, and with `crop_to_patches` if images need it."""
     config = checkpoint.config
     if not isinstance(config, ViTConfig):
         return checkpoint
@@ -167,12 +163,12 @@ def _normalized(checkpoint):
         changes["num_position_prefix_rows"] = None
     sizes = zip(checkpoint.image_size, config.total_stride, strict=True)
     if config.stem is None and any(size % stride for size, stride in sizes):
-        changes["crop_to_patches"] = True  # Some published models have 27 x 27 patches of 14 pixels at 384 pixels.
+        changes["crop_to_patches"] = True  # SigLIP (arXiv 2303.15343) has 27 x 27 patches of 14 pixels for 384 pixels.
     return dataclasses.replace(checkpoint, config=config.replace(**changes))
 
 
 def _weight_files(path):
-    """(folder of the config.json or `None`, weight files)"""
+    """(folder with the JSON files, or `None` for an `.npz` file; paths of the weight files)"""
     path = pathlib.Path(path)
     if path.is_file():
         return (path.parent if path.suffix != ".npz" else None), _with_task(path)

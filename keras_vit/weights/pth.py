@@ -1,4 +1,4 @@
-"""Reads PyTorch's files: pickled dictionaries, of which torch loads only the tensors."""
+"""Reads PyTorch's files. They are pickled dictionaries, from which only tensors are read."""
 
 import argparse
 import functools
@@ -11,13 +11,13 @@ import numpy as np
 
 from keras_vit.weights.stored import Stored, verified
 
-# The longest pickle of names and shapes. They take 200 bytes for each array. Torch takes a second for a million bytes,
-# and the scan for their end in the old format takes as long.
+# Maximum size of the pickled names and shapes. They take 200 bytes for each array, and torch takes a second for 1 MB.
+# In the old format, the search for the end of the pickles takes another second for 1 MB.
 _MAX_PICKLE_BYTES, _MAX_OLD_PICKLE_BYTES = 2_000_000, 1_000_000
 
 
 def open_pth(path):
-    """{name: `Stored`} of a file."""
+    """{name: `Stored`} of the tensors in a file."""
     torch = _torch()
     with open(path, "rb") as file:
         is_zip = file.read(2) == b"PK"
@@ -30,10 +30,11 @@ def open_pth(path):
             loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except pickle.UnpicklingError as error:
         match = re.search(r"GLOBAL (\S+)", str(error))
-        which = f" ({match.group(1)})" if match else ""
-        raise ValueError(f"torch refuses it: it is damaged, or holds objects{which} that could run any code") from error
+        kind = f" ({match.group(1)})" if match else ""
+        problem = f"it is damaged, or contains objects{kind} that could run any code"
+        raise ValueError(f"torch refuses it: {problem}") from error
     if not isinstance(loaded, dict):
-        raise ValueError(f"it holds a {type(loaded).__name__}, not a dictionary of tensors")
+        raise ValueError(f"it contains a {type(loaded).__name__}, not a dictionary of tensors")
     tensors = _tensors(loaded, "", set())
     return verified(path, (_torch_array(name, tensor) for name, tensor in tensors))
 
@@ -48,7 +49,7 @@ def _check_archive(path):
 
 
 def _check_pickles(path):
-    """Checks the five pickles of the old format: magic number, version, machine, dictionary, names of its values."""
+    """Checks the size of the old format's five pickles: magic number, version, machine, dictionary, storage names."""
     with open(path, "rb") as file:
         for _ in range(5):
             for _, _, position in pickletools.genops(file):
@@ -64,18 +65,16 @@ def _torch():
     try:
         import torch
 
-        # Before 2.6, weights_only=True could be made to run code (CVE-2025-32434).
+        # In older versions, a file could run code in spite of weights_only=True (CVE-2025-32434).
         if torch.__version__ >= (2, 6):
             return torch
     except ImportError:
         pass
-    raise ImportError(
-        "PyTorch's files need torch 2.6 or newer: install it, or convert the file to .safetensors with it."
-    )
+    raise ImportError("PyTorch's files need torch 2.6 or newer: install it, or convert the file to .safetensors.")
 
 
 def _tensors(tree, prefix, seen):
-    """(name, tensor) of nested dictionaries. A dictionary that occurs again, perhaps in itself, is listed once."""
+    """(name, tensor) of nested dictionaries. A dictionary that occurs several times, or in itself, is listed once."""
     import torch
 
     seen.add(id(tree))
@@ -95,6 +94,6 @@ def _torch_array(name, tensor):
 def _read_tensor(tensor, dtype):
     import torch
 
-    if dtype == "bfloat16":  # Unknown to NumPy.
+    if dtype == "bfloat16":  # NumPy has no bfloat16.
         return tensor.view(torch.int16).numpy().view(np.uint16)
     return np.array(tensor.numpy(), order="C")

@@ -15,7 +15,7 @@ _WIDTHS = {"B": 768, "L": 1024, "H": 1280}
 
 
 def google_entries():
-    """All entries, except those of AugReg files that are not recommended; `augreg_entry` builds these by name."""
+    """All entries, except for AugReg files that are not recommended. `augreg_entry` builds their entries by name."""
     yield from _original_entries()
     yield from _augreg_entries()
     yield from _sam_entries()
@@ -51,8 +51,8 @@ def augreg_entry(stem, weights=None, top1=(None, None)):
     return build_entry(variant, weights or stem, url, "google", "google", _AUGREG_PAPER, classes, size, top1)
 
 
-# (file, learning rate of the fine-tuning at 384 pixels, top-1) of the files that the README of vision_transformer
-# recommends by accuracy on ImageNet-21k. B/8 is recommended by big_vision and has no file at 384 pixels.
+# (file, learning rate of the fine-tuning at 384 pixels, top-1). The README of vision_transformer recommends these files
+# for their accuracy on ImageNet-21k. big_vision recommends B/8, which was not fine-tuned at 384 pixels.
 _RECOMMENDED = (
     ("Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0", "0.03", 78.22),
     ("S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "0.01", 79.58),
@@ -65,7 +65,7 @@ _RECOMMENDED = (
     ("R26_S_32-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0", "0.01", 83.85),
     ("R50_L_32-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.1-sd_0.1", "0.01", 85.99),
 )
-# (file, learning rate, timm's top-1) of the files fine-tuned at 224 pixels that timm chose.
+# (file, learning rate of the fine-tuning at 224 pixels, top-1). timm chose and measured these files.
 _TIMM_CHOICES = (
     ("Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0", "0.03", 75.45),
     ("S_32-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0", "0.03", 76.01),
@@ -78,7 +78,7 @@ _TIMM_CHOICES = (
     ("R26_S_32-i21k-300ep-lr_0.001-aug_light0-wd_0.03-do_0.1-sd_0.1", "0.03", 81.86),
     ("R50_L_32-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.1-sd_0.1", "0.01", 84.43),
 )
-# (file, top-1 at 224 pixels, top-1 at 384 pixels) of files trained only on ImageNet-1k, chosen and measured by timm.
+# (file trained only on ImageNet-1k, top-1 at 224 pixels, top-1 at 384 pixels). timm chose and measured these files.
 _IMAGENET1K_ONLY = (
     ("S_16-i1k-300ep-lr_0.001-aug_medium2-wd_0.1-do_0.0-sd_0.0", 78.84, 81.13),
     ("B_32-i1k-300ep-lr_0.001-aug_medium2-wd_0.1-do_0.1-sd_0.1", 74.91, 78.75),

@@ -1,8 +1,9 @@
 """Catalogue entries of the files that Meta published, and of their copies in other layouts.
 
 Sources: the repositories facebookresearch/{deit,mae,dino,dinov2}, huggingface/pytorch-image-models (timm) and
-google-research/big_vision. Names without ending are timm's copies in safetensors. Names of original `.pth` files, which
-need torch, end in `-original`. Names of copies in the layout of transformers end in `-huggingface`.
+google-research/big_vision. Names of original `.pth` files, which need torch, end in `-original`. Names of copies in the
+layout of transformers end in `-huggingface`. All other names belong to timm's copies in safetensors, except the names
+that end in `-finetuned` (`.pth`) and `-bigvision` (`.npz`).
 """
 
 from keras_vit.architectures.spellings import SIZE_NAMES
@@ -68,7 +69,7 @@ def _deit3_entries():
             url = f"{_META}/deit/{file}{version}.pth"
             yield build_entry(variant, f"{weights}-original", url, "torch", "deit3", *facts, top1, **changes)
             if size in ("S", "B", "L"):
-                # Converted for big_vision, in which a ViT has no layer scale and pixels are in [-1, 1].
+                # Converted for big_vision, where a ViT has no layer scale and pixels are in [-1, 1].
                 url = f"https://storage.googleapis.com/big_vision/zoo/deit3/bv_{file}.npz"
                 weights = f"{weights}-bigvision"
                 yield build_entry(variant, weights, url, "google", "big_vision", *facts, num_position_prefix_rows=0)
@@ -118,17 +119,11 @@ def _dinov2_entries():
         model = f"dinov2_vit{size_name[0]}14"
         plain = {"layer_scale": 1.0} | ({"mlp": "swiglu"} if size_name == "giant" else {})
         registers = plain | {"num_register_tokens": 4}
-        # In files with registers, timm adds the class token's position to the token itself.
+        # In timm's files with registers, the class token's position is added to the class token.
         timm_registers = registers | {"num_position_prefix_rows": 0}
-        for weights, infix, family, paper, top1, changes, timm_changes in zip(
-            ("dinov2", "dinov2-reg4"),
-            ("", "_reg4"),
-            ("dinov2", "dinov2_registers"),
-            ("2304.07193", "2309.16588"),
-            figures,
-            (plain, registers),
-            (plain, timm_registers),
-            strict=True,
+        for weights, infix, family, paper, top1, changes, timm_changes in (
+            ("dinov2", "", "dinov2", "2304.07193", figures[0], plain, plain),
+            ("dinov2-reg4", "_reg4", "dinov2_registers", "2309.16588", figures[1], registers, timm_registers),
         ):
             facts = (family, paper, 0, 518, measured(top1, "DINOv2 README, linear probe"))
             hub = f"hf://timm/vit_{size_name}_patch14{infix}_dinov2.lvd142m"

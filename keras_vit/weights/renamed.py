@@ -22,8 +22,8 @@ class Renamed(Mapping):
 
     def left_out(self, file):
         """Names in the file that have no new name."""
-        kept = {old for old, _ in self._names.values()}
-        return tuple(name for name in file if name not in kept)
+        renamed = {old for old, _ in self._names.values()}
+        return tuple(name for name in file if name not in renamed)
 
     def __getitem__(self, name):
         old, index = self._names[name]

@@ -19,8 +19,8 @@ from keras_vit.weights.opening import WEIGHTS
 
 FORMATS = {"timm": timm, "huggingface": huggingface, "keras_hub": keras_hub}
 _SPELLINGS = {"hf": "huggingface", "transformers": "huggingface", "big_vision": "google", "npz": "google"}
-# Files that any format reads together with the weights.
-_COMPANIONS = (
+# Files that belong to any format. They would be read together with the weights in the same folder.
+_READ_TOGETHER = (
     *("preprocessor_config.json", "processor_config.json", *WEIGHTS),
     *("task.json", "task.weights.h5", "preprocessor.json", "image_converter.json"),
 )
@@ -33,10 +33,11 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str) -> No
     Args:
         model: Model of this package, or a model that contains one.
         path: Path of an `.npz` file for `"google"`, otherwise of a folder, which is created if needed. The folder
-            receives the weights and the project's configuration files, with the kind of GELU, the LayerNorm epsilon
-            and the pixel normalisation. Existing files of the same names are replaced.
-        format: `"google"`: vision_transformer and big_vision. `"timm"`: `timm.create_model("local-dir:<path>",
-            pretrained=True)`. `"huggingface"`: `from_pretrained` of transformers 5. `"keras_hub"`: `from_preset`.
+            receives the weights and the project's configuration files. These files contain the kind of GELU, the
+            LayerNorm epsilon and the pixel normalisation. Existing files of the same names are replaced.
+        format: Project that loads the files. `"google"`: vision_transformer and big_vision. `"timm"`:
+            `timm.create_model("local-dir:<path>", pretrained=True)`. `"huggingface"`: `from_pretrained` of transformers
+            5. `"keras_hub"`: `from_preset` of KerasHub.
 
     Raises:
         ValueError: If the project cannot express the model; the message lists the reasons, and nothing is written.
@@ -67,25 +68,25 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str) -> No
     if path.is_file() or path.suffix in (".safetensors", ".npz", ".h5", ".bin", ".pth", ".json"):
         raise ValueError(f"The format {format!r} is a folder of files. Received: {os.fspath(path)!r}. Pass a folder.")
     files = FORMATS[format].write(weights, facts)
-    unrelated = [name for name in _COMPANIONS if name not in files and (path / name).exists()]
+    unrelated = [name for name in _READ_TOGETHER if name not in files and (path / name).exists()]
     if unrelated:
         raise ValueError(
-            f"The folder {os.fspath(path)!r} contains parts of another model that would be read as parts of this one: "
+            f"The folder {os.fspath(path)!r} contains files of another model, which would be read with this one: "
             f"{', '.join(unrelated)}. Pass another folder, or remove them."
         )
     _write_folder(path, files)
 
 
 def _write_folder(path, files):
-    """Writes {name: contents} to a folder. A new folder appears complete; an existing one receives the weights last."""
+    """Writes {name: contents} to a folder. A new folder is renamed to `path` after all its files are written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         with replace_atomically(path) as folder:
             (folder / path.name).mkdir()
             _write_files(folder / path.name, files)
         return
-    in_order = sorted(files, key=lambda name: name in WEIGHTS)
-    with replace_atomically(*[path / name for name in in_order]) as folder:
+    weights_last = sorted(files, key=lambda name: name in WEIGHTS)
+    with replace_atomically(*[path / name for name in weights_last]) as folder:
         _write_files(folder, files)
 
 
@@ -103,12 +104,11 @@ def _facts(model, target):
     _, height, width, channels = vision_model(model).input_shape
     image_size = (height, width) if None not in (height, width) else target.image_size or (224, 224)
     pixels = {name: getattr(layer, name) for name in ("mean", "std", "resize", "crop", "interpolation")}
-    classes = target.shapes["predictions/kernel"][1] if target.has_top else None
     return Facts(
         config=target.config,
         image_size=image_size,
         channels=channels,
-        classes=classes,
+        classes=target.classes,
         pixels={**pixels, "resize": pixels["resize"] or image_size},
-        class_names=layer.class_names(classes),
+        class_names=layer.class_names(target.classes),
     )

@@ -1,4 +1,4 @@
-"""Reads sizes in the configuration beside a file, and compares them with the arrays."""
+"""Reads sizes in the configuration of a file, and compares them with the arrays in the file."""
 
 from keras_vit.checks import check_positive_integer
 
@@ -25,11 +25,11 @@ def pair(size):
 
 
 def check_settings(settings, **facts):
-    """Raises ValueError if a configuration does not belong to the arrays beside it.
+    """Checks that a configuration fits the arrays of its file.
 
     Args:
         settings: Contents of the configuration.
-        **facts: Values from the arrays, by the names of the settings.
+        **facts: Values derived from the arrays. Each keyword is the name of a setting, which must have this value.
     """
     for name, fact in facts.items():
         value = settings.get(name)

@@ -1,4 +1,4 @@
-"""The arrays that a file's headers declare, and the limits of what they may declare."""
+"""Arrays as declared by the headers of a file, and limits for them."""
 
 import collections.abc
 import dataclasses
@@ -6,10 +6,10 @@ import math
 import os
 
 MAX_ARRAYS = 10_000
-"""The most arrays in a file. Published models with the state of their optimizer have some thousand."""
+"""Maximum number of arrays in a file. Published models with the state of their optimizer have a few thousand."""
 
-# The most bytes of arrays in memory: so many for each byte of the file, and some in addition. Weights hardly compress.
-# While they are read and adapted to a model, there are up to three copies.
+# Maximum size of all arrays: `_MAX_INFLATION` times the size of the file, plus `_FREE_BYTES`. Weights hardly compress.
+# Up to three copies of the arrays are in memory while they are read and adapted to a model.
 _MAX_INFLATION, _FREE_BYTES = 25, 16 * 2**20
 _MAX_NAME_LENGTH = 500
 _MAX_DIMENSIONS = 32
@@ -27,31 +27,31 @@ class Stored:
 
 
 def verified(path, arrays):
-    """{name: array} of the arrays of a file, after checks of their names, number and total size."""
+    """Checks the names, the number and the total size of the arrays in a file. Returns {name: array}."""
     stored = {}
     for array in arrays:
         if len(stored) == MAX_ARRAYS:
-            raise ValueError(f"it holds more than {MAX_ARRAYS:,} arrays")
+            raise ValueError(f"it contains more than {MAX_ARRAYS:,} arrays")
         if stored.setdefault(checked_name(array.name), array) is not array:
-            raise ValueError(f"it holds two arrays named {array.name!r}")
+            raise ValueError(f"it contains two arrays named {array.name!r}")
     total = sum(array.num_bytes for array in stored.values())
     limit = _MAX_INFLATION * os.path.getsize(path) + _FREE_BYTES
     if total > limit:
-        raise ValueError(f"its arrays declare {total:,} bytes, a file of this size may hold {limit:,}")
+        raise ValueError(f"its arrays declare {total:,} bytes, and at most {limit:,} are accepted for its size")
     return stored
 
 
 def checked_name(name):
-    """Checks that a name cannot lead out of the folder where someone extracts an archive; returns it."""
+    """Returns a name. Raises ValueError if extracting it from an archive could write outside the folder."""
     if not isinstance(name, str) or not name or name[0] == "/" or "\\" in name or ".." in name.split("/"):
-        raise ValueError(f"the array's name {name!r} is refused: accepted is text without '..', '\\' or a leading '/'")
+        raise ValueError(f"the array's name {name!r} is refused. Accepted is text without '..', '\\' or a leading '/'")
     if len(name) > _MAX_NAME_LENGTH:
-        raise ValueError(f"an array's name of {len(name):,} characters is refused: accepted are {_MAX_NAME_LENGTH}")
+        raise ValueError(f"an array's name of {len(name):,} characters is refused. Accepted are {_MAX_NAME_LENGTH}")
     return name
 
 
 def num_bytes_of(shape, itemsize):
-    """Number of bytes of an array of a declared shape; an impossible shape raises a ValueError."""
+    """Number of bytes of an array with a declared shape. Raises ValueError if the shape is impossible."""
     if len(shape) > _MAX_DIMENSIONS or not all(type(size) is int and 0 <= size < 2**63 for size in shape):
         raise ValueError(f"the shape {str(shape)[:200]} is impossible")
     return math.prod(shape) * itemsize

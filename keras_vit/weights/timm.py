@@ -1,6 +1,6 @@
-"""Reads and writes timm's layout, `.safetensors`. The older `.pth` of DeiT, DINO, MAE and DINOv2 have it too.
+"""Reads and writes timm's layout, `.safetensors`. The older `.pth` files of DeiT, DINO, MAE and DINOv2 also have it.
 
-Linear kernels are (out, in). Query, key and value are one array.
+Linear kernels are (out, in). The projections of query, key and value are one array.
 """
 
 import re
@@ -10,7 +10,7 @@ from keras_vit.weights.catalogue import FAMILIES, protocol
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.depth import count_blocks, stage_depths_of
 from keras_vit.weights.expressible import ANY, check_expressible
-from keras_vit.weights.hints import resolve_num_heads, resolve_positions, settle_image_size
+from keras_vit.weights.hints import resolve_image_size, resolve_num_heads, resolve_positions
 from keras_vit.weights.names import Names, Rule, block_rules, dense_rules, merged_rules, norm_rules
 from keras_vit.weights.renamed import Renamed
 from keras_vit.weights.settings import check_settings, pair, patch_size_of
@@ -29,9 +29,9 @@ def _convolution(name, path):
 
 def _units():
     unit, path = "patch_embed.backbone.stages.{s}.blocks.{u}.", "stem_stage_{s}_unit_{u}/"
-    for name, number in (("1", "_1"), ("2", "_2"), ("3", "_3")):
-        yield _convolution(f"{unit}conv{name}", f"{path}conv{number}")
-        yield from norm_rules(f"{unit}norm{name}", f"{path}norm{number}")
+    for number in (1, 2, 3):
+        yield _convolution(f"{unit}conv{number}", f"{path}conv_{number}")
+        yield from norm_rules(f"{unit}norm{number}", f"{path}norm_{number}")
     yield _convolution(f"{unit}downsample.conv", f"{path}projection_conv")
     yield from norm_rules(f"{unit}downsample.norm", f"{path}projection_norm")
 
@@ -82,8 +82,9 @@ NAMES = Names(
     ignored=(r"mask_token", r"decoder_.*"),
 )
 
-# Prefixes of the model's names in original files, and names in older files.
+# Prefixes of the model's names in original files.
 _PREFIX = re.compile(r"^(model/|state_dict/|teacher/|module\.|backbone\.)+")
+# (pattern of a part of a name in older files, replacement)
 _OLD_NAMES = (
     (r"^register_tokens$", "reg_token"),
     (r"^patch_embed\.backbone\.(conv|norm)\.", r"patch_embed.backbone.stem.\1."),
@@ -91,7 +92,7 @@ _OLD_NAMES = (
     (r"\.mlp\.w12\.", ".mlp.fc1."),
     (r"\.mlp\.w3\.", ".mlp.fc2."),
 )
-# Names by which the files of a family are recognised. The first pattern that matches is used.
+# (pattern of a name that only files of a family have, family). The first pattern that matches is used.
 _FAMILY_MARKS = (
     (r"(^|/)decoder_|fc_norm", "mae"),
     (r"^register_tokens$", "dinov2_registers"),
@@ -100,7 +101,7 @@ _FAMILY_MARKS = (
     (r"\.gamma_1$", "deit3"),
     (r"dist_token", "deit"),
 )
-_FIRST, _ROOT = "patch_embed.proj.weight", "patch_embed.backbone.stem.conv.weight"
+_PATCH_KERNEL, _STEM_KERNEL = "patch_embed.proj.weight", "patch_embed.backbone.stem.conv.weight"
 _MLP_BY_ACTIVATION = {"gelu": "gelu_exact", "gelu_tanh": "gelu_tanh", "quick_gelu": "quick_gelu", "silu": "swiglu"}
 
 
@@ -110,11 +111,7 @@ def recognises(file):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a file.
-
-    Raises:
-        ValueError: If a needed setting is neither in the file, its config.json nor the hints.
-    """
+    """The `Checkpoint` of a file. Raises ValueError if a setting is not in the file, its config.json or the hints."""
     _check_known(file, hints)
     everything, file = file, _renamed(file)
     shapes = file.shapes
@@ -126,7 +123,7 @@ def describe(file, hints):
     size = hints.config.get("model_args", {}).get("img_size") or settings.get("input_size", ())[1:]
     size = pair(size or None)
     config, grid_size = _positions(shapes, config, hints, size)
-    image_size = settle_image_size(grid_size, config.total_stride, hints, size)
+    image_size = resolve_image_size(grid_size, config.total_stride, hints, size)
     return Checkpoint(
         source=hints.source,
         format="timm",
@@ -134,7 +131,7 @@ def describe(file, hints):
         grid_size=grid_size,
         classes=shapes["head.weight"][0] if "head.weight" in shapes else None,
         image_size=image_size,
-        channels=shapes[_FIRST if config.stem is None else _ROOT][1],
+        channels=shapes[_PATCH_KERNEL if config.stem is None else _STEM_KERNEL][1],
         pixels=read_pretrained_cfg(settings, image_size) or (protocol(family, image_size) if family else None),
         read=lambda: NAMES.decode(file, config.num_heads),
         skipped=(*file.left_out(everything), *filter(NAMES.ignores, file)),
@@ -146,7 +143,7 @@ def _renamed(file):
     for old in file:
         new = _PREFIX.sub("", old)
         if "/" in new or (new.startswith("head.") and new not in ("head.weight", "head.bias")):
-            continue  # Another part of a training state, such as the optimizer or DINO's projection head.
+            continue  # Not part of the model, such as an optimizer's state or DINO's projection head.
         for pattern, replacement in _OLD_NAMES:
             new = re.sub(pattern, replacement, new)
         names[new] = old
@@ -167,18 +164,17 @@ def _check_known(file, hints):
 
 
 def _likely_family(file):
-    """The family that the names in the file suggest."""
     return next((family for mark, family in _FAMILY_MARKS if any(re.search(mark, name) for name in file)), "timm")
 
 
 def _config(shapes, hints):
     model_args = hints.config.get("model_args", {})
-    hidden_dim = shapes[_FIRST][0]
+    hidden_dim = shapes[_PATCH_KERNEL][0]
     num_layers = count_blocks(shapes, re.compile(r"blocks\.(\d+)\."))
     mlp_dim = shapes["blocks.0.mlp.fc2.weight"][1]
     config_num_heads = model_args.get("num_heads") or num_heads_of(hints.config.get("architecture", ""))
     num_heads = resolve_num_heads(config_num_heads, hidden_dim, num_layers, mlp_dim, hints)
-    patch = shapes[_FIRST][2:]
+    patch = shapes[_PATCH_KERNEL][2:]
     check_settings(model_args, embed_dim=hidden_dim, depth=num_layers, patch_size=tuple(patch))
     check_settings(hints.config, num_features=hidden_dim)
     return ViTConfig(
@@ -203,7 +199,7 @@ def _config(shapes, hints):
 
 
 def _positions(shapes, config, hints, size):
-    """(config with the fields of positions, (rows, columns) of the position table or `None`)"""
+    """(config with its position fields, (rows, columns) of the position table or `None`)"""
     if "pos_embed" not in shapes:
         if hints.config.get("model_args", {}).get("pos_embed") not in ("none", ""):
             raise ValueError(
@@ -217,19 +213,19 @@ def _positions(shapes, config, hints, size):
 
 
 def _stem(shapes, source):
-    if _ROOT not in shapes:
+    if _STEM_KERNEL not in shapes:
         if any(name.startswith("patch_embed.backbone.") for name in shapes):
             raise ValueError("The stem of the hybrid is not one of Google's. Other stems are not available.")
         return None
     pattern = re.compile(r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.conv1\.weight")
     units = [tuple(map(int, match.groups())) for name in shapes if (match := pattern.fullmatch(name))]
-    return StemConfig(stage_depths_of(units, source, "hybrid") if units else (), shapes[_ROOT][0], 1e-5, 1e-8)
+    return StemConfig(stage_depths_of(units, source, "hybrid") if units else (), shapes[_STEM_KERNEL][0], 1e-5, 1e-8)
 
 
 def _pooling(shapes, config):
     if "attn_pool.latent" in shapes:
         if "cls_token" in shapes or "reg_token" in shapes:
-            raise ValueError("timm's attention pooling omits class tokens and registers; no pooling here does that.")
+            raise ValueError("timm's attention pooling omits class tokens and registers, which this package cannot do.")
         return "map"
     pooling = {**config, **config.get("model_args", {})}.get("global_pool")
     if pooling == "":
@@ -248,7 +244,7 @@ def _mlp(shapes, config, mlp_dim):
     return _MLP_BY_ACTIVATION.get(activation) or activation_of(config.get("architecture", ""))
 
 
-# timm's architectures for structures that its arguments cannot express.
+# Architectures of timm for structures that the arguments in `model_args` cannot express.
 _HYBRIDS = {
     (): "vit_tiny_r_s16_p8_224",
     (2, 2, 2, 2): "vit_small_r26_s32_224",
@@ -262,10 +258,8 @@ _DISTILLED = "deit_base_distilled_patch16_224"
 def write(weights, facts):
     """Converts weights to the files of a folder for `timm.create_model("local-dir:<folder>", pretrained=True)`.
 
-    Takes {canonical path: array} and `Facts`; returns {file name: {name: array}, or the contents of a JSON file}.
-
-    Raises:
-        ValueError: If timm cannot express the model; the message lists the reasons.
+    Takes {canonical path: array} and `Facts`. Returns {file name: {name: array}, or the contents of a JSON file}.
+    Raises ValueError if timm cannot express the model. The message lists the reasons.
     """
     config = facts.config
     _check_expressible(facts)
@@ -289,7 +283,7 @@ def write(weights, facts):
 
 
 def _with_folded_position(weights):
-    """Adds the class token's position row to the token, because timm's models with registers have no such row."""
+    """Adds the class token's position row to its token, because timm's models with registers have no such row."""
     path = "position_embedding/embedding"
     table = weights[path]
     return {**weights, "class_token/token": weights["class_token/token"] + table[0], path: table[1:]}
@@ -338,17 +332,12 @@ _EXPRESSIBLE = {
     "stem": ANY,
     "pooling": ("token", "avg", "map", None),
     "class_token": (None, False, True),
-    "distillation_token": (False, True),
-    "num_register_tokens": ANY,
     "norm_placement": ("before_pooling", "after_pooling"),
     "position_embedding": ("learned_1d", "none"),
-    "num_position_prefix_rows": ANY,
-    "layer_scale": ANY,
-    "qk_norm": (False, True),
-    "pre_norm": (False, True),
-    "crop_to_patches": (False, True),
     "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
     "layer_norm_epsilon": (1e-6, 1e-5),
+    **dict.fromkeys(("distillation_token", "qk_norm", "pre_norm", "crop_to_patches"), (False, True)),
+    **dict.fromkeys(("num_register_tokens", "num_position_prefix_rows", "layer_scale"), ANY),
 }
 
 

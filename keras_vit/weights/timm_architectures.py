@@ -1,8 +1,8 @@
-"""Settings that follow from the name of a timm architecture and that the arrays of a file do not show.
+"""Settings of timm's models that the arrays of a file do not show, such as the number of heads.
 
-A `config.json` of timm contains that name, and in `model_args` the arguments that differ from the defaults. Some parts
-of a model have no array, such as rotary positions, windows and activations. An architecture is therefore read only if
-its name and its arguments are in these tables. `make support-matrix` compares each structure that is read with timm.
+timm's `config.json` contains the name of the architecture. Its `model_args` contain the arguments that differ from the
+defaults. Some structures have no array, such as rotary positions, windows and activations. An architecture is therefore
+read only if its name and arguments are in these tables. `make support-matrix` compares the results with timm.
 """
 
 import re
@@ -26,7 +26,7 @@ _READABLE = (
     r"eva_large_patch14_\d+",  # EVA (arXiv 2211.07636). Its size L is a plain ViT.
     r"vit_tiny_r_s16_p8_\d+|vit_(small|base)_r26_s32_\d+|vit_(base|large)_r50_s(16|32)_\d+",
 )
-# (pattern of architectures that are not read, the part that is not supported). The first pattern that matches is used.
+# (pattern of architectures that cannot be read, their unsupported feature). The first pattern that matches is used.
 _KINDS = (
     (r"^eva|_dinov3|_rope|_pe_|_lingbot|_sapiens", "rotary positions"),
     (r"^beit3|^aimv2", "norms inside its blocks"),
@@ -35,11 +35,11 @@ _KINDS = (
     (r"_18x2|_xp_|_pwee|_dpwee", "parallel blocks"),
     (r"_d(wee|little)", "differential attention"),
     (r"_radio", "patches of several resolutions"),
-    (r"_rpn_", "norms behind the branches"),
+    (r"_rpn_", "norms after the branches"),
     (r"_miil|_(medium|betwixt)_patch16_gap", "queries, keys and values without biases"),
     (r"_so150m", "positions of its register tokens"),
-    (r"_intern", "no norm behind the encoder"),
-    (r"_resnet|_mci|^vitamin", "a stem that is none of Google's hybrids"),
+    (r"_intern", "no norm after the encoder"),
+    (r"_resnet|_mci|^vitamin", "a stem that differs from those of Google's hybrids"),
 )
 _ARGUMENTS: dict[str, typing.Any] = {
     **dict.fromkeys(("img_size", "patch_size", "in_chans", "num_classes", "embed_dim", "depth", "num_heads"), ANY),
@@ -56,9 +56,9 @@ _ARGUMENTS: dict[str, typing.Any] = {
     **dict.fromkeys(("drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate"), ANY),
     **dict.fromkeys(("drop_path_rate", "weight_init", "fix_init"), ANY),
 }
-"""{argument of timm's `VisionTransformer`: values that are read}"""
+"""{argument of timm's `VisionTransformer`: supported values}"""
 _STRUCTURE = ("patch_size", "embed_dim", "depth", "num_heads")
-"""Arguments that an architecture with an unknown name needs, to be read as timm's `VisionTransformer`."""
+"""Arguments that `model_args` must contain if the name of the architecture is unknown."""
 
 # The first pattern that matches is used, otherwise the name of the size.
 _NUM_HEADS = (
@@ -84,7 +84,7 @@ def check_architecture(config):
         config: Contents of the file.
 
     Raises:
-        ValueError: If the tables do not contain the architecture or one of its arguments; the message names it.
+        ValueError: If the architecture or one of its arguments is not supported. The message names it.
     """
     architecture, arguments = config["architecture"], config.get("model_args", {})
     is_readable = any(re.fullmatch(pattern, architecture) for pattern in _READABLE)

@@ -2,7 +2,7 @@
 
 
 def read_pretrained_cfg(settings, image_size):
-    """Arguments of `Preprocessing` for images of (height, width), or `None` without a mean in the settings."""
+    """Arguments of `Preprocessing` for images of (height, width), or `None` if the settings have no mean."""
     if "mean" not in settings:
         return None
     ratio = settings.get("crop_pct") or 1.0
@@ -20,7 +20,7 @@ def read_pretrained_cfg(settings, image_size):
 
 
 def write_pretrained_cfg(facts):
-    """The settings for `Facts`."""
+    """Contents of `pretrained_cfg` for `Facts`."""
     height, width = facts.image_size
     resize, crop = facts.pixels["resize"], facts.pixels["crop"]
     return {

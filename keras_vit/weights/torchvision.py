@@ -33,15 +33,15 @@ def _rules():
 
 
 NAMES = Names(_rules(), ignored=(r".*\.num_batches_tracked",))
-"""Table with stages counted from 0, as `_name` returns them."""
+"""Table in which stages are counted from 0, as in the names that `_name` returns."""
 
 # Prefixes of the model's names in a training state.
 _PREFIX = re.compile(r"^(?:(?:model|state_dict)/)?(?:module\.)?")
 _FROM_ONE = re.compile(r"^layer(\d+)\.")
 # Name of the first weights of a ResNet, and of a ResNet with three convolutions in its stem.
 _ROOTS = ("conv1.weight", "conv1.0.weight")
-# Short side of the resized images in the evaluation of torchvision's files, by the first digits of their SHA-256, which
-# are part of the file names. Source: `ResNet50_Weights` and so on in torchvision/models/resnet.py.
+# {first digits of the SHA-256, which are part of the file's name: short side of the resized images in the evaluation}.
+# Source: `ResNet50_Weights` and so on in torchvision/models/resnet.py.
 RESIZES = {
     "f37072fd": 256,  # ResNet-18
     "b627a593": 256,  # ResNet-34
@@ -63,11 +63,7 @@ def _name(old):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a file.
-
-    Raises:
-        ValueError: If a stage is missing, or the file contains another kind of ResNet.
-    """
+    """The `Checkpoint` of a file. Raises ValueError if a stage is missing, and for other kinds of ResNets."""
     architecture = hints.config.get("architecture", "resnet").split(".")[0]
     if not re.fullmatch(r"resnet\d*", architecture):
         _refuse(f"its config.json contains {architecture!r}")
@@ -100,7 +96,7 @@ def describe(file, hints):
 
 
 def _protocol(source, size):
-    """Image preparation of torchvision's files. Files with other names get the preparation of its first weights."""
+    """Image preparation of torchvision's files. For unknown file names, it is that of torchvision's first weights."""
     digits = re.search(r"resnet\d+-([0-9a-f]{8})\.pth$", source)
     pixels = {**protocol("torchvision", size), "label_space": None}
     if digits and digits[1] in RESIZES:
@@ -109,7 +105,7 @@ def _protocol(source, size):
 
 
 def _check_units(renamed, names, config):
-    """Checks the names and shapes, which differ for other norms, gates, and wide or grouped convolutions."""
+    """Checks names and shapes. They differ in ResNets with other norms, gates, or wide or grouped convolutions."""
     unknown = [names[name] for name in renamed if NAMES.find(name) is None and not NAMES.ignores(name)]
     if unknown:
         _refuse(f"it has {', '.join(unknown[:3])}{' and others' if len(unknown) > 3 else ''}")

@@ -187,7 +187,7 @@ def test_a_file_that_lacks_a_stage(layout, kept, stages, three_stages, tmp_path)
     else:
         write_npz(tmp_path / "bit.npz", LAYOUTS[layout](cut))
     [path] = tmp_path.iterdir()
-    with pytest.raises(ValueError, match=f"the root of a BiT-ResNet, but no units of stage {stages}. The file"):
+    with pytest.raises(ValueError, match=f"the stem of a BiT-ResNet, but no units of stage {stages}. The file"):
         keras_vit.from_pretrained(path)
 
 

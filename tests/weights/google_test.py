@@ -256,7 +256,7 @@ def test_refuses_what_is_not_finite(name, value, path, models, tmp_path):
     arrays = _golden("vit_token")
     arrays[name].reshape(-1)[-1] = value
     np.savez(tmp_path / "published.npz", **arrays)
-    match = f"published.npz: Weights hold NaN or infinite values: {path}.*. The file is damaged"
+    match = f"published.npz: Weights contain NaN or infinite values: {path}.*. The file is damaged"
     for model in models[1]:  # Also where arrays are adapted.
         load = functools.partial(keras_vit.load_weights, model, tmp_path / "published.npz", grid_size=(4, 4))
         assert_refused(load, model, match)

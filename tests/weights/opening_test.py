@@ -136,7 +136,7 @@ def test_an_explicit_argument_wins_over_the_file_even_if_it_is_the_default(tmp_p
 def test_parts_of_another_model_in_a_folder_are_not_mixed_in(saved, copy_of):
     weights, path = saved("keras_hub", SMALL, input_shape=SHAPE)
     preset = copy_of(path)
-    with pytest.raises(ValueError, match=r"parts of another model.*task\.json, task\.weights\.h5"):
+    with pytest.raises(ValueError, match=r"files of another model.*task\.json, task\.weights\.h5"):
         keras_vit.save_weights(make_shell(SMALL, SHAPE, include_top=False), preset, "keras_hub")
     assert_same_weights(keras_vit.from_pretrained(preset), weights)
 

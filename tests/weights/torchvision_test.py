@@ -296,7 +296,7 @@ def _without(part):
             _with("layer2.1.conv2.weight", (8, 2, 3, 3)),
             r"another kind of ResNet.*layer2.1.conv2.weight has the shape \(8, 2, 3, 3\), .* have 8 channels",
         ),
-        (_without("layer1."), "contains the root of a ResNet, but no units of stage 1. The file may be incomplete"),
+        (_without("layer1."), "contains the stem of a ResNet, but no units of stage 1. The file may be incomplete"),
         (_without("layer2.0."), "missing: stage_1_unit_0/conv_1/kernel"),
         (_without("layer"), "match no known layout .*torchvision's"),
     ],
