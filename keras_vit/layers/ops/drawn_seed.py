@@ -6,21 +6,21 @@ from keras_vit.layers.ops.repeated_draws import RepeatedDraws
 
 
 class DrawnSeed(keras.random.SeedGenerator):
-    """The next seed of a generator, drawn once and returned by every call of `next`.
+    """Draws one seed from a generator. Every call of `next` returns this seed.
 
-    It is passed wherever Keras accepts a `keras.random.SeedGenerator`, and has no state of its own. Each replica of a
-    `tf.distribute` strategy gets its own seed. Otherwise all replicas would drop the same values, because their
-    generators have the same state. Inside `RepeatedDraws.replay`, the seeds are those of the first run.
+    Keras accepts it in place of a `keras.random.SeedGenerator`. It has no variables. Each replica of a `tf.distribute`
+    strategy gets a different seed. Otherwise all replicas would drop the same values, because their generators have the
+    same state. Inside `RepeatedDraws.replay`, the seeds are the same as in the first run.
 
     Args:
         generator: `keras.random.SeedGenerator` to draw from. It advances by one.
     """
 
     def __init__(self, generator: keras.random.SeedGenerator) -> None:
-        # Not super().__init__(), which would create a variable.
+        # super().__init__() is not called, because it would create a variable.
         draws = RepeatedDraws.current()
         self._seed = _fold_in_replica(generator.next() if draws is None else draws.next(generator))
-        # Keras's dropout on PyTorch reads this. Without a seed, it uses PyTorch's own generator.
+        # Keras's dropout on PyTorch reads this attribute. If it is None, the dropout uses PyTorch's generator.
         self._initial_seed = generator.get_config()["seed"]
 
     def next(self, ordered=True):
