@@ -32,7 +32,7 @@ class CompositeLayer(ConfiguredLayer):
         return arguments | ({"quantization": nested_entries} if nested_entries else {})
 
     def quantized_parts(self):
-        """{path of a part within the layer: config entries that define the part's quantization}"""
+        """Returns {path of a part within the layer: config entries that define the part's quantization}."""
         if not self.built:  # Some parts do not exist yet.
             return dict(self._quantization)
         quantized = {}
@@ -51,6 +51,6 @@ class CompositeLayer(ConfiguredLayer):
 
 
 def entries_below(name, quantization):
-    """The entries of `quantization` for paths below the part `name`, as {path within the part: entries}."""
+    """Returns the entries of `quantization` for paths below the part `name`: {path within the part: entries}."""
     prefix = f"{name}/"
     return {path.removeprefix(prefix): quantization[path] for path in quantization if path.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Self-attention along one axis of a map. B batch, H W C map, F output channels, K heads, N pixels in a line."""
+"""Self-attention along one axis. B batch, H W C map, F output channels, K heads, N pixels in a row or column."""
 
 import math
 import typing

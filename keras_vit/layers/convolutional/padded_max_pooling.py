@@ -25,10 +25,12 @@ class PaddedMaxPooling2D(ConfiguredLayer):
     With Keras's padding, windows would be shifted, because it adds no pixels at the top and left of maps of even size.
 
     Args:
-        padding: `"zeros"`: the map is padded with zeros. If all values of a window at the border are negative, the
-            output is zero. BiT was trained this way (arXiv 1912.11370, `bit_pytorch/models.py` of
-            google-research/big_transfer). `"ignored"`: the output is the maximum of the pixels inside the map, as in
-            `bit_paper.py` of google-research/big_vision.
+        padding: Padding of the map.
+
+            * `"zeros"`: zeros. If all values of a window at the border are negative, the output is zero. BiT was
+              trained this way (arXiv 1912.11370, `bit_pytorch/models.py` of google-research/big_transfer).
+            * `"ignored"`: the output is the maximum of the pixels inside the map, as in `bit_paper.py` of
+              google-research/big_vision.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.

@@ -40,7 +40,7 @@ class ResidualUnit(CompositeLayer):
         mixing: Layer that replaces the 3 x 3 convolutions.
 
             * `"convolution"`: the convolutions are not replaced.
-            * `"attention_augmented"`: `AttentionAugmentedConv2D`. It replaces only the first of two convolutions.
+            * `"attention_augmented"`: `AttentionAugmentedConv2D`. In a basic unit, the second convolution stays.
             * `"pooled_attention_augmented"`: the same layer with `is_pooled=True`.
             * `"stand_alone"`: `LocalSelfAttention`.
             * `"local_relation"`: `LocalRelation`. A bottleneck then has 25 / 16 of the width, as in LR-Net.

@@ -26,9 +26,11 @@ class StdConv2D(ConfiguredLayer):
         strides: Step in pixels, the same for both axes.
         epsilon: Added to the standard deviation or to the variance. In [1e-15, 1].
         epsilon_placement: Statistic to which `epsilon` is added, `"std"` or `"variance"`.
-        padding: Padding with zeros. `"same"`: as in TensorFlow. If the total padding of an axis is odd, there is one
-            more zero at the bottom or right. `"symmetric"`: equal padding on both sides, as in PyTorch. `kernel_size`
-            must be odd. If `strides` is more than 1, the kernel may be shifted compared to `"same"`.
+        padding: Padding with zeros.
+
+            * `"same"`: as in TensorFlow. If the padding of an axis is odd, the bottom or right gets one more zero.
+            * `"symmetric"`: equal padding on both sides, as in PyTorch. `kernel_size` must be odd. If `strides` is more
+              than 1, the kernel may be shifted compared to `"same"`.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.

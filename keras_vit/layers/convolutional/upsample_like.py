@@ -49,9 +49,10 @@ class UpsampleLike(ConfiguredLayer):
         self.interpolation = interpolation
 
     def call(self, maps, like):
+        is_nearest = self.interpolation == "nearest"
         for axis in (1, 2):
-            is_nearest = self.interpolation == "nearest"
-            maps = _interleave([maps] * self.scale if is_nearest else _bilinear_phases(maps, axis, self.scale), axis)
+            phases = [maps] * self.scale if is_nearest else _bilinear_phases(maps, axis, self.scale)
+            maps = _interleave(phases, axis)
         height, width = ops.shape(like)[1:3]
         return maps[:, :height, :width]
 

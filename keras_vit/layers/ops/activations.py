@@ -35,7 +35,7 @@ def activate(name, x, training=None):
     """Applies the activation `name` of `ACTIVATIONS`. Its gradient is cheaper in training on TensorFlow.
 
     TensorFlow on CPUs can fuse a matrix product, a bias and a GELU into one kernel. It sorts operations by name. It
-    finds the GELU only if its name comes after the names of the layer `hidden`. The name scope ensures this order.
+    finds the GELU only if the operations of the layer `hidden` come before it. The name scope ensures this order.
     """
     with keras.name_scope("nonlinearity"):
         has_own_gradient = training and keras.backend.backend() == "tensorflow"

@@ -8,9 +8,9 @@ import keras
 from keras import ops
 
 MAX_KEYS_AT_ONCE = 1024
-"""Maximum number of keys for which all weights are computed at once. This value is measured in docs/performance.md."""
+"""Maximum number of keys for which all weights are computed at once. See docs/performance.md for the measurement."""
 QUERIES_PER_CHUNK = 256
-"""Maximum number of queries per chunk. This value is also measured in docs/performance.md."""
+"""Maximum number of queries per chunk. See docs/performance.md for the measurement."""
 MAX_KEYS_WITHOUT_KERNEL = 256
 """Maximum number of keys for which PyTorch's kernel is not used on a CPU, because it is not faster."""
 
@@ -19,10 +19,10 @@ def attend(query, key, value, bias=None):
     """Computes `softmax(q k^T + bias) v`.
 
     If `has_kernel` is true, a kernel of the backend is used. Otherwise, if there are many keys, the queries are
-    processed in chunks. Only the weights of one chunk are in memory at a time, and the gradients recompute them. Memory
-    therefore grows in proportion to T instead of T^2. If the number of keys or queries is unknown when the graph is
-    traced, all weights are computed at once. Exports for any image size need this, because their runtimes do not
-    support loops.
+    processed in chunks. Only the weights of one chunk are in memory at a time. The gradients recompute them chunk by
+    chunk. Memory therefore grows in proportion to T instead of T^2. If the number of keys or queries is unknown when
+    the graph is traced, all weights are computed at once. Exports for any image size need this, because their runtimes
+    do not support loops.
 
     Args:
         query: (B, K, t, Dh), scaled.
@@ -53,7 +53,7 @@ def attention_weights(query, key, bias=None):
 
 
 def log_sizes(sizes):
-    """Returns the attention bias log(sizes), (B, T) float32, for merged tokens of `sizes` patches, or `None`."""
+    """Returns log(sizes), the attention bias of merged tokens, (B, T) float32. Returns `None` without sizes."""
     return None if sizes is None else ops.log(ops.cast(sizes, "float32"))
 
 

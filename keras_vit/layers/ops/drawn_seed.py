@@ -8,9 +8,9 @@ from keras_vit.layers.ops.repeated_draws import RepeatedDraws
 class DrawnSeed(keras.random.SeedGenerator):
     """Draws one seed from a generator. Every call of `next` returns this seed.
 
-    Keras accepts it in place of a `keras.random.SeedGenerator`. It has no variables. Each replica of a `tf.distribute`
-    strategy gets a different seed. Otherwise all replicas would drop the same values, because their generators have the
-    same state. Inside `RepeatedDraws.replay`, the seeds are the same as in the first run.
+    Keras accepts a `DrawnSeed` in place of a `keras.random.SeedGenerator`. It has no variables. Each replica of a
+    `tf.distribute` strategy gets a different seed. Otherwise all replicas would drop the same values, because their
+    generators have the same state. Inside `RepeatedDraws.replay`, the seeds are the same as in the first run.
 
     Args:
         generator: `keras.random.SeedGenerator` to draw from. It advances by one.
@@ -24,7 +24,7 @@ class DrawnSeed(keras.random.SeedGenerator):
         self._initial_seed = generator.get_config()["seed"]
 
     def next(self, ordered=True):
-        """The seed."""
+        """Returns the seed."""
         return self._seed
 
 
@@ -36,6 +36,6 @@ def _fold_in_replica(seed):
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return seed
-    # Converted to int32 as in Keras, because XLA needs it.
+    # The seed is converted to int32 as in Keras, because XLA requires int32.
     seed = tf.cast(tf.math.floormod(seed, tf.int32.max - 1), tf.int32)
     return tf.random.fold_in(seed, context.replica_id_in_sync_group)

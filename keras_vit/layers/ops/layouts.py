@@ -48,7 +48,7 @@ def apply_dense(layer, rows):
 def apply_einsum_dense(layer, inputs, num_axes, scale=None):
     """Applies an `EinsumDense` layer to the last axes of its inputs as one product of two matrices.
 
-    `einsum` would compute a batch of smaller products. A layer that Keras has quantized is called unchanged.
+    `einsum` would compute a batch of smaller products. A layer that Keras has quantized is called directly.
 
     Args:
         layer: An `EinsumDense` with a bias.

@@ -9,7 +9,7 @@ from keras_vit.layers.positions.learned_position_embedding import LearnedPositio
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Learned2DPositionEmbedding(LearnedPositionEmbedding):
-    """Adds a learned embedding of its column and of its row to each patch token.
+    """Adds learned embeddings of the column and the row to each patch token.
 
     The embedding of the patch in row y and column x is the concatenation `[X_x, Y_y]`. The tables X and Y have w and h
     rows of width D / 2 (ViT, arXiv 2010.11929, appendix D.4, "2-dimensional positional embedding"). Each prefix token
@@ -29,7 +29,7 @@ class Learned2DPositionEmbedding(LearnedPositionEmbedding):
         (B, T, D)
 
     Raises:
-        ValueError: If D is odd, and when `LearnedPositionEmbedding` raises it.
+        ValueError: If D is odd, or for one of the reasons in `LearnedPositionEmbedding`.
 
     Example:
 
@@ -45,8 +45,8 @@ class Learned2DPositionEmbedding(LearnedPositionEmbedding):
         hidden_dim = tokens_shape[-1]
         if hidden_dim % 2:
             raise ValueError(
-                f"The tokens' width must be even, with half of it for each coordinate. Received: tokens of shape "
-                f"{tuple(tokens_shape)}"
+                f"The tokens' width must be even, because half of it is used for each coordinate. Received: tokens of "
+                f"shape {tuple(tokens_shape)}"
             )
         height, width = self.grid_size
         if self.num_prefix_rows:

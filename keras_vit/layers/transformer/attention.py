@@ -24,14 +24,14 @@ class MultiHeadSelfAttention(CompositeLayer):
     """Multi-head self-attention with biases.
 
     Each head computes `A = softmax(q k^T / sqrt(Dh))` and `SA = A v`. The heads are concatenated and projected (ViT,
-    arXiv 2010.11929, eqs. 5 to 8). Kernels have the shapes (D, K, Dh) and (K, Dh, D), as in Google's weights. They are
-    initialised Xavier uniform as D x D matrices. Biases are initialised with zeros. The softmax is computed in float32
-    under any precision policy.
+    arXiv 2010.11929, eqs. 5 to 8). Three kernels have the shape (D, K, Dh), the kernel of the output has the shape
+    (K, Dh, D), as in Google's weights. They are initialised Xavier uniform as D x D matrices. Biases are initialised
+    with zeros. The softmax is computed in float32 under any precision policy.
 
     Args:
         num_heads: Number K of heads. Divides D.
         dropout_rate: Dropout rate of the attention weights. In [0, 1).
-        qk_norm: Whether a LayerNorm over each head's Dh channels normalises queries and keys (ViT-22B, arXiv
+        qk_norm: Whether queries and keys are normalised by a LayerNorm over each head's Dh channels (ViT-22B, arXiv
             2302.05442, section 2).
         layer_norm_epsilon: Added to the variance in these LayerNorms.
         relative_positions: Whether a `RelativePositionEmbedding` adds a term to each logit. The term depends on the
@@ -45,7 +45,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         training: Whether dropout is applied.
 
     Returns:
-        Same shape as `queries` if they are given, otherwise the same shape as `tokens`.
+        (B, t, D) with `queries`, otherwise the same shape as `tokens`.
 
     Raises:
         ValueError: If D is not a multiple of `num_heads`, or relative positions are combined with `queries` or with an

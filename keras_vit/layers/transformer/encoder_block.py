@@ -28,9 +28,9 @@ class EncoderBlock(ComposedLayer):
     attribute is not saved.
 
     Args:
-        attention: Layer that maps tokens (B, T, D) to (B, T, D), such as `MultiHeadSelfAttention`. It is called with
-            the argument `training`.
-        mlp: Layer that maps tokens (B, T, D) to (B, T, D), such as `MlpBlock`. It is called with `training`, too.
+        attention: Layer that maps tokens (B, T, D) to (B, T, D), such as `MultiHeadSelfAttention`.
+        mlp: Layer that maps tokens (B, T, D) to (B, T, D), such as `MlpBlock`. The block passes the argument `training`
+            to both layers.
         layer_norm_epsilon: Added to the variance in both LayerNorms.
         dropout_rate: Dropout rate after the attention. In [0, 1). The MLP has its own dropout.
         drop_path_rate: Probability that a residual branch of an image is dropped in training. In [0, 1).
