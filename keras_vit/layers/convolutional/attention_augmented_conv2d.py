@@ -27,8 +27,8 @@ class AttentionAugmentedConv2D(CompositeLayer):
 
     Args:
         filters: Number F of output channels.
-        key_dim: Number of channels of the queries, all heads together, a multiple of `num_heads`. Keys have the same
-            number.
+        key_dim: Number of query channels of all heads together, a multiple of `num_heads`. It is also the number of key
+            channels.
         value_dim: Number of output channels from the attention, a multiple of `num_heads` and less than F.
         num_heads: Number K of heads.
         kernel_size: Side of the kernel in pixels, odd.
