@@ -10,7 +10,7 @@ from keras_vit.trunks.bit_resnet import bit_resnet
 
 
 def encode(images, config, grid_size=None):
-    """Encodes images as normalised tokens (ViT, arXiv 2010.11929, eqs. 1 to 3, and the LayerNorm of eq. 4).
+    """Encodes images as tokens (ViT, arXiv 2010.11929, eqs. 1 to 3, and the LayerNorm of eq. 4).
 
     Args:
         images: Keras tensor (B, H, W, C) of normalised pixels.
@@ -19,14 +19,20 @@ def encode(images, config, grid_size=None):
             of an image of `DEFAULT_IMAGE_SIZE`.
 
     Returns:
-        Keras tensor (B, T, D): class token, distillation token and registers (if any), then the patch tokens row by
-        row. They are not normalised if the config places the LayerNorm after the pooling. Second, `None`, or the number
-        of patches that each token stands for, (B, T), if the blocks merge tokens.
+        A pair of Keras tensors, (tokens, sizes).
+
+        * tokens, (B, T, D): class token, distillation token and registers (if any), then the patch tokens row by row.
+          Tokens are normalised, unless the config places the LayerNorm after the pooling.
+        * sizes, (B, T): number of patches that each token represents. `None` if the blocks do not merge tokens.
 
     Raises:
         ValueError: If images of variable size are combined with relative positions.
     """
-    _check_relative_positions(images, config)
+    if config.position_embedding == "relative" and None in images.shape[1:3]:
+        raise ValueError(
+            f"position_embedding='relative' has a row for each offset between two tokens, so it needs one image size, "
+            f"e.g. input_shape=(224, 224, 3). Received: images of shape {tuple(images.shape[1:])}"
+        )
     if config.stem is not None:
         images = bit_resnet(images, config.stem)
     patches = layers.PatchEmbedding(
@@ -42,7 +48,8 @@ def encode(images, config, grid_size=None):
         tokens = layers.LayerNormalization(epsilon=config.layer_norm_epsilon, name="pre_norm")(tokens)
     sizes = None
     if config.token_merging:
-        tokens, sizes = _merging_blocks(tokens, config)
+        for i in range(config.num_layers):
+            tokens, sizes = encoder_block(config, i)(tokens, sizes)
     else:
         tokens = _blocks(tokens, patches, later_positions, config)
     if config.norm_placement == "before_pooling":
@@ -59,23 +66,8 @@ def _blocks(tokens, patches, later_positions, config):
     return tokens
 
 
-def _merging_blocks(tokens, config):
-    sizes = None
-    for i in range(config.num_layers):
-        tokens, sizes = encoder_block(config, i)(tokens, sizes)
-    return tokens, sizes
-
-
-def _check_relative_positions(images, config):
-    if config.position_embedding == "relative" and None in images.shape[1:3]:
-        raise ValueError(
-            f"position_embedding='relative' has a row for each offset between two tokens, so it needs one image size, "
-            f"e.g. input_shape=(224, 224, 3). Received: images of shape {tuple(images.shape[1:])}"
-        )
-
-
 def add_prefix_tokens(tokens, config):
-    """Adds the config's prefix tokens before the patch tokens (B, N, D). Returns (B, T, D)."""
+    """Prepends the config's prefix tokens to the patch tokens (B, N, D). Returns (B, T, D)."""
     if config.num_register_tokens:
         tokens = layers.RegisterTokens(config.num_register_tokens, name="register_tokens")(tokens)
     if config.distillation_token:
@@ -86,7 +78,7 @@ def add_prefix_tokens(tokens, config):
 
 
 def position_layers(patches_shape, config, grid_size=None):
-    """For each block, the layer that adds positions to the tokens of a map of shape (B, h, w, D), or `None`."""
+    """Returns one layer or `None` per block. The layer adds positions to the tokens of a map of shape (B, h, w, D)."""
     if config.position_embedding in ("none", "relative"):
         return [None] * config.num_layers
     if config.position_embedding == "sincos_2d":
@@ -99,15 +91,15 @@ def position_layers(patches_shape, config, grid_size=None):
     if config.position_placement == "every_layer":
         return [build(name=f"position_embedding_{i}") for i in range(config.num_layers)]
     layer = build(name="position_embedding")
-    later = layer if config.position_placement == "every_layer_shared" else None
-    return [layer, *[later] * (config.num_layers - 1)]
+    later_layer = layer if config.position_placement == "every_layer_shared" else None
+    return [layer, *[later_layer] * (config.num_layers - 1)]
 
 
 _TABLES = {"learned_1d": layers.LearnedPositionEmbedding, "learned_2d": layers.Learned2DPositionEmbedding}
 
 
 def encoder_block(config, i):
-    """Block i, counted from 0."""
+    """Creates block i, counted from 0."""
     name = f"encoder_block_{i}"
     if config.axial:
         rows, columns = (_encoder_block(config, i, part) for part in ("row", "column"))
@@ -116,17 +108,13 @@ def encoder_block(config, i):
 
 
 def _encoder_block(config, i, name):
+    epsilon, is_relative = config.layer_norm_epsilon, config.position_embedding == "relative"
     attention = layers.MultiHeadSelfAttention(
-        config.num_heads,
-        config.attention_dropout_rate,
-        config.qk_norm,
-        config.layer_norm_epsilon,
-        config.position_embedding == "relative",
-        name="attention",
+        config.num_heads, config.attention_dropout_rate, config.qk_norm, epsilon, is_relative, name="attention"
     )
     mlp = layers.MlpBlock(config.mlp_dim, config.mlp, config.dropout_rate, name="mlp")
     arguments = {
-        "layer_norm_epsilon": config.layer_norm_epsilon,
+        "layer_norm_epsilon": epsilon,
         "dropout_rate": config.dropout_rate,
         "drop_path_rate": config.drop_path_rate * i / max(config.num_layers - 1, 1),
         "layer_scale": config.layer_scale,
@@ -139,4 +127,4 @@ def _encoder_block(config, i, name):
 
 
 DEFAULT_IMAGE_SIZE = 224
-"""In pixels. Models are built for this size by default. Models of variable size have a position table for it."""
+"""Default height and width in pixels. Models of variable image size have a position table for this size."""

@@ -8,7 +8,10 @@ from keras_vit import layers
 
 
 def pool(tokens, config, sizes=None):
-    """Pools tokens (B, T, D) to (B, D), or returns them if `config.pooling` is `None`. `sizes` (B, T) weight means."""
+    """Pools tokens (B, T, D) to (B, D), or returns them if `config.pooling` is `None`.
+
+    `sizes` is (B, T), the number of patches that each token represents. An average counts each token in proportion.
+    """
     if config.pooling is None:
         return tokens
     is_weighted = config.pooling == "avg" and sizes is not None
@@ -39,12 +42,12 @@ def represent(pooled, config):
 
 
 def classify(representation, classes, activation, config):
-    """Applies the classifier, a `Dense` layer in float32 under any precision policy. Returns (B, classes)."""
+    """Applies the classifier, a `Dense` layer that is in float32 under any precision policy. Returns (B, classes)."""
     return classifier("predictions", classes, activation, config.head_bias)(representation)
 
 
 def classify_distilled(pooled, tokens, classes, activation, config):
-    """Averages the logits of the class token's and the distillation token's classifiers (DeiT, arXiv 2012.12877).
+    """Classifies the class token and the distillation token, and averages their logits (DeiT, arXiv 2012.12877).
 
     Args:
         pooled: (B, D), the class token.
@@ -60,7 +63,7 @@ def classify_distilled(pooled, tokens, classes, activation, config):
 
 
 def classifier(name, classes, activation, head_bias=0.0):
-    """Creates a classifier, a `Dense` layer in float32. Its kernel starts at zero, its bias at `head_bias`."""
+    """Creates a classifier, a `Dense` layer in float32. The kernel starts at zero, the bias at `head_bias`."""
     return keras.layers.Dense(
         classes,
         activation=activation,

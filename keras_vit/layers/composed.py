@@ -2,19 +2,17 @@
 
 import keras
 
+from keras_vit.layers.configured import ConfiguredLayer
 
-class ComposedLayer(keras.layers.Layer):
+
+class ComposedLayer(ConfiguredLayer):
     """A layer that receives other layers as arguments and stores them in its config.
 
     Class attributes:
-        GIVEN: (name of the argument, name of the attribute) for each of these layers.
+        GIVEN: One pair (name of the argument, name of the attribute) per received layer.
     """
 
     GIVEN: tuple[tuple[str, str], ...] = ()
-
-    def part_arguments(self, name):
-        """Arguments for a layer that this layer creates itself: its name, dtype policy and `trainable`."""
-        return {"name": name, "dtype": self.dtype_policy, "trainable": self.trainable}
 
     def get_config(self):
         layers = {name: _serialize(getattr(self, attribute)) for name, attribute in self.GIVEN}
@@ -27,7 +25,7 @@ class ComposedLayer(keras.layers.Layer):
 
 
 def check_layer(name, value, example):
-    """Returns `value`. Raises ValueError unless it is a layer. The message shows `example`, a valid value."""
+    """Returns `value`. Raises ValueError unless `value` is a layer. The message shows `example`, a valid value."""
     if not isinstance(value, keras.layers.Layer):
         raise ValueError(f"{name} must be a layer, such as {example}. Received: {value!r}")
     return value
@@ -35,6 +33,6 @@ def check_layer(name, value, example):
 
 def _serialize(layer):
     serialized = keras.saving.serialize_keras_object(layer)
-    # With it, Keras would build the layer alone, and the paths of its weights would not start with this layer's path.
+    # With this entry, Keras would build the layer on its own, with weight paths that lack the path of the outer layer.
     serialized.pop("build_config", None)
     return serialized

@@ -4,16 +4,18 @@ import typing
 
 import keras
 
+from keras_vit.layers.configured import ConfiguredLayer
 
-class CompositeLayer(keras.layers.Layer):
-    """A layer that consists of other layers, its parts, which share its dtype policy and `trainable`.
+
+class CompositeLayer(ConfiguredLayer):
+    """A layer that consists of other layers, its parts. The parts share its dtype policy and `trainable`.
 
     `keras.Model.quantize` quantizes each part separately. The layer stores the quantization of its parts in its config,
-    so that a `.keras` file can be loaded again.
+    so that a quantized `.keras` file can be loaded.
 
     Args:
-        quantization: {path of a part within the layer: entries of its config that define its quantization}. Only for
-            `from_config`.
+        quantization: {path of a part within the layer: config entries that define the part's quantization}. Only
+            `from_config` passes this argument.
     """
 
     def __init__(self, *, quantization: dict[str, dict[str, typing.Any]] | None = None, **kwargs: typing.Any) -> None:
@@ -21,21 +23,16 @@ class CompositeLayer(keras.layers.Layer):
         self._quantization = dict(quantization or {})
 
     def part_arguments(self, name):
-        """Arguments for the part with this name: name, dtype policy, `trainable` and its quantization."""
-        arguments = {"name": name, "dtype": self.dtype_policy, "trainable": self.trainable}
+        """Arguments for the part with this name: name, dtype policy, `trainable` and the part's quantization."""
+        arguments = super().part_arguments(name)
         if name in self._quantization:
             entries = self._quantization[name].items()
             return arguments | {key: keras.saving.deserialize_keras_object(value) for key, value in entries}
-        prefix = f"{name}/"
-        nested_entries = {
-            path.removeprefix(prefix): entries
-            for path, entries in self._quantization.items()
-            if path.startswith(prefix)
-        }
+        nested_entries = entries_below(name, self._quantization)
         return arguments | ({"quantization": nested_entries} if nested_entries else {})
 
     def quantized_parts(self):
-        """{path of a part within the layer: entries of its config that define its quantization}"""
+        """Returns {path of a part within the layer: config entries that define the part's quantization}."""
         if not self.built:  # Some parts do not exist yet.
             return dict(self._quantization)
         quantized = {}
@@ -51,3 +48,9 @@ class CompositeLayer(keras.layers.Layer):
     def get_config(self):
         quantization = self.quantized_parts()
         return {**super().get_config(), **({"quantization": quantization} if quantization else {})}
+
+
+def entries_below(name, quantization):
+    """Returns the entries of `quantization` for paths below the part `name`: {path within the part: entries}."""
+    prefix = f"{name}/"
+    return {path.removeprefix(prefix): quantization[path] for path in quantization if path.startswith(prefix)}

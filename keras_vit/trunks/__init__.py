@@ -1,1 +1,1 @@
-"""Convolutional networks that compute the feature maps of other models."""
+"""Convolutional backbones, which compute the feature maps for other models."""

@@ -1,1 +1,1 @@
-"""Layers of ResNets and of the networks that Visual Transformers are compared with."""
+"""Layers of ResNets and of the networks to which Visual Transformers are compared."""

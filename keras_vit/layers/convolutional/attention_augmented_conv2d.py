@@ -20,28 +20,30 @@ class AttentionAugmentedConv2D(CompositeLayer):
     """A convolution that computes some of its output channels by self-attention over the whole map.
 
     `y = [conv(x), W attention(x)]` ("Attention Augmented Convolutional Networks", arXiv 1904.09925, equations 1 to 4).
-    The logits of each head are `(q_o.k_p + q_o.r^h_{p-o} + q_o.r^w_{p-o}) / sqrt(key_dim / K)`. There is a learned
-    vector for each distance in rows and in columns, shared by the heads. With strides, only every `strides`-th row and
-    column takes part in the attention. The softmax is computed in float32 under any precision policy.
+    The logits of each head are `(q_o.k_p + q_o.r^h_{p-o} + q_o.r^w_{p-o}) / sqrt(key_dim / K)`. The vectors r^h are
+    learned for each distance in rows, the vectors r^w for each distance in columns. All heads share them. With strides,
+    the attention uses only every `strides`-th row and column. The softmax is computed in float32 under any precision
+    policy.
 
     Args:
         filters: Number F of output channels.
-        key_dim: Number of channels of the queries and of the keys of all heads, a multiple of `num_heads`.
+        key_dim: Number of query channels of all heads together, a multiple of `num_heads`. It is also the number of key
+            channels.
         value_dim: Number of output channels from the attention, a multiple of `num_heads` and less than F.
         num_heads: Number K of heads.
         kernel_size: Side of the kernel in pixels, odd.
         strides: Step in pixels, the same for both axes.
-        is_pooled: Whether the attention receives the map at half its size, as means of 3 x 3 pixels, and its output is
-            interpolated bilinearly, as in the paper for large maps.
+        is_pooled: Whether the map is average-pooled over 3 x 3 pixels to half its size before the attention. The output
+            of the attention is then enlarged bilinearly. The paper does this for large maps.
 
     Call arguments:
-        maps: (B, H, W, C), channels last. H and W must be known, because the tables depend on them.
+        maps: (B, H, W, C), channels last. H and W must be known, because the number of distances depends on them.
 
     Returns:
         (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
-        ValueError: If an argument is invalid, or H or W is unknown or not the size that the layer was built for.
+        ValueError: If an argument is invalid, or if H or W is unknown or differs from the first call.
 
     Example:
 
@@ -50,6 +52,8 @@ class AttentionAugmentedConv2D(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 5, 8, 4))).shape)
     (2, 5, 8, 12)
     """
+
+    ARGUMENTS = ("filters", "key_dim", "value_dim", "num_heads", "kernel_size", "strides", "is_pooled")
 
     def __init__(
         self,
@@ -88,23 +92,17 @@ class AttentionAugmentedConv2D(CompositeLayer):
         self.conv.build(input_shape)
         self.projection = build_dense(self, "projection", channels, 2 * self.key_dim + self.value_dim)
         self.output_projection = build_dense(self, "output_projection", self.value_dim, self.value_dim)
-        self.row_embedding, self.column_embedding = (
-            self._table(name, length)
-            for name, length in zip(
-                ("row_embedding", "column_embedding"), self._attention_size(input_shape), strict=True
-            )
-        )
+        num_rows, num_columns = self._attention_size(input_shape)
+        self.row_embedding = self._add_table("row_embedding", num_rows)
+        self.column_embedding = self._add_table("column_embedding", num_columns)
 
-    def _table(self, name, length):
+    def _add_table(self, name, length):
         head_width = self.key_dim // self.num_heads
-        return self.add_weight(
-            name=name,
-            shape=(2 * length - 1, head_width),
-            initializer=keras.initializers.RandomNormal(stddev=head_width**-0.5),
-        )
+        initializer = keras.initializers.RandomNormal(stddev=head_width**-0.5)
+        return self.add_weight(name=name, shape=(2 * length - 1, head_width), initializer=initializer)
 
     def _attention_size(self, input_shape):
-        """(rows, columns) of the input of the attention."""
+        """Returns (rows, columns) of the map that the attention receives."""
         size = self.compute_output_shape(input_shape)[1:3]
         return tuple(-(-length // 2) for length in size) if self.is_pooled else size
 
@@ -114,15 +112,15 @@ class AttentionAugmentedConv2D(CompositeLayer):
                 f"{self.name!r} was built for maps of (height, width) {self.map_size}. Received: "
                 f"{tuple(maps.shape[1:3])}. The tables of relative positions fit one size only."
             )
-        attended = strided(maps, self.strides)
-        attended = self._attend(_shrink(attended) if self.is_pooled else attended)
-        convolved = self.conv(maps)
+        convolved, attended = self.conv(maps), strided(maps, self.strides)
         if self.is_pooled:
-            attended = _enlarge(attended, convolved.shape[1:3])
+            attended = _enlarge(self._attend(_shrink(attended)), convolved.shape[1:3])
+        else:
+            attended = self._attend(attended)
         return ops.concatenate([convolved, attended], axis=-1)
 
     def _attend(self, maps):
-        """(B, rows, columns, value_dim)"""
+        """Returns (B, rows, columns, value_dim)."""
         query, key, value = ops.split(self.projection(maps), [self.key_dim, 2 * self.key_dim], axis=-1)
         query, key, value = self._split_heads(query), self._split_heads(key), self._split_heads(value)
         query = query * (self.key_dim // self.num_heads) ** -0.5
@@ -149,42 +147,30 @@ class AttentionAugmentedConv2D(CompositeLayer):
         position_macs += math.prod(size) * (self.key_dim + self.value_dim) + sum(size) * self.key_dim
         return self.conv.macs(input_shape) + math.prod(size) * position_macs
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "num_heads": self.num_heads,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "is_pooled": self.is_pooled,
-        }
-
 
 def _relative(table, dtype):
-    """Rows (n, n, D) of a table (2 n - 1, D). Entry (o, p) is the row of the distance p - o."""
+    """Returns rows (n, n, D) of a table (2 n - 1, D). Entry (o, p) is the table's row for the distance p - o."""
     length = (table.shape[0] + 1) // 2
     positions = np.arange(length)
     return ops.cast(ops.take(table, positions[None, :] - positions[:, None] + length - 1, axis=0), dtype)
 
 
 def _shrink(maps):
-    """Halves the size of maps (B, H, W, C) by means of 3 x 3 pixels, without pixels outside of the map.
+    """Pools maps (B, H, W, C) to half their size. Each output pixel is a mean of up to 3 x 3 pixels of the map.
 
-    On PyTorch, Keras's average pooling counts the padding as zeros.
+    Keras's average pooling cannot be used, because on PyTorch it includes zeros outside of the map.
     """
     rows, columns = (ops.cast(_means(length), maps.dtype) for length in maps.shape[1:3])
     return ops.einsum("yh,bhwc,xw->byxc", rows, maps, columns)
 
 
 def _means(length):
-    """Weights (half, length) of the means of three positions around every second one, with TensorFlow's padding."""
+    """Returns a matrix (half, length) that averages windows of three positions, with stride 2 and padding "same"."""
     half = -(-length // 2)
     first = -(max(2 * half + 1 - length, 0) // 2)
     distances = np.arange(length) - (2 * np.arange(half)[:, None] + first)
-    inside = (distances >= 0) & (distances < 3)
-    return inside / inside.sum(1, keepdims=True)
+    is_in_window = (distances >= 0) & (distances < 3)
+    return is_in_window / is_in_window.sum(1, keepdims=True)
 
 
 def _enlarge(maps, size):

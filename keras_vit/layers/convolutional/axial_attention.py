@@ -1,4 +1,4 @@
-"""Self-attention along one axis of a map. B batch, H W C map, F output channels, K heads, N pixels in a line."""
+"""Self-attention along one axis. B batch, H W C map, F output channels, K heads, N pixels in a row or column."""
 
 import math
 import typing
@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_choice, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
 from keras_vit.layers.convolutional.batch_norm import batch_norm
 
@@ -19,26 +19,27 @@ class AxialAttention(CompositeLayer):
     """Position-sensitive self-attention within each row or within each column.
 
     Axial-DeepLab (arXiv 2003.07853), equation 4: `y_o = sum_p softmax_p(q_o.k_p + q_o.r^q_{p-o} + k_p.r^k_{p-o})
-    (v_p + r^v_{p-o})`. There are three learned vectors for each distance p - o in the line, shared by the heads. As in
-    the authors' code (csrhddlam/axial-deeplab), queries and keys have half the width of values, and logits are not
-    scaled. Batch norms follow the projection, each of the three terms of the logits, and both terms of the output.
-    Their statistics and the softmax are computed in float32 under any precision policy.
+    (v_p + r^v_{p-o})`. The three vectors r are learned for each distance p - o in the row or column. All heads share
+    them. As in the authors' code (csrhddlam/axial-deeplab), queries and keys have half the width of values, and logits
+    are not scaled. Batch norms follow the projection, each of the three terms of the logits, and both terms of the
+    output. The softmax and the statistics of the batch norms are computed in float32 under any precision policy.
 
     Args:
-        axis: `"height"`: the pixels of a column attend to each other. `"width"`: the pixels of a row.
+        axis: `"height"`: the pixels of a column attend to each other. `"width"`: the pixels of a row attend to each
+            other.
         filters: Number F of output channels, a multiple of `2 * num_heads`.
         num_heads: Number K of heads.
 
     Call arguments:
-        maps: (B, H, W, C), channels last. The size of `axis` must be known, because the tables depend on it.
+        maps: (B, H, W, C), channels last. The size along `axis` must be known, because the number of distances depends
+            on it.
         training: Whether the batch norms use the batch's statistics and update their moving averages.
 
     Returns:
         (B, H, W, F)
 
     Raises:
-        ValueError: If an argument is invalid, or the size of `axis` is unknown or not the size that the layer was built
-            for.
+        ValueError: If an argument is invalid, or if the size along `axis` is unknown or differs from the first call.
 
     Example:
 
@@ -48,10 +49,11 @@ class AxialAttention(CompositeLayer):
     (2, 5, 8, 12)
     """
 
+    ARGUMENTS = ("axis", "filters", "num_heads")
+
     def __init__(self, axis: str, filters: int, num_heads: int = 8, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
-        if axis not in _AXES:
-            raise ValueError(f"axis must be 'height' or 'width'. Received: {axis!r}")
+        check_choice("axis", axis, _AXES)
         self.axis = axis
         self.filters = check_positive_integer("filters", filters)
         self.num_heads = check_positive_integer("num_heads", num_heads)
@@ -80,7 +82,7 @@ class AxialAttention(CompositeLayer):
         self.projection_norm = self._norm("projection_norm", (None, None, None, 2 * self.filters))
         self.relative_embedding = self.add_weight(
             name="relative_embedding",
-            shape=(2 * self.length - 1, 2 * head_width),  # For queries, keys and values of one head.
+            shape=(2 * self.length - 1, 2 * head_width),  # Contains r^q, r^k and r^v.
             initializer=keras.initializers.RandomNormal(stddev=1 / math.sqrt(head_width)),
         )
         self.logit_norm = self._norm("logit_norm", (None, None, None, None, 3 * self.num_heads))
@@ -122,16 +124,15 @@ class AxialAttention(CompositeLayer):
         return ops.swapaxes(outputs, 1, 2) if self.axis == "height" else outputs
 
     def _split(self, values):
-        """Splits the last axis into the queries, keys and values of a head."""
+        """Splits the last axis into queries, keys and values."""
         width = values.shape[-1] // 4
         return ops.split(values, [width, 2 * width], axis=-1)
 
     def _tables(self):
-        """Vectors (N, N, 4 d). Entry (o, p) contains the vectors of the distance p - o."""
+        """Returns vectors (N, N, 4 d). Entry (o, p) contains the three vectors for the distance p - o."""
         positions = np.arange(self.length)
         distances = positions[None, :] - positions[:, None] + self.length - 1
-        table = ops.cast(self.relative_embedding, self.compute_dtype)
-        return ops.take(table, distances, axis=0)
+        return ops.take(ops.cast(self.relative_embedding, self.compute_dtype), distances, axis=0)
 
     def _sum_of_normalized(self, terms, norm, training):
         terms = list(terms)
@@ -146,9 +147,6 @@ class AxialAttention(CompositeLayer):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         _, height, width, channels = input_shape
         length = input_shape[_AXES[self.axis]]
-        # Three terms of the logits with half the width, and two of the output.
+        # The three terms of the logits have half the width. The two terms of the output have the full width.
         attention_macs = length * (3 * self.filters // 2 + 2 * self.filters)
         return height * width * (channels * 2 * self.filters + attention_macs)
-
-    def get_config(self):
-        return {**super().get_config(), "axis": self.axis, "filters": self.filters, "num_heads": self.num_heads}

@@ -14,16 +14,16 @@ from keras_vit.layers.convolutional.padded_conv2d import PaddedConv2D
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AxialBottleneckUnit(CompositeLayer):
-    """A ResNet's bottleneck unit with attention along both axes in place of the 3 x 3 convolution.
+    """A ResNet's bottleneck unit with attention along both axes instead of the 3 x 3 convolution.
 
-    `y = relu(BN(conv1x1(x)))`, `y = relu(mean(rows(columns(y))))`, `y = BN(conv1x1(y))` and `relu(x + y)`. `columns`
-    and `rows` are an `AxialAttention` along the height and one along the width. `mean` averages squares of `strides` x
-    `strides` pixels. If the unit changes the shape, `x` is projected by `BN(conv1x1(x))` (Axial-DeepLab,
-    arXiv 2003.07853, section 3.3; csrhddlam/axial-deeplab). The last batch norm starts with gamma zero, so the unit
-    starts as its residual connection alone.
+    `y = relu(BN(conv1x1(x)))`, `y = relu(mean(rows(columns(y))))`, `y = BN(conv1x1(y))` and `relu(x + y)`. `columns` is
+    an `AxialAttention` along the height, and `rows` is an `AxialAttention` along the width. `mean` averages squares of
+    `strides` x `strides` pixels. If the unit changes the shape, `x` is projected by `BN(conv1x1(x))` (Axial-DeepLab,
+    arXiv 2003.07853, section 3.3; csrhddlam/axial-deeplab). The gamma of the last batch norm starts at zero, so the
+    branch of the unit starts at zero.
 
     Args:
-        width: Number of channels inside the unit, a multiple of `2 * num_heads`. The output has twice as many.
+        width: Number of channels inside the unit, a multiple of `2 * num_heads`. The output has `2 width` channels.
         strides: Step in pixels, the same for both axes.
         num_heads: Number of heads of each attention.
 
@@ -35,8 +35,8 @@ class AxialBottleneckUnit(CompositeLayer):
         (B, h, w, 2 width), where h and w are H and W divided by `strides`.
 
     Raises:
-        ValueError: If an argument is invalid, or H or W is unknown, not a multiple of `strides`, or not the size that
-            the layer was built for.
+        ValueError: If an argument is invalid, or if H or W is unknown, is not a multiple of `strides`, or differs from
+            the first call.
 
     Example:
 
@@ -45,6 +45,8 @@ class AxialBottleneckUnit(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 6, 8, 4))).shape)
     (2, 3, 4, 24)
     """
+
+    ARGUMENTS = ("width", "strides", "num_heads")
 
     def __init__(self, width: int, strides: int = 1, num_heads: int = 8, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -55,9 +57,8 @@ class AxialBottleneckUnit(CompositeLayer):
         self.conv_1, self.norm_1 = self._conv("conv_1", width), batch_norm(**self.part_arguments("norm_1"))
         self.height_attention = AxialAttention("height", width, num_heads, **self.part_arguments("height_attention"))
         self.width_attention = AxialAttention("width", width, num_heads, **self.part_arguments("width_attention"))
-        self.pooling = keras.layers.AveragePooling2D(
-            strides, data_format="channels_last", **self.part_arguments("pooling")
-        )
+        pooling_arguments = self.part_arguments("pooling")
+        self.pooling = keras.layers.AveragePooling2D(strides, data_format="channels_last", **pooling_arguments)
         self.conv_2 = self._conv("conv_2", 2 * width)
         self.norm_2 = batch_norm(gamma_initializer="zeros", **self.part_arguments("norm_2"))
         self.projection_conv: typing.Any = None
@@ -102,14 +103,7 @@ class AxialBottleneckUnit(CompositeLayer):
 
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
-        _, height, width, channels = input_shape
-        num_pixels, inner = height * width, (*input_shape[:-1], self.width)
-        num_output_pixels = num_pixels // self.strides**2
-        total = num_pixels * channels * self.width + num_output_pixels * 2 * self.width**2
+        inner, pooled = (*input_shape[:-1], self.width), (*self.compute_output_shape(input_shape)[:-1], self.width)
+        total = self.conv_1.macs(input_shape) + self.conv_2.macs(pooled)
         total += self.height_attention.macs(inner) + self.width_attention.macs(inner)
-        if self.projection_conv is not None:
-            total += num_output_pixels * channels * 2 * self.width
-        return total
-
-    def get_config(self):
-        return {**super().get_config(), "width": self.width, "strides": self.strides, "num_heads": self.num_heads}
+        return total if self.projection_conv is None else total + self.projection_conv.macs(input_shape)

@@ -19,14 +19,14 @@ class BottleneckUnit(CompositeLayer):
     """Three weight-standardised convolutions with GroupNorm and a residual connection.
 
     `y = relu(GN(conv1x1(x)))`, `y = relu(GN(conv3x3(y)))`, `y = GN(conv1x1(y))` and `relu(x + y)`. If the unit changes
-    the shape, `x` is projected by `GN(conv1x1(x))`. These are the units of ViT's hybrids (arXiv 2010.11929, section
-    3.1; `models_resnet.py` of google-research/vision_transformer). Their activation comes last. BiT's units
-    (arXiv 1912.11370) start with the activation. The 3 x 3 convolution has the strides. The last GroupNorm starts with
-    gamma zero, so the unit starts as its residual connection alone. GroupNorm is computed in float32 under any
-    precision policy.
+    the shape, `x` is projected by `GN(conv1x1(x))`. These are the units of ViT's hybrid models (arXiv 2010.11929,
+    section 3.1; `models_resnet.py` of google-research/vision_transformer). They end with the activation, whereas BiT's
+    units (arXiv 1912.11370) start with it. The 3 x 3 convolution has the strides. The gamma of the last GroupNorm
+    starts at zero, so the branch of the unit starts at zero. GroupNorm is computed in float32 under any precision
+    policy.
 
     Args:
-        width: Number of channels inside the unit, a multiple of 32. The output has four times as many.
+        width: Number of channels inside the unit, a multiple of 32. The output has `4 width` channels.
         strides: Step in pixels, the same for both axes.
         group_norm_epsilon: Added to the variance in every GroupNorm.
         weight_standardization_epsilon: Added to the standard deviation of every kernel.
@@ -46,6 +46,8 @@ class BottleneckUnit(CompositeLayer):
     >>> tuple(keras_vit.layers.BottleneckUnit(width=32, strides=2)(keras.ops.ones((2, 5, 8, 64))).shape)
     (2, 3, 4, 128)
     """
+
+    ARGUMENTS = ("width", "strides", "group_norm_epsilon", "weight_standardization_epsilon")
 
     def __init__(
         self,
@@ -69,12 +71,11 @@ class BottleneckUnit(CompositeLayer):
         self.projection_conv = self.projection_norm = None
 
     def _conv(self, name, filters, kernel_size, strides=1):
-        epsilon = self.weight_standardization_epsilon
-        return StdConv2D(filters, kernel_size, strides, epsilon, **self.part_arguments(name))
+        arguments = self.part_arguments(name)
+        return StdConv2D(filters, kernel_size, strides, self.weight_standardization_epsilon, **arguments)
 
     def _norm(self, name, **arguments):
-        epsilon = self.group_norm_epsilon
-        return GroupNormalization(NUM_GROUPS, epsilon=epsilon, **self.part_arguments(name), **arguments)
+        return GroupNormalization(NUM_GROUPS, self.group_norm_epsilon, **self.part_arguments(name), **arguments)
 
     def build(self, input_shape):
         if input_shape[-1] != 4 * self.width or self.strides != 1:
@@ -107,12 +108,3 @@ class BottleneckUnit(CompositeLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         return sum(conv.macs(shape) for conv, _, shape in self._parts(input_shape))
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "width": self.width,
-            "strides": self.strides,
-            "group_norm_epsilon": self.group_norm_epsilon,
-            "weight_standardization_epsilon": self.weight_standardization_epsilon,
-        }

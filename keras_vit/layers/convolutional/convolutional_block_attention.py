@@ -1,4 +1,4 @@
-"""Weights for channels, then for pixels. B batch, H W C map."""
+"""Attention factors for channels, then for pixels. B batch, H W C map."""
 
 import typing
 
@@ -18,12 +18,12 @@ class ConvolutionalBlockAttention(CompositeLayer):
 
     `y = x sigmoid(MLP(mean_HW(x)) + MLP(max_HW(x)))` with `MLP(v) = W_2 relu(W_1 v)`, and then
     `z = y sigmoid(BN(conv([mean_C(y), max_C(y)])))` ("CBAM: Convolutional Block Attention Module", arXiv 1807.06521,
-    equations 2 and 3; the batch norm is from the authors' code, Jongchan/attention-module). Only the batch norm has a
-    bias.
+    equations 2 and 3). The batch norm is in the authors' code only (Jongchan/attention-module). The MLP and the
+    convolution have no biases.
 
     Args:
-        reduction: Factor r. The hidden layer has C / r channels, at least one.
-        kernel_size: Side of the kernel of the pixel weights in pixels, odd.
+        reduction: Factor r. The hidden layer of the MLP has C / r channels, at least one.
+        kernel_size: Side of the convolution's kernel in pixels, odd.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
@@ -42,6 +42,8 @@ class ConvolutionalBlockAttention(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 5, 8, 6))).shape)
     (2, 5, 8, 6)
     """
+
+    ARGUMENTS = ("reduction", "kernel_size")
 
     def __init__(self, reduction: int = 16, kernel_size: int = 7, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -73,11 +75,9 @@ class ConvolutionalBlockAttention(CompositeLayer):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         return 2 * 2 * input_shape[-1] * self.dense_1.units + self.conv.macs((*input_shape[:-1], 2))
 
-    def get_config(self):
-        return {**super().get_config(), "reduction": self.reduction, "kernel_size": self.kernel_size}
-
 
 def _largest(maps, axis):
-    """The largest values along an axis, which is kept. For the gradient of `ops.max`, XLA may recompute the maps with
-    other rounding. It then finds no pixel that equals the maximum, and divides by zero."""
+    """Returns the largest values along an axis, which stays with size 1."""
+    # For the gradient of ops.max, XLA may recompute the maps with a different rounding. Then no value equals the
+    # maximum, and the gradient divides by zero.
     return ops.take_along_axis(maps, ops.argmax(maps, axis=axis, keepdims=True), axis=axis)

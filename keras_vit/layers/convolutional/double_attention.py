@@ -1,4 +1,4 @@
-"""Features gathered from the whole map and distributed to its pixels. B batch, H W C map, P = HW pixels."""
+"""Gathers features from the whole map and distributes them to its pixels. B batch, H W C map, P = HW pixels."""
 
 import math
 import typing
@@ -18,13 +18,13 @@ class DoubleAttention(CompositeLayer):
     """The double attention block of A2-Nets: one attention gathers features, a second one distributes them.
 
     `G = A softmax_P(B)^T`, `Z = G softmax_n(V)` and `X + BN(W Z)` ("A2-Nets: Double Attention Networks", arXiv
-    1810.11579, equations 3 to 6). `A` (m, P), `B` (n, P) and `V` (n, P) are linear maps of the channels of each pixel,
-    without biases. Both softmaxes are computed in float32 under any precision policy. The batch norm starts with gamma
-    zero, so the block starts as its residual connection alone.
+    1810.11579, equations 3 to 6). `A` (m, P), `B` (n, P) and `V` (n, P) are linear projections of each pixel, without
+    biases. Both softmaxes are computed in float32 under any precision policy. The gamma of the batch norm starts at
+    zero, so the branch of the block starts at zero.
 
     Args:
-        num_features: Number m of gathered features.
-        num_attentions: Number n of attentions that gather them.
+        num_features: Number m of channels of a gathered feature.
+        num_attentions: Number n of attention maps. Each attention map gathers one feature.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
@@ -34,7 +34,7 @@ class DoubleAttention(CompositeLayer):
         Same shape as `maps`.
 
     Raises:
-        ValueError: If a number is not a positive integer.
+        ValueError: If an argument is not a positive integer.
 
     Example:
 
@@ -43,6 +43,8 @@ class DoubleAttention(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 5, 8, 6))).shape)
     (2, 5, 8, 6)
     """
+
+    ARGUMENTS = ("num_features", "num_attentions")
 
     def __init__(self, num_features: int, num_attentions: int, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -77,6 +79,3 @@ class DoubleAttention(CompositeLayer):
         features, attentions = self.num_features, self.num_attentions
         pixel_macs = 2 * input_shape[-1] * (features + attentions) + 2 * features * attentions
         return math.prod(input_shape[1:-1]) * pixel_macs
-
-    def get_config(self):
-        return {**super().get_config(), "num_features": self.num_features, "num_attentions": self.num_attentions}

@@ -18,10 +18,10 @@ class GlobalReasoning(CompositeLayer):
     """The GloRe unit: gathers a map into the nodes of a graph, applies a graph convolution, and adds its result.
 
     `V = B phi(X) / P`, `Z = W_g relu(V + A_g V)` and `X + BN(W B^T Z)` ("Graph-Based Global Reasoning Networks", arXiv
-    1811.12814, equations 1 to 3). `phi` and `B` are linear maps of the channels of each pixel. Each row of `B` belongs
-    to a node. `A_g` (between nodes) and `W_g` (between states) are learned. As in the authors' code
-    (facebookresearch/GloRe), `phi`, `B` and `A_g` have biases. Division by P is an option of that code for maps of
-    varying size. The batch norm starts with gamma zero, so the unit starts as its residual connection alone.
+    1811.12814, equations 1 to 3). `phi` and `B` are linear projections of each pixel. Each row of `B` belongs to a
+    node. The matrices `A_g` (between nodes) and `W_g` (between states) are learned. As in the authors' code
+    (facebookresearch/GloRe), `phi`, `B` and `A_g` have biases. The division by P is an option in the authors' code, for
+    maps of varying size. The gamma of the batch norm starts at zero, so the branch of the unit starts at zero.
 
     Args:
         num_nodes: Number N of nodes.
@@ -35,7 +35,7 @@ class GlobalReasoning(CompositeLayer):
         Same shape as `maps`.
 
     Raises:
-        ValueError: If a number is not a positive integer.
+        ValueError: If an argument is not a positive integer.
 
     Example:
 
@@ -44,6 +44,8 @@ class GlobalReasoning(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 5, 8, 6))).shape)
     (2, 5, 8, 6)
     """
+
+    ARGUMENTS = ("num_nodes", "num_states")
 
     def __init__(self, num_nodes: int, num_states: int, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -78,6 +80,3 @@ class GlobalReasoning(CompositeLayer):
         channels, nodes, states = input_shape[-1], self.num_nodes, self.num_states
         pixel_macs = channels * (2 * states + nodes) + 2 * nodes * states
         return math.prod(input_shape[1:-1]) * pixel_macs + nodes * states * (nodes + states)
-
-    def get_config(self):
-        return {**super().get_config(), "num_nodes": self.num_nodes, "num_states": self.num_states}

@@ -1,4 +1,4 @@
-"""Group normalization of a map with operations that are fast on CPUs. B batch, H W C map, G groups."""
+"""Group normalization that is fast on CPUs. B batch, H W C map, G groups."""
 
 import typing
 
@@ -6,17 +6,19 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_epsilon, check_positive_integer
+from keras_vit.layers.configured import ConfiguredLayer
 from keras_vit.layers.ops.textbook import standardize, textbook_multiply
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class GroupNormalization(keras.layers.Layer):
+class GroupNormalization(ConfiguredLayer):
     """Normalises groups of channels to mean 0 and variance 1, then scales and shifts each channel (arXiv 1803.08494).
 
     `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta`, with mean and variance over all pixels and the C / G
-    channels of a group, in at least float32 under any policy. Weights and results equal those of
-    `keras.layers.GroupNormalization`. Keras computes moments of arrays with five axes. This layer averages the pixels
-    of each channel. A group's variance is then the mean of its channels' variances plus the variance of their means.
+    channels of a group, in at least float32 under any policy. The weights and results are the same as in
+    `keras.layers.GroupNormalization`. Keras computes moments of arrays with five axes, which is slower. This layer
+    computes the mean and variance of each channel first. The variance of a group is the mean of its channels'
+    variances plus the variance of its channels' means.
 
     Args:
         groups: Number G of groups, a divisor of C.
@@ -30,7 +32,8 @@ class GroupNormalization(keras.layers.Layer):
         Same shape as `maps`.
 
     Raises:
-        ValueError: If `groups` is not a positive integer, C is not a multiple of it, or `epsilon` is out of range.
+        ValueError: If `groups` is not a positive integer, C is not a multiple of `groups`, or `epsilon` is out of
+            range.
 
     Example:
 
@@ -38,6 +41,8 @@ class GroupNormalization(keras.layers.Layer):
     >>> tuple(keras_vit.layers.GroupNormalization(groups=4)(keras.ops.ones((2, 5, 8, 12))).shape)
     (2, 5, 8, 12)
     """
+
+    ARGUMENTS = ("groups", "epsilon")
 
     def __init__(
         self,
@@ -64,23 +69,18 @@ class GroupNormalization(keras.layers.Layer):
     def call(self, maps):
         dtype = keras.backend.result_type(maps.dtype, "float32")
         values, gamma, beta = (ops.cast(x, dtype) for x in (maps, self.gamma, self.beta))
-        normalize = _fast if textbook_multiply() is None else _textbook
+        normalize = _normalize if textbook_multiply() is None else _normalize_textbook
         return ops.cast(normalize(values, gamma, beta, self.groups, self.epsilon), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "groups": self.groups,
-            "epsilon": self.epsilon,
-            "gamma_initializer": keras.initializers.serialize(self.gamma_initializer),
-        }
+        return {**super().get_config(), "gamma_initializer": keras.initializers.serialize(self.gamma_initializer)}
 
 
-def _fast(maps, gamma, beta, groups, epsilon):
-    """Group normalization with the fewest passes over the maps."""
+def _normalize(maps, gamma, beta, groups, epsilon):
+    """Reads the maps as few times as possible."""
     means = _mean_of_pixels(maps)
     variances = _mean_of_pixels(ops.square(maps - means))
 
@@ -97,13 +97,13 @@ def _fast(maps, gamma, beta, groups, epsilon):
 
 def _mean_of_pixels(maps):
     """Averages (B, H, W, C) to (B, 1, 1, C)."""
-    # One axis at a time: TensorFlow on CPUs takes twice as long for both at once.
+    # TensorFlow on CPUs takes twice as long for a mean over both axes.
     return ops.mean(ops.mean(maps, axis=2, keepdims=True), axis=1, keepdims=True)
 
 
-def _textbook(maps, gamma, beta, groups, epsilon):
-    """Group normalization with operations that OpenVINO fuses into one kernel, and gamma and beta into another."""
-    maps = ops.transpose(maps, (0, 3, 1, 2))  # The layout of convolutions in both runtimes.
+def _normalize_textbook(maps, gamma, beta, groups, epsilon):
+    """Uses operations that OpenVINO fuses into two kernels: one for the normalization, one for gamma and beta."""
+    maps = ops.transpose(maps, (0, 3, 1, 2))  # Convolutions in ONNX Runtime and OpenVINO have this layout.
     _, channels, height, width = ops.shape(maps)
     by_group = ops.reshape(maps, (-1, groups, channels // groups * height * width))
     maps = ops.reshape(standardize(by_group, epsilon), (-1, channels, height, width))

@@ -1,4 +1,4 @@
-"""Aggregation by relations in windows. B batch, H W C map, F output channels, G relations, N pixels in a window."""
+"""Weighted means of windows. B batch, H W C map, F output channels, G groups of channels, N pixels in a window."""
 
 import typing
 
@@ -15,20 +15,20 @@ from keras_vit.layers.convolutional.striding import strided, strided_shape
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LocalRelation(CompositeLayer):
-    """Means of the window around each pixel, weighted by the similarity to the pixel in the centre.
+    """Computes a weighted mean of the window around each pixel. Pixels similar to the centre get larger weights.
 
-    `y_o = W sum_p softmax_p(-(q_o - k_p)^2 + g(p - o)) x_p` over the pixels p of the window inside the map ("Local
-    Relation Networks for Image Recognition", arXiv 1904.11491, equations 4 and 5, with the squared difference). Each
-    relation has scalar queries and keys, and weights `shared_channels` channels. The last relation weights the
-    remaining channels. The geometry prior `g` is a network of two layers of width G with a ReLU between them. Its
-    inputs are the distances in rows and columns, scaled to [-1, 1]. With strides, only every `strides`-th row and
-    column has queries. The softmax is computed in float32 under any precision policy.
+    `y_o = W sum_p softmax_p(-(q_o - k_p)^2 + g(p - o)) x_p` ("Local Relation Networks for Image Recognition", arXiv
+    1904.11491, equations 4 and 5, with the squared difference). The sum includes only pixels p of the window that are
+    inside the map. Each group of `shared_channels` channels has its own weights, which are computed from scalar queries
+    and keys. The last group may have fewer channels. The geometry prior `g` is a network of two layers of width G with
+    a ReLU between them. Its inputs are the distances in rows and columns, scaled to [-1, 1]. With strides, only every
+    `strides`-th row and column has queries. The softmax is computed in float32 under any precision policy.
 
     Args:
         filters: Number F of output channels.
         window_size: Side of a window in pixels, odd.
         strides: Step in pixels, the same for both axes.
-        shared_channels: Number of channels that share a relation. G is C divided by it and rounded up.
+        shared_channels: Number of channels that share weights. G is C divided by this number and rounded up.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
@@ -47,6 +47,8 @@ class LocalRelation(CompositeLayer):
     (2, 3, 4, 12)
     """
 
+    ARGUMENTS = ("filters", "window_size", "strides", "shared_channels")
+
     def __init__(
         self, filters: int, window_size: int = 7, strides: int = 1, shared_channels: int = 8, **kwargs: typing.Any
     ) -> None:
@@ -62,7 +64,7 @@ class LocalRelation(CompositeLayer):
         self.query = build_dense(self, "query", channels, self.num_relations)
         self.key = build_dense(self, "key", channels, self.num_relations)
         self.geometry_1 = build_dense(self, "geometry_1", 2, self.num_relations, use_bias=True)
-        # Without a bias, which the softmax would cancel.
+        # There is no bias, because the softmax would cancel it.
         self.geometry_2 = build_dense(self, "geometry_2", self.num_relations, self.num_relations)
         self.projection = build_dense(self, "projection", channels, self.filters)
 
@@ -80,13 +82,13 @@ class LocalRelation(CompositeLayer):
         return self.projection(means[..., : maps.shape[-1]])
 
     def _geometry_prior(self):
-        """(N, G)"""
+        """Returns (N, G)."""
         offsets = np.linspace(-1, 1, self.window_size) if self.window_size > 1 else np.zeros(1)
         distances = np.stack(np.meshgrid(offsets, offsets, indexing="ij"), axis=-1).reshape(-1, 2)
         return self.geometry_2(ops.relu(self.geometry_1(ops.cast(distances, self.compute_dtype))))
 
     def _pad_channels(self, maps):
-        """Appends channels of zeros, so that all relations have the same number of channels."""
+        """Appends channels of zeros, so that all groups have the same number of channels."""
         missing = self.num_relations * self.shared_channels - maps.shape[-1]
         return ops.pad(maps, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else maps
 
@@ -104,12 +106,3 @@ class LocalRelation(CompositeLayer):
             + num_output_pixels * (channels * self.num_relations + window_macs + channels * filters)
             + self.window_size**2 * self.num_relations * (2 + self.num_relations)
         )
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "window_size": self.window_size,
-            "strides": self.strides,
-            "shared_channels": self.shared_channels,
-        }

@@ -14,13 +14,13 @@ from keras_vit.layers.convolutional.striding import strided_shape
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LocalSelfAttention(CompositeLayer):
-    """Self-attention of each pixel to the window around it, in place of a convolution.
+    """Self-attention of each pixel to the window around it, as a replacement of a convolution.
 
-    `y_o = sum_p softmax_p(q_o.k_p + q_o.r_{p-o}) v_p` over the pixels p of the window inside the map ("Stand-Alone
-    Self-Attention in Vision Models", arXiv 1906.05909, equation 3). In each head, the first half of `r` is learned for
-    each distance in rows, the second half for each distance in columns. Logits are not scaled. With strides, the output
-    is averaged over squares of `strides` x `strides` pixels, or over their pixels inside the map. The softmax is
-    computed in float32 under any precision policy.
+    `y_o = sum_p softmax_p(q_o.k_p + q_o.r_{p-o}) v_p` ("Stand-Alone Self-Attention in Vision Models", arXiv 1906.05909,
+    equation 3). The sum includes only pixels p of the window that are inside the map. In each head, the first half of
+    `r` is learned for each distance in rows, the second half for each distance in columns. Logits are not scaled. With
+    strides, the output is averaged over squares of `strides` x `strides` pixels. At a border, squares are averaged over
+    their pixels inside the map. The softmax is computed in float32 under any precision policy.
 
     Args:
         filters: Number F of output channels, a multiple of `2 * num_heads`.
@@ -44,6 +44,8 @@ class LocalSelfAttention(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 5, 8, 4))).shape)
     (2, 3, 4, 12)
     """
+
+    ARGUMENTS = ("filters", "window_size", "strides", "num_heads")
 
     def __init__(
         self, filters: int, window_size: int = 7, strides: int = 1, num_heads: int = 8, **kwargs: typing.Any
@@ -82,7 +84,7 @@ class LocalSelfAttention(CompositeLayer):
         return self.pooling(self._join_heads(outputs))
 
     def _split_heads(self, values):
-        """Reshapes (B, H, W, F) to (B K, H, W, F / K), so that products do not transpose the channels of windows."""
+        """Reshapes (B, H, W, F) to (B K, H, W, F / K). Later matrix products then need no transposed windows."""
         batch, height, width, _ = ops.shape(values)
         values = ops.reshape(values, (batch, height, width, self.num_heads, self.filters // self.num_heads))
         return ops.reshape(ops.transpose(values, (0, 3, 1, 2, 4)), (-1, height, width, values.shape[-1]))
@@ -94,7 +96,7 @@ class LocalSelfAttention(CompositeLayer):
         return ops.reshape(ops.transpose(values, (0, 2, 3, 1, 4)), (-1, height, width, self.filters))
 
     def _relative_positions(self, batch):
-        """Embeddings (B K, 1, 1, N, F / K) of the pixels in a window, row by row."""
+        """Returns the embeddings r of the pixels in a window, row by row, (B K, 1, 1, N, F / K)."""
         rows = ops.repeat(self.row_embedding, self.window_size, axis=1)
         columns = ops.tile(self.column_embedding, (1, self.window_size, 1))
         positions = ops.cast(ops.concatenate([rows, columns], axis=-1), self.compute_dtype)
@@ -107,12 +109,3 @@ class LocalSelfAttention(CompositeLayer):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         _, height, width, channels = input_shape
         return height * width * self.filters * (3 * channels + 2 * self.window_size**2)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "window_size": self.window_size,
-            "strides": self.strides,
-            "num_heads": self.num_heads,
-        }

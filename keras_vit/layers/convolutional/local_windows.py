@@ -1,4 +1,4 @@
-"""The windows around each pixel of a map. B batch, H W map, C channels."""
+"""The window around each pixel of a map. B batch, H W map, C channels."""
 
 from keras import ops
 
@@ -6,22 +6,23 @@ from keras_vit.checks import check_positive_integer
 
 
 def local_windows(maps, size, strides=1, padding="constant"):
-    """The square windows around the pixels of a map.
+    """Returns the square windows around the pixels of a map.
 
-    The map is sliced along one axis, then along the other. On all backends this is less work than their own patch
-    extraction (convolutions with 0 and 1 on JAX and PyTorch), and fewer operations than one slice for each pixel.
+    The map is sliced along its columns, then along its rows. This is less work than the patch extraction of any
+    backend, which is a convolution with 0 and 1 on JAX and PyTorch. It also needs fewer operations than one slice for
+    each pixel of a window.
 
     Args:
         maps: (B, H, W, C)
         size: Side of a window in pixels, odd.
         strides: Step between windows in pixels, the same for both axes.
-        padding: Padding of the map. `"constant"`: zeros. `"reflect"`: the pixels at the same distance on the other side
-            of the border.
+        padding: Padding of the map. `"constant"`: zeros. `"reflect"`: the map is reflected at its border.
 
     Returns:
-        (B, h, w, N, C), where h and w are H and W divided by `strides` and rounded up. Windows are row by row.
+        (B, h, w, N, C), where h and w are H and W divided by `strides` and rounded up. The N pixels of a window are in
+        order row by row.
     """
-    if size > 1:  # PyTorch does not accept a reflection of width 0.
+    if size > 1:  # PyTorch does not accept reflections of width 0.
         margin = (size // 2,) * 2
         maps = ops.pad(maps, ((0, 0), margin, margin, (0, 0)), mode=padding)
     slices = [slice(start, start - size + 1 or None, strides) for start in range(size)]
@@ -35,7 +36,7 @@ def is_inside_map(maps, size, strides=1):
 
 
 def check_window_size(size):
-    """Returns `size`. Raises ValueError unless it is an odd positive integer."""
+    """Returns `size`. Raises ValueError unless `size` is an odd positive integer."""
     if check_positive_integer("window_size", size) % 2 == 0:
         raise ValueError(f"window_size must be odd, so that windows have a centre. Received: {size}")
     return size

@@ -13,9 +13,9 @@ from keras_vit.layers.convolutional.striding import strided, strided_shape
 class PaddedConv2D(keras.layers.Conv2D):
     """Convolution without a bias, with equal padding on both sides.
 
-    With `strides` of more than 1, Keras's own padding is larger at the bottom and right than at the top and left. This
-    shifts the kernel compared to models that were trained with PyTorch. The kernel is initialised He normal by fan-out
-    (arXiv 1502.01852), as in torchvision's ResNets.
+    With `strides` of more than 1, Keras's padding can be larger at the bottom and right than at the top and left. This
+    would shift the kernel compared to models that were trained with PyTorch. The kernel is initialised He normal by
+    fan-out (arXiv 1502.01852), as in torchvision's ResNets.
 
     Args:
         filters: Number F of filters.
@@ -50,8 +50,7 @@ class PaddedConv2D(keras.layers.Conv2D):
             check_positive_integer("filters", filters),
             kernel_size,
             strides,
-            # With strides of 1, both paddings are the same.
-            padding="same" if strides == 1 else "valid",
+            padding="same" if strides == 1 else "valid",  # "same" is equal on both sides if strides are 1.
             use_bias=False,
             data_format="channels_last",
             kernel_initializer=keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal"),
@@ -75,10 +74,5 @@ class PaddedConv2D(keras.layers.Conv2D):
         return height * width * self.kernel_size[0] ** 2 * input_shape[-1] * filters
 
     def get_config(self):
-        config = keras.layers.Layer.get_config(self)
-        return {
-            **config,
-            "filters": self.filters,
-            "kernel_size": self.kernel_size[0],
-            "strides": self.strides[0],
-        }
+        arguments = {"filters": self.filters, "kernel_size": self.kernel_size[0], "strides": self.strides[0]}
+        return {**keras.layers.Layer.get_config(self), **arguments}

@@ -1,4 +1,4 @@
-"""Max pooling at the root of a ResNet. B batch, H W C map, h w output map."""
+"""Max pooling in the stem of a ResNet. B batch, H W C map, h w output map."""
 
 import typing
 
@@ -6,26 +6,31 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.checks import check_choice
+from keras_vit.layers.configured import ConfiguredLayer
 from keras_vit.layers.convolutional.striding import strided_shape
 
 _VALUES = {
-    # Exact zeros would be lost in ONNX: tf2onnx 1.17 merges a padding of zeros into the pooling after it, and ONNX's
-    # pooling ignores the padding.
+    # Exact zeros would be lost in ONNX. tf2onnx 1.17 merges a padding of zeros into the pooling after it, and ONNX's
+    # pooling ignores its padding.
     "zeros": float(np.finfo("float32").tiny),
     "ignored": -np.inf,
 }
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PaddedMaxPooling2D(keras.layers.Layer):
+class PaddedMaxPooling2D(ConfiguredLayer):
     """Max pooling over 3 x 3 pixels with stride 2 and a padding of one pixel on each side.
 
-    Keras's own padding adds nothing at the top and left of a map of even size, so its windows are shifted.
+    With Keras's padding, windows would be shifted, because it adds no pixels at the top and left of maps of even size.
 
     Args:
-        padding: `"zeros"`: the map is padded with zeros, so zero is the output at a border with negative values only.
-            BiT was trained this way (arXiv 1912.11370, `bit_pytorch/models.py` of google-research/big_transfer).
-            `"ignored"`: the padding is never the largest, as in `bit_paper.py` of google-research/big_vision.
+        padding: Padding of the map.
+
+            * `"zeros"`: zeros. If all values of a window at the border are negative, the output is zero. BiT was
+              trained this way (arXiv 1912.11370, `bit_pytorch/models.py` of google-research/big_transfer).
+            * `"ignored"`: the output is the maximum of the pixels inside the map, as in `bit_paper.py` of
+              google-research/big_vision.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
@@ -43,11 +48,12 @@ class PaddedMaxPooling2D(keras.layers.Layer):
     (2, 3, 4, 3)
     """
 
+    ARGUMENTS = ("padding",)
+
     def __init__(self, padding: str, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
+        check_choice("padding", padding, _VALUES)
         self.padding = padding
-        if padding not in _VALUES:
-            raise ValueError(f"padding must be 'zeros' or 'ignored'. Received: {padding!r}")
 
     def call(self, maps):
         padded = ops.pad(maps, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=_VALUES[self.padding])
@@ -55,6 +61,3 @@ class PaddedMaxPooling2D(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return strided_shape(input_shape, 2, input_shape[3])
-
-    def get_config(self):
-        return {**super().get_config(), "padding": self.padding}

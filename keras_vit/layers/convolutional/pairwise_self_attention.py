@@ -10,14 +10,14 @@ from keras_vit.layers.convolutional.vector_self_attention import VectorSelfAtten
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PairwiseSelfAttention(VectorSelfAttention):
-    """Sums of the window around each pixel, weighted by the difference of its pixels to the pixel in the centre.
+    """Computes a weighted sum of the window around each pixel. Weights depend on differences to the centre pixel.
 
     `y_o = sum_p softmax_p(gamma([q_o - k_p, W (c_o - c_p)])) v_p` ("Exploring Self-Attention for Image Recognition",
-    arXiv 2004.13621, equations 2 and 3, with the subtraction). c are coordinates that range from -1 to 1 over the map,
-    and `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))`. Groups of eight channels share their weights. As in the authors'
-    code (hszhao/SAN), all linear maps except `W_1` have biases, and `q` (of the centre) and `k` (of its neighbours)
-    have C / 16 channels. The map is padded by reflection. The softmax and the distances are computed in float32 under
-    any precision policy.
+    arXiv 2004.13621, equations 2 and 3, with the subtraction). `c` are pixel coordinates, scaled to [-1, 1], and
+    `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))`. Groups of eight channels share their weights. As in the authors' code
+    (hszhao/SAN), all linear projections except `W_1` have biases. `q` (of the centre pixel) and `k` (of the window's
+    pixels) have C / 16 channels. The map is padded by reflection. The softmax and the distances are computed in float32
+    under any precision policy.
 
     Args:
         filters: Number F of output channels, a multiple of 8.
@@ -32,7 +32,7 @@ class PairwiseSelfAttention(VectorSelfAttention):
         (B, H, W, F)
 
     Raises:
-        ValueError: If an argument is invalid, or the map is too small.
+        ValueError: If an argument is invalid, or if H or W is too small.
 
     Example:
 
@@ -59,16 +59,16 @@ class PairwiseSelfAttention(VectorSelfAttention):
         return self._aggregate(maps, ops.cast(weights, maps.dtype))
 
     def _differences(self, maps):
-        """(B, H, W, N, R)"""
+        """Returns (B, H, W, N, R)."""
         return self.centre(maps)[:, :, :, None] - self._windows(self.neighbour(maps))
 
     def _distances(self, maps):
-        """(B, H, W, N, 2)"""
+        """Returns (B, H, W, N, 2)."""
         batch, height, width, _ = ops.shape(maps)
         rows = ops.broadcast_to(_coordinates(height)[:, None], (height, width))
         columns = ops.broadcast_to(_coordinates(width)[None, :], (height, width))
         kernel, bias = (ops.cast(weight, "float32") for weight in (self.position.kernel, self.position.bias))
-        # In float32 under any precision policy: 16 bits cannot represent the small distances between neighbours.
+        # Positions are in float32, because 16 bits cannot represent the small distances between neighbours.
         positions = ops.matmul(ops.stack([columns, rows], axis=-1)[None], kernel) + bias
         distances = ops.cast(positions[:, :, :, None] - self._windows(positions), self.compute_dtype)
         return ops.broadcast_to(distances, (batch, *ops.shape(distances)[1:]))
@@ -81,6 +81,6 @@ class PairwiseSelfAttention(VectorSelfAttention):
 
 
 def _coordinates(length):
-    """Coordinates (length,) from -1 to 1. The length may be a tensor."""
+    """Returns coordinates (length,) from -1 to 1. `length` may be a tensor."""
     intervals = ops.maximum(ops.cast(length, "float32") - 1.0, 1.0)
     return 2.0 * ops.cast(ops.arange(length), "float32") / intervals - 1.0

@@ -1,4 +1,4 @@
-"""A linear map of channels at each position. B batch, N positions, C and F channels, G groups."""
+"""A linear projection of the channels at each position. B batch, N positions, C and F channels, G groups."""
 
 import math
 import typing
@@ -15,10 +15,10 @@ from keras_vit.layers.convolutional.batch_norm import batch_norm
 class PointwiseConvolution(CompositeLayer):
     """A convolution of size 1 without bias, in groups of channels, with an optional batch norm.
 
-    Visual Transformers (arXiv 2006.03677) project tokens and pixels with it. With G groups, the channels are split into
-    G parts, which are projected separately with 1 / G of the products ("ImageNet Classification with Deep Convolutional
-    Neural Networks", section 3.5). The batch norm has PyTorch's epsilon and momentum. Its statistics are computed over
-    all positions of all images, in float32 under any precision policy.
+    Visual Transformers (arXiv 2006.03677) project tokens and pixels with this layer. The channels are divided into G
+    groups, which are projected separately ("ImageNet Classification with Deep Convolutional Neural Networks", section
+    3.5). This reduces the number of multiplications by the factor G. The batch norm has PyTorch's epsilon and momentum.
+    Its statistics are computed over all positions of all images, in float32 under any precision policy.
 
     Args:
         filters: Number F of output channels, a multiple of `num_groups`.
@@ -43,6 +43,8 @@ class PointwiseConvolution(CompositeLayer):
     ((2, 5, 8), (3, 8))
     """
 
+    ARGUMENTS = ("filters", "num_groups", "use_batch_norm")
+
     def __init__(self, filters: int, num_groups: int = 1, use_batch_norm: bool = False, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.filters = check_positive_integer("filters", filters)
@@ -57,8 +59,8 @@ class PointwiseConvolution(CompositeLayer):
         channels = input_shape[-1]
         if channels % self.num_groups:
             raise ValueError(
-                f"{self.name!r} splits channels into {self.num_groups} groups, so their number must be a multiple of "
-                f"{self.num_groups}. Received: {channels} channels"
+                f"{self.name!r} splits channels into {self.num_groups} groups, so the number of channels must be a "
+                f"multiple of {self.num_groups}. Received: {channels} channels"
             )
         self.kernel = self.add_weight(
             name="kernel", shape=(channels // self.num_groups, self.filters), initializer="glorot_uniform"
@@ -84,11 +86,3 @@ class PointwiseConvolution(CompositeLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, N, C)."""
         return math.prod(input_shape[1:]) * self.filters // self.num_groups
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "num_groups": self.num_groups,
-            "use_batch_norm": self.use_batch_norm,
-        }

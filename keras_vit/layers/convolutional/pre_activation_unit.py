@@ -12,7 +12,7 @@ from keras_vit.layers.convolutional.group_normalization import GroupNormalizatio
 from keras_vit.layers.convolutional.std_conv2d import StdConv2D
 
 GROUP_NORM_EPSILON = 1e-5
-"""Added to the variance, as in BiT's code."""
+"""Number that is added to the variance, as in BiT's code."""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -21,13 +21,13 @@ class PreActivationUnit(CompositeLayer):
 
     `a = relu(GN(x))`, `y = conv1x1(a)`, `y = conv3x3(relu(GN(y)))`, `y = conv1x1(relu(GN(y)))` and `x + y`. If the unit
     changes the shape, `conv1x1(a)` replaces `x`. These are the units of BiT (arXiv 1912.11370; "Identity Mappings in
-    Deep Residual Networks", arXiv 1603.05027), `bit_paper.py` of google-research/big_vision. The 3 x 3 convolution has
+    Deep Residual Networks", arXiv 1603.05027; `bit_paper.py` of google-research/big_vision). The 3 x 3 convolution has
     the strides and equal padding on both sides. Kernels are divided by `sqrt(variance + 1e-10)`. GroupNorm has 32
-    groups and an epsilon of 1e-5, and is computed in float32 under any precision policy. Unlike in `BottleneckUnit`, no
-    gamma starts at zero.
+    groups and an epsilon of 1e-5. It is computed in float32 under any precision policy. All gammas start at one, unlike
+    in `BottleneckUnit`.
 
     Args:
-        width: Number of channels inside the unit, a multiple of 32. The output has four times as many.
+        width: Number of channels inside the unit, a multiple of 32. The output has `4 width` channels.
         strides: Step in pixels, the same for both axes.
 
     Call arguments:
@@ -45,6 +45,8 @@ class PreActivationUnit(CompositeLayer):
     >>> tuple(keras_vit.layers.PreActivationUnit(width=32, strides=2)(keras.ops.ones((2, 5, 8, 64))).shape)
     (2, 3, 4, 128)
     """
+
+    ARGUMENTS = ("width", "strides")
 
     def __init__(self, width: int, strides: int = 1, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -97,12 +99,7 @@ class PreActivationUnit(CompositeLayer):
             input_shape = conv.compute_output_shape(input_shape)
         return total
 
-    def get_config(self):
-        return {**super().get_config(), "width": self.width, "strides": self.strides}
-
 
 def bit_conv(filters, kernel_size, strides, **arguments):
-    """A `StdConv2D` as in BiT, with equal padding on both sides and a kernel divided by `sqrt(variance + 1e-10)`."""
-    return StdConv2D(
-        filters, kernel_size, strides, 1e-10, epsilon_placement="variance", padding="symmetric", **arguments
-    )
+    """Creates BiT's `StdConv2D`, with equal padding on both sides and a kernel divided by `sqrt(variance + 1e-10)`."""
+    return StdConv2D(filters, kernel_size, strides, 1e-10, "variance", "symmetric", **arguments)

@@ -1,4 +1,4 @@
-"""Projections of the channels of pixels or tokens, as parts of layers."""
+"""Projections of pixels or tokens, which are parts of other layers."""
 
 import keras
 
@@ -6,7 +6,7 @@ from keras_vit.layers.convolutional.pointwise_convolution import PointwiseConvol
 
 
 def num_groups_of(channels, group_width):
-    """Number of groups of `group_width` channels, at least one. `None`: one group."""
+    """Returns the number of groups of `group_width` channels, at least one. If `group_width` is `None`, it is one."""
     if group_width is None or group_width >= channels:
         return 1
     if channels % group_width:
@@ -15,14 +15,14 @@ def num_groups_of(channels, group_width):
 
 
 def build_projection(layer, name, channels, filters, num_groups=1):
-    """Builds a `PointwiseConvolution` as part of `layer`. `layer.use_batch_norm` adds a batch norm."""
+    """Builds a `PointwiseConvolution` as part of `layer`, with a batch norm if `layer.use_batch_norm` is `True`."""
     projection = PointwiseConvolution(filters, num_groups, layer.use_batch_norm, **layer.part_arguments(name))
     projection.build((None, None, channels))
     return projection
 
 
 def build_dense(layer, name, channels, filters, use_bias=False):
-    """Builds a `keras.layers.Dense` as part of `layer`, with the same dtype policy."""
+    """Builds a `keras.layers.Dense` as part of `layer`."""
     dense = keras.layers.Dense(filters, use_bias=use_bias, **layer.part_arguments(name))
     dense.build((None, channels))
     return dense

@@ -1,5 +1,6 @@
 """One residual unit of a ResNet. B batch, H W C map, h w output map."""
 
+import functools
 import typing
 
 import keras
@@ -24,28 +25,31 @@ _ATTENTIONS = {"squeeze_excitation": SqueezeExcitation, "cbam": ConvolutionalBlo
 class ResidualUnit(CompositeLayer):
     """Convolutions with batch norms and a residual connection.
 
-    An expansion of 4 is a bottleneck, `y = relu(BN(conv1x1(x)))`, `y = relu(BN(conv3x3(y)))`, `y = BN(conv1x1(y))`. An
-    expansion of 1 is a basic unit, `y = relu(BN(conv3x3(x)))`, `y = BN(conv3x3(y))`. The output is `relu(x + y)`. If
-    the unit changes the shape, `x` is projected by `BN(conv1x1(x))` ("Deep Residual Learning for Image Recognition",
-    arXiv 1512.03385; `resnet.py` of torchvision). The padding is equal on both sides. The last batch norm starts with
-    gamma zero, so the unit starts as its residual connection alone.
+    With an expansion of 4, the unit is a bottleneck: `y = relu(BN(conv1x1(x)))`, `y = relu(BN(conv3x3(y)))`,
+    `y = BN(conv1x1(y))`. With an expansion of 1, it is a basic unit: `y = relu(BN(conv3x3(x)))`, `y = BN(conv3x3(y))`.
+    The output is `relu(x + y)`. If the unit changes the shape, `x` is projected by `BN(conv1x1(x))` ("Deep Residual
+    Learning for Image Recognition", arXiv 1512.03385; `resnet.py` of torchvision). The padding is equal on both sides.
+    The gamma of the last batch norm starts at zero, so the branch of the unit starts at zero.
 
     Args:
-        width: Number of channels inside the unit. The output has `expansion` times as many.
+        width: Number of channels inside the unit. The output has `expansion width` channels.
         strides: Step in pixels, the same for both axes.
-        expansion: 4 or 1.
-        strides_first: Whether the first convolution of a bottleneck has the strides instead of the second.
+        expansion: 4 (bottleneck) or 1 (basic unit).
+        strides_first: Whether the strides of a bottleneck are in the first convolution instead of the second.
         drop_path_rate: Probability of dropping the branch of an image in training. In [0, 1).
-        mixing: Replacement of the 3 x 3 convolutions. `"convolution"`: none. `"attention_augmented"`:
-            `AttentionAugmentedConv2D`, in a basic unit for the first convolution only. `"pooled_attention_augmented"`:
-            the same, with attention to the map at half its size. `"stand_alone"`: `LocalSelfAttention`.
-            `"local_relation"`: `LocalRelation`, in a bottleneck with 25 / 16 of the width, as in LR-Net.
-        attention: Layer that weights the branch before the sum. `"squeeze_excitation"`: `SqueezeExcitation`.
-            `"cbam"`: `ConvolutionalBlockAttention`. `None`: no layer.
+        mixing: Layer that replaces the 3 x 3 convolutions.
+
+            * `"convolution"`: the convolutions are not replaced.
+            * `"attention_augmented"`: `AttentionAugmentedConv2D`. In a basic unit, the second convolution stays.
+            * `"pooled_attention_augmented"`: the same layer with `is_pooled=True`.
+            * `"stand_alone"`: `LocalSelfAttention`.
+            * `"local_relation"`: `LocalRelation`. A bottleneck then has 25 / 16 of the width, as in LR-Net.
+        attention: Layer that multiplies the branch by attention factors before the sum. `"squeeze_excitation"`:
+            `SqueezeExcitation`. `"cbam"`: `ConvolutionalBlockAttention`. `None`: no layer.
 
     Call arguments:
-        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built, except with
-            attention-augmented mixings.
+        maps: (B, H, W, C), channels last. H and W may be unknown when the model is built, unless `mixing` is
+            attention-augmented.
         training: Whether the batch norms use the batch's statistics and update their moving averages, and whether
             branches are dropped.
 
@@ -61,6 +65,8 @@ class ResidualUnit(CompositeLayer):
     >>> tuple(keras_vit.layers.ResidualUnit(width=6, strides=2)(keras.ops.ones((2, 5, 8, 4))).shape)
     (2, 3, 4, 24)
     """
+
+    ARGUMENTS = ("width", "strides", "expansion", "strides_first", "drop_path_rate", "mixing", "attention")
 
     def __init__(
         self,
@@ -106,7 +112,7 @@ class ResidualUnit(CompositeLayer):
         ]
 
     def _basic_unit(self):
-        # One augmented convolution per unit gives the paper's parameter count for 34 layers.
+        # With one augmented convolution per unit, AA-ResNet34 has the number of parameters that the paper reports.
         second = "convolution" if "attention_augmented" in self.mixing else self.mixing
         return [self._spatial(self.mixing, 1, self.width, self.strides), self._spatial(second, 2, self.width, 1)]
 
@@ -137,7 +143,7 @@ class ResidualUnit(CompositeLayer):
             if norm is not self.norms[-1]:
                 branch = ops.relu(branch)
         if self.gate is not None:
-            branch = self.gate(branch)  # Only one kind has an argument `training`, which Keras passes on.
+            branch = self.gate(branch)  # Keras passes `training` on if the layer has this argument.
         if self.projection_conv is not None:
             maps = self.projection_norm(self.projection_conv(maps), training=training)
         return ops.relu(maps + self.drop_path(branch, training=training))
@@ -153,22 +159,10 @@ class ResidualUnit(CompositeLayer):
             input_shape = conv.compute_output_shape(input_shape)
         return total if self.gate is None else total + self.gate.macs(input_shape)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "width": self.width,
-            "strides": self.strides,
-            "expansion": self.expansion,
-            "strides_first": self.strides_first,
-            "drop_path_rate": self.drop_path_rate,
-            "mixing": self.mixing,
-            "attention": self.attention,
-        }
 
-
-_NUM_HEADS = 8  # In both papers, for any width.
-_MIN_KEY_DIM = 20  # Per head of an augmented convolution.
-# Shares of a convolution's channels for the keys and for the output of the attention.
+_NUM_HEADS = 8  # In the papers on augmented and stand-alone attention, for any width.
+_MIN_KEY_DIM = 20  # Minimum number of key channels per head of an augmented convolution.
+# Numbers of key channels and of output channels of the attention, divided by the number of the convolution's channels.
 _SHARES_OF_BOTTLENECK = (0.2, 0.1)
 _SHARES_OF_BASIC_UNIT = (0.25, 0.25)
 
@@ -190,10 +184,6 @@ def _attention_augmented(filters, strides, in_bottleneck, is_pooled=False, **arg
     )
 
 
-def _pooled_attention_augmented(filters, strides, in_bottleneck, **arguments):
-    return _attention_augmented(filters, strides, in_bottleneck, is_pooled=True, **arguments)
-
-
 def _whole_heads(channels):
     """Rounds to a multiple of the number of heads, at least one channel per head."""
     return _NUM_HEADS * max(1, round(channels / _NUM_HEADS))
@@ -207,13 +197,14 @@ def _local_relation(filters, strides, in_bottleneck, **arguments):
     return LocalRelation(filters, strides=strides, **arguments)
 
 
-SPATIAL_MIXINGS = {
+SPATIAL_MIXINGS: dict[str, typing.Callable[..., keras.Layer]] = {
     "convolution": _convolution,
     "attention_augmented": _attention_augmented,
-    "pooled_attention_augmented": _pooled_attention_augmented,
+    "pooled_attention_augmented": functools.partial(_attention_augmented, is_pooled=True),
     "stand_alone": _stand_alone,
     "local_relation": _local_relation,
 }
-"""{name: function that creates the layer}. Its arguments are the number F of output channels, the strides, whether the
-unit is a bottleneck, and the common arguments of layers, such as the name. The layer maps (B, H, W, C) to (B, h, w, F).
+"""{name: function that creates the layer}. The function receives the number F of output channels, the strides, whether
+the unit is a bottleneck, and the common arguments of layers, such as the name. The layer maps (B, H, W, C) to
+(B, h, w, F).
 """

@@ -17,13 +17,13 @@ _ATTENTIONS = {"pairwise": PairwiseSelfAttention, "patchwise": PatchwiseSelfAtte
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SelfAttentionUnit(CompositeLayer):
-    """The residual unit of SAN: attention in windows, on a quarter of the channels.
+    """The residual unit of SAN, with attention in windows.
 
     `x + W relu(BN(attention(relu(BN(x)))))` ("Exploring Self-Attention for Image Recognition", arXiv 2004.13621, Figure
-    1). `W` has a bias (hszhao/SAN).
+    1). The output of the attention has C / 4 channels. `W` has a bias, as in the authors' code (hszhao/SAN).
 
     Args:
-        relation: `"pairwise"` or `"patchwise"`: `PairwiseSelfAttention` or `PatchwiseSelfAttention`.
+        relation: `"pairwise"` for `PairwiseSelfAttention`, `"patchwise"` for `PatchwiseSelfAttention`.
         window_size: Side of a window in pixels, odd.
 
     Call arguments:
@@ -35,7 +35,7 @@ class SelfAttentionUnit(CompositeLayer):
         Same shape as `maps`.
 
     Raises:
-        ValueError: If an argument is invalid, C is not a multiple of 32, or the map is too small.
+        ValueError: If an argument is invalid, if C is not a multiple of 32, or if H or W is too small.
 
     Example:
 
@@ -44,6 +44,8 @@ class SelfAttentionUnit(CompositeLayer):
     >>> tuple(layer(keras.ops.ones((2, 5, 8, 32))).shape)
     (2, 5, 8, 32)
     """
+
+    ARGUMENTS = ("relation", "window_size")
 
     def __init__(self, relation: str, window_size: int = 7, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -77,6 +79,3 @@ class SelfAttentionUnit(CompositeLayer):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         _, height, width, channels = input_shape
         return self.attention.macs(input_shape) + height * width * channels * channels // 4
-
-    def get_config(self):
-        return {**super().get_config(), "relation": self.relation, "window_size": self.window_size}

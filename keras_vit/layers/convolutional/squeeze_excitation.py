@@ -1,4 +1,4 @@
-"""Weights for channels, computed from the whole map. B batch, H W C map."""
+"""Attention factors for channels, computed from the whole map. B batch, H W C map."""
 
 import typing
 
@@ -36,6 +36,8 @@ class SqueezeExcitation(CompositeLayer):
     (2, 5, 8, 6)
     """
 
+    ARGUMENTS = ("reduction",)
+
     def __init__(self, reduction: int = 16, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.reduction = check_positive_integer("reduction", reduction)
@@ -56,6 +58,3 @@ class SqueezeExcitation(CompositeLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         return 2 * input_shape[-1] * self.dense_1.units
-
-    def get_config(self):
-        return {**super().get_config(), "reduction": self.reduction}

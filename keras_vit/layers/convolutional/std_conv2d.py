@@ -5,28 +5,32 @@ import typing
 import keras
 from keras import ops
 
-from keras_vit.checks import check_epsilon, check_positive_integer
+from keras_vit.checks import check_choice, check_epsilon, check_positive_integer
+from keras_vit.layers.configured import ConfiguredLayer
 from keras_vit.layers.convolutional.striding import strided, strided_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class StdConv2D(keras.layers.Layer):
+class StdConv2D(ConfiguredLayer):
     """Convolution without a bias that standardises its kernel in each call.
 
     `w' = (w - mean(w)) / (std(w) + epsilon)` for each filter, over height, width and input channels, with the
-    population standard deviation (weight standardization, arXiv 1903.10520). This is `StdConv` in the
-    `models_resnet.py` of google-research/vision_transformer. BiT (arXiv 1912.11370) divides by `sqrt(var(w) + epsilon)`
-    and uses equal padding on both sides. The kernel is standardised in float32 under any precision policy. It is
-    initialised LeCun normal, as in Flax.
+    population standard deviation (weight standardization, arXiv 1903.10520). This is `StdConv` in `models_resnet.py` of
+    google-research/vision_transformer. In contrast, BiT (arXiv 1912.11370) divides by `sqrt(var(w) + epsilon)` and uses
+    equal padding on both sides. The kernel is standardised in float32 under any precision policy. It is initialised
+    LeCun normal, as in Flax.
 
     Args:
         filters: Number F of filters.
         kernel_size: Side k of the square kernel in pixels.
         strides: Step in pixels, the same for both axes.
-        epsilon: Added to the standard deviation, or to the variance. In [1e-15, 1].
-        epsilon_placement: Statistic that `epsilon` is added to, `"std"` or `"variance"`.
-        padding: Padding with zeros. `"same"`: as in TensorFlow, with one more at the bottom and right if odd.
-            `"symmetric"`: half of the odd kernel on each side, which shifts the kernel if `strides` is more than 1.
+        epsilon: Added to the standard deviation or to the variance. In [1e-15, 1].
+        epsilon_placement: Statistic to which `epsilon` is added, `"std"` or `"variance"`.
+        padding: Padding with zeros.
+
+            * `"same"`: as in TensorFlow. If the padding of an axis is odd, the bottom or right gets one more zero.
+            * `"symmetric"`: equal padding on both sides, as in PyTorch. `kernel_size` must be odd. If `strides` is more
+              than 1, the kernel may be shifted compared to `"same"`.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
@@ -45,6 +49,8 @@ class StdConv2D(keras.layers.Layer):
     (2, 3, 4, 8)
     """
 
+    ARGUMENTS = ("filters", "kernel_size", "strides", "epsilon", "epsilon_placement", "padding")
+
     def __init__(
         self,
         filters: int,
@@ -61,11 +67,9 @@ class StdConv2D(keras.layers.Layer):
         self.strides = check_positive_integer("strides", strides)
         check_epsilon("epsilon", epsilon)
         self.epsilon = epsilon
-        if epsilon_placement not in ("std", "variance"):
-            raise ValueError(f"epsilon_placement must be 'std' or 'variance'. Received: {epsilon_placement!r}")
+        check_choice("epsilon_placement", epsilon_placement, ("std", "variance"))
         self.epsilon_placement = epsilon_placement
-        if padding not in ("same", "symmetric"):
-            raise ValueError(f"padding must be 'same' or 'symmetric'. Received: {padding!r}")
+        check_choice("padding", padding, ("same", "symmetric"))
         self.padding = padding
         if padding == "symmetric" and kernel_size % 2 == 0:
             raise ValueError(f"padding='symmetric' needs an odd kernel_size. Received: kernel_size={kernel_size}")
@@ -79,7 +83,7 @@ class StdConv2D(keras.layers.Layer):
         )
 
     def standardized_kernel(self):
-        """The standardised kernel (k, k, C, F) in float32."""
+        """Returns the standardised kernel (k, k, C, F) in float32."""
         kernel = ops.cast(self.kernel, "float32")
         kernel = kernel - ops.mean(kernel, axis=(0, 1, 2))
         if self.epsilon_placement == "variance":
@@ -92,7 +96,7 @@ class StdConv2D(keras.layers.Layer):
         if self.kernel_size == 1:
             maps, strides = strided(maps, strides), 1
         elif self.padding == "symmetric":
-            margin = (self.kernel_size // 2, self.kernel_size // 2)
+            margin = (self.kernel_size // 2,) * 2
             maps, padding = ops.pad(maps, ((0, 0), margin, margin, (0, 0))), "valid"
         return ops.conv(maps, kernel, strides=strides, padding=padding, data_format="channels_last")
 
@@ -103,14 +107,3 @@ class StdConv2D(keras.layers.Layer):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         _, height, width, _ = self.compute_output_shape(input_shape)
         return height * width * self.kernel_size**2 * input_shape[-1] * self.filters
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "epsilon": self.epsilon,
-            "epsilon_placement": self.epsilon_placement,
-            "padding": self.padding,
-        }

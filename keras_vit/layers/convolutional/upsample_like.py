@@ -1,23 +1,24 @@
-"""Enlarging maps to the size of others. B batch, h w map, H W larger map, C channels."""
+"""Enlarges maps to the size of other maps. B batch, h w map, H W larger map, C channels."""
 
 import typing
 
 import keras
 from keras import ops
 
-from keras_vit.checks import check_positive_integer
+from keras_vit.checks import check_choice, check_positive_integer
+from keras_vit.layers.configured import ConfiguredLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class UpsampleLike(keras.layers.Layer):
-    """Enlarges a map by an integer factor and crops it to the size of another.
+class UpsampleLike(ConfiguredLayer):
+    """Enlarges a map by an integer factor and crops it to the size of another map.
 
-    Convolutions with strides round sizes up, so an enlarged map may have more rows and columns than the original. The
-    extra ones at the bottom and right are cropped. The others stay aligned with their pixels for any size. Resizing to
-    the other map's size would shift them.
+    Convolutions with strides round sizes up. An enlarged map may therefore have more rows and columns than the map
+    before the convolutions. The extra rows and columns at the bottom and right are cropped. The remaining pixels stay
+    aligned with the pixels of the other map. Resizing the map to the other map's size would shift its pixels.
 
     Args:
-        scale: The factor s, the same for both axes.
+        scale: Factor s by which the map is enlarged, the same for both axes.
         interpolation: `"bilinear"`: linear between pixel centres, and constant beyond the outermost centres, as in
             PyTorch's `interpolate`. `"nearest"`: each pixel is repeated s x s times.
 
@@ -39,47 +40,42 @@ class UpsampleLike(keras.layers.Layer):
     (2, 11, 16, 5)
     """
 
+    ARGUMENTS = ("scale", "interpolation")
+
     def __init__(self, scale: int, interpolation: str = "bilinear", **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.scale = check_positive_integer("scale", scale)
+        check_choice("interpolation", interpolation, ("bilinear", "nearest"))
         self.interpolation = interpolation
-        if interpolation not in ("bilinear", "nearest"):
-            raise ValueError(f"interpolation must be 'bilinear' or 'nearest'. Received: {interpolation!r}")
 
     def call(self, maps, like):
-        enlarge = _nearest if self.interpolation == "nearest" else _bilinear
+        is_nearest = self.interpolation == "nearest"
         for axis in (1, 2):
-            maps = enlarge(maps, axis, self.scale)
+            phases = [maps] * self.scale if is_nearest else _bilinear_phases(maps, axis, self.scale)
+            maps = _interleave(phases, axis)
         height, width = ops.shape(like)[1:3]
         return maps[:, :height, :width]
 
     def compute_output_shape(self, maps_shape, like_shape):
         return (maps_shape[0], *like_shape[1:3], maps_shape[3])
 
-    def get_config(self):
-        return {**super().get_config(), "scale": self.scale, "interpolation": self.interpolation}
 
-
-def _nearest(maps, axis, scale):
-    return _interleave([maps] * scale, axis)
-
-
-def _bilinear(maps, axis, scale):
-    # Not ops.image.resize, which needs known sizes when the model is traced.
+def _bilinear_phases(maps, axis, scale):
+    # ops.image.resize would need known sizes when the model is traced.
     first, last, head, tail = (maps[:, :, part] if axis == 2 else maps[:, part] for part in _PARTS)
     before, after = ops.concatenate([first, head], axis), ops.concatenate([tail, last], axis)
     phases = []
     for phase in range(scale):
-        offset = (phase + 0.5) / scale - 0.5  # From the centre of the pixel, in pixels.
+        offset = (phase + 0.5) / scale - 0.5  # Distance to the centre of the original pixel, in original pixels.
         phases.append((1 - abs(offset)) * maps + abs(offset) * (before if offset < 0 else after))
-    return _interleave(phases, axis)
+    return phases
 
 
 _PARTS = (slice(None, 1), slice(-1, None), slice(None, -1), slice(1, None))
 
 
 def _interleave(phases, axis):
-    """Interleaves the rows (or columns) of maps. Each map contains every s-th one of the result."""
+    """Interleaves the rows (or columns) of s maps. Each map contains every s-th row (or column) of the result."""
     shape = list(ops.shape(phases[0]))
     shape[axis] = shape[axis] * len(phases)
     return ops.reshape(ops.stack(phases, axis + 1), shape)

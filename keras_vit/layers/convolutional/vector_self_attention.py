@@ -10,19 +10,21 @@ from keras_vit.layers.convolutional.local_windows import check_window_size, loca
 from keras_vit.layers.convolutional.projections import build_dense
 
 SHARED_CHANNELS = 8
-"""Number of channels that share weights ("Exploring Self-Attention for Image Recognition", section 4)."""
+"""Number of channels that share their weights ("Exploring Self-Attention for Image Recognition", section 4)."""
 
 
 class VectorSelfAttention(CompositeLayer):
     """A layer that computes a weighted sum of the window around each pixel, with weights for each pixel and channel.
 
-    A subclass computes the weights, F / 8 for each pixel of a window. Channels c, c + F / 8, c + 2 F / 8 and so on
-    share their weights. The map is padded by reflection.
+    Subclasses compute F / 8 weights for each pixel of a window. The channels c, c + F / 8, c + 2 F / 8 and so on share
+    their weights. The map is padded by reflection.
 
     Args:
         filters: Number F of output channels, a multiple of 8.
         window_size: Side of a window in pixels, odd.
     """
+
+    ARGUMENTS = ("filters", "window_size")
 
     def __init__(self, filters: int, window_size: int = 7, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -35,14 +37,9 @@ class VectorSelfAttention(CompositeLayer):
     def build(self, input_shape):
         self._check_size(input_shape)
         self.relation_dim = max(1, input_shape[-1] // 16)
-        self.centre, self.neighbour, self.value = (
-            build_dense(self, name, input_shape[-1], filters, use_bias=True)
-            for name, filters in (
-                ("centre", self.relation_dim),
-                ("neighbour", self.relation_dim),
-                ("value", self.filters),
-            )
-        )
+        self.centre = build_dense(self, "centre", input_shape[-1], self.relation_dim, use_bias=True)
+        self.neighbour = build_dense(self, "neighbour", input_shape[-1], self.relation_dim, use_bias=True)
+        self.value = build_dense(self, "value", input_shape[-1], self.filters, use_bias=True)
 
     def _check_size(self, shape):
         if any(size is not None and size <= self.window_size // 2 for size in shape[1:3]):
@@ -52,12 +49,12 @@ class VectorSelfAttention(CompositeLayer):
             )
 
     def _windows(self, maps):
-        """(B, H, W, N, C)"""
-        self._check_size(maps.shape)  # In a model of variable size, it is known only now, if at all.
+        """Returns (B, H, W, N, C)."""
+        self._check_size(maps.shape)  # In a model of variable size, `build` does not know the size.
         return local_windows(maps, self.window_size, padding="reflect")
 
     def _aggregate(self, maps, weights):
-        """Weighted sums (B, H, W, F) of maps with weights (B, H, W, N, F / 8)."""
+        """Computes weighted sums (B, H, W, F) of maps with weights (B, H, W, N, F / 8)."""
         values = self._windows(self.value(maps))
         values = ops.reshape(values, (*ops.shape(values)[:-1], SHARED_CHANNELS, self.num_weights))
         outputs = ops.sum(weights[..., None, :] * values, axis=3)
@@ -67,8 +64,5 @@ class VectorSelfAttention(CompositeLayer):
         return (*input_shape[:-1], self.filters)
 
     def _aggregating_macs(self, input_shape):
-        """Multiply-accumulates for one pixel: the linear maps and `_aggregate`."""
+        """Multiply-accumulates of the linear projections and of `_aggregate` for one pixel."""
         return input_shape[-1] * (2 * self.relation_dim + self.filters) + self.window_size**2 * self.filters
-
-    def get_config(self):
-        return {**super().get_config(), "filters": self.filters, "window_size": self.window_size}

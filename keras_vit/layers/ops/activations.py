@@ -1,4 +1,4 @@
-"""Activations of the MLP. x (..., M)."""
+"""Activations of the MLP. Inputs x are (..., M)."""
 
 import math
 
@@ -13,7 +13,7 @@ def gelu_tanh(x):
 
 def gelu_exact(x):
     """`x/2 (1 + erf(x / sqrt(2)))` (arXiv 1606.08415)."""
-    # Not ops.gelu(approximate=False): it uses erfc, for which ONNX has no operator.
+    # ops.gelu(approximate=False) uses erfc, for which ONNX has no operator.
     return 0.5 * x * (1.0 + ops.erf(x * (1.0 / math.sqrt(2.0))))
 
 
@@ -23,7 +23,7 @@ def quick_gelu(x):
 
 
 def swiglu(x):
-    """`SiLU(gate) value`, where the first half of x is the gate and the second half the value (arXiv 2002.05202)."""
+    """`SiLU(gate) value` (arXiv 2002.05202). The first half of x is the gate, the second half is the value."""
     gate, value = ops.split(x, 2, axis=-1)
     return ops.silu(gate) * value
 
@@ -32,10 +32,10 @@ ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "quick_gelu": q
 
 
 def activate(name, x, training=None):
-    """Applies an activation of `ACTIVATIONS`, with cheaper gradients in training on TensorFlow.
+    """Applies the activation `name` of `ACTIVATIONS`. Its gradient is cheaper in training on TensorFlow.
 
-    TensorFlow on CPUs can fuse a product, its bias and a GELU into one kernel. It sorts operations by name and only
-    finds the GELU after the operations of the layer `hidden`. The name scope ensures this order.
+    TensorFlow on CPUs can fuse a matrix product, a bias and a GELU into one kernel. It sorts operations by name. It
+    finds the GELU only if the operations of the layer `hidden` come before it. The name scope ensures this order.
     """
     with keras.name_scope("nonlinearity"):
         has_own_gradient = training and keras.backend.backend() == "tensorflow"
@@ -43,7 +43,7 @@ def activate(name, x, training=None):
 
 
 def _with_gradient(gate, slope):
-    """The function `x gate(x)` with the gradient `gate(x) + x slope(x)`. `slope` receives x and `gate(x)`."""
+    """Returns the function `x gate(x)` with the derivative `gate(x) + x slope(x, gate(x))`."""
 
     @ops.custom_gradient
     def activation(x):
@@ -54,8 +54,8 @@ def _with_gradient(gate, slope):
 
 
 _LINEAR, _CUBIC = 2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715
-# TensorFlow's own gradients store several arrays (B T, M). These store only x and the gate. (1 + tanh(u)) / 2 is
-# sigmoid(2 u).
+# TensorFlow's gradients store several arrays (B T, M). These functions store only x and the gate.
+# The gate of "gelu_tanh" is (1 + tanh(u)) / 2 = sigmoid(2 u).
 _WITH_GRADIENTS = {
     **ACTIVATIONS,
     "gelu_tanh": _with_gradient(

@@ -1,27 +1,28 @@
-"""Attention of heads: with all weights at once, in parts of the queries, or with a kernel of the backend.
+"""Multi-head attention, computed in one step, in chunks of queries, or with a kernel of the backend.
 
 B batch, n sequences per image, t queries, T keys, K heads, Dh width of a head. All arguments are (B, K, T, Dh), or
-(B, n, K, T, Dh) for n sequences. Queries are already scaled. docs/decisions/0015 gives the reasons.
+(B, n, K, T, Dh) for n sequences. Queries are already scaled. See docs/decisions/0015 for the reasons.
 """
 
 import keras
 from keras import ops
 
 MAX_KEYS_AT_ONCE = 1024
-"""Largest number of keys for which all weights are computed at once. Measured, as the next: docs/performance.md."""
-QUERIES_PER_PART = 256
-"""Largest number of queries in a part if there are more keys."""
+"""Maximum number of keys for which all weights are computed at once. See docs/performance.md for the measurement."""
+QUERIES_PER_CHUNK = 256
+"""Maximum number of queries per chunk. See docs/performance.md for the measurement."""
 MAX_KEYS_WITHOUT_KERNEL = 256
-"""Largest number of keys for which torch's kernel is not faster on a CPU."""
+"""Maximum number of keys for which PyTorch's kernel is not used on a CPU, because it is not faster."""
 
 
 def attend(query, key, value, bias=None):
     """Computes `softmax(q k^T + bias) v`.
 
-    If `has_kernel` is true, a kernel of the backend is used. Otherwise, many keys are handled in parts of the queries.
-    Only the weights of one part are in memory at a time, and gradients recompute them part by part, so memory grows as
-    T and not as T^2. If the number of keys or queries is unknown when the graph is traced, all weights are computed at
-    once. This applies to exports for any image size, because their runtimes do not support loops.
+    If `has_kernel` is true, a kernel of the backend is used. Otherwise, if there are many keys, the queries are
+    processed in chunks. Only the weights of one chunk are in memory at a time. The gradients recompute them chunk by
+    chunk. Memory therefore grows in proportion to T instead of T^2. If the number of keys or queries is unknown when
+    the graph is traced, all weights are computed at once. Exports for any image size need this, because their runtimes
+    do not support loops.
 
     Args:
         query: (B, K, t, Dh), scaled.
@@ -36,34 +37,34 @@ def attend(query, key, value, bias=None):
         return _attend_with_backend(query, key, value, bias)
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     is_known = isinstance(num_queries, int) and isinstance(num_keys, int)
-    if not is_known or num_keys <= MAX_KEYS_AT_ONCE or num_queries <= QUERIES_PER_PART:
+    if not is_known or num_keys <= MAX_KEYS_AT_ONCE or num_queries <= QUERIES_PER_CHUNK:
         bias = None if bias is None else bias[..., None, None, :]
         return ops.matmul(ops.cast(attention_weights(query, key, bias), value.dtype), value)
-    if bias is not None:  # One more channel, 1 in queries and the bias in keys.
+    if bias is not None:  # A channel with 1 in the queries and the bias in the keys makes the product add the bias.
         column = ops.broadcast_to(ops.cast(bias, key.dtype)[..., None, :, None], (*ops.shape(key)[:-1], 1))
         query, key = ops.concatenate([query, ops.ones_like(query[..., :1])], -1), ops.concatenate([key, column], -1)
-    return ops.custom_gradient(_attend_in_parts)(query, key, value)
+    return ops.custom_gradient(_attend_in_chunks)(query, key, value)
 
 
 def attention_weights(query, key, bias=None):
-    """Attention weights (B, K, t, T) in float32. Each row sums to one. `bias` is broadcast to the logits."""
+    """Returns attention weights (B, K, t, T) in float32. Each row sums to one. `bias` is broadcast to the logits."""
     logits = ops.cast(ops.matmul(query, ops.swapaxes(key, -1, -2)), "float32")
     return ops.softmax(logits if bias is None else logits + ops.cast(bias, "float32"), axis=-1)
 
 
 def log_sizes(sizes):
-    """The bias, (B, T) float32, of keys that stand for `sizes` tokens each. `None` without sizes."""
+    """Returns log(sizes), the attention bias of merged tokens, (B, T) float32. Returns `None` without sizes."""
     return None if sizes is None else ops.log(ops.cast(sizes, "float32"))
 
 
 def has_kernel(query, key, bias=None):
-    """Whether the backend has a kernel that is faster than the code here and whose memory grows as T.
+    """Whether the backend has a kernel that is faster than this module and needs memory in proportion to T only.
 
-    * torch: `scaled_dot_product_attention`. On a CPU only for more than 256 keys, as it is not faster for 197 keys. On
-      other devices always, which is not measured.
-    * JAX on a GPU: the kernel of cuDNN, for 16-bit types and heads of 8, 16, ..., 128 channels. Not measured.
-    * Otherwise none. Keras's kernel for TensorFlow stores all weights. Its kernel for JAX on a TPU applies a causal
-      mask if there is no mask (Keras 3.15).
+    * PyTorch: `scaled_dot_product_attention`. On a CPU, it is used for more than 256 keys only, because it is not
+      faster for 197 keys. On other devices, it is always used. Its speed has not been measured on these devices.
+    * JAX on a GPU: cuDNN's kernel, for 16-bit types and heads of 8, 16, ..., 128 channels. It has not been measured.
+    * Otherwise, no kernel is used. Keras's kernel for TensorFlow stores all weights. Keras's kernel for JAX on a TPU
+      applies a causal mask if there is no mask (Keras 3.15).
 
     All kernels compute the softmax in float32.
     """
@@ -75,7 +76,7 @@ def has_kernel(query, key, bias=None):
 
 
 def _platform(tensor):
-    """The device type: `"cpu"`, `"gpu"` or `"tpu"` in JAX; `"cpu"`, `"cuda"` or others in torch."""
+    """The device type, for example `"cpu"`, `"gpu"` or `"tpu"` in JAX and `"cpu"` or `"cuda"` in PyTorch."""
     if keras.backend.backend() == "torch":
         return tensor.device.type
     return keras.distribution.list_devices()[0].split(":")[0]
@@ -91,31 +92,31 @@ def _attend_with_backend(query, key, value, bias):
     return ops.reshape(heads, (*outer, num_heads, -1, ops.shape(value)[-1]))
 
 
-def _attend_in_parts(query, key, value):
-    """The outputs and the function that computes the arguments' gradients, for `custom_gradient`."""
+def _attend_in_chunks(query, key, value):
+    """Returns the outputs and the function that computes the gradients of the arguments, for `custom_gradient`."""
     num_queries = query.shape[-2]
 
     def gradients(gradient):
-        # In float32: with 16 bits, the sums would be rounded after each part.
+        # The sums are in float32, because 16-bit sums would be rounded after each chunk.
         sums = [ops.zeros_like(x, dtype="float32") for x in (key, value)]
-        parts = [_split(query), _split(gradient)]
-        (_, _, *sums), query_gradient = _scan(_gradients_of_part, [key, value, *sums], parts, query.shape[-1])
+        chunks = [_split(query), _split(gradient)]
+        (_, _, *sums), query_gradient = _scan(_gradients_of_chunk, [key, value, *sums], chunks, query.shape[-1])
         key_gradient, value_gradient = (ops.cast(total, x.dtype) for total, x in zip(sums, (key, value), strict=True))
         return _join(query_gradient, num_queries), key_gradient, value_gradient
 
-    _, heads = _scan(_attend_part, [key, value], [_split(query)], value.shape[-1])
+    _, heads = _scan(_attend_chunk, [key, value], [_split(query)], value.shape[-1])
     return _join(heads, num_queries), gradients
 
 
-# Both steps are functions of the module that receive keys and values in the carry, so that JAX recognises them and does
-# not compile them for each call.
-def _attend_part(carry, parts):
-    (key, value), (query,) = carry, parts
+# Both steps are module-level functions and get keys and values through the carry. JAX can then cache the compiled step
+# instead of compiling it in every call.
+def _attend_chunk(carry, chunks):
+    (key, value), (query,) = carry, chunks
     return [key, value], ops.matmul(ops.cast(attention_weights(query, key), value.dtype), value)
 
 
-def _gradients_of_part(carry, parts):
-    (key, value, key_gradient, value_gradient), (query, gradient) = carry, parts
+def _gradients_of_chunk(carry, chunks):
+    (key, value, key_gradient, value_gradient), (query, gradient) = carry, chunks
     weights = attention_weights(query, key)
     key_weights = ops.swapaxes(ops.cast(weights, value.dtype), -1, -2)
     value_gradient = value_gradient + ops.cast(ops.matmul(key_weights, gradient), "float32")
@@ -127,36 +128,35 @@ def _gradients_of_part(carry, parts):
 
 
 def _split(queries):
-    """Splits (B, K, t, Dh) into equal parts, (parts, B, K, part size, Dh). The last is padded with zeros."""
+    """Splits (B, K, t, Dh) into equal chunks, (chunks, B, K, chunk size, Dh). The last chunk is padded with zeros."""
     *outer, num_queries, width = ops.shape(queries)
-    count = -(-num_queries // QUERIES_PER_PART)
+    count = -(-num_queries // QUERIES_PER_CHUNK)
     size = -(-num_queries // count)
     queries = ops.pad(queries, [(0, 0)] * len(outer) + [(0, count * size - num_queries), (0, 0)])
     return ops.moveaxis(ops.reshape(queries, (*outer, count, size, width)), -3, 0)
 
 
-def _join(parts, num_queries):
+def _join(chunks, num_queries):
     """The inverse of `_split`."""
-    parts = ops.moveaxis(parts, 0, -3)
-    *outer, count, size, width = ops.shape(parts)
-    return ops.reshape(parts, (*outer, count * size, width))[..., :num_queries, :]
+    chunks = ops.moveaxis(chunks, 0, -3)
+    *outer, count, size, width = ops.shape(chunks)
+    return ops.reshape(chunks, (*outer, count * size, width))[..., :num_queries, :]
 
 
-def _scan(step, carry, parts, width):
-    """`ops.scan`, which computes one part after the other, so that compilers cannot compute all at once. Results have
-    `width` channels. On TensorFlow, `ops.scan` needs results with the shapes of the carry."""
+def _scan(step, carry, chunks, width):
+    """Calls `step` for one chunk after the other, as `ops.scan` does. Results have `width` channels."""
     if keras.backend.backend() != "tensorflow":
-        return ops.scan(step, carry, parts)
+        return ops.scan(step, carry, chunks)
+    # On TensorFlow, ops.scan only accepts results that have the shapes of the carry.
     import tensorflow as tf
 
-    count = parts[0].shape[0]
+    count = chunks[0].shape[0]
 
     def body(index, results, carry):
-        carry, result = step(carry, [array[index] for array in parts])
-        # Not a TensorArray, which LiteRT does not support.
+        carry, result = step(carry, [array[index] for array in chunks])
+        # LiteRT does not support TensorArray.
         return index + 1, tf.tensor_scatter_nd_update(results, [[index]], result[None]), carry
 
-    results = tf.zeros((*ops.shape(parts[0])[:-1], width), parts[0].dtype)
-    start = (tf.constant(0), results, carry)
+    start = (tf.constant(0), tf.zeros((*ops.shape(chunks[0])[:-1], width), chunks[0].dtype), carry)
     _, results, carry = tf.while_loop(lambda index, *_: index < count, body, start, parallel_iterations=1)
     return carry, results

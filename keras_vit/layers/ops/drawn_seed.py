@@ -6,25 +6,25 @@ from keras_vit.layers.ops.repeated_draws import RepeatedDraws
 
 
 class DrawnSeed(keras.random.SeedGenerator):
-    """The next seed of a generator, drawn once and returned by every call of `next`.
+    """Draws one seed from a generator. Every call of `next` returns this seed.
 
-    It is passed wherever Keras accepts a `keras.random.SeedGenerator`, and has no state of its own. Each replica of a
-    `tf.distribute` strategy gets its own seed. Otherwise all replicas would drop the same values, because their
-    generators have the same state. Inside `RepeatedDraws.replay`, the seeds are those of the first run.
+    Keras accepts a `DrawnSeed` in place of a `keras.random.SeedGenerator`. It has no variables. Each replica of a
+    `tf.distribute` strategy gets a different seed. Otherwise all replicas would drop the same values, because their
+    generators have the same state. Inside `RepeatedDraws.replay`, the seeds are the same as in the first run.
 
     Args:
         generator: `keras.random.SeedGenerator` to draw from. It advances by one.
     """
 
     def __init__(self, generator: keras.random.SeedGenerator) -> None:
-        # Not super().__init__(), which would create a variable.
+        # super().__init__() is not called, because it would create a variable.
         draws = RepeatedDraws.current()
         self._seed = _fold_in_replica(generator.next() if draws is None else draws.next(generator))
-        # Keras's dropout on PyTorch reads this. Without a seed, it uses PyTorch's own generator.
+        # Keras's dropout on PyTorch reads this attribute. If it is None, the dropout uses PyTorch's generator.
         self._initial_seed = generator.get_config()["seed"]
 
     def next(self, ordered=True):
-        """The seed."""
+        """Returns the seed."""
         return self._seed
 
 
@@ -36,6 +36,6 @@ def _fold_in_replica(seed):
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return seed
-    # Converted to int32 as in Keras, because XLA needs it.
+    # The seed is converted to int32 as in Keras, because XLA requires int32.
     seed = tf.cast(tf.math.floormod(seed, tf.int32.max - 1), tf.int32)
     return tf.random.fold_in(seed, context.replica_id_in_sync_group)

@@ -1,7 +1,7 @@
 """Array shapes that compilers optimise well. B batch, T tokens, D hidden.
 
-TensorFlow on CPUs has one kernel for a product of two matrices followed by a bias and a GELU. So tokens are
-multiplied as rows, (B T, D). Within `textbook_operations`, they keep their shape.
+TensorFlow on CPUs can fuse a product of two matrices, a bias and a GELU into one kernel. Tokens are therefore reshaped
+to rows, (B T, D), before the product. Inside `textbook_operations`, tokens keep their shape.
 """
 
 import math
@@ -22,17 +22,17 @@ def as_tokens(rows, tokens):
 
 
 def fork(tokens):
-    """Returns tokens (B, ..., D) twice: for the residual connection, as rows for `add`, and for its branch.
+    """Returns tokens (B, ..., D) twice: as rows for the residual connection (see `add`), and as tokens for the branch.
 
-    Residual connections are added as rows. Otherwise, XLA on CPUs recomputes a residual connection's gradient in every
-    block from the gradients of all later branches (docs/decisions/0018).
+    Residual connections are added as rows. With tokens, XLA on CPUs would recompute a residual connection's gradient in
+    every block from the gradients of all later branches (docs/decisions/0018).
     """
     rows = as_rows(tokens)
     return rows, as_tokens(rows, tokens)
 
 
 def add(residual, branch):
-    """Adds a branch (B, ..., D) to the residual connection that `fork` returned."""
+    """Adds a branch (B, ..., D) to the rows that `fork` returned. Returns (B, ..., D)."""
     return as_tokens(residual + as_rows(branch), branch)
 
 
@@ -48,36 +48,37 @@ def apply_dense(layer, rows):
 def apply_einsum_dense(layer, inputs, num_axes, scale=None):
     """Applies an `EinsumDense` layer to the last axes of its inputs as one product of two matrices.
 
-    An einsum would be a batch of matrix products. A layer that Keras has quantized is called as it is.
+    `einsum` would compute a batch of smaller products. A layer that Keras has quantized is called directly.
 
     Args:
         layer: An `EinsumDense` with a bias.
         inputs: (B, ..., input axes of the kernel).
         num_axes: Number of input axes of the kernel.
-        scale: Factor of the outputs. `None`: 1.
+        scale: Factor by which the outputs are multiplied. `None`: 1.
     """
     if layer.quantization_mode is not None:
         outputs = layer(inputs)
         return outputs if scale is None else outputs * scale
     kernel, bias = (ops.cast(weight, layer.compute_dtype) for weight in (layer.kernel, layer.bias))
-    outer_shape = kernel.shape[num_axes:]
+    output_axes = kernel.shape[num_axes:]
     inner, multiply = math.prod(kernel.shape[:num_axes]), textbook_multiply()
     values = ops.cast(inputs, layer.compute_dtype)
     rows = reshape_like(values, inputs, num_axes, (inner,)) if multiply else ops.reshape(values, (-1, inner))
     kernel, bias = ops.reshape(kernel, (inner, -1)), ops.reshape(bias, (-1,))
-    if scale is not None:  # There are fewer weights than outputs of all tokens.
+    if scale is not None:  # The weights are scaled, because there are fewer weights than outputs.
         kernel, bias = kernel * scale, bias * scale
     products = multiply(rows, kernel) if multiply else ops.matmul(rows, kernel)
     outputs = ops.add(products, bias)  # TensorFlow fuses ops.add with the product, but not `+`.
-    return reshape_like(outputs, inputs, num_axes, outer_shape)
+    return reshape_like(outputs, inputs, num_axes, output_axes)
 
 
-def reshape_like(values, inputs, num_axes, outer_shape):
-    """Reshapes values to the shape of `inputs`, with `outer_shape` in place of its last `num_axes` axes.
+def reshape_like(values, inputs, num_axes, new_axes):
+    """Reshapes values to the shape of `inputs`, with the sizes `new_axes` in place of its last `num_axes` axes.
 
-    If at most one size is unknown, the sizes are numbers, with -1 for the unknown one. Sizes that are computed from a
-    shape would add operations to an exported file.
+    If at most one size is unknown, `ops.reshape` gets a static shape of integers, with -1 for the unknown size. This
+    avoids shape operations in exported files.
     """
-    known = [-1 if size is None else size for size in (*inputs.shape[:-num_axes], *outer_shape)]
-    is_enough = known.count(-1) <= 1
-    return ops.reshape(values, known if is_enough else (*ops.shape(inputs)[:-num_axes], *outer_shape))
+    static_shape = [-1 if size is None else size for size in (*inputs.shape[:-num_axes], *new_axes)]
+    if static_shape.count(-1) <= 1:
+        return ops.reshape(values, static_shape)
+    return ops.reshape(values, (*ops.shape(inputs)[:-num_axes], *new_axes))

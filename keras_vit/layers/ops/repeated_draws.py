@@ -1,4 +1,4 @@
-"""Seeds of a computation that runs more than once."""
+"""Seeds for a computation that runs more than once."""
 
 import collections
 import contextlib
@@ -8,10 +8,10 @@ from keras import ops
 
 
 class RepeatedDraws:
-    """The seeds of a computation that runs more than once and must draw the same random numbers each time.
+    """Seeds for a computation that runs more than once and must draw the same random numbers each time.
 
-    The generators do not advance during the computation, because JAX and TensorFlow do not allow state changes there.
-    `advance` advances them afterwards by the same number of seeds.
+    The generators do not advance during the computation, because JAX and TensorFlow do not allow state changes inside
+    it. After the computation, `advance` advances each generator by the number of seeds that were drawn from it.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class RepeatedDraws:
 
     @contextlib.contextmanager
     def replay(self):
-        """Inside this context, each `DrawnSeed` has the same seed as in the first run."""
+        """Inside this context, each `DrawnSeed` gets the same seed as in the first run."""
         self._counts.clear()
         token = _CURRENT.set(self)
         try:
@@ -28,7 +28,7 @@ class RepeatedDraws:
             _CURRENT.reset(token)
 
     def next(self, generator):
-        """The next seed of a generator in this run."""
+        """Returns the next seed of a generator in this run."""
         if generator not in self._states:
             self._states[generator] = ops.copy(generator.state)
         count = self._counts[generator]
@@ -37,14 +37,14 @@ class RepeatedDraws:
         return state + ops.convert_to_tensor([0, count], state.dtype)  # As in `keras.random.SeedGenerator.next`.
 
     def advance(self):
-        """Advances the generators after a run."""
+        """Advances the generators. Called once, after the computation."""
         for generator, count in self._counts.items():
             for _ in range(count):
                 generator.next()
 
     @staticmethod
     def current():
-        """The instance that is in `replay`, or `None`."""
+        """Returns the instance whose `replay` is active, or `None`."""
         return _CURRENT.get()
 
 

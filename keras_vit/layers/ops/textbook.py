@@ -12,12 +12,12 @@ _MULTIPLY = contextvars.ContextVar("multiply", default=None)
 def textbook_operations(multiply):
     """Inside this context, layers use operations that ONNX Runtime and OpenVINO can fuse.
 
-    They fuse other operations than TensorFlow: a norm of mean, difference, variance, root and quotient, and products of
-    (B, T, D) and a matrix instead of products of rows. Results are equal up to rounding.
+    These runtimes fuse a norm only if it is computed as mean, difference, variance, root and quotient. They fuse
+    products of tokens (B, T, D) and a matrix, but not products of rows. Results are equal up to rounding.
 
     Args:
-        multiply: Function that multiplies (B, T, D) by (D, M). On TensorFlow, `keras.ops.matmul` reshapes (B, T, D) to
-            rows, but `tf.matmul` does not.
+        multiply: Function that multiplies (B, T, D) by (D, M). On TensorFlow, use `tf.matmul`, because
+            `keras.ops.matmul` reshapes (B, T, D) to rows.
 
     Example:
 
@@ -36,7 +36,7 @@ def textbook_operations(multiply):
 
 
 def textbook_multiply():
-    """The argument of the active `textbook_operations`, or `None` outside of it."""
+    """Returns the argument `multiply` of the active `textbook_operations`, or `None` if none is active."""
     return _MULTIPLY.get()
 
 
@@ -50,7 +50,7 @@ def standardize(values, epsilon):
     Returns:
         Same shape as `values`.
     """
-    # ONNX Runtime recognises the square only as a power. OpenVINO recognises the axis only in a list.
+    # ONNX Runtime fuses only a square that is a power. OpenVINO fuses only a mean whose axis is given in a list.
     centered = values - ops.mean(values, axis=[-1], keepdims=True)
     variance = ops.mean(ops.power(centered, 2.0), axis=[-1], keepdims=True)
     return centered / ops.sqrt(variance + epsilon)

@@ -9,30 +9,27 @@ from keras_vit.layers.positions.learned_position_embedding import LearnedPositio
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Learned2DPositionEmbedding(LearnedPositionEmbedding):
-    """Adds learned embeddings of the column and the row to each patch token, in one half of the channels each.
+    """Adds learned embeddings of the column and the row to each patch token.
 
-    The patch in row y and column x receives `[X_x, Y_y]`. The tables X and Y have w and h rows of width D / 2 (ViT,
-    arXiv 2010.11929, appendix D.4, "2-dimensional positional embedding"). Each prefix token has a row of width D. All
-    tables are initialised from N(0, 0.02).
-
-    If the image's grid differs from `grid_size`, each table is interpolated along its own axis in float32.
+    The embedding of the patch in row y and column x is the concatenation `[X_x, Y_y]`. The tables X and Y have w and h
+    rows of width D / 2 (ViT, arXiv 2010.11929, appendix D.4, "2-dimensional positional embedding"). Each prefix token
+    has a row of width D. All tables are initialised from N(0, 0.02). If the image's grid differs from `grid_size`, the
+    tables X and Y are interpolated in float32.
 
     Args:
         grid_size: Size of the tables, (rows, columns) of patches.
         num_prefix_rows: Number of rows for tokens before the patch tokens.
-        interpolation: Method, one of `keras_vit.resampling.METHODS`.
+        interpolation: Method of interpolation, one of `keras_vit.resampling.METHODS`.
 
     Call arguments:
         tokens: (B, T, D), with the patch tokens last. D is even.
-        patches: (B, h, w, D), the map of patch tokens. Only its size is used. Needed if the grid is not `grid_size`, or
-            if there are tokens without a row between the prefix and the patches.
+        patches: As in `LearnedPositionEmbedding`.
 
     Returns:
         (B, T, D)
 
     Raises:
-        ValueError: If D is odd, `interpolation` is unknown, or tokens and rows do not fit as in
-            `LearnedPositionEmbedding`.
+        ValueError: If D is odd, or for one of the reasons in `LearnedPositionEmbedding`.
 
     Example:
 
@@ -48,19 +45,14 @@ class Learned2DPositionEmbedding(LearnedPositionEmbedding):
         hidden_dim = tokens_shape[-1]
         if hidden_dim % 2:
             raise ValueError(
-                f"The tokens' width must be even, with half of it for each coordinate. Received: tokens of shape "
-                f"{tuple(tokens_shape)}"
+                f"The tokens' width must be even, because half of it is used for each coordinate. Received: tokens of "
+                f"shape {tuple(tokens_shape)}"
             )
         height, width = self.grid_size
         if self.num_prefix_rows:
             self.prefix = self._add_table("prefix", self.num_prefix_rows, hidden_dim)
         self.columns = self._add_table("columns", width, hidden_dim // 2)
         self.rows = self._add_table("rows", height, hidden_dim // 2)
-
-    def _add_table(self, name, num_rows, width):
-        return self.add_weight(
-            name=name, shape=(num_rows, width), initializer=keras.initializers.RandomNormal(stddev=0.02)
-        )
 
     def _rows(self, grid):
         height, width = grid

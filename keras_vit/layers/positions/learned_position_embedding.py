@@ -7,35 +7,39 @@ import keras
 from keras import ops
 
 from keras_vit import resampling
+from keras_vit.layers.configured import ConfiguredLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LearnedPositionEmbedding(keras.layers.Layer):
+class LearnedPositionEmbedding(ConfiguredLayer):
     """Adds one learned row to each token.
 
-    `z_0 = [z_class; z_1; ...; z_N] + E_pos` (ViT, arXiv 2010.11929, eq. 1). The table has `num_prefix_rows` rows for
-    the prefix tokens, then one for each patch, row by row. It is initialised from N(0, 0.02). Tokens without a row,
-    such as prefix tokens if `num_prefix_rows` is 0, are returned unchanged.
+    `z_0 = [z_class; z_1; ...; z_N] + E_pos` (ViT, arXiv 2010.11929, eq. 1). The table E_pos has `num_prefix_rows` rows
+    for the prefix tokens. They are followed by one row for each patch of the grid, row by row. The table is initialised
+    from N(0, 0.02). Tokens without a row are returned unchanged. For example, this applies to the prefix tokens if
+    `num_prefix_rows` is 0.
 
-    If the image's grid differs from `grid_size`, the patch rows are interpolated in float32. The authors do so to
-    fine-tune at a higher resolution (ViT, section 3.2) with `scipy.ndimage.zoom(order=1)`, which is `"align_corners"`.
+    If the image's grid differs from `grid_size`, the rows of the patches are interpolated in float32. The authors also
+    interpolate them to fine-tune at a higher resolution (ViT, section 3.2). Their code uses
+    `scipy.ndimage.zoom(order=1)`, which equals `"align_corners"`.
 
     Args:
         grid_size: Size of the table, (rows, columns) of patches.
         num_prefix_rows: Number of rows for tokens before the patch tokens.
-        interpolation: Method, one of `keras_vit.resampling.METHODS`. Published weights are best used with the method of
-            the project that published them.
+        interpolation: Method of interpolation, one of `keras_vit.resampling.METHODS`. For published weights, use the
+            method of the project that published them.
 
     Call arguments:
         tokens: (B, T, D), with the patch tokens last.
-        patches: (B, h, w, D), the map of patch tokens. Only its size is used. Needed if the grid is not `grid_size`, or
-            if there are tokens without a row between the prefix and the patches.
+        patches: (B, h, w, D), the map of patch tokens. Only its size is used. Required if the image's grid differs from
+            `grid_size`, or if there are tokens without a row.
 
     Returns:
         (B, T, D)
 
     Raises:
-        ValueError: If `interpolation` is unknown, or there are fewer tokens than rows, or more tokens and no `patches`.
+        ValueError: If `interpolation` is unknown, if there are fewer tokens than rows, or if there are more tokens than
+            rows and `patches` is missing.
 
     Example:
 
@@ -46,6 +50,8 @@ class LearnedPositionEmbedding(keras.layers.Layer):
     >>> tuple(layer(keras.ops.zeros((5, 21, 8)), patches=keras.ops.zeros((5, 4, 5, 8))).shape)
     (5, 21, 8)
     """
+
+    ARGUMENTS = ("grid_size", "num_prefix_rows", "interpolation")
 
     def __init__(
         self,
@@ -61,11 +67,12 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         self.interpolation = interpolation
 
     def build(self, tokens_shape, patches_shape=None):
-        self.embedding = self.add_weight(
-            name="embedding",
-            shape=(self.num_prefix_rows + math.prod(self.grid_size), tokens_shape[-1]),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
-        )
+        num_rows = self.num_prefix_rows + math.prod(self.grid_size)
+        self.embedding = self._add_table("embedding", num_rows, tokens_shape[-1])
+
+    def _add_table(self, name, num_rows, width):
+        initializer = keras.initializers.RandomNormal(stddev=0.02)
+        return self.add_weight(name=name, shape=(num_rows, width), initializer=initializer)
 
     def call(self, tokens, patches=None):
         grid = self.grid_size if patches is None else tuple(ops.shape(patches)[1:3])
@@ -75,22 +82,21 @@ class LearnedPositionEmbedding(keras.layers.Layer):
             self._check_count(num_tokens, rows.shape[0], grid, exactly=patches is None)
         if num_tokens is not None and num_tokens == rows.shape[0]:
             return tokens + rows
-        num_patches = grid[0] * grid[1]
-        front = self.num_prefix_rows
-        between = tokens[:, front : ops.shape(tokens)[1] - num_patches]
-        last = tokens[:, ops.shape(tokens)[1] - num_patches :]
+        num_prefix, first_patch = self.num_prefix_rows, ops.shape(tokens)[1] - grid[0] * grid[1]
         # LiteRT cannot add tensors without elements.
-        prefix = [tokens[:, :front] + rows[:front]] if front else []
-        return ops.concatenate([*prefix, between, last + rows[front:]], axis=1)
+        prefix = [tokens[:, :num_prefix] + rows[:num_prefix]] if num_prefix else []
+        unchanged, patch_tokens = tokens[:, num_prefix:first_patch], tokens[:, first_patch:]
+        return ops.concatenate([*prefix, unchanged, patch_tokens + rows[num_prefix:]], axis=1)
 
     def _rows(self, grid):
         rows = ops.convert_to_tensor(self.embedding)
-        if _is_known(grid) and grid == self.grid_size:
+        # In a TensorFlow graph of variable image size, the sizes are tensors. A comparison of them has no truth value.
+        if all(isinstance(size, int) for size in grid) and grid == self.grid_size:
             return rows
         prefix, table = rows[: self.num_prefix_rows], rows[self.num_prefix_rows :]
         rows_matrix, columns_matrix = resampling.grid_matrices(self.grid_size, grid, self.interpolation, ops)
         table = ops.reshape(ops.cast(table, "float32"), (*self.grid_size, -1))
-        # One axis at a time: PyTorch would first multiply the two matrices, which gives a far larger one.
+        # Each axis has its own einsum. With one einsum, PyTorch would multiply the two matrices to a far larger matrix.
         table = ops.einsum("wj,hjd->hwd", columns_matrix, ops.einsum("hi,ijd->hjd", rows_matrix, table))
         table = ops.reshape(ops.cast(table, rows.dtype), (grid[0] * grid[1], rows.shape[-1]))
         return ops.concatenate([prefix, table], axis=0)
@@ -105,16 +111,3 @@ class LearnedPositionEmbedding(keras.layers.Layer):
 
     def compute_output_shape(self, tokens_shape, patches_shape=None):
         return tokens_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "grid_size": self.grid_size,
-            "num_prefix_rows": self.num_prefix_rows,
-            "interpolation": self.interpolation,
-        }
-
-
-def _is_known(grid):
-    # In a TensorFlow graph of variable image size, the grid consists of tensors, which have no truth value.
-    return all(isinstance(size, int) for size in grid)

@@ -6,21 +6,22 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class RelativePositionEmbedding(keras.layers.Layer):
-    """Computes a term of the attention logits for the offset between two tokens.
+    """Computes a term of the attention logits that depends on the offset between two tokens.
 
-    The term is `q_t r_{t-s}`, with one learned row for each of the 2T - 1 offsets in the sequence, class token included
-    (ViT, arXiv 2010.11929, appendix D.4, after arXiv 1803.02155, section 3.2, without its term for the values). The
-    paper does not define whether heads share rows and how rows are initialised. Here heads share rows, and rows are
-    initialised from N(0, 0.02), as absolute positions are. Row `T - 1 + t - s` of the table is `r_{t-s}`.
+    The term is `q_t r_{t-s}` for query t and key s. There is one learned row r for each of the 2T - 1 offsets between
+    tokens, including the class token (ViT, arXiv 2010.11929, appendix D.4, which follows arXiv 1803.02155, section
+    3.2). The term for the values of arXiv 1803.02155 is not used. The ViT paper does not define whether heads share
+    rows and how rows are initialised. In this layer, heads share rows, and rows are initialised from N(0, 0.02), like
+    absolute positions. Row `T - 1 + t - s` of the table is `r_{t-s}`.
 
     Call arguments:
-        queries: (B, T, K, Dh), or (B, n, T, K, Dh) for n sequences per image. Scaled as for the products with the keys.
+        queries: (B, T, K, Dh), or (B, n, T, K, Dh) for n sequences per image. They must already be scaled.
 
     Returns:
         (B, K, T, T) or (B, n, K, T, T), to be added to the logits.
 
     Raises:
-        ValueError: If T is unknown, or differs from T in the first call.
+        ValueError: If the number T of tokens is unknown or differs from the first call.
 
     Example:
 
@@ -51,7 +52,7 @@ class RelativePositionEmbedding(keras.layers.Layer):
             )
         positions = ops.arange(self.num_tokens)
         offsets = positions[:, None] - positions[None] + (self.num_tokens - 1)  # (T, T), from 0 to 2T - 2
-        # Rows are gathered first. To multiply all offsets and gather afterwards would take twice as many products.
+        # Rows are gathered before the multiplication. The other order would need twice as many products.
         rows = ops.take(ops.convert_to_tensor(self.embedding), offsets, axis=0)  # (T, T, Dh)
         batch_axes = "bn"[: len(queries.shape) - 3]
         return ops.einsum(f"{batch_axes}tkh,tsh->{batch_axes}kts", queries, rows)

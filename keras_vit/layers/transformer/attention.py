@@ -24,28 +24,28 @@ class MultiHeadSelfAttention(CompositeLayer):
     """Multi-head self-attention with biases.
 
     Each head computes `A = softmax(q k^T / sqrt(Dh))` and `SA = A v`. The heads are concatenated and projected (ViT,
-    arXiv 2010.11929, eqs. 5 to 8). Kernels are stored by head, (D, K, Dh) and (K, Dh, D), as in Google's weights. They
-    are initialised Xavier uniform over the whole D x D matrix, biases with zeros. The softmax is computed in float32
-    under any precision policy.
+    arXiv 2010.11929, eqs. 5 to 8). Three kernels have the shape (D, K, Dh), the kernel of the output has the shape
+    (K, Dh, D), as in Google's weights. They are initialised Xavier uniform as D x D matrices. Biases are initialised
+    with zeros. The softmax is computed in float32 under any precision policy.
 
     Args:
         num_heads: Number K of heads. Divides D.
         dropout_rate: Dropout rate of the attention weights. In [0, 1).
-        qk_norm: Whether a LayerNorm over each head's Dh channels normalises queries and keys (ViT-22B, arXiv
+        qk_norm: Whether queries and keys are normalised by a LayerNorm over each head's Dh channels (ViT-22B, arXiv
             2302.05442, section 2).
         layer_norm_epsilon: Added to the variance in these LayerNorms.
-        relative_positions: Whether a `RelativePositionEmbedding` adds a term for the offset between two tokens
-            to their logit. The number of tokens is then fixed, and `queries` must be `None`.
+        relative_positions: Whether a `RelativePositionEmbedding` adds a term to each logit. The term depends on the
+            offset between the two tokens. The number of tokens is then fixed, and `queries` must be `None`.
 
     Call arguments:
-        tokens: (B, T, D), or (B, n, T, D) for n sequences per image, each of which attends only to itself.
-        queries: (B, t, D), tokens that attend to `tokens`. `None`: `tokens` itself.
-        sizes: (B, T) integers s, number of patches that each token stands for: `A = softmax(q k^T / sqrt(Dh) + log s)`
-            (ToMe, arXiv 2210.09461, eq. 1). `None`: 1 each.
+        tokens: (B, T, D), or (B, n, T, D) for n sequences per image. Each sequence attends only to itself.
+        queries: (B, t, D), tokens that attend to `tokens`. `None`: `tokens`.
+        sizes: (B, T) integers s, the number of patches that each token represents. The weights are
+            `A = softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv 2210.09461, eq. 1). `None`: all sizes are 1.
         training: Whether dropout is applied.
 
     Returns:
-        Same shape as `tokens`, or (B, t, D) with `queries`.
+        (B, t, D) with `queries`, otherwise the same shape as `tokens`.
 
     Raises:
         ValueError: If D is not a multiple of `num_heads`, or relative positions are combined with `queries` or with an
@@ -57,6 +57,8 @@ class MultiHeadSelfAttention(CompositeLayer):
     >>> tuple(keras_vit.layers.MultiHeadSelfAttention(num_heads=3)(keras.ops.ones((2, 7, 12))).shape)
     (2, 7, 12)
     """
+
+    ARGUMENTS = ("num_heads", "dropout_rate", "qk_norm", "layer_norm_epsilon", "relative_positions")
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         return self.attend(query, key, tokens, sizes, training)
 
     def queries_and_keys(self, tokens, queries=None):
-        """The scaled queries, (B, K, t, Dh), and the keys, (B, K, T, Dh)."""
+        """Returns the scaled queries, (B, K, t, Dh), and the keys, (B, K, T, Dh)."""
         attending = tokens if queries is None else queries
         scale = 1.0 / math.sqrt(self._key_dim)
         if not self.qk_norm:
@@ -134,9 +136,9 @@ class MultiHeadSelfAttention(CompositeLayer):
         return self.query_norm(query) * scale, self.key_norm(key)
 
     def attend(self, query, key, tokens, sizes=None, training=None):
-        """The layer's output for the queries and keys of `queries_and_keys`: (B, t, D)."""
+        """Returns the layer's output, (B, t, D), for queries and keys from `queries_and_keys`."""
         value = self._heads(self.value, tokens)
-        if self.relative_positions or (training and self.dropout_rate > 0):  # The weights themselves are needed.
+        if self.relative_positions or (training and self.dropout_rate > 0):  # These cases need an array of weights.
             weights = ops.cast(self._weights(query, key, sizes), value.dtype)
             heads = ops.matmul(self.dropout(weights, training=training), value)
         else:
@@ -144,7 +146,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         return apply_einsum_dense(self.output_projection, ops.swapaxes(heads, -3, -2), 2)  # From (B, t, K, Dh).
 
     def _heads(self, projection, tokens, scale=None):
-        """(B, T, D) to (B, K, T, Dh)."""
+        """Projects (B, T, D) to (B, K, T, Dh)."""
         return ops.swapaxes(apply_einsum_dense(projection, tokens, 1, scale), -3, -2)
 
     def _weights(self, query, key, sizes=None):
@@ -155,7 +157,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         return attention_weights(query, key, bias)
 
     def attention_weights(self, tokens, queries=None, sizes=None):
-        """The attention weights A, before dropout.
+        """Returns the attention weights A, before dropout.
 
         Args:
             tokens: As in `call`.
@@ -163,7 +165,8 @@ class MultiHeadSelfAttention(CompositeLayer):
             sizes: As in `call`.
 
         Returns:
-            (B, K, T, T) or (B, n, K, T, T); (B, K, t, T) with `queries`. float32; each row sums to one.
+            float32 (B, K, T, T), (B, n, K, T, T) for n sequences per image, or (B, K, t, T) with `queries`. Each row
+            sums to one.
         """
         query, key = self.queries_and_keys(tokens, queries)
         return self._weights(query, key, sizes)
@@ -177,18 +180,8 @@ class MultiHeadSelfAttention(CompositeLayer):
         products = 3 if self.relative_positions else 2
         return math.prod(num_sequences) * (num_tokens * 4 * hidden_dim**2 + products * num_tokens**2 * hidden_dim)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "dropout_rate": self.dropout_rate,
-            "qk_norm": self.qk_norm,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "relative_positions": self.relative_positions,
-        }
-
 
 def _xavier_uniform(hidden_dim):
-    # Not "glorot_uniform": Keras treats the head axis of such a kernel as a receptive field.
+    # "glorot_uniform" cannot be used, because Keras would treat the head axis of the kernel as a receptive field.
     limit = math.sqrt(6 / (hidden_dim + hidden_dim))
     return keras.initializers.RandomUniform(-limit, limit)

@@ -13,7 +13,7 @@ from keras_vit.layers.transformer.mlp_block import MlpBlock
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AttentionPooling(CompositeLayer):
-    """Pools tokens with a learned probe that attends to all of them, followed by an MLP.
+    """Pools tokens with a learned probe that attends to all tokens, followed by an MLP.
 
     This is the MAP head of Scaling ViT (arXiv 2106.04560, section 3.3) and SigLIP, as in google-research/big_vision:
     `y = MHA(probe, z, z)`, then `y + MLP(LN(y))`. There is no residual connection around the attention.
@@ -36,6 +36,8 @@ class AttentionPooling(CompositeLayer):
     >>> tuple(keras_vit.layers.AttentionPooling(num_heads=3, mlp_dim=32)(keras.ops.ones((2, 7, 12))).shape)
     (2, 12)
     """
+
+    ARGUMENTS = ("num_heads", "mlp_dim", "mlp", "layer_norm_epsilon")
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class AttentionPooling(CompositeLayer):
         self.mlp_block.build(pooled_shape)
 
     def attention_weights(self, tokens):
-        """The attention weights of the probe for all tokens.
+        """Returns the attention weights of the probe for all tokens.
 
         Args:
             tokens: (B, T, D)
@@ -89,12 +91,3 @@ class AttentionPooling(CompositeLayer):
         _, num_tokens, hidden_dim = input_shape
         attention = 2 * hidden_dim**2 + 2 * num_tokens * hidden_dim**2 + 2 * num_tokens * hidden_dim
         return attention + self.mlp_block.macs((None, 1, hidden_dim))
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp_dim,
-            "mlp": self.mlp,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }

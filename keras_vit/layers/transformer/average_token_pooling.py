@@ -5,21 +5,22 @@ import typing
 import keras
 from keras import ops
 
+from keras_vit.layers.configured import ConfiguredLayer
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AverageTokenPooling(keras.layers.Layer):
-    """Averages the patch tokens without the prefix tokens.
+class AverageTokenPooling(ConfiguredLayer):
+    """Averages the patch tokens, but not the prefix tokens (ViT, arXiv 2010.11929, appendix D.3).
 
-    See ViT, arXiv 2010.11929, appendix D.3. The mean is weighted by `sizes`, as in the code of ToMe (arXiv 2210.09461)
-    for MAE models. That code does not weight the mean of timm's models. The mean is computed in float32 under any
-    precision policy.
+    Each token counts in proportion to its size, as in ToMe's code for MAE models (arXiv 2210.09461). For timm's models,
+    ToMe's code uses the plain mean. The mean is computed in float32 under any precision policy.
 
     Args:
         num_prefix_tokens: Number of tokens before the patch tokens.
 
     Call arguments:
         tokens: (B, T, D)
-        sizes: (B, T), number of patches that each token stands for. `None`: 1 each.
+        sizes: (B, T), number of patches that each token represents. `None`: all sizes are 1.
 
     Returns:
         (B, D)
@@ -30,6 +31,8 @@ class AverageTokenPooling(keras.layers.Layer):
     >>> tuple(keras_vit.layers.AverageTokenPooling(num_prefix_tokens=1)(keras.ops.ones((2, 7, 12))).shape)
     (2, 12)
     """
+
+    ARGUMENTS = ("num_prefix_tokens",)
 
     def __init__(self, num_prefix_tokens: int = 0, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -45,6 +48,3 @@ class AverageTokenPooling(keras.layers.Layer):
 
     def compute_output_shape(self, tokens_shape, sizes_shape=None):
         return (tokens_shape[0], tokens_shape[-1])
-
-    def get_config(self):
-        return {**super().get_config(), "num_prefix_tokens": self.num_prefix_tokens}

@@ -16,15 +16,15 @@ from keras_vit.layers.transformer import older_configs
 class AxialEncoderBlock(ComposedLayer):
     """Self-attention within each row and an MLP, then self-attention within each column and an MLP.
 
-    Axial-ViT (ViT, arXiv 2010.11929, appendix D.6, "Axial attention"; arXiv 1912.12180): two blocks of eqs. 2 and 3,
-    each with its own LayerNorms, residual connections and MLP. This reduces the N^2 pairs of patches to N (h + w) and
-    doubles the number of MLPs. Only patch tokens are accepted, because the paper does not define the position of a
-    class token.
+    This is the block of Axial-ViT (ViT, arXiv 2010.11929, appendix D.6, "Axial attention"; arXiv 1912.12180). It
+    consists of two blocks of eqs. 2 and 3. Attention within rows and columns reduces the N^2 pairs of patches to
+    N (h + w). The number of MLPs is doubled. Only patch tokens are accepted, because the paper does not define the
+    position of a class token in the grid.
 
     Args:
         row: `EncoderBlock` that is applied to the rows.
-        column: `EncoderBlock` that is applied to the columns. The models of this package name the blocks `"row"` and
-            `"column"`. These names are part of the paths of their weights.
+        column: `EncoderBlock` that is applied to the columns. In the models of this package, the two blocks are named
+            `"row"` and `"column"`. The names are part of the paths of the blocks' weights.
 
     Call arguments:
         tokens: (B, N, D), row by row.
@@ -63,15 +63,15 @@ class AxialEncoderBlock(ComposedLayer):
         return ops.reshape(_transposed(grid), ops.shape(tokens))
 
     def attention_weights(self, tokens, patches):
-        """The attention weights between the patches in both passes.
+        """Returns the attention weights between the patches in both passes.
 
         Args:
-            tokens: (B, N, D), input of the block.
-            patches: (B, h, w, D), the map that they come from.
+            tokens: As in `call`.
+            patches: As in `call`.
 
         Returns:
-            (B, 2, K, N, N) float32, weights of the row pass and of the column pass after it. Each row sums to one and
-            is zero outside the patch's row (or column).
+            float32 (B, 2, K, N, N): the weights of the row pass, then the weights of the column pass. The weights of
+            each patch sum to one. They are zero for patches outside its row (or column).
         """
         grid = _in_rows(tokens, patches)
         rows = self.row.attention_weights(grid)  # (B, h, K, w, w)

@@ -8,7 +8,7 @@ from keras import ops
 class ClassToken(keras.layers.Layer):
     """Prepends one learned token, which is the same for all images.
 
-    `z = [token; z_1; ...; z_N]` (ViT, arXiv 2010.11929, eq. 1). It starts at zero, as in the authors' code.
+    `z = [token; z_1; ...; z_N]` (ViT, arXiv 2010.11929, eq. 1). The token starts at zero, as in the authors' code.
 
     Call arguments:
         tokens: (B, N, D)

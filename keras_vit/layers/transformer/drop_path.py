@@ -10,11 +10,12 @@ from keras_vit.layers.transformer.dropout import Dropout
 class DropPath(Dropout):
     """Drops the whole residual branch of some images in a batch.
 
-    In training, each image's branch is set to zero with probability `rate` and otherwise divided by `1 - rate`, so that
-    its mean is unchanged ("Deep Networks with Stochastic Depth", arXiv 1603.09382). At inference it does nothing.
+    In training, each image's branch is set to zero with probability `rate`. Otherwise it is divided by `1 - rate`, so
+    that its mean is unchanged ("Deep Networks with Stochastic Depth", arXiv 1603.09382). At inference, the layer does
+    nothing.
 
     Args:
-        rate: Probability of dropping. In [0, 1).
+        rate: Probability of dropping a branch. In [0, 1).
         seed: Seed of the random numbers.
 
     Call arguments:

@@ -5,19 +5,20 @@ import typing
 import keras
 
 from keras_vit.checks import check_rate
+from keras_vit.layers.configured import ConfiguredLayer
 from keras_vit.layers.ops.drawn_seed import DrawnSeed
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Dropout(keras.layers.Layer):
+class Dropout(ConfiguredLayer):
     """Drops single values at random.
 
     In training, each value is set to zero with probability `rate` and otherwise divided by `1 - rate`
-    (arXiv 1207.0580). At inference it does nothing. Unlike `keras.layers.Dropout`, it drops different values on each
-    replica of a `tf.distribute` strategy, and `keras_vit.rematerialize` can repeat its random numbers.
+    (arXiv 1207.0580). At inference, the layer does nothing. Unlike `keras.layers.Dropout`, this layer drops different
+    values on each replica of a `tf.distribute` strategy, and `keras_vit.rematerialize` can repeat its random numbers.
 
     Args:
-        rate: Probability of dropping. In [0, 1).
+        rate: Probability of dropping a value. In [0, 1).
         seed: Seed of the random numbers.
 
     Call arguments:
@@ -33,6 +34,8 @@ class Dropout(keras.layers.Layer):
     >>> tuple(keras_vit.layers.Dropout(rate=0.5)(keras.ops.ones((2, 7, 12)), training=True).shape)
     (2, 7, 12)
     """
+
+    ARGUMENTS = ("rate", "seed")
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -53,6 +56,3 @@ class Dropout(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}

@@ -21,21 +21,23 @@ class EncoderBlock(ComposedLayer):
     `z' = MSA(LN(z)) + z` and `z'' = MLP(LN(z')) + z'` (ViT, arXiv 2010.11929, eqs. 2 and 3). LayerNorm is computed in
     float32 under any precision policy.
 
-    The names of the two layers are part of the paths of their weights. In the models of this package they are
-    `"attention"` and `"mlp"`, so a path is `encoder_block_0/attention/query/kernel`.
+    The names of `attention` and `mlp` are part of the paths of their weights. The models of this package use the names
+    `"attention"` and `"mlp"`. An example of a path is `encoder_block_0/attention/query/kernel`.
 
-    The attribute `use_rematerialization` saves memory in training (see `keras_vit.rematerialize`). It is not saved.
+    If the attribute `use_rematerialization` is `True`, training takes less memory (see `keras_vit.rematerialize`). The
+    attribute is not saved.
 
     Args:
         attention: Layer that maps tokens (B, T, D) to (B, T, D), such as `MultiHeadSelfAttention`.
-        mlp: Layer that maps tokens (B, T, D) to (B, T, D), such as `MlpBlock`. Both are called with `training`.
+        mlp: Layer that maps tokens (B, T, D) to (B, T, D), such as `MlpBlock`. The block passes the argument `training`
+            to both layers.
         layer_norm_epsilon: Added to the variance in both LayerNorms.
         dropout_rate: Dropout rate after the attention. In [0, 1). The MLP has its own dropout.
-        drop_path_rate: Probability of dropping a residual branch, for each image and branch. In [0, 1).
+        drop_path_rate: Probability that a residual branch of an image is dropped in training. In [0, 1).
         layer_scale: Initial value of the `LayerScale` of each branch. `None`: no `LayerScale`.
 
     Call arguments:
-        tokens: (B, T, D), or (B, n, T, D) for n sequences per image, each of which attends only to itself.
+        tokens: (B, T, D), or (B, n, T, D) for n sequences per image. Each sequence attends only to itself.
         training: Whether dropout and drop path are applied.
 
     Returns:
@@ -53,6 +55,7 @@ class EncoderBlock(ComposedLayer):
     (2, 7, 12)
     """
 
+    ARGUMENTS = ("layer_norm_epsilon", "dropout_rate", "drop_path_rate", "layer_scale")
     GIVEN: tuple[tuple[str, str], ...] = (("attention", "attention"), ("mlp", "mlp_block"))
 
     def __init__(
@@ -72,7 +75,7 @@ class EncoderBlock(ComposedLayer):
         self.layer_scale = layer_scale
         self.use_rematerialization = False
 
-        # The weights in Keras's files have the names and the order of these attributes.
+        # In Keras's files, weights are stored under the names of these attributes, in the order of creation.
         self.attention_norm = LayerNormalization(layer_norm_epsilon, **self.part_arguments("attention_norm"))
         self.attention = check_layer("attention", attention, "keras_vit.layers.MultiHeadSelfAttention(num_heads=3)")
         self.dropout = Dropout(dropout_rate, **self.part_arguments("dropout"))
@@ -99,7 +102,7 @@ class EncoderBlock(ComposedLayer):
         return self.add_mlp(tokens, training)
 
     def add_attention(self, residual, branch, training=None):
-        """Computes `z'` of eq. 2, (B, T, D), from the residual connection of `fork` and the attention's output."""
+        """Computes `z'` of eq. 2, (B, T, D), from the rows that `fork` returned and the output of the attention."""
         branch = self.attention_scale(self.dropout(branch, training=training))
         return add(residual, self.drop_path(branch, training=training))
 
@@ -110,7 +113,7 @@ class EncoderBlock(ComposedLayer):
         return add(residual, self.drop_path(branch, training=training))
 
     def attention_weights(self, tokens):
-        """The attention weights of this block.
+        """Returns the attention weights of this block.
 
         Args:
             tokens: As in `call`.
@@ -126,15 +129,6 @@ class EncoderBlock(ComposedLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""
         return self.attention.macs(input_shape) + self.mlp_block.macs(input_shape)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "dropout_rate": self.dropout_rate,
-            "drop_path_rate": self.drop_path_rate,
-            "layer_scale": self.layer_scale,
-        }
 
     @classmethod
     def from_config(cls, config):

@@ -1,4 +1,4 @@
-"""Attention of few queries, without computing the keys and values of all tokens.
+"""Attention with few queries, without computing the keys and values of all tokens.
 
 B batch, T tokens, t queries, D hidden, K heads, Dh = D / K.
 """
@@ -12,7 +12,7 @@ from keras_vit.layers.ops.layouts import apply_einsum_dense
 
 
 def are_few(attention, queries):
-    """Whether `attend_few` can be used and computes at most half as many products as a `MultiHeadSelfAttention`."""
+    """Whether `attend_few` accepts the queries and needs at most half of the multiplications of `attention.call`."""
     if queries is None or queries.shape[-2] is None or len(queries.shape) != 3 or attention.qk_norm:
         return False
     is_quantized = any(layer.quantization_mode is not None for layer in (attention.key, attention.value))
@@ -20,10 +20,10 @@ def are_few(attention, queries):
 
 
 def attend_few(attention, tokens, queries, sizes=None, training=None):
-    """Computes the outputs of a `MultiHeadSelfAttention`, (B, t, D). The other arguments are as in its `call`.
+    """Computes the output, (B, t, D), of a `MultiHeadSelfAttention`. The other arguments are as in its `call`.
 
-    The queries attend directly to the tokens x, `softmax((q W_k^T) x^T / sqrt(Dh)) x W_v`. This is equal, because
-    `q (x W)^T = (q W^T) x^T` and `A (x W) = (A x) W` for the W of each head.
+    The queries attend directly to the tokens x: `softmax((q W_k^T) x^T / sqrt(Dh)) x W_v`. The result is the same,
+    because `q (x W)^T = (q W^T) x^T` and `A (x W) = (A x) W` for the kernel W of each head.
     """
     key, value, scale = attention.key, attention.value, math.sqrt(attention.num_heads / queries.shape[-1])
     tokens, key_kernel, key_bias, value_kernel, value_bias = (
@@ -33,19 +33,19 @@ def attend_few(attention, tokens, queries, sizes=None, training=None):
     heads_shape, width = query.shape[1:3], tokens.shape[-1]
     rows = (-1, math.prod(heads_shape))  # B, t K
     attending = ops.reshape(_multiply_heads(query, ops.transpose(key_kernel, (1, 2, 0))), (*rows, width))
-    # This term is the same for all keys, so the softmax cancels it. Without it, `key/bias` would have no gradient.
+    # This term is the same for all keys, so the softmax cancels it. It is added so that `key/bias` has a gradient.
     bias = ops.cast(ops.reshape(ops.sum(query * key_bias, axis=-1), (*rows, 1)), "float32")
     bias = bias if sizes is None else bias + log_sizes(sizes)[:, None, :]
     weights = ops.cast(attention_weights(attending, tokens, bias), tokens.dtype)  # (B, t K, T)
     weights = attention.dropout(weights, training=training)
     received = ops.reshape(ops.matmul(weights, tokens), (-1, *heads_shape, width))
-    share = ops.reshape(ops.sum(weights, axis=-1), (-1, *heads_shape, 1))  # Factor of the bias: 1 without dropout.
+    share = ops.reshape(ops.sum(weights, axis=-1), (-1, *heads_shape, 1))  # Is 1 without dropout.
     heads = _multiply_heads(received, ops.transpose(value_kernel, (1, 0, 2))) + share * value_bias
     return apply_einsum_dense(attention.output_projection, heads, 2)
 
 
 def _multiply_heads(values, kernels):
-    """Multiplies values (B, t, K, x) by each head's kernel of (K, x, y). Returns (B, t, K, y)."""
+    """Multiplies values (B, t, K, x) by the heads' kernels (K, x, y). Returns (B, t, K, y)."""
     _, num_queries, num_heads, width = values.shape
     rows = ops.reshape(ops.transpose(values, (2, 0, 1, 3)), (num_heads, -1, width))  # (K, B t, x)
     products = ops.reshape(ops.matmul(rows, kernels), (num_heads, -1, num_queries, kernels.shape[-1]))

@@ -1,4 +1,4 @@
-"""Only the first tokens of a block's output. B batch, T tokens, D hidden."""
+"""Computes only the first tokens of a block's output. B batch, T tokens, D hidden."""
 
 import keras
 from keras import ops
@@ -11,11 +11,11 @@ from keras_vit.layers.transformer.rematerialization import rematerializable
 
 
 def can_compute_first(block, num_outputs, tokens_shape):
-    """Whether `first_tokens` can compute `num_outputs` tokens of a block's output for tokens of this shape."""
+    """Whether `first_tokens` can compute `num_outputs` tokens of a block for input tokens of this shape."""
     if type(block) not in (EncoderBlock, MergingEncoderBlock) or type(block.attention) is not MultiHeadSelfAttention:
         return False
-    are_kept = type(block) is EncoderBlock or num_outputs <= block.merging.num_prefix_tokens
-    return are_kept and not block.attention.relative_positions and len(tokens_shape) == 3
+    are_unmerged = type(block) is EncoderBlock or num_outputs <= block.merging.num_prefix_tokens
+    return are_unmerged and not block.attention.relative_positions and len(tokens_shape) == 3
 
 
 @rematerializable
@@ -30,7 +30,8 @@ def first_tokens(block, tokens, sizes=None, *, num_outputs, training=None):
         training: As in the block's `call`.
 
     Returns:
-        (B, num_outputs, D). For a `MergingEncoderBlock`, also their sizes. They are 1, as these tokens are not merged.
+        (B, num_outputs, D). For a `MergingEncoderBlock`, also the sizes of the returned tokens. All sizes are 1,
+        because these tokens are not merged.
     """
     with keras.name_scope(block.name):
         _, tokens = fork(ops.cast(tokens, block.compute_dtype))
@@ -42,5 +43,5 @@ def first_tokens(block, tokens, sizes=None, *, num_outputs, training=None):
 
 
 def _first(tokens, number):
-    """The first tokens (B, number, D) of (B, T, D). TensorFlow knows this shape even if T is unknown."""
+    """Returns the first tokens, (B, number, D). Their static shape is known in TensorFlow even if T is unknown."""
     return ops.reshape(tokens[:, :number], (-1, number, tokens.shape[-1]))

@@ -1,4 +1,4 @@
-"""Layer normalization with operations that TensorFlow fuses into one kernel. D channels."""
+"""Layer normalization that TensorFlow can compute in one kernel. D channels."""
 
 import math
 import typing
@@ -7,16 +7,17 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_epsilon
+from keras_vit.layers.configured import ConfiguredLayer
 from keras_vit.layers.ops.textbook import standardize, textbook_multiply
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LayerNormalization(keras.layers.Layer):
+class LayerNormalization(ConfiguredLayer):
     """Normalises each token to mean 0 and variance 1, then scales and shifts its channels (arXiv 1607.06450).
 
     `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` over the last axis, in at least float32 under any policy.
-    Weights and results equal those of `keras.layers.LayerNormalization`. If gamma and beta are constants, as in a
-    SavedModel, other operations are used, which TensorFlow on CPUs fuses into one kernel.
+    The weights and results are the same as in `keras.layers.LayerNormalization`. If gamma and beta are constants, as in
+    a SavedModel, the layer uses operations that TensorFlow on CPUs fuses into one kernel.
 
     Args:
         epsilon: Added to the variance. In [1e-15, 1].
@@ -28,7 +29,7 @@ class LayerNormalization(keras.layers.Layer):
         Same shape as `inputs`.
 
     Raises:
-        ValueError: If `epsilon` is not in this range.
+        ValueError: If `epsilon` is out of range.
 
     Example:
 
@@ -36,6 +37,8 @@ class LayerNormalization(keras.layers.Layer):
     >>> tuple(keras_vit.layers.LayerNormalization(epsilon=1e-6)(keras.ops.ones((2, 7, 12))).shape)
     (2, 7, 12)
     """
+
+    ARGUMENTS = ("epsilon",)
 
     def __init__(self, epsilon: float = 1e-6, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -55,9 +58,9 @@ class LayerNormalization(keras.layers.Layer):
         if textbook_multiply() is not None:
             outputs = standardize(values, self.epsilon) * gamma + beta
         elif _is_constant(self.gamma) and _is_constant(self.beta):
-            outputs = _fusible(values, gamma, beta, self.epsilon)
+            outputs = _normalize_fusibly(values, gamma, beta, self.epsilon)
         elif keras.backend.backend() == "tensorflow":
-            outputs = _centered(values, gamma, beta, self.epsilon)
+            outputs = _normalize_centered(values, gamma, beta, self.epsilon)
         else:
             outputs = ops.layer_normalization(values, gamma, beta, axis=-1, epsilon=self.epsilon)
         return ops.cast(outputs, self.compute_dtype)
@@ -65,31 +68,28 @@ class LayerNormalization(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}
-
 
 def _is_constant(weight):
-    """Whether a weight is a constant of a TensorFlow graph."""
+    """Whether a weight is a constant in a TensorFlow graph."""
     return getattr(getattr(weight.value, "op", None), "type", None) == "Const"
 
 
-def _centered(values, gamma, beta, epsilon):
-    """Layer normalization with fewer passes over the tokens than Keras's.
+def _normalize_centered(values, gamma, beta, epsilon):
+    """Reads the tokens fewer times than Keras's layer normalization.
 
-    TensorFlow does not fuse this order of operations into `_MklLayerNorm`, which has a wrong epsilon (see `_fusible`).
+    TensorFlow does not fuse these operations into `_MklLayerNorm`. That kernel ignores epsilon (`_normalize_fusibly`).
     """
     centered = values - ops.mean(values, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
     return centered * ops.rsqrt(variance + epsilon) * gamma + beta
 
 
-def _fusible(values, gamma, beta, epsilon):
-    """Layer normalization with operations that TensorFlow fuses into its kernel `_MklLayerNorm`.
+def _normalize_fusibly(values, gamma, beta, epsilon):
+    """Uses operations that TensorFlow fuses into its kernel `_MklLayerNorm`.
 
-    TensorFlow looks for these operations in this order, with a positive axis. The kernel always uses an epsilon of 1e-3
-    (TensorFlow 2.21). The values are therefore scaled so that this epsilon is correct: `sqrt(v + epsilon)` is
-    `sqrt(c^2 v + 1e-3) / c` for `c^2 = 1e-3 / epsilon`.
+    TensorFlow fuses the operations only in this order and with a positive axis. The kernel always uses an epsilon of
+    1e-3 (TensorFlow 2.21). The values are therefore scaled by c with `c^2 = 1e-3 / epsilon`. This gives the correct
+    result, because `sqrt(v + epsilon) = sqrt(c^2 v + 1e-3) / c`.
     """
     values = values * math.sqrt(_KERNEL_EPSILON / epsilon)
     mean, variance = ops.moments(values, axes=[len(values.shape) - 1], keepdims=True)

@@ -6,13 +6,14 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive
+from keras_vit.layers.configured import ConfiguredLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LayerScale(keras.layers.Layer):
+class LayerScale(ConfiguredLayer):
     """Multiplies each channel of a residual branch by a learned factor.
 
-    "Going deeper with Image Transformers" (arXiv 2103.17239, section 2.1): `diag(gamma) branch`.
+    The output is `diag(gamma) branch` ("Going deeper with Image Transformers", arXiv 2103.17239, section 2.1).
 
     Args:
         initial_value: Initial value of all factors. Positive.
@@ -33,6 +34,8 @@ class LayerScale(keras.layers.Layer):
     (2, 7, 12)
     """
 
+    ARGUMENTS = ("initial_value",)
+
     def __init__(self, initial_value: float, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         check_positive("initial_value", initial_value)
@@ -48,6 +51,3 @@ class LayerScale(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "initial_value": self.initial_value}

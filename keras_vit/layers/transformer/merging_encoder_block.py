@@ -1,4 +1,4 @@
-"""An encoder block that merges tokens. B batch, T tokens, r merged, D hidden, K heads, Dh = D / K."""
+"""An encoder block that merges tokens. B batch, T tokens, r merged tokens, D hidden, K heads, Dh = D / K."""
 
 import typing
 
@@ -16,9 +16,9 @@ from keras_vit.layers.transformer.rematerialization import rematerializable
 class MergingEncoderBlock(EncoderBlock):
     """An `EncoderBlock` that merges similar tokens between the attention and the MLP.
 
-    Tokens are compared by their keys. The attention weights each token by the number s of its patches:
-    `A = softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv 2210.09461, section 3 and eq. 1). The weights are the
-    same as in an `EncoderBlock`.
+    Tokens are merged if their keys are similar. In the attention, each token counts in proportion to the number s of
+    patches that it represents: `A = softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv 2210.09461, section 3 and eq. 1).
+    The layer has the same weights as an `EncoderBlock`.
 
     Args:
         attention: `MultiHeadSelfAttention` without relative positions.
@@ -31,14 +31,15 @@ class MergingEncoderBlock(EncoderBlock):
 
     Call arguments:
         tokens: (B, T, D)
-        sizes: (B, T) integers, number of patches that each token stands for. `None`: 1 each.
+        sizes: (B, T) integers, number of patches that each token represents. `None`: all sizes are 1.
         training: Whether dropout and drop path are applied.
 
     Returns:
-        The remaining tokens, (B, T - r, D), and their sizes, (B, T - r) int32.
+        The tokens after merging, (B, T - r, D), and their sizes, int32 (B, T - r).
 
     Raises:
-        ValueError: If `attention` is not such a layer, or the tokens are (B, n, T, D).
+        ValueError: If `attention` is not a `MultiHeadSelfAttention` or has relative positions, or if `tokens` have
+            rank 4.
 
     Example:
 
@@ -75,11 +76,11 @@ class MergingEncoderBlock(EncoderBlock):
     def build(self, input_shape):
         if len(input_shape) != 3:
             raise ValueError(
-                f"Tokens can only be merged in one sequence for each image, (B, T, D). Received: tokens of shape "
-                f"{tuple(input_shape)}"
+                f"Tokens can only be merged if there is one sequence for each image, (B, T, D). Received: tokens of "
+                f"shape {tuple(input_shape)}"
             )
         super().build(input_shape)
-        self.merging.build(input_shape)  # On JAX, Keras runs a model twice if a layer is not built.
+        self.merging.build(input_shape)  # If a layer is not built, Keras runs the model twice on JAX.
 
     @rematerializable
     def call(self, tokens, sizes=None, training=None):
@@ -93,7 +94,7 @@ class MergingEncoderBlock(EncoderBlock):
         return self.add_mlp(tokens, training), sizes
 
     def attention_weights(self, tokens, sizes=None):
-        """The attention weights of this block, (B, K, T, T). `tokens` and `sizes` are as in `call`."""
+        """Returns the attention weights of this block, (B, K, T, T). `tokens` and `sizes` are as in `call`."""
         return self.attention.attention_weights(self.attention_norm(tokens), sizes=sizes)
 
     def compute_output_shape(self, tokens_shape, sizes_shape=None):
@@ -107,9 +108,10 @@ class MergingEncoderBlock(EncoderBlock):
         """Multiply-accumulates for one image of a batch of shape (B, T, D)."""
         metric_shape = (*input_shape[:-1], input_shape[-1] // self.attention.num_heads)
         merging = self.merging.macs(input_shape, metric_shape)
-        left_shape, _ = self.merging.compute_output_shape(input_shape)
-        return self.attention.macs(input_shape) + merging + self.mlp_block.macs(left_shape)
+        merged_shape, _ = self.merging.compute_output_shape(input_shape)
+        return self.attention.macs(input_shape) + merging + self.mlp_block.macs(merged_shape)
 
 
-# Keras's files name a layer after its class. With this name, a model that merges can load files of one that does not.
+# In Keras's files, a layer is stored under the name of its class. With the name "EncoderBlock", a model that merges
+# tokens can load the files of a model that does not.
 MergingEncoderBlock.__name__ = EncoderBlock.__name__

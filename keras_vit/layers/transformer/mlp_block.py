@@ -17,12 +17,12 @@ class MlpBlock(CompositeLayer):
     """Two dense layers with a GELU between them, applied to each token separately.
 
     `MLP(z) = GELU(z W_1 + b_1) W_2 + b_2` (ViT, arXiv 2010.11929, section 3.1), with dropout after each layer. Kernels
-    are initialised Xavier uniform, biases from N(0, 1e-6), as in the authors' code. With `"swiglu"`, the first layer is
-    twice as wide and computes a gate and a value. The second layer then receives `SiLU(gate) value`.
+    are initialised Xavier uniform. Biases are initialised from N(0, 1e-6), as in the authors' code. With `"swiglu"`,
+    the first layer is twice as wide and computes a gate and a value. The second layer then receives `SiLU(gate) value`.
 
     Args:
         mlp_dim: Width M of the second layer's input.
-        activation: `"gelu_tanh"` (the tanh approximation in Google's models), `"gelu_exact"`, `"quick_gelu"` or
+        activation: `"gelu_tanh"` (the tanh approximation, as in Google's models), `"gelu_exact"`, `"quick_gelu"` or
             `"swiglu"`.
         dropout_rate: Dropout rate after each layer. In [0, 1).
 
@@ -34,7 +34,7 @@ class MlpBlock(CompositeLayer):
         (B, T, D)
 
     Raises:
-        ValueError: If `activation` is not one of the four.
+        ValueError: If an argument is invalid.
 
     Example:
 
@@ -42,6 +42,8 @@ class MlpBlock(CompositeLayer):
     >>> tuple(keras_vit.layers.MlpBlock(mlp_dim=32)(keras.ops.ones((2, 7, 12))).shape)
     (2, 7, 12)
     """
+
+    ARGUMENTS = ("mlp_dim", "activation", "dropout_rate")
 
     def __init__(
         self, mlp_dim: int, activation: str = "gelu_tanh", dropout_rate: float = 0.0, **kwargs: typing.Any
@@ -86,11 +88,3 @@ class MlpBlock(CompositeLayer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, T, D) or (B, n, T, D)."""
         return math.prod(input_shape[1:]) * (self._num_hidden + self.mlp_dim)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "mlp_dim": self.mlp_dim,
-            "activation": self.activation,
-            "dropout_rate": self.dropout_rate,
-        }

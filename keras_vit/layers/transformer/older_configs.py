@@ -1,11 +1,13 @@
-"""Converts configs of version 0.1, in which a block created its attention and MLP itself, to current ones.
+"""Converts configs of version 0.1 to current configs. In version 0.1, a block created its attention and MLP itself.
 
 Each function returns a config in the format of `keras.saving.serialize_keras_object`.
 """
 
+from keras_vit.layers.composite import entries_below
+
 
 def encoder_block(config):
-    """The config of an `EncoderBlock`, or of a `MergingEncoderBlock` if the block merges tokens."""
+    """Returns the config of an `EncoderBlock`, or of a `MergingEncoderBlock` if the block merges tokens."""
     layer_arguments = {key: config[key] for key in ("name", "trainable", "dtype")}
 
     def part(class_name, name, **arguments):
@@ -35,7 +37,7 @@ def encoder_block(config):
 
 
 def axial_encoder_block(config):
-    """The config of an `AxialEncoderBlock`."""
+    """Returns the config of an `AxialEncoderBlock`."""
     layer_arguments = {key: config[key] for key in ("name", "trainable", "dtype")}
     shared = {key: value for key, value in config.items() if key != "quantization"}
     blocks = {name: encoder_block(shared | {"name": name} | _quantization(config, name)) for name in ("row", "column")}
@@ -43,9 +45,8 @@ def axial_encoder_block(config):
 
 
 def _quantization(config, name):
-    """{"quantization": entries for the part of this name}, or an empty dictionary if there are none."""
-    prefix, entries = f"{name}/", config.get("quantization", {})
-    part_entries = {path.removeprefix(prefix): entries[path] for path in entries if path.startswith(prefix)}
+    """{"quantization": entries for the part `name`}, or an empty dictionary if there are no entries."""
+    part_entries = entries_below(name, config.get("quantization", {}))
     return {"quantization": part_entries} if part_entries else {}
 
 

@@ -7,22 +7,23 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_flag, check_patch_size, check_positive_integer
+from keras_vit.layers.configured import ConfiguredLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PatchEmbedding(keras.layers.Layer):
+class PatchEmbedding(ConfiguredLayer):
     """Cuts an image into patches and projects each patch to a token.
 
-    The patches do not overlap and are taken row by row. Patch n of image x is flattened (row, column, channel) and
-    multiplied by a kernel E: `token_n = patch_n E + b` (ViT, arXiv 2010.11929, eq. 1; the bias is in the authors'
-    code). This equals a convolution without padding whose stride is the patch size, so the kernel has the shape of a
-    convolution kernel. It is initialised as in Flax: LeCun normal, zero bias.
+    The patches do not overlap. Their order is row by row. Each patch is flattened (row, column, channel) and multiplied
+    by a kernel E: `token_n = patch_n E + b` (ViT, arXiv 2010.11929, eq. 1; the bias is in the authors' code). This
+    equals a convolution without padding with a stride of one patch. The kernel therefore has the shape of a convolution
+    kernel. It is initialised LeCun normal and the bias with zeros, as in Flax.
 
     Args:
         hidden_dim: Width D of the tokens.
         patch_size: Side of a square patch in pixels, or a pair (height, width).
-        crop_to_patches: `True`: pixels at the bottom and right that do not fill a patch are cut off. `False`: a known
-            image size that is not a multiple of the patch size raises an error.
+        crop_to_patches: `True`: pixels at the bottom and right that do not fill a patch are cut off. `False`: an image
+            size that is not a multiple of the patch size raises an error, if the size is known.
         use_bias: Whether the projection has a bias.
 
     Call arguments:
@@ -32,8 +33,8 @@ class PatchEmbedding(keras.layers.Layer):
         (B, H // P, W // Q, D): the map of patch tokens.
 
     Raises:
-        ValueError: If H or W is less than one patch, or not a multiple of the patch size while `crop_to_patches` is
-            `False`.
+        ValueError: If H or W is less than one patch, or if `crop_to_patches` is `False` and H or W is not a multiple of
+            the patch size.
 
     Example:
 
@@ -41,6 +42,8 @@ class PatchEmbedding(keras.layers.Layer):
     >>> tuple(keras_vit.layers.PatchEmbedding(hidden_dim=8, patch_size=4)(keras.ops.zeros((2, 12, 16, 3))).shape)
     (2, 3, 4, 8)
     """
+
+    ARGUMENTS = ("hidden_dim", "patch_size", "crop_to_patches", "use_bias")
 
     def __init__(
         self,
@@ -55,9 +58,7 @@ class PatchEmbedding(keras.layers.Layer):
         self.patch_size = check_patch_size(patch_size)
         self.crop_to_patches = check_flag("crop_to_patches", crop_to_patches)
         self.use_bias = check_flag("use_bias", use_bias)
-        self._patch_shape = (
-            self.patch_size if isinstance(self.patch_size, tuple) else (self.patch_size, self.patch_size)
-        )
+        self._patch_shape = self.patch_size if isinstance(self.patch_size, tuple) else (self.patch_size,) * 2
 
     def build(self, input_shape):
         self.kernel = self.add_weight(
@@ -68,9 +69,7 @@ class PatchEmbedding(keras.layers.Layer):
 
     def call(self, images):
         self._check_size(images.shape)
-        patches = ops.conv(
-            images, self.kernel, strides=self._patch_shape, padding="valid", data_format="channels_last"
-        )  # (B, h, w, D)
+        patches = ops.conv(images, self.kernel, self._patch_shape, "valid", data_format="channels_last")  # (B, h, w, D)
         return patches + self.bias if self.use_bias else patches
 
     def compute_output_shape(self, input_shape):
@@ -91,12 +90,3 @@ class PatchEmbedding(keras.layers.Layer):
                     f"{self._patch_shape[0]} x {self._patch_shape[1]}. Resize it to a multiple of the patch size, or "
                     f"set crop_to_patches=True to cut off the remaining pixels (at least one patch must remain)."
                 )
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "hidden_dim": self.hidden_dim,
-            "patch_size": self.patch_size,
-            "crop_to_patches": self.crop_to_patches,
-            "use_bias": self.use_bias,
-        }

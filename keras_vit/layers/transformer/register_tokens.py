@@ -6,14 +6,15 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_positive_integer
+from keras_vit.layers.configured import ConfiguredLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class RegisterTokens(keras.layers.Layer):
+class RegisterTokens(ConfiguredLayer):
     """Prepends learned tokens, which are the same for all images.
 
-    "Vision Transformers Need Registers" (arXiv 2309.16588). They have no position, and the head does not use them. They
-    are initialised from N(0, 1e-6), as in DINOv2's code.
+    The registers have no position embedding, and the head does not use them ("Vision Transformers Need Registers",
+    arXiv 2309.16588). They are initialised from N(0, 1e-6), as in DINOv2's code.
 
     Args:
         num_tokens: Number R of registers.
@@ -30,6 +31,8 @@ class RegisterTokens(keras.layers.Layer):
     >>> tuple(keras_vit.layers.RegisterTokens(num_tokens=4)(keras.ops.ones((2, 6, 8))).shape)
     (2, 10, 8)
     """
+
+    ARGUMENTS = ("num_tokens",)
 
     def __init__(self, num_tokens: int, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -49,6 +52,3 @@ class RegisterTokens(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         batch, num_tokens, hidden_dim = input_shape
         return (batch, num_tokens and num_tokens + self.num_tokens, hidden_dim)
-
-    def get_config(self):
-        return {**super().get_config(), "num_tokens": self.num_tokens}

@@ -8,11 +8,11 @@ from keras_vit.layers.ops.repeated_draws import RepeatedDraws
 
 
 def rematerializable(call):
-    """Decorates the `call` of a layer so that its attribute `use_rematerialization` saves memory in training.
+    """Decorates the `call` of a layer that has an attribute `use_rematerialization`.
 
-    If it is `True`, training stores only the first argument and recomputes the layer's activations for the gradients
-    ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). Dropout and drop path draw the same numbers
-    both times, and the same numbers as without rematerialisation.
+    If the attribute is `True`, training stores only the first argument and recomputes the layer's activations for the
+    gradients ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). Dropout and drop path draw the same
+    random numbers both times. These are the same numbers as without rematerialisation.
     """
 
     @functools.wraps(call)

@@ -1,4 +1,4 @@
-"""Merging of similar tokens. B batch, T tokens, P prefix tokens, D hidden, Dm metric, r merged, n set size."""
+"""Merging of similar tokens. B batch, T tokens, P prefix tokens, D hidden, Dm metric, r merged tokens, n set size."""
 
 import typing
 
@@ -6,34 +6,36 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_count, check_positive_integer
+from keras_vit.layers.configured import ConfiguredLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TokenMerging(keras.layers.Layer):
+class TokenMerging(ConfiguredLayer):
     """Merges the r most similar pairs of patch tokens by bipartite soft matching.
 
     This is ToMe (arXiv 2210.09461, section 3, "Bipartite Soft Matching" and "Tracking Token Size"). The tokens at even
-    positions form set A, the others set B. Each token of A is paired with the token of B that is most similar by the
-    cosine of their metric. The r most similar pairs are merged to their mean, weighted by the number of patches of each
-    token. The output contains the remaining tokens of A, then B. There are no weights. Similarities and means are
-    computed in float32 under any precision policy.
+    positions form set A, the tokens at odd positions form set B. Each token of A is paired with the most similar token
+    of B. Similarity is the cosine of the tokens' metric vectors. Each of the r most similar pairs is replaced by its
+    mean. In this mean, each token counts in proportion to its number of patches. The output contains the remaining
+    tokens of A, then the tokens of B. The layer has no weights. Similarities and means are computed in float32 under
+    any precision policy.
 
-    Prefix tokens, such as the class token, count for the positions, but are never merged and stay first, as in the
-    authors' code for a class token and a distillation token. At most half of the patch tokens are merged,
-    `min(r, (T - P) // 2)`. The remaining tokens of A keep their order. The authors' code sorts them by similarity if
-    there is no class token.
+    Prefix tokens, such as the class token, have positions too, but they are never merged and stay first. The authors'
+    code does the same for a class token and a distillation token. At most half of the patch tokens are merged,
+    `min(r, (T - P) // 2)`. The remaining tokens of A keep their order. If there is no class token, the authors' code
+    sorts them by similarity instead.
 
     Args:
-        num_merged: Number r of tokens that are merged into others, at least 1.
+        num_merged: Number r of tokens that are merged into other tokens, at least 1.
         num_prefix_tokens: Number P of tokens before the patch tokens.
 
     Call arguments:
         tokens: (B, T, D)
-        metric: (B, T, Dm), vectors that are compared. In an encoder block, the mean of the heads' keys.
-        sizes: (B, T) integers, number of patches that each token stands for. `None`: 1 each.
+        metric: (B, T, Dm), vectors that are compared. An encoder block passes the mean of its heads' keys.
+        sizes: (B, T) integers, number of patches that each token represents. `None`: all sizes are 1.
 
     Returns:
-        The remaining tokens, (B, T - r, D), and their sizes, (B, T - r) int32.
+        The tokens after merging, (B, T - r, D), and their sizes, int32 (B, T - r).
 
     Raises:
         ValueError: If `num_merged` is not a positive integer, or `num_prefix_tokens` is not 0 or a positive integer.
@@ -47,8 +49,10 @@ class TokenMerging(keras.layers.Layer):
     ((1, 5, 12), 7)
     """
 
+    ARGUMENTS = ("num_merged", "num_prefix_tokens")
+
     def __init__(self, num_merged: int, num_prefix_tokens: int = 0, **kwargs: typing.Any) -> None:
-        super().__init__(autocast=False, **kwargs)  # Keeps the metric's precision and integer sizes.
+        super().__init__(autocast=False, **kwargs)  # Keras would cast the metric and the sizes.
         self.num_merged = check_positive_integer("num_merged", num_merged)
         self.num_prefix_tokens = check_count("num_prefix_tokens", num_prefix_tokens)
 
@@ -60,7 +64,7 @@ class TokenMerging(keras.layers.Layer):
             return tokens, sizes
         first = self.num_prefix_tokens
         set_a, set_b = (ops.arange(start, num_tokens, 2, dtype="int32") for start in self._set_starts)
-        # Tokens are taken by index. A slice with a step of 2 takes four times as long in TensorFlow.
+        # Tokens are taken by index, because a slice with a step of 2 takes four times as long in TensorFlow.
         order, nearest = _match(ops.take(metric, set_a, axis=1), ops.take(metric, set_b, axis=1))
         staying, leaving = ops.sort(order[:, count:], axis=1), order[:, :count]
         unmerged = ops.arange(first, dtype="int32"), set_b
@@ -73,42 +77,35 @@ class TokenMerging(keras.layers.Layer):
 
     @property
     def _set_starts(self):
-        """Positions of the first patch token of A, which is even, and of B."""
+        """Positions of the first patch token of A and of the first patch token of B."""
         first = self.num_prefix_tokens
         return first + first % 2, first + 1 - first % 2
 
     def _count(self, num_tokens):
-        """The number of merged tokens: an `int`, or a tensor if `num_tokens` is one."""
+        """Returns the number of merged tokens. It is a tensor if `num_tokens` is a tensor, otherwise an `int`."""
         half = (num_tokens - self.num_prefix_tokens) // 2
         return max(min(self.num_merged, half), 0) if isinstance(half, int) else ops.minimum(self.num_merged, half)
 
     def compute_output_shape(self, tokens_shape, metric_shape=None, sizes_shape=None):
         batch, num_tokens, hidden_dim = tokens_shape
-        num_left = None if num_tokens is None else num_tokens - self._count(num_tokens)
-        return (batch, num_left, hidden_dim), (batch, num_left)
+        num_outputs = None if num_tokens is None else num_tokens - self._count(num_tokens)
+        return (batch, num_outputs, hidden_dim), (batch, num_outputs)
 
     def compute_output_spec(self, tokens, metric, sizes=None):
         tokens_shape, sizes_shape = self.compute_output_shape(tokens.shape)
         return keras.KerasTensor(tokens_shape, self.compute_dtype), keras.KerasTensor(sizes_shape, "int32")
 
     def macs(self, tokens_shape, metric_shape):
-        """Multiply-accumulates for one image of batches of shapes (B, T, D) and (B, T, Dm): similarities and means."""
+        """Multiply-accumulates for one image of batches of shapes (B, T, D) and (B, T, Dm)."""
         _, num_tokens, hidden_dim = tokens_shape
         num_a, num_b = (len(range(start, num_tokens, 2)) for start in self._set_starts)
         return num_b * (num_a * metric_shape[-1] + self._count(num_tokens) * hidden_dim)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_merged": self.num_merged,
-            "num_prefix_tokens": self.num_prefix_tokens,
-        }
-
 
 def _match(metric_a, metric_b):
-    """Tokens of A in order of decreasing similarity, (B, nA), and the most similar token of B for each, (B, nA)."""
+    """Returns A's tokens by decreasing similarity, (B, nA), and the most similar token in B of each, (B, nA)."""
     similarities = ops.matmul(_directions(metric_a), ops.swapaxes(_directions(metric_b), 1, 2))  # (B, nA, nB)
-    if not isinstance(similarities.shape[2], int):  # B is empty if an image has only one patch.
+    if not isinstance(similarities.shape[2], int):  # With one patch, B would be empty.
         similarities = ops.pad(similarities, ((0, 0), (0, 0), (0, 1)), constant_values=-2.0)
     best, nearest = ops.top_k(similarities, 1)
     return ops.argsort(-best[:, :, 0], axis=1), nearest[:, :, 0]
@@ -123,7 +120,7 @@ def _directions(metric):
 def _merge(tokens, sizes, leaving, leaving_sizes, receivers):
     """Merges the tokens `leaving` (B, r, D) into `tokens` (B, T - r, D) at the indices `receivers` (B, r).
 
-    Returns tokens and sizes. A matrix product is faster than a scatter-add here, because there are few rows.
+    Returns tokens and sizes. There are few tokens, so a matrix product is faster than a scatter-add.
     """
     sizes = ops.cast(sizes, "float32")
     positions = ops.arange(ops.shape(tokens)[1], dtype=receivers.dtype)
@@ -137,7 +134,7 @@ def _merge(tokens, sizes, leaving, leaving_sizes, receivers):
 
 def _rows(values, indices):
     """Takes rows (B, n, ...) of values (B, T, ...) at indices (B, n)."""
-    # One gather over all images: take_along_axis gathers single numbers in TensorFlow.
+    # All images share one gather of rows. In TensorFlow, take_along_axis would gather single numbers.
     batch, num_rows, *row_shape = ops.shape(values)
     offsets = ops.arange(batch, dtype=indices.dtype)[:, None] * num_rows
     return ops.take(ops.reshape(values, (-1, *row_shape)), indices + offsets, axis=0)

@@ -4,9 +4,11 @@ import typing
 
 import keras
 
+from keras_vit.layers.configured import ConfiguredLayer
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TokenPooling(keras.layers.Layer):
+class TokenPooling(ConfiguredLayer):
     """Selects one token, by default the class token.
 
     `y = z^0` (ViT, arXiv 2010.11929, eq. 4).
@@ -27,6 +29,8 @@ class TokenPooling(keras.layers.Layer):
     (2, 12)
     """
 
+    ARGUMENTS = ("index",)
+
     def __init__(self, index: int = 0, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
         self.index = index
@@ -36,6 +40,3 @@ class TokenPooling(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[-1])
-
-    def get_config(self):
-        return {**super().get_config(), "index": self.index}

@@ -1,4 +1,4 @@
-"""Tokens by clustering pixels. B batch, H W C map, N = HW pixels, L tokens of CT channels."""
+"""Tokens from clusters of pixels. B batch, H W C map, N = HW pixels, L tokens of CT channels."""
 
 import math
 import typing
@@ -14,13 +14,15 @@ from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClusteringTokenizer(Tokenizer):
-    """Gathers the pixels of a map into tokens with filters that are the cluster centres of the pixels.
+    """Gathers the pixels of a map into tokens. The filters are the cluster centres of the pixels.
 
-    `W_K = kmeans(X)` and `T = softmax_HW(X W_K)^T X`. This is an ablation of Visual Transformers (arXiv 2006.03677,
-    Table 3; arXiv 2006.03677v1, appendix C). Pixels are scaled to unit norm. The first centres are the map, shrunk
-    bilinearly to a grid of L pixels. Centres are scaled to unit norm after each step of Lloyd's algorithm. A centre
-    without pixels stays the same. Centres have no gradient. If CT is not C, `T = (A^T (X W_V)) W_T`. Clustering and
-    softmax are computed in float32 under any precision policy.
+    `W_K = kmeans(X)`, `A = softmax_HW(X W_K)` and `T = A^T X`. If CT is not C, `T = (A^T (X W_V)) W_T`. This is an
+    ablation of Visual Transformers (arXiv 2006.03677, Table 3; arXiv 2006.03677v1, appendix C).
+
+    For the clustering, pixels are scaled to unit norm. The initial centres are the pixels of the map after it is
+    resized bilinearly to a grid of L pixels. Centres are scaled to unit norm after each step of Lloyd's algorithm. A
+    centre without pixels stays the same. Centres have no gradient. The clustering and the softmax are computed in
+    float32 under any precision policy.
 
     Args:
         num_tokens: Number L of tokens.
@@ -46,6 +48,8 @@ class ClusteringTokenizer(Tokenizer):
     (2, 4, 6)
     """
 
+    ARGUMENTS = (*Tokenizer.ARGUMENTS, "num_tokens", "num_iterations")
+
     def __init__(
         self,
         num_tokens: int,
@@ -60,7 +64,7 @@ class ClusteringTokenizer(Tokenizer):
         self.num_iterations = check_positive_integer("num_iterations", num_iterations)
 
     def centres(self, maps):
-        """W_K: the cluster centres of maps (B, H, W, C), (B, L, C) with unit norm in float32."""
+        """Returns the cluster centres W_K of maps (B, H, W, C): float32 (B, L, C), with unit norm."""
         maps = _to_unit_norm(ops.cast(ops.stop_gradient(ops.convert_to_tensor(maps)), "float32"))
         pixels = as_pixels(maps)
         centres = _to_unit_norm(as_pixels(shrink(maps, squarest_grid(self.num_tokens))))
@@ -73,7 +77,7 @@ class ClusteringTokenizer(Tokenizer):
         return ops.stop_gradient(centres)
 
     def attention_weights(self, maps):
-        """A: weights (B, 1, N, L) that sum to 1 over the pixels."""
+        """Returns the weights A, (B, 1, N, L). The weights of each token sum to 1 over the pixels."""
         pixels = ops.cast(as_pixels(maps), "float32")
         logits = ops.matmul(pixels, ops.swapaxes(self.centres(maps), 1, 2))
         return ops.expand_dims(ops.cast(ops.softmax(logits, axis=1), maps.dtype), 1)
@@ -88,9 +92,6 @@ class ClusteringTokenizer(Tokenizer):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         products = math.prod(input_shape[1:]) * self.num_tokens
         return (1 + 2 * self.num_iterations) * products + self._gathering_macs(input_shape, self.num_tokens)
-
-    def get_config(self):
-        return {**super().get_config(), "num_tokens": self.num_tokens, "num_iterations": self.num_iterations}
 
 
 def _to_unit_norm(vectors):

@@ -1,4 +1,4 @@
-"""Tokens by filters. B batch, H W C map, N = HW pixels, L tokens of CT channels."""
+"""Tokens from learned filters. B batch, H W C map, N = HW pixels, L tokens of CT channels."""
 
 import math
 import typing
@@ -16,15 +16,15 @@ from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 class FilterTokenizer(Tokenizer):
     """Gathers the pixels of a map into tokens with one learned filter per token.
 
-    `A = softmax_HW(X W_A)` and `T = A^T X` (Visual Transformers, arXiv 2006.03677, equation 1). In a `VTResNet`, the
-    logits are divided by `sqrt(C)` and batch norms follow the projections. If CT is not C, `T = (A^T (X W_V)) W_T`,
-    with `W_V` in groups. The softmax is computed in float32 under any precision policy.
+    `A = softmax_HW(X W_A)` and `T = A^T X` (Visual Transformers, arXiv 2006.03677, equation 1). If CT is not C,
+    `T = (A^T (X W_V)) W_T`, and `W_V` works in groups of channels. In a `VTResNet`, the logits are divided by `sqrt(C)`
+    and batch norms follow the projections. The softmax is computed in float32 under any precision policy.
 
     Args:
         num_tokens: Number L of tokens.
         token_dim: Number CT of channels of a token. `None`: C, without a projection.
         group_width: Number of channels in each group of `W_V`. `None`: one group.
-        use_batch_norm: Whether a batch norm follows each projection, `W_A` included.
+        use_batch_norm: Whether a batch norm follows each projection, including `W_A`.
         scale_logits: Whether logits are divided by `sqrt(C)`.
 
     Call arguments:
@@ -44,6 +44,8 @@ class FilterTokenizer(Tokenizer):
     (2, 4, 6)
     """
 
+    ARGUMENTS = (*Tokenizer.ARGUMENTS, "num_tokens", "scale_logits")
+
     def __init__(
         self,
         num_tokens: int,
@@ -62,7 +64,7 @@ class FilterTokenizer(Tokenizer):
         self.filter = build_projection(self, "filter", input_shape[-1], self.num_tokens)
 
     def attention_weights(self, maps, training=None):
-        """A: weights (B, 1, N, L) that sum to 1 over the pixels."""
+        """Returns the weights A, (B, 1, N, L). The weights of each token sum to 1 over the pixels."""
         logits = self.filter(as_pixels(maps), training=training)
         if self.scale_logits:
             logits = logits / math.sqrt(maps.shape[-1])
@@ -77,6 +79,3 @@ class FilterTokenizer(Tokenizer):
     def macs(self, input_shape):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         return math.prod(input_shape[1:]) * self.num_tokens + self._gathering_macs(input_shape, self.num_tokens)
-
-    def get_config(self):
-        return {**super().get_config(), "num_tokens": self.num_tokens, "scale_logits": self.scale_logits}

@@ -1,4 +1,4 @@
-"""Attention with several heads. B batch, N pixels, L tokens, C channels, K heads."""
+"""Multi-head attention weights. B batch, N pixels, L tokens, C channels, K heads."""
 
 import math
 
@@ -24,13 +24,13 @@ def join_heads(values):
 
 
 def attention_weights(queries, keys, num_heads, scale, axis):
-    """Computes a softmax in float32 of the products of queries (B, t, D) and keys (B, s, D). Returns (B, K, t, s).
+    """Computes the softmax of the products of queries (B, t, D) and keys (B, s, D) in float32. Returns (B, K, t, s).
 
     Args:
         queries, keys: Tensors. D is a multiple of the number of heads.
         num_heads: Number K of heads.
-        scale: Whether products are divided by `sqrt(D / K)`.
-        axis: Axis of the softmax: -1 for the keys, -2 for the queries.
+        scale: Whether the products are divided by `sqrt(D / K)`.
+        axis: Axis over which the weights sum to 1: -1 for the keys, -2 for the queries.
     """
     if scale:
         queries = queries / math.sqrt(queries.shape[-1] // num_heads)

@@ -1,4 +1,4 @@
-"""Tokens by shrinking the map. B batch, H W C map, h w grid of L tokens of CT channels."""
+"""Tokens from a resized map. B batch, H W C map, h w grid of L tokens with CT channels."""
 
 import math
 import typing
@@ -14,7 +14,7 @@ from keras_vit.layers.visual_tokens.token_grid import shrink
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PoolingTokenizer(CompositeLayer):
-    """Shrinks a map bilinearly to a small grid, the tokens, without any learned attention to pixels.
+    """Resizes a map bilinearly to a small grid. Its pixels are the tokens. No attention is learned.
 
     This is an ablation of Visual Transformers (arXiv 2006.03677, Table 3). If CT is not C, `W_T` projects the tokens.
 
@@ -39,6 +39,8 @@ class PoolingTokenizer(CompositeLayer):
     >>> tuple(keras_vit.layers.PoolingTokenizer(grid_size=(2, 3))(keras.ops.ones((2, 5, 7, 6))).shape)
     (2, 6, 6)
     """
+
+    ARGUMENTS = ("token_dim", "use_batch_norm")
 
     def __init__(
         self,
@@ -73,9 +75,4 @@ class PoolingTokenizer(CompositeLayer):
         return 0 if self.projection is None else self.projection.macs(shrunk)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "grid_size": list(self.grid_size),
-            "token_dim": self.token_dim,
-            "use_batch_norm": self.use_batch_norm,
-        }
+        return {**super().get_config(), "grid_size": list(self.grid_size)}

@@ -1,4 +1,4 @@
-"""Tokens from filters of earlier tokens. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
+"""Tokens that depend on earlier tokens. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
 
 import math
 import typing
@@ -16,22 +16,22 @@ from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 class RecurrentTokenizer(Tokenizer):
     """Gathers the pixels of a map into tokens with filters that are computed from the previous module's tokens.
 
-    `W_R = T_in W_{T->R}` and `T = softmax_HW(X W_R)^T X` (Visual Transformers, arXiv 2006.03677, equation 2). In a
-    `VTResNet`, pixels are also projected, in groups: `softmax_HW((X W_K) W_R / sqrt(C / K))` with K heads. Batch norms
-    follow the projections, and `T = (A^T (X W_V)) W_T` if CT is not C. The softmax is computed in float32 under any
-    precision policy.
+    `W_R = T_in W_{T->R}`, `A = softmax_HW(X W_R)` and `T = A^T X` (Visual Transformers, arXiv 2006.03677, equation 2).
+    If CT is not C, `T = (A^T (X W_V)) W_T`. In a `VTResNet`, pixels are also projected by `W_K`, in groups of channels:
+    `A = softmax_HW((X W_K) W_R / sqrt(C / K))` with K heads. Batch norms follow the projections. The softmax is
+    computed in float32 under any precision policy.
 
-    With `split_tokens`, only the first half of the tokens is used for filters. The output is the second half,
-    unchanged, followed by the gathered tokens. So each token is replaced in every second module, as in the code printed
-    in the paper's first version.
+    With `split_tokens`, filters are computed from the first half of the tokens only. The output is the second half,
+    unchanged, followed by the gathered tokens. Each token is therefore replaced in every second module. The code in the
+    first version of the paper works the same way.
 
     Args:
-        token_dim: Number CT of channels of a token. `None`: C, and gathered pixels are not projected.
+        token_dim: Number CT of channels of a token. `None`: C, without `W_V` and `W_T`.
         num_heads: Number K of heads. Divides C.
         group_width: Number of channels in each group of `W_K` and `W_V`. `None`: no `W_K`, and one group of `W_V`.
         use_batch_norm: Whether a batch norm follows each projection.
         scale_logits: Whether logits are divided by `sqrt(C / K)`.
-        split_tokens: Whether half of the tokens is kept unchanged.
+        split_tokens: Whether half of the tokens stays unchanged.
 
     Call arguments:
         maps: (B, H, W, C), channels last. H and W may be unknown when the model is built.
@@ -51,6 +51,8 @@ class RecurrentTokenizer(Tokenizer):
     >>> tuple(layer(keras.ops.ones((2, 5, 7, 6)), keras.ops.ones((2, 4, 6))).shape)
     (2, 4, 6)
     """
+
+    ARGUMENTS = (*Tokenizer.ARGUMENTS, "num_heads", "scale_logits", "split_tokens")
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class RecurrentTokenizer(Tokenizer):
             self.key = build_projection(self, "key", channels, channels, num_groups_of(channels, self.group_width))
 
     def attention_weights(self, maps, tokens, training=None):
-        """A: weights (B, K, N, L), or (B, K, N, L / 2) if tokens are split, that sum to 1 over the pixels."""
+        """Returns the weights A, (B, K, N, L), or (B, K, N, L / 2) if tokens are split. They sum to 1 over pixels."""
         filter_tokens, _ = self._halves(tokens)
         keys = as_pixels(maps)
         if self.key is not None:
@@ -94,13 +96,13 @@ class RecurrentTokenizer(Tokenizer):
         return attention_weights(keys, queries, self.num_heads, self.scale_logits, axis=-2)
 
     def _halves(self, tokens):
-        """(tokens used for filters, tokens that are kept unchanged)"""
+        """Returns the tokens that are used for filters and the tokens that stay unchanged."""
         return ops.split(tokens, 2, axis=1) if self.split_tokens else (tokens, None)
 
     def call(self, maps, tokens, training=None):
         gathered = self._gather(maps, self.attention_weights(maps, tokens, training), training)
-        _, kept = self._halves(tokens)
-        return gathered if kept is None else ops.concatenate([kept, gathered], axis=1)
+        _, unchanged = self._halves(tokens)
+        return gathered if unchanged is None else ops.concatenate([unchanged, gathered], axis=1)
 
     def compute_output_shape(self, maps_shape, tokens_shape):
         return tokens_shape
@@ -113,11 +115,3 @@ class RecurrentTokenizer(Tokenizer):
         if self.key is not None:
             total += self.key.macs(pixels_shape)
         return total + self._gathering_macs(maps_shape, num_tokens)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "scale_logits": self.scale_logits,
-            "split_tokens": self.split_tokens,
-        }

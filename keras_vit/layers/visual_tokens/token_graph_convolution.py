@@ -13,13 +13,13 @@ from keras_vit.layers.convolutional.projections import build_projection
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TokenGraphConvolution(CompositeLayer):
-    """A graph convolution over tokens: `G T W` with a learned (L, L) matrix G that is the same for all images.
+    """A graph convolution over tokens, `G T W`. The learned (L, L) matrix G is the same for all images.
 
-    It replaces the transformer in an ablation of Visual Transformers (arXiv 2006.03677, Table 5). Without `use_graph`,
-    tokens do not interact: `T W`.
+    This layer replaces the transformer in an ablation of Visual Transformers (arXiv 2006.03677, Table 5). Without
+    `use_graph`, the output is `T W`, so tokens do not interact.
 
     Args:
-        use_graph: Whether there is a matrix G. It starts as the identity.
+        use_graph: Whether there is a matrix G. G is initialised with the identity.
         use_batch_norm: Whether a batch norm follows the projection.
 
     Call arguments:
@@ -38,6 +38,8 @@ class TokenGraphConvolution(CompositeLayer):
     >>> tuple(keras_vit.layers.TokenGraphConvolution()(keras.ops.ones((2, 4, 6))).shape)
     (2, 4, 6)
     """
+
+    ARGUMENTS = ("use_graph", "use_batch_norm")
 
     def __init__(self, use_graph: bool = True, use_batch_norm: bool = False, **kwargs: typing.Any) -> None:
         super().__init__(**kwargs)
@@ -68,6 +70,3 @@ class TokenGraphConvolution(CompositeLayer):
         """Multiply-accumulates for one image of a batch of shape (B, L, D)."""
         mixing = 0 if self.graph is None else input_shape[1] * math.prod(input_shape[1:])
         return mixing + self.projection.macs(input_shape)
-
-    def get_config(self):
-        return {**super().get_config(), "use_graph": self.use_graph, "use_batch_norm": self.use_batch_norm}

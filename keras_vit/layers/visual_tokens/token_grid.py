@@ -6,7 +6,7 @@ from keras import ops
 
 
 def squarest_grid(num_tokens):
-    """Size (h, w) of the grid with `num_tokens` cells that is closest to a square."""
+    """Returns the size (h, w) of the grid with `num_tokens` cells that is closest to a square."""
     height = next(size for size in range(math.isqrt(num_tokens), 0, -1) if num_tokens % size == 0)
     return height, num_tokens // height
 

@@ -1,4 +1,4 @@
-"""Tokens added to a map. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels, F output channels."""
+"""Adds tokens to a map. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels, F output channels."""
 
 import math
 import typing
@@ -16,9 +16,9 @@ from keras_vit.layers.visual_tokens.heads import as_pixels, attention_weights, j
 class TokenProjector(CompositeLayer):
     """Adds a weighted sum of the tokens to each pixel of a map.
 
-    `X_out = X + softmax_L((X W_Q)(T W_K)^T) T` (Visual Transformers, arXiv 2006.03677, equation 5). In the published
-    models, batch norms follow the projections, `W_Q` is in groups, and the logits of each of K heads are divided by
-    `sqrt(F / K)`. If CT is not F, `T W_V` replaces T. If C is not F, `X W_X` replaces X. The softmax is computed in
+    `X_out = X + softmax_L((X W_Q)(T W_K)^T) T` (Visual Transformers, arXiv 2006.03677, equation 5). If CT is not F,
+    `T W_V` replaces T. If C is not F, `X W_X` replaces X. In the models, batch norms follow the projections, `W_Q`
+    works in groups of channels, there are K heads, and logits are divided by `sqrt(F / K)`. The softmax is computed in
     float32 under any precision policy.
 
     Args:
@@ -47,6 +47,8 @@ class TokenProjector(CompositeLayer):
     (2, 5, 7, 6)
     """
 
+    ARGUMENTS = ("filters", "num_heads", "group_width", "use_batch_norm", "scale_logits")
+
     def __init__(
         self,
         filters: int | None = None,
@@ -74,7 +76,7 @@ class TokenProjector(CompositeLayer):
         self.lateral = None if channels == filters else build_projection(self, "lateral", channels, filters)
 
     def attention_weights(self, maps, tokens, training=None):
-        """The weights (B, K, N, L) of the tokens for each pixel. Each row sums to 1."""
+        """Returns the weights (B, K, N, L) of the tokens for each pixel. Each row sums to 1."""
         queries, keys = self.query(as_pixels(maps), training=training), self.key(tokens, training=training)
         return attention_weights(queries, keys, self.num_heads, self.scale_logits, axis=-1)
 
@@ -92,17 +94,6 @@ class TokenProjector(CompositeLayer):
 
     def macs(self, maps_shape, tokens_shape):
         """Multiply-accumulates for one image of batches of shape (B, H, W, C) and (B, L, CT)."""
-        filters = self.filters or maps_shape[-1]
-        total = 2 * math.prod(maps_shape[1:-1]) * tokens_shape[1] * filters
+        total = 2 * math.prod(maps_shape[1:-1]) * tokens_shape[1] * (self.filters or maps_shape[-1])
         total += sum(part.macs(maps_shape) for part in (self.query, self.lateral) if part is not None)
         return total + sum(part.macs(tokens_shape) for part in (self.key, self.value) if part is not None)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "num_heads": self.num_heads,
-            "group_width": self.group_width,
-            "use_batch_norm": self.use_batch_norm,
-            "scale_logits": self.scale_logits,
-        }

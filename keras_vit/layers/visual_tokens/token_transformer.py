@@ -16,15 +16,19 @@ class TokenTransformer(CompositeLayer):
     """The transformer of Visual Transformers: self-attention, then two dense layers for each token.
 
     `T' = T + softmax_L((T K)(T Q)^T) T` and `T_out = T' + relu(T' F_1) F_2` (arXiv 2006.03677, equations 3 and 4), with
-    `K` and `Q` of shape (D, D / 2). These equations have no values. A `VTResNet` has values, `T V`. Its projections to
-    keys, queries and values are in groups, batch norms follow all projections, `F_1` and `F_2` included, and the logits
-    of each of K heads are divided by `sqrt(D / 2 K)`. The softmax is computed in float32 under any precision policy.
+    `K` and `Q` of shape (D, D / 2). The softmax is computed in float32 under any precision policy. A `VTResNet` differs
+    from these equations:
+
+    * The weights are multiplied by values `T V` instead of T.
+    * Keys, queries and values are projected in groups of channels.
+    * Batch norms follow all projections, including `F_1` and `F_2`.
+    * There are several heads, and logits are divided by `sqrt(D / (2 num_heads))`.
 
     Args:
         num_heads: Number K of heads. Divides D / 2.
         num_groups: Number of groups of the projections to keys, queries and values. `None`: one group and no values.
         use_batch_norm: Whether a batch norm follows each projection.
-        scale_logits: Whether logits are divided by `sqrt(D / 2 K)`.
+        scale_logits: Whether logits are divided by `sqrt(D / (2 num_heads))`.
 
     Call arguments:
         tokens: (B, L, D)
@@ -42,6 +46,8 @@ class TokenTransformer(CompositeLayer):
     >>> tuple(keras_vit.layers.TokenTransformer()(keras.ops.ones((2, 4, 6))).shape)
     (2, 4, 6)
     """
+
+    ARGUMENTS = ("num_heads", "num_groups", "use_batch_norm", "scale_logits")
 
     def __init__(
         self,
@@ -61,7 +67,7 @@ class TokenTransformer(CompositeLayer):
         token_dim = input_shape[-1]
         if token_dim % (2 * self.num_heads):
             raise ValueError(
-                f"{self.name!r} has {self.num_heads} heads, whose keys have half the channels of the tokens. These "
+                f"{self.name!r} has {self.num_heads} heads, and its keys have half of the tokens' channels. The "
                 f"channels must be a multiple of {2 * self.num_heads}. Received: {token_dim} channels"
             )
         groups = self.num_groups or 1
@@ -77,7 +83,7 @@ class TokenTransformer(CompositeLayer):
         self.dense_2 = build_projection(self, "dense_2", token_dim, token_dim)
 
     def attention_weights(self, tokens, training=None):
-        """The weights (B, K, L, L) of the tokens for each token. Each row sums to 1."""
+        """Returns the weights (B, K, L, L) of the tokens for each token. Each row sums to 1."""
         keys, queries = self.key(tokens, training=training), self.query(tokens, training=training)
         return attention_weights(keys, queries, self.num_heads, self.scale_logits, axis=-1)
 
@@ -97,12 +103,3 @@ class TokenTransformer(CompositeLayer):
         parts = (self.key, self.query, self.value, self.dense_1, self.dense_2)
         products = num_tokens**2 * (token_dim // 2 + token_dim)
         return products + sum(part.macs(input_shape) for part in parts if part is not None)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "num_groups": self.num_groups,
-            "use_batch_norm": self.use_batch_norm,
-            "scale_logits": self.scale_logits,
-        }

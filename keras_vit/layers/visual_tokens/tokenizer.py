@@ -12,15 +12,17 @@ from keras_vit.layers.visual_tokens.heads import as_pixels, join_heads, split_he
 
 
 class Tokenizer(CompositeLayer):
-    """A layer that computes tokens from a map, as weighted means of the pixels: `T = A^T X`.
+    """A layer that computes tokens as weighted means of the pixels of a map, `T = A^T X`.
 
-    A subclass computes the weights A. If CT is not C, `T = (A^T (X W_V)) W_T`.
+    Subclasses compute the weights A. If CT is not C, `T = (A^T (X W_V)) W_T`.
 
     Args:
         token_dim: Number CT of channels of a token. `None`: C, without a projection.
-        group_width: Number of channels in each group of `W_V` and, if used, of `W_K`. `None`: one group.
+        group_width: Number of channels in each group of `W_V` and of `W_K`, if there is one. `None`: one group.
         use_batch_norm: Whether a batch norm follows each projection.
     """
+
+    ARGUMENTS: tuple[str, ...] = ("token_dim", "group_width", "use_batch_norm")
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class Tokenizer(CompositeLayer):
             self.projection = build_projection(self, "projection", channels, self.token_dim)
 
     def _gather(self, maps, weights, training):
-        """Tokens (B, L, CT) from maps (B, H, W, C) and weights (B, K, N, L). Each head has its own channels."""
+        """Computes tokens (B, L, CT) from maps (B, H, W, C) and weights (B, K, N, L)."""
         values = as_pixels(maps)
         if self.value is not None:
             values = self.value(values, training=training)
@@ -57,11 +59,3 @@ class Tokenizer(CompositeLayer):
         if self.value is not None:
             total += self.value.macs(pixels_shape) + self.projection.macs((None, num_tokens, maps_shape[-1]))
         return total
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "token_dim": self.token_dim,
-            "group_width": self.group_width,
-            "use_batch_norm": self.use_batch_norm,
-        }

@@ -106,7 +106,7 @@ def test_refuses_what_it_has_no_tables_for():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"axis": "rows"}, "axis must be 'height' or 'width'. Received: 'rows'"),
+        ({"axis": "rows"}, "axis must be one of 'height', 'width'. Received: 'rows'"),
         ({"filters": 9}, "filters must be a multiple of 2 [*] num_heads.*Received: filters=9, num_heads=3"),
         ({"num_heads": 0}, "num_heads must be a positive integer. Received: 0"),
     ],

@@ -22,5 +22,5 @@ def test_equals_the_reference_where_all_is_below_zero_too(size, padding, value):
 
 
 def test_refuses_unknown_paddings():
-    with pytest.raises(ValueError, match=r"padding must be 'zeros' or 'ignored'. Received: 'same'"):
+    with pytest.raises(ValueError, match=r"padding must be one of 'zeros', 'ignored'. Received: 'same'"):
         PaddedMaxPooling2D("same")

@@ -136,8 +136,8 @@ def test_refuses_impossible_sizes(name, size):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"epsilon_placement": "var"}, "epsilon_placement must be 'std' or 'variance'. Received: 'var'"),
-        ({"padding": "valid"}, "padding must be 'same' or 'symmetric'. Received: 'valid'"),
+        ({"epsilon_placement": "var"}, "epsilon_placement must be one of 'std', 'variance'. Received: 'var'"),
+        ({"padding": "valid"}, "padding must be one of 'same', 'symmetric'. Received: 'valid'"),
         ({"kernel_size": 2, "padding": "symmetric"}, "needs an odd kernel_size. Received: kernel_size=2"),
     ],
 )

@@ -38,7 +38,7 @@ def test_equals_pillow(size, scale, interpolation):
         ({"scale": 0}, "scale must be a positive integer. Received: 0"),
         (
             {"scale": 2, "interpolation": "bicubic"},
-            "interpolation must be 'bilinear' or 'nearest'. Received: 'bicubic'",
+            "interpolation must be one of 'bilinear', 'nearest'. Received: 'bicubic'",
         ),
     ],
 )

@@ -25,7 +25,7 @@ compiled = pytest.mark.skipif(BACKEND == "torch", reason="has a kernel for all o
 def small_parts(monkeypatch):
     """All that is longer than three tokens goes by parts, of at most three queries."""
     monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", 3)
-    monkeypatch.setattr(attention_kernels, "QUERIES_PER_PART", 3)
+    monkeypatch.setattr(attention_kernels, "QUERIES_PER_CHUNK", 3)
     monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: False)
     return _calls_by_parts(monkeypatch)
 
@@ -211,7 +211,7 @@ def test_gradients_are_the_same_with_xla(small_parts, monkeypatch):
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="looks at TensorFlow's graph")
 def test_tensorflow_never_has_all_weights(monkeypatch):
-    monkeypatch.setattr(attention_kernels, "QUERIES_PER_PART", 50)
+    monkeypatch.setattr(attention_kernels, "QUERIES_PER_CHUNK", 50)
     for longest, expected in ((0, 2 * 3 * 50 * 300), (300, 2 * 3 * 300 * 300)):
         monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", longest)
         assert _largest_of_a_step(300) == expected
@@ -238,7 +238,7 @@ def _largest_of_a_step(num_tokens):
 @pytest.mark.skipif(BACKEND != "jax", reason="asks JAX's compiler")
 def test_jax_needs_memory_as_the_number_of_tokens(monkeypatch):
     """Bytes that compiled gradients need besides inputs and outputs: twice for twice the tokens, not four times."""
-    monkeypatch.setattr(attention_kernels, "QUERIES_PER_PART", 64)
+    monkeypatch.setattr(attention_kernels, "QUERIES_PER_CHUNK", 64)
     ratios = []
     for longest in (0, 2048):
         monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", longest)
