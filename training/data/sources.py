@@ -157,15 +157,9 @@ def random_runs(size, count, seed):
 
 
 def cut(runs, first, end):
-    """Selects elements `first` to `end - 1` of concatenated ranges.
+    """Yields the ranges that contain elements `first` to `end - 1` of concatenated ranges.
 
-    Args:
-        runs: Ranges `(start, stop)` or `(name, start, stop)`.
-        first: Position of the first element, counted over all ranges.
-        end: Position after the last element.
-
-    Yields:
-        Ranges in the format of `runs`.
+    `runs` are ranges `(start, stop)` or `(name, start, stop)`. The results have the same format.
     """
     position = 0
     for *name, start, stop in runs:

@@ -148,7 +148,10 @@ class _Mirrored(_TensorFlowEngine):
     def __init__(self, distribution):
         kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
         if kind == "CPU" and distribution.devices is not None:
-            _split_cpu_for_tensorflow(distribution.devices)
+            # This fails if TensorFlow has computed already. `_first` counts the devices that are available.
+            with contextlib.suppress(RuntimeError):
+                parts = [tf.config.LogicalDeviceConfiguration()] * distribution.devices
+                tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
         devices = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices(kind)]
         # Collectives, the default on the CPU, leave a state that disturbs the next strategy.
         operations = tf.distribute.ReductionToOneDevice() if kind == "CPU" else None
@@ -339,13 +342,6 @@ def _first(devices, count):
     if count is not None and count > len(devices):
         raise InputError(f"distribution.devices must be at most {len(devices)} on this machine. Received: {count}")
     return devices[:count]
-
-
-def _split_cpu_for_tensorflow(count):
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    # This fails if TensorFlow has computed already. The caller counts the devices that are available.
-    with contextlib.suppress(RuntimeError):
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
 
 
 @contextlib.contextmanager

@@ -74,8 +74,7 @@ def without_weights(recipe):
         config, shape = _architecture(options.weights)
         if isinstance(config, ViTConfig):
             # The head for the new task has no representation layer.
-            changes = {"representation_dim": None, **options.changes}
-            architecture = {"config": config.replace(**changes)}
+            architecture = {"config": config.replace(**{"representation_dim": None, **options.changes})}
         else:
             fields = config.to_dict()
             architecture = {"function": _FUNCTIONS[fields.pop("kind")], "arguments": fields}

@@ -114,9 +114,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, decay, warmup_steps, start=0.0):
-        self.decay = decay
-        self.warmup_steps = warmup_steps
-        self.start = start
+        self.decay, self.warmup_steps, self.start = decay, warmup_steps, start
 
     def __call__(self, step):
         step = ops.cast(step, "float32")

@@ -43,10 +43,8 @@ def erase(image, seed, probability):
 
 
 def _rectangle(sides, draws):
-    """(top, left, height, width) of the first drawn rectangle that fits. Height and width are 0 if none of them fits.
-
-    `draws` are uniform, (4, attempts): area, aspect ratio, top, left.
-    """
+    """(top, left, height, width) of the first rectangle that fits. Height and width are 0 if none of them fits.
+    `draws`, (4, attempts), determine the area, the aspect ratio, top and left of the rectangles."""
     area = sides[0] * sides[1] * (AREAS[0] + draws[0] * (AREAS[1] - AREAS[0]))
     low, high = map(math.log, ASPECT_RATIOS)
     aspect_ratio = tf.exp(low + draws[1] * (high - low))

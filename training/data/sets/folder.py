@@ -8,7 +8,6 @@ A directory may also be split already, into photographs/train, photographs/test 
 Each of these has the folders of the classes inside.
 """
 
-import collections
 import concurrent.futures
 import dataclasses
 import functools
@@ -76,8 +75,10 @@ def read_folder(directory, test_fraction, validation_fraction):
             raise InputError(f"{folders[split]} has classes that {folders['train']} lacks: {', '.join(unknown)}")
     fractions = {"test": test_fraction, "validation": validation_fraction}
     missing = {split: fraction for split, fraction in fractions.items() if split not in by_split}
-    splits = _split(by_split["train"], classes, missing, digests)
-    splits |= {split: _labelled(images, classes) for split, images in by_split.items() if split != "train"}
+    held = {name: hold_out(paths, missing, digests) for name, paths in by_split["train"].items()}
+    new_splits = {split: {name: held[name][split] for name in classes} for split in (*missing, "train")}
+    other_splits = {split: images for split, images in by_split.items() if split != "train"}
+    splits = {split: _labelled(images, classes) for split, images in (new_splits | other_splits).items()}
     files = {split: [path for paths in images.values() for path in paths] for split, images in by_split.items()}
     return FolderSplits(classes, splits, skipped, find_copies(files, digests))
 
@@ -136,14 +137,6 @@ def _check_classes(root, images, skipped):
     raise InputError(f"{root} has no readable images ({folders} folders were searched). {expected}")
 
 
-def _split(images, classes, fractions, digests):
-    splits = collections.defaultdict(list)
-    for label, name in enumerate(classes):
-        for split, paths in hold_out(images[name], fractions, digests).items():
-            splits[split] += [(str(path), label) for path in paths]
-    return dict(splits)
-
-
 def hold_out(paths, fractions, digests):
     """Splits paths at random, depending only on the names of files and folders. At least one remains for training.
 
@@ -155,7 +148,8 @@ def hold_out(paths, fractions, digests):
     Returns:
         {split: paths}. The paths that are not held out are in "train".
     """
-    held, rest, positions = {}, sorted(paths, key=_name_digest), {}
+    held, positions = {}, {}
+    rest = sorted(paths, key=lambda path: hashlib.sha256(f"{path.parent.name}/{path.name}".encode()).digest())
     for path in rest:
         positions.setdefault(digests[path], len(positions))
     rest.sort(key=lambda path: positions[digests[path]])  # Copies are now adjacent.
@@ -184,10 +178,6 @@ def find_copies(files, digests):
         return None
     more = f"\n  … ({len(copies):,} in all)" if len(copies) > _MOST_COPIES else ""
     return f"Images are in two splits:{''.join(copies[:_MOST_COPIES])}{more}\nRemove one file of each pair."
-
-
-def _name_digest(path):
-    return hashlib.sha256(f"{path.parent.name}/{path.name}".encode()).digest()
 
 
 def _labelled(images, classes):

@@ -51,9 +51,9 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
     problems |= _unknown_classes(values, names)
     by_split, skipped = {}, {}
     for split, pairs in pairs_by_split.items():
-        image_problems = {image: _problem(image, mask, problems) for image, mask in pairs.items()}
-        by_split[split] = [image for image, problem in image_problems.items() if not problem]
-        skipped |= {str(image): problem for image, problem in image_problems.items() if problem}
+        problems |= {image: f"has no mask {image.stem}.png" for image, mask in pairs.items() if mask is None}
+        by_split[split] = [image for image in pairs if image not in problems]
+        skipped |= {str(image): problems[image] for image in pairs if image in problems}
         if not by_split[split]:
             _fail_without_pairs(folders[split], skipped)
     fractions = {"test": test_fraction, "validation": validation_fraction}
@@ -125,10 +125,6 @@ def _unknown_classes(values, names):
         for image, value in largest.items()
         if value >= len(names)
     }
-
-
-def _problem(image, mask, problems):
-    return f"has no mask {image.stem}.png" if mask is None else problems.get(image)
 
 
 def _fail_without_pairs(folder, skipped):

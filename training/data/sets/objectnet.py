@@ -74,8 +74,9 @@ def shared_part(dataset, splits):
     new_labels = np.array([names.index(name) if name in names else -1 for name in dataset.class_names])
 
     def change(example):
+        image = decode_upright(example["image"], 3)[_BORDER:-_BORDER, _BORDER:-_BORDER]
         label = tf.gather(tf.constant(new_labels, tf.int64), example["label"])
-        return {"image": _without_border(example["image"]), "label": label}
+        return {"image": tf.io.encode_png(image, compression=0), "label": label}
 
     sources, num_left_out = {}, 0
     for split in splits:
@@ -91,8 +92,3 @@ def _change_examples(source, change):
     if isinstance(source, IndexedSource):
         return IndexedSource(source.size, lambda index: change(source.read(index)))
     return StreamedSource(source.size, lambda *part: source.stream(*part).map(change), source.shuffle_buffer)
-
-
-def _without_border(image_bytes):
-    image = decode_upright(image_bytes, 3)
-    return tf.io.encode_png(image[_BORDER:-_BORDER, _BORDER:-_BORDER], compression=0)

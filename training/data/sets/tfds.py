@@ -33,7 +33,7 @@ def _tfds_source(builder, split, label, shuffle_buffer):
     # Features that are not needed are not decoded, such as the boxes of Oxford-IIIT Pets.
     needed = tfds.decode.PartialDecoding({"image": True} | label.features, decoders=decoders)
     split_pieces = pieces(builder, split)
-    repair = _IMAGE_REPAIRS.get(builder.name, tf.identity)
+    repair = _black_and_white if builder.name == "dsprites" else tf.identity
 
     def to_example(example):
         return {"image": repair(example["image"]), "label": label.read(example)}
@@ -78,12 +78,8 @@ def _is_other_warning(record):
 
 
 def _black_and_white(image):
-    """Converts an encoded image with the values 0 and 1 to one with 0 and 255."""
-    return tf.io.encode_png(255 * tf.cast(tf.io.decode_png(image, channels=1) > 0, tf.uint8))
-
-
-# TFDS stores the images of dSprites with the values 0 and 1, so they look black. task_adaptation repairs them likewise.
-_IMAGE_REPAIRS = {"dsprites": _black_and_white}
+    """Converts an encoded image of dSprites, which TFDS stores with the values 0 and 1, to the values 0 and 255."""
+    return tf.io.encode_png(255 * tf.cast(tf.io.decode_png(image, channels=1) > 0, tf.uint8))  # As in task_adaptation.
 
 
 def _prepared_builder(data):
