@@ -19,8 +19,8 @@ def load_dataset(data, disjoint=True):
 
     Args:
         data: `training.recipe.config.Data`
-        disjoint: Whether an image that is in two splits raises an error. Set it for training on one split and testing
-            on another.
+        disjoint: Whether to raise an error if an image is in two splits. Training on one split and testing on another
+            needs disjoint splits.
 
     Returns:
         A `Dataset`.

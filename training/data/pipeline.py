@@ -158,7 +158,8 @@ def _in_memory(source, decode):
     specs = examples.element_spec
     if not all(spec.shape.is_fully_defined() for spec in specs):
         raise InputError(
-            "data.cache=true needs one right class per image; these may have several, or none. Set data.cache=false."
+            "data.cache=true needs one right class per image. The images of this data set may have several, or none. "
+            "Set data.cache=false."
         )
     _check_memory(source.size, sum(_mean_length(examples, i) for i in range(len(specs))))
     # The arrays are filled in place. The elements of an array of encoded images are bytes objects.
@@ -198,5 +199,5 @@ def _check_memory(count, size):
     if needed > available:
         raise InputError(
             f"data.cache=true would keep {count:,} images of {size / 1e3:,.1f} kB in memory: {needed / 1e9:.1f} GB. "
-            f"This machine can spare {available / 1e9:.1f} GB. Set data.cache=false."
+            f"At most {available / 1e9:.1f} GB are available for it. Set data.cache=false."
         )

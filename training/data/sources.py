@@ -84,7 +84,7 @@ class IndexedSource(_Source):
         return tf.data.Dataset.range(skip, slots).map(key)
 
     def draw(self, count, seed):
-        """A source of `count` random examples. For the same seed, a larger draw contains those of a smaller draw."""
+        """A source of `count` random examples. For the same seed, a larger draw contains all smaller draws."""
 
         def read(index):
             drawn = tf.random.experimental.index_shuffle(index, tf.constant([seed, 0], tf.int64), self.size - 1)

@@ -21,7 +21,7 @@ def read_labels(source, description):
     """
     labels = source.in_order().map(lambda example: example["label"], tf.data.AUTOTUNE)
     if labels.element_spec.shape.rank != 0:
-        raise InputError(f"The images of {description} may have several right classes, or none. Each needs one.")
+        raise InputError(f"The images of {description} may have several right classes, or none. Each image needs one.")
     return np.concatenate(list(labels.batch(_ROWS).as_numpy_iterator()))
 
 

@@ -148,25 +148,25 @@ class _Mirrored(_TensorFlowEngine):
     def __init__(self, distribution):
         kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
         if kind == "CPU" and distribution.devices is not None:
-            # This fails if TensorFlow has computed already. `_first` counts the devices that are available.
+            # This fails if TensorFlow has computed already. `_first_devices` counts the available devices.
             with contextlib.suppress(RuntimeError):
                 parts = [tf.config.LogicalDeviceConfiguration()] * distribution.devices
                 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
         devices = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices(kind)]
         # Collectives, the default on the CPU, leave a state that disturbs the next strategy.
         operations = tf.distribute.ReductionToOneDevice() if kind == "CPU" else None
-        super().__init__(tf.distribute.MirroredStrategy(_first(devices, distribution.devices), operations))
+        super().__init__(tf.distribute.MirroredStrategy(_first_devices(devices, distribution.devices), operations))
 
 
 class _MultiWorker(_TensorFlowEngine):
-    """The GPUs, or else the CPUs, of the machines in TF_CONFIG (`MultiWorkerMirroredStrategy`)."""
+    """The GPUs of the machines in TF_CONFIG, or their CPUs if there are no GPUs (`MultiWorkerMirroredStrategy`)."""
 
     def __init__(self, distribution):
         addresses, self.process_index = _workers()
         self.num_processes = len(addresses)
         gpus = tf.config.list_physical_devices("GPU")
         if distribution.devices is not None:
-            chosen = _first(gpus or tf.config.list_physical_devices("CPU"), distribution.devices)
+            chosen = _first_devices(gpus or tf.config.list_physical_devices("CPU"), distribution.devices)
             if gpus:
                 tf.config.set_visible_devices(chosen, "GPU")
         super().__init__(tf.distribute.MultiWorkerMirroredStrategy())
@@ -188,7 +188,7 @@ class _Tpu(_TensorFlowEngine):
     def __init__(self, distribution):
         if distribution.devices is not None:
             raise InputError(
-                "distribution.devices is not read for distribution.kind=tpu, which uses all. Leave it out."
+                "distribution.devices is not used with distribution.kind=tpu, which uses all devices. Leave it out."
             )
         try:
             resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
@@ -209,14 +209,14 @@ class _JaxEngine(Engine):
 
     def __init__(self, distribution):
         if distribution.devices is not None:
-            # Only the CPU can be split, and only before JAX computes. `_first` counts the devices that are available.
+            # Only the CPU can be split, and only before JAX computes. `_first_devices` counts the available devices.
             with contextlib.suppress(RuntimeError):
                 jax.config.update("jax_num_cpu_devices", distribution.devices)
         if os.environ.get(_JAX_PROCESSES[0]):
             _join_processes()
         self.num_processes, self.process_index = jax.process_count(), jax.process_index()
         by_process = [[d for d in jax.devices() if d.process_index == i] for i in range(self.num_processes)]
-        chosen = [device for devices in by_process for device in _first(devices, distribution.devices)]
+        chosen = [device for devices in by_process for device in _first_devices(devices, distribution.devices)]
         self.num_devices = len(chosen)
         self._distribution = self._distribute([f"{device.platform}:{device.id}" for device in chosen], distribution)
         self.num_replicas = self._distribution.num_model_replicas
@@ -303,7 +303,7 @@ def _check_backend(kind):
 
 
 def _check_environment(kind):
-    """Checks that the variables for several processes are complete and used. Otherwise each would train alone."""
+    """Checks that the variables for several processes are complete and used. Otherwise each process trains alone."""
     if "TF_CONFIG" in os.environ and kind != "multi_worker":
         raise InputError(
             f"TF_CONFIG is set, but distribution.kind={kind} does not read it. Choose distribution.kind=multi_worker, "
@@ -337,7 +337,7 @@ def _check_precision(precision):
         )
 
 
-def _first(devices, count):
+def _first_devices(devices, count):
     """The first `count` devices, or all if `count` is `None`."""
     if count is not None and count > len(devices):
         raise InputError(f"distribution.devices must be at most {len(devices)} on this machine. Received: {count}")

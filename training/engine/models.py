@@ -116,7 +116,7 @@ def load_teacher(recipe, student, class_names):
         )
     if model.input_shape != student.input_shape:
         raise InputError(
-            f"distillation.teacher={source} takes images of shape {model.input_shape[1:]}, the student images of "
+            f"distillation.teacher={source} takes images of shape {model.input_shape[1:]}. The student takes images of "
             f"shape {student.input_shape[1:]}. Choose model.input_shape={','.join(map(str, model.input_shape[1:]))}."
         )
     try:
@@ -125,8 +125,8 @@ def load_teacher(recipe, student, class_names):
         raise InputError(f"distillation.teacher={source}: {error}") from error
     if not is_normalizing:
         raise InputError(
-            f"distillation.teacher={source} expects normalised pixels, the student pixels from 0 to 255. Build the "
-            f"teacher with include_preprocessing=True."
+            f"distillation.teacher={source} expects normalised pixels, but the student takes pixels from 0 to 255. "
+            f"Build the teacher with include_preprocessing=True."
         )
     return _with_logits(model, source)
 

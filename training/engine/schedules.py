@@ -40,7 +40,7 @@ def num_steps(duration, steps_per_epoch, total_steps):
 
 def _checked(steps, what):
     if steps > _MOST_STEPS:
-        raise InputError(f"{what} is {steps:,} steps. At most {_MOST_STEPS:,} can be counted. Choose fewer.")
+        raise InputError(f"{what} is {steps:,} steps. At most {_MOST_STEPS:,} steps can be counted. Choose fewer.")
     return steps
 
 
@@ -82,7 +82,7 @@ def build_schedule(recipe, steps_per_epoch, total_steps):
         return WarmUp(decay, warmup, schedule.start)
     if schedule.start:
         raise InputError(
-            f"schedule.start={schedule.start} is read with a warm-up only, and schedule.warmup={schedule.warmup} is "
+            f"schedule.start={schedule.start} is used only with a warm-up, and schedule.warmup={schedule.warmup} is "
             f"less than half a step. Set schedule.start=0, or lengthen the warm-up."
         )
     return decay

@@ -17,7 +17,7 @@ class _Model(keras.Model):
         super().__init__(inputs=inputs, outputs=outputs)
         self.objective = objective
         self.accumulation_steps = accumulation_steps
-        self.teacher = teacher  # As a layer of this model, its weights are in JAX's state, not in the compiled step.
+        self.teacher = teacher  # A layer of this model, so its weights are in JAX's state and not in the compiled step.
         if teacher is not None:
             teacher.trainable = False
         self.loss_metric = keras.metrics.Mean(name="loss")
@@ -29,7 +29,7 @@ class _Model(keras.Model):
         return [self.loss_metric, self.quality_metric]
 
     def _weighted_loss(self, images, labels, weights, *, training):
-        """The sum over images of weight times loss. Also updates the metrics."""
+        """The sum of the losses of images, each multiplied by its weight. Also updates the metrics."""
         logits = self(images, training=training)
         if self.teacher is None:
             losses = self.objective(labels, logits)
@@ -81,8 +81,8 @@ class _TensorFlowModel(_Model):
         with _values(self.metrics_variables, totals):
             logs = self.get_metrics_result()
         if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            # Keras takes the mean over an axis that scalars do not have (keras-team/keras issue 20585). A test fails
-            # once Keras has fixed this issue, and these lines can be removed.
+            # Keras takes the mean over an axis that scalars do not have (keras-team/keras issue 20585). Once Keras has
+            # fixed this issue, a test fails and these lines can be removed.
             return {name: tf.reshape(value, (1,)) for name, value in logs.items()}
         return logs
 

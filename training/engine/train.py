@@ -35,7 +35,7 @@ def train(recipe, runs="runs", folder=None, leave=None):
     """
     if is_finished(recipe, runs, folder):
         run = Run(pathlib.Path(folder))
-        print(f"run={folder} is finished: {run.report}. Name another folder, or leave it out for a new run.")
+        print(f"run={folder} is finished: {run.report}. Name another folder, or none for a new run.")
         return run, None
     seed(recipe)
     engine = distribution.start(recipe)
@@ -76,7 +76,7 @@ def train_once(recipe, runs, folder, leave=None):
     keras.backend.clear_session()
     if is_finished(recipe, runs, folder):
         return True
-    print("Stopped. The same command resumes what is not finished.")
+    print("Stopped. The same command resumes the runs that are not finished.")
     return False
 
 

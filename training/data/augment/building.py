@@ -55,7 +55,7 @@ def build_augmentation(model, config):
         mix_batch = functools.partial(mix, config=config)
 
     def change(decoded, seed):
-        # TensorFlow derives different seeds from other types, and must derive at least one.
+        # `tf.random.split` returns different seeds for other types of integers, and must return at least one.
         seeds = tf.unstack(tf.random.split(tf.cast(seed, tf.int64), len(changes) or 1))
         for one_change, one_seed in zip(changes, seeds, strict=False):
             decoded = one_change(decoded, one_seed)

@@ -104,7 +104,7 @@ def _affine_layers(layers, config):
     if config.translation:
         yield layers.RandomTranslation(config.translation, config.translation, **fill)
     if config.rotation:
-        yield layers.RandomRotation(config.rotation / 360, **fill)  # In full turns.
+        yield layers.RandomRotation(config.rotation / 360, **fill)  # KerasCV expects full turns.
     if config.scale:
         yield layers.RandomZoom(config.scale, **fill)
 

@@ -38,7 +38,7 @@ def mix(images, labels, seed, num_real, config):
 
 def _mixup(images, labels, partners, concentration, seed):
     own = beta(concentration, seed)
-    own = tf.maximum(own, 1.0 - own)  # Each mixed image consists of at least one half of the image itself.
+    own = tf.maximum(own, 1.0 - own)  # At least half of each mixed image is the original image.
     partner_images = tf.gather(images, partners)
     mixed = own * tf.cast(images, tf.float32) + (1.0 - own) * tf.cast(partner_images, tf.float32)
     return tf.cast(tf.round(mixed), tf.uint8), _mix_labels(labels, partners, own)
@@ -58,7 +58,7 @@ def _mix_labels(labels, partners, own):
 
 
 def _box(height, width, own, seed):
-    """(top, left, bottom, right) of a box around a random pixel, with 1 - `own` of the area before it is clipped."""
+    """(top, left, bottom, right) of a box around a random pixel. Unclipped, its area is 1 - `own` of the image."""
     sides = tf.constant([height, width])
     half = tf.cast(tf.cast(sides, tf.float32) * tf.sqrt(1.0 - own), tf.int32) // 2
     centre = tf.cast(tf.random.stateless_uniform([2], seed) * tf.cast(sides, tf.float32), tf.int32)

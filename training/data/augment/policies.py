@@ -1,11 +1,12 @@
 """RandAugment (arXiv 1909.13719) and AutoAugment (arXiv 1805.09501), with the levels of Google's code. H W C image.
 
-The source of operations, levels and the policy is big_vision, pp/autoaugment.py, which took them from EfficientNet's
-code in tensorflow/tpu. This module differs from the source as follows:
+The operations, the levels and the policy are those of big_vision, pp/autoaugment.py, which took them from
+EfficientNet's code in tensorflow/tpu. This module differs from big_vision as follows:
 
-* Shifts and cutout are fractions of the image size. The source defines them in pixels for all image sizes: RandAugment
-  shifts by up to 100 pixels, and half a cutout square has 40. The fractions give these numbers for 224 pixels.
-* AutoAugment uses the same fractions. The source shifts by up to 250 pixels, the paper by up to 150 of 331.
+* Shifts and cutout depend on the image size. In big_vision, RandAugment always shifts by up to 100 pixels, and half the
+  side of a cutout square is up to 40 pixels. This module uses the same numbers for images of 224 pixels.
+* AutoAugment uses the same shifts as RandAugment. In big_vision it shifts by up to 250 pixels, in the paper by up to
+  150 of 331 pixels.
 * At levels above 10, thresholds and numbers of bits that exceed the range of uint8 leave the image unchanged.
 """
 
@@ -24,9 +25,9 @@ _REFERENCE_SIDE = 224
 class Operation:
     """One operation of a policy.
 
-    `function` takes the image. With `num_arguments` 1, it also takes an argument that depends on the level, and with 2
-    additionally a pair of uniform draws from 0 to 1. `scale` maps a level, as a fraction of level 10, to the argument.
-    If `is_signed`, the argument is negated with probability 1/2.
+    `function` takes the image. If `num_arguments` is 1 or 2, it also takes an argument that depends on the level. If
+    `num_arguments` is 2, it also takes a pair of uniform draws from 0 to 1. `scale` maps a level, as a fraction of
+    level 10, to the argument. If `is_signed`, the argument is negated with probability 1/2.
     """
 
     function: Callable
@@ -48,7 +49,7 @@ OPERATIONS = {
     "Equalize": Operation(operations.equalize),
     "Invert": Operation(operations.invert),
     "Rotate": Operation(operations.rotate, 1, lambda part: 30 * part, is_signed=True),
-    # At least one bit is kept, as in the source: TensorFlow does not shift out all eight bits.
+    # At least one bit is kept, as in big_vision, because TensorFlow does not shift out all eight bits.
     "Posterize": Operation(operations.posterize, 1, lambda part: min(max(int(part * 4), 1), 8)),
     "Solarize": Operation(operations.solarize, 1, lambda part: min(int(part * 256), 256)),
     "Color": Operation(operations.color, 1, _enhancement),
@@ -63,7 +64,7 @@ OPERATIONS = {
     "SolarizeAdd": Operation(operations.solarize_add, 1, lambda part: min(int(part * 110), 255)),
 }
 
-# Sub-policies of (operation, probability, level): policy v0 of the source, which differs from the paper's Table 9.
+# Sub-policies of (operation, probability, level): policy v0 of big_vision, which differs from the paper's Table 9.
 AUTOAUGMENT = (
     (("Equalize", 0.8, 1), ("ShearY", 0.8, 4)),
     (("Color", 0.4, 9), ("Equalize", 0.6, 3)),
@@ -147,8 +148,8 @@ def apply(image, index, value, draws):
         image: uint8 (H, W, C)
         index: Index of the operation in `OPERATIONS`, a scalar. `len(OPERATIONS)`: no change.
         value: Argument of the operation, without sign.
-        draws: (3,) uniform draws from 0 to 1. The first determines the sign of the argument, the others the centre of
-            the cutout square.
+        draws: (3,) uniform draws from 0 to 1. The first draw determines the sign of the argument, the other two
+            determine the centre of the cutout square.
 
     Returns:
         uint8 (H, W, C)

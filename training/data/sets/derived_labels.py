@@ -1,8 +1,8 @@
 """Labels of data sets. `DERIVED_LABELS` are not stored by TFDS, but computed from the features that it stores.
 
-They are tasks of VTAB (Zhai et al., arXiv 1910.04867). Their borders and bins are those of the tasks in
-google-research/task_adaptation, scripts/run_all_tasks.sh, defined in task_adaptation/data/clevr.py, kitti.py and
-dsprites.py.
+They are tasks of VTAB (Zhai et al., arXiv 1910.04867). The borders and bins are copied from
+google-research/task_adaptation. Its scripts/run_all_tasks.sh names the tasks, which are defined in clevr.py, kitti.py
+and dsprites.py of task_adaptation/data.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ class Label:
     """A label of a data set, and the function that reads it.
 
     `features` are the features that `read` needs, in the format of `tfds.decode.PartialDecoding`. `read` is a
-    TensorFlow function of an example. It returns the index of the right class, an int64 scalar, the indices of all
+    TensorFlow function of an example. It returns the index of the right class (an int64 scalar), the indices of all
     right classes, or an encoded mask. The splits in `absent_from` do not have the label. The features in `encoded` are
     passed to `read` as the bytes of a file.
     """

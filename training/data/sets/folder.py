@@ -138,7 +138,7 @@ def _check_classes(root, images, skipped):
 
 
 def hold_out(paths, fractions, digests):
-    """Splits paths at random, depending only on the names of files and folders. At least one remains for training.
+    """Assigns paths to splits by a hash of the names of file and folder. At least one path remains for training.
 
     Args:
         paths: `pathlib.Path`s, at least one.

@@ -55,7 +55,7 @@ def write_records(dataset, directory, images_per_shard=1000):
     index_path = posixpath.join(directory, _INDEX)
     try:
         if tf.io.gfile.exists(index_path):
-            raise InputError(f"{directory} holds shards already. Name another directory.")
+            raise InputError(f"{directory} already contains shards. Name another directory.")
         tf.io.gfile.makedirs(directory)
         splits = {
             name: dict(_write_split(source, directory, name, images_per_shard))

@@ -31,7 +31,7 @@ def draw(split, index):
         label, radius = rng.integers(1, len(CLASS_NAMES)), rng.uniform(*_RADIUS)
         top, left = rng.uniform(radius, SIDE - radius, 2)
         inside = _is_inside(label, (rows - top) / radius, (columns - left) / radius, rng.uniform(0, 2 * np.pi))
-        if mask[inside].any():  # The shape is omitted, because its class is ambiguous if it is partly covered.
+        if mask[inside].any():  # It would cover a part of another shape, whose class could become ambiguous.
             continue
         image[inside] = rng.integers(*_BRIGHT, 3) + _texture(rng, rows, columns)[inside]
         mask[inside] = label
@@ -54,7 +54,7 @@ def _is_inside(label, y, x, angle):
 
 
 def _texture(rng, rows, columns):
-    """Waves and grain around 0, (64, 64, 1)."""
+    """Waves and noise with mean 0, (64, 64, 1)."""
     frequencies, phase = rng.uniform(-0.8, 0.8, 2), rng.uniform(0, 2 * np.pi)
     waves = 20 * np.sin(frequencies[0] * rows + frequencies[1] * columns + phase)
     return (waves + rng.normal(0, 8, rows.shape))[..., None]

@@ -106,12 +106,12 @@ def _prepared_builder(data):
 def _how_to_prepare(builder, name):
     if builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
         return (
-            "TFDS may not download these files: put them there yourself and start again, or set data.tfds_directory to "
-            "a folder in which TFDS has already prepared them."
+            "TFDS may not download these files. Put them into that folder yourself and start again, or set "
+            "data.tfds_directory to a folder in which TFDS has already prepared them."
         )
     return (
         f'On a machine with a network run: python -c "import tensorflow_datasets as tfds; '
-        f"tfds.builder('{name}').download_and_prepare()\"; copy its ~/tensorflow_datasets here, and set "
+        f"tfds.builder('{name}').download_and_prepare()\"; copy its ~/tensorflow_datasets to this machine, and set "
         f"data.tfds_directory to the copy."
     )
 

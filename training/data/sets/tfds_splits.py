@@ -1,7 +1,7 @@
 """Splits of a data set of TFDS, such as `train[:80%]+validation`, and the images in them.
 
-A split consists of pieces `(name, first, end)`: images number `first` to `end - 1` of split `name`, which the data set
-defines.
+A split consists of pieces. A piece `(name, first, end)` contains the images from number `first` to number `end - 1` of
+a split that the data set defines.
 """
 
 import itertools
@@ -136,5 +136,5 @@ def _divide(held, fraction):
 
 
 def _num_kept(total, fraction):
-    """The number of images that remain if a fraction is held out, at least one. At least one is held out."""
+    """The number of images that remain if a fraction is held out. Both groups have at least one image."""
     return min(max(total - round(fraction * total), 1), total - 1)
