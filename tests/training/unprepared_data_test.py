@@ -34,6 +34,6 @@ def test_a_machine_without_a_network_says_so_within_seconds(tmp_path):
 
 
 def test_files_that_must_be_put_there_by_hand_are_named(tmp_path):
-    expected = rf"(?s){tmp_path}/downloads/manual .*ILSVRC2012_img_train\.tar.* put them there yourself"
+    expected = rf"(?s){tmp_path}/downloads/manual .*ILSVRC2012_img_train\.tar.* Put them into that folder yourself"
     with pytest.raises(InputError, match=expected):
         load_dataset(Data(dataset="imagenet2012", tfds_directory=str(tmp_path)))

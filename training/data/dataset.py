@@ -9,7 +9,7 @@ from training.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Names of the classes, and the source of each split: "train", "test" and optionally "validation".
+    """The class names, and the sources of the splits "train", "test" and optionally "validation".
     `overlap` is a message about images that are in two splits, or `None`."""
 
     class_names: tuple[str, ...]

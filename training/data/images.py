@@ -1,4 +1,4 @@
-"""Reads image files from the user, which may be damaged or crafted to exhaust the memory."""
+"""Reads image files of users. Such files may be damaged, or crafted to exhaust the memory."""
 
 import re
 
@@ -8,16 +8,16 @@ from keras_vit.decoding import check_decoding_cost
 from training.files import read_file
 
 _MESSAGE_FRAME = r"^{{.*?}} |\n.*|\s*\[Op:.*\]$"
-"""What TensorFlow adds before and after its messages."""
+"""The text that TensorFlow adds before and after the reason for an error."""
 _SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"GI": ".gif", b"BM": ".bmp", b"RI": ".webp"}
 
 
 def read_image(path, decode):
-    """Reads an image file. Returns its contents and its pixels.
+    """Reads an image file. Returns the contents of the file and the pixels of the image.
 
     Args:
         path: Path of the file.
-        decode: Function from the contents to the pixels, as in `keras_vit.decoding`.
+        decode: Function from the contents to the pixels, one of `keras_vit.decoding`.
 
     Raises:
         OSError: If the file cannot be read.
@@ -27,11 +27,11 @@ def read_image(path, decode):
     check_decoding_cost(content)
     try:
         return content, decode(content)
-    # If a loop runs while decoding fails, TensorFlow may report that it was cancelled.
+    # If decoding fails while a loop runs, TensorFlow may report that the loop was cancelled.
     except (tf.errors.InvalidArgumentError, tf.errors.CancelledError) as error:
         raise ValueError(re.sub(_MESSAGE_FRAME, "", error.message)) from None
 
 
 def image_suffix(content):
-    """The suffix of an image file with these contents, such as ".jpg". Empty if the format is unknown."""
+    """The suffix for an image file with these contents, such as ".jpg". An empty string for unknown formats."""
     return _SUFFIXES.get(content[:2], "")

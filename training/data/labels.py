@@ -4,10 +4,10 @@ import tensorflow as tf
 
 
 def multi_hot(label, num_classes):
-    """Encodes a label as (classes,): 1 for each right class, and 0 for the others.
+    """Encodes a label as a vector (classes,): 1 for each right class, 0 for all other classes.
 
     Args:
-        label: The index of the right class, a scalar, or the indices of all right classes, (n,).
+        label: Index of the right class, a scalar, or the indices of all n right classes, (n,).
         num_classes: Number of classes.
     """
     one_hot = tf.one_hot(label, num_classes)

@@ -19,13 +19,14 @@ def load_dataset(data, disjoint=True):
 
     Args:
         data: `training.recipe.config.Data`
-        disjoint: Whether to refuse images that are in two splits, for training on one and testing on another.
+        disjoint: Whether to raise an error if an image is in two splits. Training on one split and testing on another
+            needs disjoint splits.
 
     Returns:
         A `Dataset`.
 
     Raises:
-        InputError: If the data set is unavailable, or an image is in two splits. The message describes what to do.
+        InputError: If the data set is unavailable, or an image is in two splits. The message suggests a remedy.
     """
     if data.dataset == "shapes":
         raise InputError("data.dataset=shapes has masks and no labels. Choose the recipe shapes_vt_fpn.")
@@ -63,7 +64,7 @@ def _finish(dataset, data, disjoint):
 def _load_folder(data):
     folder = read_folder(data.directory, data.test_fraction, data.validation_fraction)
     _print_skipped(folder)
-    splits = {name: _files(images) for name, images in folder.splits.items() if images}
+    splits = _file_sources(folder, lambda label: tf.cast(label, tf.int64))
     if "test" not in splits:
         raise InputError(
             f"{data.directory} has no test images, and too few images to hold any out: {splits['train'].size} in "
@@ -79,10 +80,14 @@ def _print_skipped(folder):
         print(f"Skipped {len(folder.skipped)} in total.")
 
 
-def _files(images):
-    paths, labels = map(tf.constant, zip(*images, strict=True))
+def _file_sources(folder, read_label):
+    return {name: _files(pairs, read_label) for name, pairs in folder.splits.items() if pairs}
+
+
+def _files(pairs, read_label):
+    paths, labels = map(tf.constant, zip(*pairs, strict=True))
     return IndexedSource(
-        len(images), lambda index: {"image": tf.io.read_file(paths[index]), "label": tf.cast(labels[index], tf.int64)}
+        len(pairs), lambda index: {"image": tf.io.read_file(paths[index]), "label": read_label(labels[index])}
     )
 
 
@@ -94,22 +99,14 @@ def _load_mask_folder(data):
             f"{data.directory} has too few images to hold any out for the test: {len(folder.splits['train'])}. Add "
             f"images, or raise data.test_fraction."
         )
-    splits = {name: _file_pairs(pairs) for name, pairs in folder.splits.items() if pairs}
-    return Dataset(folder.class_names, splits, folder.overlap)
-
-
-def _file_pairs(pairs):
-    images, masks = map(tf.constant, zip(*pairs, strict=True))
-    return IndexedSource(
-        len(pairs), lambda index: {"image": tf.io.read_file(images[index]), "label": tf.io.read_file(masks[index])}
-    )
+    return Dataset(folder.class_names, _file_sources(folder, tf.io.read_file), folder.overlap)
 
 
 def _load_shapes(data):
     total = shapes.NUM_IMAGES["train"]
-    kept = round(data.validation_fraction * total)
-    ranges = {"train": (0, total - kept), "validation": (total - kept, total), "test": (0, shapes.NUM_IMAGES["test"])}
-    splits = {name: _drawn_shapes(name, *numbers) for name, numbers in ranges.items() if numbers[0] < numbers[1]}
+    num_train = total - round(data.validation_fraction * total)
+    ranges = {"train": (0, num_train), "validation": (num_train, total), "test": (0, shapes.NUM_IMAGES["test"])}
+    splits = {name: _drawn_shapes(name, first, end) for name, (first, end) in ranges.items() if first < end}
     return Dataset(shapes.CLASS_NAMES, splits)
 
 
@@ -127,5 +124,4 @@ def _drawn_shapes(split, first, end):
 
 
 def _load_records(data):
-    class_names, splits = read_records(data.directory, data.shuffle_buffer)
-    return Dataset(class_names, splits)
+    return Dataset(*read_records(data.directory, data.shuffle_buffer))

@@ -1,7 +1,7 @@
-"""Masks: the class of each pixel of an image. H W pixels.
+"""Segmentation masks, which contain the class of each pixel of an image. H W pixels.
 
 A mask is stored as the bytes of a PNG file, gray or with a palette. Its values are class indices. 255 is void: the
-pixel belongs to no class, or its class is unknown. Void pixels are ignored in the loss and in the metrics.
+pixel belongs to no class, or its class is unknown. The loss and the metrics ignore void pixels.
 """
 
 import io
@@ -11,15 +11,15 @@ import PIL.Image
 import tensorflow as tf
 
 VOID = 255
-MAX_CLASSES = VOID  # The number of other values of a byte.
+MAX_CLASSES = VOID  # A byte has 255 values besides void.
 
 
 def read_values(content):
-    """Reads the pixel values of a PNG file, or its indices in a palette: uint8 (H, W).
+    """Reads the gray values or the palette indices of the pixels of a PNG file: uint8 (H, W).
 
     Raises:
-        ValueError: If it is not a PNG file with one channel of at most 8 bits.
-        OSError: If the file cannot be decoded.
+        ValueError: If the content is not a PNG file with one channel of at most 8 bits.
+        OSError: If the content cannot be decoded.
     """
     file = io.BytesIO(content)
     with _open(file) as image:
@@ -39,7 +39,7 @@ def _open(file):
 
 
 def renumbered(content, offset, num_classes):
-    """Renumbers the classes of an encoded mask from 0 instead of from `offset`. Other values become void."""
+    """Renumbers the classes of an encoded mask, which start at `offset`, from 0. All other values become void."""
     values = read_values(content).astype(int) - offset
     values[(values < 0) | (values >= num_classes)] = VOID
     return encode_png(values.astype("uint8"))
@@ -53,13 +53,13 @@ def encode_png(pixels):
 
 
 def decode_mask(content, size):
-    """Decodes a mask and resizes it by nearest neighbour, in a `tf.data` pipeline: PNG bytes to uint8 (H, W).
+    """Decodes a mask in a `tf.data` pipeline, and resizes it by nearest neighbour: PNG bytes to uint8 (H, W).
 
     Args:
         content: Scalar string.
-        size: (H, W), or a tensor of them.
+        size: (H, W), a tuple or a tensor.
     """
-    # Decoded with Pillow, because TensorFlow converts the indices of a palette to colours.
+    # Decoded with Pillow, because TensorFlow would convert palette indices to colours.
     mask = tf.numpy_function(read_values, [content], tf.uint8, stateful=False)
     return resize_mask(tf.ensure_shape(mask, [None, None]), size)
 

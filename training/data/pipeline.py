@@ -1,5 +1,7 @@
-"""Makes batches from a data set. The batch of a step depends only on the recipe and the number of the step, not on the
-number of devices. An interrupted run therefore resumes with the same batches. H W C image, B batch.
+"""Makes batches from a data set. H W C image, B batch.
+
+The batch of a step depends only on the recipe and the number of the step, not on the number of devices. A resumed run
+therefore has the same batches as an uninterrupted run.
 """
 
 import contextlib
@@ -11,67 +13,67 @@ import tensorflow as tf
 from training.data.sources import PADDING, IndexedSource, Part
 from training.errors import InputError
 
-_MEMORY_SHARE = 0.8  # Part of the available memory that cached images may use.
-_SAMPLE = 1000  # Encoded images from which the mean size is estimated.
-_ROWS = 64  # Images that are copied into memory at a time.
+_MEMORY_SHARE = 0.8  # Fraction of the available memory that cached images may use.
+_SAMPLE = 1000  # Number of encoded images from which their mean size is estimated.
+_ROWS = 64  # Number of images that are copied into memory at a time.
 
 
 def num_steps_per_epoch(dataset, recipe):
-    """The number of steps in a pass over the training images. The last one may contain padding."""
+    """The number of steps in a pass over the training images. The last batch may contain padding."""
     return Part(recipe.fit.batch_size).num_batches(dataset.splits["train"].size)
 
 
-def training_batches(source, changes, recipe):
-    """Builds the batches of the training images, for a distribution engine.
+def training_batches(source, augmentation, recipe):
+    """Builds the batches of the training images for a distribution engine.
 
     Args:
         source: Source of the training images, one of `training.data.sources`.
-        changes: `training.data.augment.Augmentation` of images and labels, from the task.
+        augmentation: `training.data.augment.Augmentation` of images and labels, from the task.
         recipe: `training.recipe.config.Recipe`
 
     Returns:
-        Function from a `range` of steps to the function `(index, count, size)` that `Engine.distribute` in
-        `training.engine.distribution` needs. That function returns a `tf.data.Dataset` of images (B, H, W, C) with
-        pixels from 0 to 255, labels in the format of the task, and weights (B,): 1, or 0 for padding.
+        A function that takes a `range` of steps. It returns a function `make_dataset(index, count, size)` for
+        `training.engine.distribution.Engine.distribute`. `make_dataset` returns a `tf.data.Dataset` of images
+        (B, H, W, C) with pixels from 0 to 255, labels in the format of the task, and weights (B,): 1, or 0 for padding.
     """
-    decode = changes.decode
+    decode = augmentation.decode
     if recipe.data.cache:
-        source, decode = _in_memory(source, decode), _unchanged
+        source, decode = _in_memory(source, decode), lambda image, label: (image, label)
 
     def read(epoch, position, key):
         example = source.read(key)
         seed = tf.stack([tf.constant(recipe.seed, tf.int64), epoch * source.size + position])
-        return *changes.change(*decode(example["image"], example["label"]), seed), _weight(position)
+        return *augmentation.change(*decode(example["image"], example["label"]), seed), _weight(position)
 
     def mix(step, batch):
         seed = tf.stack([tf.constant(recipe.seed, tf.int64) + 1, step])
         images, labels, weights = batch
         num_real = tf.cast(tf.reduce_sum(weights), tf.int32)  # Padding is at the end.
-        return *changes.mix(images, labels, seed, num_real), weights
+        return *augmentation.mix(images, labels, seed, num_real), weights
 
     def for_steps(steps):
-        def make(index, count, size):
+        def make_dataset(index, count, size):
             part = Part(recipe.fit.batch_size, index, count)
             return _training_share(source, part, size, steps, recipe.seed, read, mix)
 
-        return make
+        return make_dataset
 
     return for_steps
 
 
 def _training_share(source, part, size, steps, seed, read, mix):
-    """The data set that `make` of `training_batches` returns. `read` is applied to each key, `mix` to each batch."""
+    """The share of one process in the batches of `steps`. Applies `read` to each key, and `mix` to each batch."""
     steps_per_epoch = part.num_batches(source.size)
     first_epoch, skipped = divmod(steps.start, steps_per_epoch)
 
-    # With determinism, TensorFlow removes all parallelism from a pipeline that calls a function with a shuffle, like
-    # this one, but not from the data sets that the function returns. It therefore returns batches instead of keys.
+    # With determinism, TensorFlow removes all parallelism from a pipeline that calls a function with a shuffle. A data
+    # set that this function returns stays parallel, so `batches_of` returns batches instead of keys.
     @tf.autograph.experimental.do_not_convert  # AutoGraph would warn about functions of TFDS.
     def batches_of(epoch):
         first, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch
         numbers = tf.data.Dataset.range(tf.maximum(first, steps.start), tf.minimum(end, steps.stop))
         skip = tf.where(epoch == first_epoch, skipped * part.share, 0)
-        with _graph_seed(1):  # With a global seed of 0, shuffle accepts no tensor as a seed.
+        with _graph_seed(1):  # If the global seed is 0, `shuffle` does not accept a tensor as its seed.
             keys = source.epoch(epoch, part, tf.cast(skip, tf.int64), seed)
         images = keys.map(lambda position, key: read(epoch, position, key), tf.data.AUTOTUNE)
         batches = tf.data.Dataset.zip(numbers, images.batch(part.share, drop_remainder=True))
@@ -83,7 +85,7 @@ def _training_share(source, part, size, steps, seed, read, mix):
 
 @contextlib.contextmanager
 def _graph_seed(seed):
-    """Temporarily sets the global seed, for the operations of the function that is traced."""
+    """Temporarily sets the global seed for the operations of the function that is being traced."""
     before = tf.compat.v1.get_default_graph().seed
     tf.random.set_seed(seed)
     try:
@@ -93,20 +95,20 @@ def _graph_seed(seed):
 
 
 def evaluation_batches(source, decode, read_label, batch_size, cache=False):
-    """Builds the batches of a split, for a distribution engine: once, in order and without augmentation.
+    """Builds the batches of a split for a distribution engine. Each image is read once, in order, and not augmented.
 
     Args:
         source: Source of the split, one of `training.data.sources`.
         decode: Function from encoded bytes to uint8 (H, W, C), from `keras_vit.decoding.image_decoder`.
         read_label: Function from a label and the decoded image to the label in the batch.
         batch_size: Number of images in a batch, on all devices together.
-        cache: Whether the batches are kept in memory for repeated reading.
+        cache: Whether the batches are cached in memory, because they are read repeatedly.
 
     Returns:
-        Function `(index, count, size)` that returns a `tf.data.Dataset`, as in `training_batches`.
+        A function `make_dataset(index, count, size)`, as in `training_batches`.
     """
 
-    def make(index, count, size):
+    def make_dataset(index, count, size):
         part = Part(batch_size, index, count)
 
         def read(position, key):
@@ -122,7 +124,7 @@ def evaluation_batches(source, decode, read_label, batch_size, cache=False):
             batches = batches.cache()
         return _elements(batches, part, size)
 
-    return make
+    return make_dataset
 
 
 def read_once(source, decode, read_label, batch_size):
@@ -132,15 +134,11 @@ def read_once(source, decode, read_label, batch_size):
         source, decode, read_label, batch_size: As in `evaluation_batches`.
 
     Yields:
-        Images (B, H, W, C), labels (B, ...), and booleans (B,) that are `False` for padding.
+        Batches of images (B, H, W, C), labels (B, ...), and booleans (B,) that are `False` for padding.
     """
     batches = evaluation_batches(source, decode, read_label, batch_size)(0, 1, batch_size)
     for images, labels, weights in batches.as_numpy_iterator():
         yield images, labels, weights > 0
-
-
-def _unchanged(image, label):
-    return image, label
 
 
 def _weight(position):
@@ -148,7 +146,7 @@ def _weight(position):
 
 
 def _elements(batches, part, size):
-    """Splits batches with a process's share into elements with a device's share."""
+    """Splits the shares of a process into elements of `size` images."""
     if size != part.share:
         batches = batches.rebatch(size, drop_remainder=True)
     return batches.prefetch(tf.data.AUTOTUNE)
@@ -160,10 +158,11 @@ def _in_memory(source, decode):
     specs = examples.element_spec
     if not all(spec.shape.is_fully_defined() for spec in specs):
         raise InputError(
-            "data.cache=true needs one right class per image; these may have several, or none. Set data.cache=false."
+            "data.cache=true needs one right class per image. The images of this data set may have several, or none. "
+            "Set data.cache=false."
         )
     _check_memory(source.size, sum(_mean_length(examples, i) for i in range(len(specs))))
-    # The arrays are filled in place. Encoded images are bytes objects.
+    # The arrays are filled in place. The elements of an array of encoded images are bytes objects.
     images, labels = (np.empty([source.size, *spec.shape], spec.dtype.as_numpy_dtype) for spec in specs)
     count = 0
     for new_images, new_labels in examples.batch(_ROWS).as_numpy_iterator():
@@ -171,7 +170,7 @@ def _in_memory(source, decode):
         images[rows], labels[rows] = new_images, new_labels
 
     def read(index):
-        # Variables would make the function stateful, which removes all parallelism under determinism.
+        # TensorFlow variables would make the function stateful. With determinism, that removes all parallelism.
         values = tf.numpy_function(
             lambda index: (images[index], labels[index]), [index], [spec.dtype for spec in specs], stateful=False
         )
@@ -185,12 +184,12 @@ def _num_bytes(spec):
     return spec.shape.num_elements() * spec.dtype.size
 
 
-def _mean_length(examples, part):
-    """Mean bytes of an image (part 0) or a label (part 1). For encoded ones, estimated from the first examples."""
-    spec = examples.element_spec[part]
+def _mean_length(examples, component):
+    """Mean bytes of an image (component 0) or a label (1). If encoded, the mean of the first `_SAMPLE` examples."""
+    spec = examples.element_spec[component]
     if spec.dtype != tf.string:
         return _num_bytes(spec)
-    lengths = examples.take(_SAMPLE).map(lambda *example: tf.strings.length(example[part])).batch(_SAMPLE)
+    lengths = examples.take(_SAMPLE).map(lambda *example: tf.strings.length(example[component])).batch(_SAMPLE)
     return float(tf.reduce_mean(tf.cast(lengths.get_single_element(), tf.float32)))
 
 
@@ -200,5 +199,5 @@ def _check_memory(count, size):
     if needed > available:
         raise InputError(
             f"data.cache=true would keep {count:,} images of {size / 1e3:,.1f} kB in memory: {needed / 1e9:.1f} GB. "
-            f"This machine can spare {available / 1e9:.1f} GB. Set data.cache=false."
+            f"At most {available / 1e9:.1f} GB are available for it. Set data.cache=false."
         )

@@ -1,8 +1,8 @@
-"""Sources of encoded images, which are read one by one in any order, or as a stream of records.
+"""Sources of encoded images. Images are read one by one in any order, or as a stream of records.
 
 An example is `{"image": bytes, "label": class index}`. The label may also be the indices of all right classes, or an
-encoded mask. In both kinds of source, the order of an epoch depends only on a seed and the epoch's number. Training can
-therefore resume at any step.
+encoded mask. For both kinds of source, the order of the images in an epoch depends only on a seed and the number of the
+epoch. Training can therefore resume at any step.
 """
 
 import dataclasses
@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 PADDING = -1
-_MAX_RUNS = 256  # Pieces in which a random part of a stream is read, instead of image by image.
+_MAX_RUNS = 256  # A random subset of a stream is read in about this many runs of neighbours, not image by image.
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The part that one of several processes reads: `share` of the `batch_size` images of each batch."""
+    """The part that process `index` of `count` processes reads: `share` of the `batch_size` images in each batch."""
 
     batch_size: int
     index: int = 0
@@ -28,11 +28,11 @@ class Part:
         return self.batch_size // self.count
 
     def num_batches(self, size):
-        """The number of batches in a pass over `size` images. The last one may contain padding."""
+        """The number of batches in a pass over `size` images. The last batch may contain padding."""
         return -(-size // self.batch_size)
 
     def range(self, size):
-        """(first, end) of this process's part of `size` images, if each process reads a contiguous part."""
+        """The range (first, end) of this process, if each process reads a contiguous range of `size` images."""
         return self.index * size // self.count, (self.index + 1) * size // self.count
 
 
@@ -58,23 +58,23 @@ class IndexedSource(_Source):
     read: Callable
 
     def epoch(self, epoch, part, skip, seed=None):
-        """This process's keys for one epoch.
+        """The keys that this process reads in one epoch.
 
         Args:
             epoch: Number of the epoch, int64 scalar.
             part: `Part`
-            skip: Number of this process's keys to leave out at the beginning, int64 scalar.
+            skip: Number of keys of this process to skip at the beginning of the epoch, int64 scalar.
             seed: Seed of the order. `None`: the order of the indices.
 
         Returns:
-            `tf.data.Dataset` of (position in the epoch, or `PADDING`; key for `read`).
+            `tf.data.Dataset` of pairs: the position in the epoch, or `PADDING`, and the key for `read`.
         """
 
         def key(slot):
             batch, row = slot // part.share, slot % part.share
             position = batch * part.batch_size + part.index * part.share + row
             is_real = position < self.size
-            index = position % self.size  # Padding repeats images, because batch norms include it.
+            index = position % self.size  # Padding repeats real images, because batch normalization includes it.
             if seed is not None:
                 seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
                 index = tf.random.experimental.index_shuffle(index, seeds, self.size - 1)
@@ -84,7 +84,7 @@ class IndexedSource(_Source):
         return tf.data.Dataset.range(skip, slots).map(key)
 
     def draw(self, count, seed):
-        """A source of `count` random examples. With the same seed, a larger draw contains every smaller one."""
+        """A source of `count` random examples. For the same seed, a larger draw contains all smaller draws."""
 
         def read(index):
             drawn = tf.random.experimental.index_shuffle(index, tf.constant([seed, 0], tf.int64), self.size - 1)
@@ -97,8 +97,8 @@ class IndexedSource(_Source):
 class StreamedSource(_Source):
     """Examples that are read in the order of their files, and shuffled while they are read.
 
-    `size` is the number of examples. `stream(ranges, seed)` returns the examples with numbers in the ranges
-    `(first, end)`, in an order that depends on the seed, an int64 scalar or `None`. `shuffle_buffer` is the number of
+    `size` is the number of examples. `stream(ranges, seed)` returns the examples at the positions of the given ranges
+    `(first, end)`. Their order depends on the seed, an int64 scalar or `None`. `shuffle_buffer` is the number of
     examples that are shuffled at a time. The images of a batch depend on the number of processes.
     """
 
@@ -111,7 +111,7 @@ class StreamedSource(_Source):
         return example
 
     def epoch(self, epoch, part, skip, seed=None):
-        """Same as `IndexedSource.epoch`. Skipped examples are read, but not decoded."""
+        """Same as `IndexedSource.epoch`. Skipped examples are read but not decoded."""
         first, end = part.range(self.size)
         size, ranges = end - first, [(first, end)]
         slots = part.num_batches(self.size) * part.share
@@ -127,14 +127,14 @@ class StreamedSource(_Source):
         return tf.data.Dataset.zip(tf.data.Dataset.range(first, end), examples).concatenate(padding).skip(skip)
 
     def draw(self, count, seed):
-        """A source of `count` examples, in runs of neighbours at random places.
+        """A source of `count` examples: runs of neighbours at random positions.
 
         Neighbours are unrelated, because TFDS and `records` write images in a random order.
         """
         runs = random_runs(self.size, count, seed)
 
         def stream(ranges, order):
-            return self.stream([run for first, end in ranges for run in _cut(runs, first, end)], order)
+            return self.stream([run for first, end in ranges for run in cut(runs, first, end)], order)
 
         return StreamedSource(count, stream, self.shuffle_buffer)
 
@@ -142,27 +142,28 @@ class StreamedSource(_Source):
 def random_runs(size, count, seed):
     """Draws `count` of the numbers from 0 to `size - 1`. Returns them as sorted ranges `(first, end)`.
 
-    There are at most 257 ranges. If `count` is at most half of `size`, all but one have the same length.
+    There are at most 257 ranges. If `count` is at most half of `size`, all ranges except one have the same length.
     """
-    if 2 * count > size:  # The numbers that are left out are drawn.
+    if 2 * count > size:  # The numbers to omit are drawn instead.
         omitted = random_runs(size, size - count, seed) if count < size else []
         borders = [0, *(border for run in omitted for border in run), size]
         return [run for run in zip(borders[::2], borders[1::2], strict=True) if run[0] < run[1]]
     length = -(-count // _MAX_RUNS)
-    number = -(-count // length)
-    slots = np.random.default_rng(seed).choice(size // length, number, replace=False)
-    short = number * length - count
+    num_runs = -(-count // length)
+    slots = np.random.default_rng(seed).choice(size // length, num_runs, replace=False)
     runs = [[slot * length, (slot + 1) * length] for slot in slots.tolist()]
-    runs[0][1] -= short
+    runs[0][1] -= num_runs * length - count
     return sorted(map(tuple, runs))
 
 
-def _cut(runs, first, end):
-    """Yields the parts of ranges that hold their numbers from position `first` to before position `end`."""
+def cut(runs, first, end):
+    """Yields the ranges that contain elements `first` to `end - 1` of concatenated ranges.
+
+    `runs` are ranges `(start, stop)` or `(name, start, stop)`. The results have the same format.
+    """
     position = 0
-    for begin, stop in runs:
-        start = begin + max(first - position, 0)
-        limit = min(stop, begin + end - position)
-        if start < limit:
-            yield start, limit
-        position += stop - begin
+    for *name, start, stop in runs:
+        skipped, taken = max(first - position, 0), min(end - position, stop - start)
+        if skipped < taken:
+            yield *name, start + skipped, start + taken
+        position += stop - start

@@ -6,7 +6,7 @@ import tensorflow as tf
 from training.data.sources import IndexedSource, StreamedSource
 from training.errors import InputError
 
-_ROWS = 4096  # Labels that are read at a time.
+_ROWS = 4096  # Number of labels that are read at a time.
 
 
 def read_labels(source, description):
@@ -14,19 +14,19 @@ def read_labels(source, description):
 
     Args:
         source: A source of `training.data.sources`.
-        description: Description of the source, for the message.
+        description: Description of the source, for the error message.
 
     Raises:
-        InputError: If an image may have several right classes, or none.
+        InputError: If the images may have several right classes, or none.
     """
     labels = source.in_order().map(lambda example: example["label"], tf.data.AUTOTUNE)
     if labels.element_spec.shape.rank != 0:
-        raise InputError(f"The images of {description} may have several right classes, or none. Each needs one.")
+        raise InputError(f"The images of {description} may have several right classes, or none. Each image needs one.")
     return np.concatenate(list(labels.batch(_ROWS).as_numpy_iterator()))
 
 
 def select(source, indices):
-    """A source of selected examples, to be read in order by one process.
+    """A source of selected examples. One process must read it as a whole and in order.
 
     Args:
         source: A source of `training.data.sources`.

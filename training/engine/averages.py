@@ -5,7 +5,7 @@ class Averages:
     """Replaces the weights by their moving averages, and restores them.
 
     Args:
-        model: Compiled `keras.Model` with an optimizer of `training.engine.optimizers`. If the optimizer keeps no
+        model: Compiled `keras.Model` with an optimizer of `training.engine.optimizers`. If the optimizer has no
             averages, the methods do nothing.
         engine: `training.engine.distribution.Engine`
     """

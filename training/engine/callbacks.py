@@ -1,4 +1,4 @@
-"""Callbacks of a run: checkpoints, the history, progress, and an orderly stop."""
+"""Callbacks of a run: checkpoints, history, progress, and a stop on request."""
 
 import contextlib
 import dataclasses
@@ -16,14 +16,14 @@ from training.errors import InputError
 from training.reports.tables import write_csv
 from training.runs.checkpoints import Checkpoint
 
-_STEPS_BETWEEN_AGREEMENTS = 10  # How often several processes agree on whether to stop.
-_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Lines of progress, on a terminal and in a file.
+_STEPS_BETWEEN_AGREEMENTS = 10  # Several processes agree on whether to stop every ten steps.
+_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Time between lines of progress, on a terminal and in a file.
 
 
 @dataclasses.dataclass(frozen=True)
 class Intervals:
-    """Steps of the whole run (`total`), between rows of its history (`report`), and between additional checkpoints
-    (`checkpoint`; `None`: no additional ones). `images` is the mean number of images in a step."""
+    """Number of steps in the whole run (`total`), between rows of its history (`report`), and between additional
+    checkpoints (`checkpoint`, `None` without additional ones). `images` is the mean number of images in a step."""
 
     total: int
     report: int
@@ -42,9 +42,9 @@ class StopRequest:
 
     @contextlib.contextmanager
     def listening(self):
-        """Records the first signal. A second one has its usual effect."""
+        """Records the first signal. A second signal has its usual effect."""
 
-        def note(number, frame):
+        def record(number, frame):
             self.requested = True
             restore()
 
@@ -52,7 +52,7 @@ class StopRequest:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
 
-        handlers = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+        handlers = {number: signal.signal(number, record) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield self
         finally:
@@ -61,7 +61,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def sigterm_as_keyboard_interrupt():
-    """Makes SIGTERM raise a KeyboardInterrupt, so that interrupted work is cleaned up and can be repeated."""
+    """Makes SIGTERM raise a KeyboardInterrupt, so that interrupted work is cleaned up."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -72,12 +72,12 @@ def sigterm_as_keyboard_interrupt():
 class Keeper(keras.callbacks.Callback):
     """Saves the state that is needed to resume a run. Stops the run on request, or if the loss is not finite.
 
-    A row of the history needs a validation, which may take long. The state is therefore saved before the validation,
-    with the training metrics as `due`, and again with the row.
+    Before a row is added to the history, a validation is run, which may take long. The state is therefore saved twice:
+    before the validation, with the training metrics as `due`, and after the row is added.
 
     Args:
-        metric: Name of the metric that the best weights are chosen by.
-        kept: Model with the weights to save. It shares them with the model that is fitted.
+        metric: Name of the metric by which the best weights are chosen.
+        kept: Model with the weights to save. It shares its weights with the model that is fitted.
         engine: `training.engine.distribution.Engine`
         checkpoints: `training.runs.checkpoints.Checkpoints`, or `None` to save nothing.
         intervals: `Intervals`
@@ -105,7 +105,7 @@ class Keeper(keras.callbacks.Callback):
         self.history, self.throughput, self.seconds = facts["history"], facts["throughput"], facts["seconds"]
         self.best_step, self.due = facts["best_step"], facts.get("due")
         available = self.checkpoints.steps()
-        if self.best_step not in available:  # Its checkpoint was damaged.
+        if self.best_step not in available:  # The checkpoint of the best step was damaged.
             rows = [row for row in self.history if row["step"] in available]
             self.best_step = max(rows, key=self._value)["step"] if rows else None
 
@@ -126,7 +126,7 @@ class Keeper(keras.callbacks.Callback):
         self._began = time.monotonic()
 
     def on_epoch_begin(self, epoch, logs=None):
-        if self.step % self.intervals.report and self._metrics is not None:  # Keras has reset the metrics.
+        if self.step % self.intervals.report and self._metrics is not None:  # Keras has reset the restored metrics.
             self.engine.assign(self.model.metrics_variables, self._metrics)
         self._metrics = None
         self._first_step, self._epoch_began = self.step, time.monotonic()
@@ -160,7 +160,7 @@ class Keeper(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         validation = {name: float(value) for name, value in logs.items() if name.startswith("val_")}
-        if self.due is None or (validation and self.stop.accepted):  # The interval or its validation was cut short.
+        if self.due is None or (validation and self.stop.accepted):  # The interval or its validation is incomplete.
             return
         learning_rate = float(self.schedule(self.step - 1))
         row = {"epoch": epoch + 1, "step": self.step, "learning_rate": learning_rate, **self.due, **validation}
@@ -183,7 +183,7 @@ class Keeper(keras.callbacks.Callback):
         )
 
     def _accept_stop(self, count):
-        """Accepts a request to stop after `count` steps. Several processes agree on it only every few steps."""
+        """Accepts a request to stop, after `count` steps. Several processes check for requests only every few steps."""
         if self.engine.num_processes == 1 or count % _STEPS_BETWEEN_AGREEMENTS == 0:
             self.stop.accepted = self.engine.any_process(self.stop.requested)
             self.model.stop_training = self.stop.accepted
@@ -218,7 +218,7 @@ class Keeper(keras.callbacks.Callback):
 
 
 class History(keras.callbacks.Callback):
-    """Writes the history as a CSV file. In a resumed run, the keeper has the earlier rows from the checkpoint."""
+    """Writes the history as a CSV file, with the rows from before the run was resumed."""
 
     def __init__(self, path, keeper):
         super().__init__()
@@ -229,7 +229,7 @@ class History(keras.callbacks.Callback):
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
-    """Logs the metrics of each row of the history. A validation that was cut short is not logged."""
+    """Logs the metrics of each row of the history. An interrupted validation is not logged."""
 
     def __init__(self, path, keeper):
         super().__init__(path)
@@ -250,7 +250,7 @@ def write_history(path, rows):
 
 
 class Progress(keras.callbacks.Callback):
-    """Prints the progress of a run, in place on a terminal, and a line for each row of the history."""
+    """Prints the progress of a run, and a line for each row of the history. On a terminal, progress is overwritten."""
 
     def __init__(self, keeper):
         super().__init__()
@@ -258,7 +258,7 @@ class Progress(keras.callbacks.Callback):
         self._printed, self._steps, self._timed = 0.0, 0, None
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._timed = None  # The first step is not timed: it compiles, or reads the first images.
+        self._timed = None  # The first step is not timed, because it compiles the step or waits for the first images.
 
     def on_train_batch_end(self, batch, logs=None):
         now = self.keeper.stepped

@@ -1,6 +1,6 @@
 """The devices and processes that a run is distributed over.
 
-Call `start` before any computation: TensorFlow and JAX fix their devices with the first one.
+Call `start` before any computation, because TensorFlow and JAX fix their devices when they first compute.
 """
 
 import contextlib
@@ -20,19 +20,11 @@ if keras.backend.backend() == "jax":
     import jax
     from jax.experimental import multihost_utils
 
-_BACKENDS = {
-    "none": ("tensorflow", "jax"),
-    "mirrored": ("tensorflow",),
-    "multi_worker": ("tensorflow",),
-    "tpu": ("tensorflow",),
-    "data_parallel": ("jax",),
-    "model_parallel": ("jax",),
-}
 _JAX_PROCESSES = tuple(f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID"))
 
 
 def start(recipe):
-    """Prepares the devices that a recipe requests. Call it before any computation, and after the seed is set.
+    """Prepares the devices that a recipe requests. Call it after the seed is set and before any computation.
 
     Args:
         recipe: `training.recipe.config.Recipe`
@@ -62,12 +54,15 @@ class Engine:
     """Runs on one device in one process. Subclasses override the methods for several devices or processes.
 
     Attributes:
+        backends: Names of the backends that support it.
         num_devices: Number of devices of all processes together.
-        num_replicas: Number of copies of the model, each on a device or a group of devices. They share each batch.
+        num_replicas: Number of copies of the model, each on a device or a group of devices. Each batch is divided among
+            the copies.
         num_processes: Number of processes.
         process_index: Index of this process, from 0.
     """
 
+    backends: tuple[str, ...] = ("tensorflow", "jax")
     num_devices = 1
     num_replicas = 1
     num_processes = 1
@@ -89,8 +84,9 @@ class Engine:
         """Distributes batches over the devices, for `fit` and `evaluate`.
 
         Args:
-            make_dataset: Function `(index, count, size)` that returns a `tf.data.Dataset`: share `index` of `count`
-                shares of every batch, in elements of `size` images. All shares have the same number of elements.
+            make_dataset: Function `(index, count, size)` that returns a `tf.data.Dataset`. The data set contains share
+                `index` of the `count` shares of every batch, in elements of `size` images. All shares have the same
+                number of elements.
             batch_size: Number of images in a batch, on all devices together.
 
         Returns:
@@ -102,31 +98,33 @@ class Engine:
         """Raises an InputError if the devices cannot share the model of a recipe."""
 
     def any_process(self, flag):
-        """Whether `flag` is set in any process. All processes must call it at the same step."""
+        """Whether `flag` is set in any process. All processes must call this method at the same step."""
         return bool(flag)
 
     def barrier(self):
-        """Waits until all processes have called it."""
+        """Waits until all processes have called this method."""
         self.any_process(False)
 
     def leave(self):
-        """Ends the distribution. Models that are built afterwards are on one device of this process."""
+        """Ends the distribution. Models that are built afterwards use one device of this process."""
 
     def end(self):
-        """Waits for the other processes, which would be ended if one exited early. Each process calls it last."""
+        """Waits for all other processes, which would be ended if this process exited. Call this method last."""
 
     def to_host(self, variables):
-        """The full values of Keras variables, as NumPy arrays. All processes must call it with the same variables."""
+        """The full values of Keras variables as NumPy arrays. All processes must pass the same variables."""
         return [keras.ops.convert_to_numpy(variable) for variable in variables]
 
     def assign(self, variables, arrays):
-        """Sets Keras variables to full values on all devices. All processes must call it with the same values."""
+        """Sets Keras variables to full values on all devices. All processes must pass the same values."""
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
 
 
 class _TensorFlowEngine(Engine):
     """Base class for the strategies of `tf.distribute`."""
+
+    backends = ("tensorflow",)
 
     def __init__(self, strategy):
         self.strategy = strategy
@@ -140,7 +138,7 @@ class _TensorFlowEngine(Engine):
             size = batch_size // self.num_replicas
             return make_dataset(context.input_pipeline_id, context.num_input_pipelines, size)
 
-        # experimental_distribute_dataset would split and shard the batches a second time.
+        # `experimental_distribute_dataset` would split and shard the batches a second time.
         return self.strategy.distribute_datasets_from_function(make_share)
 
 
@@ -150,22 +148,25 @@ class _Mirrored(_TensorFlowEngine):
     def __init__(self, distribution):
         kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
         if kind == "CPU" and distribution.devices is not None:
-            _split_cpu_for_tensorflow(distribution.devices)
+            # This fails if TensorFlow has computed already. `_first_devices` counts the available devices.
+            with contextlib.suppress(RuntimeError):
+                parts = [tf.config.LogicalDeviceConfiguration()] * distribution.devices
+                tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
         devices = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices(kind)]
-        # The default on the CPU, collectives, leaves a state behind that disturbs the next strategy.
+        # Collectives, the default on the CPU, leave a state that disturbs the next strategy.
         operations = tf.distribute.ReductionToOneDevice() if kind == "CPU" else None
-        super().__init__(tf.distribute.MirroredStrategy(_first(devices, distribution.devices), operations))
+        super().__init__(tf.distribute.MirroredStrategy(_first_devices(devices, distribution.devices), operations))
 
 
 class _MultiWorker(_TensorFlowEngine):
-    """The GPUs, or else the CPUs, of the machines in TF_CONFIG (`MultiWorkerMirroredStrategy`)."""
+    """The GPUs of the machines in TF_CONFIG, or their CPUs if there are no GPUs (`MultiWorkerMirroredStrategy`)."""
 
     def __init__(self, distribution):
         addresses, self.process_index = _workers()
         self.num_processes = len(addresses)
         gpus = tf.config.list_physical_devices("GPU")
         if distribution.devices is not None:
-            chosen = _first(gpus or tf.config.list_physical_devices("CPU"), distribution.devices)
+            chosen = _first_devices(gpus or tf.config.list_physical_devices("CPU"), distribution.devices)
             if gpus:
                 tf.config.set_visible_devices(chosen, "GPU")
         super().__init__(tf.distribute.MultiWorkerMirroredStrategy())
@@ -187,7 +188,7 @@ class _Tpu(_TensorFlowEngine):
     def __init__(self, distribution):
         if distribution.devices is not None:
             raise InputError(
-                "distribution.devices is not read for distribution.kind=tpu, which uses all. Leave it out."
+                "distribution.devices is not used with distribution.kind=tpu, which uses all devices. Leave it out."
             )
         try:
             resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
@@ -203,18 +204,19 @@ class _Tpu(_TensorFlowEngine):
 class _JaxEngine(Engine):
     """Base class for the distributions of `keras.distribution`."""
 
+    backends = ("jax",)
     _distribute: Callable  # Subclasses define it.
 
     def __init__(self, distribution):
         if distribution.devices is not None:
-            # Only the CPU can be split, and only before JAX computes. The available devices are counted below.
+            # Only the CPU can be split, and only before JAX computes. `_first_devices` counts the available devices.
             with contextlib.suppress(RuntimeError):
                 jax.config.update("jax_num_cpu_devices", distribution.devices)
         if os.environ.get(_JAX_PROCESSES[0]):
             _join_processes()
         self.num_processes, self.process_index = jax.process_count(), jax.process_index()
         by_process = [[d for d in jax.devices() if d.process_index == i] for i in range(self.num_processes)]
-        chosen = [device for devices in by_process for device in _first(devices, distribution.devices)]
+        chosen = [device for devices in by_process for device in _first_devices(devices, distribution.devices)]
         self.num_devices = len(chosen)
         self._distribution = self._distribute([f"{device.platform}:{device.id}" for device in chosen], distribution)
         self.num_replicas = self._distribution.num_model_replicas
@@ -232,7 +234,7 @@ class _JaxEngine(Engine):
         keras.distribution.set_distribution(None)
 
     def end(self):
-        if self.num_processes > 1:  # JAX itself waits for the others for only five minutes.
+        if self.num_processes > 1:  # JAX itself waits only five minutes for all other processes.
             self.barrier()
 
     def to_host(self, variables):
@@ -245,7 +247,7 @@ class _JaxEngine(Engine):
 
     def assign(self, variables, arrays):
         for variable, array in zip(variables, arrays, strict=True):
-            # Assigned part by part, because a sharded variable may not fit on one device.
+            # Assigned shard by shard, because a sharded variable may not fit on one device.
             array = np.asarray(array, variable.dtype)
             variable.assign(jax.make_array_from_callback(array.shape, variable.value.sharding, array.__getitem__))
 
@@ -290,18 +292,18 @@ _ENGINES = {
 
 
 def _check_backend(kind):
-    backend = keras.backend.backend()
-    if backend not in _BACKENDS[kind]:
-        kinds = [name for name, backends in _BACKENDS.items() if backend in backends]
+    backend, accepted = keras.backend.backend(), _ENGINES[kind].backends
+    if backend not in accepted:
+        kinds = [name for name, engine in _ENGINES.items() if backend in engine.backends]
         raise InputError(
-            f"distribution.kind={kind} needs the backend {' or '.join(_BACKENDS[kind])}. Received: {backend}"
+            f"distribution.kind={kind} needs the backend {' or '.join(accepted)}. Received: {backend}"
             f"{', which supports ' + ', '.join(kinds) if kinds else ''}. Set the environment variable "
-            f"KERAS_BACKEND={_BACKENDS[kind][0]}."
+            f"KERAS_BACKEND={accepted[0]}."
         )
 
 
 def _check_environment(kind):
-    """Checks that the variables of several processes are complete and used; else each would train alone."""
+    """Checks that the variables for several processes are complete and used. Otherwise each process trains alone."""
     if "TF_CONFIG" in os.environ and kind != "multi_worker":
         raise InputError(
             f"TF_CONFIG is set, but distribution.kind={kind} does not read it. Choose distribution.kind=multi_worker, "
@@ -335,23 +337,16 @@ def _check_precision(precision):
         )
 
 
-def _first(devices, count):
+def _first_devices(devices, count):
     """The first `count` devices, or all if `count` is `None`."""
     if count is not None and count > len(devices):
         raise InputError(f"distribution.devices must be at most {len(devices)} on this machine. Received: {count}")
     return devices[:count]
 
 
-def _split_cpu_for_tensorflow(count):
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    # This fails if TensorFlow has computed already. The caller counts the available devices.
-    with contextlib.suppress(RuntimeError):
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-
-
 @contextlib.contextmanager
 def _without_warnings():
-    """Suppresses TensorFlow's advice to compile functions, which fails for sums over processes."""
+    """Suppresses TensorFlow's advice to compile functions. Functions that sum over processes cannot be compiled."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel("ERROR")
@@ -380,7 +375,7 @@ def _workers():
 
 
 def _join_processes():
-    """Connects the processes. The first one monitors all of them, and ends them if one is lost."""
+    """Connects the processes. The first process monitors all processes, and ends them if one of them is lost."""
     addresses, count, index = (os.environ[name] for name in _JAX_PROCESSES)
     if not (count.isdecimal() and index.isdecimal() and int(index) < int(count)):
         raise InputError(

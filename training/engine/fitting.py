@@ -24,7 +24,7 @@ def seed(recipe):
 
 
 class Fitting:
-    """Fits the model of a run to the last step. Resumes from the newest checkpoint, if there is one.
+    """Fits the model of a run until the last step. Resumes from the newest checkpoint if there is one.
 
     Args:
         task: The task of the run, one of `training.tasks.TASKS`, with its recipe.
@@ -68,7 +68,7 @@ class Fitting:
             batches = training_batches(self.dataset.splits["train"], changes, self.recipe)
             while self.keeper.step < self.intervals.total and not self.stop.accepted:
                 self._fit_segment(batches, validation, callbacks)
-            self.stop.accepted = self.engine.any_process(self.stop.requested)  # Requests since the last check.
+            self.stop.accepted = self.engine.any_process(self.stop.requested)  # Accepts requests since the last check.
         return self.keeper.step == self.intervals.total and not self.stop.accepted
 
     def _validation(self):
@@ -78,7 +78,7 @@ class Fitting:
         source, batch_size = self.dataset.splits["validation"], self.recipe.fit.batch_size
         read_label = functools.partial(self.task.read_label, num_classes=len(self.dataset.class_names))
         make = evaluation_batches(source, image_decoder(self.model), read_label, batch_size, self.recipe.data.cache)
-        # Repeated, with a number of steps: Keras cannot find the end of distributed batches.
+        # Keras cannot find the end of distributed batches, so they are repeated, and `fit` gets the number of steps.
         batches = self.engine.distribute(lambda *share: make(*share).repeat(), batch_size)
         steps = Part(batch_size).num_batches(source.size)
         return {"validation_data": batches, "validation_steps": steps}
@@ -87,38 +87,33 @@ class Fitting:
         """Repeats the validation that was interrupted, and completes its row of the history."""
         callbacks = keras.callbacks.CallbackList(callbacks, model=self.trained)
         callbacks.on_train_begin()
-        logs = self.trained.evaluate(
-            validation["validation_data"],
-            steps=validation["validation_steps"],
-            callbacks=callbacks,
-            verbose=0,
-            return_dict=True,
-        )
+        batches, steps = validation["validation_data"], validation["validation_steps"]
+        logs = self.trained.evaluate(batches, steps=steps, callbacks=callbacks, verbose=0, return_dict=True)
         logs = due | {f"val_{name}": value for name, value in logs.items()}
         callbacks.on_epoch_end((self.keeper.step - 1) // self.intervals.report, logs)
         callbacks.on_train_end()
 
     def _fit_segment(self, batches, validation, callbacks):
-        """Calls `fit` once: for whole intervals, the rest of an interrupted interval, or a short last one."""
+        """Calls `fit` once: for whole intervals, the rest of an interrupted interval, or a shorter last interval."""
         first, interval, total = self.keeper.step, self.intervals.report, self.intervals.total
         epoch, done = divmod(first, interval)
         num_epochs = (total - first) // interval if not done else 0
         steps = interval if num_epochs else min(interval - done, total - first)
         num_epochs = max(num_epochs, 1)
-        steps_needed = range(first, first + num_epochs * steps)
+        make_dataset = batches(range(first, first + num_epochs * steps))
         self.trained.fit(
-            self.engine.distribute(batches(steps_needed), self.recipe.fit.batch_size),
+            self.engine.distribute(make_dataset, self.recipe.fit.batch_size),
             initial_epoch=epoch,
             epochs=epoch + num_epochs,
             steps_per_epoch=steps,
             **validation,
-            shuffle=False,  # The batches are in the right order.
+            shuffle=False,  # The batches are in their final order.
             callbacks=callbacks,
             verbose=0,
         )
 
     def final_weights(self):
-        """The final weights of the run, as arrays: the last or the best ones, or their moving averages."""
+        """The last or the best weights of the run, or their moving averages, as arrays."""
         if self.recipe.fit.final_weights == "best" and self.keeper.best_step != self.keeper.step:
             self.keeper.restore_state(self.checkpoints.read(self.keeper.best_step))
         self.keeper.averages.use()
@@ -134,7 +129,7 @@ class Fitting:
         if checkpoint is not None:
             self.keeper.restore(checkpoint)
             if self.engine.is_chief:
-                # The run may have been killed after the checkpoint and before the history, even at the last step.
+                # Even at the last step, the run may have been killed after it wrote the checkpoint but not the history.
                 write_history(self.run_folder.history, self.keeper.history)
                 print(f"Resuming from step {checkpoint.step}.")
 

@@ -1,20 +1,20 @@
-"""Layouts of variables over a mesh of devices ("batch", "model"), for `model_parallel`.
+"""Layouts of variables on a mesh of devices with the axes "batch" and "model", for `model_parallel`.
 
-Tensor parallelism as in Megatron-LM (arXiv 1909.08053, section 3): the devices of the axis "model" share the heads of
-an attention and the hidden width of an MLP. A block sums over these devices twice, after the attention and after the
-MLP. D hidden width, K heads, Dh width of a head, M width of the MLP.
+The axis "model" is used for tensor parallelism as in Megatron-LM (arXiv 1909.08053, section 3): its devices share the
+heads of an attention and the hidden width of an MLP. A block sums over these devices twice, after the attention and
+after the MLP. D hidden width, K heads, Dh width of a head, M width of the MLP.
 """
 
 import keras
 
 from training.errors import InputError
 
-# Pattern of a variable's path, and the axis of the mesh along which each of its dimensions is split. "batch" applies
-# with `shard_weights` only: weights are then also split over the devices of that axis, along D, which every matrix has
-# and which divides well (FSDP, arXiv 2304.11277).
+# Pattern of a variable's path, and the axis of the mesh along which each dimension of the variable is split. "batch"
+# applies only with `shard_weights`, which also splits matrices over the devices of that axis (FSDP, arXiv 2304.11277).
+# Matrices are split along D, because every matrix has this dimension and it divides well.
 #
 # A pattern must match the whole path. It starts with ".*", because a path may start with the name of an outer model. It
-# ends with the variable's name, because Keras looks up the outputs of layers in the same table, as "<layer>/output".
+# ends with the variable's name, because Keras also looks up the outputs of layers in this table, as "<layer>/output".
 _LAYOUTS = {
     r".*attention/(query|key|value)/kernel": ("batch", "model", None),  # (D, K, Dh)
     r".*attention/(query|key|value)/bias": ("model", None),  # (K, Dh)
@@ -26,7 +26,7 @@ _LAYOUTS = {
     r".*position_embedding(_\d+)?/embedding": (None, "batch"),  # (rows, D)
     r".*(pre_logits|predictions)/kernel": ("batch", None),  # (D, classes)
     r".*(stem_conv|/conv_\d+|/projection_conv)/kernel": (None, None, None, "batch"),
-    # Replicated on every device: vectors, and counters of steps and images.
+    # Vectors, and counters of steps and images, are replicated on every device.
     r".*(attention|mlp)/output/bias": (),
     r".*(patch_embedding|pre_logits|predictions)/bias": (),
     r".*/(gamma|beta|token|tokens|probe)": (),
@@ -39,7 +39,7 @@ _LAYOUTS = {
 def layout_map(device_mesh, shard_weights):
     """The layouts of all variables of the package's models and of their optimizers.
 
-    Keras lays out the slots of an optimizer like the variables that they belong to.
+    Keras gives the slots of an optimizer the layout of the variable that they belong to.
 
     Args:
         device_mesh: `keras.distribution.DeviceMesh` with the axes "batch" and "model".
@@ -51,8 +51,8 @@ def layout_map(device_mesh, shard_weights):
     layouts = keras.distribution.LayoutMap(device_mesh)
     for pattern, axes in _LAYOUTS.items():
         layouts[pattern] = tuple(None if axis == "batch" and not shard_weights else axis for axis in axes)
-    # The output of a block (B, T, D) is split by images only. Otherwise XLA may split it along D, as the weights are,
-    # and exchange activations instead of gathering weights.
+    # The output of a block (B, T, D) is split along B only. Otherwise XLA may split it along D, like the weights, and
+    # exchange activations between devices instead of gathering weights.
     layouts[r".*encoder_block_\d+/output"] = ("batch", None, None)
     return layouts
 

@@ -19,9 +19,9 @@ _FUNCTIONS = {BiTResNetConfig.kind: "BiTResNet", ResNetConfig.kind: "ResNet"}
 
 
 def build_model(recipe, classes, with_logits=False):
-    """Builds the model of a recipe, from pixels in [0, 255] to probabilities or logits.
+    """Builds the model of a recipe, which converts pixels in [0, 255] to probabilities or logits.
 
-    The loss of the recipe determines the probabilities: one softmax, or a sigmoid for each class.
+    The recipe's loss determines the activation of the probabilities: a softmax, or a sigmoid for each class.
 
     Raises:
         InputError: If the model cannot be built, or its initial weights are unavailable or do not fit.
@@ -43,7 +43,7 @@ def build_model(recipe, classes, with_logits=False):
             if options.resize is not None:
                 _cut_centre(model, options.resize)
         else:
-            # A new task replaces the whole head, whatever the classes of the weights are.
+            # The whole head is initialized for the new task, whatever the classes of the weights are.
             model = keras_vit.from_pretrained(options.weights, head="reset", **options.changes, **arguments)
         if options.freeze_up_to is not None:
             keras_vit.freeze(model, options.freeze_up_to)
@@ -55,14 +55,14 @@ def build_model(recipe, classes, with_logits=False):
 
 
 def _cut_centre(model, short_side):
-    """Sets the preprocessing that the model stores: resize the short side, and cut out the centre."""
+    """Sets the preprocessing that the model stores: resizing of the short side, and a crop of the centre."""
     layer = preprocessing_layer(model)
     _, height, width, _ = model.input_shape
     layer.set_protocol(layer.mean, layer.std, short_side, (height, width), layer.interpolation, layer.label_space)
 
 
 def without_weights(recipe):
-    """The recipe with the architecture of its weights instead of the weights.
+    """The recipe, with the initial weights replaced by their architecture.
 
     Raises:
         InputError: If the weights are unknown or unavailable.
@@ -73,9 +73,8 @@ def without_weights(recipe):
     try:
         config, shape = _architecture(options.weights)
         if isinstance(config, ViTConfig):
-            # A new task replaces the whole head.
-            changes = {"representation_dim": None, **options.changes}
-            architecture = {"config": config.replace(**changes)}
+            # The head for the new task has no representation layer.
+            architecture = {"config": config.replace(**{"representation_dim": None, **options.changes})}
         else:
             fields = config.to_dict()
             architecture = {"function": _FUNCTIONS[fields.pop("kind")], "arguments": fields}
@@ -88,7 +87,7 @@ def without_weights(recipe):
 
 
 def _architecture(weights):
-    """The config and image shape of published weights. Catalogued ViTs are not downloaded."""
+    """The config and image shape of published weights. ViTs in the catalogue are not downloaded."""
     try:
         entry = get_entry(weights)
     except ValueError:
@@ -100,10 +99,11 @@ def _architecture(weights):
 
 
 def load_teacher(recipe, student, class_names):
-    """Loads the teacher of a recipe, a model from the student's images to logits. `None` without a teacher.
+    """Loads the teacher of a recipe, a model that converts the student's images to logits. `None` without a teacher.
 
     Raises:
-        InputError: If the teacher is unavailable, has other classes or images, or has no logits of a softmax.
+        InputError: If the teacher is unavailable, differs from the student in its classes or images, or does not end in
+            a softmax or its logits.
     """
     source = recipe.distillation.teacher
     if source is None:
@@ -116,7 +116,7 @@ def load_teacher(recipe, student, class_names):
         )
     if model.input_shape != student.input_shape:
         raise InputError(
-            f"distillation.teacher={source} takes images of shape {model.input_shape[1:]}, the student images of "
+            f"distillation.teacher={source} takes images of shape {model.input_shape[1:]}. The student takes images of "
             f"shape {student.input_shape[1:]}. Choose model.input_shape={','.join(map(str, model.input_shape[1:]))}."
         )
     try:
@@ -125,8 +125,8 @@ def load_teacher(recipe, student, class_names):
         raise InputError(f"distillation.teacher={source}: {error}") from error
     if not is_normalizing:
         raise InputError(
-            f"distillation.teacher={source} expects normalised pixels, the student pixels from 0 to 255. Build the "
-            f"teacher with include_preprocessing=True."
+            f"distillation.teacher={source} expects normalised pixels, but the student takes pixels from 0 to 255. "
+            f"Build the teacher with include_preprocessing=True."
         )
     return _with_logits(model, source)
 

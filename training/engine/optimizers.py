@@ -1,4 +1,4 @@
-"""The optimizers of recipes: Keras's optimizers with layer-wise learning rates and sums over replicas."""
+"""The optimizers of recipes: Keras's optimizers with layer-wise learning rates and gradients summed over replicas."""
 
 import re
 
@@ -20,11 +20,11 @@ _BELOW_BLOCKS = re.compile(
 def build_optimizer(recipe, model, steps_per_epoch):
     """Builds the optimizer of a recipe for a model's trainable weights.
 
-    AdamW follows arXiv 1711.05101. Epsilon is added to the root before the bias correction, as at the end of section 2
+    AdamW follows arXiv 1711.05101. It adds epsilon to the root before the bias correction, as at the end of section 2
     of arXiv 1412.6980. RMSprop follows TensorFlow 1, with epsilon inside the root. All optimizers decouple weight decay
-    from the gradients: a kernel w decreases by learning_rate * weight_decay * w in each step. As usual in Keras, the
-    momentum of SGD and RMSprop accumulates steps, not gradients: when the learning rate changes, earlier steps keep
-    their size. The moving average of the weights starts from the weights after the first step.
+    from the gradients: each step decreases a kernel w by learning_rate * weight_decay * w. As usual in Keras, the
+    momentum of SGD and RMSprop accumulates steps, not gradients, so earlier steps keep their size if the learning rate
+    changes. The moving average of the weights starts from the weights after the first step.
 
     Args:
         recipe: `training.recipe.config.Recipe`
@@ -32,9 +32,9 @@ def build_optimizer(recipe, model, steps_per_epoch):
         steps_per_epoch: Number of steps in an epoch.
 
     Returns:
-        A `keras.optimizers.Optimizer` that is built, inside a `LossScaleOptimizer` for mixed_float16. Under a
-        `tf.distribute` strategy, call this function in its scope. The optimizer sums the gradients of all replicas, so
-        each replica must pass its share.
+        A built `keras.optimizers.Optimizer`. For mixed_float16 it is wrapped in a `LossScaleOptimizer`. Under a
+        `tf.distribute` strategy, call this function in the strategy's scope. The optimizer sums the gradients of all
+        replicas, so each replica must pass its share of the gradients.
     """
     options = recipe.optimizer
     optimizer = _KINDS[options.kind](
@@ -63,22 +63,26 @@ def _moments(options):
 def layer_scales(paths, layer_decay):
     """The factor of each weight's learning rate (arXiv 2106.08254, as in the code of arXiv 2111.06377).
 
-    Group 0 is everything before the blocks: stem, patch embedding, tokens and position embedding. Group i + 1 is block
-    i, with its own position embedding if it has one. In a ResNet, each unit is a block, and the other layers of a stage
-    are a block before its units. Group L + 1 is the rest: the final norm, the head and any layers on top. The scale of
-    group g is layer_decay^(L + 1 - g).
+    The layers are divided into groups:
+
+    * Group 0 is everything before the L blocks: stem, patch embedding, tokens and position embedding.
+    * Group i + 1 is block i, with its own position embedding if it has one. In a ResNet, each unit is a block, and all
+      other layers of a stage are one block before its units.
+    * Group L + 1 is the rest: the final norm, the head and any layers on top.
+
+    The scale of group g is layer_decay^(L + 1 - g).
 
     Args:
-        paths: Paths of a model's weights, such as `encoder_block_0/attention/query/kernel`. Frozen layers may be
-            left out, together with all layers below them.
-        layer_decay: Ratio of a group's learning rate to that of the group above.
+        paths: Paths of a model's weights, such as `encoder_block_0/attention/query/kernel`. The paths of frozen layers
+            may be omitted if the paths of all layers below them are omitted too.
+        layer_decay: Ratio of the learning rates of a group and of the next group.
 
     Returns:
         List with the scale of each path.
     """
     matches = [_BLOCK.search(path) for path in paths]
     blocks = [match and tuple(int(number) for number in match.groups() if number) for match in matches]
-    # Blocks are numbered from the lowest trained one. Scales depend only on the distance to the top.
+    # Blocks are numbered from the lowest trained block. Scales depend only on the distance to the top.
     order = {block: group for group, block in enumerate(sorted({block for block in blocks if block}), start=1)}
     top = 1 + len(order)
     groups = [
@@ -88,7 +92,7 @@ def layer_scales(paths, layer_decay):
     return [layer_decay ** (top - group) for group in groups]
 
 
-def _sum_over_replicas(tensors):
+def sum_over_replicas(tensors):
     """Sums tensors over the replicas of a `tf.distribute` strategy, if there is one."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
@@ -99,9 +103,9 @@ def _sum_over_replicas(tensors):
 class _Update(keras.optimizers.Optimizer):
     """Mixin for Keras's optimizers: layer-wise learning rates, decay of kernels only, clipping after summing.
 
-    Under `tf.distribute`, Keras 3.15 clips the gradients of each replica before it sums them, so the step differs from
-    that on one device. This class sums first. https://github.com/tensorflow/tensorflow/issues/33929 describes the
-    problem for Keras 2. No issue was found for Keras 3.
+    Under `tf.distribute`, Keras 3.15 clips the gradients of each replica before it sums them, so a step differs from
+    the step on one device. This class sums before it clips. https://github.com/tensorflow/tensorflow/issues/33929
+    describes the problem for Keras 2. We found no issue for Keras 3.
 
     Args:
         learning_rate: Number or schedule.
@@ -131,18 +135,18 @@ class _Update(keras.optimizers.Optimizer):
         """Does nothing, because `update_step` applies the decay with the layer's learning rate."""
 
     def _clip_gradients(self, grads):
-        return super()._clip_gradients(_sum_over_replicas(grads))
+        return super()._clip_gradients(sum_over_replicas(grads))
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         return grads_and_vars  # The gradients are sums already.
 
     @property
     def averages(self):
-        """The moving averages of the weights, as a list of Keras variables. Empty if none are kept."""
+        """The moving averages of the weights, a list of Keras variables. Without `use_ema` it is empty."""
         return self._model_variables_moving_average if self.use_ema else []
 
     def finalize_variable_values(self, var_list):
-        """Does nothing. Keras would replace the weights by the averages after `fit`, but the run may continue."""
+        """Does nothing. Keras would replace the weights by their averages after `fit`, but the run may continue."""
 
     def get_config(self):
         return super().get_config() | {"layer_decay": self.layer_decay}
@@ -168,22 +172,22 @@ _KINDS = {"adamw": AdamW, "sgd": SGD, "rmsprop": RMSprop}
 
 @keras.saving.register_keras_serializable(package="training")
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
-    """Keras's loss scaling for several replicas. It skips a step if gradients overflow.
+    """Keras's loss scaling for several replicas. A step is skipped if the gradients of any replica overflow.
 
-    Keras 3.15 checks only the first replica's gradients, before they are summed. An overflow in another replica would
-    reach the weights.
+    Keras 3.15 checks only the gradients of the first replica, before they are summed. An overflow in another replica
+    would reach the weights.
     """
 
     def build(self, variables):
-        if not self.built:  # Without this check, which Keras lacks here, all variables would be created twice.
+        if not self.built:  # Keras does not check this, and would create all variables twice.
             super().build(variables)
 
     @property
     def averages(self):
-        """Same as in the inner optimizer."""
+        """The moving averages of the inner optimizer."""
         return self.inner_optimizer.averages
 
     def check_finite(self, grads):
         overflowed = ops.logical_not(super().check_finite(grads))
-        [num_overflowed] = _sum_over_replicas([ops.cast(overflowed, "float32")])
+        [num_overflowed] = sum_over_replicas([ops.cast(overflowed, "float32")])
         return ops.equal(num_overflowed, 0)

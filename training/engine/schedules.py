@@ -1,4 +1,4 @@
-"""The learning rate over the steps of a run: a linear warm-up, then one of Keras's decays."""
+"""The schedule of the learning rate: a linear warm-up, then one of Keras's decays."""
 
 import re
 from decimal import ROUND_HALF_UP, Decimal
@@ -8,7 +8,7 @@ from keras import ops
 
 from training.errors import InputError
 
-_MOST_STEPS = 2**31 - 1  # JAX counts in 32 bits.
+_MOST_STEPS = 2**31 - 1  # JAX counts steps in 32 bits.
 
 
 def training_steps(recipe, steps_per_epoch):
@@ -32,7 +32,7 @@ def num_steps(duration, steps_per_epoch, total_steps):
         InputError: If the number of steps is too large for a 32-bit counter.
     """
     [(amount, unit)] = re.findall(r"^([\d.]+) ?(%|step|epoch)s?$", duration)
-    # Decimal numbers are exact. As binary fractions, 2.8 % of 125 steps are less than 3.5.
+    # Decimal numbers are exact. With floats, 2.8 % of 125 steps would be less than 3.5.
     unit_steps = {"%": Decimal(int(total_steps)) / 100, "step": Decimal(1), "epoch": Decimal(int(steps_per_epoch))}
     steps = int((Decimal(amount) * unit_steps[unit]).to_integral_value(ROUND_HALF_UP))
     return _checked(steps, f"A duration of {duration}")
@@ -40,22 +40,23 @@ def num_steps(duration, steps_per_epoch, total_steps):
 
 def _checked(steps, what):
     if steps > _MOST_STEPS:
-        raise InputError(f"{what} is {steps:,} steps. At most {_MOST_STEPS:,} can be counted. Choose fewer.")
+        raise InputError(f"{what} is {steps:,} steps. At most {_MOST_STEPS:,} steps can be counted. Choose fewer.")
     return steps
 
 
 def build_schedule(recipe, steps_per_epoch, total_steps):
     """Builds the learning rate schedule of a recipe.
 
-    With w steps of warm-up, T steps in total and p = min((t - w) / (T - w), 1), the learning rate at step t is
+    With w steps of warm-up, T steps in total, p = min((t - w) / (T - w), 1), peak = optimizer.learning_rate, and start,
+    end, rate and every from the recipe's section `schedule`, the learning rate at step t is
 
-    * during the warm-up: start + (peak - start) t / w
-    * cosine: end + (peak - end) (1 + cos(pi p)) / 2
-    * linear: end + (peak - end) (1 - p)
-    * exponential: peak rate^floor((t - w) / every)
+    * during the warm-up: start + (peak - start) * t / w
+    * cosine: end + (peak - end) * (1 + cos(pi * p)) / 2
+    * linear: end + (peak - end) * (1 - p)
+    * exponential: peak * rate ** floor((t - w) / every)
     * constant: peak
 
-    The warm-up and the linear decay are those of `google-research/vision_transformer`, where the decay ends at 1e-5.
+    The warm-up and the linear decay follow `google-research/vision_transformer`, where the decay ends at 1e-5.
 
     Args:
         recipe: `training.recipe.config.Recipe`
@@ -66,8 +67,8 @@ def build_schedule(recipe, steps_per_epoch, total_steps):
         A serialisable `keras.optimizers.schedules.LearningRateSchedule`.
 
     Raises:
-        InputError: If the warm-up leaves no step for the decay, if `schedule.start` is set without a warm-up, or if the
-            learning rate would change more than once in a step.
+        InputError: If the warm-up leaves no step for the decay, if `schedule.start` is set without a warm-up, or if
+            `schedule.every` is less than half a step.
     """
     schedule = recipe.schedule
     warmup = num_steps(schedule.warmup, steps_per_epoch, total_steps)
@@ -81,7 +82,7 @@ def build_schedule(recipe, steps_per_epoch, total_steps):
         return WarmUp(decay, warmup, schedule.start)
     if schedule.start:
         raise InputError(
-            f"schedule.start={schedule.start} is read with a warm-up only, and schedule.warmup={schedule.warmup} is "
+            f"schedule.start={schedule.start} is used only with a warm-up, and schedule.warmup={schedule.warmup} is "
             f"less than half a step. Set schedule.start=0, or lengthen the warm-up."
         )
     return decay
@@ -113,9 +114,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, decay, warmup_steps, start=0.0):
-        self.decay = decay
-        self.warmup_steps = warmup_steps
-        self.start = start
+        self.decay, self.warmup_steps, self.start = decay, warmup_steps, start
 
     def __call__(self, step):
         step = ops.cast(step, "float32")

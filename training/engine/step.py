@@ -1,8 +1,10 @@
-"""The training step: loss, gradients and metrics, the same on any number of devices. B batch, k parts."""
+"""The training step: loss, gradients and metrics, the same on any number of devices. B batch, k chunks of a batch."""
 
 import keras
 import tensorflow as tf
 from keras import ops
+
+from training.engine.optimizers import sum_over_replicas
 
 if keras.backend.backend() == "jax":
     import jax
@@ -15,7 +17,7 @@ class _Model(keras.Model):
         super().__init__(inputs=inputs, outputs=outputs)
         self.objective = objective
         self.accumulation_steps = accumulation_steps
-        self.teacher = teacher  # As a layer, it has its weights in JAX's state and not in the compiled step.
+        self.teacher = teacher  # A layer of this model, so its weights are in JAX's state and not in the compiled step.
         if teacher is not None:
             teacher.trainable = False
         self.loss_metric = keras.metrics.Mean(name="loss")
@@ -23,11 +25,11 @@ class _Model(keras.Model):
 
     @property
     def metrics(self):
-        # Keras's own "loss" is left out, because it averages over batches and not over weights.
+        # Keras's own metric "loss" is omitted, because it averages over batches and ignores the weights of images.
         return [self.loss_metric, self.quality_metric]
 
     def _weighted_loss(self, images, labels, weights, *, training):
-        """The sum of weights times losses over some images. Also updates the metrics."""
+        """The sum of the losses of images, each multiplied by its weight. Also updates the metrics."""
         logits = self(images, training=training)
         if self.teacher is None:
             losses = self.objective(labels, logits)
@@ -42,8 +44,8 @@ class _Model(keras.Model):
 class _TensorFlowModel(_Model):
     def train_step(self, data):
         with _after(data):
-            # A replica has a share of the whole batch's gradients, so they are summed and not averaged.
-            total = _sum_over_replicas(tf.reduce_sum(data[2]))
+            # Replicas divide by the weights of the whole batch, so the sum of their gradients is the batch's gradient.
+            total = sum_over_replicas(tf.reduce_sum(data[2]))
             self.optimizer.apply(self._accumulate(data, total), self.trainable_variables)
             return self._logs()
 
@@ -53,42 +55,40 @@ class _TensorFlowModel(_Model):
             return self._logs()
 
     def _accumulate(self, data, total):
-        """The gradients of a batch, computed one part after the other."""
         k = self.accumulation_steps
         if k == 1:
             return self._gradients(data, total)
-        parts = [tf.reshape(values, (k, -1, *values.shape[1:])) for values in data]
+        chunks = [tf.reshape(values, (k, -1, *values.shape[1:])) for values in data]
 
         def add(i, sums):
-            gradients = self._gradients([values[i] for values in parts], total)
+            gradients = self._gradients([values[i] for values in chunks], total)
             return i + 1, [sum_ + gradient for sum_, gradient in zip(sums, gradients, strict=True)]
 
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in self.trainable_variables]
-        # One iteration at a time, because parallel ones save no memory.
+        # One iteration at a time, because parallel iterations would save no memory.
         return tf.while_loop(lambda i, _: i < k, add, (0, zeros), parallel_iterations=1)[1]
 
     def _gradients(self, data, total):
         with tf.GradientTape() as tape:
             loss = self.optimizer.scale_loss(self._weighted_loss(*data, training=True) / total)
-        # Variables that do not affect the loss get zeros, which can be summed.
+        # Variables that do not affect the loss get zero gradients, which can be summed.
         return tape.gradient(loss, self.trainable_variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
     def _logs(self):
         """The metrics over all replicas. Each replica has counted only its own images."""
-        # Copied to the replica's device, as the reduction requires.
-        counted = _sum_over_replicas([tf.identity(variable.value) for variable in self.metrics_variables])
-        with _values(self.metrics_variables, counted):
+        # The reduction requires copies on the replica's device.
+        totals = sum_over_replicas([tf.identity(variable.value) for variable in self.metrics_variables])
+        with _values(self.metrics_variables, totals):
             logs = self.get_metrics_result()
-        # Under MultiWorkerMirroredStrategy Keras takes the mean over an axis that scalars do not have (keras-team/keras
-        # issue 20585). A test fails once Keras has fixed it and this line can be removed.
-        return {name: tf.reshape(value, (1,)) for name, value in logs.items()} if self._has_workers() else logs
-
-    def _has_workers(self):
-        return isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        if isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            # Keras takes the mean over an axis that scalars do not have (keras-team/keras issue 20585). Once Keras has
+            # fixed this issue, a test fails and these lines can be removed.
+            return {name: tf.reshape(value, (1,)) for name, value in logs.items()}
+        return logs
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        # Keras would build the model and the optimizer with a batch, which fails under MultiWorkerMirroredStrategy (the
-        # same issue). Only the optimizer is not built yet.
+        # Keras would build the model and the optimizer with a batch. This fails under MultiWorkerMirroredStrategy (the
+        # same issue). The model is built already, so only the optimizer is built here.
         if self.optimizer is not None and not self.optimizer.built:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
@@ -97,20 +97,16 @@ class _TensorFlowModel(_Model):
 def _after(data):
     """The scope of operations that wait for a batch.
 
-    TensorFlow runs the step once more after the last batch. Operations that need no batch, such as weight decay and
-    seeds, would then run on some replicas and not on others.
+    TensorFlow starts the step once more after the last batch. Operations that need no batch, such as weight decay and
+    seeds, would then run on some replicas only.
     """
     return tf.control_dependencies(data)
-
-
-def _sum_over_replicas(values):
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
 class _JaxModel(_Model):
     def train_step(self, state, data):
         trainable, non_trainable, optimizer, metrics = state
-        # The arrays hold the whole batch, over all devices and processes.
+        # The arrays contain the whole batch, over all devices and processes.
         total = ops.sum(data[2])
         changing = [*non_trainable, *metrics]
         gradients, changing = self._accumulate(trainable, changing, optimizer, data, total)
@@ -127,21 +123,21 @@ class _JaxModel(_Model):
         return self._logs(metrics), (trainable, non_trainable, metrics)
 
     def _accumulate(self, trainable, changing, optimizer, data, total):
-        """The gradients of a batch, computed one part after the other, and the changed values."""
+        """The gradients of a batch, and the new values of `changing`."""
         k = self.accumulation_steps
         gradients_of = jax.grad(self._scaled_loss, has_aux=True)
         if k == 1:
             return gradients_of(trainable, changing, optimizer, data, total)
 
-        def add(carry, part):
+        def add(carry, chunk):
             sums, changing = carry
-            gradients, changing = gradients_of(trainable, changing, optimizer, part, total)
+            gradients, changing = gradients_of(trainable, changing, optimizer, chunk, total)
             return (jax.tree.map(ops.add, sums, gradients), changing), None
 
-        # A part is every k-th image, so that each device has an equal share of each part.
-        parts = [ops.moveaxis(ops.reshape(values, (-1, k, *values.shape[1:])), 1, 0) for values in data]
+        # A chunk is every k-th image, so that each device has an equal share of each chunk.
+        chunks = [ops.moveaxis(ops.reshape(values, (-1, k, *values.shape[1:])), 1, 0) for values in data]
         zeros = jax.tree.map(ops.zeros_like, trainable)
-        return jax.lax.scan(add, (zeros, changing), parts)[0]
+        return jax.lax.scan(add, (zeros, changing), chunks)[0]
 
     def _scaled_loss(self, trainable, changing, optimizer, data, total):
         variables = [*self.trainable_variables, *self._changing_variables, *self.optimizer.variables]
@@ -171,23 +167,23 @@ def _values(variables, values):
 class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlowModel):  # type: ignore[misc]
     """A model with logits as outputs, and with the steps of `fit` and `evaluate`.
 
-    A batch is images (B, H, W, C), labels, such as (B, classes), one-hot or mixed, and weights (B,), which are 0 for
-    padding. The loss is `sum(weights * losses) / sum(weights)` over the whole batch. It does not depend on how devices,
-    processes and parts share the batch. The metrics, `loss` and one other, are weighted in the same way over all
-    batches of the epoch; their state is in `metrics_variables`. On TensorFlow each replica passes its share of the
-    gradients to the optimizer, which sums them.
+    A batch consists of images (B, H, W, C), labels, such as (B, classes), one-hot or mixed, and weights (B,), which are
+    0 for padding. The loss is `sum(weights * losses) / sum(weights)` over the whole batch. It does not depend on the
+    division of the batch among devices, processes and chunks. The metrics are `loss` and `metric`. They are weighted in
+    the same way over all batches of the epoch. Their state is in `metrics_variables`. On TensorFlow, each replica
+    passes its share of the gradients to the optimizer, which sums the gradients over replicas.
 
-    The model shares layers and variables with the model of `inputs` and `outputs`. Save that model, not this one.
+    This model shares layers and variables with the model of `inputs` and `outputs`. Save that model, not this one.
 
     Args:
         inputs: Input of a model, a Keras tensor.
         outputs: Output of that model: logits (B, classes), or (B, H, W, classes).
         objective: Function `(labels, logits)`, or with a teacher `(labels, logits, teacher_logits=...)`, that returns
             the loss of each image, (B,).
-        accumulation_steps: Number k of parts of a batch, or of a replica's share of it, that are computed one after the
-            other. It must divide the number of images. Layers with batch statistics use one part at a time.
+        accumulation_steps: Number k of chunks that a batch, or a replica's share of it, is divided into. They are
+            computed one after the other. k must divide the number of images. Batch statistics are those of a chunk.
         teacher: `keras.Model` from the same images to logits (B, classes). It is frozen, and runs in inference mode.
             `None`: no teacher.
         metric: `keras.metrics.Metric` of labels, logits and sample weights. Its variables must be sums. `None`:
-            `accuracy`, of labels (B, classes).
+            `accuracy`, for labels (B, classes).
     """

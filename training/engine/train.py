@@ -15,16 +15,7 @@ from training.engine.callbacks import sigterm_as_keyboard_interrupt
 from training.engine.fitting import Fitting, seed
 from training.engine.models import build_model
 from training.errors import InputError
-from training.runs.folder import (
-    Run,
-    add_result,
-    hold,
-    is_finished,
-    new_folder,
-    open_run,
-    program_path,
-    resume_command,
-)
+from training.runs.folder import Run, add_result, hold, is_finished, new_folder, open_run, program_path, resume_command
 from training.tasks import TASKS
 
 
@@ -33,24 +24,24 @@ def train(recipe, runs="runs", folder=None, leave=None):
 
     Args:
         recipe: `training.recipe.config.Recipe`
-        runs: Folder of all runs, in which a new folder is made.
-        folder: Folder of this run, instead of a new one. If it holds a run of the same recipe, the run is resumed from
-            its last checkpoint.
-        leave: Function that writes the results, called like `finish` and instead of it.
+        runs: Folder of all runs, in which a new folder is created.
+        folder: Folder of this run, instead of a new folder. If it contains a run of the same recipe, the run is resumed
+            from its last checkpoint.
+        leave: Function that writes the results instead of `finish`, with the same arguments.
 
     Returns:
         The `training.runs.folder.Run`, and the task's evaluation on the test images. The evaluation is `None` if the
-        run was stopped or is already finished, and in all processes but the first.
+        run was stopped or is already finished. Only the first process returns an evaluation.
     """
     if is_finished(recipe, runs, folder):
         run = Run(pathlib.Path(folder))
-        print(f"run={folder} is finished: {run.report}. Name another folder, or leave it out for a new run.")
+        print(f"run={folder} is finished: {run.report}. Name another folder, or none for a new run.")
         return run, None
     seed(recipe)
     engine = distribution.start(recipe)
     task = TASKS[recipe.task](recipe)
     dataset = _load(task)
-    seed(recipe)  # Seeded again, because preparing a data set for the first time draws random numbers.
+    seed(recipe)  # Seeded again, because the first preparation of a data set draws random numbers.
     if engine.is_chief:
         sizes = ", ".join(f"{source.size:,} {name} images" for name, source in dataset.splits.items())
         print(f"{sizes} in {len(dataset.class_names)} classes")
@@ -65,7 +56,7 @@ def train(recipe, runs="runs", folder=None, leave=None):
 
 
 def _load(task):
-    """Loads the data set of a run, and checks that it has all the splits that the run needs."""
+    """Loads the data set of a run, and checks that it has all splits that the run needs."""
     dataset = task.load()
     for split in ("train", "test"):
         dataset.source(split)
@@ -85,12 +76,11 @@ def train_once(recipe, runs, folder, leave=None):
     keras.backend.clear_session()
     if is_finished(recipe, runs, folder):
         return True
-    print("Stopped. The same command resumes what is not finished.")
+    print("Stopped. The same command resumes the runs that are not finished.")
     return False
 
 
 def _fit_and_finish(fitting, leave):
-    """The evaluation, or `None` if there is none."""
     engine, run, keeper = fitting.engine, fitting.run_folder, fitting.keeper
     try:
         if not fitting.run():
@@ -158,7 +148,7 @@ def export(recipe, run, model, class_names, samples):
 
 
 def predict_elsewhere(run, samples, options):
-    """Loads the SavedModel in another process, as a server would, and predicts held-out images with it."""
+    """Loads the SavedModel in another process, like a server, and predicts held-out images with it."""
     print("\nHeld-out images, predicted by the SavedModel in a separate process:")
     command = [sys.executable, "-m", "training", "predict", str(run.export), *map(str, samples), *options]
     subprocess.run(command, check=True)

@@ -210,7 +210,9 @@ def test_too_many_images_for_the_memory_are_refused(brief_recipe, set_memory, as
     recipe = recipe_with(brief_recipe, *assignments)
     # Four fifths of what is available may be taken.
     set_memory(4096 if needed is None else needed / 0.8 - 1)
-    with pytest.raises(InputError, match=rf"{kept} in memory: 0\.0 GB.* can spare 0\.0 GB. Set data\.cache=false"):
+    with pytest.raises(
+        InputError, match=rf"{kept} in memory: 0\.0 GB.*At most 0\.0 GB are available for it. Set data\.cache=false"
+    ):
         make(recipe)
     assert make(override(recipe, ["data.cache=false"]))
     set_memory(1e9 if needed is None else needed / 0.8 + 1)

@@ -263,7 +263,7 @@ REFUSED_ON_TENSORFLOW = [
     ({"kind": "multi_worker"}, workers(2, job="ps"), "two workers or more"),
     ({"kind": "multi_worker", "devices": 2}, workers(2), "at most 1 on this machine. Received: 2"),
     ({"kind": "tpu"}, {}, "finds no TPU"),
-    ({"kind": "tpu", "devices": 8}, {}, "distribution.devices is not read"),
+    ({"kind": "tpu", "devices": 8}, {}, "distribution.devices is not used"),
 ]
 REFUSED_ON_JAX = [
     ({"kind": "mirrored"}, {}, "needs the backend tensorflow. Received: jax, which supports none, data_parallel"),

@@ -107,7 +107,7 @@ def test_compiled_steps_read_the_schedule_at_their_number():
     [
         (["schedule.warmup=100%"], r"schedule.warmup=100% is 103 steps, and the whole run has 103\. Shorten"),
         (["schedule.warmup=10 epochs"], "schedule.warmup=10 epochs is 110 steps, and the whole run has 103"),
-        (["schedule.warmup=0%", "schedule.start=0.1"], "schedule.start=0.1 is read with a warm-up only"),
+        (["schedule.warmup=0%", "schedule.start=0.1"], "schedule.start=0.1 is used only with a warm-up"),
         (
             ["schedule.decay=exponential", "schedule.rate=0.5", "schedule.every=0.04 epochs"],
             "schedule.every=0.04 epochs is less than half a step",
@@ -123,7 +123,7 @@ def test_steps_that_cannot_be_counted_are_refused():
     recipe = override(make_recipe(), ["fit.steps=none", "fit.epochs=1000000"])
     assert training_steps(recipe, 2147) == 2_147_000_000
     with pytest.raises(
-        InputError, match=r"The whole run is 2,148,000,000 steps\. At most 2,147,483,647 can be counted"
+        InputError, match=r"The whole run is 2,148,000,000 steps\. At most 2,147,483,647 steps can be counted"
     ):
         training_steps(recipe, 2148)
     with pytest.raises(InputError, match=r"A duration of 999999999 epochs is 2,999,999,997 steps"):

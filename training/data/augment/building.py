@@ -19,9 +19,9 @@ from training.errors import InputError
 class Augmentation:
     """The functions that decode, change and mix training images. All images are uint8.
 
-    `decode(image_bytes)` returns what is the same in every epoch and can be cached: the pixels, or with crop=inception
-    the encoded image itself. `change(decoded, seed)` returns the image (H, W, C) for one epoch.
-    `mix(images, labels, seed, num_real)` returns the images (B, H, W, C) and labels (B, classes) of one batch. Rows
+    `decode(image_bytes)` returns data that is the same in every epoch and can be cached. It is the pixels, or with
+    crop=inception the encoded image. `change(decoded, seed)` returns the image (H, W, C) for one epoch.
+    `mix(images, labels, seed, num_real)` returns the images (B, H, W, C) and labels (B, classes) of one batch. The rows
     from `num_real` on are padding and stay unchanged. Seeds are (2,) integers.
     """
 
@@ -41,7 +41,7 @@ def build_augmentation(model, config):
         An `Augmentation`.
 
     Raises:
-        InputError: If the model's size or the library does not support the config, or the library is missing.
+        InputError: If the config does not fit the model's image size, or the library does not support it or is missing.
     """
     protocol, size, channels = input_protocol(model)
     if config.library == "keras_cv":
@@ -55,21 +55,16 @@ def build_augmentation(model, config):
         mix_batch = functools.partial(mix, config=config)
 
     def change(decoded, seed):
-        # TensorFlow requires at least one seed.
-        seeds = tf.unstack(tf.random.split(_as_int64(seed), len(changes) or 1))
+        # `tf.random.split` returns different seeds for other types of integers, and must return at least one.
+        seeds = tf.unstack(tf.random.split(tf.cast(seed, tf.int64), len(changes) or 1))
         for one_change, one_seed in zip(changes, seeds, strict=False):
             decoded = one_change(decoded, one_seed)
         return decoded
 
     def mix_seeded(images, labels, seed, num_real):
-        return mix_batch(images, labels, _as_int64(seed), num_real)
+        return mix_batch(images, labels, tf.cast(seed, tf.int64), num_real)
 
     return Augmentation(_decoder(model, config), change, mix_seeded)
-
-
-def _as_int64(seed):
-    """Casts a seed, because TensorFlow derives other seeds from other types."""
-    return tf.cast(seed, tf.int64)
 
 
 def _decoder(model, config):

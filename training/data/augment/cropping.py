@@ -5,12 +5,11 @@ import tensorflow as tf
 from keras_vit.decoding import decode_upright, luma, orientation_reader, resize, upright
 
 ASPECT_RATIOS = (3 / 4, 4 / 3)
-# A JPEG file can be decoded at its size divided by one of these.
-_DIVISORS = (1, 2, 4, 8)
+_DIVISORS = (1, 2, 4, 8)  # A JPEG file can be decoded at its size divided by one of these numbers.
 
 
 def random_window(image, seed, size):
-    """Cuts a window out of an image, at a uniformly random place.
+    """Cuts a window out of an image, at a uniformly random position.
 
     Args:
         image: (height, width, C)
@@ -20,25 +19,25 @@ def random_window(image, seed, size):
     Returns:
         (H, W, C)
     """
-    places = tf.cast(tf.shape(image)[:2] - size + 1, tf.float32)
-    top_left = tf.cast(tf.random.stateless_uniform([2], seed) * places, tf.int32)
+    num_positions = tf.cast(tf.shape(image)[:2] - size + 1, tf.float32)
+    top_left = tf.cast(tf.random.stateless_uniform([2], seed) * num_positions, tf.int32)
     return tf.slice(image, [*tf.unstack(top_left), 0], [*size, image.shape[-1]])
 
 
 def inception_crop(image_bytes, seed, size, channels, area, interpolation):
     """Decodes a random part of an encoded image, and resizes it: the crop of Inception (arXiv 1409.4842, section 6).
 
-    The window's fraction of the image's area and its aspect ratio, from 3/4 to 4/3, are drawn uniformly. After a
-    hundred draws that do not fit, the window is the whole image. For JPEG files only the window is decoded, and at a
-    reduced resolution if it has at least twice the resolution of the result. The window is cut from the upright image,
-    according to the EXIF orientation.
+    The window's fraction of the image's area and its aspect ratio, from 3/4 to 4/3, are drawn uniformly. If none of a
+    hundred drawn windows fits into the image, the window is the whole image. The window is cut from the upright image,
+    according to the EXIF orientation. In JPEG files, only the window is decoded. If it has at least twice the
+    resolution of the result, it is decoded at a reduced resolution.
 
     Args:
         image_bytes: Scalar string, the contents of a JPEG, PNG, GIF, BMP or WebP file.
         seed: (2,) integers.
         size: (H, W) of the result.
         channels: C of the result, 1 or 3.
-        area: Smallest and largest fraction of the image's area.
+        area: Minimum and maximum fraction of the image's area, a pair.
         interpolation: Interpolation of the resizing.
 
     Returns:
@@ -46,16 +45,16 @@ def inception_crop(image_bytes, seed, size, channels, area, interpolation):
     """
 
     def from_jpeg():
-        return _jpeg_part(image_bytes, lambda sides: _draw_window(sides, seed, area), size)
+        return _decode_jpeg_window(image_bytes, lambda sides: _draw_window(sides, seed, area), size)
 
     def from_other():
         image = decode_upright(image_bytes, 3)
         top, left, height, width = tf.unstack(_draw_window(tf.shape(image)[:2], seed, area))
         return image[top : top + height, left : left + width]
 
-    part = tf.cond(tf.io.is_jpeg(image_bytes), from_jpeg, from_other)
-    part.set_shape([None, None, 3])
-    return resize(luma(part) if channels == 1 else part, size, interpolation)
+    window = tf.cond(tf.io.is_jpeg(image_bytes), from_jpeg, from_other)
+    window.set_shape([None, None, 3])
+    return resize(luma(window) if channels == 1 else window, size, interpolation)
 
 
 def _draw_window(sides, seed, area):
@@ -72,17 +71,17 @@ def _draw_window(sides, seed, area):
     return tf.concat([begin[:2], extent[:2]], axis=0)
 
 
-def _jpeg_part(image_bytes, draw_window, size):
-    """Decodes a window of a JPEG file's upright image, at least at the resolution `size` if the file has it."""
+def _decode_jpeg_window(image_bytes, draw_window, size):
+    """Decodes a window of the upright image in a JPEG file, at least at the resolution `size` if possible."""
     orientation = orientation_reader()(image_bytes)
     sides = tf.image.extract_jpeg_shape(image_bytes)[:2]
     window = draw_window(tf.where(orientation > 4, sides[::-1], sides))
-    wanted = tf.where(orientation > 4, size[::-1], size)
+    stored_size = tf.where(orientation > 4, size[::-1], size)
     window = stored_window(window, sides, orientation)
-    # The largest divisor that leaves enough pixels.
-    divisors = tf.reduce_min(window[2:] // wanted)
-    index = tf.searchsorted(_DIVISORS, [divisors], side="right")[0] - 1
-    branches = [_part_decoder(image_bytes, window, sides, divisor) for divisor in _DIVISORS]
+    # The largest divisor with which the window still has `size` pixels.
+    max_divisor = tf.reduce_min(window[2:] // stored_size)
+    index = tf.searchsorted(_DIVISORS, [max_divisor], side="right")[0] - 1
+    branches = [_window_decoder(image_bytes, window, sides, divisor) for divisor in _DIVISORS]
     return upright(tf.switch_case(tf.maximum(index, 0), branches), orientation)
 
 
@@ -100,18 +99,14 @@ def stored_window(window, sides, orientation):
     top, left, height, width = tf.unstack(window)
     upright_height, upright_width = tf.unstack(tf.where(orientation > 4, sides[::-1], sides))
     # The steps of `upright`, in reverse order.
-    top = tf.where(_is_one_of(orientation, (3, 4, 7, 8)), upright_height - top - height, top)
-    left = tf.where(_is_one_of(orientation, (2, 3, 6, 7)), upright_width - left - width, left)
+    top = tf.where(tf.reduce_any(orientation == (3, 4, 7, 8)), upright_height - top - height, top)
+    left = tf.where(tf.reduce_any(orientation == (2, 3, 6, 7)), upright_width - left - width, left)
     return tf.where(orientation > 4, [left, top, width, height], [top, left, height, width])
 
 
-def _is_one_of(orientation, orientations):
-    return tf.reduce_any(orientation == orientations)
-
-
-def _part_decoder(image_bytes, window, sides, divisor):
+def _window_decoder(image_bytes, window, sides, divisor):
     def decode():
-        # libjpeg rounds the sides of the smaller image up.
+        # libjpeg rounds up the sides of the smaller image.
         smaller_sides = (sides + divisor - 1) // divisor
         begin = tf.minimum(window[:2] // divisor, smaller_sides - 1)
         extent = tf.clip_by_value(window[2:] // divisor, 1, smaller_sides - begin)

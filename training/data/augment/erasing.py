@@ -9,7 +9,7 @@ from training.data.augment.windows import paste
 AREAS = (0.02, 1 / 3)
 ASPECT_RATIOS = (0.3, 1 / 0.3)
 _ATTEMPTS = 10
-# Mean and standard deviation of ImageNet's pixels. After normalisation the noise is standard normal, but clipped.
+# Means and standard deviations of ImageNet's pixels. After normalisation, the noise is standard normal but clipped.
 _MEANS = {3: (123.675, 116.28, 103.53), 1: (114.495,)}
 _DEVIATIONS = {3: (58.395, 57.12, 57.375), 1: (57.63,)}
 
@@ -17,9 +17,9 @@ _DEVIATIONS = {3: (58.395, 57.12, 57.375), 1: (57.63,)}
 def erase(image, seed, probability):
     """Replaces a random rectangle by noise, with a given probability.
 
-    The rectangle's area is uniform from 2 % to 1/3 of the image, its aspect ratio is log-uniform from 0.3 to 1/0.3, and
-    its place is uniform. Each value is drawn from a normal distribution with the mean and standard deviation of
-    ImageNet's pixels, rounded and clipped to 0 … 255.
+    The rectangle's area is uniform from 2 % to 1/3 of the image. Its aspect ratio is log-uniform from 0.3 to 1/0.3. Its
+    position is uniform. The values of the noise are drawn from a normal distribution with the mean and standard
+    deviation of ImageNet's pixels, rounded, and clipped to the range from 0 to 255.
 
     Args:
         image: uint8 (H, W, C)
@@ -43,7 +43,8 @@ def erase(image, seed, probability):
 
 
 def _rectangle(sides, draws):
-    """(top, left, height, width), scalars, from uniform draws (4, attempts). Height and width are 0 if none fits."""
+    """(top, left, height, width) of the first rectangle that fits. Height and width are 0 if none of them fits.
+    `draws`, (4, attempts), determine the area, the aspect ratio, top and left of the rectangles."""
     area = sides[0] * sides[1] * (AREAS[0] + draws[0] * (AREAS[1] - AREAS[0]))
     low, high = map(math.log, ASPECT_RATIOS)
     aspect_ratio = tf.exp(low + draws[1] * (high - low))

@@ -1,8 +1,8 @@
-"""The same augmentation with the layers of KerasCV, which is no longer developed. H W C image, B batch.
+"""Augmentation with the layers of KerasCV, which is no longer developed. H W C image, B batch.
 
-The layers draw from TensorFlow's global generators, so changes do not depend on the seed of the image, and a resumed
-run differs from an uninterrupted one. The layers also change images with `training=False`, so evaluation must not call
-them.
+The layers draw from TensorFlow's global generators. Changes therefore do not depend on the seed of the image, and a
+resumed run differs from an uninterrupted run. The layers also change images with `training=False`, so evaluation must
+not call them.
 """
 
 import functools
@@ -15,8 +15,7 @@ from training.data.augment import erasing
 from training.data.augment.cropping import ASPECT_RATIOS
 from training.errors import InputError
 
-# In KerasCV, RandAugment's magnitude is from 0 to 1 for levels from 0 to 10.
-_MAX_MAGNITUDE = 10
+_MAX_MAGNITUDE = 10  # KerasCV's magnitudes from 0 to 1 are RandAugment's levels from 0 to 10.
 
 
 def changes(config, size, channels, interpolation):
@@ -29,8 +28,8 @@ def changes(config, size, channels, interpolation):
         interpolation: Interpolation of the resizing for crop=inception.
 
     Returns:
-        List of functions from an image and a seed to an image, uint8 (H, W, C). With crop=inception the first one takes
-        an encoded image.
+        List of functions from an image and a seed to an image, uint8 (H, W, C). With crop=inception, the first function
+        takes an encoded image.
 
     Raises:
         InputError: If KerasCV is not installed, or does not support the config.
@@ -58,7 +57,7 @@ def mixer(config):
     mixers += [_mixer_with(_layers().CutMix(config.cutmix))] if config.cutmix else []
 
     def mix(images, labels, seed, num_real):
-        # There are 0, 1 or 2 mixers. The seed chooses between two of them with equal probability.
+        # There are 0, 1 or 2 mixers. With two mixers, the seed chooses one of them with equal probability.
         calls = [functools.partial(one_mixer, images, labels, num_real) for one_mixer in mixers]
         if len(calls) == 2:
             return tf.cond(tf.random.stateless_uniform([], seed) < 0.5, *calls)
@@ -76,7 +75,7 @@ def _layers():
             f"augment.library=keras_cv needs KerasCV, which cannot be imported: {error}. Install it with "
             f"pip install keras-cv, or choose augment.library=tensorflow."
         ) from error
-    # Deterministic TensorFlow does not create this generator. It must be on the CPU, where tf.data runs.
+    # With determinism, TensorFlow does not create the global generator. It must be on the CPU, where tf.data runs.
     with tf.device("CPU:0"):
         seed = tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int32)
         tf.random.set_global_generator(tf.random.Generator.from_seed(int(seed)))
@@ -84,18 +83,18 @@ def _layers():
 
 
 def _check(config, channels):
-    lacks = None
+    missing = None
     if config.autoaugment:
-        lacks = "AutoAugment: set augment.autoaugment=false"
+        missing = "AutoAugment: set augment.autoaugment=false"
     elif config.randaugment_ops and config.randaugment_magnitude > _MAX_MAGNITUDE:
-        lacks = (
+        missing = (
             f"RandAugment beyond magnitude {_MAX_MAGNITUDE}, received {config.randaugment_magnitude:g}: lower "
             f"augment.randaugment_magnitude"
         )
     elif config.randaugment_ops and channels == 1:
-        lacks = "RandAugment for gray images: set augment.randaugment_ops=0"
-    if lacks:
-        raise InputError(f"KerasCV has no {lacks}, or choose augment.library=tensorflow.")
+        missing = "RandAugment for gray images: set augment.randaugment_ops=0"
+    if missing:
+        raise InputError(f"KerasCV has no {missing}, or choose augment.library=tensorflow.")
 
 
 def _affine_layers(layers, config):
@@ -105,13 +104,13 @@ def _affine_layers(layers, config):
     if config.translation:
         yield layers.RandomTranslation(config.translation, config.translation, **fill)
     if config.rotation:
-        yield layers.RandomRotation(config.rotation / 360, **fill)  # In full turns.
+        yield layers.RandomRotation(config.rotation / 360, **fill)  # KerasCV expects full turns.
     if config.scale:
         yield layers.RandomZoom(config.scale, **fill)
 
 
 def _eraser(layers, probability):
-    # RandomCutout draws the sides independently, and its noise spans the range of the image.
+    # Unlike `erasing`, RandomCutout draws the sides independently, and its noise spans the value range of the image.
     sides = tuple(math.sqrt(area) for area in erasing.AREAS)
     erase = _change_with(layers.RandomCutout(sides, sides, fill_mode="gaussian_noise"))
 

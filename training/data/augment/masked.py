@@ -1,4 +1,4 @@
-"""Random changes of images and their masks together. H W C image, h w another size."""
+"""Random changes of images together with their masks. H W C image."""
 
 import tensorflow as tf
 
@@ -11,22 +11,23 @@ from training.data.masks import VOID, decode_mask
 
 
 def build_masked_augmentation(model, config):
-    """Builds the random changes of training images and their masks: scale and window, flip, colours.
+    """Builds the random changes of training images and their masks: scaling, cropping or padding, flips, and colours.
 
     Args:
         model: A segmentation model of this package with a fixed input size.
         config: `training.recipe.config.Augment`. Its scale_range, flip and color_jitter are used.
 
     Returns:
-        A `training.data.augment.Augmentation`. `decode(image_bytes, mask_bytes)` returns what can be cached,
-        `change(image, mask, seed)` the image and mask for one epoch, uint8 (H, W, C) and (H, W). `mix` changes nothing.
+        A `training.data.augment.Augmentation`. `decode(image_bytes, mask_bytes)` returns an image and a mask that can
+        be cached. `change(image, mask, seed)` returns the image and mask for one epoch, uint8 (H, W, C) and (H, W).
+        `mix` returns its images and masks unchanged.
     """
     protocol, size, channels = input_protocol(model)
     is_scaled = tuple(config.scale_range) != (1.0, 1.0)
     to_pixels = image_decoder(model)
 
     def decode(image_bytes, mask_bytes):
-        # If images are scaled anew in every epoch, they stay encoded.
+        # Images that are scaled anew in every epoch are cached in encoded form.
         return (image_bytes, mask_bytes) if is_scaled else (to_pixels(image_bytes), decode_mask(mask_bytes, size))
 
     def change(image, mask, seed):
@@ -44,18 +45,18 @@ def build_masked_augmentation(model, config):
 
 
 def _scaled_window(image, mask_bytes, seed, size, scale_range, protocol):
-    """Scales an image and its mask at random, and cuts or pads them to the model's size at a random place.
+    """Scales an image and its mask at random, and crops or pads them to the model's size at a random position.
 
-    Padding has the mean colour of the model's normalisation, and is void in the mask.
+    The padding of the image has the mean colour of the model's normalisation. The padding of the mask is void.
     """
     draws = tf.random.stateless_uniform([3], seed)
     scale = scale_range[0] + draws[0] * (scale_range[1] - scale_range[0])
     scaled = tf.maximum(tf.cast(tf.round(scale * tf.cast(size, tf.float32)), tf.int32), 1)
     image, mask = resize(image, scaled, protocol.interpolation), decode_mask(mask_bytes, scaled)
-    places = tf.cast(draws[1:] * tf.cast(tf.abs(scaled - size) + 1, tf.float32), tf.int32)
-    begin = tf.where(scaled > size, places, 0)
+    positions = tf.cast(draws[1:] * tf.cast(tf.abs(scaled - size) + 1, tf.float32), tf.int32)
+    begin = tf.where(scaled > size, positions, 0)
     extent = tf.minimum(scaled, size)
-    top, left = tf.unstack(tf.where(scaled < size, places, 0))
+    top, left = tf.unstack(tf.where(scaled < size, positions, 0))
     channels = image.shape[-1]
     mean = tf.cast(tf.round(255.0 * tf.constant(protocol.mean, tf.float32)), tf.uint8)
     ground = tf.broadcast_to(mean, [*size, channels])

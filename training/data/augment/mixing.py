@@ -1,7 +1,7 @@
 """Mixup (Zhang et al., arXiv 1710.09412) and CutMix (Yun et al., arXiv 1905.04899). B batch, H W C image.
 
-Each image is mixed with the previous image of the batch, and the first image with the last one. Padding is not mixed.
-All images of a batch share one lambda.
+Each image is mixed with the previous image of the batch, and the first image with the last. Padding is not mixed. All
+images of a batch are mixed in the same proportion, the lambda of the papers.
 """
 
 import functools
@@ -18,7 +18,7 @@ def mix(images, labels, seed, num_real, config):
         images: uint8 (B, H, W, C)
         labels: Probabilities (B, classes), float.
         seed: (2,) integers.
-        num_real: Number of images, which are the first rows. The rest is padding and stays unchanged.
+        num_real: Number of real images, which are the first rows. The other rows are padding and stay unchanged.
         config: `training.recipe.config.Augment`. Its mixup and cutmix are used.
 
     Returns:
@@ -38,7 +38,7 @@ def mix(images, labels, seed, num_real, config):
 
 def _mixup(images, labels, partners, concentration, seed):
     own = beta(concentration, seed)
-    own = tf.maximum(own, 1.0 - own)  # An image keeps the larger share of itself.
+    own = tf.maximum(own, 1.0 - own)  # At least half of each mixed image is the original image.
     partner_images = tf.gather(images, partners)
     mixed = own * tf.cast(images, tf.float32) + (1.0 - own) * tf.cast(partner_images, tf.float32)
     return tf.cast(tf.round(mixed), tf.uint8), _mix_labels(labels, partners, own)
@@ -58,7 +58,7 @@ def _mix_labels(labels, partners, own):
 
 
 def _box(height, width, own, seed):
-    """(top, left, bottom, right) of a box with 1 - `own` of the area around a random pixel, clipped at the border."""
+    """(top, left, bottom, right) of a box around a random pixel. Unclipped, its area is 1 - `own` of the image."""
     sides = tf.constant([height, width])
     half = tf.cast(tf.cast(sides, tf.float32) * tf.sqrt(1.0 - own), tf.int32) // 2
     centre = tf.cast(tf.random.stateless_uniform([2], seed) * tf.cast(sides, tf.float32), tf.int32)
@@ -68,7 +68,8 @@ def _box(height, width, own, seed):
 def beta(concentration, seed):
     """Draws from Beta(a, a) with a = `concentration`: X / (X + Y) for X and Y from Gamma(a, 1).
 
-    Logarithms are used, because for small a both gammas underflow float32: Gamma(a) is Gamma(a + 1) U^(1/a).
+    For small a, X and Y underflow float32. Their logarithms are therefore drawn, using Gamma(a) = Gamma(a + 1) U^(1/a)
+    with U uniform in (0, 1].
     """
     gamma_seed, uniform_seed = tf.unstack(tf.random.split(seed, 2))
     gammas = tf.random.stateless_gamma([2], gamma_seed, alpha=concentration + 1.0)

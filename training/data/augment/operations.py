@@ -1,7 +1,7 @@
 """The 16 operations of RandAugment and AutoAugment, on uint8 images. H W C image, C 1 or 3.
 
-Operations on tones give exactly the values of Pillow, unless a docstring states otherwise. Operations that move pixels
-use the nearest neighbour. Pixels from beyond the border are gray (128).
+Operations that change values give exactly the results of Pillow, unless a docstring states otherwise. Operations that
+move pixels interpolate by nearest neighbour. Pixels from outside the image are gray (128).
 """
 
 import math
@@ -17,7 +17,7 @@ GRAY = 128
 def auto_contrast(image):
     """Stretches each channel so that its darkest value becomes 0 and its brightest 255."""
     low, high = tf.reduce_min(image, axis=[0, 1]), tf.reduce_max(image, axis=[0, 1])
-    # A channel with only one value gets the range from 0 to 255, and stays unchanged.
+    # For a channel with only one value the range is set to 0 to 255, so that the channel stays unchanged.
     is_plain = low == high
     low = tf.where(is_plain, tf.zeros_like(low), low)
     high = tf.where(is_plain, 255 * tf.ones_like(high), high)
@@ -48,34 +48,34 @@ def invert(image):
 
 
 def posterize(image, bits):
-    """Keeps the `bits` most significant bits of each value, from 1 to 8."""
+    """Keeps the `bits` most significant bits of each value. `bits` is from 1 to 8."""
     mask = 256 - tf.bitwise.left_shift(1, 8 - tf.cast(bits, tf.int32))
     return tf.bitwise.bitwise_and(image, tf.cast(mask, tf.uint8))
 
 
 def solarize(image, threshold):
-    """Inverts all values from the threshold on, an integer from 0 to 256."""
+    """Inverts all values that are at least the threshold, an integer from 0 to 256."""
     values = tf.cast(image, tf.float32)
     return tf.cast(values + tf.cast(values >= threshold, tf.float32) * (255.0 - 2.0 * values), tf.uint8)
 
 
 def solarize_add(image, addition):
-    """Adds an integer from 0 to 255 to all values below 128. Results are limited to 255."""
+    """Adds an integer from 0 to 255 to all values below 128. Results are clipped to 255."""
     values = tf.cast(image, tf.float32)
     return tf.cast(tf.minimum(values + addition * tf.cast(values < 128, tf.float32), 255.0), tf.uint8)
 
 
 def color(image, factor):
-    """Changes the saturation: 0 is gray, 1 the image."""
+    """Changes the saturation. Factor 0 gives a gray image, factor 1 the image itself."""
     if image.shape[-1] == 1:
         return image
     return _blend(tf.cast(tf.tile(luma(image), [1, 1, 3]), tf.float32), image, factor)
 
 
 def contrast(image, factor):
-    """Changes the contrast: 0 is an image of the mean luma, 1 the image.
+    """Changes the contrast. Factor 0 gives an image of the mean luma, factor 1 the image itself.
 
-    The mean is that of Pillow. Google's code uses the number of pixels divided by 256 instead.
+    The mean luma is computed as in Pillow. Google's code instead uses the number of pixels divided by 256.
     """
     gray = image if image.shape[-1] == 1 else luma(image)
     num_pixels = image.shape[0] * image.shape[1]
@@ -84,12 +84,12 @@ def contrast(image, factor):
 
 
 def brightness(image, factor):
-    """Changes the brightness: 0 is black, 1 the image."""
+    """Changes the brightness. Factor 0 gives a black image, factor 1 the image itself."""
     return _blend(0.0, image, factor)
 
 
 def sharpness(image, factor):
-    """Changes the sharpness: 0 is smoothed, 1 the image, above 1 sharpened. The outermost pixels stay unchanged."""
+    """Smooths the image if the factor is below 1, sharpens it above 1. The outermost pixels stay unchanged."""
     height, width, channels = image.shape
     if min(height, width) < 3:
         return image
@@ -139,7 +139,7 @@ def cutout(image, fraction, place):
     Args:
         image: uint8 (H, W, C)
         fraction: Half of the square's side, as a fraction of the image's shorter side. Rounded to a pixel.
-        place: (2,) uniform draws from 0 to 1 for the centre.
+        place: (2,) uniform draws from 0 to 1 for the centre of the square.
 
     Returns:
         uint8 (H, W, C)
@@ -159,7 +159,7 @@ def _as_rows(image):
 
 
 def _for_rows(values, image):
-    """Repeats a value for each channel to a value for each element of a row."""
+    """Repeats values of the channels, (C,), for all elements of a row, (W·C,)."""
     return tf.tile(values, [image.shape[1]])
 
 
@@ -170,7 +170,7 @@ def _blend(degenerate, image, factor):
 
 
 def _transform(image, matrix):
-    """Pixel (x, y) of the result is the pixel nearest to (a x + b y + c, d x + e y + f), counted from 0."""
+    """Pixel (x, y) of the result is the pixel nearest to (a x + b y + c, d x + e y + f). `matrix` is a to f."""
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=image[None],
         transforms=tf.stack([*matrix, 0.0, 0.0])[None],

@@ -1,12 +1,13 @@
 """RandAugment (arXiv 1909.13719) and AutoAugment (arXiv 1805.09501), with the levels of Google's code. H W C image.
 
-Source of operations, levels and the policy: big_vision, pp/autoaugment.py, which took them from EfficientNet's code in
-tensorflow/tpu. Differences:
+The operations, the levels and the policy are those of big_vision, pp/autoaugment.py, which took them from
+EfficientNet's code in tensorflow/tpu. This module differs from big_vision as follows:
 
-* The source has shifts and cutout in pixels for all image sizes: shifts of up to 100 and half a cutout square of 40 in
-  RandAugment, shifts of up to 250 in AutoAugment. Here they are proportional to the image, and equal to RandAugment's
-  at 224 pixels. AutoAugment's paper has the same proportion for shifts: 150 of 331.
-* Beyond level 10, thresholds and bits that exceed uint8 leave the image unchanged.
+* Shifts and cutout depend on the image size. In big_vision, RandAugment always shifts by up to 100 pixels, and half the
+  side of a cutout square is up to 40 pixels. This module uses the same numbers for images of 224 pixels.
+* AutoAugment uses the same shifts as RandAugment. In big_vision it shifts by up to 250 pixels, in the paper by up to
+  150 of 331 pixels.
+* At levels above 10, thresholds and numbers of bits that exceed the range of uint8 leave the image unchanged.
 """
 
 import dataclasses
@@ -16,8 +17,7 @@ import tensorflow as tf
 
 from training.data.augment import operations
 
-# The strongest level of the papers. RandAugment's levels may exceed it.
-_MAX_LEVEL = 10
+_MAX_LEVEL = 10  # The strongest level in the papers. RandAugment's levels may exceed it.
 _REFERENCE_SIDE = 224
 
 
@@ -25,8 +25,9 @@ _REFERENCE_SIDE = 224
 class Operation:
     """One operation of a policy.
 
-    `function` takes the image and the first `num_arguments` of an argument and a pair of draws from 0 to 1. `scale`
-    maps a level, as a fraction of the strongest, to the argument. If `is_signed`, it is negated with probability 1/2.
+    `function` takes the image. If `num_arguments` is 1 or 2, it also takes an argument that depends on the level. If
+    `num_arguments` is 2, it also takes a pair of uniform draws from 0 to 1. `scale` maps a level, as a fraction of
+    level 10, to the argument. If `is_signed`, the argument is negated with probability 1/2.
     """
 
     function: Callable
@@ -48,7 +49,7 @@ OPERATIONS = {
     "Equalize": Operation(operations.equalize),
     "Invert": Operation(operations.invert),
     "Rotate": Operation(operations.rotate, 1, lambda part: 30 * part, is_signed=True),
-    # At least one bit, which TensorFlow keeps when all eight are shifted out.
+    # At least one bit is kept, as in big_vision, because TensorFlow does not shift out all eight bits.
     "Posterize": Operation(operations.posterize, 1, lambda part: min(max(int(part * 4), 1), 8)),
     "Solarize": Operation(operations.solarize, 1, lambda part: min(int(part * 256), 256)),
     "Color": Operation(operations.color, 1, _enhancement),
@@ -63,7 +64,7 @@ OPERATIONS = {
     "SolarizeAdd": Operation(operations.solarize_add, 1, lambda part: min(int(part * 110), 255)),
 }
 
-# Sequences of (operation, probability, level). Policy v0 of the source, which differs from the paper's Table 9.
+# Sub-policies of (operation, probability, level): policy v0 of big_vision, which differs from the paper's Table 9.
 AUTOAUGMENT = (
     (("Equalize", 0.8, 1), ("ShearY", 0.8, 4)),
     (("Color", 0.4, 9), ("Equalize", 0.6, 3)),
@@ -94,7 +95,7 @@ AUTOAUGMENT = (
 
 
 def randaugment(image, seed, num_operations, magnitude):
-    """Applies operations drawn with equal probability, one after the other, all at one level.
+    """Applies random operations one after the other, all at the same level. They are drawn with equal probability.
 
     Args:
         image: uint8 (H, W, C), C 1 or 3.
@@ -141,13 +142,14 @@ def argument(name, level):
 
 
 def apply(image, index, value, draws):
-    """Applies one operation. The others are not computed.
+    """Applies one operation. The other operations are not computed.
 
     Args:
         image: uint8 (H, W, C)
         index: Index of the operation in `OPERATIONS`, a scalar. `len(OPERATIONS)`: no change.
         value: Argument of the operation, without sign.
-        draws: (3,) uniform draws from 0 to 1: one for the sign, two for the place.
+        draws: (3,) uniform draws from 0 to 1. The first draw determines the sign of the argument, the other two
+            determine the centre of the cutout square.
 
     Returns:
         uint8 (H, W, C)

@@ -1,8 +1,8 @@
-"""Labels of data sets, and labels that TFDS does not store but that are computed from stored features.
+"""Labels of data sets. `DERIVED_LABELS` are not stored by TFDS, but computed from the features that it stores.
 
-The computed labels are tasks of VTAB (Zhai et al., arXiv 1910.04867). Borders and bins are those of
-google-research/task_adaptation, task_adaptation/data/clevr.py, kitti.py and dsprites.py, for the tasks in its
-scripts/run_all_tasks.sh.
+They are tasks of VTAB (Zhai et al., arXiv 1910.04867). The borders and bins are copied from
+google-research/task_adaptation. Its scripts/run_all_tasks.sh names the tasks, which are defined in clevr.py, kitti.py
+and dsprites.py of task_adaptation/data.
 """
 
 import dataclasses
@@ -18,9 +18,9 @@ class Label:
     """A label of a data set, and the function that reads it.
 
     `features` are the features that `read` needs, in the format of `tfds.decode.PartialDecoding`. `read` is a
-    TensorFlow function from an example to the index of the right class, an int64 scalar, to the indices of all right
-    classes, or to an encoded mask. The splits in `absent_from` lack the label. The features in `encoded` are not
-    decoded, but read as the bytes of a file.
+    TensorFlow function of an example. It returns the index of the right class (an int64 scalar), the indices of all
+    right classes, or an encoded mask. The splits in `absent_from` do not have the label. The features in `encoded` are
+    passed to `read` as the bytes of a file.
     """
 
     class_names: tuple[str, ...]
@@ -30,10 +30,10 @@ class Label:
     encoded: tuple[str, ...] = ()
 
 
-_CLEVR_COUNTS = range(3, 11)  # All numbers of objects that occur.
+_CLEVR_COUNTS = range(3, 11)  # An image has 3 to 10 objects.
 _CLEVR_BORDERS = (8.0, 8.5, 9.0, 9.5, 10.0)  # In Clevr's own units of length.
 _KITTI_BORDERS = (8.0, 20.0)  # In metres.
-_KITTI_VEHICLES = 3  # The first types are car, van and truck.
+_KITTI_VEHICLES = 3  # The first three types of objects are car, van and truck.
 _DSPRITES_BINS = 16
 
 
@@ -53,7 +53,7 @@ def _closest_vehicle(example):
 
 
 def _interval(value, borders):
-    """The index of a value's interval. A border belongs to the interval below it. Borders are exact in float32."""
+    """The index of a value's interval. A border, which is exact in float32, belongs to the interval below it."""
     return tf.reduce_sum(tf.cast(value > borders, tf.int64))
 
 
@@ -64,7 +64,7 @@ def _interval_names(quantity, borders, unit=""):
 
 
 def _binned(quantity, feature, num_values):
-    """A label with the values 0 to `num_values - 1` of a feature in bins of nearly equal size."""
+    """A label with the values of a feature, 0 to `num_values - 1`, in bins of nearly equal size."""
     bins = [[value for value in range(num_values) if _bin(value, num_values) == i] for i in range(_DSPRITES_BINS)]
     names = tuple(f"{quantity} {values[0]} to {values[-1]}" for values in bins)
     return Label(names, {feature: True}, lambda example: _bin(example[feature], num_values))
@@ -74,8 +74,7 @@ def _bin(value, num_values):
     return value * _DSPRITES_BINS // num_values
 
 
-# Clevr publishes no scenes of its test images, so TFDS has no objects for them.
-_CLEVR_ABSENT = ("test",)
+_CLEVR_ABSENT = ("test",)  # Clevr does not publish the objects in its test images.
 
 DERIVED_LABELS = {
     "clevr": {
@@ -94,7 +93,7 @@ DERIVED_LABELS = {
             (*_interval_names("vehicle", _KITTI_BORDERS, " m"), "no vehicle"),
             {"objects": {"type": True, "location": True}},
             _closest_vehicle,
-        ),
+        )
     },
     "dsprites": {
         "x_position": _binned("x position", "label_x_position", num_values=32),

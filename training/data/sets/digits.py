@@ -1,4 +1,4 @@
-"""The UCI optical digits of scikit-learn as a TFDS data set, so that they are read like the others."""
+"""Defines the UCI optical digits of scikit-learn as a data set of TFDS, so that they are read like other data sets."""
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -8,7 +8,7 @@ class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: 
     """1,797 scans of handwritten digits, 8 x 8 pixels, 16 levels of gray; a stratified fifth is the test split.
 
     Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998
-    (https://doi.org/10.24432/C50P49), as scikit-learn carries them.
+    (https://doi.org/10.24432/C50P49), as distributed with scikit-learn.
     """
 
     VERSION = tfds.core.Version("1.0.0")

@@ -4,16 +4,16 @@
     photographs/cat/2.png
     photographs/dog/a.jpeg
 
-Or already split: photographs/train, photographs/test and optionally photographs/validation, each with such folders
-inside.
+A directory may also be split already, into photographs/train, photographs/test and optionally photographs/validation.
+Each of these has the folders of the classes inside.
 """
 
-import collections
 import concurrent.futures
 import dataclasses
 import functools
 import hashlib
 import pathlib
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,26 +23,23 @@ from training.errors import InputError
 from training.files import check_name
 
 READABLE = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
-# Photographs that TensorFlow cannot decode. Files of any other kind are ignored.
+# Suffixes of photographs that TensorFlow cannot decode. Files with other suffixes are ignored.
 OTHER_IMAGES = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jxl", ".raw", ".psd")
-_SPLIT_NAMES = {
-    "train": "train",
-    "test": "test",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-}
-_MOST_COPIES = 10  # Pairs that a message lists.
+_SPLIT_NAMES = {"train": "train", "test": "test"} | dict.fromkeys(("val", "valid", "validation"), "validation")
+_MOST_COPIES = 10  # Maximum number of pairs that a message lists.
 _LAYOUT = "Expected one folder for each class with its images inside: cat/1.jpg, cat/2.png, dog/a.jpeg ..."
 
 
 @dataclasses.dataclass(frozen=True)
 class FolderSplits:
-    """The contents of a directory: class names, (path, class index) of the images of each split, the reason for each
-    skipped path, and a message about images that are in two split folders, or `None`."""
+    """The contents of a directory.
+
+    `splits` is {split: pairs of an image path and its label}. A label is the index of a class, or the path of a mask.
+    `skipped` is {path: reason}. `overlap` is a message about images that are in two split folders, or `None`.
+    """
 
     class_names: tuple[str, ...]
-    splits: dict[str, list[tuple[str, int]]]
+    splits: dict[str, list[tuple[str, Any]]]
     skipped: dict[str, str]
     overlap: str | None = None
 
@@ -50,10 +47,10 @@ class FolderSplits:
 def read_folder(directory, test_fraction, validation_fraction):
     """Finds the images of a directory, and splits them unless they are already split.
 
-    The split depends only on the names of the images and of their folders, and on which images are copies. It is the
-    same on every machine as long as no image is added or removed. In each class, `test_fraction` of the images are held
-    out for the test, and `validation_fraction` of the rest for validation. At least one image stays for training.
-    Copies of an image are in the same split.
+    In each class, `test_fraction` of the images are held out for the test, and `validation_fraction` of the rest for
+    validation. At least one image remains for training. Copies of an image are in the same split. The split depends
+    only on the names of the images and of their folders, and on which images are copies. Until an image is added or
+    removed, it is therefore the same on every machine.
 
     Args:
         directory: Path of the directory.
@@ -66,37 +63,7 @@ def read_folder(directory, test_fraction, validation_fraction):
     Raises:
         InputError: If there are not enough images. The message describes what was found and what is expected.
     """
-    if directory is None:
-        raise InputError("The folder data set needs data.directory=<path of your photographs>. " + _LAYOUT)
-    root = pathlib.Path(directory).expanduser()
-    if not root.is_dir():
-        raise InputError(f"data.directory={directory} is not a directory. {_LAYOUT}")
-    folders = split_folders(root)
-    if folders:
-        return _read_split_folders(folders, test_fraction, validation_fraction)
-    images, skipped, digests = _read_classes(root)
-    classes = _check_classes(root, images, skipped)
-    splits = _split(images, classes, {"test": test_fraction, "validation": validation_fraction}, digests)
-    return FolderSplits(classes, splits, skipped)
-
-
-def split_folders(root, otherwise="class folders only"):
-    """{split: folder} of a directory that is already split, or {}. `otherwise` describes the other layout."""
-    folders = {folder.name.lower(): folder for folder in _folders(root)}
-    known = [name for name in folders if name in _SPLIT_NAMES]
-    if "train" not in known or (known == ["train"] and len(folders) > 1):  # Trains may be a class.
-        return {}
-    splits = {_SPLIT_NAMES[name]: folders[name] for name in known}
-    if len(folders) > len(splits) or len(splits) == 1:
-        other_folders = ", ".join(sorted(set(folders) - {"train"})) or "nothing"
-        raise InputError(
-            f"{root} has a folder train, as if it were split, beside {other_folders}. Expected the folders train, test "
-            f"and optionally validation; or {otherwise}."
-        )
-    return splits
-
-
-def _read_split_folders(folders, test_fraction, validation_fraction):
+    _, folders = find_splits(directory, "photographs", "class folders only", _LAYOUT)
     by_split, skipped, digests = {}, {}, {}
     for split, folder in folders.items():
         by_split[split], skipped_here, digests_here = _read_classes(folder)
@@ -107,11 +74,37 @@ def _read_split_folders(folders, test_fraction, validation_fraction):
         if unknown:
             raise InputError(f"{folders[split]} has classes that {folders['train']} lacks: {', '.join(unknown)}")
     fractions = {"test": test_fraction, "validation": validation_fraction}
-    splits = _split(by_split["train"], classes, {k: v for k, v in fractions.items() if k not in by_split}, digests)
-    given = {split: images for split, images in by_split.items() if split != "train"}
-    splits |= {split: _labelled(images, classes) for split, images in given.items()}
+    missing = {split: fraction for split, fraction in fractions.items() if split not in by_split}
+    held = {name: hold_out(paths, missing, digests) for name, paths in by_split["train"].items()}
+    new_splits = {split: {name: held[name][split] for name in classes} for split in (*missing, "train")}
+    other_splits = {split: images for split, images in by_split.items() if split != "train"}
+    splits = {split: _labelled(images, classes) for split, images in (new_splits | other_splits).items()}
     files = {split: [path for paths in images.values() for path in paths] for split, images in by_split.items()}
     return FolderSplits(classes, splits, skipped, find_copies(files, digests))
+
+
+def find_splits(directory, contents, unsplit_layout, layout):
+    """Returns the path of `data.directory`, and {split: folder}. A directory without splits is the folder of "train".
+
+    `contents`, `unsplit_layout` and `layout` describe the expected files in the message of an InputError.
+    """
+    if directory is None:
+        raise InputError(f"The folder data set needs data.directory=<path of your {contents}>. {layout}")
+    root = pathlib.Path(directory).expanduser()
+    if not root.is_dir():
+        raise InputError(f"data.directory={directory} is not a directory. {layout}")
+    folders = {folder.name.lower(): folder for folder in _folders(root)}
+    known = [name for name in folders if name in _SPLIT_NAMES]
+    if "train" not in known or (known == ["train"] and len(folders) > 1):  # A class may be named train.
+        return root, {"train": root}
+    splits = {_SPLIT_NAMES[name]: folders[name] for name in known}
+    if len(folders) > len(splits) or len(splits) == 1:
+        other_folders = ", ".join(sorted(set(folders) - {"train"})) or "nothing"
+        raise InputError(
+            f"{root} has a folder train, as if it were split, beside {other_folders}. Expected the folders train, test "
+            f"and optionally validation; or {unsplit_layout}."
+        )
+    return root, splits
 
 
 def _read_classes(root):
@@ -144,16 +137,8 @@ def _check_classes(root, images, skipped):
     raise InputError(f"{root} has no readable images ({folders} folders were searched). {expected}")
 
 
-def _split(images, classes, fractions, digests):
-    splits = collections.defaultdict(list)
-    for label, name in enumerate(classes):
-        for split, paths in hold_out(images[name], fractions, digests).items():
-            splits[split] += [(str(path), label) for path in paths]
-    return dict(splits)
-
-
 def hold_out(paths, fractions, digests):
-    """Splits paths by the names of files and folders. At least one path stays for training.
+    """Assigns paths to splits by a hash of the names of file and folder. At least one path remains for training.
 
     Args:
         paths: `pathlib.Path`s, at least one.
@@ -161,12 +146,13 @@ def hold_out(paths, fractions, digests):
         digests: {path: digest of the file}. Files with the same content are in the same split.
 
     Returns:
-        {split: paths}. The remaining paths are in "train".
+        {split: paths}. The paths that are not held out are in "train".
     """
-    held, rest, places = {}, sorted(paths, key=_name_digest), {}
+    held, positions = {}, {}
+    rest = sorted(paths, key=lambda path: hashlib.sha256(f"{path.parent.name}/{path.name}".encode()).digest())
     for path in rest:
-        places.setdefault(digests[path], len(places))
-    rest.sort(key=lambda path: places[digests[path]])  # Copies are adjacent.
+        positions.setdefault(digests[path], len(positions))
+    rest.sort(key=lambda path: positions[digests[path]])  # Copies are now adjacent.
     for split, fraction in fractions.items():
         count = min(round(fraction * len(rest)), len(rest) - 1)
         borders = [0, *(i for i in range(1, len(rest)) if digests[rest[i - 1]] != digests[rest[i]])]
@@ -176,7 +162,7 @@ def hold_out(paths, fractions, digests):
 
 
 def find_copies(files, digests):
-    """A message about images that are in two splits, and what to do. `None` if there are none.
+    """A message that lists the images in two splits and describes what to do. `None` if there are no such images.
 
     Args:
         files: {split: paths}
@@ -192,10 +178,6 @@ def find_copies(files, digests):
         return None
     more = f"\n  … ({len(copies):,} in all)" if len(copies) > _MOST_COPIES else ""
     return f"Images are in two splits:{''.join(copies[:_MOST_COPIES])}{more}\nRemove one file of each pair."
-
-
-def _name_digest(path):
-    return hashlib.sha256(f"{path.parent.name}/{path.name}".encode()).digest()
 
 
 def _labelled(images, classes):
@@ -224,7 +206,7 @@ def _checked(paths):
 
 
 def examine(path):
-    """The digest of an image file and `None`. If the file cannot be decoded, `None` and the reason."""
+    """Reads an image file. Returns (digest, `None`), or (`None`, reason) if the file cannot be decoded."""
     if path.suffix.lower() in OTHER_IMAGES:
         return None, f"{path.suffix} files cannot be decoded, convert it to JPEG or PNG"
     try:
@@ -238,6 +220,6 @@ def examine(path):
 
 @functools.cache
 def _decoder():
-    """A decoder that is traced only once, because a folder may have many thousands of images."""
+    """A decoder that TensorFlow traces only once, because a folder may have many thousands of images."""
     signature = [tf.TensorSpec([], tf.string)]
     return tf.function(lambda image_bytes: decode_upright(image_bytes, 3), signature, autograph=False)

@@ -4,18 +4,17 @@
     streets/masks/0001.png      gray or with a palette; values are indices of classes, 255 is void
     streets/classes.txt         one class name per line, from index 0; optional
 
-Or already split: streets/train, streets/test and optionally streets/validation, with images and masks inside.
+A directory may also be split already, into streets/train, streets/test and optionally streets/validation. Each of these
+has the folders images and masks inside.
 """
 
 import concurrent.futures
-import dataclasses
-import pathlib
 
 import numpy as np
 import PIL.Image
 
 from training.data.masks import MAX_CLASSES, VOID, read_values
-from training.data.sets.folder import READABLE, examine, find_copies, find_images, hold_out, split_folders
+from training.data.sets.folder import READABLE, FolderSplits, examine, find_copies, find_images, find_splits, hold_out
 from training.errors import InputError
 
 _LAYOUT = (
@@ -23,24 +22,11 @@ _LAYOUT = (
     "train, test and optionally validation, each with these inside."
 )
 _TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width.
-_ORIENTATION = 0x0112
-
-
-@dataclasses.dataclass(frozen=True)
-class MaskFolder:
-    """The contents of a directory: class names, (image path, mask path) of each split, the reason for each skipped
-    image, and a message about images that are in two split folders, or `None`."""
-
-    class_names: tuple[str, ...]
-    splits: dict[str, list[tuple[str, str]]]
-    skipped: dict[str, str]
-    overlap: str | None = None
+_ORIENTATION = 0x0112  # The EXIF tag.
 
 
 def read_mask_folder(directory, test_fraction, validation_fraction):
-    """Finds the pairs of a directory, and splits them by name unless they are already split.
-
-    Copies of an image are in the same split.
+    """Finds the pairs of a directory, and splits them as `hold_out` does, unless they are already split.
 
     Args:
         directory: Path of the directory.
@@ -48,17 +34,12 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
         validation_fraction: Fraction of the remaining pairs, in [0, 1).
 
     Returns:
-        A `MaskFolder`.
+        A `training.data.sets.folder.FolderSplits`.
 
     Raises:
         InputError: If there are no usable pairs. The message describes what was found and what is expected.
     """
-    if directory is None:
-        raise InputError(f"The folder data set needs data.directory=<path of your photographs and masks>. {_LAYOUT}")
-    root = pathlib.Path(directory).expanduser()
-    if not root.is_dir():
-        raise InputError(f"data.directory={directory} is not a directory. {_LAYOUT}")
-    folders = split_folders(root, "the folders images and masks") or {"train": root}
+    root, folders = find_splits(directory, "photographs and masks", "the folders images and masks", _LAYOUT)
     pairs_by_split = {split: dict(_pairs(folder)) for split, folder in folders.items()}
     names = _read_names(root)
     values, digests, problems = _read_masks(
@@ -70,17 +51,17 @@ def read_mask_folder(directory, test_fraction, validation_fraction):
     problems |= _unknown_classes(values, names)
     by_split, skipped = {}, {}
     for split, pairs in pairs_by_split.items():
-        image_problems = {image: _problem(image, mask, problems) for image, mask in pairs.items()}
-        by_split[split] = [image for image, problem in image_problems.items() if not problem]
-        skipped |= {str(image): problem for image, problem in image_problems.items() if problem}
+        problems |= {image: f"has no mask {image.stem}.png" for image, mask in pairs.items() if mask is None}
+        by_split[split] = [image for image in pairs if image not in problems]
+        skipped |= {str(image): problems[image] for image in pairs if image in problems}
         if not by_split[split]:
             _fail_without_pairs(folders[split], skipped)
     fractions = {"test": test_fraction, "validation": validation_fraction}
-    missing = {name: part for name, part in fractions.items() if name not in by_split}
-    held = hold_out(by_split["train"], missing, digests)
+    missing = {split: fraction for split, fraction in fractions.items() if split not in by_split}
+    images_by_split = by_split | hold_out(by_split["train"], missing, digests)
     masks = {image: mask for pairs in pairs_by_split.values() for image, mask in pairs.items()}
-    splits = {name: [(str(image), str(masks[image])) for image in images] for name, images in (by_split | held).items()}
-    return MaskFolder(names, splits, skipped, find_copies(by_split, digests))
+    splits = {name: [(str(image), str(masks[image])) for image in images] for name, images in images_by_split.items()}
+    return FolderSplits(names, splits, skipped, find_copies(by_split, digests))
 
 
 def _pairs(folder):
@@ -106,7 +87,7 @@ def _read_names(root):
 
 
 def _read_masks(pairs):
-    """{image: classes in its mask} and {image: digest} of readable pairs, {image: problem} of the others."""
+    """{image: classes in its mask} and {image: digest} of readable pairs, {image: problem} of all other pairs."""
     pairs = list(pairs)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         results = dict(zip((image for image, _ in pairs), pool.map(_read_pair, pairs), strict=True))
@@ -117,7 +98,7 @@ def _read_masks(pairs):
 
 
 def _read_pair(pair):
-    """The classes in a mask and the digest of its image, or the problem with one of them, a string."""
+    """The classes in a mask and the digest of its image. If one of the files is unusable, the problem, a string."""
     image_path, mask_path = pair
     digest, problem = examine(image_path)
     if problem:
@@ -137,17 +118,13 @@ def _read_pair(pair):
 
 
 def _unknown_classes(values, names):
-    """{image: problem} of masks with values beyond the classes."""
+    """{image: problem} of the masks with values that are not indices of classes."""
     largest = {image: int(classes.max(initial=0)) for image, classes in values.items()}
     return {
-        image: f"its mask has the value {value}, and there are {len(names)} classes, counted from 0; void is {VOID}"
+        image: f"its mask has the value {value}, but there are {len(names)} classes, counted from 0; void is {VOID}"
         for image, value in largest.items()
         if value >= len(names)
     }
-
-
-def _problem(image, mask, problems):
-    return f"has no mask {image.stem}.png" if mask is None else problems.get(image)
 
 
 def _fail_without_pairs(folder, skipped):

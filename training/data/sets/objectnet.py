@@ -1,8 +1,8 @@
 """ObjectNet: photographs of household objects in unusual places, for classifiers of ImageNet-1k. C classes.
 
 Barbu et al., "ObjectNet: A large-scale bias-controlled dataset for pushing the limits of object recognition models",
-NeurIPS 2019. Its licence allows tests only. 113 of its 313 classes are also in ImageNet-1k, some as several classes.
-`objectnet_classes.csv` contains the folders and their ImageNet classes, as published by the authors
+NeurIPS 2019. Its licence allows tests only. 113 of its 313 classes are also in ImageNet-1k, some divided into several
+classes. `objectnet_classes.csv` contains the folders and their ImageNet classes, as published by the authors
 (`folder_to_objectnet_label.json` and `folder_to_imagenet_1k.json`, github.com/abarbu/objectnet-template-tensorflow).
 """
 
@@ -21,20 +21,19 @@ from training.data.sources import IndexedSource, StreamedSource
 from training.data.subsets import read_labels, select
 
 _TABLE = pathlib.Path(__file__).with_name("objectnet_classes.csv")
-# Pixels of the red frame at each side. The authors' programs cut off the same number.
-_BORDER = 2
+_BORDER = 2  # Width of the red frame of an image in pixels. The authors' programs cut off the same width.
 
 
 @functools.cache
 def imagenet_classes():
-    """{folder of ObjectNet: tuple of the indices of its ImageNet-1k classes, which may be empty}."""
+    """{folder of ObjectNet: indices of its ImageNet-1k classes}. The tuple of indices may be empty."""
     indices = {wnid: index for index, (wnid, _) in enumerate(imagenet1k_classes())}
     with _TABLE.open() as file:
         return {row["folder"]: tuple(indices[wnid] for wnid in row["wnids"].split()) for row in csv.DictReader(file)}
 
 
 def is_objectnet(class_names):
-    """Whether all classes are folders of ObjectNet, and some of them are classes of ImageNet-1k."""
+    """Whether all classes are folders of ObjectNet, and at least one of them is also in ImageNet-1k."""
     known = imagenet_classes()
     return set(class_names) <= known.keys() and any(known[name] for name in class_names)
 
@@ -43,7 +42,7 @@ def is_objectnet(class_names):
 class Shared:
     """The part of ObjectNet with classes that are also in ImageNet-1k.
 
-    `dataset`, a `training.data.dataset.Dataset`, has only these classes. `num_left_out` images have other classes.
+    `dataset` has only these classes. `num_left_out` is the number of images of other classes.
     """
 
     dataset: Dataset
@@ -52,12 +51,12 @@ class Shared:
     def restrict(self, probabilities, has_sigmoids=False):
         """Restricts probabilities of ImageNet-1k's classes to the shared classes.
 
-        This follows Kolesnikov et al. (BiT, arXiv 1912.11370). If a class has several ImageNet classes, the most
-        probable one counts. The top class then contains the top one of the shared ImageNet classes.
+        This follows Kolesnikov et al. (BiT, arXiv 1912.11370). If a class has several ImageNet classes, it gets the
+        largest of their probabilities. The top class then contains the most probable shared ImageNet class.
 
         Args:
             probabilities: (B, 1000)
-            has_sigmoids: Whether the probabilities are those of a sigmoid for each class.
+            has_sigmoids: Whether each probability is the output of a sigmoid, instead of a softmax over all classes.
 
         Returns:
             (B, C). Without sigmoids, the probabilities of an image add up to 1.
@@ -69,14 +68,15 @@ class Shared:
 
 
 def shared_part(dataset, splits):
-    """The images of the given splits with a class of ImageNet-1k, without their red frames, as a `Shared`."""
+    """Selects the images with classes of ImageNet-1k from splits, and removes their red frames. Returns a `Shared`."""
     known = imagenet_classes()
     names = tuple(name for name in dataset.class_names if known[name])
     new_labels = np.array([names.index(name) if name in names else -1 for name in dataset.class_names])
 
     def change(example):
+        image = decode_upright(example["image"], 3)[_BORDER:-_BORDER, _BORDER:-_BORDER]
         label = tf.gather(tf.constant(new_labels, tf.int64), example["label"])
-        return {"image": _without_border(example["image"]), "label": label}
+        return {"image": tf.io.encode_png(image, compression=0), "label": label}
 
     sources, num_left_out = {}, 0
     for split in splits:
@@ -92,8 +92,3 @@ def _change_examples(source, change):
     if isinstance(source, IndexedSource):
         return IndexedSource(source.size, lambda index: change(source.read(index)))
     return StreamedSource(source.size, lambda *part: source.stream(*part).map(change), source.shuffle_buffer)
-
-
-def _without_border(image_bytes):
-    image = decode_upright(image_bytes, 3)
-    return tf.io.encode_png(image[_BORDER:-_BORDER, _BORDER:-_BORDER], compression=0)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import pydantic
 import tensorflow as tf
 
-from training.data.sources import Part, StreamedSource
+from training.data.sources import Part, StreamedSource, cut
 from training.errors import InputError
 from training.recipe.assignments import explain
 
@@ -43,19 +43,19 @@ def write_records(dataset, directory, images_per_shard=1000):
 
     Args:
         dataset: `training.data.dataset.Dataset`
-        directory: Path of the target, also `gs://bucket/folder`. It must not hold shards yet.
+        directory: Path of the target, also `gs://bucket/folder`. It must not contain shards.
         images_per_shard: Number of images in a shard. Shards of 100 to 200 MB are read efficiently.
 
     Returns:
         Number of shards.
 
     Raises:
-        InputError: If the directory cannot be written to, or holds shards.
+        InputError: If the directory cannot be written to, or contains shards.
     """
     index_path = posixpath.join(directory, _INDEX)
     try:
         if tf.io.gfile.exists(index_path):
-            raise InputError(f"{directory} holds shards already. Name another directory.")
+            raise InputError(f"{directory} already contains shards. Name another directory.")
         tf.io.gfile.makedirs(directory)
         splits = {
             name: dict(_write_split(source, directory, name, images_per_shard))
@@ -82,7 +82,7 @@ def _write_split(source, directory, name, images_per_shard):
 
 
 def _shuffled(source):
-    """All examples once, shuffled, because folders are ordered by class and readers shuffle only parts of shards."""
+    """All examples once, shuffled, because folders are ordered by class, and readers shuffle only parts of shards."""
     keys = source.epoch(tf.constant(0, tf.int64), Part(batch_size=1), tf.constant(0, tf.int64), seed=0)
     return keys.map(lambda _, key: source.read(key), tf.data.AUTOTUNE)
 
@@ -117,28 +117,21 @@ def read_records(directory, shuffle_buffer):
 
 
 def _source(directory, files, shuffle_buffer):
-    paths = [posixpath.join(directory, name) for name in files]
-    ends = list(itertools.accumulate(files.values()))
-    size = ends[-1]
+    shards = [(posixpath.join(directory, name), 0, count) for name, count in files.items()]
 
     def stream(ranges, seed):
-        pieces = [
-            (path, max(first - end + count, 0), min(last, end) - max(first, end - count))
-            for first, last in ranges
-            for path, end, count in zip(paths, ends, files.values(), strict=True)
-            if end - count < last and end > first
-        ]
-        paths_read, skips, takes = map(list, zip(*pieces, strict=True))
+        pieces = [piece for first, end in ranges for piece in cut(shards, first, end)]
+        paths, starts, stops = map(list, zip(*pieces, strict=True))
         pieces = tf.data.Dataset.from_tensor_slices(
-            (paths_read, tf.constant(skips, tf.int64), tf.constant(takes, tf.int64))
+            (paths, tf.constant(starts, tf.int64), tf.constant(stops, tf.int64))
         )
         if seed is not None:
-            pieces = pieces.shuffle(len(paths_read), seed, reshuffle_each_iteration=False)
+            pieces = pieces.shuffle(len(paths), seed, reshuffle_each_iteration=False)
         records = pieces.interleave(
-            lambda path, skip, take: tf.data.TFRecordDataset(path).skip(skip).take(take),
+            lambda path, start, stop: tf.data.TFRecordDataset(path).skip(start).take(stop - start),
             cycle_length=16 if seed is not None else 1,
             num_parallel_calls=tf.data.AUTOTUNE,
         )
         return records.map(lambda record: tf.io.parse_single_example(record, _FEATURES))
 
-    return StreamedSource(size, stream, shuffle_buffer)
+    return StreamedSource(sum(files.values()), stream, shuffle_buffer)

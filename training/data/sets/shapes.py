@@ -1,4 +1,4 @@
-"""Generated images for segmentation: shapes on a background. An image depends only on its number."""
+"""Generated images for segmentation: shapes on a background. An image depends only on its split and number."""
 
 import numpy as np
 
@@ -7,9 +7,9 @@ from training.data.masks import encode_png
 CLASS_NAMES = ("background", "disc", "square", "triangle")
 SIDE = 64  # Pixels.
 NUM_IMAGES = {"train": 1200, "test": 120}
-_FIRST = {"train": 0, "test": 1_000_000}  # The splits have no image in common.
+_FIRST = {"train": 0, "test": 1_000_000}  # Seeds of the first images. The splits have no seed in common.
 _MOST_SHAPES = 3
-_RADIUS = 10, 18  # Pixels: smallest and largest.
+_RADIUS = 10, 18  # Minimum and maximum, in pixels.
 _DARK, _BRIGHT = (0, 110), (130, 256)  # Colours of the background and of the shapes.
 
 
@@ -31,7 +31,7 @@ def draw(split, index):
         label, radius = rng.integers(1, len(CLASS_NAMES)), rng.uniform(*_RADIUS)
         top, left = rng.uniform(radius, SIDE - radius, 2)
         inside = _is_inside(label, (rows - top) / radius, (columns - left) / radius, rng.uniform(0, 2 * np.pi))
-        if mask[inside].any():  # A shape that is partly covered could be of any class.
+        if mask[inside].any():  # It would cover a part of another shape, whose class could become ambiguous.
             continue
         image[inside] = rng.integers(*_BRIGHT, 3) + _texture(rng, rows, columns)[inside]
         mask[inside] = label
@@ -44,7 +44,7 @@ def encoded(split, index):
 
 
 def _is_inside(label, y, x, angle):
-    """Whether points lie in a shape around the origin, about as large as a unit disc. `angle` is in radians."""
+    """Whether points are inside a shape around the origin, about as large as a unit disc. `angle` is in radians."""
     y, x = np.cos(angle) * y - np.sin(angle) * x, np.sin(angle) * y + np.cos(angle) * x
     if CLASS_NAMES[label] == "disc":
         return y**2 + x**2 < 1
@@ -54,7 +54,7 @@ def _is_inside(label, y, x, angle):
 
 
 def _texture(rng, rows, columns):
-    """Waves and grain around 0, (64, 64, 1)."""
+    """Waves and noise with mean 0, (64, 64, 1)."""
     frequencies, phase = rng.uniform(-0.8, 0.8, 2), rng.uniform(0, 2 * np.pi)
     waves = 20 * np.sin(frequencies[0] * rows + frequencies[1] * columns + phase)
     return (waves + rng.normal(0, 8, rows.shape))[..., None]

@@ -1,4 +1,4 @@
-"""The data sets of TFDS, and the digits, which are built as one."""
+"""Loads the data sets of TFDS, and the digits, which are defined as a data set of TFDS."""
 
 import contextlib
 import logging
@@ -12,8 +12,8 @@ from training.data.dataset import Dataset
 from training.data.masks import renumbered
 from training.data.sets.derived_labels import DERIVED_LABELS, Label
 from training.data.sets.digits import Digits
-from training.data.sets.tfds_splits import as_split, cut, num_images, overlap_message, pieces, split_names
-from training.data.sources import IndexedSource, StreamedSource
+from training.data.sets.tfds_splits import as_split, num_images, overlap_message, pieces, split_names
+from training.data.sources import IndexedSource, StreamedSource, cut
 from training.errors import InputError
 
 _DOWNLOAD_RETRIES = 3
@@ -30,11 +30,10 @@ def load_tfds(data):
 
 def _tfds_source(builder, split, label, shuffle_buffer):
     decoders = {name: tfds.decode.SkipDecoding() for name in ("image", *label.encoded)}
-    # Only these features are decoded, and not the boxes of Oxford-IIIT Pets, for example.
+    # Features that are not needed are not decoded, such as the boxes of Oxford-IIIT Pets.
     needed = tfds.decode.PartialDecoding({"image": True} | label.features, decoders=decoders)
     split_pieces = pieces(builder, split)
-    size = num_images(split_pieces)
-    repair = _IMAGE_REPAIRS.get(builder.name, tf.identity)
+    repair = _black_and_white if builder.name == "dsprites" else tf.identity
 
     def to_example(example):
         return {"image": repair(example["image"]), "label": label.read(example)}
@@ -60,12 +59,12 @@ def _tfds_source(builder, split, label, shuffle_buffer):
             examples = builder.as_dataset(split=share, shuffle_files=shuffle, decoders=needed, read_config=config)
         return examples.map(to_example)
 
-    return StreamedSource(size, stream, shuffle_buffer)
+    return StreamedSource(num_images(split_pieces), stream, shuffle_buffer)
 
 
 @contextlib.contextmanager
 def _without_deprecation_warning():
-    """Suppresses a deprecation warning that TFDS causes itself when a part of the features is read."""
+    """Suppresses a deprecation warning that TFDS itself causes if only some of the features are read."""
     logger = logging.getLogger("absl")
     logger.addFilter(_is_other_warning)
     try:
@@ -79,12 +78,8 @@ def _is_other_warning(record):
 
 
 def _black_and_white(image):
-    """Converts an encoded image with the values 0 and 1 to one with 0 and 255."""
-    return tf.io.encode_png(255 * tf.cast(tf.io.decode_png(image, channels=1) > 0, tf.uint8))
-
-
-# TFDS stores dSprites with the values 0 and 1, which look black. task_adaptation repairs them in the same way.
-_IMAGE_REPAIRS = {"dsprites": _black_and_white}
+    """Converts an encoded image of dSprites, which TFDS stores with the values 0 and 1, to the values 0 and 255."""
+    return tf.io.encode_png(255 * tf.cast(tf.io.decode_png(image, channels=1) > 0, tf.uint8))  # As in task_adaptation.
 
 
 def _prepared_builder(data):
@@ -94,12 +89,12 @@ def _prepared_builder(data):
         remedy = "Set data.tfds_directory to a folder that can be written to."
     else:
         builder = _find_builder(data)
-        _label_or_mask(builder, data)  # Errors are raised before a download that may take hours.
+        _label_or_mask(builder, data)  # Raises its errors before a download that may take hours.
         remedy = _how_to_prepare(builder, data.dataset)
-    # TFDS has no option for the number of retries. Ten take three and a half minutes without a network.
+    # TFDS has no option for the number of retries. Without a network, ten retries take three and a half minutes.
     downloader.MAX_RETRIES = _DOWNLOAD_RETRIES
     try:
-        # Without a network, looking for prepared data in a bucket takes minutes to fail.
+        # Without a network, the search for prepared data in a bucket fails only after minutes.
         config = tfds.download.DownloadConfig(try_download_gcs=False)
         builder.download_and_prepare(download_config=config)
     except (OSError, AssertionError, tf.errors.OpError, tfds.download.DownloadError) as error:
@@ -111,12 +106,12 @@ def _prepared_builder(data):
 def _how_to_prepare(builder, name):
     if builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
         return (
-            "TFDS may not download these files: put them there yourself and start again, or set data.tfds_directory to "
-            "a folder in which TFDS has already prepared them."
+            "TFDS may not download these files. Put them into that folder yourself and start again, or set "
+            "data.tfds_directory to a folder in which TFDS has already prepared them."
         )
     return (
         f'On a machine with a network run: python -c "import tensorflow_datasets as tfds; '
-        f"tfds.builder('{name}').download_and_prepare()\"; copy its ~/tensorflow_datasets here, and set "
+        f"tfds.builder('{name}').download_and_prepare()\"; copy its ~/tensorflow_datasets to this machine, and set "
         f"data.tfds_directory to the copy."
     )
 
@@ -136,7 +131,7 @@ def _label_or_mask(builder, data):
 
 
 def _find_mask(builder, data):
-    """The mask of a data set of TFDS: a `training.data.sets.derived_labels.Label` that reads an encoded mask."""
+    """A `training.data.sets.derived_labels.Label` that reads the encoded masks of a data set of TFDS."""
     features = builder.info.features
     parts = dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
     mask_names = [
@@ -162,17 +157,17 @@ def _find_mask(builder, data):
 
 
 def find_label(builder, name):
-    """The label by which a data set of TFDS is classified.
+    """Finds the label by which the images of a data set of TFDS are classified.
 
     Args:
-        builder: The data set's `tfds.core.DatasetBuilder`; it need not be prepared.
-        name: Name of the label. `None`: `label`, or else `real_label`.
+        builder: `tfds.core.DatasetBuilder` of the data set, which need not be prepared.
+        name: Name of the label. `None`: `label`, or `real_label` if the data set has no `label`.
 
     Returns:
         A `training.data.sets.derived_labels.Label`.
 
     Raises:
-        InputError: If the data set has no such label, or no images. The message lists what it has.
+        InputError: If the data set has no such label, or no images. The message lists its labels or features.
     """
     features = builder.info.features
     parts = dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
@@ -189,11 +184,11 @@ def find_label(builder, name):
 
 
 def _stored_labels(parts):
-    # Re-assessed labels (arXiv 2006.07159) are all right classes of an image, or none.
+    # ImageNet's re-assessed label of an image (arXiv 2006.07159) is a list of all right classes, which may be empty.
     several = parts.get("real_label")
     classes = parts | ({"real_label": several.feature} if isinstance(several, tfds.features.Sequence) else {})
     return {
-        # Some class names are in the downloaded files.
+        # A feature has no class names yet if they are in files that TFDS has not downloaded.
         name: Label(tuple(feature.names or ()), {name: True}, operator.itemgetter(name))
         for name, feature in classes.items()
         if isinstance(feature, tfds.features.ClassLabel)

@@ -1,20 +1,21 @@
 """Splits of a data set of TFDS, such as `train[:80%]+validation`, and the images in them.
 
-A piece `(name, first, end)` is the images from number `first` to before number `end` in a split that the data set
-defines.
+A split consists of pieces. A piece `(name, first, end)` contains the images from number `first` to number `end - 1` of
+a split that the data set defines.
 """
 
 import itertools
 
 import tensorflow_datasets as tfds
 
+from training.data.sources import cut
 from training.errors import InputError
 
-_TEST_FRACTION, _VALIDATION_FRACTION = 0.2, 0.1  # Fractions in suggested splits.
+_TEST_FRACTION, _VALIDATION_FRACTION = 0.2, 0.1  # For the splits that a message suggests.
 
 
 def split_names(builder, label, data):
-    """{split: split string of TFDS}, for the splits that the data set and the recipe have.
+    """The splits that a recipe chooses or the data set defines, as {split: split string of TFDS}.
 
     Args:
         builder: `tfds.core.DatasetBuilder` of prepared data.
@@ -22,11 +23,11 @@ def split_names(builder, label, data):
         data: `training.recipe.config.Data`
 
     Raises:
-        InputError: If a split is empty, cannot be read or has images without the label.
+        InputError: If a split is empty, cannot be read, or has images without the label.
     """
     available = builder.info.splits
     names = {
-        # ImageNet's re-assessed labels have no training images.
+        # The data set of ImageNet's re-assessed labels has no training images.
         "train": data.train_split or ("train" if "train" in available else None),
         "test": data.test_split or ("test" if "test" in available else "validation"),
         "validation": data.validation_split,
@@ -59,7 +60,7 @@ def _checked(builder, label, name, split):
 
 
 def overlap_message(builder, names):
-    """A message about images that two splits share, with a suggestion of disjoint splits. `None` if there are none.
+    """A message about images that two splits share, with a suggestion of disjoint splits. `None` for disjoint splits.
 
     Args:
         builder: `tfds.core.DatasetBuilder` of prepared data.
@@ -78,7 +79,7 @@ def overlap_message(builder, names):
 
 
 def _remedy(train, validation, test):
-    """A sentence that suggests disjoint splits. The test split is kept if it leaves any training images."""
+    """A sentence that suggests disjoint splits. The test split is unchanged if it leaves any training images."""
     rest = _without(train, test)
     if not rest:
         rest, test = _divide(train, _TEST_FRACTION)
@@ -101,31 +102,20 @@ def pieces(builder, split):
     return [piece for piece in split_pieces if piece[1] < piece[2]]
 
 
-def cut(held, first, end):
-    """The pieces with the images of `held` from position `first` to before position `end`."""
-    parts, position = [], 0
-    for name, begin, stop in held:
-        start, limit = max(first - position, 0), min(end - position, stop - begin)
-        if start < limit:
-            parts.append((name, begin + start, begin + limit))
-        position += stop - begin
-    return parts
-
-
 def as_split(held):
     """The split string of TFDS for pieces."""
     return "+".join(f"{name}[{first}:{end}]" for name, first, end in held)
 
 
 def _without(held, removed):
-    """The pieces of `held` without the images of `removed`."""
+    """Removes the images of the pieces `removed` from the pieces `held`."""
     for other in removed:
         held = [part for piece in held for part in _outside(piece, other)]
     return held
 
 
 def _outside(piece, other):
-    """The parts of a piece outside another piece: none, one or two."""
+    """Removes the images of another piece from a piece. Returns none, one or two pieces."""
     name, first, end = piece
     if name != other[0]:
         return [piece]
@@ -139,12 +129,12 @@ def num_images(held):
 
 
 def _divide(held, fraction):
-    """Splits pieces in two. The second part has about `fraction` of the images."""
+    """Divides pieces into two lists. The second list has about `fraction` of the images."""
     size = num_images(held)
     kept = _num_kept(size, fraction)
-    return cut(held, 0, kept), cut(held, kept, size)
+    return list(cut(held, 0, kept)), list(cut(held, kept, size))
 
 
 def _num_kept(total, fraction):
-    """The number of images that are left if a fraction is held out. Both parts have at least one image."""
+    """The number of images that remain if a fraction is held out. Both groups have at least one image."""
     return min(max(total - round(fraction * total), 1), total - 1)

@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_skipped_and_named(tmp_path):
     assert problems["a.jpg"] == "has no mask a.png"
     assert problems["b.jpg"].startswith("its mask cannot be read")
     assert problems["c.jpg"] == "has 9 x 6 pixels, its mask 6 x 9"
-    assert "its mask has the value 2, and there are 2 classes" in problems["d.jpg"]
+    assert "its mask has the value 2, but there are 2 classes" in problems["d.jpg"]
     assert "Unknown image file format" in problems["e.jpg"]
     assert sorted(stems(found.splits["train"] + found.splits["test"])) == ["f", "g"]
 

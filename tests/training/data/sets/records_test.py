@@ -48,7 +48,7 @@ def test_shards_hold_the_same_images(photographs, tmp_path):
         parts = [keys_of(shards.splits["train"], Part(2 * count, i, count), seed=1) for i in range(count)]
         images = [key["image"] for keys in parts for position, key in keys if position != PADDING]
         assert len(images) == len(set(images)) == shards.splits["train"].size
-    with pytest.raises(InputError, match="holds shards already"):
+    with pytest.raises(InputError, match="already contains shards"):
         write_records(dataset, str(directory))
 
 
