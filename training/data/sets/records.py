@@ -121,13 +121,13 @@ def _source(directory, files, shuffle_buffer):
 
     def stream(ranges, seed):
         pieces = [piece for first, end in ranges for piece in cut(shards, first, end)]
-        paths, starts, stops = map(list, zip(*pieces, strict=True))
-        pieces = tf.data.Dataset.from_tensor_slices(
-            (paths, tf.constant(starts, tf.int64), tf.constant(stops, tf.int64))
-        )
-        if seed is not None:
-            pieces = pieces.shuffle(len(paths), seed, reshuffle_each_iteration=False)
-        records = pieces.interleave(
+        # A process may have no images of a small split.
+        paths = tf.constant([path for path, _, _ in pieces], tf.string)
+        starts, stops = (tf.constant([piece[i] for piece in pieces], tf.int64) for i in (1, 2))
+        parts = tf.data.Dataset.from_tensor_slices((paths, starts, stops))
+        if pieces and seed is not None:
+            parts = parts.shuffle(len(pieces), seed, reshuffle_each_iteration=False)
+        records = parts.interleave(
             lambda path, start, stop: tf.data.TFRecordDataset(path).skip(start).take(stop - start),
             cycle_length=16 if seed is not None else 1,
             num_parallel_calls=tf.data.AUTOTUNE,

@@ -86,6 +86,14 @@ def test_a_stream_is_shuffled_as_far_as_its_buffer_goes(photographs, tmp_path):
     assert orders[1000] != stored
 
 
+def test_an_empty_range_has_no_images(photographs, tmp_path):
+    """Such as the share of a process in a split with fewer images than processes."""
+    write_records(load_dataset(photographs.data), str(tmp_path / "shards"))
+    _, splits = read_records(str(tmp_path / "shards"), 7)
+    assert not list(splits["test"].stream([(0, 0)], tf.constant(1, tf.int64)))
+    assert len(list(splits["test"].stream([(0, 0), (0, 2)], None))) == 2
+
+
 def test_classes_are_mixed_in_every_shard(tmp_path):
     """The images come class by class, as those of a folder do."""
     labels = np.repeat(range(3), 101)
