@@ -11,8 +11,8 @@ import numpy as np
 from keras_vit.resampling import grid_matrices
 
 INK, MUTED, FAINT, ACCENT = "#1f2733", "#5f6b7a", "#d5dae1", "#1d5fa6"
-PANEL = (4.2, 2.9)  # In inches. Two panels fill a page, and one fits a phone.
-_SMALL_IMAGE = 64  # In pixels. Smoothing would blur smaller images.
+PANEL = (4.2, 2.9)  # In inches. Two panels fit side by side on a page, and one fits on a phone.
+_SMALL_IMAGE = 64  # In pixels. Smaller images are not smoothed, because that would blur them.
 
 
 def style(axes):
@@ -26,9 +26,9 @@ def style(axes):
 
 
 def panels(size=PANEL, rows=1, columns=1, **options):
-    """A figure, and its axes as an array (rows, columns), each of `size` (width, height) in inches.
+    """Creates a figure and an array of axes (rows, columns), each of `size` (width, height) in inches.
 
-    The options are those of `matplotlib.figure.Figure.subplots`.
+    `options` are passed on to `matplotlib.figure.Figure.subplots`.
     """
     from matplotlib.figure import Figure
 
@@ -44,7 +44,7 @@ def plot_filters(filters, columns=7):
 
     Args:
         filters: (n, P, Q, C) in [0, 1], as from `keras_vit.embedding_filters`.
-        columns: Number of filters side by side.
+        columns: Number of filters in a row.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -59,7 +59,9 @@ def plot_filters(filters, columns=7):
 
 
 def plot_position_similarity(similarities, size=5.0):
-    """Plots the similarity of position embeddings. Each tile maps the similarity of a patch to all (ViT, figure 10).
+    """Plots the similarity of position embeddings (ViT, figure 10).
+
+    Each tile is a heat map of the similarity between one patch and all patches.
 
     Args:
         similarities: {name of a model: (h, w, h, w)}, as from `keras_vit.position_similarity`. Models are side by side.
@@ -89,12 +91,12 @@ def plot_position_similarity(similarities, size=5.0):
 
 
 def _pitch(count):
-    """Number of cells from a tile of `count` cells to the next. The gap grows with the tile, so that it is visible."""
+    """Distance between the starts of two tiles of `count` cells. The gap grows with the tiles, to stay visible."""
     return count + max(1, count // 10)
 
 
 def _tiles(similarity):
-    """An array (h, w, h, w) as one picture, with gaps of NaN between the tiles."""
+    """Arranges the maps of an array (h, w, h, w) as tiles of one picture, with gaps of NaN between them."""
     height, width = similarity.shape[:2]
     gaps = [(0, 0), (0, 0), (0, _pitch(height) - height), (0, _pitch(width) - width)]
     padded = np.pad(similarity.astype("float32"), gaps, constant_values=np.nan)
@@ -103,7 +105,7 @@ def _tiles(similarity):
 
 
 def plot_attention_distance(distances):
-    """Plots the attention distance by depth (ViT, figures 7, right, and 11): a dot per head, and a line for the mean.
+    """Plots the attention distance by depth: a dot for each head, a line for the mean (ViT, figures 7, right, and 11).
 
     Args:
         distances: {name of a model: (L, K) in pixels}, as from `keras_vit.mean_attention_distance`. Models are side by
@@ -118,11 +120,11 @@ def plot_attention_distance(distances):
 
 
 def plot_attention_entropy(entropies, num_tokens=None):
-    """Plots the attention entropy by depth: a dot for each head, and a line for the mean of the heads.
+    """Plots the attention entropy by depth: a dot for each head, a line for their mean.
 
     Args:
         entropies: {name of a model: (L, K) in nats}, as from `keras_vit.attention_entropy`. Models are side by side.
-        num_tokens: {name of a model: number of tokens}. A line shows the entropy of uniform attention. `None`: no line.
+        num_tokens: {name of a model: number of tokens}, to draw a line at the entropy of uniform attention, or `None`.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -155,7 +157,7 @@ def _plot_heads(values, label):
 def _legend(figure, axes):
     axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This turns autoscaling off, so it comes last.
     handles = axes.get_legend_handles_labels()
-    columns = 3 if len(figure.axes) > 1 else 2  # More would be cut off.
+    columns = 3 if len(figure.axes) > 1 else 2  # A wider legend would be cut off.
     figure.legend(*handles, loc="outside upper left", ncols=columns, frameon=False, labelcolor=INK, columnspacing=1.2)
 
 
@@ -165,7 +167,7 @@ def plot_rollout(images, rollouts, columns=4):
     Args:
         images: N images (H, W, C), pixels from 0 to 255.
         rollouts: (N, h, w) from 0 to 1, as from `keras_vit.attention_rollout`. They are enlarged bilinearly.
-        columns: Number of pairs side by side.
+        columns: Number of pairs in a row.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -189,9 +191,9 @@ def plot_token_maps(images, maps, num_tokens=8):
 
     Args:
         images: N images (H, W, C), pixels from 0 to 255.
-        maps: (N, L, h, w), the maps of a tokenizer from `keras_vit.token_maps`, or of a module from
-            `keras_vit.token_lineage`. Each map is divided by its largest value and enlarged bilinearly.
-        num_tokens: Largest number of tokens that are shown.
+        maps: (N, L, h, w), one of the arrays of `keras_vit.token_maps`, or `keras_vit.token_lineage(...)[:, m]` for
+            module m. Each map is divided by its largest value and enlarged bilinearly.
+        num_tokens: Maximum number of tokens to plot.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -210,10 +212,10 @@ def plot_token_maps(images, maps, num_tokens=8):
     return figure
 
 
-def enlarge(rollout, size):
+def enlarge(values, size):
     """Resizes a map (h, w) to `size` (height, width) bilinearly."""
-    rows, columns = grid_matrices(rollout.shape, size, "bilinear")
-    return rows @ rollout @ columns.T
+    rows, columns = grid_matrices(values.shape, size, "bilinear")
+    return rows @ values @ columns.T
 
 
 def plot_neighbours(images, neighbours, similarities, captions=None):
@@ -221,9 +223,9 @@ def plot_neighbours(images, neighbours, similarities, captions=None):
 
     Args:
         images: N images (H, W, C), pixels from 0 to 255.
-        neighbours: The k neighbours of each image, images of any size.
+        neighbours: List of the k neighbours of each image, which are images of any size.
         similarities: (N, k), as from `keras_vit.nearest_neighbours`.
-        captions: N pairs: the name of an image, and the list of its neighbours' names. `None`: no names.
+        captions: N pairs (name of the image, list of the names of its neighbours). `None`: no names.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -249,7 +251,7 @@ def _neighbour_title(name, similarity):
 
 
 def _show(axes, image, smooth=False):
-    """Draws pixels from 0 to 255, in gray unless they have three channels."""
+    """Draws an image, pixels from 0 to 255, in gray unless it has three channels."""
     pixels = np.clip(np.rint(image), 0, 255).astype("uint8")
     if pixels.shape[-1] != 3:
         pixels = np.rint(image.mean(axis=-1)).clip(0, 255).astype("uint8")

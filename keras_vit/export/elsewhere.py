@@ -33,7 +33,7 @@ def with_tensorflow(function, model, **arguments):
         return
     if importlib.util.find_spec("tensorflow") is None:
         raise ImportError(
-            "TensorFlow writes SavedModels and files for other runtimes, on every backend, and is not installed. "
+            "TensorFlow writes SavedModels and files for other runtimes, on every backend, but it is not installed. "
             "Install it with: pip install 'keras-vit-applications[tensorflow]'"
         )
     with working_folder(tempfile.gettempdir(), "keras_vit") as folder:
@@ -46,7 +46,7 @@ def with_tensorflow(function, model, **arguments):
     if result.returncode:
         *_, error = result.stderr.strip().splitlines() or [f"exit status {result.returncode}"]
         if result.returncode < 0:
-            error = f"it was ended by signal {-result.returncode} (the model needs memory twice)."
+            error = f"it was ended by signal {-result.returncode} (the model is in memory twice)."
         raise RuntimeError(
             f"TensorFlow writes the model in a new process with KERAS_BACKEND=tensorflow, and that failed: {error} If "
             f"your own layers are missing in that process, save the model with model.save('model.keras'). Then load "
