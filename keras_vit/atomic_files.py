@@ -87,13 +87,10 @@ def remove_abandoned(parent):
     parent = pathlib.Path(parent)
     for folder in parent.glob(f"{_PREFIX}*-????????"):
         with contextlib.suppress(OSError):  # The folder belongs to another user, or another process removes it.
-            if not folder.is_symlink() and _is_ours(folder):
+            # A folder of this package is empty if its process was killed immediately.
+            is_ours = (folder / _LOCK).is_file() or not any(folder.iterdir())
+            if is_ours and not folder.is_symlink():
                 _remove_unless_in_use(folder, parent)
-
-
-def _is_ours(folder):
-    """Whether this package created a folder. The folder is empty if the process was killed immediately."""
-    return (folder / _LOCK).is_file() or not any(folder.iterdir())
 
 
 def _remove_unless_in_use(folder, parent):
@@ -109,7 +106,7 @@ def _remove_unless_in_use(folder, parent):
 
 
 def _lock(folder):
-    """Locks a folder. Returns `None` if another process locks or removes the folder, or the file system has no locks."""
+    """Locks a folder. Returns `None` if another process locks or removes it, or the file system has no locks."""
     import filelock
 
     lock = filelock.FileLock(folder / _LOCK)

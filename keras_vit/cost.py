@@ -100,7 +100,7 @@ def profile(model: keras.Model, input_shape: tuple[int, int, int] | None = None)
 
 
 def _layer_costs(model, input_shape, counted):
-    """Returns a `LayerCost` for each call of a layer. The ids of layers whose weights are counted are added to `counted`."""
+    """Returns a `LayerCost` for each call of a layer. `counted` collects the layers whose weights are counted."""
     costs = []
 
     def with_cost(layer):

@@ -72,9 +72,8 @@ def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
     stands for the residual connection. Each row of `Â_l` sums to one. The result is a row of `R`, or a mean of rows:
 
     * the class token's row, if the head reads a class token;
-    * with `pooling="avg"`, the mean of the rows of the patches, because that pooling averages the patch tokens;
-    * with `pooling="map"`, the mean of all rows, weighted by the attention of the probe, averaged over the heads;
-    * without class token and pooling, the mean of the rows of the patches.
+    * with `pooling="avg"`, and without class token and pooling, the mean of the rows of the patches;
+    * with `pooling="map"`, the mean of all rows, weighted by the attention of the probe, averaged over the heads.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.

@@ -78,7 +78,11 @@ def attention_entropy(model: keras.Model, images: Images, batch_size: int = 16) 
     """
 
     def sum_entropies(layer, arguments, _):
-        return _sum_of_entropies(block_weights(layer, arguments)) if isinstance(layer, BLOCKS) else None
+        if not isinstance(layer, BLOCKS):
+            return None
+        weights = block_weights(layer, arguments)
+        entropy = -ops.sum(weights * ops.log(ops.where(weights > 0, weights, 1.0)), axis=-1)  # (B, passes, K, T)
+        return _sums(entropy, ops.ones_like(entropy))
 
     return _mean(model, images, batch_size, sum_entropies)
 
@@ -152,11 +156,6 @@ def _weighted_sums(weights, values):
     reach = ops.einsum("bpkqs,qs->bpkq", weights, values)
     counted = ops.cast(mass > 0, "float32")
     return _sums(counted * reach / ops.where(mass > 0, mass, 1.0), counted)
-
-
-def _sum_of_entropies(weights):
-    entropy = -ops.sum(weights * ops.log(ops.where(weights > 0, weights, 1.0)), axis=-1)  # (B, passes, K, T)
-    return _sums(entropy, ops.ones_like(entropy))
 
 
 def _sums(values, counted):

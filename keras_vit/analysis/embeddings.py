@@ -52,7 +52,8 @@ def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
             f"Received: n={n}"
         )
     _, strengths, components = np.linalg.svd(flat - flat.mean(axis=0), full_matrices=False)
-    components = components[:n] * np.sign(_largest(components[:n]))
+    farthest = np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)
+    components = (components * np.sign(farthest))[:n]
     is_noise = strengths[:n] <= strengths[0] * max(flat.shape) * np.finfo("float32").eps
     low, high = (pick(components, axis=1, keepdims=True) for pick in (np.min, np.max))
     scaled = (components - low) / np.where(high > low, high - low, 1)
@@ -73,11 +74,6 @@ def _first_kernel(model):
     if kernel is None:
         raise ValueError(f"{model.name!r} has neither a patch embedding nor the stem of this package.")
     return graph.to_array(kernel).astype("float64")
-
-
-def _largest(components):
-    """The value of each component that is farthest from zero, (n, 1)."""
-    return np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)
 
 
 def position_similarity(model: keras.Model, block: int = 0) -> np.ndarray:

@@ -49,7 +49,7 @@ def features(model: keras.Model, images: ArrayLike, layers: collections.abc.Sequ
     config = model_config(model)
     prefix = _prefix_tokens(config)
     _check_names(layers, graph.layer_names(model), prefix)
-    if any(name.startswith(_TOKENS_OF_BLOCKS) for name in layers):
+    if any(name.startswith(("encoder_block_", "encoder_norm")) for name in layers):
         check_unmerged(getattr(config, "token_merging", 0))
     wanted = {"patch_embedding", *(name.partition("/")[0] for name in layers)}
     outputs = graph.collect(
@@ -59,9 +59,6 @@ def features(model: keras.Model, images: ArrayLike, layers: collections.abc.Sequ
     if patches is None:  # The model has no tokens.
         return {name: outputs[name] for name in layers}
     return {name: _feature(name, outputs[name.partition("/")[0]], patches.shape[1:3], prefix) for name in layers}
-
-
-_TOKENS_OF_BLOCKS = ("encoder_block_", "encoder_norm")
 
 
 def _prefix_tokens(config):

@@ -25,7 +25,6 @@ from keras_vit.checks import (
 )
 from keras_vit.resampling import METHODS
 
-# The accepted values of each choice.
 CHOICES = {
     "pooling": ("token", "avg", "map", None),
     "class_token": (None, True, False),
@@ -40,8 +39,8 @@ CHOICES = {
     "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
     "axial": (False, True),
 }
+"""{field: accepted values}"""
 _SIZES = ("hidden_dim", "num_layers", "num_heads", "mlp_dim")
-_RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +199,7 @@ class ViTConfig(Architecture):
             sizes[field] = check_count(field, getattr(self, field))
         for field, size in sizes.items():
             object.__setattr__(self, field, size)  # As plain integers.
-        for field in _RATES:
+        for field in ("dropout_rate", "attention_dropout_rate", "drop_path_rate"):
             check_rate(field, getattr(self, field))
         check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)
         if self.layer_scale is not None:

@@ -117,7 +117,7 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
 
 
 def probabilities(model, images):
-    """Returns probabilities for prepared images, (B, classes) or (B, H, W, classes), also if a model ends with logits."""
+    """Returns the probabilities for prepared images, (B, classes) or (B, H, W, classes), even for logits."""
     outputs = ops.cast(model(images, training=False), "float32")
     return ops.softmax(outputs) if _last_activation(model) is keras.activations.linear else outputs
 
@@ -222,7 +222,7 @@ def _where(valid, values):
 
 
 def _traced(function, spec):
-    """Returns a `tf.function` of one argument that is traced only once. The functions in this module need no AutoGraph."""
+    """Returns a `tf.function` of one argument that is traced only once. No function needs AutoGraph."""
     import tensorflow as tf
 
     return tf.function(function, input_signature=[spec], autograph=False)

@@ -35,7 +35,7 @@ def write_warmup(folder, model_name, specs, photograph, batch_sizes):
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature, spec in specs.items():
-            # One value is repeated for all elements (tensor.proto: "the last value is repeated"). This saves megabytes.
+            # One value stands for all elements (tensor.proto: "the last value is repeated"), which saves megabytes.
             tensor = tf.make_tensor_proto(photograph if spec.dtype == tf.string else _GRAY, spec.dtype, shape=[])
             for batch_size in batch_sizes:
                 tensor.tensor_shape.CopyFrom(tf.TensorShape([batch_size, *spec.shape[1:]]).as_proto())
@@ -43,7 +43,7 @@ def write_warmup(folder, model_name, specs, photograph, batch_sizes):
 
 
 def _prediction_log(model_name, signature, input_name, tensor):
-    """The message `PredictionLog(predict_log=PredictLog(request=PredictRequest(...)))`. Fields have numbers, not names."""
+    """The message `PredictionLog(predict_log=PredictLog(request=PredictRequest(...)))`. Its fields are numbered."""
     model_spec = _field(1, model_name.encode()) + _field(3, signature.encode())
     entry = _field(1, input_name.encode()) + _field(2, tensor.SerializeToString())
     request = _field(1, model_spec) + _field(2, entry)

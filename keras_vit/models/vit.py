@@ -141,8 +141,8 @@ def _config_of_weights(config, checkpoint, changes):
             f"{field}={getattr(published_config, field)}, not {getattr(config, field)}" for field in different
         )
         raise ValueError(
-            f"{checkpoint.source} contains weights for a model of another size: {differences}. Choose the variant of the "
-            f"weights, or build the model with keras_vit.from_pretrained."
+            f"{checkpoint.source} contains weights for a model of another size: {differences}. Choose the variant of "
+            f"the weights, or build the model with keras_vit.from_pretrained."
         )
     return published_config.replace(**{"patch_size": config.patch_size, **changes})
 

@@ -12,8 +12,6 @@ from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.pretraining import masking
 from keras_vit.pretraining.pretrainer import Pretrainer
 
-_MLP_RATIO = 4
-
 
 class Reconstruction(typing.NamedTuple):
     """Result of `MaskedAutoencoder.reconstruct`: NumPy arrays of images (B, H, W, C) in [0, 1]."""
@@ -175,7 +173,7 @@ class MaskedAutoencoder(Pretrainer):
             predictions = predictions * deviation + mean
         original, predicted = (self.to_pixels(self._image(values, images)) for values in (patches, predictions))
         is_hidden = self._image(ops.broadcast_to(outputs["mask"][:, :, None], patches.shape), images) > 0
-        pictures = ops.where(is_hidden, _GREY, original), ops.where(is_hidden, predicted, original)
+        pictures = ops.where(is_hidden, 0.5, original), ops.where(is_hidden, predicted, original)
         return Reconstruction(*(graph.to_array(ops.clip(picture, 0, 1)) for picture in pictures))
 
     def _image(self, patches, images):
@@ -240,7 +238,7 @@ class Decoder(keras.layers.Layer):
         self.blocks = [
             layers.EncoderBlock(
                 layers.MultiHeadSelfAttention(num_heads, name="attention"),
-                layers.MlpBlock(_MLP_RATIO * hidden_dim, mlp, name="mlp"),
+                layers.MlpBlock(4 * hidden_dim, mlp, name="mlp"),
                 epsilon,
                 name=f"block_{i}",
             )
@@ -275,9 +273,6 @@ class Decoder(keras.layers.Layer):
     def get_config(self):
         names = ("num_layers", "hidden_dim", "num_heads", "num_values", "num_prefix_tokens", "mlp", "epsilon")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
-
-_GREY = 0.5
 
 
 def _statistics(patches):

@@ -81,8 +81,10 @@ class MaskedPatchPrediction(Pretrainer):
         self.head = keras.layers.Dense(size, kernel_initializer="zeros", dtype="float32", name="head")
         self.corruption.build((None, None, None, self.architecture.hidden_dim))
         self.head.build((None, None, self.architecture.hidden_dim))
-        self.loss_function = _loss(self.has_classes)
+        reduction = "mean_with_sample_weight"
+        self.loss_function = keras.losses.MeanSquaredError(reduction=reduction)
         if self.has_classes:
+            self.loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
             self.accuracy_metric = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         self.built = True
 
@@ -125,15 +127,8 @@ class MaskedPatchPrediction(Pretrainer):
         return ops.sum(levels * place_values, axis=-1)
 
     def get_config(self):
-        own = {"corruption_rate": self.corruption_rate, "target": self.target, "seed": self.seed}
-        return {**super().get_config(), **own}
-
-
-def _loss(has_classes):
-    reduction = "mean_with_sample_weight"
-    if has_classes:
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
-    return keras.losses.MeanSquaredError(reduction=reduction)
+        names = ("corruption_rate", "target", "seed")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def _check_target(target, stride, channels):

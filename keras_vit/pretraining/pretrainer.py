@@ -28,7 +28,12 @@ class Pretrainer(keras.Model):
         self.model = model
         layer = preprocessing_layer(model)
         self.architecture = read_architecture(layer.architecture)
-        _check_unmerged(self.architecture)
+        if self.architecture.token_merging:
+            raise ValueError(
+                f"Each patch is predicted from its own token, but a model with "
+                f"token_merging={self.architecture.token_merging} merges tokens. Pre-train the model with "
+                f"token_merging=0, and load the weights into a model with merging."
+            )
         self.channels = layer.output.shape[-1]
         has_norm = self.architecture.norm_placement == "before_pooling"
         last = "encoder_norm" if has_norm else f"encoder_block_{self.architecture.num_layers - 1}"
@@ -103,8 +108,13 @@ class Pretrainer(keras.Model):
     def patches_of(self, images):
         """Cuts images (B, H, W, C) into one patch for each patch token, (B, N, P, Q, C), row by row."""
         height, width = self.architecture.total_stride
-        if self.architecture.stem is not None:
-            _check_covered(images.shape[1:3], (height, width))
+        sizes = zip(images.shape[1:3], (height, width), strict=True)
+        # A stem would pad other images, and the last tokens would contain padding only.
+        if self.architecture.stem and any(isinstance(size, int) and size % side for size, side in sizes):
+            raise ValueError(
+                f"With a stem, the sides of images must be multiples of {height} x {width} pixels. Otherwise the stem "
+                f"pads them, and some tokens have no patch. Received: images of {images.shape[1]} x {images.shape[2]}"
+            )
         _, rows, columns, channels = ops.shape(images)
         rows, columns = rows // height, columns // width
         images = images[:, : rows * height, : columns * width]
@@ -148,20 +158,4 @@ def _check_model(model):
         raise ValueError(
             f"A Vision Transformer is needed, and {model.name!r} has no layer {min(missing)!r}. Build the model with "
             f"keras_vit.ViT."
-        )
-
-
-def _check_unmerged(config):
-    if config.token_merging:
-        raise ValueError(
-            f"Each patch is predicted from its own token, but a model with token_merging={config.token_merging} merges "
-            f"tokens. Pre-train the model with token_merging=0, and load the weights into a model with merging."
-        )
-
-
-def _check_covered(sizes, stride):
-    if any(isinstance(size, int) and size % side for size, side in zip(sizes, stride, strict=True)):
-        raise ValueError(
-            f"With a stem, the sides of images must be multiples of {stride[0]} x {stride[1]} pixels. Otherwise "
-            f"the stem pads them, and some tokens have no patch. Received: images of {sizes[0]} x {sizes[1]}"
         )
