@@ -16,11 +16,11 @@ from keras_vit.layers import PatchEmbedding
 def mean_attention_distance(model: keras.Model, images: Images, batch_size: int = 16) -> np.ndarray:
     """The mean attention distance of each head in pixels, the analogue of a convolution's receptive field size.
 
-    A query patch q has the distance `sum_s A_qs d_qs`, with the attention weights `A` and the Euclidean distances `d`
-    between the centres of patches. The result is its mean over the patches of all images (ViT, arXiv 2010.11929,
-    figures 7 and 11; the authors average 128 images). Tokens without a position, such as the class token, are left out.
-    The remaining weights of each patch are divided by their sum, so attention to the class token has no influence. A
-    patch that only attends to tokens without a position is not counted.
+    The attention distance of a query patch q is `sum_s A_qs d_qs`, where `A` are the attention weights and `d` the
+    Euclidean distances between the centres of patches. The result is its mean over the patches of all images (ViT,
+    arXiv 2010.11929, figures 7 and 11; the authors average 128 images). Tokens without a position, such as the class
+    token, are left out. The remaining weights of each patch are divided by their sum, so attention to the class token
+    has no influence. A patch that only attends to tokens without a position is not counted.
 
     Distances are measured in pixels of the Vision Transformer's input. The patch size is the total stride, which
     includes the stem of a hybrid. There may be any number of images, because only sums are kept in memory.
@@ -29,8 +29,8 @@ def mean_attention_distance(model: keras.Model, images: Images, batch_size: int 
         model: A functional model of this package, or one in which such a model is nested.
         images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`; or an
             iterable of such batches, for example a `tf.data.Dataset`.
-        batch_size: Number of images in a batch, if `images` is an array. The attention weights of one
-            block at a time are in memory: 1.9 MB per image for B/16 at 224 pixels.
+        batch_size: Number of images in a batch, if `images` is an array. The attention weights of one block at a time
+            are in memory: 1.9 MB per image for B/16 at 224 pixels.
 
     Returns:
         (L, K), a float32 NumPy array. An axial block has two rows: its attention along rows, then along columns. The

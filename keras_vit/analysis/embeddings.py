@@ -19,8 +19,8 @@ def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
 
     Each of the D columns of the patch embedding is a filter of P x Q x C values. The components are the orthogonal
     directions along which these filters vary most, the strongest first. They are computed by a singular value
-    decomposition of the centred filters. The sign of a component has no meaning, so its largest absolute value is made
-    positive.
+    decomposition of the centred filters. The sign of a component has no meaning, so the value that is farthest from
+    zero is made positive.
 
     For a model with a stem, such as a hybrid, the filters of the stem's first convolution are used. The paper shows the
     components of L/32.

@@ -103,7 +103,7 @@ def _prefix_token_names(output, num_patches, prefix):
     """Names of the tokens before the patch tokens, or `None` if the output does not consist of tokens."""
     num_prefix_tokens = output.shape[1] - num_patches if output.ndim == 3 else None
     complete = [name for name, count in prefix.items() for _ in range(count)]
-    # Prefix tokens are added from the last to the first. Before all are added, outputs have only the last ones.
+    # Prefix tokens are added from the last to the first. Until all are added, outputs contain only the last ones.
     ends = [complete[first:] for first in range(len(complete) + 1)]
     return next((end for end in ends if len(end) == num_prefix_tokens), None)
 

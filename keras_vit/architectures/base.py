@@ -15,7 +15,7 @@ class Architecture:
     title: ClassVar[str]
 
     def replace(self, **changes):
-        """Returns a copy with some fields changed. Raises a TypeError for an unknown name, with similar ones."""
+        """Returns a copy with some fields changed. Raises a TypeError for an unknown name."""
         fields = [field.name for field in dataclasses.fields(self)]
         for name in changes:
             if name not in fields:

@@ -41,8 +41,8 @@ def read_architecture(fields):
     unknown = fields.keys() - {field.name for field in dataclasses.fields(_KINDS[kind])}
     if unknown:
         raise ValueError(
-            f"A {_KINDS[kind].title} has no {', '.join(sorted(unknown))} here. The file may have been written by a "
-            f"newer keras_vit."
+            f"A {_KINDS[kind].title} has no {', '.join(sorted(unknown))} in this version. The file may have been "
+            f"written by a newer keras_vit."
         )
     if fields.get("stem") is not None:
         fields["stem"] = StemConfig(**fields["stem"])

@@ -31,11 +31,11 @@ class BiTResNetConfig(_ResNetConfig):
 
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
-        width: Channels of the root, a multiple of 32. Stage s has `4 * width * 2**s` output channels.
+        width: Channels of the stem, a multiple of 32. Stage s has `4 * width * 2**s` output channels.
         root_padding: Padding of the stem's max-pooling: `"zeros"`, or `"ignored"`, as in big_vision.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "bit_resnet"
@@ -57,11 +57,11 @@ class AxialResNetConfig(_ResNetConfig):
 
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
-        width: Channels of the root, a multiple of `num_heads`. Stage s has `4 * width * 2**s` output channels.
+        width: Channels of the stem, a multiple of `num_heads`. Stage s has `4 * width * 2**s` output channels.
         num_heads: Number of attention heads.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "axial_resnet"
@@ -108,7 +108,7 @@ class ResNetConfig(_ResNetConfig):
             unit of the stage, and another one every depth / n units.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "resnet"
@@ -169,7 +169,7 @@ class SelfAttentionNetworkConfig(_ResNetConfig):
         window_sizes: Side of the windows of each stage in pixels, odd numbers.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "self_attention_network"

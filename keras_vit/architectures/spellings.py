@@ -18,7 +18,7 @@ SIZE_NAMES = {
 
 
 def spelled_variant(name, variants):
-    """Returns the variant that another project names e.g. "vit_base_patch16_224", or `None` if there is none."""
+    """Returns the variant for a name of another project, such as "vit_base_patch16_224", or `None`."""
     words = [re.sub(r"(?i)^vit(?=.)", "", word) for word in re.findall(r"(?i)so400m|[a-z]+|\d+", name)]
     sizes = [size for word in words for size, other in SIZE_NAMES.items() if word.lower() in (size.lower(), other)]
     sizes.sort(key=lambda size: size not in words)  # g and G are different sizes.

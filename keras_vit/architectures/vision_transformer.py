@@ -51,14 +51,15 @@ class StemConfig:
     section 3.1, "Hybrid Architecture"; `models_resnet.py` of its code).
 
     Args:
-        stage_depths: Number of units in each stage, such as `(3, 4, 9)`. Empty: there is only the root, a convolution
-            and a max-pooling.
-        width: Channels of the root. Stage s has `width * 2**s` inner channels and four times as many output channels.
+        stage_depths: Number of units in each stage, such as `(3, 4, 9)`. Empty: the stem is only a convolution and a
+            max-pooling.
+        width: Channels of the first convolution. Stage s has `width * 2**s` inner channels and four times as many
+            output channels.
         group_norm_epsilon: Number in [1e-15, 1] that is added to the variance in every GroupNorm.
         weight_standardization_epsilon: Number in [1e-15, 1] that is added to the standard deviation of every kernel.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
 
     Example:
 
@@ -356,12 +357,12 @@ VARIANTS = _PLAIN | {
 }
 """The published variants by name: `"<size>/<patch size>"`, or for hybrids `"<stem>+<size>/<stride>"`.
 
-R+Ti/16 is an exception. The name comes from its authors, and its stride is 32: 4 of the root times 8 of the patches.
+R+Ti/16 is an exception. The name comes from its authors, and its stride is 32: the stem's 4 times the patches' 8.
 """
 
 
 def get_variant(name):
-    """Returns the `ViTConfig` of a published variant. Raises a ValueError for an unknown name, with similar ones."""
+    """Returns the `ViTConfig` of a published variant. Raises a ValueError for an unknown name."""
     if name not in VARIANTS:
         meant = spelled_variant(str(name), VARIANTS)
         hint = f" Did you mean {meant!r}?" if meant else did_you_mean(name, VARIANTS)

@@ -32,7 +32,7 @@ class VTResNetConfig(ResNetConfig):
             gather tokens, but relate the tokens of the first module again.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "vt_resnet"
@@ -87,7 +87,7 @@ class PanopticFPNConfig(ResNetConfig):
         head_dim: Channels inside the head.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "panoptic_fpn"
@@ -108,7 +108,7 @@ class PanopticFPNConfig(ResNetConfig):
 
 @dataclasses.dataclass(frozen=True)
 class VTFPNConfig(PanopticFPNConfig):
-    """A VT-FPN (Visual Transformers, arXiv 2006.03677, section 5.3). Tokens connect the levels instead of convolutions.
+    """A VT-FPN (Visual Transformers, arXiv 2006.03677, section 5.3). Tokens, not convolutions, connect the levels.
 
     The other fields are those of `PanopticFPNConfig`.
 
@@ -119,7 +119,7 @@ class VTFPNConfig(PanopticFPNConfig):
         group_width: Channels in each group of the grouped projection to queries in the projectors.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "vt_fpn"

@@ -71,7 +71,7 @@ class Parity:
 
 
 def verified(write, model, folder, exact, tolerance, min_agreement):
-    """Writes a model and checks its outputs. If they do not depend on the image, it checks a random head too.
+    """Writes a model and checks the outputs. If they do not depend on the image, a random head is checked too.
 
     Args:
         write: Function that writes a model to a folder, `write(model, folder)`, and returns the `Parity`.
@@ -140,9 +140,8 @@ def compare(model, pixels, answers):
     Returns:
         A `Parity`.
     """
-    images = preprocess_input(
-        np.concatenate([pixels, 255 - pixels[:1]]), model
-    )  # The negative image differs from all others.
+    # The negative of the first image differs from all images.
+    images = preprocess_input(np.concatenate([pixels, 255 - pixels[:1]]), model)
     *known, negative = _computed(probabilities, model, images)
     expected = {probabilities: np.stack(known)}
     effect = float(np.max(np.abs(expected[probabilities] - negative)))

@@ -138,7 +138,7 @@ def export_model(
 class _FromPixels(keras.Model):
     """Computes `{"probabilities": (N, classes) or (N, H, W, classes)}` from pixels in [0, 255]."""
 
-    # It is a subclass, because constants in the operations of a functional model become inputs of an ONNX file.
+    # The model is not functional, because constants in functional models become inputs of an ONNX file.
 
     def __init__(self, model):
         super().__init__(name="from_pixels")

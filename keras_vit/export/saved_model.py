@@ -84,7 +84,8 @@ def export_saved_model(
     The SavedModel is written to a temporary folder, loaded, and compared with the model on photographs. Only then is it
     moved to its final path. If the comparison fails, nothing is written. The outputs must agree as follows:
 
-    * Every probability must agree to `tolerance`, and other outputs to ten times that, relative to their norm.
+    * Every probability must agree to `tolerance`, and the other outputs to ten times `tolerance`, relative to their
+      Euclidean norm.
     * In masks, every score must agree to `tolerance`. In the model, the exported class may be less probable than the
       best class by at most `tolerance`.
     * If the weights are smaller, the model computes in less than float32, or Keras has quantized it, only the most

@@ -32,7 +32,8 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
         jit_compile: Whether the model is compiled with XLA.
         image_size: (height, width) of decoded images, for a model of variable input size.
         max_image_pixels: Maximum height times width of an image that is decoded.
-        batch_sizes: Batch sizes, in increasing order. Larger batches are split. XLA compiles the model for each size.
+        batch_sizes: Batch sizes, in increasing order. Batches above the largest size are split. XLA compiles the model
+            for each size.
 
     Returns:
         {name of the signature: `tf.function` of one argument}
@@ -160,7 +161,7 @@ def check_output(model):
 
 
 def _starts_with(model, layer):
-    """Whether a layer is the first layer of a model, which may be nested in the model."""
+    """Whether a layer is the first layer of a model. It may be part of a nested model."""
     first = next(inner for inner in model.layers if not isinstance(inner, keras.layers.InputLayer))
     return _starts_with(first, layer) if isinstance(first, keras.Model) else first is layer
 

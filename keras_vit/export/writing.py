@@ -30,7 +30,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
         images: Paths of the images for the comparison. `None`: the photographs of this package. If not all layers
             compute in float32, crops of the photographs are added, because the share of equal classes is compared.
         model_name: Name of the model for clients.
-        batch_sizes: Batch sizes of the warm-up requests. Larger batches are split.
+        batch_sizes: Batch sizes of the warm-up requests. Batches above the largest size are split.
         **options: Further arguments of `signatures.build_signatures`.
     """
     import tensorflow as tf

@@ -38,7 +38,7 @@ def AxialResNet(stage_depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 32, n
         A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
 
     Raises:
-        ValueError: If a value is impossible or not available. The message says what is accepted.
+        ValueError: If a value is invalid or not available. The message lists accepted values.
 
     Example:
 

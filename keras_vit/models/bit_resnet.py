@@ -46,8 +46,7 @@ def BiTResNet(
         A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
 
     Raises:
-        ValueError: If a value is impossible or not available, or the weights do not fit. The message says what is
-            accepted.
+        ValueError: If a value is invalid or not available, or weights do not fit. The message lists accepted values.
 
     Example:
 

@@ -19,7 +19,7 @@ from keras_vit.weights.opening import open_checkpoint
 
 
 def image_inputs(input_tensor, input_shape):
-    """Returns the Keras tensor of a model's images, (B, H, W, C), for two arguments of `keras.applications`."""
+    """Returns the Keras tensor of a model's images, (B, H, W, C), from `input_tensor` or `input_shape`."""
     if input_tensor is None:
         return keras.Input(input_shape or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE, 3), name="images")
     if not isinstance(input_tensor, keras.KerasTensor):

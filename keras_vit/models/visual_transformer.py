@@ -41,8 +41,7 @@ def VTResNet(size: str | VTResNetConfig = "VT-R18", **config_changes: typing.Any
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available, or the weights do not fit. The message says what is
-            accepted.
+        ValueError: If a value is invalid or not available, or weights do not fit. The message lists accepted values.
 
     Example:
 

@@ -48,7 +48,7 @@ def VTFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) ->
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available. The message says what is accepted.
+        ValueError: If a value is invalid or not available. The message lists accepted values.
 
     Example:
 
@@ -90,7 +90,7 @@ def PanopticFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.A
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available. The message says what is accepted.
+        ValueError: If a value is invalid or not available. The message lists accepted values.
 
     Example:
 

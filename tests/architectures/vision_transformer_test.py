@@ -200,8 +200,8 @@ def test_what_axial_attention_does_not_go_with():
     for changes, message in (
         ({}, "without class token and registers.*pooling='token', class_token=None, num_register_tokens=0"),
         ({"pooling": "avg", "class_token": True}, "without class token.*pooling='avg', class_token=True"),
-        ({"pooling": "avg", "num_register_tokens": 2}, "patches alone.*num_register_tokens=2"),
-        ({"pooling": "avg", "position_embedding": "relative"}, "does not go with position_embedding='relative'"),
+        ({"pooling": "avg", "num_register_tokens": 2}, "class token and registers.*num_register_tokens=2"),
+        ({"pooling": "avg", "position_embedding": "relative"}, "cannot be combined with position_embedding='relative'"),
     ):
         with pytest.raises(ValueError, match=message):
             ViTConfig(**TINY, **changes, axial=True)

@@ -18,7 +18,7 @@ def _baseline(function_name, model_name, text, size, **changes):
 
 
 def _baselines(name, text, depths, **changes):
-    """One function for each depth, such as SEResNet18 for `name` "SE". `{}` in `text` becomes the depth."""
+    """Returns a function for each depth, such as SEResNet18 if `name` is "SE". The depth replaces `{}` in `text`."""
     return [
         _baseline(f"{name}ResNet{depth}", f"{name.lower()}_resnet_{depth}", text.format(depth), f"R{depth}", **changes)
         for depth in depths

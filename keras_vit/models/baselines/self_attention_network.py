@@ -38,7 +38,7 @@ def SelfAttentionNetwork(size: str | SelfAttentionNetworkConfig = "SAN19", **con
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available. The message says what is accepted.
+        ValueError: If a value is invalid or not available. The message lists accepted values.
 
     Example:
 
