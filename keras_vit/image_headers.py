@@ -328,7 +328,7 @@ def _tiff_orientation(image_bytes, segment):
         digits = tf.cast(digits, tf.int64)
         return tf.where(is_little_endian, _little_endian(digits), _big_endian(digits))
 
-    is_little_endian = (content[..., 0] == ord("I"))[..., None]  # "II"; otherwise "MM"
+    is_little_endian = (content[..., 0] == ord("I"))[..., None]  # "II"; big-endian files have "MM".
     directory = numbers(tf.fill(tf.shape(length), tf.constant(4, tf.int64))[..., None], 4)
     num_entries = tf.minimum(numbers(directory, 2), _MAX_ENTRIES)
     indices = tf.range(tf.reduce_max(num_entries))

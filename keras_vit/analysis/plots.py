@@ -34,8 +34,8 @@ def panels(size=PANEL, rows=1, columns=1, **options):
 
     figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **options)
-    for one in axes.flat:
-        style(one)
+    for ax in axes.flat:
+        style(ax)
     return figure, axes
 
 
@@ -51,10 +51,10 @@ def plot_filters(filters, columns=7):
     """
     columns = min(columns, len(filters))
     figure, axes = panels((0.85, 0.85 * filters.shape[1] / filters.shape[2]), -(-len(filters) // columns), columns)
-    for one in axes.flat:
-        one.axis("off")
-    for one, values in zip(axes.flat, filters, strict=False):
-        _show(one, 255 * values)
+    for ax in axes.flat:
+        ax.axis("off")
+    for ax, values in zip(axes.flat, filters, strict=False):
+        _show(ax, 255 * values)
     return figure
 
 
@@ -73,16 +73,16 @@ def plot_position_similarity(similarities, size=5.0):
     tallest = max(array.shape[0] / array.shape[1] for array in similarities.values())
     tiles = size - 0.6 - 0.9 / len(similarities)  # Without the labels and the color bar.
     figure, axes = panels((size, tiles * tallest + 0.7 + 0.35 * (len(similarities) > 1)), columns=len(similarities))
-    for one, (name, array) in zip(axes[0], similarities.items(), strict=True):
+    for ax, (name, array) in zip(axes[0], similarities.items(), strict=True):
         height, width = array.shape[:2]
-        picture = one.imshow(_tiles(array), cmap="viridis", vmin=-1, vmax=1, interpolation="nearest")
-        for axis, count in ((one.xaxis, width), (one.yaxis, height)):
+        picture = ax.imshow(_tiles(array), cmap="viridis", vmin=-1, vmax=1, interpolation="nearest")
+        for axis, count in ((ax.xaxis, width), (ax.yaxis, height)):
             step = -(-count // 16)  # More than 16 numbers would be too small to read.
             numbers = range(0, count, step)
             axis.set_ticks([number * _pitch(count) + (count - 1) / 2 for number in numbers], [n + 1 for n in numbers])
-        one.set_xlabel("patch column")
-        one.set_ylabel("patch row")
-        _name(one, name, similarities)
+        ax.set_xlabel("patch column")
+        ax.set_ylabel("patch row")
+        _name(ax, name, similarities)
     bar = figure.colorbar(picture, ax=list(axes[0]), shrink=0.8, aspect=30, ticks=[-1, -0.5, 0, 0.5, 1])
     bar.set_label("cosine similarity", color=INK)
     bar.outline.set_visible(False)
@@ -130,32 +130,32 @@ def plot_attention_entropy(entropies, num_tokens=None):
         A `matplotlib.figure.Figure`.
     """
     figure, axes = _plot_heads(entropies, "attention entropy (nats)")
-    for one, name in zip(axes, entropies if num_tokens else (), strict=False):
-        one.axhline(math.log(num_tokens[name]), color=MUTED, lw=1, ls=(0, (4, 3)), label="all tokens alike")
+    for ax, name in zip(axes, entropies if num_tokens else (), strict=False):
+        ax.axhline(math.log(num_tokens[name]), color=MUTED, lw=1, ls=(0, (4, 3)), label="all tokens alike")
     _legend(figure, axes[0])
     return figure
 
 
 def _plot_heads(values, label):
     figure, axes = panels(columns=len(values), sharey=True)
-    for one, (name, array) in zip(axes[0], values.items(), strict=True):
+    for ax, (name, array) in zip(axes[0], values.items(), strict=True):
         depth = np.arange(1, len(array) + 1)
         mean = [row[~np.isnan(row)].mean() if not np.isnan(row).all() else np.nan for row in array]
-        one.plot(depth, mean, color=ACCENT, lw=2, label="mean of the heads")
-        one.plot(
+        ax.plot(depth, mean, color=ACCENT, lw=2, label="mean of the heads")
+        ax.plot(
             np.repeat(depth, array.shape[1]), array.ravel(), "o", color=ACCENT, ms=5, mew=0, alpha=0.45, label="a head"
         )
-        one.set_xlabel("depth (layer)")
-        one.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1, nbins=8)
-        one.set_xlim(0.5, len(array) + 0.5)
-        one.grid(axis="y", color=FAINT, lw=0.6)
-        _name(one, name, values)
+        ax.set_xlabel("depth (layer)")
+        ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1, nbins=8)
+        ax.set_xlim(0.5, len(array) + 0.5)
+        ax.grid(axis="y", color=FAINT, lw=0.6)
+        _name(ax, name, values)
     axes[0, 0].set_ylabel(label)
     return figure, axes[0]
 
 
 def _legend(figure, axes):
-    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This turns autoscaling off, so it comes last.
+    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This turns autoscaling off, so it follows all plots.
     handles = axes.get_legend_handles_labels()
     columns = 3 if len(figure.axes) > 1 else 2  # A wider legend would be cut off.
     figure.legend(*handles, loc="outside upper left", ncols=columns, frameon=False, labelcolor=INK, columnspacing=1.2)
@@ -175,14 +175,14 @@ def plot_rollout(images, rollouts, columns=4):
     columns = min(columns, len(images))
     height, width = images[0].shape[:2]
     figure, axes = panels((1.5, 1.5 * height / width + 0.05), -(-len(images) // columns), 2 * columns)
-    for one in axes.flat:
-        one.axis("off")
+    for ax in axes.flat:
+        ax.axis("off")
     for pair, image, rollout in zip(axes.reshape(-1, 2), images, rollouts, strict=False):
         _show(pair[0], image)
         _show(pair[1], image * enlarge(rollout, image.shape[:2])[..., None], smooth=True)
     for pair in axes[0].reshape(-1, 2):
-        for one, title in zip(pair, ("input", "attention"), strict=True):
-            one.set_title(title, size=10)
+        for ax, title in zip(pair, ("input", "attention"), strict=True):
+            ax.set_title(title, size=10)
     return figure
 
 
@@ -201,14 +201,14 @@ def plot_token_maps(images, maps, num_tokens=8):
     height, width = images[0].shape[:2]
     shown = maps[:, :num_tokens]
     figure, axes = panels((1.3, 1.3 * height / width + 0.05), len(images), 1 + shown.shape[1])
-    for one in axes.flat:
-        one.axis("off")
+    for ax in axes.flat:
+        ax.axis("off")
     for row, image, image_maps in zip(axes, images, shown, strict=True):
         _show(row[0], image)
-        for one, values in zip(row[1:], image_maps, strict=True):
-            _show(one, image * enlarge(values / values.max(), image.shape[:2])[..., None], smooth=True)
-    for number, one in enumerate(axes[0]):
-        one.set_title(f"token {number}" if number else "input", size=10)
+        for ax, values in zip(row[1:], image_maps, strict=True):
+            _show(ax, image * enlarge(values / values.max(), image.shape[:2])[..., None], smooth=True)
+    for number, ax in enumerate(axes[0]):
+        ax.set_title(f"token {number}" if number else "input", size=10)
     return figure
 
 
@@ -233,12 +233,12 @@ def plot_neighbours(images, neighbours, similarities, captions=None):
     figure, axes = panels((1.3, 1.65), len(images), 1 + len(neighbours[0]))
     for row, (image, similar_images) in enumerate(zip(images, neighbours, strict=True)):
         name, names = captions[row] if captions else ("", [""] * len(similar_images))
-        for one, picture in zip(axes[row], [image, *similar_images], strict=True):
-            one.axis("off")
-            _show(one, picture)
+        for ax, picture in zip(axes[row], [image, *similar_images], strict=True):
+            ax.axis("off")
+            _show(ax, picture)
         titles = [_shortened(name), *map(_neighbour_title, names, similarities[row])]
-        for one, title in zip(axes[row], titles, strict=True):
-            one.set_title(title, size=9, parse_math=False)
+        for ax, title in zip(axes[row], titles, strict=True):
+            ax.set_title(title, size=9, parse_math=False)
         axes[row, 0].title.set_weight("bold")
     figure.suptitle(
         "Each image, then those most like it (and their cosine similarity)", x=0.01, ha="left", size=10, color=MUTED

@@ -77,8 +77,9 @@ def token_lineage(model: keras.Model, images: ArrayLike) -> np.ndarray:
     def update_modules(layer, arguments, _):
         if isinstance(layer, Tokenizer):
             gathered = _weights(layer, arguments)
-            kept = modules[-1][:, modules[-1].shape[1] // 2 :] if getattr(layer, "split_tokens", False) else None
-            modules.append(gathered if kept is None else ops.concatenate([kept, gathered], axis=1))
+            if getattr(layer, "split_tokens", False):  # The tokenizer takes over half of the previous tokens.
+                gathered = ops.concatenate([modules[-1][:, modules[-1].shape[1] // 2 :], gathered], axis=1)
+            modules.append(gathered)
         elif isinstance(layer, PoolingTokenizer):
             modules.append(_pooled(layer, *arguments))
         elif isinstance(layer, TokenGraphConvolution) and layer.use_graph:

@@ -127,21 +127,21 @@ def write_operator_files(path, name, version, batch_sizes, jit_compile):
 
 def _labels(path, labels, version):
     """Returns the labels after an export, {label: version}."""
-    kept = {label: number for label, number in labels.items() if (path / str(number)).is_dir()}
-    for label in labels.keys() - kept.keys():
+    remaining = {label: number for label, number in labels.items() if (path / str(number)).is_dir()}
+    for label in labels.keys() - remaining.keys():
         logger.warning("The folder of version %d (%r in %s) is missing.", labels[label], label, path / "models.config")
-    if "stable" not in kept:
-        kept = {"stable": version} | kept
-    if version not in kept.values() and "canary" in kept:
+    if "stable" not in remaining:
+        remaining = {"stable": version} | remaining
+    if version not in remaining.values() and "canary" in remaining:
         logger.warning(
             '"canary" is still version %d. When the server has loaded version %d, give the label that number in %s.',
-            kept["canary"],
+            remaining["canary"],
             version,
             path / "models.config",
         )
-    elif version not in kept.values():
-        kept["canary"] = version
-    return kept
+    elif version not in remaining.values():
+        remaining["canary"] = version
+    return remaining
 
 
 def _format_models(name, versions, labels):

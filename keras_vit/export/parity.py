@@ -1,4 +1,4 @@
-"""Compares the outputs of an export with those of its model. N images, H W C image."""
+"""Compares the outputs of an export with the outputs of its model. N images, H W C image."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ _PHOTOGRAPHS = pathlib.Path(__file__).parent / "photographs"
 
 @dataclasses.dataclass(frozen=True)
 class Parity:
-    """Differences between the outputs of an export and those of its model.
+    """Differences between the outputs of an export and of its model.
 
     Args:
         images: Number of images that were compared.
@@ -129,7 +129,7 @@ def read_images(paths):
 
 
 def compare(model, pixels, answers):
-    """Compares the outputs of an export with those of the model.
+    """Compares the outputs of an export with the model's outputs.
 
     Args:
         model: The Keras model, on any backend.

@@ -63,7 +63,7 @@ def export_model(
 ) -> "RuntimeFile":
     """Writes a model as a file for a runtime other than TensorFlow, through `model.export`.
 
-    The file has one function. It takes `images`, (N, H, W, C) float32 in [0, 255], for any N, and returns
+    The file has one function, which takes `images`, (N, H, W, C) float32 in [0, 255], for any N, and returns
     `probabilities`, (N, classes) float32, or (N, H, W, classes) for a segmentation model. The images must have the
     model's input size. If the model takes images of any size, the file does too. The file normalises the images as the
     model's `preprocessing` layer defines. A softmax is added to a model that ends with logits. For image decoding,
@@ -248,12 +248,12 @@ def _open_openvino(file):
 
 @dataclasses.dataclass(frozen=True)
 class _Format:
-    suffixes: tuple  # Of its files. The last one is the suffix of the path that `export_model` gets.
+    suffixes: tuple  # The last suffix is that of the path that `export_model` gets.
     precisions: tuple
-    packages: tuple  # They write and run the file.
-    is_one_message: bool  # Whether the serialiser limits the file to `_MESSAGE_BYTES`.
-    write: Callable  # (model, path, precision): writes a file.
-    open: Callable  # (path): returns a function from images to probabilities.
+    packages: tuple  # Packages that write and run the file.
+    is_one_message: bool  # Whether the size of the file is limited to `_MESSAGE_BYTES`.
+    write: Callable  # Function (model, path, precision) that writes a file.
+    open: Callable  # Function (path) that returns a function from images to probabilities.
 
 
 _FORMATS = {

@@ -66,7 +66,7 @@ def _trunk(images, config):
     )(maps)
     maps = batch_norm(name="stem_norm")(maps)
     maps = keras.layers.ReLU(name="stem_activation")(maps)
-    # Zeros never change a maximum here, because no value is below 0 after the ReLU.
+    # The added zeros never change a maximum, because no value is below 0 after the ReLU.
     maps = keras.layers.ZeroPadding2D(1, **channels_last, name="stem_padding")(maps)
     maps = keras.layers.MaxPooling2D(3, 2, "valid", **channels_last, name="stem_pooling")(maps)
     for name, width, strides in stage_units(config.stage_depths, 2 * config.width):

@@ -175,7 +175,7 @@ def with_weights(build, config, weights, arguments, match, variant):
         if weights is not None:
             model.load_weights(os.path.expanduser(weights))
         return model
-    check_published(config)  # This comes before any download.
+    check_published(config)  # This check comes before any download.
     tensor, shape = arguments["input_tensor"], arguments["input_shape"]
     size = image_size(shape if tensor is None else getattr(tensor, "shape", ())[1:])
     checkpoint = open_checkpoint(weights, variant, model_image_size=size)

@@ -38,8 +38,7 @@ def shared_arguments(
             Channels are last, whatever Keras's global setting is. `None` for height and width makes a model for images
             of any size.
         pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D). Its
-            height and width are those of the images divided by the stride, which is 32 with four stages, and rounded
-            up.
+            height and width are the image's, divided by the stride (32 with four stages) and rounded up.
         classes: Number of classes.
         classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any activation of Keras.
         include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them. `False`: it takes the

@@ -24,7 +24,7 @@ class Reconstruction(typing.NamedTuple):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MaskedAutoencoder(Pretrainer):
-    """Pre-trains a model to predict the hidden patches of an image, by default three quarters, from the visible ones.
+    """Pre-trains a model to predict the hidden patches of an image from the visible patches.
 
     "Masked Autoencoders Are Scalable Vision Learners" (MAE, arXiv 2111.06377). The encoder only runs on the visible
     patches, with their positions in the image, which makes it several times as fast. A small decoder gets these tokens

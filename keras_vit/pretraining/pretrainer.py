@@ -55,7 +55,7 @@ class Pretrainer(keras.Model):
 
         Args:
             optimizer: A Keras optimizer, or the name of one.
-            **options: Arguments of `keras.Model.compile`, except those for the loss and metrics.
+            **options: Arguments of `keras.Model.compile`, except the arguments for the loss and the metrics.
 
         Raises:
             ValueError: If a loss or metrics are given.
