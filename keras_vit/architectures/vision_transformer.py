@@ -41,6 +41,7 @@ CHOICES = {
 }
 """{field: accepted values}"""
 _SIZES = ("hidden_dim", "num_layers", "num_heads", "mlp_dim")
+_RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +201,7 @@ class ViTConfig(Architecture):
             sizes[field] = check_count(field, getattr(self, field))
         for field, size in sizes.items():
             object.__setattr__(self, field, size)  # As plain integers.
-        for field in ("dropout_rate", "attention_dropout_rate", "drop_path_rate"):
+        for field in _RATES:
             check_rate(field, getattr(self, field))
         check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)
         if self.layer_scale is not None:

@@ -1,7 +1,6 @@
 """BiT-ResNets, the convolutional baselines of ViT (arXiv 2010.11929, section 4.1).
 
-"Big Transfer (BiT)" (arXiv 1912.11370). Source of the depths and widths: `get_block_desc` in
-google-research/big_vision.
+"Big Transfer (BiT)" (arXiv 1912.11370). Depths and widths are from `get_block_desc` of google-research/big_vision.
 """
 
 import keras

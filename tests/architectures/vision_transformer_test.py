@@ -200,7 +200,7 @@ def test_what_axial_attention_does_not_go_with():
     for changes, message in (
         ({}, "without class token and registers.*pooling='token', class_token=None, num_register_tokens=0"),
         ({"pooling": "avg", "class_token": True}, "without class token.*pooling='avg', class_token=True"),
-        ({"pooling": "avg", "num_register_tokens": 2}, "class token and registers.*num_register_tokens=2"),
+        ({"pooling": "avg", "num_register_tokens": 2}, "without class token.*num_register_tokens=2"),
         ({"pooling": "avg", "position_embedding": "relative"}, "cannot be combined with position_embedding='relative'"),
     ):
         with pytest.raises(ValueError, match=message):
