@@ -25,6 +25,7 @@ from keras_vit.checks import (
 )
 from keras_vit.resampling import METHODS
 
+# {field: accepted values}
 CHOICES = {
     "pooling": ("token", "avg", "map", None),
     "class_token": (None, True, False),
@@ -39,7 +40,6 @@ CHOICES = {
     "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
     "axial": (False, True),
 }
-"""{field: accepted values}"""
 _SIZES = ("hidden_dim", "num_layers", "num_heads", "mlp_dim")
 _RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate")
 

@@ -256,7 +256,10 @@ def test_a_trunk_that_does_not_fit(files):
             "A VT-ResNet has only its stem and stages.*pass head='reset'",
         ),
         (lambda: tiny_vt(weights=path, width=8), "contains weights for ResNetConfig.*but the model is VTResNetConfig"),
-        (lambda: tiny_vt(weights=path, expansion=4), "contains weights for ResNetConfig.*but the model is VTResNetConfig"),
+        (
+            lambda: tiny_vt(weights=path, expansion=4),
+            "contains weights for ResNetConfig.*but the model is VTResNetConfig",
+        ),
         (lambda: tiny_vt(weights=path, stage_depths=(1, 1)), "contains weights for ResNetConfig"),
         (
             lambda: keras_vit.load_weights(tiny_vt(stage_depths=(1, 1)), path, head="reset"),
