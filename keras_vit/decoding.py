@@ -95,7 +95,7 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
         decode = tf.function(_row_decoder(read, protocol, size, channels), signature, autograph=False)
         chosen = tf.where(are_chosen)[:, 0]
         images = tf.gather(image_bytes, chosen), tf.gather(orientations, chosen)
-        # Inside a graph, only a data set can continue after an operation fails. It leaves out the image.
+        # Inside a graph, only a data set can continue after an operation fails. The data set leaves out that image.
         data = tf.data.Dataset.from_tensor_slices((chosen, *images))
         data = data.map(lambda index, *image: (index, decode(*image)), tf.data.AUTOTUNE, deterministic=False)
         batch_size = tf.size(image_bytes, tf.int64)
@@ -321,7 +321,7 @@ def _decode_image(image_bytes, channels=3):
 
 @functools.cache
 def _decode_other():
-    """Returns a function for other formats. It is a single operation, which costs little if it is not called."""
+    """Returns a function for other formats, as a single operation, which costs little if it is not called."""
     import tensorflow as tf
 
     def decode_gif(image_bytes):

@@ -35,7 +35,7 @@ def encoded_size(image_bytes):
 
 
 def exif_orientation(image_bytes):
-    """Reads the EXIF orientation of encoded images, from 1 to 8. It is 1 (upright) if there is none, or no JPEG file.
+    """Reads the EXIF orientation of encoded images, from 1 to 8. Files without an orientation have 1 (upright).
 
     Args:
         image_bytes: String tensor of any shape, the contents of files.

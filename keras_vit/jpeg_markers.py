@@ -17,7 +17,7 @@ _LONE_MARKERS = [0x01, *range(0xD0, 0xD8)]
 
 
 def find_frame(image_bytes, is_jpeg):
-    """Finds the frame of JPEG files. It skips segments in the same way as libjpeg, so it finds the same frame.
+    """Finds the frame of JPEG files. Segments are skipped as in libjpeg, so that libjpeg finds the same frame.
 
     Returns:
         Two int32 positions: the end of the search, which is the marker of the frame if the file is valid; and the first

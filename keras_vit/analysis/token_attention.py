@@ -138,8 +138,8 @@ def token_entropy(model: keras.Model, images: Images, batch_size: int = 16) -> d
 def foreground_share(maps: ArrayLike, masks: ArrayLike) -> np.ndarray:
     """The share of each token's weights that lies on the foreground, in [0, 1].
 
-    For a uniform map, it is the share of the image that the object covers. It is larger for a token that attends to the
-    object (Visual Transformers, arXiv 2006.03677, section 6).
+    For a uniform map, this share equals the share of the image that the object covers. A token that attends to the
+    object has a larger share (Visual Transformers, arXiv 2006.03677, section 6).
 
     Args:
         maps: (B, ..., h, w), as from `keras_vit.token_maps` or `keras_vit.token_lineage`.

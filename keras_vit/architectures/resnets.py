@@ -95,8 +95,8 @@ class ResNetConfig(_ResNetConfig):
             inner channels. 1: basic units (two 3 x 3 convolutions).
         strides_first: Which convolution of a bottleneck unit has the strides. `True`: the first one, as in the paper.
             `False`: the second one, as in torchvision.
-        drop_path_rate: Drop rate of the last unit (stochastic depth, arXiv 1603.09382), in [0, 1). It grows linearly
-            from 0 in the first unit.
+        drop_path_rate: Drop rate of the last unit (stochastic depth, arXiv 1603.09382), in [0, 1). The rate grows
+            linearly from 0 in the first unit.
         dropout_rate: Dropout rate before the classifier, in [0, 1).
         mixing: The spatial operation of the units: `"convolution"` (3 x 3), `"attention_augmented"` (arXiv 1904.09925,
             from the second stage on), `"stand_alone"` (arXiv 1906.05909) or `"local_relation"` (arXiv 1904.11491).

@@ -48,8 +48,8 @@ _RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate")
 class StemConfig:
     """The convolutional stem of a hybrid: a ResNet. Its feature map is cut into patches instead of the image.
 
-    It has weight-standardised convolutions, GroupNorm, and units that end with the activation (ViT, arXiv 2010.11929,
-    section 3.1, "Hybrid Architecture"; `models_resnet.py` of its code).
+    The ResNet has weight-standardised convolutions, GroupNorm, and units that end with the activation (ViT, arXiv
+    2010.11929, section 3.1, "Hybrid Architecture"; `models_resnet.py` of its code).
 
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 9)`. Empty: the stem is only a convolution and a
@@ -137,8 +137,8 @@ class ViTConfig(Architecture):
         layer_norm_epsilon: Number in [1e-15, 1] that is added to the variance in every LayerNorm.
         dropout_rate: Dropout rate after the position embedding, the attention and both MLP layers, in [0, 1).
         attention_dropout_rate: Dropout rate of the attention weights, in [0, 1).
-        drop_path_rate: Drop rate of the last block (stochastic depth, arXiv 1603.09382), in [0, 1). It grows linearly
-            from 0 in the first block.
+        drop_path_rate: Drop rate of the last block (stochastic depth, arXiv 1603.09382), in [0, 1). The rate grows
+            linearly from 0 in the first block.
         axial: `True`: each block attends along the rows of the grid, then along its columns, with an MLP after each
             (ViT, appendix D.6). The model must have no class token and no registers.
         token_merging: Number of tokens that each block merges into similar ones, for speed (r of ToMe, arXiv

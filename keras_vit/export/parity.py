@@ -213,7 +213,7 @@ class _OutputModel(keras.Model):
 def _computed(function, model, images):
     tensorflow = logging.getLogger("tensorflow")
     level = tensorflow.level
-    tensorflow.setLevel(logging.ERROR)  # It would warn that one function is traced repeatedly.
+    tensorflow.setLevel(logging.ERROR)  # TensorFlow would warn about repeated tracing.
     try:
         with full_precision():
             return _OutputModel(model, function).predict(images, batch_size=_BATCH_SIZE, verbose=0)

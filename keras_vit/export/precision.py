@@ -13,7 +13,7 @@ def in_bfloat16(model):
     """Returns a copy of a model in bfloat16. The preprocessing and the classifier keep their precision.
 
     Args:
-        model: A functional `keras.Model`, which may contain nested models. It does not change.
+        model: A functional `keras.Model`, which may contain nested models. The model is not modified.
 
     Returns:
         A `keras.Model`.
@@ -36,7 +36,7 @@ def round_to_int8(model):
     """Rounds a model's kernels to 255 values for each output channel, symmetric around zero.
 
     Args:
-        model: A `keras.Model`. It does not change.
+        model: A `keras.Model`. The model is not modified.
 
     Returns:
         List of (weight, values, scale). The int8 array `values` has the shape of the weight, and `values * scale`

@@ -74,8 +74,8 @@ def export_model(
     than float32 precision, the most probable classes must agree instead. If the comparison fails, no file is written.
 
     Args:
-        model: A classifier or segmentation model of this package, which may be nested in another model. It must compute
-            in float32. If Keras does not run on TensorFlow, another process writes the file.
+        model: A classifier or segmentation model of this package, which may be nested in another model. The model must
+            compute in float32. If Keras does not run on TensorFlow, another process writes the file.
         path: Path of the file.
         format: `"onnx"`: ONNX Runtime, a `.onnx` file, opset 18. `"litert"`: LiteRT, formerly TensorFlow Lite, a
             `.tflite` file. `"openvino"`: OpenVINO, an `.xml` file and a `.bin` file with the weights. OpenVINO computes

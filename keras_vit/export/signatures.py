@@ -161,7 +161,7 @@ def check_output(model):
 
 
 def _starts_with(model, layer):
-    """Whether a layer is the first layer of a model. It may be part of a nested model."""
+    """Whether a layer is the first layer of a model. The layer may be inside a nested model."""
     first = next(inner for inner in model.layers if not isinstance(inner, keras.layers.InputLayer))
     return _starts_with(first, layer) if isinstance(first, keras.Model) else first is layer
 

@@ -139,7 +139,7 @@ def keras_application(
     pooling: str | None = "avg",
     model_name: str | None = None,
 ) -> collections.abc.Callable[..., keras.Model]:
-    """Makes the function that builds a published size. It has the arguments of `keras.applications`.
+    """Makes a function that builds a published size and has the arguments of `keras.applications`.
 
     Args:
         build_model: Function that builds the model from these arguments by name.

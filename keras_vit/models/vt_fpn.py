@@ -152,7 +152,7 @@ def _token_neck(laterals, config):
     tokens = []
     for level, maps in enumerate(laterals):
         gathered = layers.FilterTokenizer(config.num_tokens, **_PUBLISHED, name=f"tokenizer_{level}")(maps)
-        # The tokenizer's own projection is not used. It would also project every pixel, unlike the paper's counts.
+        # The tokenizer's own projection would also project every pixel, which contradicts the paper's counts.
         embed = layers.PointwiseConvolution(config.token_dim, use_batch_norm=True, name=f"token_embedding_{level}")
         tokens.append(embed(gathered))
     relate = layers.TokenTransformer(config.num_heads, _TOKEN_GROUPS, **_PUBLISHED, name="token_transformer")

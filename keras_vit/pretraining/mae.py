@@ -28,9 +28,9 @@ class MaskedAutoencoder(Pretrainer):
 
     "Masked Autoencoders Are Scalable Vision Learners" (MAE, arXiv 2111.06377). The encoder only runs on the visible
     patches, with their positions in the image, which makes it several times as fast. A small decoder gets these tokens
-    in their original order, a learned mask token for each hidden patch, and fixed sine-cosine positions. It predicts
-    the pixels of all patches, and is discarded after the pre-training. The loss is the mean squared error of the hidden
-    patches.
+    in their original order, a learned mask token for each hidden patch, and fixed sine-cosine positions. The decoder
+    predicts the pixels of all patches, and is discarded after the pre-training. The loss is the mean squared error of
+    the hidden patches.
 
     The model is trained in place. Afterwards, save it with `keras_vit.save_weights` and fine-tune it. `fit`, `evaluate`
     and `predict` take images as the model takes them. Labels are accepted but not used. Each call hides different
