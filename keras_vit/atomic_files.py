@@ -9,26 +9,26 @@ import tempfile
 _PREFIX, _REPLACED = "unfinished-", "replaced-"
 _NAME_LENGTH = 40  # File systems limit the length of names.
 _LOCK = "keras_vit.lock"
-"""Name of the file that the writing process locks in its folder, as long as the process runs."""
+"""Name of the file in an unfinished folder that the writing process locks as long as it runs."""
 
 
 @contextlib.contextmanager
 def replace_atomically(*targets, overwrite=True):
-    """Provides a folder to write files or folders to. At the end, they replace `targets`.
+    """Provides a folder to write files or folders to. At the end, these replace `targets`.
 
     All data is on the disk before the targets are replaced. If anything fails, the targets do not change. If there are
-    several targets, readers must look for the last one. It disappears first and appears last, so that nobody reads
-    parts of an old and a new version.
+    several targets, readers must look for the last target. It is removed first and written last, so that nobody reads a
+    mixture of an old and a new version.
 
     Args:
         *targets: Paths in one existing folder.
-        overwrite: Whether a folder may replace an existing target. Files always replace it.
+        overwrite: Whether folders may replace existing targets. Files always replace existing files.
 
     Yields:
         `pathlib.Path` of the folder. Entries with the name of a target are moved, and all others are removed.
 
     Raises:
-        FileExistsError: If a target exists that must not be replaced.
+        FileExistsError: If a target exists and must not be replaced.
         OSError: If a file cannot be written.
     """
     paths = [pathlib.Path(os.path.abspath(target)) for target in targets]
@@ -56,7 +56,7 @@ def replace_file_atomically(path):
 def working_folder(parent, name):
     """Provides a new folder `unfinished-<name>-…` in `parent`, and removes it at the end.
 
-    It also removes the folders that killed processes have left in `parent`.
+    It also removes the folders of killed processes in `parent`.
     """
     remove_abandoned(parent)
     folder, lock = _new_folder(parent, f"{_PREFIX}{name[:_NAME_LENGTH]}-")
@@ -69,31 +69,28 @@ def working_folder(parent, name):
 
 
 def _new_folder(parent, prefix):
-    """A new folder and its lock, which is `None` if the file system has no locks."""
+    """Creates a folder. Returns its path and its lock, or `None` if the file system has no locks."""
     for attempts_left in (2, 1, 0):
         folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         lock = _lock(folder)
         if lock is not None or not attempts_left:
             return folder, lock
-        shutil.rmtree(folder, ignore_errors=True)  # Another process was just about to remove it.
+        shutil.rmtree(folder, ignore_errors=True)  # Another process was about to remove this folder.
 
 
 def remove_abandoned(parent):
     """Removes the unfinished files of killed processes from a folder.
 
-    A folder that such a process was about to replace is restored. If the file system has no locks, nothing is removed,
-    because the files may be in use.
+    If a process was killed while it replaced a folder, the old folder is restored. If the file system has no locks,
+    nothing is removed, because the files may be in use.
     """
     parent = pathlib.Path(parent)
     for folder in parent.glob(f"{_PREFIX}*-????????"):
-        with contextlib.suppress(OSError):  # It belongs to another user, or another process removes it.
-            if not folder.is_symlink() and _is_ours(folder):
+        with contextlib.suppress(OSError):  # The folder belongs to another user, or another process removes it.
+            # A folder of this package is empty if its process was killed immediately.
+            is_ours = (folder / _LOCK).is_file() or not any(folder.iterdir())
+            if is_ours and not folder.is_symlink():
                 _remove_unless_in_use(folder, parent)
-
-
-def _is_ours(folder):
-    """Whether this package has created a folder. It is empty if the process was killed immediately."""
-    return (folder / _LOCK).is_file() or not any(folder.iterdir())
 
 
 def _remove_unless_in_use(folder, parent):
@@ -109,7 +106,7 @@ def _remove_unless_in_use(folder, parent):
 
 
 def _lock(folder):
-    """The lock of a folder. `None` if another process holds it or removes it, or the file system has no locks."""
+    """Locks a folder. Returns `None` if another process locks or removes it, or the file system has no locks."""
     import filelock
 
     lock = filelock.FileLock(folder / _LOCK)

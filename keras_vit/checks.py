@@ -1,4 +1,4 @@
-"""Checks of arguments, shared by configs and layers. Each raises a ValueError that names the argument."""
+"""Checks of arguments, for configs and layers. Each raises a ValueError that contains the argument's name."""
 
 import difflib
 import numbers
@@ -32,7 +32,7 @@ def check_flag(name, value):
 
 
 def check_patch_size(patch_size):
-    """Checks that a value is a positive integer or a pair of them; returns an `int` or a tuple of two."""
+    """Checks that a value is a positive integer or a pair of positive integers; returns an `int` or a tuple of two."""
     if not isinstance(patch_size, (tuple, list)):
         return check_positive_integer("patch_size", patch_size)
     if len(patch_size) != 2:
@@ -41,14 +41,14 @@ def check_patch_size(patch_size):
 
 
 def nearest_names(name, names, count=3, cutoff=0.5):
-    """Those of `names` that are most similar to `name`, at most `count`, as `difflib.get_close_matches` finds them."""
+    """Returns at most `count` of `names`, the ones most similar to `name` (`difflib.get_close_matches`)."""
     return difflib.get_close_matches(str(name), names, count, cutoff)
 
 
 def did_you_mean(name, names):
-    """ " Did you mean ...?" with the names that are most similar to `name`; "" if there are none."""
-    near = nearest_names(name, names)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    """Returns " Did you mean ...?" with the names that are most similar to `name`, or "" if there are none."""
+    similar_names = nearest_names(name, names)
+    return f" Did you mean {' or '.join(map(repr, similar_names))}?" if similar_names else ""
 
 
 def is_one_line(text):
@@ -69,7 +69,7 @@ def check_epsilon(name, value):
 
 
 def is_number(value):
-    """Whether a value is a number that is finite in float32. `True` and `False` are not."""
+    """Whether a value is a number that is finite in float32, and not `True` or `False`."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and abs(value) <= _LARGEST  # type: ignore[operator]
 
 
@@ -77,7 +77,7 @@ _LARGEST = (2 - 2**-23) * 2.0**127
 
 
 def check_choice(name, value, choices, spellings=None):
-    """Checks that a value is one of the choices. `spellings` are {other name of a choice: choice}, for a hint."""
+    """Checks that a value is one of the choices. `spellings`, {other name: choice}, are for a hint."""
     # The type must agree too: 0 == False and 1 == True.
     if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):
         meant = next((choice for spelling, choice in (spellings or {}).items() if spelling == value), None)

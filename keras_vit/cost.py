@@ -11,7 +11,7 @@ from keras_vit.graph import as_functional, run_operations
 
 # Layers of Keras that apply their kernel once at each output position.
 _KERNEL_LAYERS = (keras.layers.Dense, keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
-# Layers with weights and operations that are not counted, as is usual.
+# Layers with weights. Their operations are not counted, as is usual.
 _UNCOUNTED_LAYERS = (
     layers.ClassToken,
     layers.GroupNormalization,
@@ -39,7 +39,7 @@ class LayerCost:
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """The cost of a model: its number of weights, multiply-accumulates (MACs) for one image, and the cost by layer."""
+    """The cost of a model: number of weights, multiply-accumulates (MACs) for one image, and the cost of each layer."""
 
     parameters: int
     macs: int
@@ -59,11 +59,11 @@ class Profile:
 def profile(model: keras.Model, input_shape: tuple[int, int, int] | None = None) -> Profile:
     """Counts the parameters and multiply-accumulates of a model.
 
-    The multiply-accumulates (MACs) for one image are those of the dense layers, the convolutions and both matrix
-    products of attention. A FLOP count is twice as large. Norms, activations, biases and sums are not counted, as is
-    usual for these models. All tokens of the last block are counted, as in papers, even if only the class token is
-    computed. Keys and values are counted, even if attention with few queries skips them. Weights shared by two layers
-    count once. The model is not run. To count a model that does not fit into memory, build it inside
+    Multiply-accumulates (MACs) are counted for one image, in dense layers, convolutions and both matrix products of
+    attention. A FLOP count is twice as large. Norms, activations, biases and sums are not counted, as is usual for
+    these models. As in papers, all tokens of the last block are counted, even if only the class token is computed, and
+    keys and values are counted, even if attention with few queries skips them. Weights that two layers share are
+    counted once. The model does not run. To count a model that does not fit into memory, build it inside
     `keras.StatelessScope(initialize_variables=False)`.
 
     Args:
@@ -71,7 +71,7 @@ def profile(model: keras.Model, input_shape: tuple[int, int, int] | None = None)
         input_shape: `(height, width, channels)`, required for a model of variable size.
 
     Returns:
-        A `Profile` with `.parameters`, `.macs` and `.layers`; printing it shows a table.
+        A `Profile` with `.parameters`, `.macs` and `.layers`. If it is printed, it shows a table.
 
     Raises:
         TypeError: If the model is not functional, or the MACs of a layer with weights are unknown.
@@ -100,10 +100,10 @@ def profile(model: keras.Model, input_shape: tuple[int, int, int] | None = None)
 
 
 def _layer_costs(model, input_shape, counted):
-    """One `LayerCost` for each call of a layer; `counted` collects the layers whose weights have been counted."""
+    """Returns a `LayerCost` for each call of a layer. `counted` collects the layers whose weights are counted."""
     costs = []
 
-    def note_costs(layer):
+    def with_cost(layer):
         def output_spec(*inputs, **arguments):
             outputs = layer.compute_output_spec(*inputs, **arguments)
             if isinstance(layer, keras.Model):
@@ -114,8 +114,8 @@ def _layer_costs(model, input_shape, counted):
 
         return output_spec
 
-    # Keras's own `compute_output_spec` runs a model in the same way.
-    run_operations(model, keras.KerasTensor(input_shape, model.inputs[0].dtype), note_costs)
+    # The `compute_output_spec` of Keras models works in the same way.
+    run_operations(model, keras.KerasTensor(input_shape, model.inputs[0].dtype), with_cost)
     return costs
 
 
@@ -134,7 +134,7 @@ def _layer_cost(layer, inputs, outputs, counted):
 
 def _macs(layer, input_shapes, output_shape):
     if hasattr(layer, "macs"):
-        # `macs` gets as many input shapes as it has parameters. Most often the first one is enough.
+        # `macs` gets as many input shapes as it has parameters, usually only the first shape.
         return layer.macs(*input_shapes[: len(inspect.signature(layer.macs).parameters)])
     if isinstance(layer, _KERNEL_LAYERS):
         return math.prod(output_shape[1:-1]) * math.prod(layer.kernel.shape)

@@ -19,23 +19,21 @@ from keras_vit.image_headers import (
 from keras_vit.preprocessing import Preprocessing, preprocessing_layer
 
 MAX_PIXELS = 89_478_485
-"""Default limit for the pixels of an image. Above it, Pillow warns of a decompression bomb."""
-# Largest number of scans of a JPEG file with MAX_PIXELS pixels. Progressive files have 10.
-_SCANS_AT_MAX_PIXELS = 12
-# Resized short side that `check_decoding_cost` assumes, because it gets no model.
-_LARGE_SIDE = 512
+"""Default limit for the pixels of an image. For larger images, Pillow warns of a decompression bomb."""
+_SCANS_AT_MAX_PIXELS = 12  # Maximum number of scans of a JPEG file with MAX_PIXELS pixels. Progressive files have 10.
+_LARGE_SIDE = 512  # Resized short side that `check_decoding_cost` assumes, because it gets no model.
 
 
 def image_decoder(model, size=None):
     """Makes a function that decodes the contents of an image file to the pixels that a model expects.
 
-    The pixels equal those of Pillow. Only the rounding of the resize and of CMYK may differ, by one level each. These
-    files can be decoded:
+    The pixels are the same as from Pillow, except that the rounding of the resize and of CMYK may each differ by one
+    level. These files can be decoded:
 
     * JPEG: gray, color, CMYK, progressive; the EXIF orientation is applied.
-    * PNG: gray, color, palette, interlaced; the upper 8 of 16 bits; the still image of an animation.
-    * GIF: the first frame; the picture is black where the frame does not cover it.
-    * BMP: 8, 24 and 32 bits, with and without palette, not compressed.
+    * PNG: gray, color, palette, interlaced; the upper 8 bits of 16; the still image of an animation.
+    * GIF: the first frame, on a black picture if it is smaller.
+    * BMP: 8, 24 and 32 bits per pixel, with or without palette, not compressed.
     * WebP: lossy and lossless, no animations.
 
     Transparency is ignored. Transparent pixels keep their color.
@@ -43,8 +41,8 @@ def image_decoder(model, size=None):
     Args:
         model: A model of this package for images of C channels, 1 or 3.
         size: (height, width) of the result, for a model of variable input size. By default, the `preprocessing` layer
-            defines it. If that layer leads to another size, its resize and crop are scaled in proportion. For example,
-            a resize to 248 and a crop to 224 become a resize to 354 and a crop to 320 if `size` is 320.
+            defines it. If that layer defines another size, its resize and crop are scaled in proportion. For example,
+            if `size` is 320, a resize to 248 and a crop to 224 become a resize to 354 and a crop to 320.
 
     Returns:
         A TensorFlow function from a scalar string, the contents of a file, to uint8 (H, W, C). The image is resized
@@ -57,7 +55,7 @@ def image_decoder(model, size=None):
     import tensorflow as tf
 
     decode = _row_decoder(_decode_any, *input_protocol(model, size))
-    # AutoGraph has nothing to convert here, and would take a second.
+    # AutoGraph would take a second, and there is nothing to convert.
     return tf.autograph.experimental.do_not_convert(lambda image: decode(image, orientation_reader()(image)))
 
 
@@ -67,16 +65,16 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
     Args:
         model: Same as in `image_decoder`.
         size: Same as in `image_decoder`.
-        max_pixels: An image is not decoded if it has more pixels according to its header, or while it is resized (very
-            long images grow). Above the default, Pillow warns of a decompression bomb. Decoding takes up to 12 bytes of
-            memory per pixel, and as many images are decoded at a time as there are CPU cores. A JPEG file is also not
-            decoded if it has more than 100 scans, or if its scans together cover more than 12 times `max_pixels`
-            pixels. Each scan costs as much as a file with a single scan.
+        max_pixels: Maximum number of pixels of an image, according to its header and while it is resized (very long
+            images grow). Larger images are not decoded. Above the default, Pillow warns of a decompression bomb.
+            Decoding takes up to 12 bytes of memory per pixel, and as many images are decoded at the same time as there
+            are CPU cores. Each scan of a JPEG file costs as much as a file with a single scan. So a JPEG file is not
+            decoded if it has more than 100 scans, or if its scans together have more than 12 times `max_pixels` pixels.
 
     Returns:
-        A `tf.function` from strings (B,) to pixels, uint8 (B, H, W, C), and whether each image could be decoded, bool
-        (B,). The pixels equal those of `image_decoder`, whatever the other images are. They are zeros for an image that
-        could not be decoded. The function never raises because of an image's content.
+        A `tf.function` that takes strings (B,) and returns pixels, uint8 (B, H, W, C), and whether each image could be
+        decoded, bool (B,). The pixels are the same as from `image_decoder`, whatever the other images are. For an image
+        that could not be decoded, they are zeros. No content of an image raises an error.
 
     Raises:
         ValueError: Same as in `image_decoder`.
@@ -93,11 +91,11 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
     options.experimental_optimization.apply_default_optimizations = False
 
     def decode_some(read, are_chosen, image_bytes, orientations):
-        """Indices and pixels of the chosen images that can be decoded; at the end, the index B and zero pixels."""
+        """Returns indices and pixels of the chosen images that can be decoded, and at the end the index B and zeros."""
         decode = tf.function(_row_decoder(read, protocol, size, channels), signature, autograph=False)
         chosen = tf.where(are_chosen)[:, 0]
         images = tf.gather(image_bytes, chosen), tf.gather(orientations, chosen)
-        # Inside a graph, only a data set can continue after an operation fails. It leaves out the image.
+        # Inside a graph, only a data set can continue after an operation fails. The data set leaves out that image.
         data = tf.data.Dataset.from_tensor_slices((chosen, *images))
         data = data.map(lambda index, *image: (index, decode(*image)), tf.data.AUTOTUNE, deterministic=False)
         batch_size = tf.size(image_bytes, tf.int64)
@@ -117,9 +115,9 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
             others = decode_some(_decode_other(), are_other, image_bytes, orientations)
             return tuple(tf.concat(parts, axis=0) for parts in zip(common, others, strict=True))
 
-        # Each call sets up a data set. The more operations it contains, the longer that takes.
+        # Each call sets up a data set, which takes longer if the data set has more operations.
         indices, pixels = tf.cond(tf.reduce_any(are_other), with_others, lambda: common)
-        # All images that were left out get the zeros. Scattering the pixels themselves would take ten times as long.
+        # The images that were left out get the zeros. Scattering pixels instead of indices takes ten times as long.
         zeros = tf.size(indices) - 1
         rows = tf.fill(tf.shape(image_bytes) + 1, zeros)
         rows = tf.tensor_scatter_nd_update(rows, indices[:, None], tf.range(zeros + 1))[:-1]
@@ -174,18 +172,18 @@ def _starts_with(image_bytes, prefix):
 
 
 def _most_pixels(sizes, resized):
-    """The largest number of pixels that an image of one of `sizes` (..., 2) has while it is resized: float64 (...)."""
+    """The maximum number of pixels of images of `sizes` (..., 2) while they are resized: float64 (...)."""
     import tensorflow as tf
 
     sides = tf.cast(sizes, tf.float64)
     pixels, long, short = sides[..., 0] * sides[..., 1], tf.reduce_max(sides, -1), tf.reduce_min(sides, -1)
-    # First the columns are resized, then the rows.
+    # The columns are resized before the rows.
     height, width = resized if isinstance(resized, list) else (resized, resized * long / tf.maximum(short, 1))
     return tf.where(pixels > 0, tf.reduce_max([pixels, height * long, height * width * tf.ones_like(long)], axis=0), 0)
 
 
 def _most_scans(sizes, max_pixels):
-    """How many scans a JPEG file of one of `sizes` (..., 2) may have: int64 (...)."""
+    """The maximum number of scans of JPEG files of `sizes` (..., 2): int64 (...)."""
     import tensorflow as tf
 
     pixels = tf.maximum(tf.reduce_prod(sizes, axis=-1), 1)
@@ -193,14 +191,14 @@ def _most_scans(sizes, max_pixels):
 
 
 def input_protocol(model, size=None):
-    """The preprocessing and the input size of a model.
+    """Returns the preprocessing and the input size of a model.
 
     Args:
         model: Same as in `image_decoder`.
         size: Same as in `image_decoder`.
 
     Returns:
-        The model's `preprocessing` layer, or a copy that leads to `size`; the input size [height, width] in pixels; and
+        The model's `preprocessing` layer, or a copy that produces `size`; the input size [height, width] in pixels; and
         the number of channels.
 
     Raises:
@@ -235,7 +233,7 @@ def _sides(size):
 
 
 def _scaled(protocol, size):
-    """A copy of a `preprocessing` layer that leads to another size. Resize and crop are scaled in proportion."""
+    """Returns a copy of a `preprocessing` layer, with its resize and crop scaled in proportion to another size."""
     resized, crop = protocol.resize, protocol.crop
     if crop is not None:
         factors = [side / cut for side, cut in zip(size, crop, strict=True)]
@@ -262,7 +260,7 @@ def _check_leads_to(protocol, size):
 
 
 def _row_decoder(read, protocol, size, channels):
-    """A function from an encoded image and its EXIF orientation to pixels (H, W, C)."""
+    """Returns a function that converts an encoded image and its EXIF orientation to pixels (H, W, C)."""
     import tensorflow as tf
 
     def decode(image_bytes, orientation):
@@ -277,13 +275,13 @@ def _row_decoder(read, protocol, size, channels):
 
 
 def decode_upright(image_bytes, channels):
-    """Decodes an image upright and in its own size: uint8 (height, width, channels) with 1 or 3 channels."""
+    """Decodes an image upright and without resizing it: uint8 (height, width, channels), 1 or 3 channels."""
     return _apply_orientation(_decode_any(image_bytes), orientation_reader()(image_bytes), channels)
 
 
 @functools.cache
 def orientation_reader():
-    """`exif_orientation` of one image, as a function that is traced once for all pipelines."""
+    """Returns `exif_orientation` for one image, as a `tf.function` that is traced once for all pipelines."""
     import tensorflow as tf
 
     return tf.function(exif_orientation, [tf.TensorSpec([], tf.string)], autograph=False)
@@ -295,29 +293,24 @@ def _apply_orientation(image, orientation, channels):
 
 
 def _decode_any(image_bytes):
-    """All pixels of an encoded image as they are stored: uint8 (height, width, 3)."""
+    """Decodes an image without changing its orientation: uint8 (height, width, 3)."""
     import tensorflow as tf
 
     return tf.cond(_is_common(image_bytes), lambda: _decode_common(image_bytes), lambda: _decode_other()(image_bytes))
 
 
 def _is_common(image_bytes):
-    """Whether a file is a JPEG or PNG file, which `_decode_common` reads."""
+    """Whether a file is a JPEG or PNG file."""
     return _starts_with(image_bytes, b"\xff\xd8\xff") | _starts_with(image_bytes, b"\x89PNG")
 
 
 def _decode_common(image_bytes):
-    """Same as `_decode_any`, but for a JPEG or PNG file only."""
+    """Same as `_decode_any`, but for JPEG and PNG files only."""
     import tensorflow as tf
 
-    return tf.cond(tf.io.is_jpeg(image_bytes), lambda: _decode_jpeg(image_bytes), lambda: _decode_image(image_bytes))
-
-
-def _decode_jpeg(image_bytes):
-    import tensorflow as tf
-
-    # Pillow decodes in this way. TensorFlow's default differs by some gray levels.
-    return tf.io.decode_jpeg(image_bytes, channels=3, dct_method="INTEGER_ACCURATE")
+    # TensorFlow's default method differs from Pillow by some gray levels.
+    decode_jpeg = functools.partial(tf.io.decode_jpeg, channels=3, dct_method="INTEGER_ACCURATE")
+    return tf.cond(tf.io.is_jpeg(image_bytes), lambda: decode_jpeg(image_bytes), lambda: _decode_image(image_bytes))
 
 
 def _decode_image(image_bytes, channels=3):
@@ -328,7 +321,7 @@ def _decode_image(image_bytes, channels=3):
 
 @functools.cache
 def _decode_other():
-    """A function that decodes all other formats. It is a single operation, which costs little if it is not called."""
+    """Returns a function for other formats, as a single operation, which costs little if it is not called."""
     import tensorflow as tf
 
     def decode_gif(image_bytes):
@@ -344,8 +337,8 @@ def _decode_other():
         )
 
     def decode_webp(image_bytes):
-        # With three channels, TensorFlow refuses files with transparency, and animations. With all channels (0), it
-        # decodes an animation into too little memory (2.21), which may crash the process or worse.
+        # With three channels, TensorFlow refuses animations and files with transparency. With all channels (0),
+        # TensorFlow 2.21 decodes animations into too little memory, which may crash the process or worse.
         image = tf.cond(
             is_animated_webp(image_bytes), lambda: _decode_image(image_bytes), lambda: _decode_image(image_bytes, 0)
         )
@@ -364,7 +357,7 @@ def _decode_other():
 
 
 def resize(image, size, interpolation, crop=None):
-    """Resizes an image to `size` (height, width), antialiased and rounded as in Pillow, and crops its centre: uint8."""
+    """Resizes an image to `size` (height, width), antialiased and rounded as in Pillow, and crops the centre: uint8."""
     import tensorflow as tf
 
     image = tf.image.resize(image, size, interpolation, antialias=True)
@@ -378,7 +371,7 @@ def luma(image):
     """RGB to gray, ITU-R 601-2 in 16 bits as in Pillow: uint8 (H, W, 3) to (H, W, 1)."""
     import tensorflow as tf
 
-    # The channels are added one by one. A sum along an axis of three takes three times as long.
+    # The channels are added one by one, because a sum along an axis of length three takes three times as long.
     red, green, blue = (tf.cast(channel, tf.int32) for channel in tf.unstack(image[..., None], axis=-2))
     return tf.cast(tf.bitwise.right_shift(19595 * red + 38470 * green + 7471 * blue + 2**15, 16), tf.uint8)
 

@@ -5,7 +5,7 @@ from keras import ops
 
 
 def layer_names(model):
-    """Names of the layers that `collect` visits, also in nested models. A name that two layers share occurs twice."""
+    """Names of the layers that `collect` visits, also in nested models. A name occurs once for each of its layers."""
     names = []
     for layer in as_functional(model).layers:
         if not isinstance(layer, keras.layers.InputLayer):
@@ -21,7 +21,7 @@ def is_quantized(model):
 
 
 def all_layers(model):
-    """All layers of a model, also those inside layers and nested models. Keras has no public way to list them."""
+    """All layers of a model, including layers inside layers and nested models. Keras has no public list of them."""
     return model._flatten_layers(include_self=False)
 
 
@@ -31,16 +31,16 @@ def collect(model, images, inspect_layer):
     Args:
         model: A functional `keras.Model`, which may contain nested models.
         images: (B, H, W, C), as the model takes them.
-        inspect_layer: Function `inspect_layer(layer, arguments, output)`. It is called for each layer, in the order
-            of execution. `arguments` are the positional arguments.
+        inspect_layer: Function `inspect_layer(layer, arguments, output)` that is called for each layer, in the order of
+            execution. `arguments` are the layer's positional arguments.
 
     Returns:
-        {layer name: the value that `inspect_layer` returned}, without values that are `None`.
+        {layer name: value that `inspect_layer` returned}, without layers whose value is `None`.
     """
     values = {}
 
     def visit(layer, arguments, output):
-        # Otherwise PyTorch would keep every activation for gradients that are not used.
+        # Without this, PyTorch would keep every activation in memory for gradients that are not used.
         output = keras.tree.map_structure(ops.stop_gradient, output)
         value = inspect_layer(layer, arguments, output)
         if value is not None and layer.name in values:
@@ -59,7 +59,8 @@ def collect(model, images, inspect_layer):
 def run(model, images, change):
     """Runs a model on images layer by layer and replaces each output with the value that `change` returns.
 
-    Inside a Keras model, the layers follow the training mode of that model. Otherwise, they run in inference mode.
+    If it is called inside a Keras model, the layers run in the training mode of that model, otherwise in inference
+    mode.
 
     Args:
         model: A functional `keras.Model`, which may contain nested models.
@@ -94,15 +95,15 @@ def _run(function, inputs, change):
 
 
 def run_operations(function, inputs, call_of):
-    """Runs a model's graph, as Keras's `Functional.call` does, with other functions in place of its operations.
+    """Runs a model's graph like Keras's `Functional.call`, but calls other functions instead of its operations.
 
-    A model made of `layer.output` tensors would not work. The layers of a nested model belong to another graph, and so
-    do layers that are called more than once.
+    A model made of `layer.output` tensors would not work, because these tensors belong to another graph if a layer is
+    part of a nested model or is called more than once.
 
     Args:
         function: A functional `keras.Model`.
         inputs: The model's inputs.
-        call_of: Function that maps an operation of the graph to the function that is called in its place.
+        call_of: Function that returns, for an operation of the graph, the function that is called instead.
 
     Returns:
         The model's output.
@@ -112,12 +113,12 @@ def run_operations(function, inputs, call_of):
 
 
 def calls(function):
-    """All calls of operations in a model's graph, as `keras.Node` objects. Keras has no public way to list them."""
+    """All calls of operations in a model's graph, as `keras.Node` objects. Keras has no public list of them."""
     return [node for nodes in function._nodes_by_depth.values() for node in nodes]
 
 
 def as_inputs(function, inputs):
-    """Converts inputs to what a model's graph takes: tensors with the dtypes of the model's inputs."""
+    """Converts inputs to tensors with the dtypes of the model's inputs."""
     return function._standardize_inputs(inputs)
 
 
@@ -126,7 +127,7 @@ def _is_functional(layer):
 
 
 def as_functional(model):
-    """Returns the model, or a functional copy of a Sequential model. Raises a TypeError if there is no graph."""
+    """Returns the model, or a functional copy of a Sequential model. Raises a TypeError for other models."""
     if isinstance(model, keras.Sequential) and model.built:
         return keras.Model(model.inputs[0], model.outputs[0])
     if not isinstance(model, keras.Model) or not hasattr(model, "operations"):

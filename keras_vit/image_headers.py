@@ -1,42 +1,41 @@
-"""Reads headers of encoded images without decoding them: the size, the orientation, the first frame of a GIF.
+"""Reads headers of encoded images without decoding them: size, orientation, first frame of a GIF file.
 
-Only TensorFlow's operations are used, so that all of it can be part of a SavedModel. Files may be malicious: no content
-raises an error, and the work is bounded. TensorFlow is imported inside the functions only.
+Only TensorFlow's operations are used, so that the functions can be part of a SavedModel. Files may be malicious, so no
+content raises an error, and the work is bounded. TensorFlow is imported inside the functions only.
 """
 
 from keras_vit.jpeg_markers import FRAME_MARKERS, MAX_SEGMENTS, count_scans, find_frame
 
-# Largest number of blocks of a GIF file that are read. Real files have tens.
-_MAX_STEPS = 2000
+_MAX_STEPS = 2000  # Maximum number of blocks of a GIF file that are read. Real files have tens of blocks.
 MAX_SCANS = 100
-"""Largest number of scans of a JPEG file. Real files have up to about a dozen."""
-# Largest number of consecutive GIF blocks of the same length that are skipped in one step.
-_MAX_RUN = 1024
-# Largest number of entries of an EXIF directory that are read. Real directories have tens.
-_MAX_ENTRIES = 1000
-# Length of the longest EXIF block, which is limited by the size of a segment.
-_EXIF_BYTES = 2**16
+"""Maximum number of scans of a JPEG file. Real files have up to about a dozen scans."""
+_MAX_RUN = 1024  # Maximum number of consecutive GIF blocks of the same length that are skipped in one step.
+_MAX_ENTRIES = 1000  # Maximum number of entries of an EXIF directory that are read. Real directories have tens.
+_EXIF_BYTES = 2**16  # Maximum length of an EXIF block, which is limited by the size of a segment.
 
 
 def encoded_size(image_bytes):
     """Reads the size of encoded images from their headers.
 
-    Apart from the EXIF orientation, it is the size of the result of `decoding.decode_upright`.
+    Apart from the EXIF orientation, the result of `decoding.decode_upright` has this size.
 
     Args:
         image_bytes: String tensor of any shape, the contents of files.
 
     Returns:
-        int64, the shape of `image_bytes` followed by 2: height and width in pixels. Both are 0 if a file is not JPEG,
-        PNG, GIF, BMP or WebP, if its header is damaged or incomplete, or if TensorFlow would decode it incorrectly: BMP
-        files that are compressed, have 16 or less than 8 bits per pixel, or an OS/2 header. The frame of a JPEG file
-        must be among its first 2000 segments, and the first frame of a GIF file among its first 2000 blocks.
+        int64, the shape of `image_bytes` followed by 2: height and width in pixels. Both are 0 in these cases:
+
+        * The file is not JPEG, PNG, GIF, BMP or WebP, or its header is damaged or incomplete.
+        * TensorFlow would decode the file incorrectly. These are BMP files that are compressed, have 16 or less than 8
+          bits per pixel, or have an OS/2 header.
+        * The frame of a JPEG file is not among its first 2000 segments, or the first frame of a GIF file is not among
+          its first 2000 blocks.
     """
     return read_header(image_bytes)[0]
 
 
 def exif_orientation(image_bytes):
-    """Reads the EXIF orientation of encoded images, from 1 to 8. It is 1 (upright) if a file is no JPEG or has none.
+    """Reads the EXIF orientation of encoded images, from 1 to 8. Files without an orientation have 1 (upright).
 
     Args:
         image_bytes: String tensor of any shape, the contents of files.
@@ -52,7 +51,7 @@ def exif_orientation(image_bytes):
 
 
 def read_header(image_bytes):
-    """Returns `encoded_size` and `exif_orientation`, but reads the headers only once."""
+    """Returns the results of `encoded_size` and `exif_orientation`, but reads the headers only once."""
     import tensorflow as tf
 
     length = tf.strings.length(image_bytes)
@@ -80,11 +79,11 @@ def is_animated_webp(image_bytes):
 
 
 def has_too_many_scans(image_bytes, most=MAX_SCANS):
-    """Whether JPEG files have more than `most` scans. A scan can be 10 bytes long, and it is decoded for all pixels.
+    """Whether JPEG files have more than `most` scans. Even a scan of 10 bytes is decoded for all pixels.
 
     Args:
         image_bytes: (B,) strings.
-        most: (B,) int64, or one number for all files.
+        most: Maximum number of scans, (B,) int64, or one number for all files.
 
     Returns:
         bool (B,)
@@ -93,7 +92,7 @@ def has_too_many_scans(image_bytes, most=MAX_SCANS):
 
     is_jpeg = tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"
     parts = tf.strings.split(tf.where(is_jpeg, image_bytes, ""), b"\xff\xda", maxsplit=MAX_SEGMENTS)
-    # Not every marker starts a scan. In a film after the image, for example, it occurs every 64 KB by chance.
+    # These bytes do not always start a scan. In a video after the image, they occur every 64 KB by chance.
     num_markers = parts.row_lengths() - 1
     indices = tf.where(num_markers > most)[:, 0]
 
@@ -111,8 +110,9 @@ def first_frame(gif_bytes):
         gif_bytes: Scalar string.
 
     Returns:
-        A GIF file that only contains the first frame, empty if the frame is damaged or incomplete; and two int64
-        tensors (2,): the position (top, left) of the frame in the picture, and the size (height, width) of the picture.
+        A GIF file that only contains the first frame, or an empty string if the frame is damaged or incomplete; and two
+        int64 tensors (2,), the position (top, left) of the frame in the picture, and the size (height, width) of the
+        picture.
     """
     import tensorflow as tf
 
@@ -139,7 +139,7 @@ def bmp_palette(image_bytes):
         image_bytes: Scalar string, the contents of a file that `encoded_size` supports.
 
     Returns:
-        uint8 (256, 3), with black for missing colors; (0, 3) for a file without palette.
+        uint8 (256, 3), where missing colors are black, or (0, 3) for a file without palette.
     """
     import tensorflow as tf
 
@@ -155,7 +155,7 @@ def bmp_palette(image_bytes):
 
 
 def _bytes_at(image_bytes, position, count):
-    """`count` bytes from a position on, with zeros after the end of the file: int64 with one more axis at the end."""
+    """Reads `count` bytes from a position on, zeros after the end of the file: int64 with one more axis at the end."""
     import tensorflow as tf
 
     length = tf.strings.length(image_bytes)
@@ -196,7 +196,7 @@ def _jpeg_size(image_bytes, position):
 
 
 def _png_size(head, length):
-    """The size in the first chunk of a PNG file, its header (PNG specification, section 11.2.1)."""
+    """The size in the header of a PNG file, its first chunk (PNG specification, section 11.2.1)."""
     import tensorflow as tf
 
     is_png = _starts_with(head, b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR") & (length >= 24)
@@ -204,12 +204,12 @@ def _png_size(head, length):
 
 
 def _bmp_size(head, length):
-    """The size in a Windows header of 40 bytes or more. A negative height means that the first row is the top row."""
+    """The size in a Windows header of 40 bytes or more. If the height is negative, the first row is the top row."""
     import tensorflow as tf
 
     header_size, width, height, compression = (_little_endian(head[..., i : i + 4]) for i in (14, 18, 22, 30))
     bits = _little_endian(head[..., 28:30])
-    # These bit fields describe the default order of the colors.
+    # These bit fields define the default order of the colors.
     is_usual = (bits == 32) & _starts_with(head[..., 54:], b"\0\0\xff\0\0\xff\0\0\xff\0\0\0") & (length >= 66)
     is_plain = (compression == 0) | ((compression == 3) & is_usual)
     is_bmp = _starts_with(head, b"BM") & (header_size >= 40) & is_plain & (length >= 54)
@@ -235,16 +235,15 @@ def _webp_size(head, length):
 
 
 def _has_animation(flags):
-    """Whether the animation bit, the second one, is set in the flags of an extended WebP file."""
+    """Whether the second bit, animation, is set in the flags of an extended WebP file."""
     return flags // 2 % 2 == 1
 
 
 def _gif_layout(image_bytes, head):
     """Reads the headers of a GIF file (GIF89a, sections 18 and 20).
 
-    Returns:
-        The position of the first frame's descriptor, int32; its 10 bytes; and the size (height, width) of the picture,
-        enlarged to contain the frame, or zeros if no frame was found.
+    Returns the position of the first frame's descriptor, int32; the 10 bytes of the descriptor; and the size (height,
+    width) of the picture, enlarged to contain the frame, or zeros if no frame was found.
     """
     import tensorflow as tf
 
@@ -252,7 +251,7 @@ def _gif_layout(image_bytes, head):
 
     def walk(position, is_inside, _):
         byte = tf.cast(_bytes_at(image_bytes, position, 1)[..., 0], tf.int32)
-        # An extension consists of its marker, its label, and blocks. The last block is empty.
+        # An extension consists of its marker, its label, and blocks, of which the last is empty.
         goes_on = (position < size) & (is_inside | (byte == 0x21))
         step = tf.where(is_inside, 1 + byte, 2)
         return tf.where(goes_on, position + step, position), tf.where(is_inside, byte > 0, goes_on), goes_on
@@ -283,17 +282,11 @@ def _color_table_bytes(flags):
 
 
 def _end_of_blocks(content, start):
-    """The end of the GIF blocks that begin at a position, or 0 if the file ends before.
-
-    Args:
-        content: (n,) uint8, the file.
-        start: int32, scalar.
-    """
+    """The end of the GIF blocks that begin at `start` in a file, uint8 (n,), or 0 if the file ends before them."""
     import tensorflow as tf
 
     size = tf.size(content)
-    # An empty block is appended to the file.
-    content = tf.concat([content, [0]], axis=0)
+    content = tf.concat([content, [0]], axis=0)  # Appends an empty block.
 
     def skip(position):
         step = tf.cast(content[position], tf.int32) + 1
@@ -319,9 +312,7 @@ def _orientation_at(image_bytes, segment):
 def _tiff_orientation(image_bytes, segment):
     """The orientation in the TIFF directory of an EXIF segment (Exif 2.32, section 4.6.4), or 1 if there is none.
 
-    Args:
-        image_bytes: String tensor of any shape.
-        segment: Positions of the segments, 0 if there is none.
+    `segment` contains the positions of the segments. They are 0 if there is no segment.
     """
     import tensorflow as tf
 
@@ -337,12 +328,12 @@ def _tiff_orientation(image_bytes, segment):
         digits = tf.cast(digits, tf.int64)
         return tf.where(is_little_endian, _little_endian(digits), _big_endian(digits))
 
-    is_little_endian = (content[..., 0] == ord("I"))[..., None]  # "II"; otherwise "MM"
+    is_little_endian = (content[..., 0] == ord("I"))[..., None]  # "II"; big-endian files have "MM".
     directory = numbers(tf.fill(tf.shape(length), tf.constant(4, tf.int64))[..., None], 4)
     num_entries = tf.minimum(numbers(directory, 2), _MAX_ENTRIES)
     indices = tf.range(tf.reduce_max(num_entries))
     entries = directory + 2 + 12 * indices
-    # The first orientation is taken. A last entry with the value 1 is added in case there is none.
+    # The first orientation is used. An entry with the value 1 is added at the end, in case there is no orientation.
     upright = tf.ones_like(directory)
     is_orientation = tf.concat([(numbers(entries, 2) == 0x0112) & (indices < num_entries), upright == 1], axis=-1)
     values = tf.concat([numbers(entries + 8, 2), upright], axis=-1)

@@ -1,31 +1,31 @@
 """Reads the markers of JPEG files (ITU-T T.81, annex B) in the same way as libjpeg.
 
-Only TensorFlow's operations are used. They are imported inside the functions only. Files may be malicious: no content
-raises an error, and the work is bounded.
+Only TensorFlow's operations are used. TensorFlow is imported inside the functions only. Files may be malicious, so no
+content raises an error, and the work is bounded.
 """
 
 import numpy as np
 
 MAX_SEGMENTS = 2000
-"""Largest number of segments of a file that are read. Real files have tens."""
+"""Maximum number of segments of a file that are read. Real files have tens of segments."""
 
-# Table B.1: frame headers; segments with a length, which may precede a frame (DHT, DAC, DQT, DNL, DRI, application
-# segments, comments); markers without a length (TEM, RSTn).
+# Table B.1. _SEGMENT_MARKERS have a length and may precede a frame: DHT, DAC, DQT, DNL, DRI, application segments,
+# comments. _LONE_MARKERS have no length: TEM, RSTn.
 FRAME_MARKERS = [*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)]
 _SEGMENT_MARKERS = [0xC4, 0xCC, *range(0xDB, 0xDE), *range(0xE0, 0xF0), 0xFE]
 _LONE_MARKERS = [0x01, *range(0xD0, 0xD8)]
 
 
 def find_frame(image_bytes, is_jpeg):
-    """Finds the frame of JPEG files. It skips segments as libjpeg does, so that libjpeg finds the same frame.
+    """Finds the frame of JPEG files. Segments are skipped as in libjpeg, so that libjpeg finds the same frame.
 
     Returns:
-        Two int32 positions: where the search ended, at a frame's marker if the file is valid; and the first EXIF
-        segment before it, 0 if there is none.
+        Two int32 positions: the end of the search, which is the marker of the frame if the file is valid; and the first
+        EXIF segment before the frame, 0 if there is none.
     """
     import tensorflow as tf
 
-    # Number of bytes to the next marker, for each marker. The last entry is for a byte that is no marker.
+    # Bytes to the next marker, without the segment's own length, for each marker. Entry 256 is for other bytes.
     steps = np.zeros(257, "int32")
     steps[[0x00, *_LONE_MARKERS, *_SEGMENT_MARKERS]] = 2
     steps[[0xFF, 256]] = 1
@@ -34,7 +34,8 @@ def find_frame(image_bytes, is_jpeg):
     size = tf.strings.length(image_bytes)
 
     def walk(position, exif, _):
-        words = _words_at(image_bytes, position)
+        words = tf.strings.substr(image_bytes, tf.minimum(position, size), tf.fill(tf.shape(size), 8))
+        words = tf.cast(tf.io.decode_raw(words, tf.uint16, little_endian=False, fixed_length=8), tf.int32)  # (..., 4)
         marker = tf.where(words[..., 0] >= 0xFF00, words[..., 0] - 0xFF00, 256)
         length = tf.where(tf.gather(has_length, marker), words[..., 1], 0)
         is_exif = tf.reduce_all(tf.gather(words, [0, 2, 3], axis=-1) == [0xFFE1, 0x4578, 0x6966], axis=-1)
@@ -51,22 +52,13 @@ def find_frame(image_bytes, is_jpeg):
     return position, exif
 
 
-def _words_at(image_bytes, position):
-    """Four big-endian words from a position on: int32 (..., 4)."""
-    import tensorflow as tf
-
-    length = tf.strings.length(image_bytes)
-    part = tf.strings.substr(image_bytes, tf.minimum(position, length), tf.fill(tf.shape(length), 8))
-    return tf.cast(tf.io.decode_raw(part, tf.uint16, little_endian=False, fixed_length=8), tf.int32)
-
-
 def count_scans(jpeg):
-    """Counts the scans of a JPEG file as libjpeg does: int64, `MAX_SEGMENTS` for a file with more segments."""
+    """Counts the scans of a JPEG file in the same way as libjpeg: int64, `MAX_SEGMENTS` if it has more segments."""
     import tensorflow as tf
 
     content = tf.concat([tf.io.decode_raw(jpeg, tf.uint8), [0, 0, 0, 0]], axis=0)
     size = tf.strings.length(jpeg)
-    # Inside compressed pixels, 0xFF is always followed by a zero or is part of a restart marker.
+    # Inside compressed pixels, a zero follows each 0xFF that is not part of a restart marker.
     ends_pixels = np.ones(256, bool)
     ends_pixels[[0x00, 0xFF, *range(0xD0, 0xD8)]] = False
     markers = tf.cast(tf.where(content == 0xFF)[:, 0], tf.int32)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from keras_vit.weights.fetch import fetch
 
 NUM_CLASSES = {"imagenet1k": 1000, "imagenet21k": 21843}
-# These lists were published with BiT. The heads of ViT have the same order.
+# These lists were published with BiT. The classes of ViT's heads have the same order.
 _IMAGENET21K_URL = "https://storage.googleapis.com/bit_models/imagenet21k_wordnet_{}.txt"
 
 
@@ -21,10 +21,10 @@ def decode_predictions(
     """Names the most probable classes of ImageNet-1k or ImageNet-21k.
 
     Args:
-        probabilities: (B, 1000), scores in the usual order of the sorted WordNet ids; or (B, 21843), scores in the
-            order of the published ImageNet-21k heads. The list of ImageNet-21k names is downloaded once.
+        probabilities: (B, 1000), scores in the usual order, in which the WordNet ids are sorted; or (B, 21843), scores
+            in the order of the published ImageNet-21k heads. The list of ImageNet-21k names is downloaded once.
         top: Number of classes to name.
-        label_space: `"imagenet1k"`, `"imagenet21k"`, or `None` to choose by the number of scores.
+        label_space: `"imagenet1k"`, `"imagenet21k"`, or `None` to infer it from the number of scores.
 
     Returns:
         A list of `top` tuples `(WordNet id, class name, score)` for each image, the best first.
@@ -59,14 +59,16 @@ def decode_predictions(
 
 
 def _label_space(shape, label_space):
-    """The label space of scores of a shape. Checks that it fits `label_space`, or any label space if that is `None`."""
+    """Returns the label space of scores of this shape. Raises a ValueError if it is none or not `label_space`."""
     if label_space not in (None, *NUM_CLASSES):
         raise ValueError(f"label_space must be None or one of {', '.join(NUM_CLASSES)}. Received: {label_space!r}")
     for space, count in NUM_CLASSES.items():
         if label_space in (None, space) and len(shape) == 2 and shape[1] == count:
             return space
     if label_space is None and shape[1:] in ((21841,), (21842,)):
-        hint = "ImageNet-21k also exists with 21,841 or 21,842 classes. Those are other lists, which are not supported."
+        hint = (
+            "ImageNet-21k also exists with 21,841 or 21,842 classes. Those class lists are different and not supported."
+        )
     else:
         hint = "For other classes, index your own list of names."
     accepted = [f"(B, {NUM_CLASSES[space]}) for {space}" for space in ([label_space] if label_space else NUM_CLASSES)]
@@ -85,7 +87,7 @@ def imagenet1k_classes():
 def imagenet21k_classes():
     """The 21,843 classes of ImageNet-21k as tuples (WordNet id, names), in the order of the published heads.
 
-    They are those of ImageNet's release of fall 2011. The lists are downloaded once, to the cache of weights.
+    These are the classes of ImageNet's release of fall 2011. The lists are downloaded once, to the cache of weights.
     """
     paths = [fetch(_IMAGENET21K_URL.format(kind)) for kind in ("ids", "lemmas")]
     lists = [path.read_text(encoding="utf-8").splitlines() for path in paths]

@@ -12,35 +12,35 @@ from keras_vit.checks import check_flag
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Preprocessing(keras.layers.Layer):
-    """The first layer of every model. It stores how images are prepared, and normalises them if `normalize` is `True`.
+    """The first layer of every model. It stores how images are prepared, and can normalise their pixels.
 
-    These settings are part of the model, also in `.keras` files and exports. An image is resized (`resize`,
+    The settings are saved in `.keras` files and exports. They mean that an image is resized (`resize`,
     `interpolation`), its centre is cut out (`crop`), and its pixels from 0 to 255 become `(x / 255 - mean) / std`. The
-    layer itself only does the last step, in float32, if `normalize` is `True`. Otherwise it does not change the values.
+    layer itself only does the last of these steps, in float32, if `normalize` is `True`. Otherwise it does not change
+    the images.
 
     Args:
-        mean: Mean of the pixels scaled to [0, 1]: a number, or one for each channel. In [-1e4, 1e4].
-        std: Standard deviation of the same pixels: a number, or one for each channel. In [1e-4, 1e4].
-        resize: `(height, width)`: size to which an image is resized. An integer: length to which its short side is
-            resized; the aspect ratio is kept. `None`: the image keeps its size.
+        mean: Mean of the pixels scaled to [0, 1]: a number in [-1e4, 1e4], or one number for each channel.
+        std: Standard deviation of these pixels: a number in [1e-4, 1e4], or one number for each channel.
+        resize: `(height, width)` to which an image is resized, or an integer to which its short side is resized while
+            the aspect ratio does not change, or `None` for images that are not resized.
         crop: `(height, width)` of the centre that is cut out after the resize, or `None`.
         interpolation: `"bilinear"` or `"bicubic"`, antialiased.
         label_space: Names of the classes: `"imagenet1k"`, `"imagenet21k"`, a list of names, or `None` if they are
             unknown.
         source: Source of the weights, or `None` for weights that were not loaded.
         architecture: The model's config as a dictionary: `to_dict()` of a config of `keras_vit.architectures`.
-        adaptations: Changes that made the loaded weights fit the model: {what was changed: how}.
-        normalize: Whether the layer normalises.
+        adaptations: Changes that adapted the loaded weights to the model: {changed part: description}.
+        normalize: Whether the layer normalises pixels.
 
     Call arguments:
-        images: (B, H, W, C), pixels in [0, 255] if `normalize`, otherwise normalised already.
+        images: (B, H, W, C), pixels in [0, 255] if `normalize` is `True`, otherwise normalised images.
 
     Returns:
         (B, H, W, C)
 
     Raises:
-        ValueError: If a value is invalid, or the layer normalises images and `mean` or `std` has another number of
-            channels.
+        ValueError: If a value is invalid, or the images have another number of channels than `mean` or `std`.
 
     Example:
 
@@ -73,7 +73,7 @@ class Preprocessing(keras.layers.Layer):
         self.built = True
 
     def set_protocol(self, mean=0.5, std=0.5, resize=None, crop=None, interpolation="bilinear", label_space=None):
-        """Changes how images are prepared. The arguments are the same as in the class."""
+        """Changes how images are prepared. Arguments as in the class."""
         if interpolation not in ("bilinear", "bicubic"):
             raise ValueError(f"interpolation must be 'bilinear' or 'bicubic'. Received: {interpolation!r}")
         for name, values in (("mean", mean), ("std", std)):
@@ -94,7 +94,7 @@ class Preprocessing(keras.layers.Layer):
         self.label_space = label_space if isinstance(label_space, (str, type(None))) else list(label_space)
 
     def class_names(self, count):
-        """The names of the classes if the label space is a list of `count` names, else `None`."""
+        """Returns the label space if it is a list of `count` names, else `None`."""
         is_list = isinstance(self.label_space, list) and len(self.label_space) == count
         return self.label_space if is_list else None
 
@@ -109,19 +109,9 @@ class Preprocessing(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "mean": self.mean,
-            "std": self.std,
-            "resize": self.resize,
-            "crop": self.crop,
-            "interpolation": self.interpolation,
-            "label_space": self.label_space,
-            "source": self.source,
-            "architecture": self.architecture,
-            "adaptations": self.adaptations,
-            "normalize": self.normalize,
-        }
+        names = ("mean", "std", "resize", "crop", "interpolation", "label_space", "source", "architecture")
+        values = {name: getattr(self, name) for name in (*names, "adaptations", "normalize")}
+        return {**super().get_config(), **values}
 
 
 def normalize_pixels(images, mean, std):
@@ -134,7 +124,7 @@ def normalize_pixels(images, mean, std):
 
 
 def _check_channels(shape, mean, std):
-    """Checks that images (..., C) have as many channels as the mean and the standard deviation."""
+    """Checks that images (..., C) have the channels of the mean and the standard deviation."""
     for name, values in (("mean", mean), ("std", std)):
         if isinstance(values, (tuple, list)) and shape[-1] not in (None, len(values)):
             raise ValueError(
@@ -146,19 +136,21 @@ def _check_channels(shape, mean, std):
 def preprocess_input(images: typing.Any, model: keras.Model | None = None) -> typing.Any:
     """Normalises pixels as a model expects them.
 
-    Sizes are not changed. Resize the images to the model's input size first.
+    The images are not resized. Resize them to the model's input size first.
 
     Args:
         images: (B, H, W, C) or (H, W, C), pixels in [0, 255]: an array or a tensor of any numeric type.
-        model: A model of this package. Its `preprocessing` layer defines the mean and the standard deviation. A model
-            that was built with `include_preprocessing=True` normalises images itself, so the values are returned
-            unchanged. `None`: pixels are mapped to [-1, 1], as Google's ViT, AugReg and SAM weights expect.
+        model: A model of this package. Its `preprocessing` layer defines the mean and the standard deviation. For a
+            model that was built with `include_preprocessing=True`, the values do not change, because the model
+            normalises images itself. `None`: pixels are mapped to [-1, 1], as Google's ViT, AugReg and SAM weights
+            expect.
 
     Returns:
-        The images in float32, of the same shape. A NumPy array if `images` is one.
+        The images in float32, of the same shape. If `images` is a NumPy array, the result is a NumPy array too.
 
     Raises:
-        ValueError: If `model` has no `preprocessing` layer, or `images` have the wrong number of channels for it.
+        ValueError: If `model` has no `preprocessing` layer, or `images` have another number of channels than this
+            layer.
 
     Example:
 
@@ -175,7 +167,7 @@ def preprocess_input(images: typing.Any, model: keras.Model | None = None) -> ty
 
 
 def preprocessing_layer(model):
-    """The `Preprocessing` layer of a model of this package, also if the model is nested in another."""
+    """The `Preprocessing` layer of a model of this package, which may be nested in another model."""
     return _find(model)[1]
 
 
@@ -195,7 +187,7 @@ def _find(model):
 
 
 def _preprocessing_layers(model):
-    """(model, layer) for each `Preprocessing` layer in a model and in its nested models."""
+    """Yields (model, layer) for each `Preprocessing` layer in a model and in its nested models."""
     for layer in model.layers:
         if isinstance(layer, Preprocessing):
             yield model, layer
@@ -216,5 +208,5 @@ def _are_sides(sides, may_be_one):
 
 
 def _as_lists(value):
-    """Converts tuples and arrays to lists, as JSON does, so that saving and loading does not change a config."""
+    """Converts tuples and arrays to lists, as JSON does. So saving and loading does not change a config."""
     return np.asarray(value).tolist() if isinstance(value, (tuple, list, np.ndarray)) else value

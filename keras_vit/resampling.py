@@ -1,7 +1,7 @@
-"""Resizes position tables and patch kernels to other grids and patch sizes, by matrices.
+"""Resizes position tables to other grids, and patch kernels to other patch sizes, by matrices.
 
-Every method is linear and works along one axis at a time, so it is a small matrix for each axis: a map P becomes
-R_h P R_w^T. The projects that publish weights use different methods, which are listed in `METHODS`.
+Every method is linear and works along one axis at a time, so there is a small matrix for each axis. A map P becomes R_h
+P R_w^T. The projects that publish weights use different methods, see `METHODS`.
 """
 
 import math
@@ -13,7 +13,7 @@ METHODS = ("align_corners", "bilinear", "bilinear_antialias", "bicubic", "bicubi
 
 * `"align_corners"`: linear with aligned corners, as in `scipy.ndimage.zoom(order=1)`. Used by Google's ViT, big_vision.
 * `"bilinear"`: linear between the centres of pixels, as in PyTorch's `interpolate`.
-* `"bilinear_antialias"`: the same, with a wider kernel for downsampling, as in `jax.image.resize`. Used by FlexiViT.
+* `"bilinear_antialias"`: `"bilinear"` with a wider kernel for downsampling, as in `jax.image.resize`. Used by FlexiViT.
 * `"bicubic"`: cubic with a = -0.75, as in PyTorch's `interpolate`. Used by Hugging Face.
 * `"bicubic_antialias"`: cubic with a = -0.5 and a wider kernel for downsampling, as in PyTorch's
   `interpolate(antialias=True)`. Used by timm.
@@ -22,19 +22,19 @@ METHODS = ("align_corners", "bilinear", "bilinear_antialias", "bicubic", "bicubi
 
 
 def resize_matrix(size, new_size, method, xp=np):
-    """The matrix that resizes one axis.
+    """Returns the matrix that resizes one axis.
 
     Args:
         size: Length of the axis.
         new_size: New length of the axis. It may be a tensor if `xp` is `keras.ops`.
         method: One of `METHODS`.
-        xp: Array module: `numpy`, which computes in float64, or `keras.ops`, in float32, for use inside a graph.
+        xp: Array module: `numpy` for float64, or `keras.ops` for float32, also inside a graph.
 
     Returns:
-        (new_size, size). Every row sums to 1.
+        An array (new_size, size). Every row sums to 1.
 
     Raises:
-        ValueError: If there is no such method.
+        ValueError: If the method does not exist.
 
     Example:
 
@@ -48,7 +48,7 @@ def resize_matrix(size, new_size, method, xp=np):
     dtype = "float64" if xp is np else "float32"
     positions, step = _positions(size, new_size, method, xp, dtype)
     if method in ("bicubic", "bicubic_offset"):
-        # Two points are added at each end. They repeat the value at the end.
+        # Two points are added at each end, with the value of the last point.
         weights = _cubic(xp.abs(positions[:, None] - xp.arange(-2, size + 2, dtype=dtype)), -0.75, xp)
         return xp.matmul(weights, np.eye(size, dtype=dtype)[np.clip(np.arange(-2, size + 2), 0, size - 1)])
     stretch = xp.maximum(step, 1.0) if method.endswith("antialias") else 1.0
@@ -58,12 +58,12 @@ def resize_matrix(size, new_size, method, xp=np):
 
 
 def grid_matrices(grid, new_grid, method, xp=np):
-    """The matrices of both axes, R_h and R_w, for a map of the size `grid`. Arguments as in `resize_matrix`."""
+    """Returns the matrices R_h and R_w that resize a map from `grid` to `new_grid`. Arguments as in `resize_matrix`."""
     sizes = list(zip(grid, new_grid, strict=True))
     matrices = [resize_matrix(size, new_size, method, xp) for size, new_size in sizes]
     if method != "bicubic_offset":
         return matrices
-    # DINO's code does not change a table of the right size, but shifts both axes if one of them is resized.
+    # DINO's code does not change a table of the right size. Otherwise it shifts both axes, even if only one is resized.
     is_same = (grid[0] == new_grid[0]) & (grid[1] == new_grid[1])
     exact = [resize_matrix(size, new_size, "bicubic", xp) for size, new_size in sizes]
     return [xp.where(is_same, *pair) for pair in zip(exact, matrices, strict=True)]
@@ -82,7 +82,7 @@ def resize_grid(table, grid, new_grid, method):
         (rows x columns, D), computed in float64 and converted to the table's dtype.
 
     Raises:
-        ValueError: If the table does not have h w rows, or there is no such method.
+        ValueError: If the table does not have h w rows, or the method does not exist.
 
     Example:
 
@@ -104,7 +104,7 @@ def resize_grid(table, grid, new_grid, method):
 
 
 def resize_patches(kernel, patch_shape, method="bilinear"):
-    """Resizes the kernel of a patch embedding, so that resized patches give the same tokens.
+    """Resizes the kernel of a patch embedding such that resized patches give the same tokens.
 
     This is FlexiViT's pseudo-inverse resize (arXiv 2212.08013). If the matrix B resizes patches, the kernel w becomes
     `pinv(B^T) w`. If patches are enlarged, `<B x, pinv(B^T) w>` equals `<x, w>` for every patch x.
@@ -118,7 +118,7 @@ def resize_patches(kernel, patch_shape, method="bilinear"):
         (height, width, C, D), computed in float64 and converted to the kernel's dtype.
 
     Raises:
-        ValueError: If the kernel is not of this shape, or there is no such method.
+        ValueError: If the kernel has another rank, or the method does not exist.
 
     Example:
 
@@ -146,11 +146,11 @@ def check_method(method):
 
 
 def _positions(size, new_size, method, xp, dtype):
-    """The positions of the new points, in units of the old ones, and the step from one point to the next."""
+    """The positions of the new points, in units of the old grid, and the distance between two new points."""
     indices = xp.arange(new_size, dtype=dtype)
     length = xp.array(new_size, dtype=dtype)
     if method == "align_corners":
-        # Dividing last puts the last point exactly onto the old one. Multiplying by the step would round it.
+        # Dividing last puts the last new point exactly on the last old point. Multiplying by the step would round it.
         intervals = xp.maximum(length - 1.0, 1.0)
         return indices * (size - 1) / intervals, (size - 1) / intervals
     step = size / (length + 0.1 if method == "bicubic_offset" else length)
@@ -165,5 +165,5 @@ def _cubic(distances, a, xp):
 
 
 def _apply(rows, columns, maps):
-    """R_h P R_w^T for each channel of (h, w, D)."""
+    """Computes R_h P R_w^T for each channel of (h, w, D)."""
     return np.einsum("hi,wj,ijd->hwd", rows, columns, maps, optimize=True)

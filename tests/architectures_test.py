@@ -91,14 +91,14 @@ def test_kinds_of_later_versions_are_refused():
         ValueError, match=r"'perceiver' is not a known kind of model. Known: vit, bit_resnet, .*vt_resnet"
     ):
         read_architecture({"kind": "perceiver"})
-    with pytest.raises(ValueError, match=r"A VT-ResNet has no depth here\. The file may have been written"):
+    with pytest.raises(ValueError, match=r"A VT-ResNet has no depth in this version\. The file may have been written"):
         read_architecture({**VTResNetConfig((1, 2)).to_dict(), "depth": 3})
 
 
 def test_a_model_that_does_not_say_what_it_is_made_of_is_refused():
     inputs = keras.Input((8, 9, 3))
     model = keras.Model(inputs, keras_vit.Preprocessing()(inputs))
-    with pytest.raises(ValueError, match=r"has no architecture in its file\. Build it with keras_vit\.ViT"):
+    with pytest.raises(ValueError, match=r"does not contain the model.s architecture\. Build it with keras_vit\.ViT"):
         keras_vit.describe(model)
 
 

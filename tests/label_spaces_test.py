@@ -63,7 +63,7 @@ def test_decode_predictions_refuses_what_is_no_number():
 
 def test_decode_predictions_refuses_other_lists_of_imagenet21k():
     for count in (21841, 21842):
-        with pytest.raises(ValueError, match=rf"Received: shape \(1, {count}\)\. .*other lists"):
+        with pytest.raises(ValueError, match=rf"Received: shape \(1, {count}\)\. .*class lists"):
             keras_vit.decode_predictions(np.zeros((1, count)))
 
 

@@ -6,24 +6,24 @@ from keras_vit.preprocessing import preprocessing_layer
 
 
 def model_config(model):
-    """The config of a model of this package, also nested in another: a `ViTConfig` or another architecture's config."""
+    """The config of a model of this package, such as a `ViTConfig`. The model may be nested in another."""
     return read_architecture(preprocessing_layer(model).architecture)
 
 
 def merges_tokens(model):
-    """Whether the blocks of a model of this package merge tokens. If they do, not every patch has a token."""
+    """Whether the blocks of a model of this package merge tokens. If they do, similar patches share a token."""
     return bool(getattr(model_config(model), "token_merging", 0))
 
 
 def check_unmerged(num_merged):
-    """Checks that the blocks of a model do not merge tokens. `num_merged` is the number that each block merges."""
+    """Checks that the blocks of a model do not merge tokens. Each block merges `num_merged` tokens."""
     if num_merged:
         raise ValueError(
-            f"A token for each patch is needed. Received: a model with token_merging={num_merged}. Build the model "
+            f"Every patch must have its own token. Received: a model with token_merging={num_merged}. Build the model "
             f"with token_merging=0, load the same weights, and analyse that model."
         )
 
 
 def is_vision_transformer(config):
-    """Whether a config is that of a Vision Transformer, which has tokens and positions to analyse."""
+    """Whether a config describes a Vision Transformer. Other models have no patch tokens and no position embeddings."""
     return isinstance(config, ViTConfig)

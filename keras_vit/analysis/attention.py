@@ -29,8 +29,8 @@ def attention_maps(
     They are the softmax of ViT (arXiv 2010.11929), eq. 6, computed in inference mode. Each row sums to one. The order
     of the tokens is: class token, distillation token, registers (if the model has them), then the patches row by row.
 
-    All images pass through the model at once. The weights take 22 MB per image for B/16 at 224 pixels. For many images,
-    call the function batch by batch, or select some tokens with `queries`.
+    All images pass through the model in one batch. The weights take 22 MB per image for B/16 at 224 pixels. For many
+    images, call the function batch by batch, or select some tokens with `queries`.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
@@ -39,8 +39,8 @@ def attention_maps(
             tokens.
 
     Returns:
-        (B, L, K, T, T), or (B, L, K, t, T) with `queries`, a float32 NumPy array. An axial block counts as two blocks:
-        its attention along rows, then its attention along columns, with zeros outside the row or column.
+        (B, L, K, T, T), or (B, L, K, t, T) with `queries`, a float32 NumPy array. An axial block counts as two blocks,
+        the attention along rows and the attention along columns. Weights outside the row or column are zero.
 
     Raises:
         TypeError: If `model` is not functional.
@@ -72,9 +72,8 @@ def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
     stands for the residual connection. Each row of `Â_l` sums to one. The result is a row of `R`, or a mean of rows:
 
     * the class token's row, if the head reads a class token;
-    * with `pooling="avg"`, the mean of the rows of the patches, because that pooling averages the patch tokens;
-    * with `pooling="map"`, the mean of all rows, weighted by the attention of the probe, averaged over the heads;
-    * without class token and pooling, the mean of the rows of the patches.
+    * with `pooling="avg"`, and without class token and pooling, the mean of the rows of the patches;
+    * with `pooling="map"`, the mean of all rows, weighted by the attention of the probe, averaged over the heads.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
@@ -99,11 +98,11 @@ def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
 
 
 def rollout(model, images):
-    """`attention_rollout` as a tensor (B, h, w) of the backend. It can be traced."""
+    """Same as `attention_rollout`, but returns a tensor of the backend, (B, h, w), so that it can be traced."""
     collected = graph.collect(model, images, _collect_for_rollout)
     grid, pooling = collected.pop("patch_embedding", None), collected.pop("pooling", None)
     blocks = check_has_blocks(list(collected.values()), model)
-    check_choice("pooling", model_config(model).pooling, _POOLINGS)
+    check_choice("pooling", model_config(model).pooling, ("token", "avg", "map", None))
     num_patches = grid[0] * grid[1]
     row = _weights_in_head(pooling, model, ops.ones_like(blocks[0][:, 0, 0]), num_patches)
     passes = [block[:, i] for block in blocks for i in range(block.shape[1])]
@@ -114,22 +113,18 @@ def rollout(model, images):
     return patches / ops.where(largest > 0, largest, 1.0)
 
 
-_POOLINGS = ("token", "avg", "map", None)
-"""The poolings that `_weights_in_head` supports."""
-
-
 def _collect_for_rollout(layer, arguments, output):
     if isinstance(layer, PatchEmbedding):
         return tuple(ops.shape(output)[1:3])
     if isinstance(layer, BLOCKS):
         return ops.stop_gradient(ops.mean(block_weights(layer, arguments), axis=2))  # (B, passes, T, T)
     if isinstance(layer, AttentionPooling):
-        return ops.stop_gradient(ops.mean(layer.attention_weights(*arguments), axis=1))  # Of the probe: (B, 1, T)
+        return ops.stop_gradient(ops.mean(layer.attention_weights(*arguments), axis=1))  # (B, 1, T)
     return "mean" if isinstance(layer, AverageTokenPooling) else None
 
 
 def _weights_in_head(pooling, model, ones, num_patches):
-    """(B, T): the weight of each token in the head's input. `pooling` is what `_collect_for_rollout` collected."""
+    """The weight of each token in the head's input, (B, T). `pooling` is the value collected from the pooling layer."""
     if pooling is not None and not isinstance(pooling, str):
         return pooling[:, 0]
     positions, num_tokens = ops.arange(ops.shape(ones)[1]), ops.shape(ones)[1]
@@ -139,13 +134,13 @@ def _weights_in_head(pooling, model, ones, num_patches):
 
 
 BLOCKS = (EncoderBlock, AxialEncoderBlock)
-"""The layers that attention is collected from."""
+"""The layers whose attention is collected."""
 
 
 def block_weights(layer, arguments):
-    """The attention weights of a block that is called with `arguments`: (B, passes, K, T, T), as a tensor.
+    """The attention weights of a block that is called with `arguments`, a tensor (B, passes, K, T, T).
 
-    An axial block makes two passes, along rows and along columns. Any other block makes one.
+    Axial blocks have two passes, along rows and along columns. Other blocks have one.
 
     Raises:
         ValueError: If the block merges tokens.

@@ -14,27 +14,27 @@ from keras_vit.layers import PatchEmbedding
 
 
 def mean_attention_distance(model: keras.Model, images: Images, batch_size: int = 16) -> np.ndarray:
-    """The mean distance that each head attends over, in pixels: the analogue of a convolution's receptive field.
+    """The mean attention distance of each head in pixels, the analogue of a convolution's receptive field size.
 
-    The distance of a patch q is `sum_s A_qs d_qs`, with the attention weights `A` and the Euclidean distances `d`
-    between the centres of patches. The result is its mean over the patches of all images (ViT, arXiv 2010.11929,
-    figures 7 and 11; the authors average 128 images). Tokens without a position, such as the class token, are left out.
-    The remaining weights of each patch are divided by their sum, so attention to the class token has no influence. A
-    patch that only attends to tokens without a position is not counted.
+    The attention distance of a query patch q is `sum_s A_qs d_qs`, where `A` are the attention weights and `d` the
+    Euclidean distances between the centres of patches. The result is its mean over the patches of all images (ViT,
+    arXiv 2010.11929, figures 7 and 11; the authors average 128 images). Tokens without a position, such as the class
+    token, are left out. The remaining weights of each patch are divided by their sum, so attention to the class token
+    has no influence. A patch that only attends to tokens without a position is not counted.
 
-    Distances are measured in the images that the Vision Transformer gets. The patch size is the total stride, which
-    includes the stem of a hybrid. Only averages are kept in memory, whatever the number of images.
+    Distances are measured in pixels of the Vision Transformer's input. The patch size is the total stride, which
+    includes the stem of a hybrid. There may be any number of images, because only sums are kept in memory.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
         images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`; or an
             iterable of such batches, for example a `tf.data.Dataset`.
-        batch_size: Number of images of an array that pass at once. The weights of one block at a time are in memory,
-            1.9 MB per image for B/16 at 224 pixels.
+        batch_size: Number of images in a batch, if `images` is an array. The attention weights of one block at a time
+            are in memory: 1.9 MB per image for B/16 at 224 pixels.
 
     Returns:
-        (L, K), a float32 NumPy array. An axial block has two rows: its attention along rows, then along columns. NaN
-        where no patch was counted.
+        (L, K), a float32 NumPy array. An axial block has two rows: its attention along rows, then along columns. The
+        value is NaN if no patch was counted.
 
     Raises:
         TypeError: If `model` is not functional.
@@ -51,7 +51,7 @@ def mean_attention_distance(model: keras.Model, images: Images, batch_size: int 
 
 
 def attention_entropy(model: keras.Model, images: Images, batch_size: int = 16) -> np.ndarray:
-    """The entropy of each head's attention, in nats: from 0 (to a single token) to `ln T` (to all T tokens equally).
+    """The entropy of each head's attention in nats, from 0 (one token gets all weight) to `ln T` (T equal weights).
 
     The result is the mean of the entropy `-sum_s A_ts ln A_ts` over the tokens t of all images. Tokens before the
     patches are included, both as queries and as keys.
@@ -59,7 +59,7 @@ def attention_entropy(model: keras.Model, images: Images, batch_size: int = 16) 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
         images: Same as in `keras_vit.mean_attention_distance`.
-        batch_size: Number of images of an array that pass at once.
+        batch_size: Number of images in a batch, if `images` is an array.
 
     Returns:
         (L, K), a float32 NumPy array. An axial block has two rows, as in `keras_vit.mean_attention_distance`.
@@ -78,7 +78,11 @@ def attention_entropy(model: keras.Model, images: Images, batch_size: int = 16) 
     """
 
     def sum_entropies(layer, arguments, _):
-        return _sum_of_entropies(block_weights(layer, arguments)) if isinstance(layer, BLOCKS) else None
+        if not isinstance(layer, BLOCKS):
+            return None
+        weights = block_weights(layer, arguments)
+        entropy = -ops.sum(weights * ops.log(ops.where(weights > 0, weights, 1.0)), axis=-1)  # (B, passes, K, T)
+        return _sums(entropy, ops.ones_like(entropy))
 
     return _mean(model, images, batch_size, sum_entropies)
 
@@ -86,14 +90,14 @@ def attention_entropy(model: keras.Model, images: Images, batch_size: int = 16) 
 def local_attention_ratio(model: keras.Model, images: Images, batch_size: int = 16) -> np.ndarray:
     """The share of each head's attention that goes to the 3 x 3 patches around the query patch, in [0, 1].
 
-    Visual Transformers (arXiv 2006.03677, section 6) measure this share in ViT-B/16. A convolution could do the same
-    work. The result is the mean over the patches of all images. Tokens without a position, such as the class token, are
+    Visual Transformers (arXiv 2006.03677, section 6) measure this share in ViT-B/16. A convolution could do the
+    same. The result is the mean over the patches of all images. Tokens without a position, such as the class token, are
     left out, and the remaining weights of each patch are divided by their sum.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
         images: Same as in `keras_vit.mean_attention_distance`.
-        batch_size: Number of images of an array that pass at once.
+        batch_size: Number of images in a batch, if `images` is an array.
 
     Returns:
         (L, K), a float32 NumPy array. An axial block has two rows, as in `keras_vit.mean_attention_distance`.
@@ -114,12 +118,12 @@ def local_attention_ratio(model: keras.Model, images: Images, batch_size: int = 
 
 
 def _is_adjacent(grid, _):
-    """(N, N): 1 for the 3 x 3 patches around each patch, else 0."""
+    """An array (N, N): 1 for the 3 x 3 patches around each patch, else 0."""
     return (_distances(grid, (1, 1), np.inf) <= 1).astype("float32")
 
 
 def _mean(model, images, batch_size, inspect_layer):
-    """(L, K): the means of values. `inspect_layer` returns (2, passes, K): the sums of the values, and their counts."""
+    """The mean values of all heads, (L, K). `inspect_layer` returns their sums and their counts, (2, passes, K)."""
     total: typing.Any = 0.0
     for batch in batches(images, batch_size):
         collected = graph.collect(model, batch, inspect_layer)
@@ -130,7 +134,7 @@ def _mean(model, images, batch_size, inspect_layer):
 
 
 def _mean_over_patches(model, images, batch_size, values_of):
-    """(L, K): the mean, weighted by attention, of `values_of(grid, stride)`, one value per pair of patches, (N, N)."""
+    """Means weighted by attention, (L, K). `values_of(grid, stride)` returns values for pairs of patches, (N, N)."""
     stride = model_config(model).total_stride
     values = None
 
@@ -154,17 +158,12 @@ def _weighted_sums(weights, values):
     return _sums(counted * reach / ops.where(mass > 0, mass, 1.0), counted)
 
 
-def _sum_of_entropies(weights):
-    entropy = -ops.sum(weights * ops.log(ops.where(weights > 0, weights, 1.0)), axis=-1)  # (B, passes, K, T)
-    return _sums(entropy, ops.ones_like(entropy))
-
-
 def _sums(values, counted):
-    """(2, passes, K): the sums of two arrays (B, passes, K, t) over the images and their tokens."""
-    return np.stack([graph.to_array(ops.sum(part, axis=(0, 3))) for part in (values, counted)])
+    """The sums of two arrays (B, passes, K, t) over the images and their tokens, (2, passes, K)."""
+    return np.stack([graph.to_array(ops.sum(array, axis=(0, 3))) for array in (values, counted)])
 
 
 def _distances(grid, stride, order=2):
-    """(N, N): distances in pixels between the centres of patches, in the norm of the given order."""
+    """The distances between the centres of patches in pixels, (N, N)."""
     centres = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), axis=-1).reshape(-1, 2) * stride
     return np.linalg.norm(centres[:, None] - centres, ord=order, axis=-1)

@@ -14,17 +14,18 @@ Images: typing.TypeAlias = ArrayLike | collections.abc.Iterable[ArrayLike]
 def batches(images, batch_size):
     """Yields the images of an array in batches of at most `batch_size`.
 
-    If `images` is not an array, it must be an iterable of batches, such as a `tf.data.Dataset`. These are not split.
+    If `images` is not an array, it must be an iterable of batches, such as a `tf.data.Dataset`. These batches are
+    yielded unchanged.
 
     Raises:
-        ValueError: At the end, if there was no batch.
+        ValueError: If there is no batch.
     """
     check_positive_integer("batch_size", batch_size)
-    parts = images
+    chunks = images
     if hasattr(images, "shape"):
-        parts = (images[start : start + batch_size] for start in range(0, len(images), batch_size))
+        chunks = (images[start : start + batch_size] for start in range(0, len(images), batch_size))
     batch = None
-    for batch in parts:
+    for batch in chunks:
         yield batch
     if batch is None:
         raise ValueError("There is no image. Give at least one.")

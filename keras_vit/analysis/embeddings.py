@@ -19,8 +19,8 @@ def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
 
     Each of the D columns of the patch embedding is a filter of P x Q x C values. The components are the orthogonal
     directions along which these filters vary most, the strongest first. They are computed by a singular value
-    decomposition of the centred filters. The sign of a component has no meaning. The value that is farthest from zero
-    is made positive.
+    decomposition of the centred filters. The sign of a component has no meaning, so the value that is farthest from
+    zero is made positive.
 
     For a model with a stem, such as a hybrid, the filters of the stem's first convolution are used. The paper shows the
     components of L/32.
@@ -34,8 +34,8 @@ def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
         fewer than n directions, all values of the remaining components are 0.5.
 
     Raises:
-        ValueError: If `model` is not of this package or has no such layer, or n is larger than the number of filters
-            or the number of values in a filter.
+        ValueError: If `model` is not of this package, has neither a patch embedding nor a stem, or n is larger than the
+            number of filters or the number of values in a filter.
 
     Example:
 
@@ -52,7 +52,8 @@ def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
             f"Received: n={n}"
         )
     _, strengths, components = np.linalg.svd(flat - flat.mean(axis=0), full_matrices=False)
-    components = components[:n] * np.sign(_largest(components[:n]))
+    farthest = np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)
+    components = (components * np.sign(farthest))[:n]
     is_noise = strengths[:n] <= strengths[0] * max(flat.shape) * np.finfo("float32").eps
     low, high = (pick(components, axis=1, keepdims=True) for pick in (np.min, np.max))
     scaled = (components - low) / np.where(high > low, high - low, 1)
@@ -61,13 +62,13 @@ def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
 
 
 def num_filters(model):
-    """Largest `n` of `embedding_filters`: the number of filters or of values in a filter, whichever is smaller."""
+    """Maximum `n` of `embedding_filters`: the smaller of the number of filters and the number of values in a filter."""
     *filter_shape, count = _first_kernel(model).shape
     return min(count, math.prod(filter_shape))
 
 
 def _first_kernel(model):
-    """The kernel of the first layer that is applied to pixels: (P, Q, C, D) in float64."""
+    """The kernel of the first layer that is applied to pixels, float64 (P, Q, C, D)."""
     variables = canonical_variables(model)
     kernel = variables.get("stem_conv/kernel", variables.get("patch_embedding/kernel"))
     if kernel is None:
@@ -75,28 +76,24 @@ def _first_kernel(model):
     return graph.to_array(kernel).astype("float64")
 
 
-def _largest(components):
-    """(n, 1): the value of each component that is farthest from zero."""
-    return np.take_along_axis(components, np.abs(components).argmax(axis=1)[:, None], axis=1)
-
-
 def position_similarity(model: keras.Model, block: int = 0) -> np.ndarray:
     """The cosine similarity of the position embeddings of any two patches.
 
     The position embeddings of the tokens before the patches, such as the class token, are left out (ViT, arXiv
-    2010.11929, figures 7, centre, and 10). For a model of variable size, the grid is that of its position table.
+    2010.11929, figures 7, centre, and 10). For a model of variable image size, the grid of its position table is used.
 
     Args:
         model: A model of this package, also nested in another.
-        block: With `position_placement="every_layer"`, number of the block, because each block adds its own position
-            embedding. Otherwise 0.
+        block: Index of the block, if each block adds its own position embedding (`position_placement="every_layer"`).
+            Otherwise 0.
 
     Returns:
         (h, w, h, w), a float32 NumPy array. Element (i, j) is the map of the similarities of patch (i, j) to all
         patches.
 
     Raises:
-        ValueError: If `model` is not of this package, has no positions to compare, or has none for `block`.
+        ValueError: If `model` is not of this package, adds no position embedding to its patch tokens, or has none for
+            `block`.
 
     Example:
 
@@ -139,7 +136,7 @@ def _position_layer(vit, config, block):
 
 
 def _grid(vit, layer, config):
-    """(rows, columns) of the patches, for the model's image size or, if that is variable, for its position table."""
+    """The grid (rows, columns) of the patches. If the image size is variable, it is the grid of the position table."""
     grid = vit.get_layer("patch_embedding").output.shape[1:3]
     if None in grid:
         default = [DEFAULT_IMAGE_SIZE // stride for stride in config.total_stride]

@@ -18,11 +18,11 @@ from keras_vit.layers import PatchEmbedding
 def features(model: keras.Model, images: ArrayLike, layers: collections.abc.Sequence[str]) -> dict[str, np.ndarray]:
     """Returns the outputs of named layers. Patch tokens are returned as feature maps.
 
-    Tokens (B, T, D) are returned as the map of the patch tokens, (B, h, w, D), without the tokens before them. Those
-    are requested by the name of the layer and the name of the token: `"encoder_block_5/class_token"` and
+    If a layer returns tokens (B, T, D), its patch tokens are returned as a map (B, h, w, D). To get the tokens before
+    the patches, append their name to the name of the layer: `"encoder_block_5/class_token"` and
     `"encoder_block_5/distillation_token"` are (B, D), `"encoder_block_5/register_tokens"` is (B, R, D).
 
-    The model runs in inference mode, once for all images. For many images, call the function batch by batch.
+    The model runs in inference mode on all images in one batch. For many images, call the function batch by batch.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
@@ -30,7 +30,7 @@ def features(model: keras.Model, images: ArrayLike, layers: collections.abc.Sequ
         layers: Names of layers, inside or outside a nested model. `[layer.name for layer in model.layers]` lists them.
 
     Returns:
-        {name: float32 NumPy array}. Outputs that are not tokens, such as the maps of a stem or the pooled vector, keep
+        {name: float32 NumPy array}. Outputs other than tokens, such as the maps of a stem or the pooled vector, keep
         their shape.
 
     Raises:
@@ -49,23 +49,20 @@ def features(model: keras.Model, images: ArrayLike, layers: collections.abc.Sequ
     config = model_config(model)
     prefix = _prefix_tokens(config)
     _check_names(layers, graph.layer_names(model), prefix)
-    if any(name.startswith(_TOKENS_OF_BLOCKS) for name in layers):
+    if any(name.startswith(("encoder_block_", "encoder_norm")) for name in layers):
         check_unmerged(getattr(config, "token_merging", 0))
     wanted = {"patch_embedding", *(name.partition("/")[0] for name in layers)}
     outputs = graph.collect(
         model, images, lambda layer, _, output: graph.to_array(output) if layer.name in wanted else None
     )
     patches = outputs.get("patch_embedding")
-    if patches is None:  # A model without tokens.
+    if patches is None:  # The model has no tokens.
         return {name: outputs[name] for name in layers}
     return {name: _feature(name, outputs[name.partition("/")[0]], patches.shape[1:3], prefix) for name in layers}
 
 
-_TOKENS_OF_BLOCKS = ("encoder_block_", "encoder_norm")
-
-
 def _prefix_tokens(config):
-    """{name of the layer: number of tokens that it adds before the patch tokens}, in the order of the tokens."""
+    """{layer name: number of tokens that the layer adds before the patch tokens}, in the order of the tokens."""
     if not is_vision_transformer(config):
         return {}
     counts = {
@@ -103,22 +100,19 @@ def _feature(name, output, grid, prefix):
 
 
 def _prefix_token_names(output, num_patches, prefix):
-    """Names of the tokens before the patch tokens, or `None` if the output is not tokens.
-
-    While the prefix tokens are added one after the other, the output contains only the last of them.
-    """
+    """Names of the tokens before the patch tokens, or `None` if the output does not consist of tokens."""
     num_prefix_tokens = output.shape[1] - num_patches if output.ndim == 3 else None
     complete = [name for name, count in prefix.items() for _ in range(count)]
+    # Prefix tokens are added from the last to the first. Until all are added, outputs contain only the last ones.
     ends = [complete[first:] for first in range(len(complete) + 1)]
     return next((end for end in ends if len(end) == num_prefix_tokens), None)
 
 
 def patch_tokens(model, images):
-    """The encoder's output for each patch, as a tensor (B, h, w, D) of the backend. It can be traced.
+    """Returns the encoder's output for each patch, a tensor (B, h, w, D) of the backend. The function can be traced.
 
     The output is normalised, unless the model's LayerNorm follows the pooling. Arguments and errors as in `features`.
     """
-
     config = model_config(model)
     check_unmerged(getattr(config, "token_merging", 0))
 
@@ -135,12 +129,12 @@ def patch_tokens(model, images):
 
 
 def representation(model, images):
-    """The input of the classifier, as a tensor (B, D) of the backend. It can be traced.
+    """Returns the input of the classifier, a tensor (B, D) of the backend. The function can be traced.
 
-    The classifier is the last layer with weights, if that is a Dense layer after the model's representation. If a model
-    has one classifier for the class token and one for the distillation token (DeiT, arXiv 2012.12877), the mean of
-    their inputs is returned. If it has no classifier, its output is returned. Arguments and errors as in `features`. A
-    ValueError is raised if the result is not a vector for each image.
+    The classifier is the last layer with weights, if it is a Dense layer other than `pre_logits`. If a model has
+    separate classifiers for the class token and the distillation token (DeiT, arXiv 2012.12877), the mean of their
+    inputs is returned. If a model has no classifier, its output is returned. Arguments and errors as in `features`. A
+    ValueError is also raised if the result is not one vector for each image.
     """
     inputs, outputs = {}, []
 

@@ -14,9 +14,9 @@ def nearest_neighbours(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the images of a gallery that are most similar to given images according to a model.
 
-    The inputs of the classifier are compared by cosine similarity: the class token or the pooled vector, after the tanh
-    layer if there is one. The gallery may be larger than the memory, because only the best candidates are kept. An
-    image that is in the gallery is its own neighbour, with a similarity of 1.
+    The inputs of the classifier (the class token or the pooled vector, after the tanh layer if there is one) are
+    compared by cosine similarity. The gallery may be larger than the memory, because only the best candidates are kept.
+    If an image is in the gallery, it is its own neighbour, with a similarity of 1.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
@@ -24,11 +24,12 @@ def nearest_neighbours(
             iterable of such batches, for example a `tf.data.Dataset`.
         gallery: The M images of the gallery, in the same form.
         k: Number of neighbours, at most M.
-        batch_size: Number of images of an array that pass at once.
+        batch_size: Number of images in a batch, if `images` is an array.
 
     Returns:
         Two NumPy arrays: the neighbours' indices in the gallery, int64 (N, k), and their similarities from -1 to 1,
-        float32 (N, k). The most similar neighbour is first. Equal ones keep the order of the gallery.
+        float32 (N, k). The most similar neighbour is first. Neighbours with equal similarity are in
+        the order of the gallery.
 
     Raises:
         TypeError: If `model` is not functional.
@@ -49,19 +50,19 @@ def nearest_neighbours(
     first = 0
     for batch in batches(gallery, batch_size):
         candidates = np.clip(queries @ _directions(model, batch).T, -1, 1).astype("float32")
-        numbers = np.broadcast_to(np.arange(first, first + candidates.shape[1]), candidates.shape)
-        indices = np.concatenate([indices, numbers], axis=1)
+        new_indices = np.broadcast_to(np.arange(first, first + candidates.shape[1]), candidates.shape)
+        indices = np.concatenate([indices, new_indices], axis=1)
         similarities = np.concatenate([similarities, candidates], axis=1)
         order = np.argsort(-similarities, axis=1, kind="stable")[:, :k]
-        indices, similarities = (np.take_along_axis(part, order, axis=1) for part in (indices, similarities))
+        indices, similarities = (np.take_along_axis(array, order, axis=1) for array in (indices, similarities))
         first += candidates.shape[1]
     if first < k:
-        raise ValueError(f"gallery holds {first} images, which is fewer than k={k} neighbours.")
+        raise ValueError(f"gallery contains {first} images, but k={k} neighbours are requested.")
     return indices, similarities
 
 
 def _directions(model, images):
-    """(B, D): embeddings scaled to length one. Zeros remain zeros."""
+    """Embeddings that are scaled to length one, (B, D). Zero vectors do not change."""
     embeddings = graph.to_array(representation(model, images)).astype("float64")
     lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
     return embeddings / np.where(lengths > 0, lengths, 1)

@@ -11,8 +11,8 @@ import numpy as np
 from keras_vit.resampling import grid_matrices
 
 INK, MUTED, FAINT, ACCENT = "#1f2733", "#5f6b7a", "#d5dae1", "#1d5fa6"
-PANEL = (4.2, 2.9)  # In inches. Two panels fill a page, and one fits a phone.
-_SMALL_IMAGE = 64  # In pixels. Smoothing would blur smaller images.
+PANEL = (4.2, 2.9)  # In inches. Two panels fit side by side on a page, and one fits on a phone.
+_SMALL_IMAGE = 64  # In pixels. Smaller images are not smoothed, because that would blur them.
 
 
 def style(axes):
@@ -26,16 +26,16 @@ def style(axes):
 
 
 def panels(size=PANEL, rows=1, columns=1, **options):
-    """A figure, and its axes as an array (rows, columns), each of `size` (width, height) in inches.
+    """Creates a figure and an array of axes (rows, columns), each of `size` (width, height) in inches.
 
-    The options are those of `matplotlib.figure.Figure.subplots`.
+    `options` are passed on to `matplotlib.figure.Figure.subplots`.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **options)
-    for one in axes.flat:
-        style(one)
+    for ax in axes.flat:
+        style(ax)
     return figure, axes
 
 
@@ -44,22 +44,24 @@ def plot_filters(filters, columns=7):
 
     Args:
         filters: (n, P, Q, C) in [0, 1], as from `keras_vit.embedding_filters`.
-        columns: Number of filters side by side.
+        columns: Number of filters in a row.
 
     Returns:
         A `matplotlib.figure.Figure`.
     """
     columns = min(columns, len(filters))
     figure, axes = panels((0.85, 0.85 * filters.shape[1] / filters.shape[2]), -(-len(filters) // columns), columns)
-    for one in axes.flat:
-        one.axis("off")
-    for one, values in zip(axes.flat, filters, strict=False):
-        _show(one, 255 * values)
+    for ax in axes.flat:
+        ax.axis("off")
+    for ax, values in zip(axes.flat, filters, strict=False):
+        _show(ax, 255 * values)
     return figure
 
 
 def plot_position_similarity(similarities, size=5.0):
-    """Plots the similarity of position embeddings. Each tile maps the similarity of a patch to all (ViT, figure 10).
+    """Plots the similarity of position embeddings (ViT, figure 10).
+
+    Each tile is a heat map of the similarity between one patch and all patches.
 
     Args:
         similarities: {name of a model: (h, w, h, w)}, as from `keras_vit.position_similarity`. Models are side by side.
@@ -71,16 +73,16 @@ def plot_position_similarity(similarities, size=5.0):
     tallest = max(array.shape[0] / array.shape[1] for array in similarities.values())
     tiles = size - 0.6 - 0.9 / len(similarities)  # Without the labels and the color bar.
     figure, axes = panels((size, tiles * tallest + 0.7 + 0.35 * (len(similarities) > 1)), columns=len(similarities))
-    for one, (name, array) in zip(axes[0], similarities.items(), strict=True):
+    for ax, (name, array) in zip(axes[0], similarities.items(), strict=True):
         height, width = array.shape[:2]
-        picture = one.imshow(_tiles(array), cmap="viridis", vmin=-1, vmax=1, interpolation="nearest")
-        for axis, count in ((one.xaxis, width), (one.yaxis, height)):
+        picture = ax.imshow(_tiles(array), cmap="viridis", vmin=-1, vmax=1, interpolation="nearest")
+        for axis, count in ((ax.xaxis, width), (ax.yaxis, height)):
             step = -(-count // 16)  # More than 16 numbers would be too small to read.
             numbers = range(0, count, step)
             axis.set_ticks([number * _pitch(count) + (count - 1) / 2 for number in numbers], [n + 1 for n in numbers])
-        one.set_xlabel("patch column")
-        one.set_ylabel("patch row")
-        _name(one, name, similarities)
+        ax.set_xlabel("patch column")
+        ax.set_ylabel("patch row")
+        _name(ax, name, similarities)
     bar = figure.colorbar(picture, ax=list(axes[0]), shrink=0.8, aspect=30, ticks=[-1, -0.5, 0, 0.5, 1])
     bar.set_label("cosine similarity", color=INK)
     bar.outline.set_visible(False)
@@ -89,12 +91,12 @@ def plot_position_similarity(similarities, size=5.0):
 
 
 def _pitch(count):
-    """Number of cells from a tile of `count` cells to the next. The gap grows with the tile, so that it is visible."""
+    """Distance between the starts of two tiles of `count` cells. The gap grows with the tiles, to stay visible."""
     return count + max(1, count // 10)
 
 
 def _tiles(similarity):
-    """An array (h, w, h, w) as one picture, with gaps of NaN between the tiles."""
+    """Arranges the maps of an array (h, w, h, w) as tiles of one picture, with gaps of NaN between them."""
     height, width = similarity.shape[:2]
     gaps = [(0, 0), (0, 0), (0, _pitch(height) - height), (0, _pitch(width) - width)]
     padded = np.pad(similarity.astype("float32"), gaps, constant_values=np.nan)
@@ -103,7 +105,7 @@ def _tiles(similarity):
 
 
 def plot_attention_distance(distances):
-    """Plots the attention distance by depth (ViT, figures 7, right, and 11): a dot per head, and a line for the mean.
+    """Plots the attention distance by depth: a dot for each head, a line for the mean (ViT, figures 7, right, and 11).
 
     Args:
         distances: {name of a model: (L, K) in pixels}, as from `keras_vit.mean_attention_distance`. Models are side by
@@ -118,44 +120,44 @@ def plot_attention_distance(distances):
 
 
 def plot_attention_entropy(entropies, num_tokens=None):
-    """Plots the attention entropy by depth: a dot for each head, and a line for the mean of the heads.
+    """Plots the attention entropy by depth: a dot for each head, a line for their mean.
 
     Args:
         entropies: {name of a model: (L, K) in nats}, as from `keras_vit.attention_entropy`. Models are side by side.
-        num_tokens: {name of a model: number of tokens}. A line shows the entropy of uniform attention. `None`: no line.
+        num_tokens: {name of a model: number of tokens}, to draw a line at the entropy of uniform attention, or `None`.
 
     Returns:
         A `matplotlib.figure.Figure`.
     """
     figure, axes = _plot_heads(entropies, "attention entropy (nats)")
-    for one, name in zip(axes, entropies if num_tokens else (), strict=False):
-        one.axhline(math.log(num_tokens[name]), color=MUTED, lw=1, ls=(0, (4, 3)), label="all tokens alike")
+    for ax, name in zip(axes, entropies if num_tokens else (), strict=False):
+        ax.axhline(math.log(num_tokens[name]), color=MUTED, lw=1, ls=(0, (4, 3)), label="all tokens alike")
     _legend(figure, axes[0])
     return figure
 
 
 def _plot_heads(values, label):
     figure, axes = panels(columns=len(values), sharey=True)
-    for one, (name, array) in zip(axes[0], values.items(), strict=True):
+    for ax, (name, array) in zip(axes[0], values.items(), strict=True):
         depth = np.arange(1, len(array) + 1)
         mean = [row[~np.isnan(row)].mean() if not np.isnan(row).all() else np.nan for row in array]
-        one.plot(depth, mean, color=ACCENT, lw=2, label="mean of the heads")
-        one.plot(
+        ax.plot(depth, mean, color=ACCENT, lw=2, label="mean of the heads")
+        ax.plot(
             np.repeat(depth, array.shape[1]), array.ravel(), "o", color=ACCENT, ms=5, mew=0, alpha=0.45, label="a head"
         )
-        one.set_xlabel("depth (layer)")
-        one.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1, nbins=8)
-        one.set_xlim(0.5, len(array) + 0.5)
-        one.grid(axis="y", color=FAINT, lw=0.6)
-        _name(one, name, values)
+        ax.set_xlabel("depth (layer)")
+        ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1, nbins=8)
+        ax.set_xlim(0.5, len(array) + 0.5)
+        ax.grid(axis="y", color=FAINT, lw=0.6)
+        _name(ax, name, values)
     axes[0, 0].set_ylabel(label)
     return figure, axes[0]
 
 
 def _legend(figure, axes):
-    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This turns autoscaling off, so it comes last.
+    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This turns autoscaling off, so it follows all plots.
     handles = axes.get_legend_handles_labels()
-    columns = 3 if len(figure.axes) > 1 else 2  # More would be cut off.
+    columns = 3 if len(figure.axes) > 1 else 2  # A wider legend would be cut off.
     figure.legend(*handles, loc="outside upper left", ncols=columns, frameon=False, labelcolor=INK, columnspacing=1.2)
 
 
@@ -165,7 +167,7 @@ def plot_rollout(images, rollouts, columns=4):
     Args:
         images: N images (H, W, C), pixels from 0 to 255.
         rollouts: (N, h, w) from 0 to 1, as from `keras_vit.attention_rollout`. They are enlarged bilinearly.
-        columns: Number of pairs side by side.
+        columns: Number of pairs in a row.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -173,14 +175,14 @@ def plot_rollout(images, rollouts, columns=4):
     columns = min(columns, len(images))
     height, width = images[0].shape[:2]
     figure, axes = panels((1.5, 1.5 * height / width + 0.05), -(-len(images) // columns), 2 * columns)
-    for one in axes.flat:
-        one.axis("off")
+    for ax in axes.flat:
+        ax.axis("off")
     for pair, image, rollout in zip(axes.reshape(-1, 2), images, rollouts, strict=False):
         _show(pair[0], image)
         _show(pair[1], image * enlarge(rollout, image.shape[:2])[..., None], smooth=True)
     for pair in axes[0].reshape(-1, 2):
-        for one, title in zip(pair, ("input", "attention"), strict=True):
-            one.set_title(title, size=10)
+        for ax, title in zip(pair, ("input", "attention"), strict=True):
+            ax.set_title(title, size=10)
     return figure
 
 
@@ -189,9 +191,9 @@ def plot_token_maps(images, maps, num_tokens=8):
 
     Args:
         images: N images (H, W, C), pixels from 0 to 255.
-        maps: (N, L, h, w), the maps of a tokenizer from `keras_vit.token_maps`, or of a module from
-            `keras_vit.token_lineage`. Each map is divided by its largest value and enlarged bilinearly.
-        num_tokens: Largest number of tokens that are shown.
+        maps: (N, L, h, w), one of the arrays of `keras_vit.token_maps`, or `keras_vit.token_lineage(...)[:, m]` for
+            module m. Each map is divided by its largest value and enlarged bilinearly.
+        num_tokens: Maximum number of tokens to plot.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -199,21 +201,21 @@ def plot_token_maps(images, maps, num_tokens=8):
     height, width = images[0].shape[:2]
     shown = maps[:, :num_tokens]
     figure, axes = panels((1.3, 1.3 * height / width + 0.05), len(images), 1 + shown.shape[1])
-    for one in axes.flat:
-        one.axis("off")
+    for ax in axes.flat:
+        ax.axis("off")
     for row, image, image_maps in zip(axes, images, shown, strict=True):
         _show(row[0], image)
-        for one, values in zip(row[1:], image_maps, strict=True):
-            _show(one, image * enlarge(values / values.max(), image.shape[:2])[..., None], smooth=True)
-    for number, one in enumerate(axes[0]):
-        one.set_title(f"token {number}" if number else "input", size=10)
+        for ax, values in zip(row[1:], image_maps, strict=True):
+            _show(ax, image * enlarge(values / values.max(), image.shape[:2])[..., None], smooth=True)
+    for number, ax in enumerate(axes[0]):
+        ax.set_title(f"token {number}" if number else "input", size=10)
     return figure
 
 
-def enlarge(rollout, size):
+def enlarge(values, size):
     """Resizes a map (h, w) to `size` (height, width) bilinearly."""
-    rows, columns = grid_matrices(rollout.shape, size, "bilinear")
-    return rows @ rollout @ columns.T
+    rows, columns = grid_matrices(values.shape, size, "bilinear")
+    return rows @ values @ columns.T
 
 
 def plot_neighbours(images, neighbours, similarities, captions=None):
@@ -221,9 +223,9 @@ def plot_neighbours(images, neighbours, similarities, captions=None):
 
     Args:
         images: N images (H, W, C), pixels from 0 to 255.
-        neighbours: The k neighbours of each image, images of any size.
+        neighbours: List of the k neighbours of each image, which are images of any size.
         similarities: (N, k), as from `keras_vit.nearest_neighbours`.
-        captions: N pairs: the name of an image, and the list of its neighbours' names. `None`: no names.
+        captions: N pairs (name of the image, list of the names of its neighbours). `None`: no names.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -231,12 +233,12 @@ def plot_neighbours(images, neighbours, similarities, captions=None):
     figure, axes = panels((1.3, 1.65), len(images), 1 + len(neighbours[0]))
     for row, (image, similar_images) in enumerate(zip(images, neighbours, strict=True)):
         name, names = captions[row] if captions else ("", [""] * len(similar_images))
-        for one, picture in zip(axes[row], [image, *similar_images], strict=True):
-            one.axis("off")
-            _show(one, picture)
+        for ax, picture in zip(axes[row], [image, *similar_images], strict=True):
+            ax.axis("off")
+            _show(ax, picture)
         titles = [_shortened(name), *map(_neighbour_title, names, similarities[row])]
-        for one, title in zip(axes[row], titles, strict=True):
-            one.set_title(title, size=9, parse_math=False)
+        for ax, title in zip(axes[row], titles, strict=True):
+            ax.set_title(title, size=9, parse_math=False)
         axes[row, 0].title.set_weight("bold")
     figure.suptitle(
         "Each image, then those most like it (and their cosine similarity)", x=0.01, ha="left", size=10, color=MUTED
@@ -249,7 +251,7 @@ def _neighbour_title(name, similarity):
 
 
 def _show(axes, image, smooth=False):
-    """Draws pixels from 0 to 255, in gray unless they have three channels."""
+    """Draws an image, pixels from 0 to 255, in gray unless it has three channels."""
     pixels = np.clip(np.rint(image), 0, 255).astype("uint8")
     if pixels.shape[-1] != 3:
         pixels = np.rint(image.mean(axis=-1)).clip(0, 255).astype("uint8")

@@ -13,7 +13,7 @@ from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 
 def token_maps(model: keras.Model, images: ArrayLike) -> dict[str, np.ndarray]:
-    """Returns the weights A of every tokenizer: how much each visual token gathers from each pixel of the feature map.
+    """Returns how much each visual token gathers from each pixel of the feature map: the weights A of every tokenizer.
 
     See Visual Transformers (arXiv 2006.03677), equations 1 and 2 and figure 6. The weights are averaged over the heads.
 
@@ -22,12 +22,12 @@ def token_maps(model: keras.Model, images: ArrayLike) -> dict[str, np.ndarray]:
         images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`.
 
     Returns:
-        {name of the tokenizer: (B, L, h, w)}, float32 NumPy arrays that sum to 1 over each map. With `split_tokens`,
-        they only contain the newly gathered tokens.
+        {name of the tokenizer: (B, L, h, w)}, float32 NumPy arrays. Each map sums to 1. With `split_tokens`, there are
+        maps for the newly gathered tokens only.
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If it has no tokenizer that gathers pixels, or the images do not fit.
+        ValueError: If `model` has no tokenizer that gathers pixels, or the images do not fit.
 
     Example:
 
@@ -47,22 +47,22 @@ def token_maps(model: keras.Model, images: ArrayLike) -> dict[str, np.ndarray]:
 def token_lineage(model: keras.Model, images: ArrayLike) -> np.ndarray:
     """Returns how much each pixel contributes to each visual token, through all modules up to the token's module.
 
-    A tokenizer gathers tokens from pixels, with weights A. The transformer then mixes the tokens: `Â_l = sum_l' W_ll'
-    A_l'`, with its attention W averaged over the heads (Visual Transformers, arXiv 2006.03677, section 6). A token that
-    is kept from the previous module keeps its weights.
+    A tokenizer gathers tokens from pixels with weights A. The transformer then mixes the tokens, so their weights
+    become `Â_l = sum_l' W_ll' A_l'`, where W is its attention, averaged over the heads (Visual Transformers, arXiv
+    2006.03677, section 6). A token that is taken over from the previous module keeps its weights.
 
     Args:
         model: A VT-ResNet, or a model in which one is nested.
         images: Same as in `keras_vit.token_maps`.
 
     Returns:
-        (B, M, L, h, w), a float32 NumPy array that sums to 1 over each map. It contains the weights after each of the
-        M modules that gather tokens.
+        (B, M, L, h, w), a float32 NumPy array: the weights after each of the M modules that gather tokens. Each map
+        sums to 1.
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If the model has no tokenizer that gathers pixels, its tokens come from several maps, it relates
-            tokens by a graph convolution (its weights may be negative), or the images do not fit.
+        ValueError: If the model has no tokenizer that gathers pixels, gathers tokens from several maps, or relates
+            tokens by a graph convolution (whose weights may be negative), or the images do not fit.
 
     Example:
 
@@ -77,8 +77,9 @@ def token_lineage(model: keras.Model, images: ArrayLike) -> np.ndarray:
     def update_modules(layer, arguments, _):
         if isinstance(layer, Tokenizer):
             gathered = _weights(layer, arguments)
-            kept = modules[-1][:, modules[-1].shape[1] // 2 :] if getattr(layer, "split_tokens", False) else None
-            modules.append(gathered if kept is None else ops.concatenate([kept, gathered], axis=1))
+            if getattr(layer, "split_tokens", False):  # The tokenizer takes over half of the previous tokens.
+                gathered = ops.concatenate([modules[-1][:, modules[-1].shape[1] // 2 :], gathered], axis=1)
+            modules.append(gathered)
         elif isinstance(layer, PoolingTokenizer):
             modules.append(_pooled(layer, *arguments))
         elif isinstance(layer, TokenGraphConvolution) and layer.use_graph:
@@ -99,7 +100,7 @@ def token_lineage(model: keras.Model, images: ArrayLike) -> np.ndarray:
 
 
 def token_entropy(model: keras.Model, images: Images, batch_size: int = 16) -> dict[str, np.ndarray]:
-    """The entropy of each visual token's weights, in nats: from 0 (a single pixel) to `ln N` (all pixels equally).
+    """The entropy of each visual token's weights in nats, from 0 (one pixel gets all weight) to `ln N` (equal weights).
 
     The entropy is `E = -sum_p a_p ln a_p` over the N pixels of a map, averaged over all images (Visual Transformers,
     arXiv 2006.03677, section 6). A convolution, which treats all pixels equally, would have the entropy `ln N`.
@@ -107,7 +108,7 @@ def token_entropy(model: keras.Model, images: Images, batch_size: int = 16) -> d
     Args:
         model: Same as in `keras_vit.token_maps`.
         images: (B, H, W, C), as `model` takes them, or an iterable of such batches, for example a `tf.data.Dataset`.
-        batch_size: Number of images of an array that pass at once.
+        batch_size: Number of images in a batch, if `images` is an array.
 
     Returns:
         {name of the tokenizer: (L,)}, float32 NumPy arrays.
@@ -122,7 +123,7 @@ def token_entropy(model: keras.Model, images: Images, batch_size: int = 16) -> d
     >>> changes = {"width": 8, "filters": 32, "token_dim": 32, "num_heads": 4, "num_tokens": 6}
     >>> model = keras_vit.VTResNet("VT-R18", input_shape=(64, 96, 3), **changes)
     >>> entropy = keras_vit.token_entropy(model, np.zeros((1, 64, 96, 3)))["tokenizer_0"]
-    >>> bool(np.allclose(entropy, np.log(24)))  # Zeros are alike everywhere.
+    >>> bool(np.allclose(entropy, np.log(24)))  # All pixels are equal.
     True
     """
     sums, count = {}, 0
@@ -135,10 +136,10 @@ def token_entropy(model: keras.Model, images: Images, batch_size: int = 16) -> d
 
 
 def foreground_share(maps: ArrayLike, masks: ArrayLike) -> np.ndarray:
-    """The share of the foreground in what tokens gather, in [0, 1].
+    """The share of each token's weights that lies on the foreground, in [0, 1].
 
-    A uniform map has the share that the object has of the image. A token that attends to the object has a larger share
-    (Visual Transformers, arXiv 2006.03677, section 6).
+    For a uniform map, this share equals the share of the image that the object covers. A token that attends to the
+    object has a larger share (Visual Transformers, arXiv 2006.03677, section 6).
 
     Args:
         maps: (B, ..., h, w), as from `keras_vit.token_maps` or `keras_vit.token_lineage`.
@@ -170,14 +171,14 @@ def foreground_share(maps: ArrayLike, masks: ArrayLike) -> np.ndarray:
 
 
 def _weights(tokenizer, arguments):
-    """The weights of a tokenizer that is called with `arguments`: (B, L, h, w) in float32."""
+    """The weights of a tokenizer that is called with `arguments`, float32 (B, L, h, w)."""
     weights = ops.cast(ops.mean(tokenizer.attention_weights(*arguments), axis=1), "float32")
     size = ops.shape(arguments[0])[1:3]
     return ops.reshape(ops.swapaxes(weights, 1, 2), (-1, weights.shape[-1], *size))
 
 
 def _pooled(tokenizer, maps):
-    """(B, L, h, w): the share of each pixel in each position of the shrunk map, the same for all images."""
+    """The share of each pixel in each position of the shrunk map, (B, L, h, w). It is the same for all images."""
     batch, height, width = ops.shape(maps)[:3]
     pixels = ops.reshape(ops.eye(height * width), (1, height, width, height * width))
     shares = ops.reshape(shrink(pixels, tokenizer.grid_size), (1, -1, height, width))

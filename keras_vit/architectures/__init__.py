@@ -1,4 +1,4 @@
-"""The architectures of models, as frozen configs, and the tables of published sizes."""
+"""The configs that describe the architectures of models, and the tables of published sizes."""
 
 from keras_vit.architectures.published import (
     PANOPTIC_FPNS,
@@ -9,12 +9,7 @@ from keras_vit.architectures.published import (
     changed_config,
 )
 from keras_vit.architectures.reading import read_architecture
-from keras_vit.architectures.resnets import (
-    AxialResNetConfig,
-    BiTResNetConfig,
-    ResNetConfig,
-    SelfAttentionNetworkConfig,
-)
+from keras_vit.architectures.resnets import AxialResNetConfig, BiTResNetConfig, ResNetConfig, SelfAttentionNetworkConfig
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
 
 __all__ = [

@@ -9,13 +9,13 @@ from keras_vit.checks import did_you_mean
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """The architecture of a model. `kind` names it in files, `title` in messages."""
+    """The architecture of a model. Its name is `kind` in files and `title` in messages."""
 
     kind: ClassVar[str]
     title: ClassVar[str]
 
     def replace(self, **changes):
-        """A copy with some fields changed. An unknown name raises a TypeError that suggests similar ones."""
+        """Returns a copy with some fields changed. Raises a TypeError for an unknown name."""
         fields = [field.name for field in dataclasses.fields(self)]
         for name in changes:
             if name not in fields:
@@ -25,12 +25,12 @@ class Architecture:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self):
-        """The kind and the fields, ready for JSON. `read_architecture` reads them."""
+        """Returns the kind and the fields as a dictionary for JSON. `read_architecture` is the inverse."""
         return {"kind": self.kind, **_as_json(dataclasses.asdict(self))}
 
 
 def _as_json(value):
-    """The value with lists in place of tuples, which JSON lacks."""
+    """Converts tuples to lists, as JSON does."""
     if isinstance(value, dict):
         return {name: _as_json(each) for name, each in value.items()}
     return [_as_json(each) for each in value] if isinstance(value, (list, tuple)) else value

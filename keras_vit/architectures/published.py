@@ -12,7 +12,7 @@ RESNETS = {
 }
 """ResNets of arXiv 1512.03385, Table 1."""
 
-# VT-ResNet-34 has one attention less than in the ablations: so its counts are the printed ones (docs/paper_map.md).
+# Module 1 of VT-ResNet-34 has no transformer, because only then the counts equal those in Table 8 (docs/paper_map.md).
 VT_RESNETS = {
     "VT-R18": VTResNetConfig((2, 2, 2), expansion=1, num_modules=2, filters=512),
     "VT-R34": VTResNetConfig((3, 4, 6), expansion=1, filters=512, relation_modules=(0, 2)),
@@ -30,7 +30,7 @@ SELF_ATTENTION_NETWORKS = {
 
 
 def _on_resnets(kind):
-    """{name of a backbone: config of the segmentation model that has it}"""
+    """{name of a ResNet: config of the segmentation model with this backbone}"""
     return {name: kind(config.stage_depths, expansion=config.expansion) for name, config in RESNETS.items()}
 
 
@@ -41,16 +41,16 @@ VT_FPNS = _on_resnets(VTFPNConfig)
 
 
 def changed_config(sizes, size, changes):
-    """The config of a published size, or a given config, with some fields changed.
+    """Returns the config of a published size, or a given config, with some fields changed.
 
     Args:
         sizes: {name: config}
-        size: A name in it, or a config of the same class.
+        size: A key of `sizes`, or a config of the same class.
         changes: {field: value}
 
     Raises:
-        TypeError: If there is no such field; the message suggests similar ones.
-        ValueError: If there is no such size, or a value is impossible.
+        TypeError: If a field does not exist. The message suggests similar ones.
+        ValueError: If the size does not exist, or a value is invalid.
     """
     kind = type(next(iter(sizes.values())))
     if type(size) is not kind and not (isinstance(size, str) and size in sizes):

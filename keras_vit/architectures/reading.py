@@ -1,16 +1,11 @@
 """Reads the config of a model from its file.
 
-A file has a config as a dictionary of its kind and its fields. Files of version 0.1 have no kind for a `ViTConfig`.
+In a file, a config is a dictionary of its kind and its fields. Version 0.1 wrote a `ViTConfig` without a kind.
 """
 
 import dataclasses
 
-from keras_vit.architectures.resnets import (
-    AxialResNetConfig,
-    BiTResNetConfig,
-    ResNetConfig,
-    SelfAttentionNetworkConfig,
-)
+from keras_vit.architectures.resnets import AxialResNetConfig, BiTResNetConfig, ResNetConfig, SelfAttentionNetworkConfig
 from keras_vit.architectures.vision_transformer import StemConfig, ViTConfig
 from keras_vit.architectures.visual_transformers import PanopticFPNConfig, VTFPNConfig, VTResNetConfig
 
@@ -30,10 +25,11 @@ _KINDS = {
 
 
 def read_architecture(fields):
-    """The config that `to_dict` wrote as `fields`. `None`, for a model that was not built here, raises a ValueError."""
+    """Returns the config that `to_dict` converted to `fields`. Raises a ValueError if `fields` is `None`."""
     if fields is None:
         raise ValueError(
-            "The model has no architecture in its file. Build it with keras_vit.ViT or another function of keras_vit."
+            "The file does not contain the model's architecture. Build it with keras_vit.ViT or another function of "
+            "keras_vit."
         )
     fields = dict(fields)
     kind = fields.pop("kind", ViTConfig.kind)
@@ -45,8 +41,8 @@ def read_architecture(fields):
     unknown = fields.keys() - {field.name for field in dataclasses.fields(_KINDS[kind])}
     if unknown:
         raise ValueError(
-            f"A {_KINDS[kind].title} has no {', '.join(sorted(unknown))} here. The file may have been written by a "
-            f"newer keras_vit."
+            f"A {_KINDS[kind].title} has no {', '.join(sorted(unknown))} in this version. The file may have been "
+            f"written by a newer keras_vit."
         )
     if fields.get("stem") is not None:
         fields["stem"] = StemConfig(**fields["stem"])

@@ -1,4 +1,4 @@
-"""The architectures of ResNets. Pure data."""
+"""The configs of ResNets."""
 
 import dataclasses
 
@@ -8,8 +8,6 @@ from keras_vit.checks import check_choice, check_flag, check_positive_integer, c
 
 @dataclasses.dataclass(frozen=True)
 class _ResNetConfig(Architecture):
-    """The fields that all ResNets share."""
-
     stage_depths: tuple[int, ...]
     width: int = 64
 
@@ -22,7 +20,7 @@ class _ResNetConfig(Architecture):
 
     @property
     def total_stride(self):
-        """(height, width) in pixels of the image for one position of the last map."""
+        """Pixels of the image for each position of the last map, (height, width)."""
         stride = 4 * 2 ** (len(self.stage_depths) - 1)
         return stride, stride
 
@@ -33,11 +31,11 @@ class BiTResNetConfig(_ResNetConfig):
 
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
-        width: Channels of the root, a multiple of 32. Stage s has `4 * width * 2**s` output channels.
-        root_padding: Padding of the root's max-pooling: `"zeros"`, or `"ignored"`, as in big_vision.
+        width: Channels of the stem, a multiple of 32. Stage s has `4 * width * 2**s` output channels.
+        root_padding: Padding of the stem's max-pooling: `"zeros"`, or `"ignored"`, as in big_vision.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "bit_resnet"
@@ -59,11 +57,11 @@ class AxialResNetConfig(_ResNetConfig):
 
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
-        width: Channels of the root, a multiple of `num_heads`. Stage s has `4 * width * 2**s` output channels.
+        width: Channels of the stem, a multiple of `num_heads`. Stage s has `4 * width * 2**s` output channels.
         num_heads: Number of attention heads.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "axial_resnet"
@@ -93,24 +91,24 @@ class ResNetConfig(_ResNetConfig):
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
         width: Channels of the stem. Stage s has `expansion * width * 2**s` output channels.
-        expansion: 4: bottleneck units, with convolutions of 1, 3 and 1 pixels and four times as many output channels
-            as inner ones. 1: basic units, with two convolutions of 3 pixels.
-        strides_first: `True`: the first convolution of a bottleneck unit has the strides, as in the paper. `False`: the
-            second, as in torchvision.
-        drop_path_rate: Stochastic depth (arXiv 1603.09382) of the last unit. The rate grows linearly from 0 at the
-            first. In [0, 1).
-        dropout_rate: Dropout before the classifier. In [0, 1).
-        mixing: The spatial operation of the units: `"convolution"` (3 x 3), `"attention_augmented"` from the second
-            stage on (arXiv 1904.09925), `"stand_alone"` (arXiv 1906.05909) or `"local_relation"` (arXiv 1904.11491).
-        attention: Weights of the branch of each unit: `"squeeze_excitation"` (arXiv 1709.01507), `"cbam"` (arXiv
-            1807.06521), or `None`.
-        global_unit: A unit that relates all positions of a map, between the others: `"global_reasoning"` (GloRe, arXiv
+        expansion: 4: bottleneck units (1 x 1, 3 x 3 and 1 x 1 convolutions), with four times as many output channels as
+            inner channels. 1: basic units (two 3 x 3 convolutions).
+        strides_first: Which convolution of a bottleneck unit has the strides. `True`: the first one, as in the paper.
+            `False`: the second one, as in torchvision.
+        drop_path_rate: Drop rate of the last unit (stochastic depth, arXiv 1603.09382), in [0, 1). The rate grows
+            linearly from 0 in the first unit.
+        dropout_rate: Dropout rate before the classifier, in [0, 1).
+        mixing: The spatial operation of the units: `"convolution"` (3 x 3), `"attention_augmented"` (arXiv 1904.09925,
+            from the second stage on), `"stand_alone"` (arXiv 1906.05909) or `"local_relation"` (arXiv 1904.11491).
+        attention: Attention that scales the output of each unit's branch: `"squeeze_excitation"` (arXiv 1709.01507),
+            `"cbam"` (arXiv 1807.06521), or `None`.
+        global_unit: Kind of additional units, which relate all positions of a map: `"global_reasoning"` (GloRe, arXiv
             1811.12814), `"double_attention"` (A2-Nets, arXiv 1810.11579), or `None`.
-        num_global_units: With a `global_unit`, the number n of them in each stage. They follow every (depth / n)th
-            unit, the first one first.
+        num_global_units: Number n of global units in each stage, if there is a `global_unit`. One follows the first
+            unit of the stage, and another one every depth / n units.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "resnet"
@@ -160,17 +158,18 @@ class ResNetConfig(_ResNetConfig):
 
 @dataclasses.dataclass(frozen=True)
 class SelfAttentionNetworkConfig(_ResNetConfig):
-    """A SAN (arXiv 2004.13621): residual units with attention in windows. All convolutions have one pixel.
+    """A SAN (arXiv 2004.13621): residual units with attention in windows. All convolutions are 1 x 1.
 
     Args:
         stage_depths: Number of units in each stage. Height and width are halved before each stage.
-        width: Channels of the first stage, a multiple of 32. The second stage has four times as many, each later one
-            twice as many as the one before.
-        relation: `"pairwise"`: attention compares two positions at a time. `"patchwise"`: it depends on whole windows.
+        width: Channels of the first stage, a multiple of 32. The second stage has four times as many channels, and each
+            later stage twice as many as the previous stage.
+        relation: `"pairwise"`: attention compares two positions at a time. `"patchwise"`: attention compares whole
+            windows.
         window_sizes: Side of the windows of each stage in pixels, odd numbers.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "self_attention_network"
@@ -198,5 +197,5 @@ class SelfAttentionNetworkConfig(_ResNetConfig):
 
     @property
     def total_stride(self):
-        """(height, width) in pixels of the image for one position of the last map."""
+        """Pixels of the image for each position of the last map, (height, width)."""
         return (2 ** len(self.stage_depths),) * 2

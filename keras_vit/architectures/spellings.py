@@ -1,4 +1,4 @@
-"""Names of arguments and variants in other projects, for the hints of error messages. Pure data."""
+"""Names of arguments and variants in other projects, for hints in error messages."""
 
 import re
 
@@ -14,16 +14,15 @@ SIZE_NAMES = {
     "g-opt": "giant-opt",
     "G": "gigantic",
 }
-"""The words for a variant's size in the names of repositories."""
+"""{size of a variant: its name in repositories}"""
 
 
 def spelled_variant(name, variants):
-    """The variant for another project's name, such as "vit_base_patch16_224"; `None` if there is none."""
+    """Returns the variant for a name of another project, such as "vit_base_patch16_224", or `None`."""
     words = [re.sub(r"(?i)^vit(?=.)", "", word) for word in re.findall(r"(?i)so400m|[a-z]+|\d+", name)]
     sizes = [size for word in words for size, other in SIZE_NAMES.items() if word.lower() in (size.lower(), other)]
-    sizes.sort(key=lambda size: size not in words)  # g and G are two sizes.
-    # Names without a patch size mean 16.
-    patches = [*filter(str.isdigit, words), "16"]
+    sizes.sort(key=lambda size: size not in words)  # g and G are different sizes.
+    patches = [*filter(str.isdigit, words), "16"]  # Names without a patch size mean 16.
     stems = [f"R{number}+" for number in re.findall(r"(?<![a-z])r(?:esnet)?(26|50|)(?![a-z\d])", name.lower())]
     meant = [f"{stem}{size}/{patch}" for stem in [*stems, ""] for size in sizes for patch in patches]
     return next((variant for variant in meant if variant in variants), None)
@@ -53,11 +52,11 @@ _SPELLINGS = {
     **dict.fromkeys(("reg_tokens", "num_reg_tokens"), "num_register_tokens"),
     "init_values": "layer_scale",
 }
-"""{name of an argument in timm, transformers or torchvision: how it is given here}"""
+"""{name of an argument in timm, transformers or torchvision: the argument of this package}"""
 
 
 def argument_hint(name, arguments):
-    """A hint for an unknown argument that is known in other projects and is one of `arguments` here; else ""."""
+    """Returns a hint for an argument of other projects that has another name in `arguments`, else ""."""
     spelling = _SPELLINGS.get(name, "")
     if spelling.partition("=")[0] in arguments:
         return f" Did you mean {spelling if '=' in spelling else repr(spelling)}?"

@@ -1,9 +1,11 @@
 """`ViTConfig`, the architecture of a Vision Transformer, and the table of published variants.
 
-Pure data: no Keras, no URLs. Sizes of the variants: ViT (arXiv 2010.11929) Table 1 for B, L and H; AugReg
-(arXiv 2106.10270) Table 2 for Ti and S; Scaling ViT (arXiv 2106.04560) Table 2 for g and G; SoViT
-(arXiv 2305.13035) for So400m; DINO (arXiv 2104.14294) for S/8, DINOv2 (arXiv 2304.07193) for S/14 and B/14;
-`decode_variant` of google-research/big_vision for M and g-opt. Hybrids: google-research/vision_transformer.
+Sources of the sizes:
+
+* B, L, H: ViT (arXiv 2010.11929), Table 1. Hybrids: google-research/vision_transformer.
+* Ti, S: AugReg (arXiv 2106.10270), Table 2. S/8: DINO (arXiv 2104.14294). S/14, B/14: DINOv2 (arXiv 2304.07193).
+* g, G: Scaling ViT (arXiv 2106.04560), Table 2. So400m: SoViT (arXiv 2305.13035).
+* M, g-opt: `decode_variant` of google-research/big_vision.
 """
 
 import dataclasses
@@ -23,7 +25,7 @@ from keras_vit.checks import (
 )
 from keras_vit.resampling import METHODS
 
-# The accepted values of each choice.
+# {field: accepted values}
 CHOICES = {
     "pooling": ("token", "avg", "map", None),
     "class_token": (None, True, False),
@@ -45,19 +47,21 @@ _RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate")
 
 @dataclasses.dataclass(frozen=True)
 class StemConfig:
-    """The convolutional stem of a hybrid: a ResNet whose feature map is cut into patches instead of the image.
+    """The convolutional stem of a hybrid: a ResNet. Its feature map is cut into patches instead of the image.
 
-    Weight-standardised convolutions, GroupNorm, units whose activation comes last (ViT, arXiv 2010.11929, section 3.1,
-    "Hybrid Architecture"; `models_resnet.py` of its code).
+    The ResNet has weight-standardised convolutions, GroupNorm, and units that end with the activation (ViT, arXiv
+    2010.11929, section 3.1, "Hybrid Architecture"; `models_resnet.py` of its code).
 
     Args:
-        stage_depths: Number of units in each stage, such as `(3, 4, 9)`. Empty: the root alone.
-        width: Channels of the root. Stage s has `width * 2**s` inner channels and four times as many output channels.
-        group_norm_epsilon: Added to the variance in every GroupNorm. In [1e-15, 1].
-        weight_standardization_epsilon: Added to the standard deviation of every kernel. In [1e-15, 1].
+        stage_depths: Number of units in each stage, such as `(3, 4, 9)`. Empty: the stem is only a convolution and a
+            max-pooling.
+        width: Channels of the first convolution. Stage s has `width * 2**s` inner channels and four times as many
+            output channels.
+        group_norm_epsilon: Number in [1e-15, 1] that is added to the variance in every GroupNorm.
+        weight_standardization_epsilon: Number in [1e-15, 1] that is added to the standard deviation of every kernel.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
 
     Example:
 
@@ -89,59 +93,63 @@ class StemConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ViTConfig(Architecture):
-    """The architecture of a Vision Transformer: everything about it but the image size and the head's classes.
+    """The architecture of a Vision Transformer, without the image size and the number of classes.
 
     Args:
-        patch_size: Side of a square patch in pixels, or a pair (height, width). With a stem, in pixels of its map.
+        patch_size: Side of a square patch in pixels, or a pair (height, width). With a stem, the unit is pixels of the
+            stem's map.
         hidden_dim: Width D of the tokens. A multiple of `num_heads`.
         num_layers: Number L of encoder blocks.
         num_heads: Number K of attention heads.
         mlp_dim: Width M of the hidden layer of each block's MLP.
-        stem: `None`: the image is cut into patches. A `StemConfig`: the map of this stem is, in a hybrid.
+        stem: `None`: the image is cut into patches. A `StemConfig`: the feature map of this stem is cut into patches
+            (hybrid).
         pooling: Input of the head: `"token"`, the class token (ViT eq. 4); `"avg"`, the mean of the patch tokens
             (ViT, appendix D.3); `"map"`, a learned probe that attends to all tokens (Scaling ViT, arXiv 2106.04560,
             section 3.3); `None`, all tokens, for models without a head.
-        class_token: Whether there is a class token. `None`: yes unless `pooling` is `"avg"` or `"map"`.
-        distillation_token: `True`: a second class token with a classifier of its own; the model's logits are the mean
-            of the two classifiers' (DeiT, arXiv 2012.12877, section 4).
+        class_token: Whether there is a class token. `None`: there is one unless `pooling` is `"avg"` or `"map"`.
+        distillation_token: Whether there is a second class token with its own classifier. The logits of both
+            classifiers are averaged (DeiT, arXiv 2012.12877, section 4).
         num_register_tokens: Number of learned tokens without a position, between the class tokens and the patch tokens
             (arXiv 2309.16588).
         norm_placement: `"before_pooling"`: the final LayerNorm comes before the pooling, as in Google's models.
-            `"after_pooling"`: it comes after (`fc_norm` of timm and MAE).
-        position_embedding: `"learned_1d"`, one learned row for each token (ViT eq. 1); `"learned_2d"`, one for each row
-            and column of the grid; `"relative"`, one for each distance between two tokens, inside the attention of
-            every block, at a fixed image size (both ViT, appendix D.4); `"sincos_2d"`, fixed sines and cosines of both
-            coordinates (arXiv 2205.01580); `"none"`.
-        position_placement: `"stem"`: positions are added once, before the first block; `"every_layer"`: before each
-            block its own; `"every_layer_shared"`: before each block the same (ViT, appendix D.4).
-        position_interpolation: How learned positions are resized to another grid; a method of `keras_vit.resampling`.
-        num_position_prefix_rows: Number of rows of the learned table for class and distillation tokens. `None`: one
-            for each. 0: the table covers the patches only.
+            `"after_pooling"`: it comes after the pooling (`fc_norm` of timm and MAE).
+        position_embedding: `"learned_1d"`, a learned vector for each token (ViT eq. 1); `"learned_2d"`, a learned
+            vector for each row and each column of the grid (ViT, appendix D.4); `"relative"`, learned vectors for the
+            distances between two tokens, in the attention of every block, for a fixed image size (ViT, appendix D.4);
+            `"sincos_2d"`, fixed sines and cosines of both coordinates (arXiv 2205.01580); `"none"`.
+        position_placement: `"stem"`: positions are added once, before the first block; `"every_layer"`: each block adds
+            its own positions; `"every_layer_shared"`: each block adds the same positions (ViT, appendix D.4).
+        position_interpolation: Method that resizes learned positions to another grid, one of
+            `keras_vit.resampling.METHODS`.
+        num_position_prefix_rows: Number of rows in the learned table for class and distillation tokens. `None`: one row
+            for each of these tokens. 0: the table has rows for patches only.
         representation_dim: Width of the tanh layer `pre_logits` between pooling and classifier (ViT, section 3.1), or
-            `None` for no such layer.
-        head_bias: Initial value of the classifier's bias (its kernel starts at zero).
-        layer_scale: Initial value of a learned factor for each channel of a residual branch (CaiT, arXiv 2103.17239,
-            section 2.1), or `None`: branches are added unscaled.
-        qk_norm: Whether queries and keys are normalised, each head by itself (ViT-22B, arXiv 2302.05442, section 2).
-        pre_norm: `True`: a LayerNorm comes before the first block and the patch projection has no bias (CLIP).
+            `None` for a head without this layer.
+        head_bias: Initial value of the classifier's bias. The classifier's kernel starts at zero.
+        layer_scale: Initial value of the learned factors that scale the channels of each residual branch (CaiT, arXiv
+            2103.17239, section 2.1), or `None` for branches without factors.
+        qk_norm: Whether queries and keys are normalised in each head (ViT-22B, arXiv 2302.05442, section 2).
+        pre_norm: `True`: there is a LayerNorm before the first block, and the patch projection has no bias (CLIP).
         crop_to_patches: `True`: rows and columns of pixels that do not fill a patch are cut off at the bottom and the
             right. `False`: such an image size raises an error.
         mlp: `"gelu_tanh"`, the tanh approximation of GELU, as Google's models use; `"gelu_exact"`, with erf;
             `"quick_gelu"`, `x sigmoid(1.702 x)` (CLIP); `"swiglu"`, a gated MLP (DINOv2-g).
-        layer_norm_epsilon: Added to the variance in every LayerNorm. In [1e-15, 1].
-        dropout_rate: Dropout after the position embedding, the attention's output and both MLP layers. In [0, 1).
-        attention_dropout_rate: Dropout of the attention weights. In [0, 1).
-        drop_path_rate: Stochastic depth (arXiv 1603.09382) of the last block; it grows linearly from 0 at the first.
-            In [0, 1).
+        layer_norm_epsilon: Number in [1e-15, 1] that is added to the variance in every LayerNorm.
+        dropout_rate: Dropout rate after the position embedding, the attention and both MLP layers, in [0, 1).
+        attention_dropout_rate: Dropout rate of the attention weights, in [0, 1).
+        drop_path_rate: Drop rate of the last block (stochastic depth, arXiv 1603.09382), in [0, 1). The rate grows
+            linearly from 0 in the first block.
         axial: `True`: each block attends along the rows of the grid, then along its columns, with an MLP after each
-            (ViT, appendix D.6). Needs a model without class token and registers.
+            (ViT, appendix D.6). The model must have no class token and no registers.
         token_merging: Number of tokens that each block merges into similar ones, for speed (r of ToMe, arXiv
-            2210.09461). 0: none. The weights do not change, so published ones can be used without training. `"avg"`
-            weights a token by its number of patches, as the authors' code does for MAE; `"map"`, which they do not
-            have, does not. Needs positions that are added once, before the first block.
+            2210.09461). The model's weights have the same shapes, so published weights can be used without training.
+            With `pooling="avg"`, a token counts in proportion to its number of patches, as in the authors' code for
+            MAE. With `pooling="map"`, which is not in the authors' code, all tokens count the same. Positions must be
+            added once, before the first block. 0: no merging.
 
     Raises:
-        ValueError: If a value is impossible; the message lists what is accepted.
+        ValueError: If a value is invalid. The message lists the accepted values.
 
     Example:
 
@@ -193,7 +201,7 @@ class ViTConfig(Architecture):
         for field in ("num_register_tokens", "token_merging"):
             sizes[field] = check_count(field, getattr(self, field))
         for field, size in sizes.items():
-            object.__setattr__(self, field, size)  # As a plain integer.
+            object.__setattr__(self, field, size)  # As plain integers.
         for field in _RATES:
             check_rate(field, getattr(self, field))
         check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)
@@ -244,8 +252,8 @@ class ViTConfig(Architecture):
             )
 
     def _check_token_merging(self):
-        others = {"axial": False, "position_placement": "stem"}
-        wrong = [field for field, value in others.items() if getattr(self, field) != value]
+        required = {"axial": False, "position_placement": "stem"}
+        wrong = [field for field, value in required.items() if getattr(self, field) != value]
         wrong += ["position_embedding"] if self.position_embedding == "relative" else []
         if self.token_merging and wrong:
             raise ValueError(
@@ -290,7 +298,7 @@ class ViTConfig(Architecture):
 
     @property
     def total_stride(self):
-        """(height, width) in pixels of the image for one token."""
+        """Pixels of the image for each token, (height, width)."""
         stride = 1 if self.stem is None else self.stem.stride
         return tuple(side * stride for side in self.patch_shape)
 
@@ -329,7 +337,7 @@ _SIZES_BY_NAME = {
     "G": (1664, 48, 16, 8192, (14,)),
 }
 
-# name: (stages of the stem, plain variant with the same encoder, patch size on the stem's map)
+# name: (stage depths of the stem, plain variant with the same encoder, patch size on the stem's map)
 _HYBRIDS_BY_NAME = {
     "R+Ti/16": ((), "Ti/16", 8),
     "R26+S/32": ((2, 2, 2, 2), "S/32", 1),
@@ -351,12 +359,12 @@ VARIANTS = _PLAIN | {
 }
 """The published variants by name: `"<size>/<patch size>"`, or for hybrids `"<stem>+<size>/<stride>"`.
 
-The authors named R+Ti/16; its stride is 32, the root's 4 times a patch of 8.
+R+Ti/16 is an exception. The name comes from its authors, and its stride is 32: the stem's 4 times the patches' 8.
 """
 
 
 def get_variant(name):
-    """The `ViTConfig` of a published variant; an unknown name raises a ValueError that suggests similar ones."""
+    """Returns the `ViTConfig` of a published variant. Raises a ValueError for an unknown name."""
     if name not in VARIANTS:
         meant = spelled_variant(str(name), VARIANTS)
         hint = f" Did you mean {meant!r}?" if meant else did_you_mean(name, VARIANTS)

@@ -1,4 +1,4 @@
-"""The architectures of Visual Transformers (arXiv 2006.03677), and of segmentation models."""
+"""The configs of Visual Transformers (arXiv 2006.03677) and of segmentation models."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ RELATIONS = ("transformer", "graph_convolution", "none")
 class VTResNetConfig(ResNetConfig):
     """A VT-ResNet (Visual Transformers, arXiv 2006.03677): a ResNet whose last stage is replaced by token modules.
 
-    The fields of `ResNetConfig` describe the trunk: all stages of the ResNet but the last.
+    The fields of `ResNetConfig` describe the backbone, which has all stages of the ResNet except the last one.
 
     Args:
         num_modules: Number of modules in place of the last stage.
@@ -21,18 +21,18 @@ class VTResNetConfig(ResNetConfig):
         num_tokens: Number L of tokens.
         token_dim: Channels of a token.
         num_heads: Number of attention heads.
-        group_width: Channels of a group, in grouped projections.
-        tokenizer: `"filter"`, or `"pooling"` or `"clustering"` (ablations).
+        group_width: Channels in each group of the grouped projections.
+        tokenizer: Kind of the tokenizers: `"filter"`, or for ablations `"pooling"` or `"clustering"`.
         is_recurrent: Whether the tokenizers of the second and later modules compute their filters from the tokens of
-            the module before.
+            the previous module.
         split_tokens: Whether recurrent tokenizers keep half of the previous tokens.
-        relation: Layer that relates the tokens: `"transformer"`, or `"graph_convolution"` or `"none"` (ablations).
-        relation_modules: Numbers, from 0, of the modules with a relation. `None`: all.
-        has_projector: Whether tokens are projected onto the map between modules. `False`: later modules relate the
-            tokens of the first again.
+        relation: Layer that relates the tokens: `"transformer"`, or for ablations `"graph_convolution"` or `"none"`.
+        relation_modules: Indices of the modules with a relation layer. `None`: all modules.
+        has_projector: Whether tokens are projected onto the map between modules. `False`: the later modules do not
+            gather tokens, but relate the tokens of the first module again.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "vt_resnet"
@@ -72,7 +72,7 @@ class VTResNetConfig(ResNetConfig):
 
     @property
     def related_modules(self):
-        """Numbers of the modules with a relation."""
+        """Indices of the modules with a relation layer."""
         return tuple(range(self.num_modules)) if self.relation_modules is None else self.relation_modules
 
 
@@ -83,11 +83,11 @@ class PanopticFPNConfig(ResNetConfig):
     The fields of `ResNetConfig` describe the backbone. Its default strides are those of Detectron2.
 
     Args:
-        neck_dim: Channels of the maps between backbone and head.
+        neck_dim: Channels of the maps between the backbone and the head.
         head_dim: Channels inside the head.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "panoptic_fpn"
@@ -108,18 +108,18 @@ class PanopticFPNConfig(ResNetConfig):
 
 @dataclasses.dataclass(frozen=True)
 class VTFPNConfig(PanopticFPNConfig):
-    """A VT-FPN (Visual Transformers, arXiv 2006.03677, section 5.3): tokens connect the levels, not convolutions.
+    """A VT-FPN (Visual Transformers, arXiv 2006.03677, section 5.3). Tokens, not convolutions, connect the levels.
 
-    The fields of `PanopticFPNConfig` mean the same.
+    The other fields are those of `PanopticFPNConfig`.
 
     Args:
         num_tokens: Number of tokens for each map.
         token_dim: Channels of a token.
         num_heads: Number of attention heads.
-        group_width: Channels of a group in the projection of the projectors' queries.
+        group_width: Channels in each group of the grouped projection to queries in the projectors.
 
     Raises:
-        ValueError: If a value is impossible.
+        ValueError: If a value is invalid.
     """
 
     kind = "vt_fpn"

@@ -86,23 +86,24 @@ def check_name(name):
 
 
 def default_name(path):
-    """The name of the folder of all versions, with `_` in place of characters that a model's name cannot have."""
+    """Returns the name of the folder of all versions. `_` replaces characters that a model's name cannot have."""
     return re.sub(r"[^\w.-]+", "_", path.resolve().name, flags=re.ASCII).strip("_.-") or "model"
 
 
 def write_operator_files(path, name, version, batch_sizes, jit_compile):
     """Writes the configurations of a server for the versions of a model.
 
-    `models.config` serves every version that has a label, and the version that was exported last. The first exported
-    version gets the label "stable", the next one "canary". Existing labels are not moved: an operator decides which
-    version clients get, and a running server only moves a label to a version that it already serves. If an operator has
-    edited more than labels and numbers, the file is not changed, and a warning is logged.
+    `models.config` serves the last exported version and every version that has a label. The first exported version gets
+    the label "stable", and the next version gets the label "canary". Existing labels are not moved, because an operator
+    decides which version clients get, and because a running server only moves a label to a version that it already
+    serves. If an operator has edited more than labels and version numbers, `models.config` is not changed, and a
+    warning is logged.
 
     Args:
         path: Folder of all versions, a `pathlib.Path`.
         name: Name of the model for clients.
         version: Number of the exported version.
-        batch_sizes: Expected numbers of images in a batch.
+        batch_sizes: Expected batch sizes.
         jit_compile: Whether the model is compiled with XLA.
     """
     contents = {
@@ -125,22 +126,22 @@ def write_operator_files(path, name, version, batch_sizes, jit_compile):
 
 
 def _labels(path, labels, version):
-    """The labels after an export: {label: version}."""
-    kept = {label: number for label, number in labels.items() if (path / str(number)).is_dir()}
-    for label in labels.keys() - kept.keys():
+    """Returns the labels after an export, {label: version}."""
+    remaining = {label: number for label, number in labels.items() if (path / str(number)).is_dir()}
+    for label in labels.keys() - remaining.keys():
         logger.warning("The folder of version %d (%r in %s) is missing.", labels[label], label, path / "models.config")
-    if "stable" not in kept:
-        kept = {"stable": version} | kept
-    if version not in kept.values() and "canary" in kept:
+    if "stable" not in remaining:
+        remaining = {"stable": version} | remaining
+    if version not in remaining.values() and "canary" in remaining:
         logger.warning(
             '"canary" is still version %d. When the server has loaded version %d, give the label that number in %s.',
-            kept["canary"],
+            remaining["canary"],
             version,
             path / "models.config",
         )
-    elif version not in kept.values():
-        kept["canary"] = version
-    return kept
+    elif version not in remaining.values():
+        remaining["canary"] = version
+    return remaining
 
 
 def _format_models(name, versions, labels):
@@ -152,7 +153,7 @@ def _format_models(name, versions, labels):
 
 
 def _read_models(text):
-    """Reads the numbers of the versions and {label: version} from the text of a `models.config`."""
+    """Reads the version numbers and the labels, {label: version}, from the text of a `models.config`."""
     versions = re.findall(r"^ *versions: (\d+)$", text, re.MULTILINE)
     labels = re.findall(r'key: "(\w+)" value: (\d+)', text)
     return [int(number) for number in versions], {key: int(value) for key, value in labels}

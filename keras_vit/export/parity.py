@@ -1,4 +1,4 @@
-"""Compares the outputs of an export with those of its model. N images, H W C image."""
+"""Compares the outputs of an export with the outputs of its model. N images, H W C image."""
 
 import contextlib
 import dataclasses
@@ -17,7 +17,7 @@ from keras_vit.preprocessing import preprocess_input
 
 _BATCH_SIZE = 16
 _MASK_BATCH_SIZE = 2
-"""For segmentation. The probabilities of two images of 1,024 x 2,048 pixels, for 64 classes, take 1 GB."""
+"""Batch size for segmentation. For 64 classes, the probabilities of two images of 1,024 x 2,048 pixels take 1 GB."""
 _ENCODER_FACTOR = 10
 """The tolerance for outputs of the encoder, as a multiple of the tolerance for probabilities. Rounding differences grow
 from layer to layer: the tokens of a Ti/16 differ by 1.4e-5 between XLA and TensorFlow."""
@@ -26,16 +26,16 @@ _PHOTOGRAPHS = pathlib.Path(__file__).parent / "photographs"
 
 @dataclasses.dataclass(frozen=True)
 class Parity:
-    """Differences between the outputs of an export and those of its model.
+    """Differences between the outputs of an export and of its model.
 
     Args:
         images: Number of images that were compared.
-        max_difference: {signature: largest difference}. For probabilities, the absolute difference. For masks, the
-            difference of a score, or by how much the exported class is less probable in the model than the best class.
-            For other outputs, the relative difference in the Euclidean norm, because they have no common scale.
-        top_1_agreement: Share of the images, or of the pixels of masks, with the same most probable class, in [0, 1].
-        effect: How much the model's output depends on the image: the largest difference of a probability between two
-            images, or between two pixels of masks. If it is zero, constants were compared.
+        max_difference: {signature: largest difference}. Probabilities: the absolute difference. Masks: the absolute
+            difference of the scores, or the probability of the model's best class minus that of the exported class,
+            whichever is larger. Other outputs have no common scale: the relative difference in the Euclidean norm.
+        top_1_agreement: Share of the images (masks: share of the pixels) with the same most probable class, in [0, 1].
+        effect: Largest difference of a probability between two images (masks: between two pixels). If it is zero, the
+            model's output does not depend on the image, and the comparison proves nothing.
     """
 
     images: int
@@ -44,12 +44,12 @@ class Parity:
     effect: float
 
     def check(self, exact, tolerance, min_agreement):
-        """Raises a `ValueError` if the export is not good enough to be served.
+        """Raises a `ValueError` if the export differs too much from the model.
 
         Args:
             exact: Whether every difference must be within `tolerance`.
-            tolerance: Largest difference of a probability. For other outputs, ten times as much is allowed.
-            min_agreement: Lowest `top_1_agreement` if `exact` is `False`.
+            tolerance: Maximum difference of a probability. For other outputs, ten times as much is allowed.
+            min_agreement: Minimum `top_1_agreement` if `exact` is `False`.
         """
         limit = tolerance if exact else np.finfo("float32").max / _ENCODER_FACTOR
         limits = {name: limit * (1 if _has_probabilities(name) else _ENCODER_FACTOR) for name in self.max_difference}
@@ -71,7 +71,7 @@ class Parity:
 
 
 def verified(write, model, folder, exact, tolerance, min_agreement):
-    """Writes a model and checks the export's outputs. If they do not depend on the image, a random head is tried too.
+    """Writes a model and checks the outputs. If they do not depend on the image, a random head is checked too.
 
     Args:
         write: Function that writes a model to a folder, `write(model, folder)`, and returns the `Parity`.
@@ -82,7 +82,7 @@ def verified(write, model, folder, exact, tolerance, min_agreement):
         min_agreement: Same as in `Parity.check`.
 
     Returns:
-        The `Parity`. If a copy of the model with a random head was compared, it is the `Parity` of the copy.
+        The `Parity` of the model, or of a copy with a random head if the copy was compared too.
 
     Raises:
         ValueError: If the outputs differ too much, or do not depend on the image in either case.
@@ -123,23 +123,25 @@ def check_limits(tolerance, min_agreement):
 
 
 def read_images(paths):
-    """Contents of image files. If `paths` is `None`, the photographs of this package are read."""
+    """Reads the contents of image files. If `paths` is `None`, it reads the photographs of this package."""
     paths = sorted(_PHOTOGRAPHS.glob("*.jpg")) if paths is None else map(pathlib.Path, paths)
     return [path.read_bytes() for path in paths]
 
 
 def compare(model, pixels, answers):
-    """Compares the outputs of an export with those of the model.
+    """Compares the outputs of an export with the model's outputs.
 
     Args:
         model: The Keras model, on any backend.
         pixels: uint8 (N, H, W, C), the images before they are normalised.
-        answers: {signature: output} for the first images. The output of `"serving_default"` is for all images.
+        answers: {signature: output of the export}. `"serving_default"` has outputs for all images, the other signatures
+            for the first images only.
 
     Returns:
         A `Parity`.
     """
-    images = preprocess_input(np.concatenate([pixels, 255 - pixels[:1]]), model)  # The negative differs from all.
+    # The negative of the first image differs from all images.
+    images = preprocess_input(np.concatenate([pixels, 255 - pixels[:1]]), model)
     *known, negative = _computed(probabilities, model, images)
     expected = {probabilities: np.stack(known)}
     effect = float(np.max(np.abs(expected[probabilities] - negative)))
@@ -161,23 +163,23 @@ def compare_masks(model, pixels, answers):
     Args:
         model: Same as in `compare`.
         pixels: Same as in `compare`.
-        answers: {signature: (N, H, W, 2), the class and the score of each pixel}, for as many images as in `compare`.
+        answers: {signature: (N, H, W, 2), the class and the score of each pixel}, for the same images as in `compare`.
 
     Returns:
         A `Parity`.
     """
     differences, num_equal, effect = dict.fromkeys(answers, 0.0), 0, 0.0
     for start in range(0, len(pixels), _MASK_BATCH_SIZE):
-        part = slice(start, start + _MASK_BATCH_SIZE)
-        known = _computed(probabilities, model, preprocess_input(pixels[part], model))
+        batch = slice(start, start + _MASK_BATCH_SIZE)
+        known = _computed(probabilities, model, preprocess_input(pixels[batch], model))
         for name, answer in answers.items():
-            masks, scores = np.moveaxis(answer[part], -1, 0)
+            masks, scores = np.moveaxis(answer[batch], -1, 0)
             expected = known[: len(masks)]
             of_class = np.take_along_axis(expected, masks[..., None].astype(int), axis=-1)[..., 0]
             errors = [np.abs(scores - of_class), expected.max(axis=-1) - of_class]
             differences[name] = float(np.max([differences[name], *(np.max(each, initial=0) for each in errors)]))
         effect = float(np.max([effect, np.ptp(known, axis=(0, 1, 2)).max()]))
-        num_equal += np.sum(answers["serving_default"][part][..., 0] == known.argmax(axis=-1))
+        num_equal += np.sum(answers["serving_default"][batch][..., 0] == known.argmax(axis=-1))
     num_pixels = answers["serving_default"][..., 0].size
     return Parity(len(pixels), differences, float(num_equal / num_pixels), effect)
 
@@ -187,17 +189,17 @@ def _has_probabilities(signature):
 
 
 def _norms(array):
-    """The Euclidean norm of each image's values, (N,)."""
+    """The Euclidean norm of the values of each image, (N,)."""
     return np.maximum(np.linalg.norm(array.reshape(len(array), -1), axis=1), np.finfo("float32").tiny)
 
 
 def computes_in_float32(model):
-    """Whether all layers of a model compute in float32. Layers that Keras has quantized do not."""
+    """Whether all layers of a model compute in float32, and Keras has quantized none of them."""
     return not is_quantized(model) and all(layer.compute_dtype == "float32" for layer in all_layers(model))
 
 
 class _OutputModel(keras.Model):
-    """A model that returns `function(model, images)`. It is compiled in the same way as the model itself."""
+    """A model that returns `function(model, images)`. Keras compiles it in the same way as the model itself."""
 
     def __init__(self, model, function):
         super().__init__(name="output_model")
@@ -211,7 +213,7 @@ class _OutputModel(keras.Model):
 def _computed(function, model, images):
     tensorflow = logging.getLogger("tensorflow")
     level = tensorflow.level
-    tensorflow.setLevel(logging.ERROR)  # It warns that one function is traced repeatedly, but the functions differ.
+    tensorflow.setLevel(logging.ERROR)  # TensorFlow would warn about repeated tracing.
     try:
         with full_precision():
             return _OutputModel(model, function).predict(images, batch_size=_BATCH_SIZE, verbose=0)
@@ -221,7 +223,7 @@ def _computed(function, model, images):
 
 @contextlib.contextmanager
 def full_precision():
-    """Multiplies float32 with full precision. By default, TensorFlow and JAX use fewer bits on GPUs and TPUs."""
+    """Multiplies float32 values in full precision. By default, TensorFlow and JAX use fewer bits on GPUs and TPUs."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Smaller weights of a SavedModel: a model that computes in bfloat16, and kernels that are stored in 8 bits."""
+"""Smaller weights for SavedModels: models that compute in bfloat16, and kernels that are stored in 8 bits."""
 
 import keras
 import numpy as np
@@ -10,21 +10,21 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def in_bfloat16(model):
-    """A copy of a model with bfloat16 weights and activations. The preprocessing and the classifier do not change.
+    """Returns a copy of a model in bfloat16. The preprocessing and the classifier keep their precision.
 
     Args:
-        model: A functional `keras.Model`, which may contain nested models. It is not changed.
+        model: A functional `keras.Model`, which may contain nested models. The model is not modified.
 
     Returns:
         A `keras.Model`.
     """
-    kept = _kept_layers(model)
+    unchanged = _unchanged_layers(model)
 
     def clone(layer):
         copy = type(layer).from_config(layer.get_config())
-        if not any(layer is other for other in kept):
-            for part in (copy, *all_layers(copy)):
-                part.dtype_policy = "bfloat16"
+        if not any(layer is other for other in unchanged):
+            for inner in (copy, *all_layers(copy)):
+                inner.dtype_policy = "bfloat16"
         return copy
 
     smaller = keras.models.clone_model(model, clone_function=clone, recursive=True)
@@ -36,11 +36,11 @@ def round_to_int8(model):
     """Rounds a model's kernels to 255 values for each output channel, symmetric around zero.
 
     Args:
-        model: A `keras.Model`. It is not changed.
+        model: A `keras.Model`. The model is not modified.
 
     Returns:
-        List of (weight, int8 array of its shape, float32 array). The product of the arrays approximates the weight.
-        Biases, norms and embeddings are small and left out.
+        List of (weight, values, scale). The int8 array `values` has the shape of the weight, and `values * scale`
+        approximates the weight. Biases, norms and embeddings are left out, because they are small.
     """
     layers = {id(layer.kernel): layer for layer in all_layers(model) if hasattr(layer, "kernel")}
     return [
@@ -51,7 +51,7 @@ def round_to_int8(model):
 
 
 def _summed_axes(layer):
-    """The axes of a layer's kernel that a product sums over. They share one scale."""
+    """The axes of a kernel over which the layer sums. All values along these axes have the same scale."""
     if isinstance(layer, keras.layers.EinsumDense):
         inputs, outputs = layer.equation.split("->")
         return tuple(axis for axis, letter in enumerate(inputs.split(",")[1]) if letter not in outputs)
@@ -66,13 +66,13 @@ def _rounded(kernel, axes):
 
 
 def head_layers(model):
-    """The classifiers of a model: the last layer with weights, and both classifiers of a distilled model."""
+    """The classifiers of a model: the last layer with weights, and in a distilled model both classifiers."""
     last = [layer for layer in _leaves(model) if layer.weights][-1]
     distilled = last.name == "distillation_predictions"
     return [last, *(layer for layer in _leaves(model) if distilled and layer.name == "predictions")]
 
 
-def _kept_layers(model):
+def _unchanged_layers(model):
     """The layers that keep their precision: `Preprocessing`, the classifiers, and the layers after them."""
     layers, heads = list(_leaves(model)), head_layers(model)
     return [layer for layer in layers if isinstance(layer, Preprocessing)] + heads + layers[layers.index(heads[0]) :]

@@ -39,7 +39,7 @@ class RuntimeFile:
         images: Number of images that were compared.
         batch_sizes: Batch sizes of the comparison.
         max_difference: Largest difference of a probability. If the model's output does not depend on the image, as with
-            a new classifier, it is the difference for a copy with a random classifier.
+            a new classifier, a copy with a random classifier was compared.
         top_1_agreement: Share of the images, or of their pixels, with the same most probable class, in [0, 1].
     """
 
@@ -63,41 +63,41 @@ def export_model(
 ) -> "RuntimeFile":
     """Writes a model as a file for a runtime other than TensorFlow, through `model.export`.
 
-    The file has one function. It takes `images`, (N, H, W, C) float32 in [0, 255], for any N, and returns
+    The file has one function, which takes `images`, (N, H, W, C) float32 in [0, 255], for any N, and returns
     `probabilities`, (N, classes) float32, or (N, H, W, classes) for a segmentation model. The images must have the
-    model's input size. If the model takes any size, the file does too. The file normalises the images as the model's
-    `preprocessing` layer defines. A model that ends with logits gets a softmax. These formats cannot decode images. For
-    decoding, labels and other signatures, use `keras_vit.export_saved_model`.
+    model's input size. If the model takes images of any size, the file does too. The file normalises the images as the
+    model's `preprocessing` layer defines. A softmax is added to a model that ends with logits. For image decoding,
+    labels and other signatures, use `keras_vit.export_saved_model`.
 
-    Before the file appears at `path`, its runtime loads it, and its outputs are compared with the model's, image by
-    image and in batches of three. Probabilities must agree to `tolerance`. If the weights are stored with less than
-    float32 precision, the most probable classes must agree instead. If they do not, no file is written.
+    Before the file is moved to `path`, its runtime loads it, and its outputs are compared with the model's outputs,
+    image by image and in batches of three. Probabilities must agree to `tolerance`. If the weights are stored in less
+    than float32 precision, the most probable classes must agree instead. If the comparison fails, no file is written.
 
     Args:
-        model: A classifier or segmentation model of this package, also nested in another model, that computes in
-            float32. If Keras does not run on TensorFlow, another process writes the file.
+        model: A classifier or segmentation model of this package, which may be nested in another model. The model must
+            compute in float32. If Keras does not run on TensorFlow, another process writes the file.
         path: Path of the file.
         format: `"onnx"`: ONNX Runtime, a `.onnx` file, opset 18. `"litert"`: LiteRT, formerly TensorFlow Lite, a
             `.tflite` file. `"openvino"`: OpenVINO, an `.xml` file and a `.bin` file with the weights. OpenVINO computes
             in bfloat16 on CPUs that support it, which changed probabilities of ViT-Ti/16 by up to 0.03. To avoid this,
             compile the model with `{"INFERENCE_PRECISION_HINT": "f32"}`, as the comparison does.
-        images: (N, H, W, C), pixels in [0, 255], for the comparison, or a list of such arrays of several sizes. By
-            default four photographs, in two sizes for a model of variable size. Give some hundred images of your own to
-            judge smaller weights.
+        images: Images for the comparison, (N, H, W, C), pixels in [0, 255], or a list of such arrays of different
+            sizes. By default four photographs of this package, in two sizes for a model of variable size. To judge
+            smaller weights, pass a few hundred images of your own.
         precision: Precision of the stored weights: `"float32"`; for LiteRT and OpenVINO also `"float16"`, half the
             size; for LiteRT also `"int8"`, a quarter of the size, with activations quantized to 8 bits at run time.
-        tolerance: Largest difference of a float32 probability.
+        tolerance: Maximum difference of a probability, for float32 weights.
         min_agreement: Share of the images, in [0, 1], for which a model with smaller weights must predict the same
             class as `model`.
         overwrite: Whether existing files may be replaced.
 
     Returns:
-        A `RuntimeFile`: the path, the size, and how exactly the outputs agree.
+        A `RuntimeFile`: the path, the size, and the differences between the outputs.
 
     Raises:
         FileExistsError: If a file exists and `overwrite` is `False`.
         ImportError: If the packages of the format are not installed.
-        RuntimeError: If TensorFlow runs in another process, which fails.
+        RuntimeError: If another process writes the file, and that process fails.
         ValueError: If the format cannot represent the model, an argument is invalid, the runtime cannot run the file,
             or its outputs differ from the model's.
 
@@ -136,9 +136,9 @@ def export_model(
 
 
 class _FromPixels(keras.Model):
-    """{"probabilities": (N, classes) or (N, H, W, classes)} of a model, from pixels in [0, 255]."""
+    """Computes `{"probabilities": (N, classes) or (N, H, W, classes)}` from pixels in [0, 255]."""
 
-    # In a functional model, constants in its operations would become inputs of an ONNX file.
+    # The model is not functional, because constants in functional models become inputs of an ONNX file.
 
     def __init__(self, model):
         super().__init__(name="from_pixels")
@@ -157,7 +157,7 @@ def write_file(model, file, format, precision, photographs, sizes):
         file: Path of the file.
         format: A key of `_FORMATS`.
         precision: One of the precisions of the format.
-        photographs: Path of the `.npz` file for the photographs, an array (N, H, W, C) uint8 for each of `sizes`.
+        photographs: Path of the `.npz` file for the photographs, one uint8 array (N, H, W, C) for each of `sizes`.
         sizes: List of [height, width].
     """
     _FORMATS[format].write(_FromPixels(model), file, precision)
@@ -167,15 +167,14 @@ def write_file(model, file, format, precision, photographs, sizes):
 
 
 def _write_onnx(model, file, precision):
-    # Before opset 18, tf2onnx converts a mean over the last axis to a pooling, and ONNX Runtime does not recognise the
-    # norm that contains it.
+    # Below opset 18, tf2onnx converts a mean over the last axis to a pooling, so ONNX Runtime does not recognise the
+    # LayerNorm that contains the mean.
     _export(model, file, "onnx", opset_version=18)
     _divide_in_gelus(file)
 
 
 def _divide_in_gelus(file):
-    """Replaces `erf(x * sqrt(1/2))` by `erf(x / sqrt(2))`."""
-    # ONNX Runtime only recognises an exact GELU with the quotient, but TensorFlow converts the quotient to a product.
+    """Replaces `erf(x * sqrt(1/2))` by `erf(x / sqrt(2))`. ONNX Runtime only recognises this form of GELU."""
     import onnx
 
     model = onnx.load(file)
@@ -196,7 +195,7 @@ def _divide_in_gelus(file):
 
 
 def _export(model, file, format, **options):
-    """Exports a model with Keras's exporter, in operations that the runtimes recognise."""
+    """Exports a model with Keras's exporter, with operations that the runtimes recognise."""
     import tensorflow as tf
 
     with textbook_operations(tf.matmul):
@@ -207,7 +206,7 @@ def _export(model, file, format, **options):
 def _write_litert(model, file, precision):
     import tensorflow as tf
 
-    # Dynamic range quantisation: kernels in 8 bits, or of the supported type below.
+    # DEFAULT stores kernels in 8 bits (dynamic range quantisation), or in a type that is set below.
     options: dict[str, typing.Any] = {} if precision == "float32" else {"optimizations": [tf.lite.Optimize.DEFAULT]}
     if precision == "float16":
         options["target_spec"] = {"supported_types": [tf.float16]}
@@ -249,23 +248,12 @@ def _open_openvino(file):
 
 @dataclasses.dataclass(frozen=True)
 class _Format:
-    """The properties of a file format.
-
-    Args:
-        suffixes: Suffixes of its files. The last one is the suffix of the path that `export_model` gets.
-        precisions: Precisions of the weights that it supports.
-        packages: Packages that write and run it.
-        is_one_message: Whether the file is one message of its serialiser, which is limited to `_MESSAGE_BYTES`.
-        write: Function (model, path of the file, precision) that writes a file.
-        open: Function from the path of a file to a function from images to probabilities.
-    """
-
-    suffixes: tuple
+    suffixes: tuple  # The last suffix is that of the path that `export_model` gets.
     precisions: tuple
-    packages: tuple
-    is_one_message: bool
-    write: Callable
-    open: Callable
+    packages: tuple  # Packages that write and run the file.
+    is_one_message: bool  # Whether the size of the file is limited to `_MESSAGE_BYTES`.
+    write: Callable  # Function (model, path, precision) that writes a file.
+    open: Callable  # Function (path) that returns a function from images to probabilities.
 
 
 _FORMATS = {
@@ -281,7 +269,7 @@ _FORMATS = {
 
 
 def _compare(model, format, file, batches):
-    """The `Parity` of a file's outputs for arrays of images, which pass in batches of each of `_BATCH_SIZES`."""
+    """Compares a file with its model on arrays of images, in batches of each of `_BATCH_SIZES`. Returns a `Parity`."""
     parities = []
     for images in batches:
         # A batch of three needs three images.
@@ -303,8 +291,7 @@ def _answers(format, file, images):
         run = _FORMATS[format].open(str(file))
         for batch_size in _BATCH_SIZES:
             starts = range(0, len(images), batch_size)
-            parts = [images[start : start + batch_size].astype("float32") for start in starts]
-            yield np.concatenate([run(part) for part in parts])
+            yield np.concatenate([run(images[start : start + batch_size].astype("float32")) for start in starts])
     except Exception as error:  # Each runtime has its own exceptions.
         raise ValueError(
             f"The runtime of the format {format!r} cannot run the file of this model: {error} Nothing was exported."
@@ -376,7 +363,7 @@ def _are_images(array, shape):
 
 
 def _photograph_sizes(model):
-    """[height, width] of the photographs: one size, or two if the model takes any size, one of them not square."""
+    """[height, width] of the photographs: one size, or a square and another size for a model of variable size."""
     _, height, width, channels = model.input_shape
     architecture = preprocessing_layer(model).architecture
     if channels not in (1, 3) or (None in (height, width) and architecture is None):

@@ -52,7 +52,7 @@ def export_saved_model(
 ) -> pathlib.Path:
     """Writes a model as a SavedModel, in the folder layout of TensorFlow Serving.
 
-    `path/<version>/` has these signatures. Each takes batches of any size, also empty ones:
+    The SavedModel in `path/<version>/` has these signatures. Each takes batches of any size, including empty batches:
 
     | signature | takes | returns |
     |---|---|---|
@@ -63,57 +63,66 @@ def export_saved_model(
     | `tokens` | `image_bytes` (B,) | `tokens` (B, h, w, D), the encoder's output for each patch; `valid` |
     | `explain` | `image_bytes` (B,) | `rollout` (B, h, w), as `keras_vit.attention_rollout`; `valid` |
 
-    A model without encoder blocks, such as a BiT-ResNet, or with merged tokens does not have `tokens` and `explain`. A
+    Models without encoder blocks (such as BiT-ResNets) or with merged tokens have no `tokens` and `explain`. A
     segmentation model only has the first three signatures. They return masks of the model's input size instead of
-    probabilities and names: `mask` (B, H, W), the index of the most probable class of each pixel, and `score` (B, H,
+    probabilities and labels: `mask` (B, H, W), the index of the most probable class of each pixel, and `score` (B, H,
     W), its probability. `mask` is uint8, with 255 for invalid images. With more than 255 classes, it is int32, with -1
     for invalid images. The names of the classes are in `assets/labels.txt` and `keras_vit.json`.
 
     `image_bytes` are the contents of JPEG, PNG, GIF, BMP or WebP files. The SavedModel decodes them, applies the EXIF
-    orientation of JPEG files, and resizes and normalises as the model's `preprocessing` layer defines. `probabilities`
-    is (B, classes). `classes`, `labels` and `scores`, each (B, k), are the indices, names and probabilities of the
-    `top_k` most probable classes, the best first. A model that ends with logits is exported with a softmax.
+    orientation of JPEG files, and resizes and normalises the images as the model's `preprocessing` layer defines.
+    `probabilities` is (B, classes). `classes`, `labels` and `scores`, each (B, k), are the indices, names and
+    probabilities of the `top_k` most probable classes, the best first. A softmax is added to a model that ends with
+    logits.
 
-    An image that cannot be decoded or has pixels that are not finite gets `valid=False`, zeros, `classes` of -1 and
-    empty `labels`. The other images of the batch are unaffected.
+    For an image that cannot be decoded or has pixels that are not finite, `valid` is `False`, `classes` are -1,
+    `labels` are empty, and other outputs are zero. The other images of the batch are unaffected.
 
     The folder also contains `assets/labels.txt`, warm-up requests for the server, and `keras_vit.json`, a description
-    of the model. Configurations of a server are beside the folder, see docs/serving.md.
+    of the model. Configuration files for a server are written next to the folder, see docs/serving.md.
 
-    Before the folder appears, the SavedModel is loaded and compared with the model on photographs. Every probability
-    must agree to 1e-5, and the other outputs of an image to 1e-4 of their Euclidean norm. For masks, every score must
-    agree to 1e-5, and the model's highest probability must exceed that of the exported class by no more than 1e-5. A
-    model with smaller weights, or one that computes in less than float32 or that Keras has quantized, must predict the
-    same class for most of the images, or of their pixels. If the comparison fails, nothing is written. If the model's
-    output does not depend on the image, as with a new classifier, a copy with a random classifier is compared too.
+    The SavedModel is written to a temporary folder, loaded, and compared with the model on photographs. Only then is it
+    moved to its final path. If the comparison fails, nothing is written. The outputs must agree as follows:
+
+    * Every probability must agree to `tolerance`, and the other outputs to ten times `tolerance`, relative to their
+      Euclidean norm.
+    * In masks, every score must agree to `tolerance`. In the model, the exported class may be less probable than the
+      best class by at most `tolerance`.
+    * If the weights are smaller, the model computes in less than float32, or Keras has quantized it, only the most
+      probable classes must agree, for a share of `min_agreement` of the images or pixels.
+
+    If the model's output does not depend on the image, as with a new classifier, a copy with a random classifier is
+    compared too.
 
     Args:
-        model: A classifier or segmentation model of this package, also nested in another model. If Keras does not run
-            on TensorFlow, another process writes the SavedModel.
+        model: A classifier or segmentation model of this package, which may be nested in another model. If Keras does
+            not run on TensorFlow, another process writes the SavedModel.
         path: Folder of all versions of the model.
-        labels: List of the classes' names. By default the ImageNet-1k names if the model's label space is
-            `"imagenet1k"`, the label space itself if it is a list of names, otherwise the indices.
-        version: Number of this version.
+        labels: List of the names of the classes. By default the model's label space defines them: the ImageNet-1k names
+            for `"imagenet1k"`, the names in a list of names, otherwise the indices.
+        version: Version number.
         overwrite: Whether an existing version may be replaced.
-        top_k: Largest number of returned classes. Masks contain one class.
-        jit_compile: Whether the server compiles the model with XLA, for each of `batch_sizes`. Other batches are padded
-            to one of these sizes. Decoding is never compiled.
-        precision: Precision of the weights: `"float32"`; `"bfloat16"`, half the size, computes in bfloat16; or
-            `"int8"`, a quarter of the size on the disk, 8-bit kernels scaled by output channel, computes in float32.
-        tolerance: Largest difference of a float32 probability. Other outputs may differ by ten times as much. A large
-            model may need more with JAX, torch or `jit_compile`, because other compilers sum in another order.
+        top_k: Maximum number of returned classes. Masks have one class for each pixel.
+        jit_compile: Whether the server compiles the model with XLA, once for each of `batch_sizes`. Batches of other
+            sizes are padded. Decoding is never compiled.
+        precision: Precision of the weights: `"float32"`; `"bfloat16"`, half the size, with computations in bfloat16; or
+            `"int8"`, a quarter of the size on the disk, with 8-bit kernels that have a scale for each output channel,
+            and computations in float32.
+        tolerance: Maximum difference of a probability, for float32 weights. Other outputs may differ by ten times as
+            much. A large model may need a larger tolerance with JAX, torch or `jit_compile`, because other compilers
+            sum in another order.
         min_agreement: Share of the images, in [0, 1], for which a model with smaller weights must predict the same
-            class as `model`. For a segmentation model, share of the pixels.
-        images: Paths of image files for the comparison. By default four photographs of this package. Give some hundred
-            images of your own to judge smaller weights.
+            class as `model`. Share of the pixels for a segmentation model.
+        images: Paths of image files for the comparison. By default four photographs of this package. To judge smaller
+            weights, pass a few hundred images of your own.
         image_size: (height, width) of decoded images, for a model that takes images of any size. The signatures that
-            take pixels still take any size.
-        batch_sizes: Expected numbers of images in a batch. The server is warmed up with each. The largest passes
-            through the model at once, and larger batches are split. By default 1, 8 and 32, or 1 and 4 for a
-            segmentation model, which computes a probability for each class at each pixel.
-        max_image_pixels: Height times width of the largest image that is decoded. Larger images are not valid. Decoding
-            takes up to 12 bytes per pixel, and as many images are decoded at a time as there are CPU cores. The default
-            is Pillow's limit.
+            take pixels still accept any size.
+        batch_sizes: Expected batch sizes, with which the server is warmed up. Batches above the largest size are split.
+            By default 1, 8 and 32, or 1 and 4 for a segmentation model, because it computes a probability for each
+            class at each pixel.
+        max_image_pixels: Maximum height times width of an image. Larger images are not decoded and not valid. Decoding
+            takes up to 12 bytes per pixel, and as many images are decoded at the same time as there are CPU cores. The
+            default is Pillow's limit.
         name: Name of the model for clients. By default the name of the folder `path`.
 
     Returns:
@@ -121,10 +130,11 @@ def export_saved_model(
 
     Raises:
         FileExistsError: If the version exists and `overwrite` is `False`.
-        RuntimeError: If TensorFlow runs in another process, which fails.
+        RuntimeError: If another process writes the SavedModel, and that process fails.
         ValueError: If the model is neither a classifier nor a segmentation model, it changes pixels before its
             `preprocessing` layer, an argument is invalid, or the outputs of the SavedModel differ from the model's.
-        OSError: If a file cannot be written. If it is a configuration of the server, the version has been written.
+        OSError: If a file cannot be written. If it is a configuration file of the server, the version itself is
+            complete.
 
     Example:
 
@@ -136,7 +146,9 @@ def export_saved_model(
     path = pathlib.Path(path)
     check_flag("overwrite", overwrite)
     check_flag("jit_compile", jit_compile)
-    folder = _new_version(path, version, overwrite)
+    folder = path / str(check_positive_integer("version", version))
+    if folder.exists() and not overwrite:
+        raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
     check_output(model)
     input_protocol(model, image_size)
     _check_precision(model, precision)
@@ -149,7 +161,7 @@ def export_saved_model(
         "images": None if images is None else _image_paths(images),
         "image_size": None if image_size is None else [int(side) for side in image_size],
         "max_image_pixels": check_positive_integer("max_image_pixels", max_image_pixels),
-        "batch_sizes": _batch_sizes(_default_batch_sizes(model) if batch_sizes is None else batch_sizes),
+        "batch_sizes": _batch_sizes(model, batch_sizes),
         "model_name": default_name(path) if name is None else check_name(name),
     }
     path.mkdir(parents=True, exist_ok=True)
@@ -165,14 +177,6 @@ def export_saved_model(
     return folder
 
 
-def _new_version(path, version, overwrite):
-    """The folder of a version. Checks that it does not exist or may be replaced."""
-    folder = path / str(check_positive_integer("version", version))
-    if folder.exists() and not overwrite:
-        raise FileExistsError(f"{folder} exists. Give another version, or overwrite=True to replace it.")
-    return folder
-
-
 def _write(model, folder, name, **options):
     """Writes a model as a SavedModel to the new folder `name` in `folder`, and returns its `Parity`."""
     file, saved = folder / "answers.npz", folder / name
@@ -180,8 +184,7 @@ def _write(model, folder, name, **options):
     with_tensorflow(write_saved_model, model, folder=str(saved), answers=str(file), **options)
     with np.load(file) as arrays:
         answers = dict(arrays)
-    compare_answers = compare_masks if is_segmenter(model) else compare
-    return compare_answers(model, answers.pop("pixels"), answers)
+    return (compare_masks if is_segmenter(model) else compare)(model, answers.pop("pixels"), answers)
 
 
 def _check_precision(model, precision):
@@ -200,11 +203,9 @@ def _image_paths(images):
     return [str(pathlib.Path(image).resolve()) for image in images]
 
 
-def _default_batch_sizes(model):
-    return (1, 4) if is_segmenter(model) else (1, 8, 32)
-
-
-def _batch_sizes(sizes):
+def _batch_sizes(model, sizes):
+    if sizes is None:
+        return [1, 4] if is_segmenter(model) else [1, 8, 32]
     if not sizes:
         raise ValueError(f"batch_sizes must contain at least one number of images. Received: {sizes!r}")
     return sorted({check_positive_integer("batch_sizes", size) for size in sizes})
@@ -226,9 +227,9 @@ def _labels(model, labels):
 
 
 def _facts(model, version, options, parity, folder):
-    """The contents of `keras_vit.json`."""
+    """Returns the contents of `keras_vit.json`."""
     description = describe(model)
-    kept = ("top_k", "jit_compile", "precision", "image_size", "max_image_pixels", "batch_sizes")
+    option_names = ("top_k", "jit_compile", "precision", "image_size", "max_image_pixels", "batch_sizes")
     return {
         "name": options["model_name"],
         "version": version,
@@ -237,12 +238,12 @@ def _facts(model, version, options, parity, folder):
         "signatures": sorted(parity.max_difference),
         "input_shape": model.input_shape[1:],
         "classes": model.output_shape[-1],
-        # A mask only contains indices, so the names of the classes are needed.
+        # Masks only contain indices, so readers need the names of the classes.
         **({"labels": options["labels"]} if is_segmenter(model) else {}),
         "config": description.config.to_dict(),
         "weights": {"source": description.source, "adaptations": description.adaptations},
         "preprocessing": description.pixels | {"label_space": description.label_space},
-        "options": {name: options[name] for name in kept},
+        "options": {name: options[name] for name in option_names},
         "parity": dataclasses.asdict(parity),
         "bytes": {
             "all": _num_bytes(folder),

@@ -17,7 +17,7 @@ from keras_vit.layers import UpsampleLike
 from keras_vit.preprocessing import preprocess_input, preprocessing_layer, vision_model
 
 _LARGEST_CONSTANT = 2**14
-"""Largest number of values in a weight that is stored as a constant of the graph and not as a variable."""
+"""Maximum number of values in a weight that is stored as a constant of the graph instead of a variable."""
 
 
 def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max_image_pixels, batch_sizes):
@@ -25,14 +25,15 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
 
     Args:
         model: A classifier or segmentation model that `check_output` accepts.
-        rounded: List of (weight, int8 `tf.Variable`, float32 `tf.Variable`). The product of the two variables replaces
-            the weight.
-        labels: List of the classes' names.
-        top_k: Largest number of returned classes.
+        rounded: List of (weight, values, scale). The product of the two `tf.Variable`s, int8 and float32, replaces the
+            weight.
+        labels: List of the names of the classes.
+        top_k: Maximum number of returned classes.
         jit_compile: Whether the model is compiled with XLA.
         image_size: (height, width) of decoded images, for a model of variable input size.
-        max_image_pixels: Height times width of the largest image that is decoded.
-        batch_sizes: Increasing numbers of images. The largest passes through the model at once. XLA compiles for each.
+        max_image_pixels: Maximum height times width of an image that is decoded.
+        batch_sizes: Batch sizes, in increasing order. Batches above the largest size are split. XLA compiles the model
+            for each size.
 
     Returns:
         {name of the signature: `tf.function` of one argument}
@@ -43,7 +44,7 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
     encoded = tf.TensorSpec([None], tf.string, "image_bytes")
     decode = batch_decoder(model, image_size, max_image_pixels)
     with_names = _class_namer(labels, top_k)
-    # Each part is reduced to a mask, because the probabilities of all classes at all pixels take more memory.
+    # Each chunk is reduced to a mask, because the probabilities of all classes at all pixels take more memory.
     reduced = _mask_maker(len(labels)) if is_segmenter(model) else dict
     compiled = _compiler(model, rounded, jit_compile, batch_sizes)
 
@@ -51,13 +52,13 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
         name, function = OUTPUTS[signature]
         compute = compiled(function)
 
-        def part(image_bytes):
+        def serve_chunk(image_bytes):
             pixels, valid = decode(image_bytes)
             outputs = compute(tf.ensure_shape(pixels, [None, *size, channels]))
             return reduced({name: _where(valid, outputs), "valid": valid})
 
         def serve(image_bytes):
-            return with_names(_in_parts(part, image_bytes, batch_sizes[-1]))
+            return with_names(_in_chunks(serve_chunk, image_bytes, batch_sizes[-1]))
 
         return _traced(serve, encoded)
 
@@ -65,7 +66,7 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
         spec = tf.TensorSpec([None, *model.input_shape[1:3], channels], dtype, "images")
         classify = compiled(probabilities)
 
-        def part(images):
+        def serve_chunk(images):
             if dtype == tf.uint8:
                 return reduced({"probabilities": classify(images)})
             valid = tf.reduce_all(tf.math.is_finite(images), axis=[1, 2, 3])
@@ -73,9 +74,9 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
             return reduced({"probabilities": _where(valid, outputs), "valid": valid})
 
         def serve(images):
-            # A server does not check shapes. It would accept as many pixels in another order.
+            # A server does not check shapes, so it would accept images of another shape with the same number of pixels.
             images = tf.ensure_shape(images, spec.shape)
-            return with_names(_in_parts(part, images, batch_sizes[-1]))
+            return with_names(_in_chunks(serve_chunk, images, batch_sizes[-1]))
 
         return _traced(serve, spec)
 
@@ -89,11 +90,11 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
 
 
 def _compiler(model, rounded, jit_compile, batch_sizes):
-    """A function that converts a function of the model and prepared images to a function of pixels."""
+    """Returns a function that converts functions (model, prepared images) to functions of pixels."""
     import tensorflow as tf
 
     # Small weights, such as norms and biases, are constants of the graph, so that TensorFlow can fuse them with other
-    # operations. XLA fuses operations itself, and does not support those that TensorFlow has fused.
+    # operations. XLA fuses operations itself, and does not support operations that TensorFlow has fused.
     limit = 0 if jit_compile else _LARGEST_CONSTANT
     rounded_ids = {id(weight) for weight, *_ in rounded}
     small = [weight for weight in model.weights if math.prod(weight.shape) <= limit and id(weight) not in rounded_ids]
@@ -111,13 +112,13 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
 
         compute = tf.function(compute, jit_compile=jit_compile, autograph=False)
         compute = _padded(compute, batch_sizes) if jit_compile else compute
-        return lambda pixels: compute(tf.cast(pixels, tf.float32))  # Signatures share one graph for one type.
+        return lambda pixels: compute(tf.cast(pixels, tf.float32))  # The signatures share a graph for one dtype.
 
     return compiled
 
 
 def probabilities(model, images):
-    """The probabilities for prepared images, also if a model ends with logits: (B, classes) or (B, H, W, classes)."""
+    """Returns the probabilities for prepared images, (B, classes) or (B, H, W, classes), even for logits."""
     outputs = ops.cast(model(images, training=False), "float32")
     return ops.softmax(outputs) if _last_activation(model) is keras.activations.linear else outputs
 
@@ -141,11 +142,11 @@ def is_segmenter(model):
 def check_output(model):
     """Checks that the meaning of a model's inputs and outputs is known, so that it can be exported."""
     protocol = preprocessing_layer(model)
-    is_known = len(model.output_shape) == 2 or is_segmenter(model)
-    activation = _last_activation(model) if is_known else None
-    known = activation in (keras.activations.softmax, keras.activations.sigmoid, keras.activations.linear)
+    has_known_shape = len(model.output_shape) == 2 or is_segmenter(model)
+    activation = _last_activation(model) if has_known_shape else None
+    has_scores = activation in (keras.activations.softmax, keras.activations.sigmoid, keras.activations.linear)
     needs_two = activation is keras.activations.linear or is_segmenter(model)
-    if not known or (needs_two and model.output_shape[-1] < 2):
+    if not has_scores or (needs_two and model.output_shape[-1] < 2):
         raise ValueError(
             f"Only classifiers and segmentation models can be exported. A classifier must return probabilities, or "
             f"logits of at least two classes, of shape (B, classes). A segmentation model must return either of them, "
@@ -160,13 +161,13 @@ def check_output(model):
 
 
 def _starts_with(model, layer):
-    """Whether a layer is the first one that gets a model's input, also in nested models."""
+    """Whether a layer is the first layer of a model. The layer may be inside a nested model."""
     first = next(inner for inner in model.layers if not isinstance(inner, keras.layers.InputLayer))
     return _starts_with(first, layer) if isinstance(first, keras.Model) else first is layer
 
 
 def _last_activation(model):
-    """The activation that a model ends with, or `None` if it ends with a layer of another kind."""
+    """The activation at the end of a model, or `None` if the last layer has none."""
     for layer in reversed(model.layers):
         if isinstance(layer, keras.Model):
             return _last_activation(layer)
@@ -179,7 +180,7 @@ def _last_activation(model):
 
 
 def _class_namer(labels, top_k):
-    """A function that adds the most probable classes of each row to outputs with `probabilities`."""
+    """Returns a function that adds the most probable classes of each row to outputs with `probabilities`."""
     import tensorflow as tf
 
     top_k = min(top_k, len(labels))
@@ -198,7 +199,7 @@ def _class_namer(labels, top_k):
 
 
 def _mask_maker(num_classes):
-    """A function that replaces `probabilities` in outputs by the most probable class of each pixel, and its score."""
+    """Returns a function that replaces `probabilities` by the most probable class of each pixel and its score."""
     import tensorflow as tf
 
     dtype = tf.uint8 if num_classes < 2**8 else tf.int32
@@ -215,21 +216,21 @@ def _mask_maker(num_classes):
 
 
 def _where(valid, values):
-    """Values (B, ...), with zeros in the rows that are not `valid`, (B,)."""
+    """Replaces the values (B, ...) of rows that are not `valid`, (B,), by zeros."""
     import tensorflow as tf
 
     return tf.where(tf.reshape(valid, [-1] + [1] * (values.shape.rank - 1)), values, 0.0)
 
 
 def _traced(function, spec):
-    """A `tf.function` of one argument that is traced only once. The functions here need no AutoGraph."""
+    """Returns a `tf.function` of one argument that is traced only once. No function needs AutoGraph."""
     import tensorflow as tf
 
     return tf.function(function, input_signature=[spec], autograph=False)
 
 
 def _padded(compute, batch_sizes):
-    """`compute(rows)` with rows padded to a batch size. XLA would compile any other size while a client waits."""
+    """Pads the rows of `compute(rows)` to a batch size. XLA would compile any other size while a client waits."""
     import tensorflow as tf
 
     def compute_padded(rows):
@@ -240,26 +241,26 @@ def _padded(compute, batch_sizes):
     return compute_padded
 
 
-def _in_parts(compute, rows, part_size):
-    """Calls `compute(rows)`, which returns a dictionary of tensors, on at most `part_size` rows at a time.
+def _in_chunks(compute, rows, chunk_size):
+    """Calls `compute(rows)`, which returns a dictionary of tensors, on at most `chunk_size` rows at a time.
 
-    Apart from the rows and the outputs, the memory that it needs does not grow with the number of rows.
+    Except for the rows and the outputs, the memory that it needs does not grow with the number of rows.
     """
     import tensorflow as tf
 
     compute = _traced(compute, tf.TensorSpec([None, *rows.shape[1:]], rows.dtype))
     specs = compute.get_concrete_function().structured_outputs
     num_rows = tf.shape(rows)[0]
-    num_parts = -(-num_rows // part_size)
+    num_chunks = -(-num_rows // chunk_size)
     arrays = {
-        name: tf.TensorArray(spec.dtype, num_parts, infer_shape=False, element_shape=spec.shape)
+        name: tf.TensorArray(spec.dtype, num_chunks, infer_shape=False, element_shape=spec.shape)
         for name, spec in specs.items()
     }
 
     def step(index, arrays):
-        outputs = compute(rows[index * part_size : (index + 1) * part_size])
+        outputs = compute(rows[index * chunk_size : (index + 1) * chunk_size])
         return index + 1, {name: array.write(index, outputs[name]) for name, array in arrays.items()}
 
-    # The parts run one after the other. In parallel, they would need the memory of all parts at once.
-    _, arrays = tf.while_loop(lambda index, _: index < num_parts, step, [0, arrays], parallel_iterations=1)
+    # The chunks run one after the other. In parallel, they would need the memory of all chunks at once.
+    _, arrays = tf.while_loop(lambda index, _: index < num_chunks, step, [0, arrays], parallel_iterations=1)
     return {name: array.concat() for name, array in arrays.items()}

@@ -1,25 +1,25 @@
-"""Warm-up requests, which TensorFlow Serving runs before it serves a model, so that the first client does not wait."""
+"""Warm-up requests. TensorFlow Serving runs them before it serves a model, so that the first client does not wait."""
 
 import pathlib
 
 NAME = "tf_serving_warmup_requests"
 MAX_RECORDS = 1000
-"""A server does not load a model with more requests (tensorflow_serving/g3doc/saved_model_warmup.md)."""
+"""Maximum number of requests (tensorflow_serving/g3doc/saved_model_warmup.md). Servers refuse models with more."""
 _GRAY = 128
 
 
 def write_warmup(folder, model_name, specs, photograph, batch_sizes):
     """Writes `assets.extra/tf_serving_warmup_requests`: a request for each signature and each batch size.
 
-    The file is a TFRecord of `tensorflow.serving.PredictionLog` messages. Their few fields are written in protobuf's
-    wire format, so that an export does not need the package of TensorFlow Serving.
+    The file is a TFRecord of `tensorflow.serving.PredictionLog` messages. They are written in protobuf's wire format
+    directly, so that an export does not need the package of TensorFlow Serving.
 
     Args:
         folder: Folder of the SavedModel.
         model_name: Name of the model for clients.
         specs: {name of the signature: `tf.TensorSpec` of its input}. All dimensions but the first must be known.
         photograph: Contents of an image file, for the signatures that take encoded images.
-        batch_sizes: Numbers of images.
+        batch_sizes: Batch sizes of the requests.
 
     Raises:
         ValueError: If there are more requests than a server accepts.
@@ -35,22 +35,15 @@ def write_warmup(folder, model_name, specs, photograph, batch_sizes):
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature, spec in specs.items():
+            # One value stands for all elements (tensor.proto: "the last value is repeated"), which saves megabytes.
+            tensor = tf.make_tensor_proto(photograph if spec.dtype == tf.string else _GRAY, spec.dtype, shape=[])
             for batch_size in batch_sizes:
-                tensor = _tensor(spec, batch_size, photograph)
+                tensor.tensor_shape.CopyFrom(tf.TensorShape([batch_size, *spec.shape[1:]]).as_proto())
                 writer.write(_prediction_log(model_name, signature, spec.name, tensor))
 
 
-def _tensor(spec, batch_size, photograph):
-    import tensorflow as tf
-
-    # A single value is repeated for all elements (tensor.proto: "the last value is repeated"). This saves megabytes.
-    tensor = tf.make_tensor_proto(photograph if spec.dtype == tf.string else _GRAY, spec.dtype, shape=[])
-    tensor.tensor_shape.CopyFrom(tf.TensorShape([batch_size, *spec.shape[1:]]).as_proto())
-    return tensor
-
-
 def _prediction_log(model_name, signature, input_name, tensor):
-    """The message `PredictionLog(predict_log=PredictLog(request=PredictRequest(...)))`, with its fields as numbers."""
+    """The message `PredictionLog(predict_log=PredictLog(request=PredictRequest(...)))`. Its fields are numbered."""
     model_spec = _field(1, model_name.encode()) + _field(3, signature.encode())
     entry = _field(1, input_name.encode()) + _field(2, tensor.SerializeToString())
     request = _field(1, model_spec) + _field(2, entry)

@@ -1,4 +1,4 @@
-"""Writes a SavedModel, and runs it after loading it again. Keras must run on TensorFlow.
+"""Writes a SavedModel, loads it and runs it. Keras must run on TensorFlow.
 
 TensorFlow is imported inside the functions only. N images, H W C image.
 """
@@ -18,19 +18,19 @@ _NUM_IMAGES = 8
 
 
 def write_saved_model(model, folder, answers, labels, precision, images, model_name, batch_sizes, **options):
-    """Writes a SavedModel with its labels and warm-up requests, loads it again and runs it on images.
+    """Writes a SavedModel with its labels and warm-up requests, loads it and runs it on images.
 
     Args:
         model: A classifier or segmentation model, with Keras on TensorFlow.
         folder: Folder to write to.
-        answers: Path of the `.npz` file for the outputs of the loaded model, and `pixels`, the images before they are
-            normalised.
-        labels: List of the classes' names.
+        answers: Path of the `.npz` file for the outputs of the loaded model, and for `pixels`, the images before
+            normalisation.
+        labels: List of the names of the classes.
         precision: One of `precision.PRECISIONS`.
-        images: Paths of the images to run it on. `None`: the photographs of this package. If not all layers compute in
-            float32, parts of the photographs are added, because the share of equal classes is compared.
+        images: Paths of the images for the comparison. `None`: the photographs of this package. If not all layers
+            compute in float32, crops of the photographs are added, because the share of equal classes is compared.
         model_name: Name of the model for clients.
-        batch_sizes: Numbers of images in the warm-up requests. The largest passes through the model at once.
+        batch_sizes: Batch sizes of the warm-up requests. Batches above the largest size are split.
         **options: Further arguments of `signatures.build_signatures`.
     """
     import tensorflow as tf
@@ -45,7 +45,7 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     root.weights = [variable.value for variable in served_model.variables if id(variable) not in rounded_ids]
     root.rounded = [stored for _, *stored in rounded]
     concrete = {name: function.get_concrete_function() for name, function in served.items()}
-    # Keras's ExportArchive would trace every function again, and keep a second copy of each.
+    # Keras's ExportArchive would trace every function again, and would keep a second copy of each.
     tf.saved_model.save(root, str(folder), signatures=concrete)
     (folder / "assets" / "labels.txt").write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
     _, size, channels = input_protocol(model, options["image_size"])
@@ -74,7 +74,7 @@ def _decoded(decode, file, index, paths):
 
 
 def _run_signatures(folder, files, pixels, batch_size):
-    """{signature: its main output} of a SavedModel on the disk. Masks are (N, H, W, 2), the class and its score."""
+    """Runs a SavedModel. Returns {signature: main output}. Masks are (N, H, W, 2), the class and its score."""
     import tensorflow as tf
 
     signatures = tf.saved_model.load(str(folder)).signatures
@@ -84,8 +84,8 @@ def _run_signatures(folder, files, pixels, batch_size):
         last = None if name == "serving_default" else _NUM_IMAGES
         [spec] = signatures[name].structured_input_signature[1].values()
         rows = (files if spec.dtype == tf.string else pixels)[:last]
-        parts = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
-        results = [signatures[name](**{spec.name: tf.constant(part, spec.dtype)}) for part in parts]
+        chunks = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+        results = [signatures[name](**{spec.name: tf.constant(chunk, spec.dtype)}) for chunk in chunks]
         if not all(np.all(outputs.get("valid", True)) for outputs in results):
             raise ValueError(
                 "The SavedModel cannot read all images of the comparison. They may be larger than max_image_pixels. "
@@ -100,7 +100,7 @@ def _main_output(outputs, name):
 
 
 def _views(file):
-    """An encoded image, its mirror image and parts of it, as encoded images."""
+    """Returns an encoded image, its mirror image and crops of it, all encoded."""
     import tensorflow as tf
 
     image = decode_upright(file, 3)

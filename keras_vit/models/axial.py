@@ -9,26 +9,26 @@ from keras_vit.models.vit import ViT, published
 
 
 def AxialViT(variant: str | ViTConfig = "B/32", *, pooling: str | None = "avg", **arguments: typing.Any) -> keras.Model:
-    """Builds an Axial-ViT. Its blocks attend along the rows of the grid, then along its columns.
+    """Builds an Axial-ViT, whose blocks attend along the rows of the grid, then along its columns.
 
-    ViT (arXiv 2010.11929), appendix D.6: every block becomes two, one for each axis, each with its own LayerNorms,
-    residual connections and MLP. The model has about twice the parameters of `keras_vit.ViT`, and twice the
+    ViT (arXiv 2010.11929), appendix D.6. Each block is replaced by two blocks, one for each axis, each with its own
+    LayerNorms, residual connections and MLP. The model has about twice the parameters of `keras_vit.ViT`, and twice the
     multiply-accumulates at 224 pixels. With N patches, attention costs N^1.5 instead of N^2. The paper does not define
-    a class token for it, so the patch tokens are averaged.
+    a class token for Axial-ViTs, so the patch tokens are averaged.
 
     Args:
-        variant: As for `keras_vit.ViT`; the paper's are `"B/32"` and `"B/16"`.
+        variant: As in `keras_vit.ViT`. The paper has `"B/32"` and `"B/16"`.
         pooling: `"avg"` or `"map"`; `None` for all tokens, with `include_top=False` and `class_token=False`.
-        **arguments: Any other argument of `keras_vit.ViT`. There are no published weights; `weights` accepts
-            `.weights.h5` files.
+        **arguments: Any other argument of `keras_vit.ViT`. There are no published weights, so `weights` must be a
+            `.weights.h5` file or `None`.
 
     Returns:
-        A `keras.Model`, as `keras_vit.ViT(variant, axial=True, pooling=pooling, ...)` builds it.
+        A `keras.Model`, the same as from `keras_vit.ViT(variant, axial=True, pooling=pooling, ...)`.
 
     Raises:
         TypeError: If an argument is unknown.
-        ValueError: If a value is impossible or cannot be combined with axial attention: class token, registers,
-            relative positions.
+        ValueError: If a value is invalid, or cannot be combined with axial attention (class token, registers, relative
+            positions).
 
     Example:
 

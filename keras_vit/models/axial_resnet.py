@@ -17,20 +17,20 @@ from keras_vit.trunks.bit_resnet import stage_units
 def AxialResNet(stage_depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 32, num_heads: int = 8) -> Described:
     """Builds an AxialResNet as a functional `keras.Model`.
 
-    A ResNet in which attention along the height, then along the width, replaces every 3 x 3 convolution (Axial-DeepLab,
-    arXiv 2003.07853, section 3.3; ViT, arXiv 2010.11929, appendix D.6), with batch norms, as in the authors' code
-    (csrhddlam/axial-deeplab). Unlike there, the classifier starts at zero, as in all models here. The tables of
-    relative positions are as large as the maps, so a model takes images of one size. The layers are named
-    `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`, `stage_0_unit_0` and so on, `pooling`,
-    `predictions`.
+    In this ResNet, attention along the height, then along the width, replaces every 3 x 3 convolution (Axial-DeepLab,
+    arXiv 2003.07853, section 3.3; ViT, arXiv 2010.11929, appendix D.6). The batch norms are those of the authors' code
+    (csrhddlam/axial-deeplab). The classifier starts at zero, as in all models of this package, but not in the authors'
+    code. The tables of relative positions are as large as the maps, so a model takes images of one size only. The
+    layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`, `stage_0_unit_0` and
+    so on, `pooling`, `predictions`.
 
     Args:
-        stage_depths: Number of units in each stage: `(3, 4, 6, 3)` for those of ResNet-50.
-        width: Channels of the root, a multiple of `num_heads`. Stage s has `4 * width * 2**s` output channels. The
-            paper's Axial-ResNet-S, M and L have 32, 48 and 64.
+        stage_depths: Number of units in each stage. ResNet-50 has `(3, 4, 6, 3)`.
+        width: Channels of the stem, a multiple of `num_heads`. Stage s has `4 * width * 2**s` output channels. The
+            width is 32, 48 and 64 in the paper's Axial-ResNet-S, M and L.
         num_heads: Number of attention heads.
-        input_shape: `(height, width, channels)`, by default `(224, 224, 3)`; height and width are multiples of
-            the stride, 32 with four stages. Channels are last whatever the global setting.
+        input_shape: `(height, width, channels)`, by default `(224, 224, 3)`. Height and width must be multiples of the
+            stride, which is 32 with four stages. Channels are last, whatever Keras's global setting is.
         pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D).
         {shared_arguments}
 
@@ -38,7 +38,7 @@ def AxialResNet(stage_depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 32, n
         A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
 
     Raises:
-        ValueError: If a value is impossible or not available. The message says what is accepted.
+        ValueError: If a value is invalid or not available. The message lists accepted values.
 
     Example:
 
@@ -51,7 +51,7 @@ def AxialResNet(stage_depths: tuple[int, ...] = (3, 4, 6, 3), width: int = 32, n
 
 
 def _trunk(images, config):
-    """The map (B, h, w, D) for normalised pixels (B, H, W, C)."""
+    """Computes the map (B, h, w, D) from normalised pixels (B, H, W, C)."""
     _check_size(images.shape[1:3], config.total_stride)
     channels_last = {"data_format": "channels_last"}
     maps = keras.layers.ZeroPadding2D(3, **channels_last, name="stem_margin")(images)
@@ -66,9 +66,8 @@ def _trunk(images, config):
     )(maps)
     maps = batch_norm(name="stem_norm")(maps)
     maps = keras.layers.ReLU(name="stem_activation")(maps)
-    maps = keras.layers.ZeroPadding2D(1, **channels_last, name="stem_padding")(
-        maps
-    )  # After the ReLU no value is below 0.
+    # The added zeros never change a maximum, because no value is below 0 after the ReLU.
+    maps = keras.layers.ZeroPadding2D(1, **channels_last, name="stem_padding")(maps)
     maps = keras.layers.MaxPooling2D(3, 2, "valid", **channels_last, name="stem_pooling")(maps)
     for name, width, strides in stage_units(config.stage_depths, 2 * config.width):
         maps = layers.AxialBottleneckUnit(width, strides, config.num_heads, name=name)(maps)

@@ -1,6 +1,6 @@
 """BiT-ResNets, the convolutional baselines of ViT (arXiv 2010.11929, section 4.1).
 
-"Big Transfer (BiT)" (arXiv 1912.11370). Depths and widths: `get_block_desc` of google-research/big_vision.
+"Big Transfer (BiT)" (arXiv 1912.11370). Depths and widths are from `get_block_desc` of google-research/big_vision.
 """
 
 import keras
@@ -21,20 +21,20 @@ def BiTResNet(
     """Builds a BiT-ResNet as a functional `keras.Model`.
 
     "Big Transfer (BiT): General Visual Representation Learning" (arXiv 1912.11370), the baseline of ViT (arXiv
-    2010.11929): a ResNet-V2 with GroupNorm (32 groups) in place of batch norm, and standardised convolutions. The
-    output for an image does not depend on the others in its batch. Numerics and padding are those of the authors' code:
-    `keras_vit.layers.PreActivationUnit`; a root without norm; GroupNorm and ReLU before the pooling; a classifier that
-    starts at zero. The layers are named `preprocessing`, `stem_conv`, `stem_pooling`, `stage_0_unit_0` and so on,
-    `final_norm`, `final_activation`, `pooling`, `predictions`.
+    2010.11929). A BiT-ResNet is a ResNet-V2 with standardised convolutions, and with GroupNorm (32 groups) instead of
+    batch norm. So the output for an image does not depend on the other images in the batch. Numerics and padding are
+    those of the authors' code: the units are `keras_vit.layers.PreActivationUnit`, the stem has no norm, GroupNorm and
+    ReLU precede the pooling, and the classifier starts at zero. The layers are named `preprocessing`, `stem_conv`,
+    `stem_pooling`, `stage_0_unit_0` and so on, `final_norm`, `final_activation`, `pooling`, `predictions`.
 
     Args:
-        stage_depths: Number of units in each stage: `(3, 4, 6, 3)` for a depth of 50 layers, `(3, 4, 23, 3)` for 101,
-            `(3, 8, 36, 3)` for 152, `(3, 24, 36, 3)` for 200.
-        width: Channels of the root, a multiple of 32: 64 times the width factor in the model's name. Stage s has
-            `4 * width * 2**s` output channels.
-        root_padding: Padding of the root's max-pooling. `"zeros"`: as BiT was trained, and as in timm. `"ignored"`: the
-            padding is never the maximum, as in big_vision and in its files. `None`: that of the published weights, or
-            zeros.
+        stage_depths: Number of units in each stage: `(3, 4, 6, 3)` in a model of 50 layers, `(3, 4, 23, 3)` for 101
+            layers, `(3, 8, 36, 3)` for 152, `(3, 24, 36, 3)` for 200.
+        width: Channels of the stem, a multiple of 32. In published models, it is 64 times the last number of the name
+            (BiTResNet50x3). Stage s has `4 * width * 2**s` output channels.
+        root_padding: Padding of the stem's max-pooling. `"zeros"`: zeros, with which BiT was trained, and as in timm.
+            `"ignored"`: the padding is never the maximum, as in big_vision and its files. `None`: the padding of the
+            published weights, or zeros.
         weights: `None` for freshly initialised weights; a path or address of published weights, such as
             `"hf://timm/resnetv2_50x1_bit.goog_in21k_ft_in1k"` or `"gs://bit_models/BiT-M-R50x1-ILSVRC2012.npz"`, of the
             same size; or the path of a `.weights.h5` file that `model.save_weights` wrote for a model of the same
@@ -45,8 +45,7 @@ def BiTResNet(
         A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
 
     Raises:
-        ValueError: If a value is impossible or not available, or the weights do not fit. The message says what is
-            accepted.
+        ValueError: If a value is invalid or not available, or weights do not fit. The message lists accepted values.
 
     Example:
 
@@ -60,7 +59,7 @@ def BiTResNet(
 
 
 def trunk(images, config):
-    """The map (B, h, w, D) for normalised pixels (B, H, W, C)."""
+    """Computes the map (B, h, w, D) from normalised pixels (B, H, W, C)."""
     maps = bit_conv(config.width, 7, 2, name="stem_conv")(images)
     maps = layers.PaddedMaxPooling2D(config.root_padding, name="stem_pooling")(maps)
     for name, width, strides in stage_units(config.stage_depths, config.width):
@@ -73,7 +72,6 @@ _STAGE_DEPTHS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3), 200: 
 
 
 def _published(depth, width_factor):
-    """The function of a published size. It has the arguments of `keras.applications`."""
     arguments = _STAGE_DEPTHS[depth], 64 * width_factor
     return keras_application(
         lambda **options: BiTResNet(*arguments, **options),

@@ -1,4 +1,4 @@
-"""The parts that all factories share: inputs, the `preprocessing` layer, the model, weights."""
+"""Functions that all factories share: they make inputs, the `preprocessing` layer and the model, and load weights."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ from keras_vit.weights.opening import open_checkpoint
 
 
 def image_inputs(input_tensor, input_shape):
-    """The Keras tensor (B, H, W, C) of a model's images, for the arguments of `keras.applications`."""
+    """Returns the Keras tensor of a model's images, (B, H, W, C), from `input_tensor` or `input_shape`."""
     if input_tensor is None:
         return keras.Input(input_shape or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE, 3), name="images")
     if not isinstance(input_tensor, keras.KerasTensor):
@@ -37,7 +37,7 @@ def image_inputs(input_tensor, input_shape):
 
 
 def checked_arguments(arguments, weights=None):
-    """Checks the arguments of a factory before anything is fetched or built.
+    """Checks the arguments of a factory before anything is downloaded or built.
 
     Args:
         arguments: {name: value}
@@ -47,7 +47,7 @@ def checked_arguments(arguments, weights=None):
         The arguments, with plain integers in `input_shape`.
 
     Raises:
-        ValueError: If one of them, or `weights`, is impossible.
+        ValueError: If one of the arguments, or `weights`, is invalid.
     """
     include_top, input_shape = arguments.get("include_top", True), arguments.get("input_shape")
     if isinstance(include_top, (str, os.PathLike)):
@@ -82,17 +82,17 @@ def _checked_shape(input_shape):
 
 
 _MOST_CHANNELS = 16
-"""A shape that begins with 1 or 3 and ends with a larger number is taken for (channels, height, width)."""
+"""Above this number of channels, a shape that begins with 1 or 3 is probably (channels, height, width)."""
 
 
 def image_size(input_shape):
-    """(height, width) of an input shape; `None` if it has none."""
+    """Returns (height, width) of an input shape, or `None` if they are unknown."""
     is_known = isinstance(input_shape, (tuple, list)) and len(input_shape) == 3 and None not in input_shape
     return tuple(input_shape[:2]) if is_known else None
 
 
 def prepare(inputs, config, include_preprocessing):
-    """Images after the `preprocessing` layer. The config of this layer holds the model's architecture."""
+    """Applies the `preprocessing` layer, whose config contains the model's architecture, to images."""
     _, height, width, _ = inputs.shape
     return Preprocessing(
         resize=None if height is None or width is None else (height, width),
@@ -103,19 +103,19 @@ def prepare(inputs, config, include_preprocessing):
 
 
 def functional_model(inputs, outputs, name, kind=keras.Model):
-    """The functional model from the sources of `inputs` to `outputs`."""
+    """Builds the functional model from the source tensors of `inputs` to `outputs`."""
     sources = keras.utils.get_source_inputs(inputs)
     # With a list of one input, Keras would expect a list in each call.
     return kind(sources[0] if len(sources) == 1 else sources, outputs, name=name)
 
 
 def is_own_file(weights: typing.Any) -> bool:
-    """Whether weights are a `.weights.h5` file, which Keras wrote for a model of the same shape."""
+    """Whether weights are a `.weights.h5` file, which Keras writes for models of the same shape."""
     return str(weights).endswith(".weights.h5")
 
 
 def check_own_file(weights, config):
-    """Refuses published weights for a kind of model that has none, before it is built."""
+    """Checks that weights are `None` or a `.weights.h5` file, for a kind of model without published weights."""
     if weights is not None and not is_own_file(weights):
         raise ValueError(
             f"weights must be None or the path of a .weights.h5 file that save_weights wrote for a model of the same "
@@ -124,20 +124,20 @@ def check_own_file(weights, config):
 
 
 def convolutional(trunk):
-    """The function that builds a model whose trunk ends with a feature map, or with tokens.
+    """Returns a function that builds models with a backbone.
 
     Args:
-        trunk: Function of a Keras tensor (B, H, W, C) of normalised pixels and the config. Returns a Keras tensor
-            (B, h, w, D) or (B, L, D).
+        trunk: The backbone, a function of normalised pixels (B, H, W, C) and a config that returns a map (B, h, w, D)
+            or tokens (B, L, D), all of them Keras tensors.
     """
     return functools.partial(_build, trunk)
 
 
 def resnet_with_weights(build, config, inherited=(), *, weights=None, arguments):
-    """As `with_weights`, for a ResNet or a model with a ResNet as trunk or backbone.
+    """Same as `with_weights`, for ResNets and for models with a ResNet as backbone.
 
     Args:
-        inherited: Names of the config's fields that published weights set, if any are loaded.
+        inherited: Names of config fields whose values come from published weights, if these are loaded.
     """
 
     def match(checkpoint):
@@ -147,7 +147,7 @@ def resnet_with_weights(build, config, inherited=(), *, weights=None, arguments)
         num_stages = len(published.stage_depths if is_same else config.stage_depths)
         sizes = published.stage_depths[:num_stages], published.width, getattr(published, "expansion", None)
         if sizes != (config.stage_depths, config.width, getattr(config, "expansion", None)):
-            raise ValueError(f"{checkpoint.source} holds weights for {published}, but the model is {config}.")
+            raise ValueError(f"{checkpoint.source} contains weights for {published}, but the model is {config}.")
         matched = dataclasses.replace(config, **{field: getattr(published, field) for field in inherited})
         return functools.partial(build, matched), "keep" if is_same else "reset"
 
@@ -157,15 +157,16 @@ def resnet_with_weights(build, config, inherited=(), *, weights=None, arguments)
 
 
 def with_weights(build, config, weights, arguments, match, variant):
-    """Builds `build(config, **arguments)`, with fresh weights, those of a `.weights.h5` file, or published ones.
+    """Builds `build(config, **arguments)` with fresh weights, a `.weights.h5` file, or published weights.
 
     Args:
         build: Function of a config, `input_tensor`, `input_shape` and other arguments that returns a model.
         config: Architecture of the model.
         weights: As in `keras_vit.ViT`.
         arguments: {name: value} for `build`.
-        match: Function of the `Checkpoint` of published weights. Returns the function that builds the model for them
-            from `arguments`, and `"keep"` or `"reset"` for their head. Raises for weights of another kind or size.
+        match: Function of the `Checkpoint` of published weights. Returns a function that builds the model for these
+            weights from `arguments`, and whether to `"keep"` or `"reset"` their head. Raises an error if the weights
+            are of another kind or size.
         variant: As in `open_checkpoint`.
     """
     arguments = checked_arguments(arguments, weights)
@@ -174,7 +175,7 @@ def with_weights(build, config, weights, arguments, match, variant):
         if weights is not None:
             model.load_weights(os.path.expanduser(weights))
         return model
-    check_published(config)  # Before anything is fetched.
+    check_published(config)  # This check comes before any download.
     tensor, shape = arguments["input_tensor"], arguments["input_shape"]
     size = image_size(shape if tensor is None else getattr(tensor, "shape", ())[1:])
     checkpoint = open_checkpoint(weights, variant, model_image_size=size)
@@ -196,7 +197,6 @@ def _build(
     include_preprocessing=False,
     name=None,
 ):
-    """The model of a config, freshly initialised."""
     if pooling not in ("avg", None) or (include_top and pooling is None):
         raise ValueError(
             f"pooling must be 'avg', or None together with include_top=False. Received: pooling={pooling!r}, "

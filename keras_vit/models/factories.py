@@ -1,4 +1,4 @@
-"""What the factories have in common: their arguments, described once, and how a function becomes a factory."""
+"""The arguments that all factories share, and decorators that make factories from functions."""
 
 import collections.abc
 import dataclasses
@@ -27,7 +27,7 @@ def shared_arguments(
     include_preprocessing: bool = False,
     name: str | None = None,
 ) -> None:
-    """The arguments of `keras.applications`. Other factories have them after their own.
+    """The arguments of `keras.applications`. Factories have these arguments after their own.
 
     Args:
         include_top: Whether to end with the classifier. `False`: the model returns what `pooling` selects.
@@ -35,24 +35,24 @@ def shared_arguments(
             wrote for a model of the same shape.
         input_tensor: Keras tensor to use as the model's input.
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights.
-            Channels are last whatever the global setting. `None` for height and width makes a model for images of any
-            size.
-        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D). Height
-            and width of the images are divided by the stride, 32 with four stages, and rounded up.
+            Channels are last, whatever Keras's global setting is. `None` for height and width makes a model for images
+            of any size.
+        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D). Its
+            height and width are the image's, divided by the stride (32 with four stages) and rounded up.
         classes: Number of classes.
-        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any of Keras's.
-        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them inside. `False`: it takes
-            what `keras_vit.preprocess_input` returns.
+        classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any activation of Keras.
+        include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them. `False`: it takes the
+            outputs of `keras_vit.preprocess_input`.
         name: The model's name.
     """
 
 
 Described: typing.TypeAlias = tuple
-"""What a function that `factory` decorates returns: arguments of `resnet_with_weights`."""
+"""Type of the values that functions decorated by `factory` return: arguments of `resnet_with_weights`."""
 
 
 class ModelArguments(ViTConfigArgumentsWithoutNumHeads, total=False):
-    """The arguments of `keras_vit.from_pretrained` that it passes on to a factory."""
+    """The arguments that `keras_vit.from_pretrained` passes on to a factory."""
 
     include_top: bool
     input_tensor: keras.KerasTensor | None
@@ -91,15 +91,15 @@ def describe_shared_arguments(function):
 
 
 def factory(omit: tuple[str, ...] = (), **defaults: typing.Any) -> collections.abc.Callable:
-    """Decorates a function that describes a model, and makes it the factory of such models.
+    """Decorates a function that describes a model, and turns it into a factory of such models.
 
-    The function returns a tuple of arguments of `resnet_with_weights`: the function that builds the model, its config,
-    and perhaps `inherited`. The factory has the arguments of the function, then the shared ones, then
-    `**config_changes`.
+    The decorated function returns the positional arguments of `resnet_with_weights` as a tuple: the function that
+    builds the model, its config, and optionally `inherited`. The factory has the arguments of the decorated function,
+    then the shared arguments, then `**config_changes`.
 
     Args:
         omit: Names of shared arguments that the factory does not have.
-        **defaults: Defaults of shared arguments that differ.
+        **defaults: Other defaults of shared arguments.
     """
 
     def decorate(describe: collections.abc.Callable[..., Described]) -> collections.abc.Callable[..., keras.Model]:
@@ -122,7 +122,6 @@ def factory(omit: tuple[str, ...] = (), **defaults: typing.Any) -> collections.a
 
 
 def _bind(signature, name, arguments, options):
-    """{name: value} of all arguments of a call."""
     try:
         bound = signature.bind(*arguments, **options)
     except TypeError as error:
@@ -140,13 +139,13 @@ def keras_application(
     pooling: str | None = "avg",
     model_name: str | None = None,
 ) -> collections.abc.Callable[..., keras.Model]:
-    """Makes the function of a published size, with the arguments of `keras.applications`.
+    """Makes a function that builds a published size and has the arguments of `keras.applications`.
 
     Args:
-        build_model: Function that it calls with these arguments by name.
+        build_model: Function that builds the model from these arguments by name.
         function_name: Name of the new function.
         about: First lines of its docstring.
-        same_as: Call of a general function that does the same, with `...` for the arguments.
+        same_as: Equivalent call of a general function, with `...` for the arguments.
         config_class: Class of the config of the general function.
         pooling: Default of `pooling`.
         model_name: Default name of the models.
@@ -161,11 +160,11 @@ def keras_application(
         return build_model(**values | {"name": values["name"] or model_name})
 
     build.__name__ = build.__qualname__ = function_name
-    build.__module__ = build_model.__module__  # Where pickle and documentation find it.
+    build.__module__ = build_model.__module__  # Pickle and documentation tools look it up in this module.
     build.__signature__ = signature  # type: ignore[attr-defined]
     build.__doc__ = f"""{about}
 
-    The same as `{same_as}`. See there for the arguments, and for all other options.
+    The same as `{same_as}`. Its documentation describes the arguments and all other options.
 
     Returns:
         A `keras.Model`.
@@ -174,7 +173,6 @@ def keras_application(
 
 
 def _check_names(options, function_name, same_as, fields):
-    """Raises a TypeError for an unknown argument, and suggests the right one."""
     for name in options.keys() - _SHARED.keys():
         hint = argument_hint(name, [*_SHARED, *fields]) or did_you_mean(name, _SHARED)
         if name in fields:

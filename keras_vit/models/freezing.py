@@ -7,13 +7,13 @@ from keras_vit.preprocessing import vision_model
 
 
 def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[str]:
-    """Freezes the layers of a model up to a given one, and makes the later ones trainable.
+    """Freezes the layers of a model up to a given layer, and makes the later layers trainable.
 
-    The order is that of `model.layers`. Like any change of `trainable`, it must happen before `model.compile`. Dropout
-    in frozen layers still acts in training. `.keras` files keep the flags.
+    The layers are in the order of `model.layers`. Like any change of `trainable`, freezing must happen before
+    `model.compile`. Dropout stays active in frozen layers. The `trainable` flags are saved in `.keras` files.
 
     Args:
-        model: A model of this package, which may be nested in another. Layers outside of it keep their flags.
+        model: A model of this package, which may be nested in another. Layers outside the nested model do not change.
         up_to: Name of the last frozen layer, such as `"patch_embedding"`, `"encoder_block_5"` or `"pooling"` (all but
             the classifier). `None`: nothing is frozen.
 
@@ -21,7 +21,7 @@ def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[st
         The names of the frozen layers that have weights, in order.
 
     Raises:
-        ValueError: If `model` is not of this package or is nested in one whose `trainable` is `False`, or if it has no
+        ValueError: If `model` is not of this package, is nested in a model whose `trainable` is `False`, or has no
             layer of this name.
 
     Example:
@@ -35,7 +35,7 @@ def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[st
     if up_to is not None and up_to not in names:
         raise ValueError(f"There is no layer {up_to!r}.{did_you_mean(up_to, names)} Layers: {', '.join(names)}")
     _check_containers(model, vision)
-    # Set twice, because on TensorFlow Keras passes a flag on to the layers only if it changes.
+    # The flag is set twice, because on TensorFlow, Keras only passes it on to the layers if it changes.
     vision.trainable = False
     vision.trainable = True
     frozen = vision.layers[: 0 if up_to is None else names.index(up_to) + 1]
@@ -45,7 +45,7 @@ def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[st
 
 
 def _check_containers(model, vision):
-    """Refuses a frozen model around `vision`: nothing inside would be trained."""
+    """Checks that the models around `vision` are not frozen, because nothing inside them would be trained."""
     while model is not vision:
         if not model.trainable:
             raise ValueError(

@@ -13,11 +13,12 @@ from keras_vit.layers.transformer.first_tokens import can_compute_first, first_t
 class FunctionalViT(keras.Model):
     """A functional model whose last encoder block computes only the tokens that are used after it.
 
-    If the head reads the class token only (ViT, arXiv 2010.11929, eq. 4), the last block computes attention and MLP for
-    that token alone. Keys and values are computed only with `qk_norm`, or if Keras has quantized their kernels. Outputs
-    and gradients are the same up to rounding.
+    If the head reads only the class token (ViT, arXiv 2010.11929, eq. 4), the last block computes its attention and MLP
+    for that token alone. The class token then attends to the other tokens directly, without computing keys and values.
+    With `qk_norm` or quantized kernels, keys and values are computed as usual. Outputs and gradients are the same up to
+    rounding.
 
-    It is built, called and saved like any functional `keras.Model`. A model made of its layers, such as
+    The model is built, called and saved like any functional `keras.Model`. A new model made of its layers, such as
     `keras.Model(model.input, model.get_layer("encoder_norm").output)`, computes all tokens.
     """
 
@@ -35,7 +36,7 @@ class FunctionalViT(keras.Model):
         return run_operations(self, as_inputs(self, inputs), call_of)
 
     def _last_block(self):
-        """The last encoder block and the number of its first tokens that are used. `None` and `None`: all of them."""
+        """The last encoder block, and how many of its first tokens are used. Both are `None` if all are used."""
         blocks = [layer for layer in self.layers if isinstance(layer, EncoderBlock)]
         block_calls = [node for node in calls(self) if blocks and node.operation is blocks[-1]]
         if len(block_calls) != 1:
@@ -54,7 +55,7 @@ class FunctionalViT(keras.Model):
         return bool(self._readers(tensor)) or any(tensor is output for output in self.outputs)
 
     def _num_read(self, tokens):
-        """The number of first tokens of a Keras tensor (B, T, D) that are used. `None`: all, or unknown."""
+        """How many first tokens of a Keras tensor (B, T, D) are used. `None` if all are, or if it is unknown."""
         if any(tokens is output for output in self.outputs):
             return None
         counts = [self._num_read_by(node) for node in self._readers(tokens)]
@@ -67,5 +68,5 @@ class FunctionalViT(keras.Model):
         return self._num_read(node.outputs[0]) if isinstance(layer, LayerNormalization) else None
 
 
-# Keras's .h5 files name a model's class without its package.
+# Keras's .h5 files contain the name of a model's class without its package.
 keras.saving.get_custom_objects()["FunctionalViT"] = FunctionalViT

@@ -9,21 +9,21 @@ from keras_vit.preprocessing import vision_model
 
 
 def rematerialize(model: keras.Model, enabled: bool = True) -> None:
-    """Makes a model train in less memory but more time: each encoder block is computed twice.
+    """Trains a model in less memory but more time, by computing each encoder block twice.
 
-    Training keeps only the input tokens of every block. Its activations are computed again when the gradients need them
-    ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). Losses and gradients stay the same up to
-    rounding, and dropout and drop path draw the same random numbers. Inference does not change.
+    In training, only the input tokens of every block stay in memory. The activations inside the block are computed
+    again for the gradients ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). Losses and gradients
+    stay the same up to rounding, and dropout and drop path draw the same random numbers. Inference does not change.
 
-    The setting is not saved: a model loaded from a file has it off. Like `trainable`, it must be set before
-    `model.compile`. On JAX it has an effect on GPUs and TPUs; XLA for CPUs removes it.
+    The setting is not saved, so a model that is loaded from a file has it off. Like `trainable`, it must be set before
+    `model.compile`. On JAX, it only has an effect on GPUs and TPUs, because XLA removes it on CPUs.
 
     Args:
         model: A model of this package, which may be nested in another.
         enabled: `False` switches it off.
 
     Raises:
-        ValueError: If `model` is not of this package, or has no encoder block, or `enabled` is not a boolean.
+        ValueError: If `model` is not of this package or has no encoder block, or `enabled` is not a boolean.
 
     Example:
 

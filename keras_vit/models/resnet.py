@@ -1,4 +1,4 @@
-"""ResNets (arXiv 1512.03385), the trunks and baselines of Visual Transformers."""
+"""ResNets (arXiv 1512.03385), the backbones and baselines of Visual Transformers."""
 
 import typing
 
@@ -12,10 +12,10 @@ from keras_vit.trunks.resnet import resnet
 def ResNet(size: str | ResNetConfig = "R50", **config_changes: typing.Any) -> Described:
     """Builds a ResNet as a functional `keras.Model`.
 
-    "Deep Residual Learning for Image Recognition" (arXiv 1512.03385), as in torchvision: the 3 x 3 convolution of a
-    bottleneck has the strides, padding is symmetric, batch norms have PyTorch's epsilon and momentum. The layers are
-    named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`, `stage_0_unit_0` and so on,
-    `pooling`, `predictions`.
+    "Deep Residual Learning for Image Recognition" (arXiv 1512.03385), as in torchvision. The 3 x 3 convolution of a
+    bottleneck has the strides, the padding is symmetric, and batch norms have PyTorch's epsilon and momentum. The
+    layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`, `stage_0_unit_0` and
+    so on, `pooling`, `predictions`.
 
     Args:
         size: `"R18"`, `"R34"`, `"R50"`, `"R101"`, or a `keras_vit.architectures.ResNetConfig`.
@@ -31,8 +31,7 @@ def ResNet(size: str | ResNetConfig = "R50", **config_changes: typing.Any) -> De
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available, or the weights do not fit. The message says what is
-            accepted.
+        ValueError: If a value is invalid or not available, or weights do not fit. The message lists accepted values.
 
     Example:
 
@@ -45,12 +44,11 @@ def ResNet(size: str | ResNetConfig = "R50", **config_changes: typing.Any) -> De
 
 
 def trunk(images, config):
-    """The map (B, h, w, D) for normalised pixels (B, H, W, C)."""
+    """Computes the map (B, h, w, D) from normalised pixels (B, H, W, C)."""
     return resnet(images, config)[-1]
 
 
 def _published(depth):
-    """The function of a published size. It has the arguments of `keras.applications`."""
     return keras_application(
         lambda **options: ResNet(f"R{depth}", **options),
         f"ResNet{depth}",

@@ -17,32 +17,32 @@ _TOKEN_GROUPS = 4  # Groups in the projections to keys, queries and values of to
 def VTResNet(size: str | VTResNetConfig = "VT-R18", **config_changes: typing.Any) -> Described:
     """Builds a VT-ResNet as a functional `keras.Model`.
 
-    A ResNet whose last stage is replaced by modules of visual tokens ("Visual Transformers: Token-based Image
-    Representation and Processing for Computer Vision", arXiv 2006.03677). The first module pools the map into 16 tokens
-    with learned filters; later ones compute their filters from the tokens before. In each module a transformer relates
-    the tokens, and a projector adds them to the map. The tokens of the last module are averaged and classified. The
-    paper does not print every size. The sizes here reproduce the multiply-accumulates of VT-ResNet-18 and 34 within
-    0.1 %; those of 50 and 101 are 3.6 and 1.6 % higher (docs/paper_map.md). The layers are named as in
-    `keras_vit.ResNet`, then `tokenizer_0`, `token_relation_0`, `token_projector_0` and so on,
+    A VT-ResNet is a ResNet whose last stage is replaced by modules of visual tokens ("Visual Transformers: Token-based
+    Image Representation and Processing for Computer Vision", arXiv 2006.03677). The first module pools the map into 16
+    tokens with learned filters. Later modules compute their filters from the previous tokens. In each module, a
+    transformer relates the tokens, and a projector adds them to the map. The tokens of the last module are averaged and
+    classified. The paper does not print every size. The sizes in this package reproduce its multiply-accumulates within
+    0.1 % for VT-ResNet-18 and 34, but have 3.6 % more for VT-ResNet-50 and 1.6 % more for 101 (docs/paper_map.md). The
+    layers are named as in `keras_vit.ResNet`, then `tokenizer_0`, `token_relation_0`, `token_projector_0` and so on,
     `pooling`, `predictions`.
 
     Args:
         size: `"VT-R18"`, `"VT-R34"`, `"VT-R50"`, `"VT-R101"`, or a `keras_vit.architectures.VTResNetConfig`.
         weights: `None` for freshly initialised weights; the path of a `.weights.h5` file that `model.save_weights`
             wrote for a model of the same shape; or published weights of a ResNet of the same size, as in
-            `keras_vit.ResNet`. Of these the stem and all stages but the last are loaded. Token modules and classifier
-            start with fresh weights.
+            `keras_vit.ResNet`. The stem and all stages of this ResNet except the last one are loaded. The token modules
+            and the classifier start with fresh weights.
         pooling: `"avg"`: the mean over the tokens, (B, D). `None`, with `include_top=False`: the tokens (B, L, D).
         {shared_arguments}
-        **config_changes: Any field of `keras_vit.architectures.VTResNetConfig`, such as those of the paper's ablations.
+        **config_changes: Any field of `keras_vit.architectures.VTResNetConfig`, such as the settings of the paper's
+            ablations.
 
     Returns:
         A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available, or the weights do not fit. The message says what is
-            accepted.
+        ValueError: If a value is invalid or not available, or weights do not fit. The message lists accepted values.
 
     Example:
 
@@ -56,16 +56,12 @@ def VTResNet(size: str | VTResNetConfig = "VT-R18", **config_changes: typing.Any
 
 
 def _tokens(images, config):
-    """The tokens (B, L, D) of the last module, for normalised pixels (B, H, W, C)."""
+    """Computes the tokens of the last module, (B, L, D), from normalised pixels (B, H, W, C)."""
     maps, tokens = resnet(images, config)[-1], None
     for number in range(config.num_modules):
         if number > 0 and config.has_projector:
             maps = layers.TokenProjector(
-                config.filters,
-                config.num_heads,
-                config.group_width,
-                **_PUBLISHED,
-                name=f"token_projector_{number - 1}",
+                config.filters, config.num_heads, config.group_width, **_PUBLISHED, name=f"token_projector_{number - 1}"
             )(maps, tokens)
         if tokens is None or config.has_projector:
             tokens = _tokenize(maps, tokens, config, f"tokenizer_{number}")
@@ -98,7 +94,6 @@ def _relation(config, name):
 
 
 def _published(depth):
-    """The function of a published size. It has the arguments of `keras.applications`."""
     return keras_application(
         lambda **options: VTResNet(f"VT-R{depth}", **options),
         f"VTResNet{depth}",

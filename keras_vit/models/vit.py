@@ -12,12 +12,7 @@ from keras_vit.architectures.vision_transformer import VARIANTS, ViTConfig, get_
 from keras_vit.checks import check_positive_integer
 from keras_vit.encoder import encode
 from keras_vit.heads import classify, classify_distilled, pool, represent
-from keras_vit.models.building import (
-    functional_model,
-    image_inputs,
-    prepare,
-    with_weights,
-)
+from keras_vit.models.building import functional_model, image_inputs, prepare, with_weights
 from keras_vit.models.factories import describe_shared_arguments, keras_application
 from keras_vit.models.functional_vit import FunctionalViT
 from keras_vit.weights.catalogue import FAMILIES
@@ -40,21 +35,22 @@ def ViT(
     """Builds a Vision Transformer as a functional `keras.Model`.
 
     "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale" (arXiv 2010.11929). Numerics are those
-    of the authors' code: LayerNorm epsilon 1e-6, tanh GELU, zero head. The layers are named `preprocessing`,
-    `patch_embedding`, `class_token`, `position_embedding`, `encoder_block_0` and so on, `encoder_norm`, `pooling`,
-    `pre_logits`, `predictions`.
+    of the authors' code: a LayerNorm epsilon of 1e-6, tanh GELU, and a classifier that starts at zero. The layers are
+    named `preprocessing`, `patch_embedding`, `class_token`, `position_embedding`, `encoder_block_0` and so on,
+    `encoder_norm`, `pooling`, `pre_logits`, `predictions`.
 
     Args:
         variant: A key of `keras_vit.VARIANTS`, such as `"B/16"`, or a `keras_vit.ViTConfig`.
         include_top: Whether to end with the classifier. `False`: the model returns the pooled vector (B, D), or with
             `pooling=None` the normalised tokens (B, T, D).
-        weights: `None` for freshly initialised weights; a name from `keras_vit.list_weights`, or only its part after
-            the `@`; `"imagenet"`; a path or address of published weights, as in `keras_vit.load_weights`; or the path
-            of a `.weights.h5` file that `model.save_weights` wrote for a model of the same shape. Published weights set
-            the numerics (GELU, epsilon, pooling, order of norms). Changes given here win and are reported.
+        weights: `None` for freshly initialised weights; a name from `keras_vit.list_weights`, or only the part of the
+            name after the `@`; `"imagenet"`; a path or address of published weights, as in `keras_vit.load_weights`; or
+            the path of a `.weights.h5` file that `model.save_weights` wrote for a model of the same shape. Published
+            weights define the numerics (GELU, epsilon, pooling, order of norms). Fields in `config_changes` take
+            precedence, and such differences are reported.
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights.
-            Channels are last whatever the global setting. `None` for height and width makes a model for images of any
-            size, with a position table for 224 pixels.
+            Channels are last, whatever Keras's global setting is. `None` for height and width makes a model for images
+            of any size, with a position table for 224 pixels.
         {shared_arguments}
         **config_changes: Fields of `ViTConfig` to change in the variant.
 
@@ -63,8 +59,7 @@ def ViT(
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of `ViTConfig`.
-        ValueError: If a value is impossible or not available, or the weights do not fit. The message says what is
-            accepted.
+        ValueError: If a value is invalid or not available, or weights do not fit. The message lists accepted values.
 
     Example:
 
@@ -105,9 +100,12 @@ def build_model(
     name="vit",
     grid_size=None,
 ):
-    """The model of a `ViTConfig`, freshly initialised. Arguments as in `ViT`; `grid_size` as in `encode`."""
+    """Builds a model with fresh weights from a `ViTConfig`. Arguments as in `ViT`, `grid_size` as in `encode`."""
     if include_top:
-        _check_head(config)
+        if config.pooling is None:
+            raise ValueError(
+                "include_top=True needs a pooling: 'token', 'avg' or 'map'. To get all tokens, pass include_top=False."
+            )
         classes = check_positive_integer("classes", classes)
     inputs = image_inputs(input_tensor, input_shape)
     images = prepare(inputs, config, include_preprocessing)
@@ -121,38 +119,31 @@ def build_model(
 
 
 def check_pixels(checkpoint):
-    """Refuses weights with unknown pixel normalisation: the model would be silently wrong."""
+    """Checks that the pixel normalisation of weights is known. Otherwise, the model would be silently wrong."""
     if checkpoint.pixels is None:
         raise ValueError(
-            f"{checkpoint.source} does not say how its pixels are normalised. Put its config.json "
+            f"{checkpoint.source} does not define how pixels are normalised. Put its config.json "
             f"(preprocessor_config.json for transformers) beside it, or call keras_vit.from_pretrained(..., "
             f"family=...) with one of {', '.join(FAMILIES)}."
         )
 
 
 def _config_of_weights(config, checkpoint, changes):
-    """The config of the weights, with the variant's patch size and the requested changes. Sizes must be equal."""
+    """The config of the weights with the variant's patch size and the changes. Checks their sizes."""
     published_config = checkpoint.config
     sizes = [field for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim") if field not in changes]
     different = [field for field in sizes if getattr(published_config, field) != getattr(config, field)]
     if (published_config.stem and published_config.stem.stage_depths) != (config.stem and config.stem.stage_depths):
         different.append("stem")
     if different:
-        facts = ", ".join(
+        differences = ", ".join(
             f"{field}={getattr(published_config, field)}, not {getattr(config, field)}" for field in different
         )
         raise ValueError(
-            f"{checkpoint.source} holds weights for a model of another size: {facts}. Choose the variant of the "
-            f"weights, or build the model with keras_vit.from_pretrained."
+            f"{checkpoint.source} contains weights for a model of another size: {differences}. Choose the variant of "
+            f"the weights, or build the model with keras_vit.from_pretrained."
         )
     return published_config.replace(**{"patch_size": config.patch_size, **changes})
-
-
-def _check_head(config):
-    if config.pooling is None:
-        raise ValueError(
-            "include_top=True needs a pooling: 'token', 'avg' or 'map'. To get all tokens, pass include_top=False."
-        )
 
 
 def _model_name(variant, config):
@@ -163,13 +154,13 @@ def _model_name(variant, config):
 
 
 def published(function_name, variant, **changes):
-    """The function of a published variant with some changes. It has the arguments of `keras.applications`."""
+    """Returns the function that builds a published variant with some changes."""
     default_pooling = VARIANTS[variant].replace(**changes).pooling
     described = "".join(f", {name}={value!r}" for name, value in changes.items())
     kind = "Axial-ViT" if changes.get("axial") else "ViT"
     about = f"Builds {kind}-{variant}, with the arguments of `keras.applications`."
     if not changes:
-        about += "\n\n    The default of `pooling` is that of the published weights, if any are loaded."
+        about += "\n\n    If published weights are loaded, they define the default of `pooling`."
 
     def build_vit(pooling, **options):
         return ViT(variant, **options, **changes | ({} if pooling == default_pooling else {"pooling": pooling}))

@@ -14,6 +14,7 @@ from keras_vit.models.building import functional_model, image_inputs, prepare
 from keras_vit.models.factories import Described, factory
 from keras_vit.trunks.resnet import resnet
 
+_PUBLISHED = {"use_batch_norm": True, "scale_logits": True}
 _TOKEN_GROUPS = 4  # Groups in the projections to keys, queries and values of tokens, as in VT-ResNets.
 _NORM_GROUPS = 32  # Groups of the norms in the head, as in Detectron2.
 
@@ -23,31 +24,31 @@ def VTFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) ->
     """Builds a VT-FPN for semantic segmentation as a functional `keras.Model`.
 
     "Visual Transformers: Token-based Image Representation and Processing for Computer Vision" (arXiv 2006.03677,
-    section 5.3): the map of each stage of a ResNet is pooled into 8 tokens, one transformer relates the tokens of all
-    maps, and the tokens of each map are projected back onto it. This replaces the top-down path and the 3 x 3
-    convolutions of a feature pyramid, which have 6.4 times as many multiply-accumulates. The head is that of
-    `keras_vit.PanopticFPN`. The paper does not print every size; the sizes here reproduce its totals of operations
-    within 0.7 % (docs/paper_map.md).
+    section 5.3). The map of each stage of a ResNet is pooled into 8 tokens. One transformer relates the tokens of all
+    maps, and the tokens of each map are projected back onto that map. This replaces the top-down path and the 3 x 3
+    convolutions of a feature pyramid, which have 6.4 times as many multiply-accumulates. The head is the same as in
+    `keras_vit.PanopticFPN`. The paper does not print every size. The sizes in this package reproduce its total
+    operations within 0.7 % (docs/paper_map.md).
 
     The layers are named as in `keras_vit.ResNet`, then `lateral_{i}`, `tokenizer_{i}`, `token_embedding_{i}`, `tokens`,
-    `token_transformer`, `tokens_{i}`, `token_projector_{i}`, then those of the head. i counts the maps from 0, the
-    finest first.
+    `token_transformer`, `tokens_{i}`, `token_projector_{i}`, then as in the head of `keras_vit.PanopticFPN`. i is the
+    index of a map, 0 for the finest map.
 
     Args:
         backbone: `"R18"`, `"R34"`, `"R50"` or `"R101"`, where the first convolution of a bottleneck has the strides, as
             in Detectron2; a `keras_vit.architectures.ResNetConfig`; or a `keras_vit.architectures.VTFPNConfig`.
         weights: `None` for freshly initialised weights; the path of a `.weights.h5` file that `model.save_weights`
             wrote for a model of the same shape; or published weights of a ResNet for the backbone, as in
-            `keras_vit.ResNet`. These also set which convolution of a bottleneck has the strides.
+            `keras_vit.ResNet`. These weights also define which convolution of a bottleneck has the strides.
         {shared_arguments}
-        **config_changes: Any field of `keras_vit.architectures.VTFPNConfig`, including those of the backbone.
+        **config_changes: Any field of `keras_vit.architectures.VTFPNConfig`, including the backbone's fields.
 
     Returns:
         A `keras.Model`. Input (B, height, width, channels); output (B, height, width, classes), float32.
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available. The message says what is accepted.
+        ValueError: If a value is invalid or not available. The message lists accepted values.
 
     Example:
 
@@ -66,28 +67,30 @@ def PanopticFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.A
     """Builds the semantic branch of a Panoptic FPN as a functional `keras.Model`.
 
     "Panoptic Feature Pyramid Networks" (arXiv 1901.02446, section 3.2), as in Detectron2. The maps of a ResNet's stages
-    are projected to 256 channels. Each gets the next coarser one added, upsampled, and is convolved by 3 x 3 ("Feature
-    Pyramid Networks for Object Detection", arXiv 1612.03144). In the head 3 x 3 convolutions with group norm and ReLU
-    alternate with bilinear upsampling until all maps have the size of the finest. Their sum is classified, and the
-    logits are upsampled four times. Group norm does not depend on the number of images on a device.
+    are projected to 256 channels. The next coarser map is upsampled and added to each map, followed by a 3 x 3
+    convolution ("Feature Pyramid Networks for Object Detection", arXiv 1612.03144). In the head, 3 x 3 convolutions
+    with group norm and ReLU alternate with bilinear upsampling until all maps have the size of the finest map. Each
+    pixel of their sum is classified, and the logits are upsampled by a factor of four. Unlike batch norm, group norm
+    does not depend on the number of images on a device.
 
     The layers are named as in `keras_vit.ResNet`, then `lateral_{i}`, `top_down_{i}`, `merge_{i}`, `pyramid_{i}`,
     `head_{i}_conv_{k}`, `head_{i}_norm_{k}`, `head_{i}_activation_{k}`, `head_{i}_upsampling_{k}`, `head_sum`,
-    `predictions`, `upsampling`, `probabilities`. i counts the maps from 0, the finest first, and k the convolutions.
+    `predictions`, `upsampling`, `probabilities`. i is the index of a map, 0 for the finest map, and k is the index of a
+    convolution.
 
     Args:
         backbone: `"R18"`, `"R34"`, `"R50"` or `"R101"`, where the first convolution of a bottleneck has the strides, as
             in Detectron2; a `keras_vit.architectures.ResNetConfig`; or a `keras_vit.architectures.PanopticFPNConfig`.
         weights: As in `keras_vit.VTFPN`.
         {shared_arguments}
-        **config_changes: Any field of `keras_vit.architectures.PanopticFPNConfig`, including those of the backbone.
+        **config_changes: Any field of `keras_vit.architectures.PanopticFPNConfig`, including the backbone's fields.
 
     Returns:
         A `keras.Model`. Input (B, height, width, channels); output (B, height, width, classes), float32.
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available. The message says what is accepted.
+        ValueError: If a value is invalid or not available. The message lists accepted values.
 
     Example:
 
@@ -124,19 +127,13 @@ def _build(neck, config, input_tensor, input_shape, classes, classifier_activati
 
 
 def _convolution(filters, kernel_size, initializer, **arguments):
-    """A convolution with a bias, for positions without a norm after it."""
     return keras.layers.Conv2D(
-        filters,
-        kernel_size,
-        padding="same",
-        data_format="channels_last",
-        kernel_initializer=initializer,
-        **arguments,
+        filters, kernel_size, padding="same", data_format="channels_last", kernel_initializer=initializer, **arguments
     )
 
 
 def _pyramid_neck(laterals, config):
-    """The feature pyramid of maps with `neck_dim` channels, the finest first (arXiv 1612.03144, figure 3)."""
+    """The feature pyramid of maps with `neck_dim` channels, from fine to coarse (arXiv 1612.03144, figure 3)."""
     *finer, merged = laterals
     merged_maps = [merged]
     for level, lateral in reversed(list(enumerate(finer))):
@@ -154,33 +151,25 @@ def _token_neck(laterals, config):
     """Maps of `neck_dim` channels, related to each other by tokens (arXiv 2006.03677, figure 4)."""
     tokens = []
     for level, maps in enumerate(laterals):
-        gathered = layers.FilterTokenizer(
-            config.num_tokens, use_batch_norm=True, scale_logits=True, name=f"tokenizer_{level}"
-        )(maps)
-        # Not the tokenizer's own projection: it would project every pixel too, which contradicts the printed counts.
+        gathered = layers.FilterTokenizer(config.num_tokens, **_PUBLISHED, name=f"tokenizer_{level}")(maps)
+        # The tokenizer's own projection would also project every pixel, which contradicts the paper's counts.
         embed = layers.PointwiseConvolution(config.token_dim, use_batch_norm=True, name=f"token_embedding_{level}")
         tokens.append(embed(gathered))
-    related = layers.TokenTransformer(
-        config.num_heads, _TOKEN_GROUPS, use_batch_norm=True, scale_logits=True, name="token_transformer"
-    )(keras.layers.Concatenate(axis=1, name="tokens")(tokens))
+    relate = layers.TokenTransformer(config.num_heads, _TOKEN_GROUPS, **_PUBLISHED, name="token_transformer")
+    related = relate(keras.layers.Concatenate(axis=1, name="tokens")(tokens))
     projected = []
     for level, maps in enumerate(laterals):
         remaining = level * config.num_tokens, (len(laterals) - 1 - level) * config.num_tokens
         own = keras.layers.Cropping1D(remaining, name=f"tokens_{level}")(related)
         project = layers.TokenProjector(
-            None,
-            config.num_heads,
-            config.group_width,
-            use_batch_norm=True,
-            scale_logits=True,
-            name=f"token_projector_{level}",
+            None, config.num_heads, config.group_width, **_PUBLISHED, name=f"token_projector_{level}"
         )
         projected.append(project(maps, own))
     return projected
 
 
 def _head(pyramid, config):
-    """The map with `head_dim` channels and the size of the finest level (arXiv 1901.02446, figure 3)."""
+    """The sum of the upsampled maps, with `head_dim` channels (arXiv 1901.02446, figure 3)."""
     branches = []
     for level, maps in enumerate(pyramid):
         for number in range(max(level, 1)):

@@ -12,41 +12,40 @@ from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.pretraining import masking
 from keras_vit.pretraining.pretrainer import Pretrainer
 
-_MLP_RATIO = 4
-
 
 class Reconstruction(typing.NamedTuple):
-    """Result of `MaskedAutoencoder.reconstruct`: images (B, H, W, C) in [0, 1], NumPy arrays."""
+    """Result of `MaskedAutoencoder.reconstruct`: NumPy arrays of images (B, H, W, C) in [0, 1]."""
 
     masked: np.ndarray
-    """The images with gray hidden patches."""
+    """The images, in which hidden patches are gray."""
     reconstructed: np.ndarray
-    """The images with the predictions of their hidden patches."""
+    """The images, in which hidden patches are replaced by their predictions."""
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MaskedAutoencoder(Pretrainer):
-    """Pre-trains a model to predict the hidden patches of an image, by default three quarters, from the visible ones.
+    """Pre-trains a model to predict the hidden patches of an image from the visible patches.
 
     "Masked Autoencoders Are Scalable Vision Learners" (MAE, arXiv 2111.06377). The encoder only runs on the visible
-    patches, with their positions in the image. This makes it several times as fast. A small decoder gets these tokens
-    in their original order, a learned mask token for each hidden patch, and fixed sine-cosine positions. It predicts
-    the pixels, and is not used after the pre-training. The loss is the squared error of the hidden patches.
+    patches, with their positions in the image, which makes it several times as fast. A small decoder gets these tokens
+    in their original order, a learned mask token for each hidden patch, and fixed sine-cosine positions. The decoder
+    predicts the pixels of all patches, and is discarded after the pre-training. The loss is the mean squared error of
+    the hidden patches.
 
     The model is trained in place. Afterwards, save it with `keras_vit.save_weights` and fine-tune it. `fit`, `evaluate`
-    and `predict` take images as the model takes them. They accept labels but do not use them. Each call hides other
+    and `predict` take images as the model takes them. Labels are accepted but not used. Each call hides different
     patches. A `.keras` file contains the model, the decoder and the optimizer.
 
     Args:
         model: A model of `keras_vit.ViT` without stem, with or without head, of any input size. Its position embedding
             must be added once, before the first block, or be `"none"`.
         mask_ratio: Share of the patches of each image that are hidden, between 0 and 1.
-        decoder_layers: Number of the decoder's blocks.
-        decoder_dim: Width of the decoder's tokens, a multiple of 4 and of `decoder_heads`. Its MLP is four times as
-            wide. The kind of MLP and the epsilon of the LayerNorms are those of the encoder.
-        decoder_heads: Number of the decoder's attention heads.
-        normalize_targets: Whether the mean of each patch is subtracted from its target pixels, and the result divided
-            by their standard deviation. This gives better representations.
+        decoder_layers: Number of blocks of the decoder.
+        decoder_dim: Width of the decoder's tokens, a multiple of 4 and of `decoder_heads`. The decoder's MLPs are four
+            times as wide. They are of the same kind as in the encoder, and the LayerNorms have the same epsilon.
+        decoder_heads: Number of attention heads of the decoder.
+        normalize_targets: Whether the target pixels of each patch are normalised to mean 0 and standard deviation 1.
+            This gives better representations.
         seed: Integer seed of the masks, or `None`.
 
     Call arguments:
@@ -60,7 +59,7 @@ class MaskedAutoencoder(Pretrainer):
 
     Raises:
         TypeError: If `model` is not a Keras model.
-        ValueError: If `model` is not a Vision Transformer of this package, it cannot run on a part of the patches, or a
+        ValueError: If `model` is not a Vision Transformer of this package, cannot run on some of its patches only, or a
             value is invalid.
 
     Example:
@@ -116,7 +115,7 @@ class MaskedAutoencoder(Pretrainer):
         return self._predict_patches(images, noise)[0]
 
     def _predict_patches(self, images, noise):
-        """The result of `call`, and the normalised images, (B, H, W, C)."""
+        """Returns the result of `call`, and the normalised images, (B, H, W, C)."""
         num_prefix_tokens, ranks_and_mask = self.architecture.num_prefix_tokens, []
 
         def hide(tokens):
@@ -149,15 +148,15 @@ class MaskedAutoencoder(Pretrainer):
         return num_visible
 
     def _flat_patches(self, images):
-        """Images (B, H, W, C) cut into patches: (B, N, P Q C)."""
+        """Cuts images (B, H, W, C) into patches (B, N, P Q C)."""
         patches = self.patches_of(images)
         return ops.reshape(patches, (-1, ops.shape(patches)[1], math.prod(patches.shape[2:])))
 
     def reconstruct(self, images, noise=None):
         """Returns the masked images and the images that the model reconstructs from them.
 
-        With `normalize_targets`, the model does not predict the mean and standard deviation of a patch. They are then
-        taken from the original patch.
+        With `normalize_targets`, the model does not predict the mean and the standard deviation of a patch, so those of
+        the original patch are used.
 
         Args:
             images: (B, H, W, C), as the model takes them.
@@ -174,11 +173,11 @@ class MaskedAutoencoder(Pretrainer):
             predictions = predictions * deviation + mean
         original, predicted = (self.to_pixels(self._image(values, images)) for values in (patches, predictions))
         is_hidden = self._image(ops.broadcast_to(outputs["mask"][:, :, None], patches.shape), images) > 0
-        pictures = ops.where(is_hidden, _GREY, original), ops.where(is_hidden, predicted, original)
+        pictures = ops.where(is_hidden, 0.5, original), ops.where(is_hidden, predicted, original)
         return Reconstruction(*(graph.to_array(ops.clip(picture, 0, 1)) for picture in pictures))
 
     def _image(self, patches, images):
-        """Assembles patches (B, N, P Q C) to images of the size of `images`, (B, H, W, C)."""
+        """Assembles patches (B, N, P Q C) to images of the same size as `images`, (B, H, W, C)."""
         height, width = self.architecture.total_stride
         rows, columns, channels = images.shape[1] // height, images.shape[2] // width, images.shape[3]
         cut = ops.reshape(patches, (-1, rows, columns, height, width, channels))
@@ -191,7 +190,7 @@ class MaskedAutoencoder(Pretrainer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Decoder(keras.layers.Layer):
-    """The decoder of a masked autoencoder (MAE, arXiv 2111.06377, section 3): from visible tokens to all pixels.
+    """The decoder of a masked autoencoder (MAE, arXiv 2111.06377, section 3): visible tokens in, all pixels out.
 
     Args:
         num_layers: Number of blocks.
@@ -203,7 +202,7 @@ class Decoder(keras.layers.Layer):
         epsilon: Epsilon of the LayerNorms.
 
     Call arguments:
-        tokens: (B, p + V, D), the tokens of the visible patches in the order of their ranks.
+        tokens: (B, p + V, D), the prefix tokens, and the tokens of the visible patches in the order of their ranks.
         patch_ranks: (B, N), the rank of each patch. The patches with the V lowest ranks are visible.
         patches: (B, h, w, D), the map of the patches. Only its size is used.
 
@@ -231,7 +230,7 @@ class Decoder(keras.layers.Layer):
         self.mlp = mlp
         self.epsilon = epsilon
         self.projection = keras.layers.Dense(hidden_dim, name="projection")
-        # The authors' frequencies are `10000 ** (-i / n)` for i from 0 to n - 1. The layer divides by n - 1 instead.
+        # In the authors' code, frequency i of n is `10000 ** (-i / n)`. The layer divides by n - 1 instead of n.
         num_frequencies = hidden_dim // 4
         self.position_embedding = layers.SincosPositionEmbedding(
             10_000.0 ** ((num_frequencies - 1) / num_frequencies), name="position_embedding"
@@ -239,7 +238,7 @@ class Decoder(keras.layers.Layer):
         self.blocks = [
             layers.EncoderBlock(
                 layers.MultiHeadSelfAttention(num_heads, name="attention"),
-                layers.MlpBlock(_MLP_RATIO * hidden_dim, mlp, name="mlp"),
+                layers.MlpBlock(4 * hidden_dim, mlp, name="mlp"),
                 epsilon,
                 name=f"block_{i}",
             )
@@ -276,18 +275,15 @@ class Decoder(keras.layers.Layer):
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
-_GREY = 0.5
-
-
 def _statistics(patches):
-    """Mean and standard deviation of each patch (B, N, P Q C), computed as in the authors' code: (B, N, 1)."""
+    """The mean and the standard deviation of each patch, both (B, N, 1), computed as in the authors' code."""
     mean = ops.mean(patches, axis=-1, keepdims=True)
     variance = ops.sum(ops.square(patches - mean), axis=-1, keepdims=True) / (patches.shape[-1] - 1)
     return mean, ops.sqrt(variance + 1e-6)
 
 
 def _check_noise(noise, shape):
-    """Converts noise to a tensor, and checks that its shape is (B, N) where the sizes are known."""
+    """Converts noise to a tensor. Checks all known sizes of its shape, which must be (B, N)."""
     noise = ops.convert_to_tensor(noise, "float32")
     sizes = list(zip(noise.shape, shape, strict=False))
     if len(noise.shape) != 2 or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):

@@ -12,7 +12,7 @@ from keras_vit.pretraining.pretrainer import Pretrainer
 
 TARGETS = ("mean_color", "small_patch", "pixels")
 _LEVELS = 8  # 3 bits.
-_SMALL = 4  # Rows and columns of the small patch.
+_SMALL = 4  # Height and width of the small patch.
 _MAX_CHANNELS = 4
 
 
@@ -20,20 +20,21 @@ _MAX_CHANNELS = 4
 class MaskedPatchPrediction(Pretrainer):
     """Pre-trains a model to predict the content of hidden patches from the visible patches.
 
-    ViT (arXiv 2010.11929), appendix B.1.2. By default half of the patches are corrupted, before positions are added.
-    Most of them are replaced by a learned `[mask]` embedding (see `PatchCorruption`). A linear head predicts the
+    ViT (arXiv 2010.11929), appendix B.1.2. Before positions are added, a share of the patches is corrupted. Most of
+    these patches are replaced by a learned `[mask]` embedding (see `PatchCorruption`). A linear head predicts the
     original content of each corrupted patch from the encoder's output. The head's weights start at zero.
 
     The model is trained in place. Afterwards, save it with `keras_vit.save_weights` and fine-tune it. `fit`, `evaluate`
-    and `predict` take images as the model takes them. They accept labels but do not use them. Each call corrupts other
+    and `predict` take images as the model takes them. Labels are accepted but not used. Each call corrupts different
     patches. A `.keras` file contains the model, the `[mask]` embedding, the head and the optimizer.
 
     Args:
         model: A model of `keras_vit.ViT`, with or without head, of any input size, stem and position embedding.
         corruption_rate: Share of the patches of each image that are corrupted, between 0 and 1.
         target: Prediction target of a patch. `"mean_color"`: the mean of each channel in 3 bits, one of 8^C classes
-            (512 for RGB); `"small_patch"`: the same for each of 4 x 4 parts of the patch; `"pixels"`: all its pixels in
-            [0, 1], with the squared error. Colors are those of the model's input, after any augmentation.
+            (512 for RGB); `"small_patch"`: the same for each cell of a grid of 4 x 4 in the patch; `"pixels"`: all
+            pixels of the patch in [0, 1], with the squared error. Targets are computed from the model's input, after
+            any augmentation.
         seed: Integer seed of the corruption, or `None`.
 
     Call arguments:
@@ -80,8 +81,10 @@ class MaskedPatchPrediction(Pretrainer):
         self.head = keras.layers.Dense(size, kernel_initializer="zeros", dtype="float32", name="head")
         self.corruption.build((None, None, None, self.architecture.hidden_dim))
         self.head.build((None, None, self.architecture.hidden_dim))
-        self.loss_function = _loss(self.has_classes)
+        reduction = "mean_with_sample_weight"
+        self.loss_function = keras.losses.MeanSquaredError(reduction=reduction)
         if self.has_classes:
+            self.loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
             self.accuracy_metric = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
         self.built = True
 
@@ -112,34 +115,27 @@ class MaskedPatchPrediction(Pretrainer):
         return self.get_metrics_result()
 
     def _targets(self, pixels):
-        """The targets of patches (B, N, P, Q, C) in [0, 1]: classes (B, N, k), or pixels (B, N, P Q C)."""
+        """Computes the targets of patches (B, N, P, Q, C) in [0, 1]: classes (B, N, k), or pixels (B, N, P Q C)."""
         _, num_patches, height, width, channels = ops.shape(pixels)
         if not self.has_classes:
             return ops.reshape(pixels, (-1, num_patches, height * width * channels))
         side = math.isqrt(self.outputs_per_patch)
-        parts = ops.reshape(pixels, (-1, num_patches, side, height // side, side, width // side, channels))
-        colors = ops.reshape(ops.mean(parts, axis=(3, 5)), (-1, num_patches, side * side, channels))
+        cells = ops.reshape(pixels, (-1, num_patches, side, height // side, side, width // side, channels))
+        colors = ops.reshape(ops.mean(cells, axis=(3, 5)), (-1, num_patches, side * side, channels))
         levels = ops.cast(ops.clip(ops.floor(colors * _LEVELS), 0, _LEVELS - 1), "int32")
         place_values = ops.convert_to_tensor([_LEVELS**c for c in reversed(range(channels))], "int32")
         return ops.sum(levels * place_values, axis=-1)
 
     def get_config(self):
-        own = {"corruption_rate": self.corruption_rate, "target": self.target, "seed": self.seed}
-        return {**super().get_config(), **own}
-
-
-def _loss(has_classes):
-    reduction = "mean_with_sample_weight"
-    if has_classes:
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
-    return keras.losses.MeanSquaredError(reduction=reduction)
+        names = ("corruption_rate", "target", "seed")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def _check_target(target, stride, channels):
     check_choice("target", target, TARGETS)
     if target == "small_patch" and any(side % _SMALL for side in stride):
         raise ValueError(
-            f"target='small_patch' divides each patch into {_SMALL} x {_SMALL} parts, so its sides must be multiples "
+            f"target='small_patch' divides each patch into {_SMALL} x {_SMALL} cells, so its sides must be multiples "
             f"of {_SMALL} pixels. Received: patches of {stride[0]} x {stride[1]}. Use 'mean_color' or 'pixels'."
         )
     if target != "pixels" and channels > _MAX_CHANNELS:

@@ -9,18 +9,18 @@ from keras_vit.layers.ops.drawn_seed import DrawnSeed
 
 
 def draw(batch_size, num_patches, generator):
-    """A random number in [0, 1) for each patch, (B, N). Each replica of a strategy draws different numbers."""
+    """Draws a random number in [0, 1) for each patch, (B, N). The numbers differ between the replicas of a strategy."""
     return keras.random.uniform((batch_size, num_patches), dtype="float32", seed=DrawnSeed(generator))
 
 
 def ranks(noise):
-    """The rank of each patch in the order of its noise, (B, N), from 0."""
+    """The ranks of the patches by their noise, (B, N). The patch with the lowest noise has rank 0."""
     return ops.argsort(ops.argsort(noise, axis=1), axis=1)
 
 
 def count(num_patches, share):
-    """The number of patches in a share of them, rounded down. A tensor if `num_patches` is one."""
-    # 10 * (1 - 0.9) is a little less than 1, so 1e-4 is added.
+    """Returns `num_patches * share`, rounded down. The result is a tensor if `num_patches` is a tensor."""
+    # 1e-4 is added because of rounding: 10 * (1 - 0.9) is a little less than 1.
     if isinstance(num_patches, int):
         return int(num_patches * share + 1e-4)
     return ops.cast(ops.floor(ops.cast(num_patches, "float32") * share + 1e-4), "int32")
@@ -34,13 +34,13 @@ def check_share(name, value):
 
 
 def keep(tokens, patch_ranks, num_visible, num_prefix_tokens):
-    """The prefix tokens, and the tokens of the patches with the lowest ranks, in the order of their ranks.
+    """Returns the prefix tokens, and the tokens of the patches with the lowest ranks, in the order of their ranks.
 
     Args:
         tokens: (B, p + N, D)
         patch_ranks: (B, N)
-        num_visible: Number V of patches that are kept.
-        num_prefix_tokens: p
+        num_visible: Number V of patches that remain.
+        num_prefix_tokens: Number p of prefix tokens.
 
     Returns:
         (B, p + V, D)
@@ -54,12 +54,12 @@ def keep(tokens, patch_ranks, num_visible, num_prefix_tokens):
 class PatchCorruption(keras.layers.Layer):
     """Corrupts a share of the patches, for masked patch prediction.
 
-    The share of corrupted patches is the same in each image. With probability 0.8, a corrupted patch becomes the
-    learned `[mask]` embedding, with 0.1 a random other patch of the same image, and with 0.1 it does not change. Each
-    patch is drawn independently (ViT, arXiv 2010.11929, appendix B.1.2, as BERT, arXiv 1810.04805, does with words).
+    The same number of patches is corrupted in each image. A corrupted patch is replaced by the learned `[mask]`
+    embedding (with probability 0.8) or by a random other patch of the same image (0.1), or does not change (0.1). These
+    choices are independent (ViT, arXiv 2010.11929, appendix B.1.2, following BERT, arXiv 1810.04805).
 
     Args:
-        rate: Share of the patches that are corrupted, between 0 and 1. Their number is rounded down.
+        rate: Share of the patches that are corrupted, between 0 and 1. The number of these patches is rounded down.
         seed: Integer seed of the random choices, or `None`.
 
     Call arguments:
@@ -93,7 +93,11 @@ class PatchCorruption(keras.layers.Layer):
     def call(self, patches):
         batch_size, height, width, hidden_dim = ops.shape(patches)
         num_patches = height * width
-        self._check(num_patches)
+        if isinstance(num_patches, int) and (num_patches < 2 or not count(num_patches, self.rate)):
+            raise ValueError(
+                f"rate={self.rate} of {num_patches} patches corrupts none, or there is no other patch. Use larger "
+                f"images, smaller patches or a higher rate."
+            )
         tokens = ops.reshape(patches, (batch_size, num_patches, hidden_dim))
         order, change, source = (draw(batch_size, num_patches, self.seed_generator) for _ in range(3))
         is_corrupted = ranks(order) < count(num_patches, self.rate)  # (B, N)
@@ -102,13 +106,6 @@ class PatchCorruption(keras.layers.Layer):
         corrupted = ops.where(is_other[:, :, None], _other_tokens(tokens, source), corrupted)
         tokens = ops.where(is_corrupted[:, :, None], corrupted, tokens)
         return ops.reshape(tokens, ops.shape(patches)), ops.cast(is_corrupted, "float32")
-
-    def _check(self, num_patches):
-        if isinstance(num_patches, int) and (num_patches < 2 or not count(num_patches, self.rate)):
-            raise ValueError(
-                f"rate={self.rate} of {num_patches} patches corrupts none, or there is no other patch. Use larger "
-                f"images, smaller patches or a higher rate."
-            )
 
     def compute_output_shape(self, patches_shape):
         batch_size, height, width, _ = patches_shape
@@ -122,11 +119,11 @@ class PatchCorruption(keras.layers.Layer):
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}
 
 
-_MASKED, _OTHER = 0.8, 0.1
+_MASKED, _OTHER = 0.8, 0.1  # Probabilities.
 
 
 def _other_tokens(tokens, noise):
-    """A random other token of the same image for each token, (B, N, D)."""
+    """For each token, a random other token of the same image, (B, N, D)."""
     num_tokens = ops.shape(tokens)[1]
     steps = 1 + ops.cast(ops.floor(noise * ops.cast(num_tokens - 1, "float32")), "int32")  # From 1 to N - 1.
     indices = (ops.arange(num_tokens, dtype="int32") + steps) % num_tokens

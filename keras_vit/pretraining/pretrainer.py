@@ -14,8 +14,8 @@ from keras_vit.preprocessing import preprocessing_layer, vision_model
 class Pretrainer(keras.Model):
     """Trains the encoder of a model on images, with a loss that the subclass defines.
 
-    The model's graph is run up to the last LayerNorm before the pooling. A subclass can change the outputs of its
-    layers. The pooling and the head are neither run nor trained.
+    The model runs up to its last LayerNorm before the pooling. A subclass can change the outputs of layers. The pooling
+    and the head are neither run nor trained.
 
     Args:
         model: A model of this package.
@@ -23,12 +23,17 @@ class Pretrainer(keras.Model):
     """
 
     def __init__(self, model: keras.Model, **kwargs: typing.Any) -> None:
-        super().__init__(autocast=False, **kwargs)  # Casting would round the pixels to half precision.
+        super().__init__(autocast=False, **kwargs)  # Casting to half precision would round the pixels.
         _check_model(model)
         self.model = model
         layer = preprocessing_layer(model)
         self.architecture = read_architecture(layer.architecture)
-        _check_unmerged(self.architecture)
+        if self.architecture.token_merging:
+            raise ValueError(
+                f"Each patch is predicted from its own token, but a model with "
+                f"token_merging={self.architecture.token_merging} merges tokens. Pre-train the model with "
+                f"token_merging=0, and load the weights into a model with merging."
+            )
         self.channels = layer.output.shape[-1]
         has_norm = self.architecture.norm_placement == "before_pooling"
         last = "encoder_norm" if has_norm else f"encoder_block_{self.architecture.num_layers - 1}"
@@ -36,7 +41,7 @@ class Pretrainer(keras.Model):
 
     @property
     def trainable_variables(self):
-        # The head is not run and has no gradients, but weight decay would still shrink it.
+        # The head does not run and has no gradients, but weight decay would still shrink it.
         unused = {id(variable) for variable in self.model.variables}
         unused -= {id(variable) for variable in self.encoder.variables}
         return [variable for variable in super().trainable_variables if id(variable) not in unused]
@@ -46,11 +51,11 @@ class Pretrainer(keras.Model):
         return self.trainable_variables
 
     def compile(self, optimizer, **options):
-        """Configures the training, as `keras.Model.compile` does. Loss and metrics are fixed.
+        """Configures the training like `keras.Model.compile`. The loss and the metrics are fixed.
 
         Args:
             optimizer: A Keras optimizer, or the name of one.
-            **options: Arguments of `keras.Model.compile`, except those for the loss and metrics.
+            **options: Arguments of `keras.Model.compile`, except the arguments for the loss and the metrics.
 
         Raises:
             ValueError: If a loss or metrics are given.
@@ -59,7 +64,7 @@ class Pretrainer(keras.Model):
         given = [name for name in own if options.get(name) is not None]
         if given:
             raise ValueError(
-                f"{type(self).__name__} has a loss and metrics of its own. Received: {', '.join(given)}. Leave out "
+                f"{type(self).__name__} defines its own loss and metrics. Received: {', '.join(given)}. Leave out "
                 f"these arguments."
             )
         super().compile(optimizer=optimizer, **options)
@@ -69,15 +74,15 @@ class Pretrainer(keras.Model):
         self.optimizer.build(self.trainable_variables)
 
     def make_train_function(self, force=False):
-        if not self.optimizer.built:  # If the step created the optimizer's variables, TensorFlow would trace it twice.
+        if not self.optimizer.built:  # TensorFlow traces a step twice if it creates variables.
             self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
     def encode(self, images, changes):
-        """Runs the encoder on images (B, H, W, C).
+        """Runs the encoder on images.
 
         Args:
-            images: Images as the model takes them.
+            images: (B, H, W, C), as the model takes them.
             changes: {name of a layer: function that replaces its output}
 
         Returns:
@@ -95,16 +100,21 @@ class Pretrainer(keras.Model):
         return tokens, ops.stop_gradient(outputs["preprocessing"]), outputs["patch_embedding"]
 
     def to_pixels(self, images):
-        """Normalised images (..., C) as pixels in [0, 1]."""
+        """Converts normalised images (..., C) to pixels in [0, 1]."""
         layer = preprocessing_layer(self.model)
         mean, std = (ops.convert_to_tensor(np.asarray(values), images.dtype) for values in (layer.mean, layer.std))
         return images * std + mean
 
     def patches_of(self, images):
-        """Cuts images (B, H, W, C) into the patches of the patch tokens, (B, N, P, Q, C), row by row."""
+        """Cuts images (B, H, W, C) into one patch for each patch token, (B, N, P, Q, C), row by row."""
         height, width = self.architecture.total_stride
-        if self.architecture.stem is not None:
-            _check_covered(images.shape[1:3], (height, width))
+        sizes = zip(images.shape[1:3], (height, width), strict=True)
+        # A stem would pad other images, and the last tokens would contain padding only.
+        if self.architecture.stem and any(isinstance(size, int) and size % side for size, side in sizes):
+            raise ValueError(
+                f"With a stem, the sides of images must be multiples of {height} x {width} pixels. Otherwise the stem "
+                f"pads them, and some tokens have no patch. Received: images of {images.shape[1]} x {images.shape[2]}"
+            )
         _, rows, columns, channels = ops.shape(images)
         rows, columns = rows // height, columns // width
         images = images[:, : rows * height, : columns * width]
@@ -113,16 +123,16 @@ class Pretrainer(keras.Model):
         return ops.reshape(cut, (-1, rows * columns, height, width, channels))
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """The mean loss of the hidden patches, plus the losses of layers, such as regularizers.
+        """The mean loss of the hidden patches plus the losses of layers, such as regularizers.
 
-        Labels `y` are not used. `sample_weight` (B,) weights the images.
+        Labels `y` are not used. `sample_weight`, (B,), contains a factor for each image.
         """
         weights = self.weights_of(y_pred, sample_weight)
         loss = self.loss_function(y_pred["targets"], y_pred["predictions"], sample_weight=weights)
         return sum(self.losses, loss)
 
     def weights_of(self, outputs, sample_weight=None):
-        """The weight of each patch, (B, N): 0 for visible patches, else the weight of the image, by default 1."""
+        """The weights of the patches in the loss, (B, N): 0 if visible, else the weight of the image, by default 1."""
         weights = outputs["mask"]
         if sample_weight is None:
             return weights
@@ -148,21 +158,4 @@ def _check_model(model):
         raise ValueError(
             f"A Vision Transformer is needed, and {model.name!r} has no layer {min(missing)!r}. Build the model with "
             f"keras_vit.ViT."
-        )
-
-
-def _check_unmerged(config):
-    if config.token_merging:
-        raise ValueError(
-            f"Each patch is predicted from its own token, but a model with token_merging={config.token_merging} merges "
-            f"tokens. Pre-train the model with token_merging=0, and load the weights into a model with merging."
-        )
-
-
-def _check_covered(sizes, stride):
-    """Checks that the stem does not pad the images, because the last tokens would come from the padding."""
-    if any(isinstance(size, int) and size % side for size, side in zip(sizes, stride, strict=True)):
-        raise ValueError(
-            f"With a stem, the sides of images must be multiples of {stride[0]} x {stride[1]} pixels here. Otherwise "
-            f"the stem pads them, and some tokens have no patch. Received: images of {sizes[0]} x {sizes[1]}"
         )

@@ -66,7 +66,7 @@ def test_of_a_model_around_a_model_what_its_classifier_reads(nested):
 
 def test_refusals(model):
     [images] = random_inputs(SHAPE)
-    with pytest.raises(ValueError, match="gallery holds 2 images, which is fewer than k=3"):
+    with pytest.raises(ValueError, match="gallery contains 2 images, but k=3 neighbours"):
         keras_vit.nearest_neighbours(model, images, images, k=3)
     for no_images in (images[:0], iter([])):
         with pytest.raises(ValueError, match=r"There is no image. Give at least one"):

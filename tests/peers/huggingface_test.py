@@ -242,7 +242,7 @@ def test_naflex(tmp_path):
 )
 def test_pixels(processor, expected, tmp_path):
     make("vit", tmp_path)
-    with pytest.raises(ValueError, match="does not say how its pixels are normalised"):
+    with pytest.raises(ValueError, match="does not define how pixels are normalised"):
         keras_vit.from_pretrained(tmp_path)
     transformers.ViTImageProcessor(**processor).save_pretrained(tmp_path)
     pixels = keras_vit.describe(keras_vit.from_pretrained(tmp_path)).pixels

@@ -82,7 +82,7 @@ def test_other_classifiers(use_class_token, pooling, reason, tmp_path):
 
 def test_pixels_that_nobody_says(tmp_path):
     make(tmp_path, {}, {})
-    with pytest.raises(ValueError, match="does not say how its pixels are normalised"):
+    with pytest.raises(ValueError, match="does not define how pixels are normalised"):
         keras_vit.from_pretrained(tmp_path)
     pixels = keras_vit.describe(keras_vit.from_pretrained(tmp_path, family="deit")).pixels
     assert pixels["mean"] == [0.485, 0.456, 0.406]

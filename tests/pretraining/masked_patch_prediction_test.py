@@ -183,5 +183,5 @@ def test_refusals(changes, arguments, message):
 def test_a_stem_must_not_pad():
     config = CONFIG.replace(stem=STEM, patch_size=1, num_layers=1)
     model = keras_vit.ViT(config, input_shape=(24, 20, 3), include_top=False)
-    with pytest.raises(ValueError, match=r"multiples of 8 x 8 pixels here.*images of 24 x 20"):
+    with pytest.raises(ValueError, match=r"multiples of 8 x 8 pixels\..*images of 24 x 20"):
         MaskedPatchPrediction(model)(random_inputs((24, 20, 3))[0])

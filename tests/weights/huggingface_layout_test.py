@@ -131,7 +131,7 @@ def test_says_what_pixels_it_needs(vit):
     """The same layout is that of weights of other pixels, so nothing is assumed."""
     weights, path = vit
     (path / "preprocessor_config.json").unlink()
-    with pytest.raises(ValueError, match=r"does not say how its pixels are normalised.*preprocessor_config\.json"):
+    with pytest.raises(ValueError, match=r"does not define how pixels are normalised.*preprocessor_config\.json"):
         keras_vit.from_pretrained(path)
     again = keras_vit.from_pretrained(path, family="deit")
     assert_same_weights(again, weights)

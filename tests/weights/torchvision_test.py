@@ -255,9 +255,12 @@ def test_a_trunk_that_does_not_fit(files):
             lambda: keras_vit.load_weights(model, path),
             "A VT-ResNet has only its stem and stages.*pass head='reset'",
         ),
-        (lambda: tiny_vt(weights=path, width=8), "holds weights for ResNetConfig.*but the model is VTResNetConfig"),
-        (lambda: tiny_vt(weights=path, expansion=4), "holds weights for ResNetConfig.*but the model is VTResNetConfig"),
-        (lambda: tiny_vt(weights=path, stage_depths=(1, 1)), "holds weights for ResNetConfig"),
+        (lambda: tiny_vt(weights=path, width=8), "contains weights for ResNetConfig.*but the model is VTResNetConfig"),
+        (
+            lambda: tiny_vt(weights=path, expansion=4),
+            "contains weights for ResNetConfig.*but the model is VTResNetConfig",
+        ),
+        (lambda: tiny_vt(weights=path, stage_depths=(1, 1)), "contains weights for ResNetConfig"),
         (
             lambda: keras_vit.load_weights(tiny_vt(stage_depths=(1, 1)), path, head="reset"),
             "not in the model: stage_1_unit_1/conv_1/kernel",

@@ -6,7 +6,6 @@ from keras_vit.models.resnet import ResNet
 
 
 def _baseline(function_name, model_name, text, size, **changes):
-    """The function of a ResNet with some changes. It has the arguments of `keras.applications`."""
     described = "".join(f", {name}={value!r}" for name, value in changes.items()).replace("'", '"')
     return keras_application(
         lambda **options: ResNet(size, **changes, **options),
@@ -18,34 +17,12 @@ def _baseline(function_name, model_name, text, size, **changes):
     )
 
 
-def _squeeze_excitation(depth):
-    return _baseline(
-        f"SEResNet{depth}",
-        f"se_resnet_{depth}",
-        f"a ResNet-{depth} with squeeze and excitation (arXiv 1709.01507)",
-        f"R{depth}",
-        attention="squeeze_excitation",
-    )
-
-
-def _cbam(depth):
-    return _baseline(
-        f"CBAMResNet{depth}",
-        f"cbam_resnet_{depth}",
-        f"a ResNet-{depth} with convolutional block attention modules (arXiv 1807.06521)",
-        f"R{depth}",
-        attention="cbam",
-    )
-
-
-def _attention_augmented(depth):
-    return _baseline(
-        f"AAResNet{depth}",
-        f"aa_resnet_{depth}",
-        f"an attention-augmented ResNet-{depth} (arXiv 1904.09925), for images of one size",
-        f"R{depth}",
-        mixing="attention_augmented",
-    )
+def _baselines(name, text, depths, **changes):
+    """Returns a function for each depth, such as SEResNet18 if `name` is "SE". The depth replaces `{}` in `text`."""
+    return [
+        _baseline(f"{name}ResNet{depth}", f"{name.lower()}_resnet_{depth}", text.format(depth), f"R{depth}", **changes)
+        for depth in depths
+    ]
 
 
 def _local_relation(depth, stage_depths):
@@ -63,7 +40,7 @@ def _global_reasoning(depth, stage_depths, num_units, where):
     return _baseline(
         f"GloReResNet{depth}",
         f"glore_resnet_{depth}",
-        f"a ResNet-{depth} with units of global reasoning, {where} (GloRe, arXiv 1811.12814)",
+        f"a ResNet-{depth} with global reasoning units, {where} (GloRe, arXiv 1811.12814)",
         "R50",
         stage_depths=stage_depths,
         global_unit="global_reasoning",
@@ -71,14 +48,19 @@ def _global_reasoning(depth, stage_depths, num_units, where):
     )
 
 
-SEResNet18, SEResNet34, SEResNet50, SEResNet101 = map(_squeeze_excitation, (18, 34, 50, 101))
-CBAMResNet18, CBAMResNet34, CBAMResNet50, CBAMResNet101 = map(_cbam, (18, 34, 50, 101))
-AAResNet34, AAResNet50, AAResNet101 = map(_attention_augmented, (34, 50, 101))
+_SE = "a ResNet-{} with squeeze and excitation (arXiv 1709.01507)"
+SEResNet18, SEResNet34, SEResNet50, SEResNet101 = _baselines(
+    "SE", _SE, (18, 34, 50, 101), attention="squeeze_excitation"
+)
+_CBAM = "a ResNet-{} with convolutional block attention modules (arXiv 1807.06521)"
+CBAMResNet18, CBAMResNet34, CBAMResNet50, CBAMResNet101 = _baselines("CBAM", _CBAM, (18, 34, 50, 101), attention="cbam")
+_AA = "an attention-augmented ResNet-{} (arXiv 1904.09925), for images of one size"
+AAResNet34, AAResNet50, AAResNet101 = _baselines("AA", _AA, (34, 50, 101), mixing="attention_augmented")
 LRNet18 = _local_relation(18, (2, 2, 2, 2))
 LRNet50 = _local_relation(50, (3, 4, 6, 3))
 LRNet101 = _local_relation(101, (3, 4, 23, 3))
 GloReResNet50 = _global_reasoning(50, (3, 4, 6, 3), (0, 0, 3, 0), "three in its third stage")
-# With units in its third stage only, it would have fewer operations and parameters than the paper prints.
+# With units in the third stage only, it would have fewer operations and parameters than in the paper.
 GloReResNet200 = _global_reasoning(200, (3, 24, 36, 3), (0, 2, 3, 0), "two in its second stage and three in its third")
 A2ResNet50 = _baseline(
     "A2ResNet50",

@@ -15,19 +15,20 @@ from keras_vit.models.factories import Described, factory, keras_application
 def SelfAttentionNetwork(size: str | SelfAttentionNetworkConfig = "SAN19", **config_changes: typing.Any) -> Described:
     """Builds a SAN as a functional `keras.Model`.
 
-    "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621), as in the authors' code (hszhao/SAN): a 1 x 1
-    convolution is the stem, and before each stage the map is max-pooled by 2 x 2 and projected to the stage's width.
-    The layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, then for
-    each stage `stage_0_pooling`, `stage_0_conv`, `stage_0_unit_0` and so on, `stage_0_norm`, `stage_0_activation`,
-    then `pooling`, `predictions`.
+    "Exploring Self-Attention for Image Recognition" (arXiv 2004.13621), as in the authors' code (hszhao/SAN). The stem
+    is a 1 x 1 convolution. Before each stage, the map is max-pooled by 2 x 2 and projected to the stage's width. The
+    layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, then for each stage
+    `stage_0_pooling`, `stage_0_conv`, `stage_0_unit_0` and so on, `stage_0_norm`, `stage_0_activation`, then `pooling`,
+    `predictions`.
 
     Args:
         size: `"SAN10"`, `"SAN15"`, `"SAN19"`, or a `keras_vit.architectures.SelfAttentionNetworkConfig`.
-        input_shape: `(height, width, channels)`, by default `(224, 224, 3)`; channels last whatever the global setting.
-            `None` for height and width makes a model for images of any size. The last map must be larger than 3 x 3, as
-            windows of 7 x 7 are reflected at its border. So images must have at least 128 pixels on each side.
-        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D), where
-            height and width are halved and rounded down once for each stage.
+        input_shape: `(height, width, channels)`, by default `(224, 224, 3)`. Channels are last, whatever Keras's global
+            setting is. `None` for height and width makes a model for images of any size. Images must have at least 128
+            pixels on each side, because windows of 7 x 7 are reflected at the border of the last map, which must
+            therefore be larger than 3 x 3.
+        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D). Each
+            stage halves height and width, rounded down.
         {shared_arguments}
         **config_changes: Any field of `keras_vit.architectures.SelfAttentionNetworkConfig`, such as
             `relation="pairwise"`.
@@ -37,7 +38,7 @@ def SelfAttentionNetwork(size: str | SelfAttentionNetworkConfig = "SAN19", **con
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is impossible or not available. The message says what is accepted.
+        ValueError: If a value is invalid or not available. The message lists accepted values.
 
     Example:
 
@@ -51,12 +52,12 @@ def SelfAttentionNetwork(size: str | SelfAttentionNetworkConfig = "SAN19", **con
 
 
 def _trunk(images, config):
-    """The map (B, h, w, D) for normalised pixels (B, H, W, C)."""
+    """Computes the map (B, h, w, D) from normalised pixels (B, H, W, C)."""
     maps = layers.PaddedConv2D(config.width, 1, name="stem_conv")(images)
     maps = batch_norm(name="stem_norm")(maps)
     maps = keras.layers.ReLU(name="stem_activation")(maps)
     for stage, (depth, window_size) in enumerate(zip(config.stage_depths, config.window_sizes, strict=True)):
-        # The second stage is four times as wide as the first, each later one twice as wide as the one before.
+        # The second stage is four times as wide as the first, and each later stage twice as wide as the previous one.
         width = config.width * (1 if stage == 0 else 2 ** (stage + 1))
         name = f"stage_{stage}"
         maps = keras.layers.MaxPooling2D(2, data_format="channels_last", name=f"{name}_pooling")(maps)
@@ -69,7 +70,6 @@ def _trunk(images, config):
 
 
 def _published(relation):
-    """The function of SAN19 with a relation. It has the arguments of `keras.applications`."""
     return keras_application(
         lambda **options: SelfAttentionNetwork("SAN19", relation=relation, **options),
         f"SAN19{relation.capitalize()}",
