@@ -149,7 +149,8 @@ def test_array_records_are_read_in_any_order(tmp_path):
 @pytest.mark.parametrize(
     ("assignments", "expected"),
     [
-        (["data.dataset=cifar11"], "neither digits, folder nor records"),
+        (["data.dataset=cifar11"], "neither one of digits, .* nor the name of a TFDS data set"),
+        (["data.dataset=digit"], "Did you mean 'digits'"),
         (["data.dataset=records"], "data.directory="),
         (["data.dataset=records", "data.directory=absent"], "is not a directory of shards"),
         (["data.train_split=trian", "data.validation_fraction=0"], r"train split 'trian' of digits cannot be read"),

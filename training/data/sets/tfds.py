@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download import downloader
 
+from keras_vit.checks import did_you_mean
 from training.data.dataset import Dataset
 from training.data.masks import renumbered
 from training.data.sets.derived_labels import DERIVED_LABELS, Label
@@ -15,6 +16,7 @@ from training.data.sets.digits import Digits
 from training.data.sets.tfds_splits import as_split, num_images, overlap_message, pieces, split_names
 from training.data.sources import IndexedSource, StreamedSource, cut
 from training.errors import InputError
+from training.recipe.datasets import BUILT_IN
 
 _DOWNLOAD_RETRIES = 3
 
@@ -121,8 +123,8 @@ def _find_builder(data):
         return tfds.builder(data.dataset, data_dir=data.tfds_directory)
     except (ValueError, tfds.core.registered.DatasetNotFoundError):
         raise InputError(
-            f"data.dataset={data.dataset} is neither digits, folder nor records nor the name of a TFDS data set. "
-            f"Names: https://www.tensorflow.org/datasets/catalog"
+            f"data.dataset={data.dataset} is neither one of {', '.join(BUILT_IN)} nor the name of a TFDS data set."
+            f"{did_you_mean(data.dataset, BUILT_IN)} Names: https://www.tensorflow.org/datasets/catalog"
         ) from None
 
 
