@@ -112,7 +112,7 @@ def measure(weights, paths, merged):
 def table(rows):
     """Markdown: a row for each line of the results, which are for the same weights and images."""
     title = f"{rows[0]['weights']}, {rows[0]['images']} images"
-    lines = [f"| {title} | same class | difference of its probability | largest |", "|---|--:|--:|--:|"]
+    lines = [f"| {title} | same class | mean difference | largest difference |", "|---|--:|--:|--:|"]
     for row in rows:
         cells = [row["answers"], f"{row['same_class']:.1%}", f"{row['difference']:.1e}", f"{row['largest']:.1e}"]
         lines.append(f"| {' | '.join(cells)} |")

@@ -41,7 +41,10 @@ _PAUSE = 0.05
 """Seconds between requests: threads of ONNX Runtime and OpenVINO wait actively for a while after one."""
 _FIELDS = ("load", "memory", "imports")
 _VERSIONS = ("keras", "tensorflow", "keras-hub", "onnxruntime", "openvino")
-_NOTE = "Times ours: median, lowest and highest round. With fewer than 100 requests, p99 is the slowest one."
+_NOTE = (
+    'The columns "times ours" show the median, lowest and highest ratio of the rounds. With fewer than 100 requests, '
+    "p99 is the slowest request."
+)
 
 
 @dataclasses.dataclass(frozen=True)

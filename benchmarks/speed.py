@@ -139,7 +139,7 @@ def measure(job, max_batch=LONGEST_BATCH, open_steps=open_keras_steps):
 def table(rows):
     """Markdown: a line for each line of the results."""
     lines = [
-        "| work | model | pixels | precision | memory | images a second | batch | largest batch | on |",
+        "| work | model | pixels | precision | memory | images a second | at batch size | largest batch | device |",
         "|---|---|--:|---|---|--:|--:|--:|---|",
     ]
     for row in rows:

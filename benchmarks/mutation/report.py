@@ -27,9 +27,9 @@ def markdown(rows):
 
 
 _HEADINGS = {
-    "lost": "Caught by the old suite only",
-    "survived": "Caught by neither suite",
-    "not covered": "In lines that no test executes",
+    "lost": "Killed by the old suite only",
+    "survived": "Survived all suites",
+    "not covered": "Not covered, because no test executes the changed line",
 }
 
 
@@ -38,29 +38,29 @@ def _summary(rows, totals):
     uncertain = sum(row["status"] in ("survived", "not covered") for row in examined)
     share = 100 * totals["lost"] / max(1, len(rows))
     suites = {age: sorted({run["suite"] for row in rows for run in row["runs"] if run["age"] == age}) for age in _AGES}
-    text = f"{len(rows)} mutants, tested with {_and(suites['new'])}, and with the old suite, {_and(suites['old'])}. "
-    text += f"{totals['lost']} are caught by the old suite only ({share:.1f} %)."
+    text = f"{len(rows)} mutants were tested with the new suite ({', '.join(suites['new'])})."
     passed = [row for row in rows if row["status"] in ("survived", "not covered")]
-    if suites["old"] and (waiting := sum(all(run["age"] == "new" for run in row["runs"]) for row in passed)):
-        text += f" {waiting} of the {len(passed)} that the new suite missed were not tested with the old one yet."
+    if suites["old"]:
+        text += f" Those that survived were also tested with the old suite ({', '.join(suites['old'])})."
+        text += f" {totals['lost']} mutants ({share:.1f} %) were killed by the old suite only."
+        if waiting := sum(all(run["age"] == "new" for run in row["runs"]) for row in passed):
+            text += f" {waiting} of the {len(passed)} surviving mutants were not tested with the old suite yet."
     if uncertain:
-        text += f" Of those that no suite caught, {uncertain} were tested with a part of their tests, up to the budget."
+        text += (
+            f" For {uncertain} of the mutants that no suite killed, the budget was too small for all of their tests."
+        )
     return text
-
-
-def _and(names):
-    return " and ".join(names) or "none"
 
 
 def _list(rows, heading):
     if not rows:
         return []
     columns = "| place | function | before | after |"
-    caught = any(_killer(row) for row in rows)
-    lines = ["", f"{heading}:", "", columns + (" caught by |" if caught else ""), "|---|---|---|---|" + "---|" * caught]
+    killed = any(_killer(row) for row in rows)
+    lines = ["", f"{heading}:", "", columns + (" killed by |" if killed else ""), "|---|---|---|---|" + "---|" * killed]
     for row in sorted(rows, key=lambda row: (row["path"], row["line"])):
         cells = [f"{row['path']}:{row['line']}", *(f"`{_short(row[key])}`" for key in ("function", "before", "after"))]
-        lines.append(f"| {' | '.join(cells + ([f'`{_killer(row)}`'] if caught else []))} |")
+        lines.append(f"| {' | '.join(cells + ([f'`{_killer(row)}`'] if killed else []))} |")
     return lines
 
 

@@ -182,8 +182,8 @@ def test_report(mutants):
         for mutant, (status, runs) in zip(mutants, statuses.items(), strict=False)
     ]
     text = markdown(rows)
-    assert "1 are caught by the old suite only (33.3 %)" in text
-    assert "1 were tested with a part of their tests" in text
+    assert "1 mutants (33.3 %) were killed by the old suite only" in text
+    assert "For 1 of the mutants that no suite killed, the budget was too small" in text
     assert "| all | 3 | 1 | 1 | 1 | 0 |" in text
     assert "test_area[a\\|b]" in text
 
