@@ -42,8 +42,8 @@ _PAUSE = 0.05
 _FIELDS = ("load", "memory", "imports")
 _VERSIONS = ("keras", "tensorflow", "keras-hub", "onnxruntime", "openvino")
 _NOTE = (
-    'The columns "times ours" show the median, lowest and highest ratio of the rounds. With fewer than 100 requests, '
-    "p99 is the slowest request."
+    'The columns "times ours" show the median, lowest and highest ratio of the rounds. For p99, the column '
+    "shows one ratio for all rounds together. With fewer than 100 requests, p99 is the slowest request."
 )
 
 

@@ -47,7 +47,7 @@ def _summary(rows, totals):
             text += f" {waiting} of the {len(passed)} surviving mutants were not tested with the old suite yet."
     if uncertain:
         text += (
-            f" For {uncertain} of the mutants that no suite killed, the budget was too small for all of their tests."
+            f" For {uncertain} of the mutants that no suite killed, the budget was too small to run all of their tests."
         )
     return text
 
