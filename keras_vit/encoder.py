@@ -30,8 +30,8 @@ def encode(images, config, grid_size=None):
     """
     if config.position_embedding == "relative" and None in images.shape[1:3]:
         raise ValueError(
-            f"position_embedding='relative' has a row for each offset between two tokens, so it needs one image size, "
-            f"e.g. input_shape=(224, 224, 3). Received: images of shape {tuple(images.shape[1:])}"
+            f"position_embedding='relative' has a row for each offset between two tokens, so it needs a fixed image "
+            f"size, e.g. input_shape=(224, 224, 3). Received: images of shape {tuple(images.shape[1:])}"
         )
     if config.stem is not None:
         images = bit_resnet(images, config.stem)
@@ -78,7 +78,7 @@ def add_prefix_tokens(tokens, config):
 
 
 def position_layers(patches_shape, config, grid_size=None):
-    """Returns one layer or `None` per block. The layer adds positions to the tokens of a map of shape (B, h, w, D)."""
+    """Returns one position layer or `None` for each block. `patches_shape` is the shape (B, h, w, D) of the patches."""
     if config.position_embedding in ("none", "relative"):
         return [None] * config.num_layers
     if config.position_embedding == "sincos_2d":

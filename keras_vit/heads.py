@@ -8,9 +8,9 @@ from keras_vit import layers
 
 
 def pool(tokens, config, sizes=None):
-    """Pools tokens (B, T, D) to (B, D), or returns them if `config.pooling` is `None`.
+    """Pools tokens (B, T, D) to (B, D), or returns the tokens unchanged if `config.pooling` is `None`.
 
-    `sizes` is (B, T), the number of patches that each token represents. An average counts each token in proportion.
+    `sizes` is (B, T), the number of patches that each token represents. In an average, a token of size 2 counts twice.
     """
     if config.pooling is None:
         return tokens
@@ -29,7 +29,7 @@ POOLINGS: dict[str, typing.Callable[..., keras.Layer]] = {
         config.num_heads, config.mlp_dim, config.mlp, config.layer_norm_epsilon, name="pooling"
     ),
 }
-"""{pooling: function of the config that returns the layer}"""
+"""{pooling: function that receives the config and returns the layer}"""
 
 
 def represent(pooled, config):
@@ -42,7 +42,7 @@ def represent(pooled, config):
 
 
 def classify(representation, classes, activation, config):
-    """Applies the classifier, a `Dense` layer that is in float32 under any precision policy. Returns (B, classes)."""
+    """Applies the classifier, a `Dense` layer in float32 under any precision policy. Returns (B, classes)."""
     return classifier("predictions", classes, activation, config.head_bias)(representation)
 
 

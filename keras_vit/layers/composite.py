@@ -8,7 +8,7 @@ from keras_vit.layers.configured import ConfiguredLayer
 
 
 class CompositeLayer(ConfiguredLayer):
-    """A layer that consists of other layers, its parts. The parts share its dtype policy and `trainable`.
+    """A layer that creates other layers, called its parts. Parts get the layer's dtype policy and its `trainable`.
 
     `keras.Model.quantize` quantizes each part separately. The layer stores the quantization of its parts in its config,
     so that a quantized `.keras` file can be loaded.

@@ -13,7 +13,7 @@ def resnet(images, config):
     The ResNet has a stem (7 x 7 convolution with stride 2, batch norm, ReLU, 3 x 3 max pooling with stride 2) and
     stages of `ResidualUnit`. The first unit of each stage except the first one halves the map. The padding is equal on
     both sides, as in torchvision. The layers are named `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`,
-    `stage_0_unit_0` and so on. The global unit after `stage_2_unit_0` is named `stage_2_global_unit_0`.
+    `stage_0_unit_0` and so on. The global unit (GloRe, A2-Net) after `stage_2_unit_0` is named `stage_2_global_unit_0`.
 
     Args:
         images: Keras tensor (B, H, W, C) of normalised pixels.
@@ -50,15 +50,15 @@ def _mixing(config, stage):
 
 
 def _units_before_global_units(config, stage):
-    """Returns the indices of the units in a stage after which a global unit follows."""
+    """Returns the indices of the units in a stage that are followed by a global unit."""
     count = config.num_global_units[stage] if config.global_unit else 0
     return {number * config.stage_depths[stage] // count for number in range(count)}
 
 
 def _global_unit(kind, channels, name):
-    """Creates a global unit that works on half of the channels, as in the papers on GloRe and A2-Nets.
+    """Creates a global unit with `channels / 2` states or features, as in the papers on GloRe and A2-Nets.
 
-    GloRe has `channels / 4` nodes.
+    A GloRe unit has `channels / 4` nodes.
     """
     if kind == "global_reasoning":
         return layers.GlobalReasoning(max(1, channels // 4), max(1, channels // 2), name=name)

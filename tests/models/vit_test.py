@@ -140,7 +140,7 @@ def test_names_of_the_layers():
 
 def test_relative_positions_need_one_image_size():
     for size in ((None, None), (None, 9)):
-        with pytest.raises(ValueError, match=r"needs one image size.*Received: images of shape \(None, "):
+        with pytest.raises(ValueError, match=r"needs a fixed image size.*Received: images of shape \(None, "):
             tiny_model(input_shape=(*size, 3), position_embedding="relative")
 
 

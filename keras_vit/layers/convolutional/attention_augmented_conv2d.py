@@ -20,10 +20,10 @@ class AttentionAugmentedConv2D(CompositeLayer):
     """A convolution that computes some of its output channels by self-attention over the whole map.
 
     `y = [conv(x), W attention(x)]` ("Attention Augmented Convolutional Networks", arXiv 1904.09925, equations 1 to 4).
-    The logits of each head are `(q_o.k_p + q_o.r^h_{p-o} + q_o.r^w_{p-o}) / sqrt(key_dim / K)`. The vectors r^h are
-    learned for each distance in rows, the vectors r^w for each distance in columns. All heads share them. With strides,
-    the attention uses only every `strides`-th row and column. The softmax is computed in float32 under any precision
-    policy.
+    Each head has the logits `(q_o.k_p + q_o.r^h_{p-o} + q_o.r^w_{p-o}) / sqrt(key_dim / K)` for query pixel o and key
+    pixel p. The vectors r^h are learned for each distance in rows, the vectors r^w for each distance in columns. All
+    heads share these vectors. With strides, the attention uses only every `strides`-th row and column. The softmax is
+    computed in float32 under any precision policy.
 
     Args:
         filters: Number F of output channels.
@@ -174,7 +174,7 @@ def _means(length):
 
 
 def _enlarge(maps, size):
-    """Resizes maps (B, H, W, C) to (B, h, w, C), bilinearly between pixel centres."""
+    """Resizes maps (B, H, W, C) to (B, h, w, C) by bilinear interpolation between pixel centres."""
     rows, columns = (
         ops.cast(resize_matrix(length, new_length, "bilinear"), maps.dtype)
         for length, new_length in zip(maps.shape[1:3], size, strict=True)

@@ -19,10 +19,10 @@ class AxialAttention(CompositeLayer):
     """Position-sensitive self-attention within each row or within each column.
 
     Axial-DeepLab (arXiv 2003.07853), equation 4: `y_o = sum_p softmax_p(q_o.k_p + q_o.r^q_{p-o} + k_p.r^k_{p-o})
-    (v_p + r^v_{p-o})`. The three vectors r are learned for each distance p - o in the row or column. All heads share
-    them. As in the authors' code (csrhddlam/axial-deeplab), queries and keys have half the width of values, and logits
-    are not scaled. Batch norms follow the projection, each of the three terms of the logits, and both terms of the
-    output. The softmax and the statistics of the batch norms are computed in float32 under any precision policy.
+    (v_p + r^v_{p-o})`. Pixel o attends to the pixels p of its row or column. The vectors r are learned for each
+    distance p - o and shared by all heads. As in the authors' code (csrhddlam/axial-deeplab), queries and keys have
+    half the width of values, and logits are not scaled. Batch norms follow the projection and each term of the logits
+    and of the output. The softmax and batch norm statistics are computed in float32 under any precision policy.
 
     Args:
         axis: `"height"`: the pixels of a column attend to each other. `"width"`: the pixels of a row attend to each
@@ -67,8 +67,8 @@ class AxialAttention(CompositeLayer):
         self.length = input_shape[_AXES[self.axis]]
         if self.length is None:
             raise ValueError(
-                f"AxialAttention has tables for the {self.axis} of its maps, so it must be known. Received: maps of "
-                f"shape {tuple(input_shape)}. Build the model for images of one size."
+                f"AxialAttention has tables for the {self.axis} of its maps, so the {self.axis} must be known. "
+                f"Received: maps of shape {tuple(input_shape)}. Build the model for images of one size."
             )
         head_width = self.filters // self.num_heads
         channels = input_shape[-1]
@@ -100,7 +100,7 @@ class AxialAttention(CompositeLayer):
                 f"{self.name!r} was built for maps of {self.axis} {self.length}. Received: {self.axis} {length}. The "
                 f"tables of relative positions fit one size only."
             )
-        lines = ops.swapaxes(maps, 1, 2) if self.axis == "height" else maps  # (B, S, N, C)
+        lines = ops.swapaxes(maps, 1, 2) if self.axis == "height" else maps  # (B, S, N, C), S rows or columns.
         projected = self.projection_norm(self.projection(lines), training=training)
         shape = ops.shape(projected)
         projected = ops.reshape(projected, (*shape[:3], self.num_heads, 2 * self.filters // self.num_heads))

@@ -77,7 +77,7 @@ class ConvolutionalBlockAttention(CompositeLayer):
 
 
 def _largest(maps, axis):
-    """Returns the largest values along an axis, which stays with size 1."""
+    """Returns the maximum along an axis. The axis is kept, with size 1."""
     # For the gradient of ops.max, XLA may recompute the maps with a different rounding. Then no value equals the
     # maximum, and the gradient divides by zero.
     return ops.take_along_axis(maps, ops.argmax(maps, axis=axis, keepdims=True), axis=axis)

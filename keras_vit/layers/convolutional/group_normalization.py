@@ -15,10 +15,10 @@ class GroupNormalization(ConfiguredLayer):
     """Normalises groups of channels to mean 0 and variance 1, then scales and shifts each channel (arXiv 1803.08494).
 
     `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta`, with mean and variance over all pixels and the C / G
-    channels of a group, in at least float32 under any policy. The weights and results are the same as in
+    channels of a group, is computed in float32 or higher precision. The weights and results are the same as in
     `keras.layers.GroupNormalization`. Keras computes moments of arrays with five axes, which is slower. This layer
-    computes the mean and variance of each channel first. The variance of a group is the mean of its channels'
-    variances plus the variance of its channels' means.
+    computes the mean and variance of each channel first. The variance of a group is the mean of its channels' variances
+    plus the variance of its channels' means.
 
     Args:
         groups: Number G of groups, a divisor of C.
@@ -80,7 +80,7 @@ class GroupNormalization(ConfiguredLayer):
 
 
 def _normalize(maps, gamma, beta, groups, epsilon):
-    """Reads the maps as few times as possible."""
+    """Normalises maps in as few passes over memory as possible."""
     means = _mean_of_pixels(maps)
     variances = _mean_of_pixels(ops.square(maps - means))
 
@@ -97,7 +97,7 @@ def _normalize(maps, gamma, beta, groups, epsilon):
 
 def _mean_of_pixels(maps):
     """Averages (B, H, W, C) to (B, 1, 1, C)."""
-    # TensorFlow on CPUs takes twice as long for a mean over both axes.
+    # TensorFlow on CPUs takes twice as long for a mean over both axes at once.
     return ops.mean(ops.mean(maps, axis=2, keepdims=True), axis=1, keepdims=True)
 
 

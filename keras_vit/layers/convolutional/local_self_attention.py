@@ -18,9 +18,9 @@ class LocalSelfAttention(CompositeLayer):
 
     `y_o = sum_p softmax_p(q_o.k_p + q_o.r_{p-o}) v_p` ("Stand-Alone Self-Attention in Vision Models", arXiv 1906.05909,
     equation 3). The sum includes only pixels p of the window that are inside the map. In each head, the first half of
-    `r` is learned for each distance in rows, the second half for each distance in columns. Logits are not scaled. With
-    strides, the output is averaged over squares of `strides` x `strides` pixels. At a border, squares are averaged over
-    their pixels inside the map. The softmax is computed in float32 under any precision policy.
+    the channels of `r` is learned for each distance in rows, the second half for each distance in columns. Logits are
+    not scaled. With strides, the output is averaged over squares of `strides` x `strides` pixels. At a border, squares
+    are averaged over their pixels inside the map. The softmax is computed in float32 under any precision policy.
 
     Args:
         filters: Number F of output channels, a multiple of `2 * num_heads`.
@@ -84,7 +84,7 @@ class LocalSelfAttention(CompositeLayer):
         return self.pooling(self._join_heads(outputs))
 
     def _split_heads(self, values):
-        """Reshapes (B, H, W, F) to (B K, H, W, F / K). Later matrix products then need no transposed windows."""
+        """Reshapes (B, H, W, F) to (B K, H, W, F / K). Matrix products then need no transposed windows."""
         batch, height, width, _ = ops.shape(values)
         values = ops.reshape(values, (batch, height, width, self.num_heads, self.filters // self.num_heads))
         return ops.reshape(ops.transpose(values, (0, 3, 1, 2, 4)), (-1, height, width, values.shape[-1]))

@@ -9,8 +9,8 @@ def local_windows(maps, size, strides=1, padding="constant"):
     """Returns the square windows around the pixels of a map.
 
     The map is sliced along its columns, then along its rows. This is less work than the patch extraction of any
-    backend, which is a convolution with 0 and 1 on JAX and PyTorch. It also needs fewer operations than one slice for
-    each pixel of a window.
+    backend, which is a convolution with kernels of zeros and ones on JAX and PyTorch. It also needs fewer operations
+    than one slice for each pixel of a window.
 
     Args:
         maps: (B, H, W, C)
@@ -19,8 +19,8 @@ def local_windows(maps, size, strides=1, padding="constant"):
         padding: Padding of the map. `"constant"`: zeros. `"reflect"`: the map is reflected at its border.
 
     Returns:
-        (B, h, w, N, C), where h and w are H and W divided by `strides` and rounded up. The N pixels of a window are in
-        order row by row.
+        (B, h, w, N, C), where h and w are H and W divided by `strides` and rounded up. The N pixels of a window are
+        ordered row by row.
     """
     if size > 1:  # PyTorch does not accept reflections of width 0.
         margin = (size // 2,) * 2

@@ -14,8 +14,8 @@ class PaddedConv2D(keras.layers.Conv2D):
     """Convolution without a bias, with equal padding on both sides.
 
     With `strides` of more than 1, Keras's padding can be larger at the bottom and right than at the top and left. This
-    would shift the kernel compared to models that were trained with PyTorch. The kernel is initialised He normal by
-    fan-out (arXiv 1502.01852), as in torchvision's ResNets.
+    would shift the kernel compared to models that were trained with PyTorch. The kernel is initialised with the He
+    normal distribution (fan-out, arXiv 1502.01852), as in torchvision's ResNets.
 
     Args:
         filters: Number F of filters.
@@ -41,7 +41,7 @@ class PaddedConv2D(keras.layers.Conv2D):
     def __init__(self, filters: int, kernel_size: int, strides: int = 1, **kwargs: typing.Any) -> None:
         unknown = kwargs.keys() - {"name", "dtype", "trainable"}
         if unknown:
-            raise TypeError(f"PaddedConv2D has no {', '.join(sorted(unknown))}. Use keras.layers.Conv2D for that.")
+            raise TypeError(f"PaddedConv2D has no argument {', '.join(sorted(unknown))}. Use keras.layers.Conv2D.")
         check_positive_integer("kernel_size", kernel_size)
         check_positive_integer("strides", strides)
         if kernel_size % 2 == 0:

@@ -12,7 +12,7 @@ from keras_vit.layers.convolutional.striding import strided_shape
 
 _VALUES = {
     # Exact zeros would be lost in ONNX. tf2onnx 1.17 merges a padding of zeros into the pooling after it, and ONNX's
-    # pooling ignores its padding.
+    # max pooling ignores padded pixels.
     "zeros": float(np.finfo("float32").tiny),
     "ignored": -np.inf,
 }

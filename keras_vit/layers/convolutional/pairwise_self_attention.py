@@ -13,7 +13,7 @@ class PairwiseSelfAttention(VectorSelfAttention):
     """Computes a weighted sum of the window around each pixel. Weights depend on differences to the centre pixel.
 
     `y_o = sum_p softmax_p(gamma([q_o - k_p, W (c_o - c_p)])) v_p` ("Exploring Self-Attention for Image Recognition",
-    arXiv 2004.13621, equations 2 and 3, with the subtraction). `c` are pixel coordinates, scaled to [-1, 1], and
+    arXiv 2004.13621, equations 2 and 3, with subtraction as the relation). `c` are pixel coordinates from -1 to 1, and
     `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))`. Groups of eight channels share their weights. As in the authors' code
     (hszhao/SAN), all linear projections except `W_1` have biases. `q` (of the centre pixel) and `k` (of the window's
     pixels) have C / 16 channels. The map is padded by reflection. The softmax and the distances are computed in float32

@@ -13,10 +13,10 @@ class PatchwiseSelfAttention(VectorSelfAttention):
     """Computes a weighted sum of the window around each pixel. Weights depend on the whole window.
 
     `y_o = sum_p gamma([q_o, k_1, ..., k_N])_p v_p` ("Exploring Self-Attention for Image Recognition", arXiv 2004.13621,
-    equations 4 and 5, with the concatenation). `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))` returns the weights of all N
-    pixels, without a softmax. Groups of eight channels share their weights. As in the authors' code (hszhao/SAN), all
-    linear projections except `W_1` have biases. `q` (of the centre pixel) and `k` (of the window's pixels) have C / 16
-    channels. The map is padded by reflection.
+    equations 4 and 5, with concatenation as the relation). `gamma(d) = W_2 relu(BN(W_1 relu(BN(d))))` returns the
+    weights of all N pixels, without a softmax. Groups of eight channels share their weights. As in the authors' code
+    (hszhao/SAN), all linear projections except `W_1` have biases. `q` (of the centre pixel) and `k` (of the window's
+    pixels) have C / 16 channels. The map is padded by reflection.
 
     Args:
         filters: Number F of output channels, a multiple of 8.

@@ -21,10 +21,10 @@ class PreActivationUnit(CompositeLayer):
 
     `a = relu(GN(x))`, `y = conv1x1(a)`, `y = conv3x3(relu(GN(y)))`, `y = conv1x1(relu(GN(y)))` and `x + y`. If the unit
     changes the shape, `conv1x1(a)` replaces `x`. These are the units of BiT (arXiv 1912.11370; "Identity Mappings in
-    Deep Residual Networks", arXiv 1603.05027; `bit_paper.py` of google-research/big_vision). The 3 x 3 convolution has
-    the strides and equal padding on both sides. Kernels are divided by `sqrt(variance + 1e-10)`. GroupNorm has 32
-    groups and an epsilon of 1e-5. It is computed in float32 under any precision policy. All gammas start at one, unlike
-    in `BottleneckUnit`.
+    Deep Residual Networks", arXiv 1603.05027; `bit_paper.py` of google-research/big_vision). The 3 x 3 convolution
+    applies `strides`, with equal padding on both sides. Kernels are divided by `sqrt(variance + 1e-10)`. GroupNorm has
+    32 groups and an epsilon of 1e-5. It is computed in float32 under any precision policy. All gammas start at one,
+    unlike in `BottleneckUnit`.
 
     Args:
         width: Number of channels inside the unit, a multiple of 32. The output has `4 width` channels.

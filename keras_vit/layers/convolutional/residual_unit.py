@@ -40,10 +40,10 @@ class ResidualUnit(CompositeLayer):
         mixing: Layer that replaces the 3 x 3 convolutions.
 
             * `"convolution"`: the convolutions are not replaced.
-            * `"attention_augmented"`: `AttentionAugmentedConv2D`. In a basic unit, the second convolution stays.
+            * `"attention_augmented"`: `AttentionAugmentedConv2D`. A basic unit keeps its second convolution.
             * `"pooled_attention_augmented"`: the same layer with `is_pooled=True`.
             * `"stand_alone"`: `LocalSelfAttention`.
-            * `"local_relation"`: `LocalRelation`. A bottleneck then has 25 / 16 of the width, as in LR-Net.
+            * `"local_relation"`: `LocalRelation`. The inner width of a bottleneck is then 25 / 16 `width`.
         attention: Layer that multiplies the branch by attention factors before the sum. `"squeeze_excitation"`:
             `SqueezeExcitation`. `"cbam"`: `ConvolutionalBlockAttention`. `None`: no layer.
 
@@ -162,7 +162,7 @@ class ResidualUnit(CompositeLayer):
 
 _NUM_HEADS = 8  # In the papers on augmented and stand-alone attention, for any width.
 _MIN_KEY_DIM = 20  # Minimum number of key channels per head of an augmented convolution.
-# Numbers of key channels and of output channels of the attention, divided by the number of the convolution's channels.
+# Numbers of key channels and of output channels of the attention, as fractions of the number of output channels.
 _SHARES_OF_BOTTLENECK = (0.2, 0.1)
 _SHARES_OF_BASIC_UNIT = (0.25, 0.25)
 

@@ -58,8 +58,8 @@ class SelfAttentionUnit(CompositeLayer):
         channels = input_shape[-1]
         if channels % 32:
             raise ValueError(
-                f"{self.name!r} attends with a quarter of the channels, in groups of eight, so the channels must be a "
-                f"multiple of 32. Received: {channels} channels"
+                f"{self.name!r} uses a quarter of the channels for attention, in groups of eight. The number of "
+                f"channels must be a multiple of 32. Received: {channels} channels"
             )
         self.attention = _ATTENTIONS[self.relation](channels // 4, self.window_size, **self.part_arguments("attention"))
         self.norm_1.build(input_shape)

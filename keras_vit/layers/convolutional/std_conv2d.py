@@ -18,7 +18,7 @@ class StdConv2D(ConfiguredLayer):
     population standard deviation (weight standardization, arXiv 1903.10520). This is `StdConv` in `models_resnet.py` of
     google-research/vision_transformer. In contrast, BiT (arXiv 1912.11370) divides by `sqrt(var(w) + epsilon)` and uses
     equal padding on both sides. The kernel is standardised in float32 under any precision policy. It is initialised
-    LeCun normal, as in Flax.
+    with the LeCun normal distribution, as in Flax.
 
     Args:
         filters: Number F of filters.
@@ -28,7 +28,7 @@ class StdConv2D(ConfiguredLayer):
         epsilon_placement: Statistic to which `epsilon` is added, `"std"` or `"variance"`.
         padding: Padding with zeros.
 
-            * `"same"`: as in TensorFlow. If the padding of an axis is odd, the bottom or right gets one more zero.
+            * `"same"`: as in TensorFlow. If the number of zeros is odd, the bottom or right gets one more zero.
             * `"symmetric"`: equal padding on both sides, as in PyTorch. `kernel_size` must be odd. If `strides` is more
               than 1, the kernel may be shifted compared to `"same"`.
 

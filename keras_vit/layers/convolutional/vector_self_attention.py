@@ -44,13 +44,13 @@ class VectorSelfAttention(CompositeLayer):
     def _check_size(self, shape):
         if any(size is not None and size <= self.window_size // 2 for size in shape[1:3]):
             raise ValueError(
-                f"Windows of {self.window_size} pixels reflect the map at its border, so its height and width must be "
+                f"Maps are padded by reflection for windows of {self.window_size} pixels, so height and width must be "
                 f"more than {self.window_size // 2}. Received: maps of shape {tuple(shape)}"
             )
 
     def _windows(self, maps):
         """Returns (B, H, W, N, C)."""
-        self._check_size(maps.shape)  # In a model of variable size, `build` does not know the size.
+        self._check_size(maps.shape)  # In a model of variable size, the size is unknown in `build`.
         return local_windows(maps, self.window_size, padding="reflect")
 
     def _aggregate(self, maps, weights):

@@ -32,10 +32,10 @@ ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "quick_gelu": q
 
 
 def activate(name, x, training=None):
-    """Applies the activation `name` of `ACTIVATIONS`. Its gradient is cheaper in training on TensorFlow.
+    """Applies the activation `name` of `ACTIVATIONS`. In training on TensorFlow, its gradient uses less memory.
 
-    TensorFlow on CPUs can fuse a matrix product, a bias and a GELU into one kernel. It sorts operations by name. It
-    finds the GELU only if the operations of the layer `hidden` come before it. The name scope ensures this order.
+    TensorFlow on CPUs can fuse a matrix product, a bias and a GELU into one kernel. It visits operations in order of
+    name, and finds the GELU only after those of the layer `hidden`. "nonlinearity" sorts after "hidden".
     """
     with keras.name_scope("nonlinearity"):
         has_own_gradient = training and keras.backend.backend() == "tensorflow"

@@ -8,11 +8,11 @@ import keras
 from keras import ops
 
 MAX_KEYS_AT_ONCE = 1024
-"""Maximum number of keys for which all weights are computed at once. See docs/performance.md for the measurement."""
+"""Maximum number of keys for which all attention weights are computed at once (measured in docs/performance.md)."""
 QUERIES_PER_CHUNK = 256
 """Maximum number of queries per chunk. See docs/performance.md for the measurement."""
 MAX_KEYS_WITHOUT_KERNEL = 256
-"""Maximum number of keys for which PyTorch's kernel is not used on a CPU, because it is not faster."""
+"""Up to this number of keys, PyTorch's kernel is not used on a CPU, because it is not faster."""
 
 
 def attend(query, key, value, bias=None):
@@ -40,7 +40,7 @@ def attend(query, key, value, bias=None):
     if not is_known or num_keys <= MAX_KEYS_AT_ONCE or num_queries <= QUERIES_PER_CHUNK:
         bias = None if bias is None else bias[..., None, None, :]
         return ops.matmul(ops.cast(attention_weights(query, key, bias), value.dtype), value)
-    if bias is not None:  # A channel with 1 in the queries and the bias in the keys makes the product add the bias.
+    if bias is not None:  # An extra channel, 1 in the queries and the bias in the keys, adds the bias to the product.
         column = ops.broadcast_to(ops.cast(bias, key.dtype)[..., None, :, None], (*ops.shape(key)[:-1], 1))
         query, key = ops.concatenate([query, ops.ones_like(query[..., :1])], -1), ops.concatenate([key, column], -1)
     return ops.custom_gradient(_attend_in_chunks)(query, key, value)
@@ -62,9 +62,9 @@ def has_kernel(query, key, bias=None):
 
     * PyTorch: `scaled_dot_product_attention`. On a CPU, it is used for more than 256 keys only, because it is not
       faster for 197 keys. On other devices, it is always used. Its speed has not been measured on these devices.
-    * JAX on a GPU: cuDNN's kernel, for 16-bit types and heads of 8, 16, ..., 128 channels. It has not been measured.
+    * JAX on a GPU: cuDNN's kernel, for 16-bit types and heads of 8, 16, ..., 128 channels. Its speed is not measured.
     * Otherwise, no kernel is used. Keras's kernel for TensorFlow stores all weights. Keras's kernel for JAX on a TPU
-      applies a causal mask if there is no mask (Keras 3.15).
+      applies a causal mask if no mask is passed (Keras 3.15).
 
     All kernels compute the softmax in float32.
     """
@@ -108,8 +108,8 @@ def _attend_in_chunks(query, key, value):
     return _join(heads, num_queries), gradients
 
 
-# Both steps are module-level functions and get keys and values through the carry. JAX can then cache the compiled step
-# instead of compiling it in every call.
+# The two step functions are at module level and get keys and values through the carry. JAX can then cache the compiled
+# functions instead of compiling them in every call.
 def _attend_chunk(carry, chunks):
     (key, value), (query,) = carry, chunks
     return [key, value], ops.matmul(ops.cast(attention_weights(query, key), value.dtype), value)

@@ -11,10 +11,10 @@ from keras_vit.layers.positions.learned_position_embedding import LearnedPositio
 class Learned2DPositionEmbedding(LearnedPositionEmbedding):
     """Adds learned embeddings of the column and the row to each patch token.
 
-    The embedding of the patch in row y and column x is the concatenation `[X_x, Y_y]`. The tables X and Y have w and h
-    rows of width D / 2 (ViT, arXiv 2010.11929, appendix D.4, "2-dimensional positional embedding"). Each prefix token
-    has a row of width D. All tables are initialised from N(0, 0.02). If the image's grid differs from `grid_size`, the
-    tables X and Y are interpolated in float32.
+    The embedding of the patch in row y and column x is the concatenation `[X_x, Y_y]`. The table X has w rows and the
+    table Y has h rows, all of width D / 2 (ViT, arXiv 2010.11929, appendix D.4, "2-dimensional positional embedding").
+    Each prefix token has a row of width D. All tables are initialised from N(0, 0.02). If the image's grid differs from
+    `grid_size`, the tables X and Y are interpolated in float32.
 
     Args:
         grid_size: Size of the tables, (rows, columns) of patches.

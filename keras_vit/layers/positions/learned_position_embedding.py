@@ -90,13 +90,13 @@ class LearnedPositionEmbedding(ConfiguredLayer):
 
     def _rows(self, grid):
         rows = ops.convert_to_tensor(self.embedding)
-        # In a TensorFlow graph of variable image size, the sizes are tensors. A comparison of them has no truth value.
+        # In a TensorFlow graph of variable image size, the sizes are tensors, which `if` does not accept.
         if all(isinstance(size, int) for size in grid) and grid == self.grid_size:
             return rows
         prefix, table = rows[: self.num_prefix_rows], rows[self.num_prefix_rows :]
         rows_matrix, columns_matrix = resampling.grid_matrices(self.grid_size, grid, self.interpolation, ops)
         table = ops.reshape(ops.cast(table, "float32"), (*self.grid_size, -1))
-        # Each axis has its own einsum. With one einsum, PyTorch would multiply the two matrices to a far larger matrix.
+        # Each axis has its own einsum. With one einsum, PyTorch would first multiply the matrices into a huge one.
         table = ops.einsum("wj,hjd->hwd", columns_matrix, ops.einsum("hi,ijd->hjd", rows_matrix, table))
         table = ops.reshape(ops.cast(table, rows.dtype), (grid[0] * grid[1], rows.shape[-1]))
         return ops.concatenate([prefix, table], axis=0)

@@ -10,7 +10,7 @@ from keras_vit.layers.configured import ConfiguredLayer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SincosPositionEmbedding(ConfiguredLayer):
-    """Adds fixed sines and cosines of both coordinates to the patch tokens.
+    """Adds fixed sines and cosines of the row and the column to each patch token.
 
     The embedding of the patch in row y and column x is `[sin(x f), cos(x f), sin(y f), cos(y f)]`, with the frequencies
     `f_i = temperature ** (-i / (D/4 - 1))` ("Better plain ViT baselines", arXiv 2205.01580, and its code). Prefix

@@ -24,22 +24,22 @@ class MultiHeadSelfAttention(CompositeLayer):
     """Multi-head self-attention with biases.
 
     Each head computes `A = softmax(q k^T / sqrt(Dh))` and `SA = A v`. The heads are concatenated and projected (ViT,
-    arXiv 2010.11929, eqs. 5 to 8). Three kernels have the shape (D, K, Dh), the kernel of the output has the shape
-    (K, Dh, D), as in Google's weights. They are initialised Xavier uniform as D x D matrices. Biases are initialised
-    with zeros. The softmax is computed in float32 under any precision policy.
+    arXiv 2010.11929, eqs. 5 to 8). As in Google's weights, the kernels of queries, keys and values are (D, K, Dh), and
+    the kernel of the output is (K, Dh, D). Kernels are initialised with the Xavier uniform distribution of a D x D
+    matrix, biases with zeros. The softmax is computed in float32 under any precision policy.
 
     Args:
         num_heads: Number K of heads. Divides D.
         dropout_rate: Dropout rate of the attention weights. In [0, 1).
         qk_norm: Whether queries and keys are normalised by a LayerNorm over each head's Dh channels (ViT-22B, arXiv
             2302.05442, section 2).
-        layer_norm_epsilon: Added to the variance in these LayerNorms.
+        layer_norm_epsilon: Added to the variance in the LayerNorms of queries and keys.
         relative_positions: Whether a `RelativePositionEmbedding` adds a term to each logit. The term depends on the
             offset between the two tokens. The number of tokens is then fixed, and `queries` must be `None`.
 
     Call arguments:
         tokens: (B, T, D), or (B, n, T, D) for n sequences per image. Each sequence attends only to itself.
-        queries: (B, t, D), tokens that attend to `tokens`. `None`: `tokens`.
+        queries: (B, t, D), tokens that attend to `tokens`. `None`: `tokens` attend to each other.
         sizes: (B, T) integers s, the number of patches that each token represents. The weights are
             `A = softmax(q k^T / sqrt(Dh) + log s)` (ToMe, arXiv 2210.09461, eq. 1). `None`: all sizes are 1.
         training: Whether dropout is applied.
@@ -138,7 +138,7 @@ class MultiHeadSelfAttention(CompositeLayer):
     def attend(self, query, key, tokens, sizes=None, training=None):
         """Returns the layer's output, (B, t, D), for queries and keys from `queries_and_keys`."""
         value = self._heads(self.value, tokens)
-        if self.relative_positions or (training and self.dropout_rate > 0):  # These cases need an array of weights.
+        if self.relative_positions or (training and self.dropout_rate > 0):  # `attend` supports neither of them.
             weights = ops.cast(self._weights(query, key, sizes), value.dtype)
             heads = ops.matmul(self.dropout(weights, training=training), value)
         else:

@@ -17,9 +17,9 @@ class AxialEncoderBlock(ComposedLayer):
     """Self-attention within each row and an MLP, then self-attention within each column and an MLP.
 
     This is the block of Axial-ViT (ViT, arXiv 2010.11929, appendix D.6, "Axial attention"; arXiv 1912.12180). It
-    consists of two blocks of eqs. 2 and 3. Attention within rows and columns reduces the N^2 pairs of patches to
-    N (h + w). The number of MLPs is doubled. Only patch tokens are accepted, because the paper does not define the
-    position of a class token in the grid.
+    consists of two encoder blocks (eqs. 2 and 3). Attention within rows and columns reduces the number of pairs of
+    patches from N^2 to N (h + w). The number of MLPs is doubled. Only patch tokens are accepted, because the paper does
+    not define the position of a class token in the grid.
 
     Args:
         row: `EncoderBlock` that is applied to the rows.
@@ -77,7 +77,7 @@ class AxialEncoderBlock(ComposedLayer):
         rows = self.row.attention_weights(grid)  # (B, h, K, w, w)
         columns = self.column.attention_weights(_transposed(self.row(grid, training=False)))  # (B, w, K, h, h)
         height, width = ops.shape(patches)[1:3]
-        # Both become (B, K, h, w, h, w), with zeros between patches of different rows (or columns).
+        # Both arrays become (B, K, h, w, h, w), with zeros between patches of different rows (or columns).
         rows = ops.einsum("bykxu,yv->bkyxvu", rows, ops.eye(height))
         columns = ops.einsum("bxkyv,xu->bkyxvu", columns, ops.eye(width))
         shape = (-1, 2, self.row.attention.num_heads, height * width, height * width)

@@ -75,7 +75,7 @@ class EncoderBlock(ComposedLayer):
         self.layer_scale = layer_scale
         self.use_rematerialization = False
 
-        # In Keras's files, weights are stored under the names of these attributes, in the order of creation.
+        # In Keras's files, weights are stored under the names of these attributes, in the order of assignment.
         self.attention_norm = LayerNormalization(layer_norm_epsilon, **self.part_arguments("attention_norm"))
         self.attention = check_layer("attention", attention, "keras_vit.layers.MultiHeadSelfAttention(num_heads=3)")
         self.dropout = Dropout(dropout_rate, **self.part_arguments("dropout"))

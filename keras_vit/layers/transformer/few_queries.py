@@ -22,8 +22,8 @@ def are_few(attention, queries):
 def attend_few(attention, tokens, queries, sizes=None, training=None):
     """Computes the output, (B, t, D), of a `MultiHeadSelfAttention`. The other arguments are as in its `call`.
 
-    The queries attend directly to the tokens x: `softmax((q W_k^T) x^T / sqrt(Dh)) x W_v`. The result is the same,
-    because `q (x W)^T = (q W^T) x^T` and `A (x W) = (A x) W` for the kernel W of each head.
+    The queries attend directly to the tokens x: `softmax((q W_k^T) x^T / sqrt(Dh)) x W_v`. This equals attention with
+    all keys and values, because `q (x W)^T = (q W^T) x^T` and `A (x W) = (A x) W` for the kernel W of each head.
     """
     key, value, scale = attention.key, attention.value, math.sqrt(attention.num_heads / queries.shape[-1])
     tokens, key_kernel, key_bias, value_kernel, value_bias = (
@@ -39,7 +39,7 @@ def attend_few(attention, tokens, queries, sizes=None, training=None):
     weights = ops.cast(attention_weights(attending, tokens, bias), tokens.dtype)  # (B, t K, T)
     weights = attention.dropout(weights, training=training)
     received = ops.reshape(ops.matmul(weights, tokens), (-1, *heads_shape, width))
-    share = ops.reshape(ops.sum(weights, axis=-1), (-1, *heads_shape, 1))  # Is 1 without dropout.
+    share = ops.reshape(ops.sum(weights, axis=-1), (-1, *heads_shape, 1))  # All are 1 without dropout.
     heads = _multiply_heads(received, ops.transpose(value_kernel, (1, 0, 2))) + share * value_bias
     return apply_einsum_dense(attention.output_projection, heads, 2)
 

@@ -15,9 +15,9 @@ from keras_vit.layers.ops.textbook import standardize, textbook_multiply
 class LayerNormalization(ConfiguredLayer):
     """Normalises each token to mean 0 and variance 1, then scales and shifts its channels (arXiv 1607.06450).
 
-    `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` over the last axis, in at least float32 under any policy.
-    The weights and results are the same as in `keras.layers.LayerNormalization`. If gamma and beta are constants, as in
-    a SavedModel, the layer uses operations that TensorFlow on CPUs fuses into one kernel.
+    `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` is computed over the last axis, in float32 or higher
+    precision. The weights and results are the same as in `keras.layers.LayerNormalization`. If gamma and beta are
+    constants, as in a SavedModel, the layer uses operations that TensorFlow on CPUs fuses into one kernel.
 
     Args:
         epsilon: Added to the variance. In [1e-15, 1].
@@ -75,9 +75,9 @@ def _is_constant(weight):
 
 
 def _normalize_centered(values, gamma, beta, epsilon):
-    """Reads the tokens fewer times than Keras's layer normalization.
+    """Normalises tokens in fewer passes over memory than Keras's layer normalization.
 
-    TensorFlow does not fuse these operations into `_MklLayerNorm`. That kernel ignores epsilon (`_normalize_fusibly`).
+    TensorFlow does not fuse these operations into `_MklLayerNorm`, which ignores epsilon (`_normalize_fusibly`).
     """
     centered = values - ops.mean(values, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)

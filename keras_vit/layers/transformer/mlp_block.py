@@ -17,8 +17,8 @@ class MlpBlock(CompositeLayer):
     """Two dense layers with a GELU between them, applied to each token separately.
 
     `MLP(z) = GELU(z W_1 + b_1) W_2 + b_2` (ViT, arXiv 2010.11929, section 3.1), with dropout after each layer. Kernels
-    are initialised Xavier uniform. Biases are initialised from N(0, 1e-6), as in the authors' code. With `"swiglu"`,
-    the first layer is twice as wide and computes a gate and a value. The second layer then receives `SiLU(gate) value`.
+    are initialised with the Xavier uniform distribution, biases with N(0, 1e-6), as in the authors' code. With
+    `"swiglu"`, the first layer computes a gate and a value of width M. The second layer receives `SiLU(gate) value`.
 
     Args:
         mlp_dim: Width M of the second layer's input.

@@ -15,9 +15,9 @@ class PatchEmbedding(ConfiguredLayer):
     """Cuts an image into patches and projects each patch to a token.
 
     The patches do not overlap. Their order is row by row. Each patch is flattened (row, column, channel) and multiplied
-    by a kernel E: `token_n = patch_n E + b` (ViT, arXiv 2010.11929, eq. 1; the bias is in the authors' code). This
+    by a kernel E: `token_n = patch_n E + b` (ViT, arXiv 2010.11929, eq. 1; the bias is only in the authors' code). This
     equals a convolution without padding with a stride of one patch. The kernel therefore has the shape of a convolution
-    kernel. It is initialised LeCun normal and the bias with zeros, as in Flax.
+    kernel. It is initialised with the LeCun normal distribution, and the bias with zeros, as in Flax.
 
     Args:
         hidden_dim: Width D of the tokens.

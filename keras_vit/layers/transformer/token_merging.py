@@ -15,13 +15,13 @@ class TokenMerging(ConfiguredLayer):
 
     This is ToMe (arXiv 2210.09461, section 3, "Bipartite Soft Matching" and "Tracking Token Size"). The tokens at even
     positions form set A, the tokens at odd positions form set B. Each token of A is paired with the most similar token
-    of B. Similarity is the cosine of the tokens' metric vectors. Each of the r most similar pairs is replaced by its
-    mean. In this mean, each token counts in proportion to its number of patches. The output contains the remaining
-    tokens of A, then the tokens of B. The layer has no weights. Similarities and means are computed in float32 under
-    any precision policy.
+    of B. The similarity of two tokens is the cosine of their metric vectors. Each of the r most similar pairs is
+    replaced by its mean. In this mean, each token counts in proportion to its number of patches. The output contains
+    the remaining tokens of A, then the tokens of B. The layer has no weights. Similarities and means are computed in
+    float32 under any precision policy.
 
-    Prefix tokens, such as the class token, have positions too, but they are never merged and stay first. The authors'
-    code does the same for a class token and a distillation token. At most half of the patch tokens are merged,
+    Prefix tokens, such as the class token, count in the positions, but they are never merged and stay first. The
+    authors' code does the same for a class token and a distillation token. At most half of the patch tokens are merged,
     `min(r, (T - P) // 2)`. The remaining tokens of A keep their order. If there is no class token, the authors' code
     sorts them by similarity instead.
 
@@ -103,9 +103,9 @@ class TokenMerging(ConfiguredLayer):
 
 
 def _match(metric_a, metric_b):
-    """Returns A's tokens by decreasing similarity, (B, nA), and the most similar token in B of each, (B, nA)."""
+    """Returns A's indices by decreasing similarity, (B, nA), and each A token's most similar token in B, (B, nA)."""
     similarities = ops.matmul(_directions(metric_a), ops.swapaxes(_directions(metric_b), 1, 2))  # (B, nA, nB)
-    if not isinstance(similarities.shape[2], int):  # With one patch, B would be empty.
+    if not isinstance(similarities.shape[2], int):  # B may be empty, but top_k needs a column.
         similarities = ops.pad(similarities, ((0, 0), (0, 0), (0, 1)), constant_values=-2.0)
     best, nearest = ops.top_k(similarities, 1)
     return ops.argsort(-best[:, :, 0], axis=1), nearest[:, :, 0]

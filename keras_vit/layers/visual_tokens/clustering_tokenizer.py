@@ -14,15 +14,15 @@ from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ClusteringTokenizer(Tokenizer):
-    """Gathers the pixels of a map into tokens. The filters are the cluster centres of the pixels.
+    """Computes tokens as weighted means of the pixels X of a map. The filters are the cluster centres of the pixels.
 
     `W_K = kmeans(X)`, `A = softmax_HW(X W_K)` and `T = A^T X`. If CT is not C, `T = (A^T (X W_V)) W_T`. This is an
     ablation of Visual Transformers (arXiv 2006.03677, Table 3; arXiv 2006.03677v1, appendix C).
 
-    For the clustering, pixels are scaled to unit norm. The initial centres are the pixels of the map after it is
-    resized bilinearly to a grid of L pixels. Centres are scaled to unit norm after each step of Lloyd's algorithm. A
-    centre without pixels stays the same. Centres have no gradient. The clustering and the softmax are computed in
-    float32 under any precision policy.
+    For the clustering, pixels are scaled to unit norm. The map is resized bilinearly to a grid of L pixels. These
+    pixels are the initial centres. Centres are scaled to unit norm after each step of Lloyd's algorithm. A centre
+    without pixels stays the same. Centres have no gradient. The clustering and the softmax are computed in float32
+    under any precision policy.
 
     Args:
         num_tokens: Number L of tokens.

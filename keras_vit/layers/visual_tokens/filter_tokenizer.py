@@ -14,11 +14,11 @@ from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class FilterTokenizer(Tokenizer):
-    """Gathers the pixels of a map into tokens with one learned filter per token.
+    """Computes tokens as weighted means of the pixels X of a map, with one learned filter per token.
 
     `A = softmax_HW(X W_A)` and `T = A^T X` (Visual Transformers, arXiv 2006.03677, equation 1). If CT is not C,
-    `T = (A^T (X W_V)) W_T`, and `W_V` works in groups of channels. In a `VTResNet`, the logits are divided by `sqrt(C)`
-    and batch norms follow the projections. The softmax is computed in float32 under any precision policy.
+    `T = (A^T (X W_V)) W_T`, and `W_V` projects groups of channels separately. In a `VTResNet`, the logits are divided
+    by `sqrt(C)` and batch norms follow the projections. The softmax is computed in float32 under any precision policy.
 
     Args:
         num_tokens: Number L of tokens.

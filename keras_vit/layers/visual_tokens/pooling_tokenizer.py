@@ -14,7 +14,7 @@ from keras_vit.layers.visual_tokens.token_grid import shrink
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PoolingTokenizer(CompositeLayer):
-    """Resizes a map bilinearly to a small grid. Its pixels are the tokens. No attention is learned.
+    """Resizes a map bilinearly to a small grid. The pixels of this grid are the tokens. No attention is learned.
 
     This is an ablation of Visual Transformers (arXiv 2006.03677, Table 3). If CT is not C, `W_T` projects the tokens.
 

@@ -14,7 +14,7 @@ from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class RecurrentTokenizer(Tokenizer):
-    """Gathers the pixels of a map into tokens with filters that are computed from the previous module's tokens.
+    """Computes tokens as weighted means of the pixels X of a map, with filters from the previous module's tokens.
 
     `W_R = T_in W_{T->R}`, `A = softmax_HW(X W_R)` and `T = A^T X` (Visual Transformers, arXiv 2006.03677, equation 2).
     If CT is not C, `T = (A^T (X W_V)) W_T`. In a `VTResNet`, pixels are also projected by `W_K`, in groups of channels:
@@ -22,7 +22,7 @@ class RecurrentTokenizer(Tokenizer):
     computed in float32 under any precision policy.
 
     With `split_tokens`, filters are computed from the first half of the tokens only. The output is the second half,
-    unchanged, followed by the gathered tokens. Each token is therefore replaced in every second module. The code in the
+    unchanged, followed by the new tokens. Each token is therefore replaced in every second module. The code in the
     first version of the paper works the same way.
 
     Args:
@@ -76,7 +76,7 @@ class RecurrentTokenizer(Tokenizer):
         if token_dim != (self.token_dim or channels):
             raise ValueError(
                 f"{self.name!r} makes tokens of {self.token_dim or channels} channels, so its input tokens must have "
-                f"as many. Received: tokens of shape {tuple(tokens_shape)}"
+                f"as many channels. Received: tokens of shape {tuple(tokens_shape)}"
             )
         if self.split_tokens and (num_tokens is None or num_tokens % 2):
             raise ValueError(f"split_tokens needs a known, even number of tokens. Received: {num_tokens}")
@@ -87,7 +87,7 @@ class RecurrentTokenizer(Tokenizer):
             self.key = build_projection(self, "key", channels, channels, num_groups_of(channels, self.group_width))
 
     def attention_weights(self, maps, tokens, training=None):
-        """Returns the weights A, (B, K, N, L), or (B, K, N, L / 2) if tokens are split. They sum to 1 over pixels."""
+        """Returns A, (B, K, N, L), or (B, K, N, L / 2) if tokens are split. The weights sum to 1 over the pixels."""
         filter_tokens, _ = self._halves(tokens)
         keys = as_pixels(maps)
         if self.key is not None:

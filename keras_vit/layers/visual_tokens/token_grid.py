@@ -12,5 +12,5 @@ def squarest_grid(num_tokens):
 
 
 def shrink(maps, grid_size):
-    """Resizes maps (B, H, W, C) to (B, h, w, C), bilinearly between pixel centres."""
+    """Resizes maps (B, H, W, C) to (B, h, w, C) by bilinear interpolation between pixel centres."""
     return ops.image.resize(maps, grid_size, "bilinear", data_format="channels_last")

@@ -18,8 +18,8 @@ class TokenProjector(CompositeLayer):
 
     `X_out = X + softmax_L((X W_Q)(T W_K)^T) T` (Visual Transformers, arXiv 2006.03677, equation 5). If CT is not F,
     `T W_V` replaces T. If C is not F, `X W_X` replaces X. In the models, batch norms follow the projections, `W_Q`
-    works in groups of channels, there are K heads, and logits are divided by `sqrt(F / K)`. The softmax is computed in
-    float32 under any precision policy.
+    projects groups of channels separately, there are K heads, and logits are divided by `sqrt(F / K)`. The softmax is
+    computed in float32 under any precision policy.
 
     Args:
         filters: Number F of output channels. `None`: C.

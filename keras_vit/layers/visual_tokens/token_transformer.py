@@ -26,7 +26,7 @@ class TokenTransformer(CompositeLayer):
 
     Args:
         num_heads: Number K of heads. Divides D / 2.
-        num_groups: Number of groups of the projections to keys, queries and values. `None`: one group and no values.
+        num_groups: Number of groups of the projections to keys, queries and values. `None`: one group, without `T V`.
         use_batch_norm: Whether a batch norm follows each projection.
         scale_logits: Whether logits are divided by `sqrt(D / (2 num_heads))`.
 
@@ -68,13 +68,13 @@ class TokenTransformer(CompositeLayer):
         if token_dim % (2 * self.num_heads):
             raise ValueError(
                 f"{self.name!r} has {self.num_heads} heads, and its keys have half of the tokens' channels. The "
-                f"channels must be a multiple of {2 * self.num_heads}. Received: {token_dim} channels"
+                f"number of channels must be a multiple of {2 * self.num_heads}. Received: {token_dim} channels"
             )
         groups = self.num_groups or 1
         if token_dim % (2 * groups):
             raise ValueError(
-                f"{self.name!r} projects tokens in {groups} groups to half their channels. The channels must be a "
-                f"multiple of {2 * groups}. Received: {token_dim} channels"
+                f"{self.name!r} projects tokens in {groups} groups to half their channels. The number of "
+                f"channels must be a multiple of {2 * groups}. Received: {token_dim} channels"
             )
         self.key = build_projection(self, "key", token_dim, token_dim // 2, groups)
         self.query = build_projection(self, "query", token_dim, token_dim // 2, groups)

@@ -18,7 +18,7 @@ class Tokenizer(CompositeLayer):
 
     Args:
         token_dim: Number CT of channels of a token. `None`: C, without a projection.
-        group_width: Number of channels in each group of `W_V` and of `W_K`, if there is one. `None`: one group.
+        group_width: Number of channels per group of `W_V` (and of `W_K` in a `RecurrentTokenizer`). `None`: one group.
         use_batch_norm: Whether a batch norm follows each projection.
     """
 

@@ -93,7 +93,7 @@ def test_other_axis_may_be_unknown():
 def test_refuses_what_it_has_no_tables_for():
     layer = AxialAttention("height", 12, 3)
     with pytest.raises(
-        ValueError, match=r"the height of its maps, so it must be known. Received: maps of shape \(None"
+        ValueError, match=r"the height of its maps, so the height must be known. Received: maps of shape \(None"
     ):
         layer.build((None, None, 6, 5))
     [maps] = random_inputs((4, 6, 5))

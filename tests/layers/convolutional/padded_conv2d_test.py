@@ -76,7 +76,7 @@ def test_macs():
 def test_refuses_impossible_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         PaddedConv2D(*arguments)
-    with pytest.raises(TypeError, match="PaddedConv2D has no activation"):
+    with pytest.raises(TypeError, match="PaddedConv2D has no argument activation"):
         PaddedConv2D(4, 1, activation="relu")
 
 
