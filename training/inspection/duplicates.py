@@ -3,7 +3,7 @@
 A perceptual hash recognises a picture that was resized, recompressed, brightened, slightly cropped or mirrored. It has
 one bit for each of the lowest frequencies of the brightness. The bit is set if the frequency's coefficient is above the
 median (as in Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions", 2010). Duplicates must also
-have similar pixels. B pictures in a batch. For each image, 33 bytes stay in memory.
+have similar pixels. For each image, 33 bytes are stored in memory. B pictures in a batch.
 """
 
 import dataclasses
@@ -67,7 +67,7 @@ class DuplicateFinder:
         self._index = HashIndex(self._known.hashes)
 
     def find(self, other):
-        """Finds the images of a source that duplicate a training image: `Duplicate`s in the order of the source.
+        """Returns a `Duplicate` for each image of a source that duplicates a training image, in the source's order.
 
         If an image duplicates several training images, the most similar one is returned.
         """
@@ -169,7 +169,7 @@ def _cosines():
 
 
 def _exact_duplicates(known, others, kind):
-    """{index: `Duplicate`} of the other images with a known fingerprint. It refers to the first such training image."""
+    """{index: `Duplicate`} of the other images with a known fingerprint, each with the first such training image."""
     values, first = np.unique(known, return_index=True)
     positions = np.minimum(np.searchsorted(values, others), len(values) - 1)
     indices = np.flatnonzero(values[positions] == others).tolist()

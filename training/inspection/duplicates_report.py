@@ -42,7 +42,7 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
     """
     for checked in (recipe, other):
         require_classification(checked, "duplicates")
-    known = load_dataset(recipe.data, disjoint=False)  # Splits may overlap, because overlaps are searched.
+    known = load_dataset(recipe.data, disjoint=False)  # Overlaps of the splits are accepted, to be found below.
     others = known if other == recipe else load_dataset(other.data, disjoint=False)
     finder = DuplicateFinder(known.source("train"), distance, correlation)
     train = _Images(known, "train", recipe.data)
@@ -134,7 +134,7 @@ def _verdict(results, train, rows):
     if disagreeing:
         yield f"{len(disagreeing):,} of these images have a different label than their training image."
     if rows and train.are_drawn:
-        yield "Training images are named by their index, from 0, among the images that data.train_images draws."
+        yield "Training images are listed by their index, from 0, among the images that data.train_images draws."
 
 
 def _page(title, results, train, rows, facts):
@@ -171,7 +171,7 @@ def _section(images, train, duplicates, rows):
         f"{_picture(known[duplicate.train_index], 'training', row['train_image'])}{_caption(duplicate, row)}"
         for duplicate, row in pairs
     )
-    which = "All" if len(pairs) == len(duplicates) else f"{len(pairs)} of {len(duplicates):,}"
+    which = "All duplicates" if len(pairs) == len(duplicates) else f"{len(pairs)} of {len(duplicates):,} duplicates"
     return (
         f"<h2>{images.split.capitalize()} images</h2>\n<figure>\n<p>{which}, each beside its training image.</p>\n"
         f'<ul class="pictures pairs">\n{items}\n</ul>\n'

@@ -23,7 +23,7 @@ def evaluate_source(source, assignments=(), split="test"):
     Args:
         source: A run's folder, or weights with the classes of ImageNet-1k, as in `training.runs.opening.open_model`.
         assignments: Changes of the recipe's data, e.g. `data.directory=DIR`. `data.dataset=NAME` chooses another data
-            set with the same classes. Then the splits can be changed, too. A model of ImageNet-1k can also be
+            set with the same classes, and allows changes of the splits. A model of ImageNet-1k can also be
             evaluated on a folder with the classes of ObjectNet.
         split: Name of the split. `"all"`: all images, only for data that the model was not trained on.
 
@@ -59,7 +59,7 @@ def evaluate_source(source, assignments=(), split="test"):
 
 
 def _activation(opened):
-    """The activation function that turns the model's logits into probabilities."""
+    """The name of the function that turns the model's logits into probabilities."""
     name = getattr(getattr(opened.model.layers[-1], "activation", None), "__name__", None)
     if name not in ("softmax", "sigmoid"):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Looks inside a trained model: writes figures, their data and an HTML page for a user's own pictures.
+"""Writes figures, their data and an HTML page that show how a trained model processes a user's pictures.
 
 N pictures, H W C image, h w grid of patches, L layers, K heads.
 """
@@ -51,8 +51,8 @@ def explain(source, images=(), path=None, compare=(), neighbours=5, image_size=N
             `explain` in the working directory for weights and a SavedModel.
         compare: More runs, `.keras` files or weights. The figures of attention distances, attention entropies and
             positions show these models, too.
-        neighbours: Number of training images of the run that are shown beside each picture, the most similar first. If
-            it is 0, the run's data set is not read at all.
+        neighbours: Number of training images of the run that are shown beside each picture, the most similar first.
+            0: the run's data set is not read, and mean attention distances are measured on the pictures.
         image_size: (height, width) to which images are resized, for models of variable input size.
 
     Returns:
@@ -98,7 +98,7 @@ def _saved_model(source):
 class Subject:
     """A model to inspect. `decode` turns an encoded image into pixels at the model's input size.
 
-    The model crops images to multiples of `stride` (rows, columns), the size of a patch. `(1, 1)`: it does not crop."""
+    The model crops images to multiples of `stride` (rows, columns), the size of a patch. `(1, 1)`: no cropping."""
 
     name: str
     model: keras.Model
@@ -116,7 +116,7 @@ class Subject:
 @dataclasses.dataclass(frozen=True)
 class Pictures:
     """The user's images. `contents` are the bytes of the files. `pixels` are uint8 (N, H, W, C) at the model's input
-    size, and `covered` are the pixels without margins that do not fill a patch."""
+    size. `covered` are the pixels without the margins that the model crops."""
 
     names: list[str]
     contents: list[bytes]
@@ -195,7 +195,7 @@ def _read_pictures(subject, paths):
             contents.append(content)
             names.append(path.name)
     if not pixels:
-        raise InputError("There is no readable picture. Name image files after the model.")
+        raise InputError("There is no readable picture. Add the paths of image files to the command, after the model.")
     stacked = np.stack(pixels)
     height, width = (size - size % side for size, side in zip(stacked.shape[1:3], subject.stride, strict=True))
     return Pictures(names, contents, stacked, stacked[:, :height, :width], unreadable)
@@ -270,7 +270,7 @@ def _write_positions(findings, subjects):
         numbered = {f"similarity_{i}": array for i, array in enumerate(similarities.values(), start=1)}
         np.savez_compressed(findings.folder / "position_similarity.npz", names=np.array([*similarities]), **numbered)  # type: ignore[arg-type]
         figure = plots.plot_position_similarity(similarities)
-        findings.save("position_similarity", figure, "cosine similarity of the positions of every two patches")
+        findings.save("position_similarity", figure, "cosine similarities of the patches' position embeddings")
 
 
 def _write_heads(findings, subjects, pictures, examples):
@@ -345,17 +345,17 @@ def _write_neighbours(findings, subject, pictures, examples, count):
 def _explain_saved_model(saved_model, images, path, compare):
     """Explains an exported SavedModel with the rollout of its `explain` signature."""
     if compare:
-        raise InputError("--compare works with a run or a .keras file. An exported SavedModel has a rollout only.")
+        raise InputError("--compare works with a run or a .keras file. An exported SavedModel provides only a rollout.")
     facts_file = saved_model / "keras_vit.json"
     serve = tf.saved_model.load(str(saved_model)).signatures.get("explain")
     if serve is None or not facts_file.is_file():
         raise InputError(
-            f"{saved_model} has no signature 'explain' of keras_vit. Give the run's folder, or a .keras file."
+            f"{saved_model} has no keras_vit.json or no signature 'explain'. Give the run's folder, or a .keras file."
         )
     subject = _served_subject(json.loads(facts_file.read_text()))
     paths = [pathlib.Path(image) for image in images]
     if not paths:
-        raise InputError("An exported SavedModel contains no pictures. Name image files after it.")
+        raise InputError("An exported SavedModel contains no pictures. Add the paths of image files to the command.")
     folder = _make_folder(path or "explain")
     pictures = _read_pictures(subject, paths)
     findings = Findings(folder)

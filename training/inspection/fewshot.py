@@ -18,8 +18,8 @@ from training.tasks import require_classification
 class Accuracy:
     """An accuracy on the test images.
 
-    `method` is `"ridge"` or `"neighbours"`. `size` is the number of training images per class, or of voting neighbours.
-    `seed` selects the `num_train` training images. If it is `None`, all training images are used.
+    `method` is `"ridge"` (`size` is the number of training images per class) or `"neighbours"` (`size` is the number of
+    voting neighbours). `seed` selects the `num_train` training images. If it is `None`, all training images are used.
     """
 
     method: str
@@ -35,10 +35,10 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
 
     Args:
         source: Model, as in `training.runs.opening.open_model`.
-        assignments: Changes of the recipe's data. A data set `data.dataset=NAME` can have any classes.
-        shots: Numbers of training images per class, such as `[1, 5]`. Each of them is measured.
+        assignments: Changes of the recipe's data. The data set can have other classes than the model.
+        shots: Numbers of training images per class, such as `[1, 5]`. An accuracy is measured for each number.
         num_seeds: Number of seeds. Each seed selects other training images.
-        neighbours: Number of voting neighbours of a nearest-neighbour classifier. `None`: none is measured.
+        neighbours: Number of voting neighbours of a nearest-neighbour classifier. `None`: no such classifier.
 
     Returns:
         A list of `Accuracy`, and a list of sentences that describe the data.

@@ -80,7 +80,7 @@ class _MaskDescriber:
                 to.mkdir(parents=True, exist_ok=True)
                 legend(self.names).save(to / "legend.png")
             except OSError as error:
-                raise InputError(f"--to={to} cannot be written to: {error.strerror}. Name another folder.") from None
+                raise InputError(f"--to={to} cannot be written to: {error.strerror}. Choose another folder.") from None
 
     def __call__(self, path, outputs):
         mask = outputs["mask"]

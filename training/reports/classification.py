@@ -31,7 +31,7 @@ from training.reports.figures import (
 )
 
 _DPI = 150
-_MAX_CLASSES = 1000  # Confusion matrices of more classes are not drawn.
+_MAX_CLASSES = 1000  # Confusion matrices with more classes are not drawn.
 
 
 def write_report(run, recipe, keeper, evaluation, neighbour, model):
@@ -42,7 +42,7 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
         recipe: `training.recipe.config.Recipe`
         keeper: `training.engine.callbacks.Keeper` of the training.
         evaluation: `training.evaluation.classification.Evaluation` on the test images.
-        neighbour: Accuracy of a nearest-neighbour classifier on the same images, from 0 to 1. `None`: not reported.
+        neighbour: Accuracy of a nearest-neighbour classifier on the test images, from 0 to 1. `None`: not reported.
         model: The Keras model.
     """
     num_classes = len(evaluation.class_names)
@@ -53,7 +53,7 @@ def write_report(run, recipe, keeper, evaluation, neighbour, model):
         verdict="".join(f"<p>{escape(sentence)}</p>\n" for sentence in judge(evaluation, neighbour)),
         numbers=number_list([*_numbers(evaluation, neighbour), *cost_numbers(model, keeper)]),
         curves=curves(run, recipe, keeper, ("accuracy", "accuracy (% of the images)"), least_loss),
-        least_loss=f"Label smoothing keeps this loss above {least_loss:.3f} nats." if least_loss else "",
+        least_loss=f"With label smoothing, the loss cannot be lower than {least_loss:.3f} nats." if least_loss else "",
         mistakes=_mistakes(evaluation),
         attention=_attention(evaluation, model),
         calibration=_calibration(run, evaluation.calibration),
@@ -107,8 +107,8 @@ def judge(evaluation, neighbour):
     elif points < 0:
         comparison += ", so comparing pixels works better on these images"
     yield (
-        f"A nearest-neighbour classifier learns nothing. It predicts the class of the training or validation image "
-        f"with the most similar pixels, and is right for {neighbour:.2%} of the same images. {comparison}."
+        f"For comparison, a nearest-neighbour classifier predicts the class of the training or validation image with "
+        f"the most similar pixels. It is right for {neighbour:.2%} of the same images. {comparison}."
     )
 
 
@@ -118,15 +118,15 @@ def _numbers(evaluation, neighbour):
     low, high = wilson_interval(right, total)
     accuracy_note = f"{right:,} of {total:,} images; 95% interval {low:.1%} to {high:.1%}"
     numbers = [("Test accuracy", f"{evaluation.accuracy:.2%}", accuracy_note)]
-    sum_note = ", summed over a sigmoid for each class" if evaluation.has_sigmoids else ""
+    sum_note = ", summed over the sigmoids of all classes" if evaluation.has_sigmoids else ""
     if neighbour is not None:
-        numbers.append(("Nearest neighbour", f"{neighbour:.2%}", "accuracy of comparing raw pixels, same images"))
+        numbers.append(("Nearest neighbour", f"{neighbour:.2%}", "on the same images, by comparing raw pixels"))
     if evaluation.top5_accuracy is not None:
         numbers.append(("Top-5 accuracy", f"{evaluation.top5_accuracy:.2%}", "the right class is among the best five"))
     calibration_note = f"expected calibration error; the mean confidence is {evaluation.mean_confidence:.2%}"
     return [
         *numbers,
-        ("Cross-entropy", f"{evaluation.loss:z.4f}", f"nats{sum_note}, on the test images, without smoothing"),
+        ("Cross-entropy", f"{evaluation.loss:z.4f}", f"nats{sum_note}, on the test images, without label smoothing"),
         ("Calibration error", f"{evaluation.calibration.expected_error:.2%}", calibration_note),
     ]
 
@@ -164,7 +164,7 @@ def curves(run, recipe, keeper, quality, least_loss=0.0):
         recipe: `training.recipe.config.Recipe`
         keeper: `training.engine.callbacks.Keeper`
         quality: (name in the history, label) of a metric from 0 to 1, which is shown beside the loss.
-        least_loss: Lowest possible loss in nats; 0 draws no line.
+        least_loss: Lowest possible loss in nats, drawn as a line. 0: no line.
     """
     history = {name: [row[name] for row in keeper.history] for name in keeper.history[0]}
     unit = "epoch" if recipe.fit.report_every == "1 epoch" else "step"
@@ -310,9 +310,9 @@ def _counts(evaluation):
 
 
 def _least_loss(recipe, num_classes):
-    """The loss in nats of a model that predicts exactly the smoothed labels; 0 without smoothing or with distillation.
+    """The lowest possible loss in nats; 0 without label smoothing or with distillation.
 
-    This is the entropy of the smoothed labels. With sigmoids, it is the sum of the entropies of all classes.
+    It is the entropy of the smoothed labels. With sigmoids, it is the sum of the entropies of all classes.
     """
     smoothing = recipe.fit.label_smoothing
     if not smoothing or recipe.distillation.teacher is not None:

@@ -22,7 +22,7 @@ from training.reports.figures import SMALL_IMAGE, data_uri, encode_picture
 _DPI = 150
 MOST_PICTURES = 12
 MOST_BYTES = 4 * 2**20
-"""Maximum size of the attention weights on a page. Their encoding as text needs a third more."""
+"""Maximum size of the attention weights on a page. In the page, they are base64 text, which is a third longer."""
 
 
 @dataclasses.dataclass
@@ -30,8 +30,8 @@ class Findings:
     """The results of analysing a model. `folder` contains the files.
 
     `figures` is {name of a PNG file: (description, width in CSS pixels)}. `left_out` is {name of a figure: reason}.
-    `distances` and `entropies` are {name of a model: (L, K)}. They are averaged over `num_averaged` images, which are
-    the user's pictures or training images. `num_tokens` is {name of a model: T}. `rollouts` is (N, h, w), or `None`.
+    `distances` and `entropies` are {name of a model: (L, K)}. They are averaged over `num_averaged` images: the user's
+    pictures, or training images. `num_tokens` is {name of a model: T}. `rollouts` is (N, h, w), or `None`.
     """
 
     folder: pathlib.Path
@@ -130,7 +130,7 @@ def _attention(subject, pictures, findings):
 
 
 def query_patches(grid, most):
-    """Indices of all patches, or if there are more than `most`, of a regular grid of at most `most`. At least one."""
+    """Indices of all patches. If there are more than `most`, only a regular grid of 1 to `most` patches is returned."""
     step = next(step for step in range(1, max(grid) + 1) if -(-grid[0] // step) * -(-grid[1] // step) <= max(most, 1))
     rows, columns = (range(min((step - 1) // 2, size - 1), size, step) for size in grid)
     return [row * grid[1] + column for row in rows for column in columns]
@@ -143,10 +143,10 @@ def _prefix_token_names(config):
 
 
 def _quantized(subject, pixels, tokens, num_prefix):
-    """The attention weights in a picture.
+    """The attention weights of each query in a picture.
 
-    `attention` is (L, K, Q, h w), bytes relative to the largest weight that a query gives to a patch. `largest` is this
-    weight, (L, K, Q). `elsewhere` is the sum of the query's weights on tokens that are not patches, (L, K, Q).
+    `attention` (L, K, Q, h w) contains the weights on the patches as bytes, in 255ths of the query's largest weight on
+    a patch. `largest` (L, K, Q) is this largest weight. `elsewhere` (L, K, Q) is the sum of its weights elsewhere.
     """
     [weights] = keras_vit.attention_maps(subject.model, subject.prepared(pixels[None]), tokens)
     patches = weights[..., num_prefix:]
@@ -258,13 +258,13 @@ _CAPTIONS = {
 def _figure(findings, name):
     title, caption = _CAPTIONS[name]
     if name == "attention_distance" and len(findings.distances) < 2:
-        return ""  # The chart above already shows it.
+        return ""  # With one model, the chart above already shows the distances.
     if name not in findings.figures:
         reason = findings.left_out.get(name)
         return f"<h2>{title}</h2>\n<p>Left out: {escape(reason)}</p>" if reason else ""
     source = data_uri((findings.folder / f"{name}.png").read_bytes())
     description, width = findings.figures[name]
-    # As in a run's report, text that is smaller than 60 % of the size at which it was drawn cannot be read.
+    # As in a run's report: if a figure is narrower than 60 % of its width, its text is too small to read.
     size = f'width={width:.0f} style="min-width:{0.6 * width:.0f}px"'
     return (
         f'<h2>{title}</h2>\n<figure>\n<div class=plot tabindex=0 role=group aria-label="{title}">'

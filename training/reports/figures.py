@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from keras_vit.analysis.plots import ACCENT, FAINT, INK, MUTED, panels, style
 
-FEW_CLASSES = 20  # Up to this number, matrices show counts, and the table of classes is open.
-SMALL_IMAGE = 64  # Pixels. Smaller images are enlarged without smoothing, which would blur them.
+FEW_CLASSES = 20  # Up to this number of classes, confusion matrices show counts, and the table of classes is expanded.
+SMALL_IMAGE = 64  # Pixels. Smaller images are enlarged without smoothing, because smoothing would blur them.
 _COLORS = {"training": "#98a2b0", "validation": ACCENT}
 _BLUES = LinearSegmentedColormap.from_list("blues", ["#f1f4f8", "#a9c8e6", "#1d5fa6", "#0b2f57"])
 _HEAT = matplotlib.colormaps["inferno"]
@@ -27,7 +27,7 @@ def plot_curve(positions, curves, unit, label, least=None):
         curves: `{"training": values, "validation": values}`, or only one of the two.
         unit: Unit of the positions.
         label: Label of the values.
-        least: Lowest possible value, drawn as a line, or `None`.
+        least: Lowest possible value, drawn as a line. `None`: no line.
     """
     figure, [[axes]] = panels()
     marker = "o" if len(positions) <= 10 else None
@@ -76,7 +76,7 @@ def plot_confidence(calibration):
 
 
 def plot_confusion_matrix(counts, class_names):
-    """A confusion matrix. Rows are true classes. Colours show the share of a true class's images in each column."""
+    """A confusion matrix. Rows are true classes. A cell's colour shows its count divided by the sum of its row."""
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = min(max(0.44 * len(counts), 3.2), 8.0)
     figure = Figure(figsize=(side + 0.9, side + 1.6), layout="constrained")

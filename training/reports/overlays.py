@@ -12,7 +12,7 @@ from training.data.masks import VOID
 # The first colour is the darkest, because class 0 is the background in most data sets. The others are Okabe and Ito's
 # colours, which colour-blind people can distinguish (Color Universal Design, 2008).
 _FIRST = ("#3c4654", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7")
-_LEVELS = np.linspace(20, 235, 8).round().astype(int)  # Levels of red, green and blue of further colours.
+_LEVELS = np.linspace(20, 235, 8).round().astype(int)  # Red, green and blue values of the other colours.
 _VOID_COLOR = (255, 255, 255)
 _OPACITY = 0.55
 _ROW = 22  # Height of a row of a legend, in pixels.
@@ -22,7 +22,7 @@ _ROW = 22  # Height of a row of a legend, in pixels.
 def palette(num_classes):
     """Returns the colour table, uint8 (256, 3).
 
-    Each class colour differs as much as possible from the previous ones. Row 255 is the colour of void pixels.
+    From class 8 on, each colour is the one that differs most from all previous colours. Row 255 is for void pixels.
     """
     colors = [list(bytes.fromhex(color[1:])) for color in _FIRST]
     candidates = np.stack(np.meshgrid(*[_LEVELS] * 3), axis=-1).reshape(-1, 3)

@@ -46,11 +46,11 @@ def judge(segmentation):
     share = pixels[commonest] / max(pixels.sum(), 1)
     occurring = max(int((pixels > 0).sum()), 1)
     return (
-        f"On {segmentation.num_images:,} held-out test images the mean intersection over union is "
-        f"{segmentation.mean_iou:.2%}, and {segmentation.pixel_accuracy:.2%} of the pixels are right. Both are "
-        f"measured at the model's input size of {height} x {width} pixels. Always predicting the most common class, "
-        f"{segmentation.class_names[commonest]}, would reach a mean of {share / occurring:.2%} and {share:.2%} of the "
-        f"pixels."
+        f"On {segmentation.num_images:,} held-out test images, the mean IoU (intersection over union) is "
+        f"{segmentation.mean_iou:.2%}, and {segmentation.pixel_accuracy:.2%} of the pixels are classified correctly. "
+        f"The masks are compared at the model's input size of {height} x {width} pixels. Always predicting the most "
+        f"common class, {segmentation.class_names[commonest]}, would reach a mean IoU of {share / occurring:.2%} and "
+        f"a pixel accuracy of {share:.2%}."
     )
 
 
@@ -75,8 +75,8 @@ def _class_row(score):
 
 
 def _confusion_matrix(run, segmentation):
-    """Shows whole per cent of each true class, because counts of pixels are too long for the cells."""
+    """The cells show percentages of the true class, because counts of pixels are too long for them."""
     totals = np.maximum(segmentation.confusion.sum(axis=1, keepdims=True), 1)
     per_cent = np.rint(100 * segmentation.confusion / totals).astype(int)
     drawn = plot_confusion_matrix(per_cent, segmentation.class_names)
-    return figure(run, "confusion_matrix", drawn, "per cent of the pixels of each true class by predicted class")
+    return figure(run, "confusion_matrix", drawn, "percentages of each true class's pixels, by predicted class")

@@ -12,7 +12,7 @@ def describe_classification(evaluation):
     lines = [_accuracy_line("top-1 accuracy", evaluation.accuracy, total)]
     if evaluation.top5_accuracy is not None:
         lines.append(_accuracy_line("top-5 accuracy", evaluation.top5_accuracy, total))
-    sum_note = ", the sum over a sigmoid for each class" if evaluation.has_sigmoids else ""
+    sum_note = ", summed over the sigmoids of all classes" if evaluation.has_sigmoids else ""
     lines.append(f"cross-entropy      {evaluation.loss:z.4f} nats{sum_note}")
     lines.append(
         f"calibration error  {evaluation.calibration.expected_error:.2%} (expected, "

@@ -17,7 +17,7 @@ _PANEL = (5.4, 4.4)  # Inches.
 _WORD = 1.0  # Width of a category on the x axis, in inches.
 _TITLE_SIZE = 10.5
 _LEGEND_COLUMNS = 3
-_FEW_TICKS, _SHORT = 7, 7  # Up to 7 numbers of up to 7 characters are all labelled on the x axis.
+_FEW_TICKS, _SHORT = 7, 7  # At most 7 numbers, each of at most 7 characters, are all labelled on the x axis.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Panel:
 
     Args:
         title: Source and subject of the values.
-        x_label: Label of the x axis, with its unit. The axis is logarithmic for numbers, and has categories for words.
+        x_label: Label of the x axis, with its unit. It is logarithmic for numbers, and has categories for strings.
         y_label: Label of the y axis, with its unit.
         series: {name: list of `Value`}. A name has the same colour in all panels of a figure.
         note: Sentence below the panel, such as the source of the values.
@@ -97,7 +97,7 @@ def _draw_curves(axes, panel, styles):
     are_apart = all(after > 1.4 * before for before, after in itertools.pairwise(numbers))
     if len(numbers) <= _FEW_TICKS and are_short and are_apart:
         axes.xaxis.set_major_locator(FixedLocator(numbers))
-    else:  # Over less than two decades, ticks are at 1, 2 and 5 of each decade.
+    else:  # If the axis spans less than two decades, ticks are at 1, 2 and 5 times each power of ten.
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if numbers[-1] < 100 * numbers[0] else (1,)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(_as_number))
@@ -185,7 +185,7 @@ def _draw(axes, name, positions, values, style, line):
     whiskers = [means - low, high - means]
     axes.errorbar(positions, means, whiskers, ls=line, lw=1.6, ms=6, elinewidth=1.2, label=name, **style)
     for number, (position, value) in enumerate(zip(positions, values, strict=True)):
-        # To avoid overlaps, labels alternate sides by series, and labels of close neighbours are on opposite sides.
+        # To avoid overlaps, labels are above the points in every second series, and on opposite sides of close points.
         is_above = _COLORS.index(style["color"]) % 2
         if number and position < 1.4 * positions[number - 1]:
             is_above = False

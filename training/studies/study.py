@@ -30,7 +30,7 @@ UNCHANGED_DIGITS = (
     "fit.report_every=100%",
 )
 _DPI = 200
-_LABELLED = ("flops", "gmacs")  # Points have labels on these axes, because positions do not identify them.
+_LABELLED = ("flops", "gmacs")  # Points on these x axes are labelled, because x does not identify them.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Study:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The result of one run. `accuracy` is the test accuracy, from 0 to 1. `gmacs` is the compute for one image, and
-    `flops` that of the training. `run` is the run's folder, relative to the study's folder."""
+    """The result of one run. `accuracy` is the test accuracy, from 0 to 1. `gmacs` is the compute for one image.
+    `flops` is the compute for the whole training. `run` is the run's folder, relative to the study's folder."""
 
     series: str
     point: str

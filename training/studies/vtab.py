@@ -76,8 +76,8 @@ def task_recipe(task, assignments=(), images=1000):
     Args:
         task: `Task`
         assignments: Further changes to `finetune_vtab`.
-        images: Number of training images, 800 or 1000. 1000 images include the validation images, as for published
-            results. Then there is no validation, and the last weights are used.
+        images: Number of training images, 800 or 1000. 1000 images include the 200 validation images, as for published
+            results. The model is then not validated, and the weights of the last step are used.
 
     Returns:
         A `training.recipe.config.Recipe`.
@@ -134,7 +134,7 @@ def run_vtab(weights, assignments, folder, tasks=None, images=1000):
     finished runs in the folder, including runs of other tasks and weights.
 
     Args:
-        weights: List of published weights, which are fine-tuned in turn. If it is empty, the recipe's weights are used.
+        weights: List of published weights, fine-tuned one by one. If it is empty, the recipe's weights are used.
         assignments: Changes to the recipe `finetune_vtab`.
         folder: Folder of all runs.
         tasks: Names of the tasks. `None`: all 19.
@@ -191,7 +191,7 @@ def _plan(weights, assignments, folder, images):
 
 
 def _finished_accuracies(folder):
-    """{weights: {task: accuracy}} of the finished runs in a folder. A run's recipe.json defines its weights."""
+    """{weights: {task: accuracy}} of the finished runs in a folder. The weights are named in a run's recipe.json."""
     accuracy = {}
     for task in TASKS:
         for path in sorted(folder.glob(f"*/{task.folder}/recipe.json")):
@@ -220,7 +220,7 @@ def _write_csv(path, results):
 def figure(results):
     """A bar chart of the means by group, as in Figure 2 of the ViT paper, beside the means of the paper's Table 9.
 
-    If a task of a group is missing, the group has no bar.
+    A group has no bar if one of its tasks is missing.
     """
     groups = (MEAN, *GROUPS)
     own = {

@@ -139,7 +139,7 @@ def test_of_sigmoids_the_cross_entropies_of_all_classes_are_added_up():
     assert found.calibration.expected_error == pytest.approx(calibration(scores, found.is_right).expected_error)
     saturated = Evaluation(np.eye(3, dtype=bool)[:1], np.array([[1, 1, 0]], "float32"), NAMES[:3], has_sigmoids=True)
     assert saturated.loss == pytest.approx(24 * np.log(2), rel=1e-5)  # The next number below 1 is 1 - 2**-24.
-    assert describe_classification(found).splitlines()[2].endswith(" nats, the sum over a sigmoid for each class")
+    assert describe_classification(found).splitlines()[2].endswith(" nats, summed over the sigmoids of all classes")
 
 
 def test_nearest_neighbour_equals_numpy(model, brief_recipe):

@@ -163,7 +163,7 @@ def test_the_command_writes_a_page(found):
         f"alike 57, mirrored 8."
     )
     assert lines[1] == "8 of these images have a different label than their training image."
-    assert "60 of 83, each beside its training image." in page
+    assert "60 of 83 duplicates, each beside its training image." in page
     assert page.count("<img ") == 2 * 60
     assert page.index(html.escape(f"{CLASSES[0]} / bee")) < page.index(">bee <"), "those with another label stand first"
     assert "<style>" in page
@@ -209,7 +209,7 @@ def test_the_test_images_of_another_recipe_are_looked_for_among_drawn_images(bri
     folder = dataclasses.replace(brief_recipe, data=Data(**data))
     text = find_and_report(drawn, folder, tmp_path / "found", correlation=0.995)
     assert text.startswith("1 of 2 test images (50.00%) are like one of the 5 training images: same file 1.")
-    assert "named by their index, from 0, among the images that data.train_images draws" in text
+    assert "listed by their index, from 0, among the images that data.train_images draws" in text
     [row] = csv.DictReader((tmp_path / "found" / "duplicates.csv").open())
     assert row["image"].endswith("digit.png")
     assert row["train_image"] == "3"

@@ -223,7 +223,7 @@ def test_of_visual_tokens_their_lineage_is_shown(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("source", "images", "options", "message"),
     [
-        ("model.keras", [], {}, "There is no readable picture. Name image files"),
+        ("model.keras", [], {}, "There is no readable picture. Add the paths of image files"),
         ("model.keras", ["picture 0.png"], {"path": "picture 0.png"}, r"picture 0.png cannot be created: File exists"),
         ("nothing", [], {}, "'nothing' is not the name of published weights"),
         ("other.keras", [], {}, "other.keras does not exist"),

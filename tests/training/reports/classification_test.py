@@ -210,12 +210,13 @@ def test_least_loss_is_that_of_a_model_that_predicts_the_smoothed_labels(page, l
     smoothed = 0.8 * np.eye(5)[:1] + 0.2 / 5
     logits = np.log(smoothed) if loss == "softmax" else np.log(smoothed / (1 - smoothed))
     [least] = keras.ops.convert_to_numpy(build_loss(override(recipes.load("digits"), changes))(np.eye(5)[:1], logits))
-    assert f"Label smoothing keeps this loss above {least:.3f} nats." in page(random_evaluation(), changes=changes).text
+    text = page(random_evaluation(), changes=changes).text
+    assert f"With label smoothing, the loss cannot be lower than {least:.3f} nats." in text
 
 
 def test_a_cross_entropy_of_sigmoids_is_named(page):
     evaluation = random_evaluation()
-    says = "nats, summed over a sigmoid for each class, on the test images"
+    says = "nats, summed over the sigmoids of all classes, on the test images"
     assert says in page(dataclasses.replace(evaluation, has_sigmoids=True)).text
     assert says not in page(evaluation).text
 

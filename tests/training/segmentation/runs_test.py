@@ -299,4 +299,4 @@ def test_the_worth_of_a_mean_iou_is_told_by_true_classes_alone():
     """One pixel is predicted to be of a class that does not occur."""
     confusion = np.array([[88, 1, 1], [10, 0, 0], [0, 0, 0]])
     sentence = judge(Segmentation(confusion, ("road", "sky", "car"), 3, (4, 4)))
-    assert "most common class, road, would reach a mean of 45.00% and 90.00% of the pixels." in sentence
+    assert "most common class, road, would reach a mean IoU of 45.00% and a pixel accuracy of 90.00%." in sentence

@@ -261,11 +261,11 @@ def test_an_unknown_study_is_refused(tmp_path):
         (
             "data_size",
             ["model.config=none", "model.weights=B/16@i21k", "model.input_shape=32,32,3"],
-            "needs a recipe with a model.config",
+            "requires a recipe with a model.config",
         ),
-        ("shape", ["model.input_shape=32,64,1"], "needs square images"),
+        ("shape", ["model.input_shape=32,64,1"], "requires square images"),
         ("hyperparameters", ["model.config.position_embedding=none"], "position_embedding=learned_1d"),
-        ("tokens", [], "needs a recipe with model.function=VTResNet, .*Received: model.function=None"),
+        ("tokens", [], "requires a recipe with model.function=VTResNet, .*Received: model.function=None"),
     ],
 )
 def test_recipes_that_cannot_be_varied_so_are_refused(name, changes, expected):

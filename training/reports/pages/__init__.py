@@ -27,7 +27,7 @@ def page(template, /, *, kind, heading, title, note="", script="", **values):
 
     Args:
         template: Name of the template's file, without the extension.
-        kind: Kind of the page, shown above the heading. It is text, not HTML, as are the next three arguments.
+        kind: Kind of the page, shown above the heading. Like the next three arguments, it is plain text, not HTML.
         heading: Subject of the page.
         title: Title of the browser's tab.
         note: Text below the heading.

@@ -8,7 +8,7 @@ const floats = (text) => new Float32Array(bytes(text).buffer); // Little-endian,
 const colors = bytes(data.colors);
 const [rows, columns] = data.grid || [1, 1];
 const numPatches = rows * columns;
-const state = { picture: 0, layer: 0, head: 0, query: 0 }; // Head 0: the mean of all.
+const state = { picture: 0, layer: 0, head: 0, query: 0 }; // Head 0: the mean of all heads.
 
 for (const picture of data.pictures) {
   for (const name of ["attention", "rollout"]) if (picture[name]) picture[name] = bytes(picture[name]);

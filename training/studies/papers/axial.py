@@ -14,10 +14,10 @@ SERIES = {"ViT": "false", "Axial-ViT": "true"}
 
 
 def points(recipe):
-    """The `training.studies.study.Point`s for a recipe: its patch size, half that size and twice that size."""
+    """The `training.studies.study.Point`s for a recipe: both models with its patch size, half and twice that size."""
     config = recipe.model.config
     if config is None or config.stem is not None or not isinstance(config.patch_size, int):
-        raise InputError("The study axial needs a recipe with a model.config that has square patches and no stem.")
+        raise InputError("The study 'axial' requires a recipe with a model.config that has square patches and no stem.")
     height, width, *_ = recipe.model.input_shape or (224, 224)
     sizes = [size for size in (2 * config.patch_size, config.patch_size, config.patch_size // 2) if size]
     sizes = [size for size in sizes if height % size == 0 and width % size == 0]
@@ -30,7 +30,7 @@ def points(recipe):
 
 def figure(summaries, folder):
     """Accuracy against compute."""
-    note = "In the paper's Figure 13, which has no numbers, axial models are better, but need more compute."
+    note = "In the paper's Figure 13, which has no numbers, axial models are better than ViTs, but need more compute."
     return plot_panels([measured_panel(summaries, "gmacs", "GMACs per image", "Measured, from scratch", note)])
 
 

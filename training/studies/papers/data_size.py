@@ -34,7 +34,7 @@ def points(recipe):
     height, *_ = recipe.model.input_shape or (224,)
     models = _LARGE if height >= LARGE_IMAGE else _SMALL
     if models is _SMALL and (recipe.model.config is None or recipe.model.config.stem is not None):
-        raise InputError("The study data_size needs a recipe with a model.config that has no stem.")
+        raise InputError("The study 'data_size' requires a recipe with a model.config that has no stem.")
     total = load_dataset(recipe.data).source("train").size
     counts = sorted({max(round(fraction * total), 1) for fraction in FRACTIONS})
     return [

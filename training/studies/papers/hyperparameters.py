@@ -18,11 +18,11 @@ FACTORS = ((1, 0.5, 0.1), (1, 1, 1), (2, 1, 1))
 
 
 def points(recipe):
-    """The `training.studies.study.Point`s for a recipe: its values, multiplied by `FACTORS`."""
+    """The `training.studies.study.Point`s for a recipe: its epochs, rate and decay times `FACTORS`."""
     config = recipe.model.config
     if config is None or config.position_embedding != "learned_1d" or recipe.fit.epochs is None:
         raise InputError(
-            "The study hyperparameters needs a recipe with fit.epochs and a model.config with "
+            "The study 'hyperparameters' requires a recipe with fit.epochs and a model.config with "
             "position_embedding=learned_1d."
         )
     variants = []
@@ -37,7 +37,7 @@ def points(recipe):
 
 
 def figure(summaries, folder):
-    """The similarities in each point's first run. They are also written to position_similarity.npz, by label."""
+    """The similarities in the first run of each point. position_similarity.npz contains them by the points' labels."""
     maps = {
         summary.first.point: keras_vit.position_similarity(load_model(Run(folder / summary.first.run).model))
         for summary in summaries

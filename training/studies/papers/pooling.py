@@ -15,9 +15,9 @@ SERIES = {"class token": "token", "average pooling": "avg"}
 
 
 def points(recipe):
-    """The `training.studies.study.Point`s for a recipe: learning rates around the recipe's own."""
+    """The `training.studies.study.Point`s for a recipe: both poolings, with multiples of its learning rate."""
     if recipe.model.config is None:
-        raise InputError("The study pooling needs a recipe with a model.config.")
+        raise InputError("The study 'pooling' requires a recipe with a model.config.")
     rates = [f"{factor * recipe.optimizer.learning_rate:.3g}" for factor in FACTORS]
     variants = []
     for name, pooling in SERIES.items():
@@ -28,7 +28,7 @@ def points(recipe):
 
 def figure(summaries, folder):
     """Accuracy against the learning rate."""
-    note = "In the paper's Figure 9, which has no numbers, both work similarly well, at different learning rates."
+    note = "In the paper's Figure 9, which has no numbers, both poolings work similarly well, at different rates."
     return plot_panels(
         [measured_panel(summaries, "learning_rate", "peak learning rate", "Measured, from scratch", note)]
     )

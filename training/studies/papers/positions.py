@@ -16,9 +16,9 @@ _PLACED = ("1-D", "2-D")  # Kinds that can also be added in the layers.
 
 
 def points(recipe):
-    """The `training.studies.study.Point`s for a recipe: the cells of Table 8."""
+    """The `training.studies.study.Point`s for a recipe: one for each number in Table 8."""
     if recipe.model.config is None:
-        raise InputError("The study positions needs a recipe with a model.config.")
+        raise InputError("The study 'positions' requires a recipe with a model.config.")
     return [
         Point(
             place, kind, (f"model.config.position_embedding={KINDS[kind]}", f"model.config.position_placement={field}")

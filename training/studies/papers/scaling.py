@@ -4,8 +4,8 @@ Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 5 and Table 6.
 Command: python -m training study scaling
 Not included: pre-training on JFT-300M, and fine-tuning to the paper's data sets.
 
-The points are the models of Table 6 for images of 128 pixels or more, and small models of the same three families for
-smaller images.
+For images of 128 pixels or more, the points are the models of Table 6. For smaller images, they are small models of the
+same three families.
 """
 
 import json
@@ -18,7 +18,7 @@ LARGE_IMAGE = 128  # Pixels. Smaller images are too small for the paper's patche
 _UNITS = (1e18, "exa"), (1e15, "peta"), (1e12, "tera"), (1e9, "giga")
 _VITS = ((24, 8), (48, 8), (96, 8), (48, 4))  # Width and patch size.
 _HYBRIDS = ((24, 32), (48, 32), (48, 64))  # Width of the encoder and of the stem.
-_RESNETS = ((32, "1,1"), (32, "1,1,1"), (64, "1,1,1"))  # Width, and units in each stage.
+_RESNETS = ((32, "1,1"), (32, "1,1,1"), (64, "1,1,1"))  # Width, and number of units in each stage.
 
 
 def points(recipe):
@@ -67,7 +67,7 @@ def _stem(width):
 
 
 def resnet(function, *arguments):
-    """The changes that replace the ViT by a ResNet: a `function` of `keras_vit` with `arguments` (`name=value`)."""
+    """Changes that replace the ViT by a ResNet: the `function` of `keras_vit`, and its `arguments` (`name=value`)."""
     changes = (f"model.arguments.{argument}" for argument in arguments)
     return ("model.config=none", "model.weights=none", f"model.function={function}", *changes)
 

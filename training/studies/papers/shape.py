@@ -46,7 +46,7 @@ def grid(base, image_side, factors):
 
     Args:
         base: `keras_vit.ViTConfig` with square patches.
-        image_side: Height and width of the images. Patch sizes that do not divide it are left out.
+        image_side: Height and width of the images. Models whose patch size does not divide it are left out.
         factors: {name in `SERIES`: factors}. The patch size is divided by the factor.
 
     Returns:
@@ -72,7 +72,7 @@ def points(recipe):
     if height >= LARGE_IMAGE:
         base, factors = PAPER_BASE, FACTORS
     if base is None or base.stem is not None or not isinstance(base.patch_size, int) or height != width:
-        raise InputError("The study shape needs square images and a model.config that has square patches and no stem.")
+        raise InputError("The study 'shape' requires square images and a model.config with square patches and no stem.")
     large = ("model.weights=none", "model.config=B/32") if height >= LARGE_IMAGE else ()
     return [Point(series, label, (*large, *_changes(config))) for series, label, config in grid(base, height, factors)]
 
@@ -85,7 +85,7 @@ def _changes(config):
 
 
 def figure(summaries, folder):
-    """Accuracy against compute relative to the base model, where all lines meet, as in the paper."""
+    """Accuracy against compute relative to the base model, as in the paper. All lines meet at the base model."""
     own = measured_panel(
         summaries,
         "gmacs",

@@ -2,11 +2,11 @@
 
 Paper: Wu et al., "Visual Transformers", arXiv 2006.03677, Tables 3 to 7.
 Command: python -m training study tokens
-Not included: ImageNet and the paper's models, because they take far longer on a CPU. This command trains them:
+Not included: the paper's models on ImageNet, because their training takes far longer on a CPU. The command for it is:
 python -m training study tokens recipe=pretrain_imagenet_vt_r18 model.function=VTResNet
 
-As in the paper, no module gets the tokens of the previous module, and every module has a relation. For Tables 4 and 7,
-the figure has only differences, not accuracies.
+As in the paper, no module gets the tokens of the previous module, and every module has a relation. The figure shows the
+accuracies in Tables 3, 5 and 6. For Tables 4 and 7, its note contains only differences of accuracies.
 """
 
 from training.errors import InputError
@@ -21,7 +21,7 @@ CHANGES = {
     "clustering tokenizer": ("tokenizer=clustering", "is_recurrent=false"),
     "not recurrent": ("is_recurrent=false",),
     "graph convolution": ("relation=graph_convolution",),
-    "no relation": ('relation="none"',),  # Unquoted, none would mean no value.
+    "no relation": ('relation="none"',),  # Needs the quotes: `none` without quotes is parsed as `None`.
     "32 tokens": ("num_tokens=32",),
     "64 tokens": ("num_tokens=64",),
     "no projector": ("has_projector=false",),
@@ -37,8 +37,8 @@ def points(recipe):
     """The `training.studies.study.Point`s for a recipe: the models of Tables 3 to 7."""
     if recipe.model.function != "VTResNet":
         raise InputError(
-            f"The study tokens needs a recipe with model.function=VTResNet, because it changes its model.arguments. "
-            f"Received: model.function={recipe.model.function}"
+            f"The study 'tokens' requires a recipe with model.function=VTResNet, because the study changes the "
+            f"recipe's model.arguments. Received: model.function={recipe.model.function}"
         )
     return [
         Point("VT-ResNet", name, tuple(f"model.arguments.{change}" for change in (*_COMMON, *changes)))
@@ -67,7 +67,7 @@ STUDY = Study(
         "model.config=none",
         "model.function=VTResNet",
         *(f"model.arguments.{argument}" for argument in _SMALL_MODEL),
-        "model.input_shape=64,64,1",  # With this size, the modules get maps of 8 x 8 pixels.
+        "model.input_shape=64,64,1",  # With this size, the modules get feature maps of 8 x 8.
         "fit.epochs=6",
     ),
     points=points,
