@@ -143,10 +143,10 @@ def markdown(rows, refusals):
         f'column "compared", with two blocks and random weights, and compares its logits with those of timm. The '
         f'column "difference" contains the largest difference, divided by the largest logit. An architecture in the '
         f"second table raises an error, which names the unsupported feature.\n",
-        "## Read\n",
+        "## Supported\n",
         "| architectures | compared | difference |\n|---|---|--:|",
         *(f"| {', '.join(names)} | {name} | {error:.0e} |" for names, name, error in rows),
-        "\n## Refused\n",
+        "\n## Unsupported\n",
         "| unsupported feature | architectures |\n|---|---|",
         *(f"| {reason} | {', '.join(names)} |" for reason, names in sorted(by_reason.items())),
     ]

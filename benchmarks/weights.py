@@ -37,7 +37,7 @@ _INTRODUCTION = f"""\
 A name has the form `<variant>@<weights>`: `keras_vit.from_pretrained("B/16@augreg-i21k-i1k-384")`. If the variant is
 given separately, use the part after the `@`: `keras_vit.ViT("B/16", weights="augreg-i21k-i1k-384")`.
 `weights="imagenet"` selects `augreg-i21k-i1k-224` of the variant. In names, `i21k` means ImageNet-21k, and `i1k` means
-ImageNet-1k. Numbers from 224 are image sizes in pixels.
+ImageNet-1k. A number of 224 or more is an image size in pixels.
 
 Each of the 50,000 AugReg files can be loaded by its file name without `.npz`, such as
 `B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--cifar100-steps_10k-lr_0.01-res_224`. Any other file in one
@@ -45,15 +45,16 @@ of the layouts on this page can be loaded by its path or URL: `https://…`, `gs
 
 `B/30` and `g-swiglu/14` are not variants of `keras_vit.ViT`. Load their weights with `keras_vit.from_pretrained`.
 
-Several names can refer to the same weights in different layouts. Names that end in `-original` are Meta's own files.
-These files and those of `mae-finetuned` are `.pth` files in the layout `torch`, and need torch. Names that end in
-`-huggingface` are copies in the layout of transformers. All other names of Meta's weights are files in timm's layout.
+Several names can refer to the same weights in different layouts. Names that end in `-original` refer to Meta's own
+files. These files, and those of `mae-finetuned`, are `.pth` files in the layout `torch`. They can only be loaded if
+torch is installed. Names that end in `-huggingface` refer to copies in the layout of transformers. All other names of
+Meta's weights refer to files in timm's layout.
 
 ## ResNets
 
 BiT files, in the layouts of big_transfer, big_vision and timm, are not in the catalogue. Pass their path or URL to
 `keras_vit.BiTResNet50x1(weights=…)` and so on, or to `keras_vit.from_pretrained`. A model that is built from a file of
-big_vision has `root_padding="ignored"`, because big_vision ignores the padding when it pools.
+big_vision has `root_padding="ignored"`, because the max pooling of big_vision's stem ignores the padded pixels.
 
 ResNet-18, 34, 50 and 101 of torchvision and timm, as `.pth` and `.safetensors`, are not in the catalogue either. Pass
 their path or URL to `keras_vit.ResNet50(weights=…)` and so on. `keras_vit.VTResNet50(weights=…)` loads the stem and all
@@ -63,11 +64,10 @@ central 224 pixels are cropped. ResNeXt, wide ResNets, ResNet-D and ResNets with
 
 ## Columns
 
-Top-1 is the accuracy in % on the validation set of ImageNet-1k. It was published by the source in the column "measured
-by". None of these accuracies was measured with this package. Weights without classes contain no head. Their accuracy
-is that of a linear classifier trained on their features, or of zero-shot classification with a text encoder. Neither
-the linear classifier nor the text encoder is in the file. The licence is that of the publisher's repository. MAE's
-licence does not permit commercial use.
+Top-1 is the accuracy in % on the validation set of ImageNet-1k. The source in the column "measured by" published it.
+None of these accuracies was measured with this package. Files without classes contain no head. Their accuracy was
+measured with a linear classifier on the features, or with a text encoder (zero-shot classification). The file contains
+neither of these. The licence is that of the publisher's repository. MAE's licence does not permit commercial use.
 
 ## Checks
 
@@ -75,11 +75,11 @@ How a file is checked depends on the information that its publisher provides:
 
 * For {_NUM_WITH_SUM} of the {len(ENTRIES)} files, the file name contains the first digits of the SHA-256. The SHA-256
   is checked after the download and whenever the file is loaded.
-* {_NUM_AT_GOOGLE} of the files are in Google's storage. It sends the MD5 of files that were uploaded in one piece. The
-  MD5 is checked after the download.
+* {_NUM_AT_GOOGLE} of the files are in Google's storage. The server sends the MD5 of files that were uploaded in one
+  piece. The MD5 is checked after the download.
 * {_NUM_ON_HUB} of the files are on the Hugging Face Hub. The cache of the Hub names weight files by their SHA-256. The
   SHA-256 is checked whenever the file is loaded, unless the cache is on a file system without links.
-* For all other files the publisher provides no checksum. They are used as the server sends them over https.
+* The publishers of all other files provide no checksum. These files are used as the server sends them over https.
 
 For each downloaded file from `https://…` or `gs://…`, a second file `<name>.origin` stores the SHA-256 of the download,
 and the ETag and MD5 that the server sent. If the cached file changes later, an error is raised.

@@ -199,7 +199,7 @@ def test_refuses_what_timm_cannot_express(arguments, reason, tmp_path):
 
 def _architectures():
     """{architecture: what it has that is not read, or `None`}, of docs/support.md."""
-    read, refused = (pathlib.Path(__file__).parents[2] / "docs" / "support.md").read_text().split("\n## Refused\n")
+    read, refused = (pathlib.Path(__file__).parents[2] / "docs" / "support.md").read_text().split("## Unsupported\n")
     found = {name: None for names, *_ in _rows(read) for name in names.split(", ")}
     return found | {name: kind for kind, names in _rows(refused) for name in names.split(", ")}
 
