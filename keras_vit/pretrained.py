@@ -51,13 +51,13 @@ def from_pretrained(
             the file's LayerNorm before the pooling. By default the head is kept unless `classes` differs from the
             number of classes in the file.
         **arguments: Any argument of `keras_vit.ViT` except `variant` and `weights`. It overrides the file's setting.
-            For a BiT-ResNet or ResNet: any argument of that function except sizes and `weights`.
+            For other models: any argument of `keras_vit.BiTResNet` or `keras_vit.ResNet` except sizes and `weights`.
 
     Returns:
         A `keras.Model`, as built by `keras_vit.ViT`, `keras_vit.BiTResNet` or `keras_vit.ResNet`. Its image size is the
         file's unless `input_shape` is given. If the file has a classifier, the model ends with it, followed by softmax.
-        If the source is a `.keras` file, the model has the arguments of the saved model, but the current dtype policy,
-        and all its weights are trainable.
+        If the source is a `.keras` file, the model is built with the arguments of the saved model, but with the current
+        dtype policy. All its weights are trainable.
 
     Raises:
         TypeError: If an argument is unknown; the message suggests the closest name.
@@ -100,7 +100,7 @@ def from_pretrained(
 
 
 def _with_defaults(given, checkpoint, classes, head):
-    """Arguments of the function that builds the model. The file defines those that are not given."""
+    """Arguments of the function that builds the model. Arguments that are not given are read from the file."""
     defaults = {
         "include_top": classes is not None,
         "classes": classes,
@@ -132,8 +132,8 @@ def _check_layers(saved, model, source, is_changed):
     )
     if different := sorted(name for name in before ^ after if not (is_changed and is_own_layer(name))):
         raise ValueError(
-            f"The model in {source} differs from the one that keras_vit builds in the layers {', '.join(different)}. "
-            f"Load it with keras.saving.load_model, which restores the model unchanged."
+            f"keras_vit cannot rebuild the model in {source}, because these layers differ: {', '.join(different)}. "
+            f"Load the file with keras.saving.load_model, which restores the model unchanged."
         )
 
 
@@ -163,15 +163,15 @@ def _check_names(arguments):
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """Architecture, weights and preprocessing of a model.
+    """Architecture, source of the weights, and preprocessing of a model.
 
     Args:
         config: `ViTConfig` of the model. For other kinds of models, a config of `keras_vit.architectures`.
         source: Source of the weights, or `None` if no weights were loaded.
-        adaptations: {weight: how it was adapted, or config field: how the model's setting differs from the file's}
+        adaptations: {name of an adapted weight, or of a config field that differs from the file: what was changed}
         pixels: Preparation of the images: mean, std, resize, crop and interpolation, as in `keras_vit.Preprocessing`;
             `normalize` is true if the model normalises the pixels itself.
-        label_space: Classes of the model: `"imagenet1k"`, `"imagenet21k"`, a list of their names, or `None` if unknown.
+        label_space: Classes of the model: `"imagenet1k"`, `"imagenet21k"`, a list of class names, or `None` if unknown.
     """
 
     config: ViTConfig | BiTResNetConfig | AxialResNetConfig | ResNetConfig
@@ -182,7 +182,7 @@ class Description:
 
 
 def describe(model: keras.Model) -> Description:
-    """Returns the architecture, weights and preprocessing of a model. A `.keras` file also contains them.
+    """Returns a model's architecture, source of weights and preprocessing. A `.keras` file stores them with the model.
 
     Args:
         model: Model of this package, or a model that contains one.

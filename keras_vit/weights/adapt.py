@@ -23,7 +23,7 @@ class Target:
     """Description of the model to which weights are adapted.
 
     Args:
-        config: Architecture, an instance of one of the keys of `checkpoint.LOADABLE_CONFIGS`.
+        config: Architecture. Its class is a key of `checkpoint.LOADABLE_CONFIGS`.
         shapes: {canonical path: shape} of the model's weights.
         grid_size: (rows, columns) of the position table, or `None` without a table.
         has_variable_size: Whether the model accepts images of any size and interpolates its positions itself.
@@ -104,7 +104,7 @@ def adapt(weights, checkpoint, target, head):
         _compare_fields(adaptation, fields, checkpoint.config, target.config)
     _adapt_channels(adaptation, checkpoint.pixels, target)
     if checkpoint.pixels is None:
-        adaptation.adapted["pixels"] = "the file does not define their normalisation; the model's remains"
+        adaptation.adapted["pixels"] = "the file does not define how pixels are normalised; the model's setting remains"
     return adaptation
 
 
@@ -117,14 +117,14 @@ def _adapt_head(adaptation, target, head):
             adaptation.skip(("pre_logits/",), "the head is reset")
         for path, shape in target.shapes.items():
             if path.startswith(HEAD):
-                # A ResNet has no `head_bias`: its kernel and bias both start at zero.
+                # A ResNet has no `head_bias`, so the bias of its head starts at zero, like the kernel.
                 value = 0.0 if path.endswith("kernel") else getattr(target.config, "head_bias", 0.0)
                 adaptation.weights[path] = np.broadcast_to(np.float32(value), shape)
                 adaptation.initialized.append(path)
 
 
 def _adapt_trunk(adaptation, config, target):
-    """Removes the ResNet's stages that the model does not have. The model's other layers keep their values."""
+    """Removes the stages that the model does not have. Layers that a ResNet does not have keep their values."""
     left_out = range(len(target.config.stage_depths), len(config.stage_depths))
     prefixes = tuple(f"stage_{stage}_unit_" for stage in left_out)
     adaptation.skip(prefixes, "the model has tokens in place of the last stage")
@@ -196,11 +196,11 @@ def _adapt_channels(adaptation, pixels, target):
 
 
 def adapt_channels(kernel, channels):
-    """Changes the number of channels of a kernel (P, Q, C, D). Images with equal channels give the same output.
+    """Changes the number C of channels of a kernel (P, Q, C, D). Outputs remain the same if all channels are equal.
 
-    If channels are removed, their kernels are added to those of the remaining channels in turn. If channels are added,
-    the kernels are repeated in turn, and each is divided by the number of its copies. A hybrid's outputs are only
-    approximately the same, because its kernels are standardized whenever they are used.
+    If channels are removed, the kernel of channel i is added to that of channel i modulo `channels`. If channels are
+    added, channel i gets the kernel of channel i modulo C, divided by the number of copies of that kernel. The outputs
+    of a hybrid are only approximately the same, because its kernels are standardized in every forward pass.
     """
     old = kernel.shape[2]
     if channels < old:
@@ -210,10 +210,9 @@ def adapt_channels(kernel, channels):
 
 
 def _renormalized(kernel, pixels, channels):
-    """(kernel, shift of the bias) that compensate for the new mean and std of each channel.
+    """(kernel, shift of the bias) for `adapt_channels`, which adds kernels of channels with different means and stds.
 
-    `adapt_channels` adds kernels of channels that had different means and deviations. With this correction, an image
-    with equal channels still gives the same output as before.
+    With this correction, the output remains the same if all channels of an image are equal.
     """
     old = kernel.shape[2]
     (mean, new_mean), (std, new_std) = (
@@ -234,7 +233,7 @@ def adapt_pixels(pixels, size, file_size, channels):
     Args:
         pixels: Arguments of `Preprocessing`.
         size: (height, width) of the model's images. A variable side is `None` and is replaced by the file's side.
-        file_size: (height, width) of the images for which `pixels` is defined. Resize and crop are scaled accordingly.
+        file_size: (height, width) of the images for which `pixels` is defined. Resize and crop are scaled to `size`.
         channels: Number of channels of the model's images. For one channel, means and stds are averaged. For other
             numbers of channels, they are repeated.
     """
@@ -249,7 +248,7 @@ def _scaled(sides, size, file_size):
     if isinstance(sides, int):
         ratio = sides / min(file_size)
         grown = tuple(round(side * ratio) for side in size)
-        return grown[0] if size[0] == size[1] else grown  # Resizing the short side may not cover a rectangle.
+        return grown[0] if size[0] == size[1] else grown  # Otherwise, the crop may not fit into the image.
     return tuple(round(side * new / old) for side, new, old in zip(sides, size, file_size, strict=True))
 
 

@@ -33,7 +33,7 @@ def is_own_layer(name):
 def canonical_variables(model):
     """{canonical path: variable} of a model of this package, which may be nested in another model.
 
-    A canonical path is a layer's name and the variable's path inside that layer. Other models' layers are left out.
+    A canonical path is a layer's name and the variable's path inside that layer. Layers of an outer model are omitted.
     """
     variables = {}
     for layer in filter(lambda layer: _OWN_LAYERS.fullmatch(layer.name), vision_model(model).layers):
@@ -90,16 +90,16 @@ def check(weights, variables, dtypes):
 
 
 def assign(weights, variables):
-    """Moves `weights` into `variables`. Arguments as in `check`, which must have passed."""
+    """Moves each array of `weights` into its variable. Call `check` with the same arguments first."""
     for path, variable in variables.items():
         variable.assign(np.ascontiguousarray(weights.pop(path)))
 
 
 @contextlib.contextmanager
 def in_place_of_initial_values():
-    """Context in which models are built without initial values. It yields a function that replaces `assign`.
+    """Builds models without initial values. Yields a function to call instead of `assign`, with the same arguments.
 
-    Thus no initial values are drawn only to be replaced, and no weight is in memory twice.
+    This avoids drawing random initial values that are never used, and two copies of each weight in memory.
     """
     waiting = []
 
@@ -116,7 +116,7 @@ def in_place_of_initial_values():
 
 
 def leave_empty(variables):
-    """Makes the variables of a refused model empty, because Keras initializes them even after an error."""
+    """Makes the variables of a model empty after an error, because Keras still initializes them."""
     for variable in variables:
         variable._initializer = lambda shape, dtype: ops.zeros((0,), dtype)
 

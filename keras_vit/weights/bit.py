@@ -63,7 +63,7 @@ NAMES = {
 # The max pooling of Flax, which big_vision uses, ignores the padding. The other projects pad with zeros.
 _ROOT_PADDINGS = {"google": "zeros", "big_vision": "ignored", "timm": "zeros"}
 _ROOTS = {rule.name: name for name, names in NAMES.items() for rule in names.rules if rule.paths == "stem_conv/kernel"}
-# Prefixes of the model's names in a training state.
+# Prefixes that a training state adds to the names of the model's arrays.
 _PREFIX = re.compile(r"^(?:opt/target/|params/)")
 # Some files of big_transfer number their convolutions. In Google's files, stages and units are counted from 1.
 _NUMBERED = re.compile(r"_conv2d_\d+(?=/)")

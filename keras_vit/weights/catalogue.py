@@ -59,7 +59,7 @@ FAMILIES = types.MappingProxyType(
         "dinov2": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_offset"),
         "dinov2_registers": Family(*_IMAGENET, 256, 224, "bicubic", "gelu_exact", "bicubic_antialias"),
         "clip": Family(*_CLIP, 224, 224, "bicubic", "quick_gelu", "bicubic", 1e-5),
-        # The first weights of torchvision's ResNets. The layout of its Vision Transformers is not supported.
+        # torchvision's first weights of ResNets. The layout of torchvision's Vision Transformers is not supported.
         "torchvision": Family(*_IMAGENET, 256, 224, "bilinear", "gelu_exact", "bicubic"),
         # Google's weights with the numerics of transformers.
         "huggingface_vit": Family(0.5, 0.5, None, None, "bilinear", "gelu_exact", "bicubic", 1e-12),
@@ -145,8 +145,8 @@ def get_entry(name, variant=None):
     """Returns the catalogue entry of published weights.
 
     Args:
-        name: `"<variant>@<weights>"`, or `"<weights>"` if `variant` is given. `"imagenet"` is short for the
-            variant's AugReg file for ImageNet-1k at 224 pixels. Also the name of any AugReg file, without `.npz`.
+        name: `"<variant>@<weights>"`, or `"<weights>"` if `variant` is given, or the name of an AugReg file without
+            `.npz`. For `<weights>`, `imagenet` is short for the variant's AugReg file for ImageNet-1k at 224 pixels.
         variant: Variant of the model, or `None`.
 
     Returns:
@@ -171,7 +171,7 @@ def get_entry(name, variant=None):
         raise ValueError(_unknown(own_variant or variant, weights))
     for expected in (own_variant, variant):
         if expected not in ("", None, entry.variant):
-            raise ValueError(f"{name!r} are weights of {entry.variant}, not of {expected}. Pass one variant, or none.")
+            raise ValueError(f"{name!r} are weights of {entry.variant}, not of {expected}. The variants must be equal.")
     return entry
 
 
@@ -181,7 +181,7 @@ def _unknown(variant, weights):
     if weights in _ALIASES and names:
         return (
             f"There are no weights {weights!r} (short for {_ALIASES[weights]!r}) for the variant {variant!r}. "
-            f"Its weights: {', '.join(names)}"
+            f"Weights of this variant: {', '.join(names)}"
         )
     if variant in VARIANTS and not names:
         return (
@@ -199,7 +199,7 @@ def _unknown(variant, weights):
 
 
 def _names_by_address(name):
-    """Catalogue names of the files or repositories with this name, otherwise with a name that starts with it."""
+    """Catalogue names of the files or repositories that are called `name` or, if there are none, start with `name`."""
     same = [entry.name for entry in ENTRIES.values() if entry.url.endswith(f"/{name}")]
     alike = [entry.name for entry in ENTRIES.values() if name and entry.url.rpartition("/")[2].startswith(name)]
     if re.fullmatch(r"[\w-]+/[\w.-]+", name) and name not in VARIANTS and not same + alike:

@@ -19,7 +19,7 @@ class CatalogueEntry:
         family: Key of `FAMILIES`.
         classes: Number of classes, 0 without a classifier, or `None` if unknown before the file is read.
         label_space: `"imagenet1k"`, `"imagenet21k"` or `None`.
-        image_size: Side in pixels of the square images for the file's position table.
+        image_size: Side in pixels of the square images that fit the file's position table.
         licence: SPDX identifier.
         paper: arXiv identifier.
         top1: Published top-1 accuracy on the ImageNet validation set in %, or `None`.
@@ -61,7 +61,7 @@ def build_entry(
     **changes,
 ):
     """Builds the entry of `"<variant>@<weights>"`. `top1` is (accuracy, protocol)."""
-    digits = re.search(r"-([0-9a-f]{8})\.pth$", url)  # PyTorch adds them to the names of published files.
+    digits = re.search(r"-([0-9a-f]{8})\.pth$", url)  # PyTorch's file names end with digits of the SHA-256.
     return CatalogueEntry(
         name=f"{variant}@{weights}",
         variant=variant,

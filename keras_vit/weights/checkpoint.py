@@ -23,13 +23,13 @@ LOADABLE_CONFIGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A file of weights and the model that it describes. Only the headers were read. `read` can be called once.
+    """Description of a file of weights and its model, derived from the file's headers. `read` can be called once.
 
     Args:
         source: Name, path or address of the file.
         format: Layout of the file: `"google"`, `"big_vision"` (BiT-ResNets), `"timm"`, `"torchvision"` (ResNets),
             `"huggingface"`, `"keras_hub"` or `"keras"` (a model of this package).
-        config: Architecture, an instance of a class that is a value of `LOADABLE_CONFIGS`.
+        config: Architecture. Its class is a value of `LOADABLE_CONFIGS`.
         grid_size: (rows, columns) of the position table, or `None` without a table.
         classes: Number of classes of the head, or `None` without a head.
         image_size: (height, width) of the model's images in pixels.
@@ -39,7 +39,7 @@ class Checkpoint:
         skipped: Names of arrays in the file that are not part of the model.
         read: Function that reads the weights and returns {canonical path: array}.
         has_activation: Whether the head's outputs are logits of classes, to which softmax can be applied.
-        arguments: Arguments of the function that builds the model, as far as the file defines them.
+        arguments: Those arguments of the function that builds the model that the file defines.
     """
 
     source: str

@@ -19,8 +19,8 @@ from keras_vit.weights.pth import open_pth
 from keras_vit.weights.stored import MAX_ARRAYS, Stored, num_bytes_of, verified
 
 MAX_HEADER_BYTES = 10_000_000
-"""Maximum size of the header of a safetensors file, and of the index of its shards. 1,000 arrays need 1 % of it."""
-_NPY_HEADER_BYTES = 1_012  # NumPy writes up to 128 bytes for an array of numbers.
+"""Maximum size of a safetensors header or an index of shards. A header of 1,000 arrays needs 1 % of this size."""
+_NPY_HEADER_BYTES = 1_012  # NumPy writes headers of up to 128 bytes for numbers.
 _CHUNK_BYTES = 2**20
 SAFETENSORS_DTYPES = {
     **{"BOOL": "bool", "BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"},
@@ -110,7 +110,7 @@ def _open_npz(path, resources):
 
 def _npz_array(archive, member):
     name = member.filename.removesuffix(".npy")
-    # NumPy uses no other compression. Other methods may decompress a whole member even if only its header is read.
+    # NumPy uses only these two methods. Other methods may decompress a whole member even if only its header is read.
     if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(
             f"its member {member.filename!r} is encrypted, or compressed in another way than NumPy's files"
@@ -127,7 +127,7 @@ def _npz_array(archive, member):
         num_bytes = 0  # It is pickled, and is never read.
     elif header_bytes + num_bytes != member.file_size:
         raise ValueError(
-            f"its member {member.filename!r} declares {num_bytes:,} bytes of values but has another number of bytes"
+            f"its member {member.filename!r} declares {num_bytes:,} bytes of values but has a different number"
         )
     is_bfloat16 = dtype.kind == "V" and dtype.itemsize == 2 and dtype.fields is None  # np.savez stores bfloat16 as V2.
     stored_dtype = np.dtype("<u2") if is_bfloat16 else dtype
@@ -151,7 +151,7 @@ def _read_npy(archive, member, header_bytes, shape, dtype, order):
     position = 0
     with archive.open(member) as file:
         file.read(header_bytes)
-        while chunk := file.read(_CHUNK_BYTES):  # At the end, zipfile compares the checksum.
+        while chunk := file.read(_CHUNK_BYTES):  # At the end, zipfile checks the checksum.
             values[position : position + len(chunk)] = np.frombuffer(chunk, np.uint8)
             position += len(chunk)
     if position < len(values):
@@ -226,7 +226,7 @@ def _h5_arrays(group, prefix, seen):
 
     address = h5py.h5o.get_info(group.id).addr
     if address in seen:
-        raise ValueError(f"its group {prefix!r} has two links")
+        raise ValueError(f"its group {prefix!r} occurs twice, through two links")
     seen.add(address)
     if len(seen) > MAX_ARRAYS:
         raise ValueError(f"it contains more than {MAX_ARRAYS:,} groups")

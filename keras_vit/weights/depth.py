@@ -14,7 +14,7 @@ def check_depth(number):
 
 
 def count_blocks(names, pattern):
-    """Number of encoder blocks. The group of `pattern` matches the number of a block, which counts from 0."""
+    """Number of encoder blocks. The group of `pattern` matches the index of a block."""
     numbers = {int(match.group(1)) for name in names if (match := pattern.match(name))}
     if not numbers:
         raise ValueError("The file contains no encoder blocks. It is not a Vision Transformer of a known kind.")
@@ -22,7 +22,7 @@ def count_blocks(names, pattern):
 
 
 def stage_depths_of(units, source, title):
-    """Number of units in each stage of a ResNet. `units` contains pairs (stage, unit), which are counted from 0."""
+    """Number of units in each stage of a ResNet. `units` contains pairs of indices (stage, unit)."""
     depths = dict(sorted((stage, 1 + unit) for stage, unit in units))  # `dict` keeps the last unit of each stage.
     check_depth(max(depths, default=0))
     check_depth(sum(depths.values()))

@@ -18,17 +18,17 @@ import urllib.request
 from keras_vit.atomic_files import sync
 
 STALL_SECONDS = 30
-"""Maximum seconds without new data, and until all response headers have arrived."""
+"""Timeout in seconds, both for receiving the complete response headers and for each wait for more data."""
 SLOWEST_RATE = 1_000
 """Minimum average rate in bytes per second. Slower attempts are aborted after `STALL_SECONDS`."""
 LONGEST_SECONDS = 24 * 3600
 """Maximum duration of a download. If it takes longer, a later call can resume it."""
 MOST_BYTES = 2**35
-"""Maximum size of a file. The largest published weights are a quarter as large."""
+"""Maximum size of a file. The largest published file has a quarter of this size."""
 PAUSES = (1, 2, 4, 8)
-"""Seconds before each new attempt."""
+"""Seconds to wait before each new attempt."""
 LONGEST_PAUSE = 60
-"""Maximum Retry-After in seconds. If a server requests a longer pause, no further attempt is made."""
+"""Maximum Retry-After of a server in seconds. If the server requests a longer pause, no further attempt is made."""
 PASSING_STATUSES = (429, 500, 502, 503, 504)
 CHUNK_BYTES = 2**20
 SMALLEST_SHOWN_BYTES = 10**6
@@ -38,7 +38,7 @@ _MD5 = functools.partial(hashlib.md5, usedforsecurity=False)
 
 
 class _InterruptedError(Exception):
-    """An attempt failed for a reason outside of this machine. `retry` tells whether another attempt may succeed."""
+    """Failure of one attempt, caused by the server or the network. `retry`: whether another attempt may succeed."""
 
     def __init__(self, reason, retry=True, pause=0):
         super().__init__(reason)
@@ -49,10 +49,10 @@ class _InterruptedError(Exception):
 def download(address, path, sha256=None):
     """Downloads a file. It is renamed to its final name after it is complete and verified.
 
-    Until then, the data is in `<name>.partial` in the same folder. A later call resumes the download from it.
+    Until then, the data is in `<name>.partial` in the same folder. A later call resumes the download from this file.
 
     Args:
-        address: `https://…`, or `http://…` of this machine itself.
+        address: `https://…`, or `http://…` of a server on this machine.
         path: `pathlib.Path` of the new file in an existing folder. Only one process at a time may download to it.
         sha256: SHA-256 of the file, or its first digits, or `None`.
 
@@ -88,7 +88,7 @@ def download(address, path, sha256=None):
 
 
 def _receive(address, partial, sha256, deadline):
-    """Requests the rest of a partial file once and appends it. Returns etag, last_modified and md5 from headers."""
+    """Requests the rest of a partial file once and appends it. Returns the headers etag, last_modified and md5."""
     with _open(address, partial, sha256) as response:
         received, total = _extent(response, partial)
         _check_size(address, partial, total)
@@ -159,7 +159,7 @@ class _PunctualConnection(http.client.HTTPConnection):
             return super().getresponse()
         finally:
             timer.cancel()
-            if is_late.is_set():  # The cut response may look complete, or like a broken connection.
+            if is_late.is_set():  # A response cut off by `end` may look complete.
                 raise http.client.HTTPException(f"its headers took more than {STALL_SECONDS} seconds")
 
 
@@ -195,11 +195,11 @@ def _open(address, partial, sha256):
     except (OSError, http.client.HTTPException) as error:
         # Without a partial file there is no retry, because this machine is probably offline.
         is_unreachable = isinstance(error, urllib.error.URLError) and not partial.exists()
-        raise _InterruptedError(f"could not reach it ({error})", retry=not is_unreachable) from error
+        raise _InterruptedError(f"could not reach the server ({error})", retry=not is_unreachable) from error
 
 
 def _validator_file(partial):
-    """Path of the file with the validator of a partial file's version (RFC 9110, section 13.1.5)."""
+    """Path of the file that stores the ETag or Last-Modified date of a partial download (RFC 9110, section 13.1.5)."""
     return partial.with_name(f"{partial.name}.validator")
 
 
@@ -214,7 +214,7 @@ def _range_headers(partial, sha256):
 
 
 def _extent(response, partial):
-    """(offset of the response in the file, size of the file or `None`). At offset 0, the partial file is deleted."""
+    """(offset of the response in the file, size of the file or `None`). If the offset is 0, `partial` is deleted."""
     if "html" in response.headers.get_content_subtype():
         raise _web_page(response.url)
     if response.status == http.HTTPStatus.PARTIAL_CONTENT:
@@ -260,9 +260,9 @@ def _chunks(response, deadline):
             yield data
             received, now = received + len(data), time.monotonic()
             if now > deadline:
-                raise _InterruptedError(f"it took more than {LONGEST_SECONDS} seconds", retry=False)
+                raise _InterruptedError(f"the download took more than {LONGEST_SECONDS} seconds", retry=False)
             if now - start > STALL_SECONDS + received / SLOWEST_RATE:
-                raise _InterruptedError(f"less than {SLOWEST_RATE} bytes per second arrive")
+                raise _InterruptedError(f"the server sends less than {SLOWEST_RATE} bytes per second")
     except (OSError, http.client.HTTPException) as error:
         raise _InterruptedError(f"the connection broke ({error!r})") from error
 
@@ -281,7 +281,7 @@ def _checked_sum(address, partial, sha256, md5):
     """SHA-256 of the received file. The file is deleted if its SHA-256 or MD5 is not as expected."""
     with partial.open("rb") as file:
         start = file.read(512).lstrip()
-    # A safetensors file starts with eight bytes, the length of its header. They may start with "<" and end with NUL.
+    # A safetensors file may also start with "<", but contains NUL: its first eight bytes are the length of its header.
     if not start or (start.startswith(b"<") and b"\0" not in start):
         _discard(partial)
         raise _web_page(address)
@@ -292,15 +292,16 @@ def _checked_sum(address, partial, sha256, md5):
             _discard(partial)
             raise ValueError(
                 f"{redacted(address)} did not send the expected file: its {kind} is {received}, expected {expected}. "
-                f"The file was deleted. Try again. If this fails, it was replaced, or the expected {kind} is wrong."
+                f"The file was deleted. Try again. If the error occurs again, the file on the server has changed, or "
+                f"the expected {kind} is wrong."
             )
     return actual
 
 
 def _web_page(address):
     return ValueError(
-        f"{redacted(address)} sent a web page or nothing, not weights. Open the address in a browser. The file may "
-        f"have another address or need a login. Download the file in the browser and pass its path."
+        f"{redacted(address)} sent a web page or an empty file instead of weights. Open the address in a browser. "
+        f"The file may have another address or require a login. Download it in the browser and pass its path."
     )
 
 

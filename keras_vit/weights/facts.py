@@ -1,4 +1,4 @@
-"""`Facts`: description of a model for the code that writes its weights."""
+"""`Facts`: architecture, images and classes of a model whose weights are saved."""
 
 import dataclasses
 

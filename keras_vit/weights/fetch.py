@@ -16,7 +16,7 @@ from keras_vit.weights.download import digest_of, download, is_local, redacted, 
 ACCEPTED = (
     "Accepted: the path of a file or folder, 'https://…', 'gs://bucket/path', 'hf://owner/repository', "
     "'hf://owner/repository@revision', 'hf://owner/repository/path/of/file.npz'; 'http://…' only on this machine, "
-    "because its files could be changed during a transfer"
+    "because unencrypted files could be changed during the transfer"
 )
 
 LONGEST_WAIT = 3600
@@ -74,11 +74,11 @@ def fetch(url, sha256=None):
     """Downloads a file once. Later calls, also in other processes, use the cached file without network access.
 
     An interrupted download is retried and resumed, also in a later call. The file gets its final name only after it is
-    complete. The file `<name>.origin` in the same folder contains the SHA-256 and the server's version headers. Later
-    calls compare the SHA-256, so that changes of the cached file are detected.
+    complete. The file `<name>.origin` in the same folder contains the SHA-256 of the file and the server's ETag,
+    Last-Modified date and MD5. Later calls compare the SHA-256, so that changes of the cached file are detected.
 
     Args:
-        url: `https://…`, `gs://bucket/path`, or `http://…` on this machine itself.
+        url: `https://…`, `gs://bucket/path`, or `http://…` of a server on this machine.
         sha256: SHA-256 of the file, or its first digits, or `None` if its publisher provides none.
 
     Returns:
@@ -144,7 +144,7 @@ def _read_origin(path):
 def fetch_from_hub(source):
     """Downloads a repository of weights, or one of its files, from the Hugging Face Hub into the Hub's own cache.
 
-    The configurations of a repository and one kind of weights are downloaded. The first kind that exists is used:
+    The repository's JSON files and one kind of weights are downloaded. The first kind that exists is used:
     `model.safetensors` (also in shards), the `.weights.h5` files of a KerasHub preset, or the only `.npz` file. Without
     network, the cached copy is used.
 
@@ -154,7 +154,7 @@ def fetch_from_hub(source):
 
     Returns:
         `pathlib.Path` of the folder or file. If the file's folder on the Hub has a `config.json` or
-        `preprocessor_config.json`, they are downloaded beside the file.
+        `preprocessor_config.json`, these files are downloaded to the same folder.
 
     Raises:
         ImportError: If `huggingface_hub` is not installed.
@@ -213,7 +213,7 @@ def _hub_folder(hub, repository, revision):
 
 
 def _checked_hub_file(path):
-    """Checks that a file has not changed. In the Hub's cache, the names of large files are their SHA-256."""
+    """Checks that a file has not changed. In the Hub's cache, the name of a large file is its SHA-256."""
     blob = path.resolve()
     if re.fullmatch("[0-9a-f]{64}", blob.name) and (actual := digest_of(blob)) != blob.name:
         raise ValueError(
@@ -227,7 +227,7 @@ def _hub_names(hub, repository, revision):
     """Names of the files in a repository or, without network, in its cached copy."""
     try:
         return hub.list_repo_files(repository, revision=revision)
-    except Exception as error:  # Its type depends on the version of the library.
+    except Exception as error:  # The type of this error depends on the version of the library.
         try:
             cached = hub.snapshot_download(
                 repository, revision=revision, allow_patterns="config.json", local_files_only=True

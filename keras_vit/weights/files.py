@@ -88,8 +88,8 @@ def open_arrays(path):
     refused if it is damaged or inconsistent, or if its arrays need more memory than 25 times its size plus 16 MB.
 
     Args:
-        path: Path of a `.npz`, `.safetensors`, HDF5 or `.pth` file, or of the `.safetensors.index.json` of a file whose
-            shards are in the same folder. A `.pth` file needs torch. The keys of its nested dictionaries are joined to
+        path: Path of a `.npz`, `.safetensors`, HDF5 or `.pth` file, or of a `.safetensors.index.json` with
+            its shards in the same folder. A `.pth` file needs torch. The keys of its nested dictionaries are joined to
             names such as `model/patch_embed.proj.weight`. Values that are not tensors are left out.
 
     Returns:

@@ -71,7 +71,7 @@ NAMES = Names(
 )
 """Table with the names that `_renamed` returns: linen's names, where the stem's stages and units count from 0."""
 
-# Prefixes of the model's names in a file: none, of a training state, or of the image encoder in an image-text model.
+# Prefixes of the names of the model's arrays, in plain files, training states and image-text models.
 _PREFIXES = ("", "opt/target/", "params/", "params/img/", "img/")
 # (name in Flax's first generation, name in linen)
 _PRE_LINEN = (
@@ -142,7 +142,7 @@ def _renamed(file, prefix):
 
 
 def _renumbered(name, offset):
-    """A name in which `offset` is added to the numbers of the stem's stage and unit."""
+    """Adds `offset` to the numbers of the stem's stage and unit in a name."""
     match = re.match(r"block(\d+)/unit(\d+)/", name)
     if match is None:
         return name
@@ -150,7 +150,7 @@ def _renumbered(name, offset):
 
 
 def _unstacked(names, file):
-    """The names, with separate names for the blocks of stacked arrays (`Transformer/encoderblock/…`)."""
+    """Replaces the name of each stacked array (`Transformer/encoderblock/…`) by one name for each block."""
     split_names = {}
     for new, old in names.items():
         if new.startswith("Transformer/encoderblock/"):
@@ -257,10 +257,10 @@ def _check_expressible(facts):
     fits_vision_transformer = _fits_vision_transformer(config)
     has_prefix_rows = config.position_embedding == "learned_1d" and config.position_prefix_rows > 0
     conflicts = [
-        ("another normalisation of pixels than to [-1, 1]", not facts.is_normalized_to_one),
-        ("other epsilons in the stem", not facts.has_known_stem),
+        ("pixels that are not normalised to [-1, 1]", not facts.is_normalized_to_one),
+        ("epsilons in the stem that differ from Google's and timm's", not facts.has_known_stem),
         ("a class token that is not pooled", config.has_class_token != (config.pooling in ("token", None))),
         ("a hybrid with positions or pooling of big_vision", config.stem is not None and not fits_vision_transformer),
-        ("a position row of the class token without its pooling", not fits_vision_transformer and has_prefix_rows),
+        ("a position row of a class token that is not pooled", not fits_vision_transformer and has_prefix_rows),
     ]
     check_expressible("Google's code", config, _EXPRESSIBLE, conflicts)

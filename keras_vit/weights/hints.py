@@ -96,7 +96,7 @@ def resolve_positions(num_rows, prefix_choices, stride, hints, image_size=None):
         image_size: (height, width) in pixels from the file's config, or `None`.
 
     Raises:
-        ValueError: If the arrangement is unknown, or the given one does not fit.
+        ValueError: If the arrangement is unknown, or `hints.grid_size` does not fit `num_rows`.
     """
     certain = [*_grids(image_size, stride), *_grids(hints.image_size, stride)]
     likely = [_published_grid(num_rows - prefix_rows, stride) for prefix_rows in prefix_choices]
@@ -125,9 +125,9 @@ def resolve_positions(num_rows, prefix_choices, stride, hints, image_size=None):
         )
     received = "" if hints.grid_size is None else f" Received: grid_size={tuple(hints.grid_size)}"
     raise ValueError(
-        f"The file has {num_rows} position rows for patches of {stride[0]} x {stride[1]} pixels, but their rows and "
-        f"columns are unknown. Pass grid_size=(rows, columns) to keras_vit.from_pretrained or load_weights, or the "
-        f"input_shape that the table is for.{received}"
+        f"The file has {num_rows} position rows for patches of {stride[0]} x {stride[1]} pixels, but the number of "
+        f"rows and columns of patches is unknown. Pass grid_size=(rows, columns) to keras_vit.from_pretrained or "
+        f"load_weights, or the input_shape of images that have as many patches.{received}"
     )
 
 

@@ -37,7 +37,7 @@ _DINOV2_NORMS = (
 _SWIGLU = (
     *dense_rules("mlp.weights_in", "mlp/hidden"),
     *dense_rules("mlp.weights_out", "mlp/output"),
-    *dense_rules("mlp.gate_proj", "mlp/gate"),  # From `state_dict`. `_join_gates` concatenates gate and value.
+    *dense_rules("mlp.gate_proj", "mlp/gate"),  # In a `state_dict`. `_join_gates` concatenates gate and value.
     *dense_rules("mlp.up_proj", "mlp/value"),
     *dense_rules("mlp.down_proj", "mlp/output"),
 )
@@ -79,8 +79,8 @@ _VIT = (
     *dense_rules("pooler.dense", "pre_logits"),
     *block_rules("layers.{i}.", (*_NORMS, *_STATE_DICT_ATTENTION, *_MLP)),
 )
-# Some classifiers do not exist in any model of this package. Their paths describe their input, so that an error is
-# raised if the classifier is kept. If the model has no classifier or a new one, they are skipped.
+# Some of these classifiers have an input that no classifier of this package has. Their paths name this input and exist
+# in no model, so loading raises an error, unless the model has no classifier or a new one.
 _DEIT_HEADS = (
     *dense_rules("classifier", "predictions/class_token_beside_distillation_token"),
     *dense_rules("cls_classifier", "predictions"),
@@ -173,7 +173,7 @@ def _kind_of_file(file):
 
 
 def _family(kind):
-    """Key of `catalogue.FAMILIES`. It is `None` for ViT, because families with different pixels use its names."""
+    """Key of `catalogue.FAMILIES`. It is `None` for ViT, because families with different pixels use this kind."""
     return None if kind == "vit" else kind.split("_")[0]
 
 
@@ -211,7 +211,7 @@ def _config(kind, shapes, settings, hints):
 
 def _pooling(kind, shapes):
     if kind == "siglip":
-        return "map" if "head.probe" in shapes else None  # vision_use_head=False
+        return "map" if "head.probe" in shapes else None  # The config has vision_use_head=False.
     return "avg" if kind == "siglip_classifier" else "token"
 
 

@@ -1,4 +1,4 @@
-"""Opens `.keras` files of this package's models like published weights, so that models can be built with changes."""
+"""Opens `.keras` files of this package's models like published weights, so that changed models can be built."""
 
 import functools
 

@@ -46,8 +46,8 @@ NAMES = Names(
         *_norm("vi_t_encoder/layer_norm", "encoder_norm"),
         *_dense("pre_logits", "pre_logits"),
         *_dense("predictions", "predictions"),
-        # These classifiers do not exist in any model of this package. Their paths describe their input, so that an
-        # error is raised if the classifier is kept. If the model has no classifier or a new one, they are skipped.
+        # No classifier of this package has the input of these classifiers. Their paths name this input and exist in no
+        # model, so loading raises an error, unless the model has no classifier or a new one.
         *_dense("predictions_of_gap", "predictions/mean_of_class_token_and_patches"),
         *_dense("predictions_of_token", "predictions/first_patch"),
     ),
@@ -64,7 +64,7 @@ def recognises(file):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a preset. `file` merges its weight files, and `hints.config` contains its config and task."""
+    """The `Checkpoint` of a preset. `file` contains its one or two weight files, `hints.config` its config and task."""
     if hints.config.get("class_name") != "ViTBackbone":
         raise ValueError(
             f"A KerasHub preset needs its config.json beside the weights, with the class ViTBackbone. Received: class "

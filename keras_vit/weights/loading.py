@@ -27,7 +27,7 @@ class LoadReport:
         source: Source of the weights.
         format: Name of the file's layout, such as `"timm"`.
         loaded: Canonical paths of the weights that were loaded.
-        adapted: {canonical path: how the weight was adapted, or config field: how the model's setting differs}
+        adapted: {path of an adapted weight, or name of a config field that differs from the file: what was changed}
         skipped: {name in the file, or canonical path: why the weight was left out}
         initialized: Canonical paths of weights, or names of whole layers, that were not loaded from the file.
     """
@@ -71,7 +71,7 @@ def load_weights(
         head: `"keep"`: the file's classifier is loaded and must have as many classes as the model. `"reset"`: the
             model's classifier starts at zero. If the model has its LayerNorm after the pooling but the file has it
             before the pooling, that LayerNorm is initialized instead of loaded. A VT-ResNet, VT-FPN or Panoptic FPN
-            needs `"reset"`. Its layers that a ResNet does not have keep their weights.
+            needs `"reset"`. Layers that a ResNet does not have keep their weights.
         grid_size: (rows, columns) of patches in the file's position table, if they cannot be read from the file.
         family: Same as in `keras_vit.from_pretrained`.
 
@@ -111,14 +111,14 @@ def check_head(head):
 
 
 def check_kind(checkpoint, config_class, head="reset"):
-    """Checks that a model can load the weights of a checkpoint's kind of model, and its head if `head="keep"`."""
+    """Checks that a kind of model can load the weights of a checkpoint and, with `head="keep"`, also its head."""
     source_title, title = checkpoint.config.title, config_class.title
     if type(checkpoint.config) is not LOADABLE_CONFIGS[config_class]:
         raise ValueError(f"{checkpoint.source} contains the weights of a {source_title}, and the model is a {title}.")
     if head == "keep" and type(checkpoint.config) is not config_class:
         raise ValueError(
-            f"{checkpoint.source} contains the weights of a {source_title}. A {title} has only its stem and stages. To "
-            f"load only these, pass head='reset' to keras_vit.load_weights."
+            f"{checkpoint.source} contains the weights of a {source_title}. A {title} can load "
+            f"only the stem and stages from it. To do so, pass head='reset' to keras_vit.load_weights."
         )
 
 
@@ -233,7 +233,7 @@ def _record(model, protocol, report):
     layer.adaptations = {**report.adapted, **dict.fromkeys(report.initialized, "starts afresh")}
     if protocol is not None:
         layer.set_protocol(**protocol)
-    for function in ("train_function", "test_function", "predict_function"):  # Compiled with the old protocol.
+    for function in ("train_function", "test_function", "predict_function"):  # They use the old protocol.
         setattr(model, function, None)
     for name, change in layer.adaptations.items():
         # The caller has requested a new classifier, by its number of classes or by head="reset".

@@ -19,7 +19,7 @@ class Rule:
     Args:
         name: Name of the array, such as `"blocks.{i}.norm1.weight"`.
         paths: Canonical path or paths of the weights, such as `"encoder_block_{i}/attention_norm/gamma"`.
-        layout: Key of `LAYOUTS`: the arrangement of the weights' numbers in the array.
+        layout: Key of `LAYOUTS`, which defines how the array stores the weights.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Names:
 
 
 def _filled(template, numbers):
-    """A template whose placeholders are replaced by `numbers` in their order, then by 0."""
+    """Replaces the placeholders in a template by `numbers` in order. Further placeholders are replaced by 0."""
     numbers = iter(numbers)
     return re.sub(r"\{\w+\}", lambda _: next(numbers, "0"), template)
 
@@ -190,8 +190,8 @@ LAYOUTS = {
     "query_key_value": _packed(3),
     "key_value": _packed(2),
 }
-"""{name: (decode, encode)}. `decode(array, num_heads)` returns the arrays of a rule's paths, and `encode(arrays,
-num_heads)` returns the file's array."""
+"""{name: (decode, encode)}. `decode(array, num_heads)` returns one array for each path of a rule.
+`encode(arrays, num_heads)` returns the array for the file."""
 
 
 def _transposed(array, *axes):

@@ -83,7 +83,7 @@ def _looks_like_path(text):
 
 
 def _with_given_settings(checkpoint, given):
-    """The checkpoint with the caller's pixel protocol. Raises ValueError if `num_heads` contradicts the file."""
+    """The checkpoint with the image preparation of `family`. Raises ValueError unless `num_heads` fits the file."""
     num_heads = getattr(checkpoint.config, "num_heads", None)  # A ResNet has none.
     if given.get("num_heads", num_heads) != num_heads:
         raise ValueError(
@@ -97,13 +97,13 @@ def _with_given_settings(checkpoint, given):
 
 
 def _with_catalogue_facts(checkpoint, entry):
-    """The checkpoint with the label space of a catalogue entry. Raises ValueError if its sizes differ."""
+    """The checkpoint with the label space of a catalogue entry. Raises ValueError if its sizes do not fit."""
     config, variant = checkpoint.config, VARIANTS.get(entry.variant)
     for field in ("hidden_dim", "num_layers", "mlp_dim") if variant else ():
         if getattr(config, field) != getattr(variant, field):
             raise ValueError(
                 f"The downloaded file is not {entry.name}: {field} is {getattr(config, field)}, not "
-                f"{getattr(variant, field)}. Remove the file from the cache, or report the catalogue's entry."
+                f"{getattr(variant, field)}. Delete the file from the cache. If the error occurs again, report it."
             )
     if entry.classes and checkpoint.classes not in (None, entry.classes):
         raise ValueError(f"The downloaded file is not {entry.name}: it has {checkpoint.classes} classes.")
@@ -152,7 +152,7 @@ def _read(read, opened):
 
 
 def _normalized(checkpoint):
-    """The checkpoint with `None` in redundant fields of its config, and with `crop_to_patches` if images need it."""
+    """Sets redundant config fields to `None`, and `crop_to_patches` if patches do not divide the image size."""
     config = checkpoint.config
     if not isinstance(config, ViTConfig):
         return checkpoint

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.weights.stored import Stored, verified
 
-# Maximum size of the pickled names and shapes. They take 200 bytes for each array, and torch takes a second for 1 MB.
+# Maximum size of the pickled names and shapes. Each array takes 200 bytes. torch reads 1 MB in one second.
 # In the old format, the search for the end of the pickles takes another second for 1 MB.
 _MAX_PICKLE_BYTES, _MAX_OLD_PICKLE_BYTES = 2_000_000, 1_000_000
 
@@ -74,7 +74,7 @@ def _torch():
 
 
 def _tensors(tree, prefix, seen):
-    """(name, tensor) of nested dictionaries. A dictionary that occurs several times, or in itself, is listed once."""
+    """Yields (name, tensor) from nested dictionaries. A dictionary that occurs several times is used once."""
     import torch
 
     seen.add(id(tree))

@@ -15,7 +15,7 @@ _WIDTHS = {"B": 768, "L": 1024, "H": 1280}
 
 
 def google_entries():
-    """All entries, except for AugReg files that are not recommended. `augreg_entry` builds their entries by name."""
+    """Yields all entries except those of AugReg files that are not recommended. `augreg_entry` builds these by name."""
     yield from _original_entries()
     yield from _augreg_entries()
     yield from _sam_entries()
@@ -160,7 +160,7 @@ def _flexivit_entries():
         for run, top1 in zip(("-90ep", "-300ep", "-600ep", ""), (None, *figures), strict=True):
             file = f"flexivit_{size.lower()}_i1k{run.replace('-', '_')}"
             rows.append((f"{size}/16", f"i1k{run}", file, 1000, top1))
-    # The paper's baselines, trained at one patch size.
+    # The FlexiViT paper's baselines, each trained at one patch size.
     rows += [(f"B/{side}", "baseline-i21k-300ep", f"vit_b{side}_i21k_300ep", 21843, None) for side in (16, 30)]
     for variant, weights, file, classes, top1 in rows:
         url = f"{_BIG_VISION}/flexivit/{file}.npz"

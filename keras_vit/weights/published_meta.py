@@ -1,9 +1,9 @@
 """Catalogue entries of the files that Meta published, and of their copies in other layouts.
 
 Sources: the repositories facebookresearch/{deit,mae,dino,dinov2}, huggingface/pytorch-image-models (timm) and
-google-research/big_vision. Names of original `.pth` files, which need torch, end in `-original`. Names of copies in the
-layout of transformers end in `-huggingface`. All other names belong to timm's copies in safetensors, except the names
-that end in `-finetuned` (`.pth`) and `-bigvision` (`.npz`).
+google-research/big_vision. The end of a name defines the kind of file. `-original` and `-finetuned`: Meta's `.pth`
+files, which need torch. `-huggingface`: copies in the layout of transformers. `-bigvision`: copies in `.npz`. All other
+names: timm's copies in safetensors.
 """
 
 from keras_vit.architectures.spellings import SIZE_NAMES
@@ -13,7 +13,7 @@ _META = "https://dl.fbaipublicfiles.com"
 
 
 def meta_entries():
-    """All entries."""
+    """Yields all entries."""
     yield from _deit_entries()
     yield from _deit3_entries()
     yield from _mae_entries()
@@ -119,7 +119,7 @@ def _dinov2_entries():
         model = f"dinov2_vit{size_name[0]}14"
         plain = {"layer_scale": 1.0} | ({"mlp": "swiglu"} if size_name == "giant" else {})
         registers = plain | {"num_register_tokens": 4}
-        # In timm's files with registers, the class token's position is added to the class token.
+        # In timm's files with registers, the class token already contains its position.
         timm_registers = registers | {"num_position_prefix_rows": 0}
         for weights, infix, family, paper, top1, changes, timm_changes in (
             ("dinov2", "", "dinov2", "2304.07193", figures[0], plain, plain),

@@ -19,7 +19,7 @@ from keras_vit.weights.opening import WEIGHTS
 
 FORMATS = {"timm": timm, "huggingface": huggingface, "keras_hub": keras_hub}
 _SPELLINGS = {"hf": "huggingface", "transformers": "huggingface", "big_vision": "google", "npz": "google"}
-# Files that belong to any format. They would be read together with the weights in the same folder.
+# Files of all formats that would be read together with weights in the same folder.
 _READ_TOGETHER = (
     *("preprocessor_config.json", "processor_config.json", *WEIGHTS),
     *("task.json", "task.weights.h5", "preprocessor.json", "image_converter.json"),
@@ -28,7 +28,7 @@ _WRITERS = {".safetensors": write_safetensors, ".h5": write_h5}
 
 
 def save_weights(model: keras.Model, path: str | os.PathLike, format: str) -> None:
-    """Saves a model's weights in the format of another project, so that its own code can load them.
+    """Saves a model's weights in the format of another project, so that the project's code can load them.
 
     Args:
         model: Model of this package, or a model that contains one.
@@ -71,7 +71,7 @@ def save_weights(model: keras.Model, path: str | os.PathLike, format: str) -> No
     unrelated = [name for name in _READ_TOGETHER if name not in files and (path / name).exists()]
     if unrelated:
         raise ValueError(
-            f"The folder {os.fspath(path)!r} contains files of another model, which would be read with this one: "
+            f"The folder {os.fspath(path)!r} contains files of another model, which would be read together with it: "
             f"{', '.join(unrelated)}. Pass another folder, or remove them."
         )
     _write_folder(path, files)

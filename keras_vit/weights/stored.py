@@ -1,4 +1,4 @@
-"""Arrays as declared by the headers of a file, and limits for them."""
+"""Arrays as declared by the headers of a file, and limits of their number and size."""
 
 import collections.abc
 import dataclasses
@@ -42,11 +42,11 @@ def verified(path, arrays):
 
 
 def checked_name(name):
-    """Returns a name. Raises ValueError if extracting it from an archive could write outside the folder."""
+    """Returns a name. Raises ValueError if extracting a file of this name could write outside the folder."""
     if not isinstance(name, str) or not name or name[0] == "/" or "\\" in name or ".." in name.split("/"):
         raise ValueError(f"the array's name {name!r} is refused. Accepted is text without '..', '\\' or a leading '/'")
     if len(name) > _MAX_NAME_LENGTH:
-        raise ValueError(f"an array's name of {len(name):,} characters is refused. Accepted are {_MAX_NAME_LENGTH}")
+        raise ValueError(f"an array's name has {len(name):,} characters, and at most {_MAX_NAME_LENGTH} are accepted")
     return name
 
 

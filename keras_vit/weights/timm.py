@@ -1,4 +1,4 @@
-"""Reads and writes timm's layout, `.safetensors`. The older `.pth` files of DeiT, DINO, MAE and DINOv2 also have it.
+"""Reads and writes timm's layout, `.safetensors`. Older `.pth` files of DeiT, DINO, MAE and DINOv2 have it too.
 
 Linear kernels are (out, in). The projections of query, key and value are one array.
 """
@@ -82,7 +82,7 @@ NAMES = Names(
     ignored=(r"mask_token", r"decoder_.*"),
 )
 
-# Prefixes of the model's names in original files.
+# Prefixes of the names of the model's arrays in the original `.pth` files.
 _PREFIX = re.compile(r"^(model/|state_dict/|teacher/|module\.|backbone\.)+")
 # (pattern of a part of a name in older files, replacement)
 _OLD_NAMES = (
@@ -92,7 +92,7 @@ _OLD_NAMES = (
     (r"\.mlp\.w12\.", ".mlp.fc1."),
     (r"\.mlp\.w3\.", ".mlp.fc2."),
 )
-# (pattern of a name that only files of a family have, family). The first pattern that matches is used.
+# (pattern of a name that occurs only in files of one family, family). The first pattern that matches is used.
 _FAMILY_MARKS = (
     (r"(^|/)decoder_|fc_norm", "mae"),
     (r"^register_tokens$", "dinov2_registers"),
@@ -204,7 +204,7 @@ def _positions(shapes, config, hints, size):
         if hints.config.get("model_args", {}).get("pos_embed") not in ("none", ""):
             raise ValueError(
                 "The file has no table of positions (pos_embed), and no config.json beside it has pos_embed='none' in "
-                "model_args. Its positions may be of a kind that has no array."
+                "model_args. The model may have positions of a kind that has no array."
             )
         return config.replace(position_embedding="none"), None
     choices = range(config.num_class_tokens, -1, -1)
@@ -283,7 +283,7 @@ def write(weights, facts):
 
 
 def _with_folded_position(weights):
-    """Adds the class token's position row to its token, because timm's models with registers have no such row."""
+    """Adds the class token's position to the token, because timm's models with registers have no row for it."""
     path = "position_embedding/embedding"
     table = weights[path]
     return {**weights, "class_token/token": weights["class_token/token"] + table[0], path: table[1:]}
@@ -347,10 +347,10 @@ def _check_expressible(facts):
     special = (stem is not None, config.distillation_token, config.mlp == "swiglu", config.layer_norm_epsilon == 1e-5)
     prefix_rows = (config.num_class_tokens,) if config.distillation_token else (0, config.num_class_tokens)
     conflicts = [
-        ("prefix tokens under attention pooling", config.pooling == "map" and config.num_prefix_tokens > 0),
+        ("prefix tokens with attention pooling", config.pooling == "map" and config.num_prefix_tokens > 0),
         ("this stem", stem is not None and (stem.stage_depths not in _HYBRIDS or stem.width != 64)),
-        ("other epsilons in the stem", not facts.has_known_stem),
-        ("position rows of some prefix tokens only", config.position_prefix_rows not in prefix_rows),
+        ("epsilons in the stem that differ from Google's and timm's", not facts.has_known_stem),
+        ("position rows for only some of the prefix tokens", config.position_prefix_rows not in prefix_rows),
         ("this combination of stem, distillation token, SwiGLU and epsilon", sum(special) > 1),
     ]
     check_expressible("timm", config, _EXPRESSIBLE, conflicts)

@@ -60,7 +60,7 @@ _ARGUMENTS: dict[str, typing.Any] = {
 _STRUCTURE = ("patch_size", "embed_dim", "depth", "num_heads")
 """Arguments that `model_args` must contain if the name of the architecture is unknown."""
 
-# The first pattern that matches is used, otherwise the name of the size.
+# The first pattern that matches is used. If none matches, `_NUM_HEADS_BY_SIZE` is used.
 _NUM_HEADS = (
     (r"vit_base_patch16_gap_224", 16),
     (r"_giant_patch14_.*(dinov2|tipsv2)", 24),
@@ -90,7 +90,7 @@ def check_architecture(config):
     is_readable = any(re.fullmatch(pattern, architecture) for pattern in _READABLE)
     kind = next((kind for pattern, kind in _KINDS if re.search(pattern, architecture)), None)
     if not is_readable and kind:
-        raise ValueError(f"timm's {architecture} has {kind}, which this package does not compute.")
+        raise ValueError(f"timm's {architecture} has {kind}, which this package does not support.")
     if not is_readable and not all(name in arguments for name in _STRUCTURE):
         raise ValueError(
             f"{architecture!r} is not a known architecture of timm. If it is a VisionTransformer of timm, add its "
@@ -109,12 +109,12 @@ def check_architecture(config):
 
 
 def num_heads_of(architecture):
-    """Number of attention heads of an architecture by its name, or `None` if it is unknown."""
+    """Number of attention heads of an architecture, derived from its name, or `None` if unknown."""
     heads = next((heads for pattern, heads in _NUM_HEADS if re.search(pattern, architecture)), None)
     size = re.match(r"[a-z0-9]+_([a-z0-9]+)", architecture)
     return heads or (size and _NUM_HEADS_BY_SIZE.get(size[1]))
 
 
 def activation_of(architecture):
-    """`ViTConfig.mlp` of an architecture by its name."""
+    """`ViTConfig.mlp` of an architecture, derived from its name."""
     return next(mlp for name, mlp in _ACTIVATIONS if re.search(name, architecture))

@@ -35,7 +35,7 @@ def _rules():
 NAMES = Names(_rules(), ignored=(r".*\.num_batches_tracked",))
 """Table in which stages are counted from 0, as in the names that `_name` returns."""
 
-# Prefixes of the model's names in a training state.
+# Prefixes that a training state adds to the names of the model's arrays.
 _PREFIX = re.compile(r"^(?:(?:model|state_dict)/)?(?:module\.)?")
 _FROM_ONE = re.compile(r"^layer(\d+)\.")
 # Name of the first weights of a ResNet, and of a ResNet with three convolutions in its stem.
@@ -63,7 +63,7 @@ def _name(old):
 
 
 def describe(file, hints):
-    """The `Checkpoint` of a file. Raises ValueError if a stage is missing, and for other kinds of ResNets."""
+    """The `Checkpoint` of a file. Raises ValueError if a stage is missing, or if the kind of ResNet is unsupported."""
     architecture = hints.config.get("architecture", "resnet").split(".")[0]
     if not re.fullmatch(r"resnet\d*", architecture):
         _refuse(f"its config.json contains {architecture!r}")
@@ -121,6 +121,6 @@ def _check_units(renamed, names, config):
 
 def _refuse(reason):
     raise ValueError(
-        f"The file contains another kind of ResNet than ResNet-18, 34, 50 and 101, such as a wide ResNet, ResNeXt, "
-        f"ResNet-D or one with attention, which is not supported: {reason}."
+        f"The file contains an unsupported kind of ResNet: {reason}. ResNets such as ResNet-18, 34, 50 and 101 are "
+        f"supported. Wide ResNets, ResNeXt, ResNet-D and ResNets with attention are not."
     )

@@ -75,7 +75,7 @@ def test_other_kinds_are_refused(name, tmp_path):
         theirs = timm.create_model(name, num_classes=2)
     path = tmp_path / "other.pth"
     torch.save({key: torch.zeros(tensor.shape) for key, tensor in theirs.state_dict().items()}, path)
-    with pytest.raises(ValueError, match="another kind of ResNet"):
+    with pytest.raises(ValueError, match="unsupported kind of ResNet"):
         keras_vit.from_pretrained(path)
 
 

@@ -187,7 +187,7 @@ def test_refuses_a_broken_config(text, token):
     [
         ({"representation_dim": 7}, r"representation_dim=7 \(accepted: None\)"),
         ({"layer_norm_epsilon": 1e-3}, r"layer_norm_epsilon=0\.001 \(accepted: 1e-06 or 1e-05\)"),
-        ({"pooling": "map", "class_token": True}, "prefix tokens under attention pooling"),
+        ({"pooling": "map", "class_token": True}, "prefix tokens with attention pooling"),
         ({"mlp": "swiglu", "layer_norm_epsilon": 1e-5}, "this combination of stem"),
     ],
 )
@@ -218,5 +218,5 @@ def test_architectures_are_read_and_refused_as_documented():
         if kind is None:
             check_architecture({"architecture": name})
         else:
-            with pytest.raises(ValueError, match=f"timm's {name} has {kind}, which this package does not compute"):
+            with pytest.raises(ValueError, match=f"timm's {name} has {kind}, which this package does not support"):
                 check_architecture({"architecture": name})

@@ -253,7 +253,7 @@ def test_a_trunk_that_does_not_fit(files):
     refusals = [
         (
             lambda: keras_vit.load_weights(model, path),
-            "A VT-ResNet has only its stem and stages.*pass head='reset'",
+            "A VT-ResNet can load only the stem and stages.*pass head='reset'",
         ),
         (lambda: tiny_vt(weights=path, width=8), "contains weights for ResNetConfig.*but the model is VTResNetConfig"),
         (
@@ -288,16 +288,16 @@ def _without(part):
     ("change", "message"),
     [
         # ResNet-D; SE-ResNet; GroupNorm; a wide ResNet; ResNeXt.
-        (_renamed("conv1.weight", "conv1.0.weight"), "another kind of ResNet.*stem has more than one convolution"),
-        (_with("layer1.0.se.fc1.weight", (2, 16, 1, 1)), "another kind of ResNet.* it has layer1.0.se.fc1.weight"),
-        (_without("running_"), "another kind of ResNet.* its norms have no moving means and variances"),
+        (_renamed("conv1.weight", "conv1.0.weight"), "kind of ResNet.*stem has more than one convolution"),
+        (_with("layer1.0.se.fc1.weight", (2, 16, 1, 1)), "kind of ResNet.* it has layer1.0.se.fc1.weight"),
+        (_without("running_"), "kind of ResNet.* its norms have no moving means and variances"),
         (
             _with("layer2.1.conv1.weight", (16, 32, 1, 1)),
-            r"another kind of ResNet.*layer2.1.conv1.weight has the shape \(16, 32, 1, 1\), .* have 8 channels",
+            r"kind of ResNet.*layer2.1.conv1.weight has the shape \(16, 32, 1, 1\), .* have 8 channels",
         ),
         (
             _with("layer2.1.conv2.weight", (8, 2, 3, 3)),
-            r"another kind of ResNet.*layer2.1.conv2.weight has the shape \(8, 2, 3, 3\), .* have 8 channels",
+            r"kind of ResNet.*layer2.1.conv2.weight has the shape \(8, 2, 3, 3\), .* have 8 channels",
         ),
         (_without("layer1."), "contains the stem of a ResNet, but no units of stage 1. The file may be incomplete"),
         (_without("layer2.0."), "missing: stage_1_unit_0/conv_1/kernel"),
@@ -314,7 +314,7 @@ def test_another_kind_by_its_name_is_refused(plain, tmp_path):
     """The arrays of timm's blurred ResNets have the names and shapes of plain ones."""
     path = resnet_file(plain, tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"architecture": "resnetblur50", "pretrained_cfg": TIMM}))
-    with pytest.raises(ValueError, match=r"another kind of ResNet.*its config\.json contains 'resnetblur50'"):
+    with pytest.raises(ValueError, match=r"kind of ResNet.*its config\.json contains 'resnetblur50'"):
         keras_vit.from_pretrained(path, input_shape=SHAPE)
 
 
