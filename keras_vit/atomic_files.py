@@ -17,8 +17,8 @@ def replace_atomically(*targets, overwrite=True):
     """Provides a folder to write files or folders to. At the end, these replace `targets`.
 
     All data is on the disk before the targets are replaced. If anything fails, the targets do not change. If there are
-    several targets, readers must look for the last target. It is removed first and written last, so that nobody reads a
-    mixture of an old and a new version.
+    several targets, readers must check whether the last target exists. It is removed first and written last, so that
+    nobody reads a mixture of an old and a new version.
 
     Args:
         *targets: Paths in one existing folder.
@@ -69,7 +69,7 @@ def working_folder(parent, name):
 
 
 def _new_folder(parent, prefix):
-    """Creates a folder. Returns its path and its lock, or `None` if the file system has no locks."""
+    """Creates a folder. Returns its path and its lock. The lock is `None` if the file system has no locks."""
     for attempts_left in (2, 1, 0):
         folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         lock = _lock(folder)
@@ -87,7 +87,7 @@ def remove_abandoned(parent):
     parent = pathlib.Path(parent)
     for folder in parent.glob(f"{_PREFIX}*-????????"):
         with contextlib.suppress(OSError):  # The folder belongs to another user, or another process removes it.
-            # A folder of this package is empty if its process was killed immediately.
+            # An unfinished folder is empty if its process was killed before it created the lock.
             is_ours = (folder / _LOCK).is_file() or not any(folder.iterdir())
             if is_ours and not folder.is_symlink():
                 _remove_unless_in_use(folder, parent)
@@ -106,7 +106,7 @@ def _remove_unless_in_use(folder, parent):
 
 
 def _lock(folder):
-    """Locks a folder. Returns `None` if another process locks or removes it, or the file system has no locks."""
+    """Locks a folder. Returns `None` if another process has locked or removed it, or the file system has no locks."""
     import filelock
 
     lock = filelock.FileLock(folder / _LOCK)

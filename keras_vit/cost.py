@@ -61,9 +61,9 @@ def profile(model: keras.Model, input_shape: tuple[int, int, int] | None = None)
 
     Multiply-accumulates (MACs) are counted for one image, in dense layers, convolutions and both matrix products of
     attention. A FLOP count is twice as large. Norms, activations, biases and sums are not counted, as is usual for
-    these models. As in papers, all tokens of the last block are counted, even if only the class token is computed, and
-    keys and values are counted, even if attention with few queries skips them. Weights that two layers share are
-    counted once. The model does not run. To count a model that does not fit into memory, build it inside
+    these models. As in papers, all tokens of the last block are counted, even if only the class token is computed.
+    Keys and values are also counted, even if attention with few queries does not compute them. Weights that two layers
+    share are counted once. The model does not run. To count a model that does not fit into memory, build it inside
     `keras.StatelessScope(initialize_variables=False)`.
 
     Args:
@@ -141,6 +141,7 @@ def _macs(layer, input_shapes, output_shape):
     if layer.weights and not isinstance(layer, _UNCOUNTED_LAYERS):
         raise TypeError(
             f"The MACs of layer {layer.name!r} ({type(layer).__name__}) are not known. Give the layer a method "
-            f"macs(input_shape) that returns them for one image. With several inputs it may take several shapes."
+            f"macs(input_shape) that returns them for one image. If the layer has "
+            f"several inputs, the method can take several shapes."
         )
     return 0

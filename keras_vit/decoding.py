@@ -27,12 +27,12 @@ _LARGE_SIDE = 512  # Resized short side that `check_decoding_cost` assumes, beca
 def image_decoder(model, size=None):
     """Makes a function that decodes the contents of an image file to the pixels that a model expects.
 
-    The pixels are the same as from Pillow, except that the rounding of the resize and of CMYK may each differ by one
-    level. These files can be decoded:
+    The pixels are the same as from Pillow, except that rounding in the resize and in the conversion of CMYK may each
+    change them by one level. These files can be decoded:
 
     * JPEG: gray, color, CMYK, progressive; the EXIF orientation is applied.
-    * PNG: gray, color, palette, interlaced; the upper 8 bits of 16; the still image of an animation.
-    * GIF: the first frame, on a black picture if it is smaller.
+    * PNG: gray, color, palette, interlaced; 16 bits (the upper 8 are used); animations (the still image is used).
+    * GIF: the first frame, padded with black if it is smaller than the picture.
     * BMP: 8, 24 and 32 bits per pixel, with or without palette, not compressed.
     * WebP: lossy and lossless, no animations.
 
@@ -45,8 +45,8 @@ def image_decoder(model, size=None):
             if `size` is 320, a resize to 248 and a crop to 224 become a resize to 354 and a crop to 320.
 
     Returns:
-        A TensorFlow function from a scalar string, the contents of a file, to uint8 (H, W, C). The image is resized
-        and cropped as the model's `preprocessing` layer defines.
+        A TensorFlow function that converts the contents of a file, a scalar string, to pixels, uint8 (H, W, C). It
+        resizes and crops the image as the model's `preprocessing` layer defines.
 
     Raises:
         ValueError: If no size is known, the model does not take images of `size`, its preprocessing leads to another
@@ -65,16 +65,16 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
     Args:
         model: Same as in `image_decoder`.
         size: Same as in `image_decoder`.
-        max_pixels: Maximum number of pixels of an image, according to its header and while it is resized (very long
-            images grow). Larger images are not decoded. Above the default, Pillow warns of a decompression bomb.
+        max_pixels: Maximum number of pixels of an image, both in the file and during the resize, which can enlarge
+            very long images. Larger images are not decoded. Above the default, Pillow warns of a decompression bomb.
             Decoding takes up to 12 bytes of memory per pixel, and as many images are decoded at the same time as there
             are CPU cores. Each scan of a JPEG file costs as much as a file with a single scan. So a JPEG file is not
             decoded if it has more than 100 scans, or if its scans together have more than 12 times `max_pixels` pixels.
 
     Returns:
         A `tf.function` that takes strings (B,) and returns pixels, uint8 (B, H, W, C), and whether each image could be
-        decoded, bool (B,). The pixels are the same as from `image_decoder`, whatever the other images are. For an image
-        that could not be decoded, they are zeros. No content of an image raises an error.
+        decoded, bool (B,). The pixels are the same as from `image_decoder` and do not depend on the other images. If an
+        image could not be decoded, its pixels are zeros. No content of an image raises an error.
 
     Raises:
         ValueError: Same as in `image_decoder`.
@@ -91,7 +91,7 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
     options.experimental_optimization.apply_default_optimizations = False
 
     def decode_some(read, are_chosen, image_bytes, orientations):
-        """Returns indices and pixels of the chosen images that can be decoded, and at the end the index B and zeros."""
+        """Returns indices and pixels of the chosen images that can be decoded, then the index B and a black image."""
         decode = tf.function(_row_decoder(read, protocol, size, channels), signature, autograph=False)
         chosen = tf.where(are_chosen)[:, 0]
         images = tf.gather(image_bytes, chosen), tf.gather(orientations, chosen)
@@ -117,7 +117,7 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
 
         # Each call sets up a data set, which takes longer if the data set has more operations.
         indices, pixels = tf.cond(tf.reduce_any(are_other), with_others, lambda: common)
-        # The images that were left out get the zeros. Scattering pixels instead of indices takes ten times as long.
+        # Images that were left out get the black image. Scattering pixels instead of indices takes ten times as long.
         zeros = tf.size(indices) - 1
         rows = tf.fill(tf.shape(image_bytes) + 1, zeros)
         rows = tf.tensor_scatter_nd_update(rows, indices[:, None], tf.range(zeros + 1))[:-1]
@@ -133,8 +133,8 @@ def check_decoding_cost(image_bytes):
         image_bytes: Contents of a file.
 
     Raises:
-        ValueError: If the image has more than `MAX_PIXELS` pixels, also while it is resized, or too many scans, or if
-            its size cannot be read.
+        ValueError: If the image has more than `MAX_PIXELS` pixels, before or during a resize; if it has too many scans;
+            or if its size cannot be read.
     """
     size, most_pixels, has_many = (tensor.numpy() for tensor in _bounds_reader()(image_bytes))
     if not image_bytes:
@@ -146,8 +146,8 @@ def check_decoding_cost(image_bytes):
         )
     if most_pixels > MAX_PIXELS:
         raise ValueError(
-            f"The image has {size[1]:,} x {size[0]:,} pixels, more than {MAX_PIXELS:,} in all, or while its short side "
-            f"is resized to {_LARGE_SIDE}. Make it smaller."
+            f"The image has {size[1]:,} x {size[0]:,} pixels, more than {MAX_PIXELS:,} in all, or it would "
+            f"have more while its short side is resized to {_LARGE_SIDE}. Make it smaller."
         )
     if has_many:
         raise ValueError("The JPEG file has more scans than are allowed for its size. Save it again.")
@@ -321,7 +321,7 @@ def _decode_image(image_bytes, channels=3):
 
 @functools.cache
 def _decode_other():
-    """Returns a function for other formats, as a single operation, which costs little if it is not called."""
+    """Returns a function that decodes other formats. It is one operation, which costs little if it is not run."""
     import tensorflow as tf
 
     def decode_gif(image_bytes):
@@ -337,8 +337,8 @@ def _decode_other():
         )
 
     def decode_webp(image_bytes):
-        # With three channels, TensorFlow refuses animations and files with transparency. With all channels (0),
-        # TensorFlow 2.21 decodes animations into too little memory, which may crash the process or worse.
+        # With channels=3, TensorFlow refuses animations and files with transparency. With channels=0 (all channels),
+        # TensorFlow 2.21 allocates too little memory for animations, which may crash the process or worse.
         image = tf.cond(
             is_animated_webp(image_bytes), lambda: _decode_image(image_bytes), lambda: _decode_image(image_bytes, 0)
         )
@@ -368,7 +368,7 @@ def resize(image, size, interpolation, crop=None):
 
 
 def luma(image):
-    """RGB to gray, ITU-R 601-2 in 16 bits as in Pillow: uint8 (H, W, 3) to (H, W, 1)."""
+    """Converts RGB to gray by ITU-R 601-2 with 16 bits, as Pillow does: uint8 (H, W, 3) to (H, W, 1)."""
     import tensorflow as tf
 
     # The channels are added one by one, because a sum along an axis of length three takes three times as long.

@@ -5,7 +5,7 @@ from keras import ops
 
 
 def layer_names(model):
-    """Names of the layers that `collect` visits, also in nested models. A name occurs once for each of its layers."""
+    """Names of the layers that `collect` visits, also in nested models. A name that layers share is repeated."""
     names = []
     for layer in as_functional(model).layers:
         if not isinstance(layer, keras.layers.InputLayer):
@@ -45,8 +45,7 @@ def collect(model, images, inspect_layer):
         value = inspect_layer(layer, arguments, output)
         if value is not None and layer.name in values:
             raise ValueError(
-                f"{layer.name!r} runs more than once in {model.name!r}. Pass the model inside it, or choose another "
-                f"layer."
+                f"{layer.name!r} runs more than once in {model.name!r}. Pass the nested model, or choose another layer."
             )
         if value is not None:
             values[layer.name] = value
@@ -151,7 +150,7 @@ def _check_images(function, images):
         None not in (actual, size) and actual != size for actual, size in sizes
     ):
         raise ValueError(
-            f"The model takes images of shape {tuple(expected.shape)}, where None is any size. Received: images of "
+            f"The model takes images of shape {tuple(expected.shape)}, where None means any size. Received: images of "
             f"shape {tuple(images.shape)}"
         )
     return images

@@ -79,7 +79,7 @@ def is_animated_webp(image_bytes):
 
 
 def has_too_many_scans(image_bytes, most=MAX_SCANS):
-    """Whether JPEG files have more than `most` scans. Even a scan of 10 bytes is decoded for all pixels.
+    """Whether JPEG files have more than `most` scans. Each scan takes time for all pixels, even if it has 10 bytes.
 
     Args:
         image_bytes: (B,) strings.
@@ -110,9 +110,9 @@ def first_frame(gif_bytes):
         gif_bytes: Scalar string.
 
     Returns:
-        A GIF file that only contains the first frame, or an empty string if the frame is damaged or incomplete; and two
-        int64 tensors (2,), the position (top, left) of the frame in the picture, and the size (height, width) of the
-        picture.
+        A tuple (frame, position, size). frame: a GIF file that only contains the first frame, or an empty string if the
+        frame is damaged or incomplete. position: int64 (top, left) of the frame in the picture. size: int64 (height,
+        width) of the picture.
     """
     import tensorflow as tf
 
@@ -242,8 +242,8 @@ def _has_animation(flags):
 def _gif_layout(image_bytes, head):
     """Reads the headers of a GIF file (GIF89a, sections 18 and 20).
 
-    Returns the position of the first frame's descriptor, int32; the 10 bytes of the descriptor; and the size (height,
-    width) of the picture, enlarged to contain the frame, or zeros if no frame was found.
+    Returns (position, descriptor, size). position: int32, the position of the first frame's descriptor. descriptor: its
+    10 bytes. size: (height, width) of the picture, enlarged to contain the frame, or zeros if no frame was found.
     """
     import tensorflow as tf
 
@@ -282,7 +282,7 @@ def _color_table_bytes(flags):
 
 
 def _end_of_blocks(content, start):
-    """The end of the GIF blocks that begin at `start` in a file, uint8 (n,), or 0 if the file ends before them."""
+    """The end of the GIF blocks that begin at `start` in a file, uint8 (n,), or 0 if the file ends first."""
     import tensorflow as tf
 
     size = tf.size(content)
@@ -301,7 +301,7 @@ def _end_of_blocks(content, start):
 
 
 def _orientation_at(image_bytes, segment):
-    """`_tiff_orientation`, which is skipped if no file has an EXIF segment."""
+    """Same as `_tiff_orientation`, which is only run if a file has an EXIF segment."""
     import tensorflow as tf
 
     return tf.cond(

@@ -20,12 +20,12 @@ def find_frame(image_bytes, is_jpeg):
     """Finds the frame of JPEG files. Segments are skipped as in libjpeg, so that libjpeg finds the same frame.
 
     Returns:
-        Two int32 positions: the end of the search, which is the marker of the frame if the file is valid; and the first
-        EXIF segment before the frame, 0 if there is none.
+        A tuple of int32 positions (end, exif). end: where the search ended. If the file is valid, this is the marker of
+        the frame. exif: the first EXIF segment before the frame, or 0 if there is none.
     """
     import tensorflow as tf
 
-    # Bytes to the next marker, without the segment's own length, for each marker. Entry 256 is for other bytes.
+    # Number of bytes to skip at each marker, in addition to the segment's length. Entry 256 is for all other bytes.
     steps = np.zeros(257, "int32")
     steps[[0x00, *_LONE_MARKERS, *_SEGMENT_MARKERS]] = 2
     steps[[0xFF, 256]] = 1
@@ -53,7 +53,7 @@ def find_frame(image_bytes, is_jpeg):
 
 
 def count_scans(jpeg):
-    """Counts the scans of a JPEG file in the same way as libjpeg: int64, `MAX_SEGMENTS` if it has more segments."""
+    """Counts the scans of a JPEG file as libjpeg does: int64. The result is `MAX_SEGMENTS` if it has more segments."""
     import tensorflow as tf
 
     content = tf.concat([tf.io.decode_raw(jpeg, tf.uint8), [0, 0, 0, 0]], axis=0)

@@ -21,8 +21,8 @@ def decode_predictions(
     """Names the most probable classes of ImageNet-1k or ImageNet-21k.
 
     Args:
-        probabilities: (B, 1000), scores in the usual order, in which the WordNet ids are sorted; or (B, 21843), scores
-            in the order of the published ImageNet-21k heads. The list of ImageNet-21k names is downloaded once.
+        probabilities: (B, 1000), scores in the order of the sorted WordNet ids; or (B, 21843), scores in the order of
+            the published ImageNet-21k heads. The list of ImageNet-21k names is downloaded once.
         top: Number of classes to name.
         label_space: `"imagenet1k"`, `"imagenet21k"`, or `None` to infer it from the number of scores.
 
@@ -59,7 +59,7 @@ def decode_predictions(
 
 
 def _label_space(shape, label_space):
-    """Returns the label space of scores of this shape. Raises a ValueError if it is none or not `label_space`."""
+    """Infers the label space from the shape of scores. Raises a ValueError if none, or not `label_space`, fits."""
     if label_space not in (None, *NUM_CLASSES):
         raise ValueError(f"label_space must be None or one of {', '.join(NUM_CLASSES)}. Received: {label_space!r}")
     for space, count in NUM_CLASSES.items():

@@ -14,16 +14,15 @@ from keras_vit.checks import check_flag
 class Preprocessing(keras.layers.Layer):
     """The first layer of every model. It stores how images are prepared, and can normalise their pixels.
 
-    The settings are saved in `.keras` files and exports. They mean that an image is resized (`resize`,
-    `interpolation`), its centre is cut out (`crop`), and its pixels from 0 to 255 become `(x / 255 - mean) / std`. The
-    layer itself only does the last of these steps, in float32, if `normalize` is `True`. Otherwise it does not change
-    the images.
+    The settings are saved in `.keras` files and exports. An image is first resized (`resize`, `interpolation`). Then
+    its centre is cut out (`crop`). Then its pixels from 0 to 255 become `(x / 255 - mean) / std`. If `normalize` is
+    `True`, the layer itself does the last step, in float32. Otherwise the layer does not change the images.
 
     Args:
         mean: Mean of the pixels scaled to [0, 1]: a number in [-1e4, 1e4], or one number for each channel.
         std: Standard deviation of these pixels: a number in [1e-4, 1e4], or one number for each channel.
-        resize: `(height, width)` to which an image is resized, or an integer to which its short side is resized while
-            the aspect ratio does not change, or `None` for images that are not resized.
+        resize: `(height, width)` of the resized image. An integer: the length of its short side, with the same aspect
+            ratio. `None`: images are not resized.
         crop: `(height, width)` of the centre that is cut out after the resize, or `None`.
         interpolation: `"bilinear"` or `"bicubic"`, antialiased.
         label_space: Names of the classes: `"imagenet1k"`, `"imagenet21k"`, a list of names, or `None` if they are
@@ -124,7 +123,7 @@ def normalize_pixels(images, mean, std):
 
 
 def _check_channels(shape, mean, std):
-    """Checks that images (..., C) have the channels of the mean and the standard deviation."""
+    """Checks that images (..., C) have as many channels as the mean and the standard deviation."""
     for name, values in (("mean", mean), ("std", std)):
         if isinstance(values, (tuple, list)) and shape[-1] not in (None, len(values)):
             raise ValueError(

@@ -72,7 +72,7 @@ def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
     stands for the residual connection. Each row of `Â_l` sums to one. The result is a row of `R`, or a mean of rows:
 
     * the class token's row, if the head reads a class token;
-    * with `pooling="avg"`, and without class token and pooling, the mean of the rows of the patches;
+    * with `pooling="avg"`, or with neither class token nor pooling, the mean of the rows of the patches;
     * with `pooling="map"`, the mean of all rows, weighted by the attention of the probe, averaged over the heads.
 
     Args:
@@ -98,7 +98,7 @@ def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
 
 
 def rollout(model, images):
-    """Same as `attention_rollout`, but returns a tensor of the backend, (B, h, w), so that it can be traced."""
+    """Same as `attention_rollout`, but returns a tensor of the backend, (B, h, w), and can be traced."""
     collected = graph.collect(model, images, _collect_for_rollout)
     grid, pooling = collected.pop("patch_embedding", None), collected.pop("pooling", None)
     blocks = check_has_blocks(list(collected.values()), model)
@@ -154,7 +154,7 @@ def check_has_blocks(blocks, model):
     """Checks that a value was collected from at least one block of a model, and returns `blocks`."""
     if not blocks:
         raise ValueError(
-            f"Attention is collected from encoder blocks, and {model.name!r} runs none that can be reached. Pass the "
-            f"model of keras_vit that is inside it."
+            f"{model.name!r} contains no encoder block that this function can find. If a model of keras_vit is "
+            f"nested in it, pass that model."
         )
     return blocks

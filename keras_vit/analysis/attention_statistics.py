@@ -17,10 +17,10 @@ def mean_attention_distance(model: keras.Model, images: Images, batch_size: int 
     """The mean attention distance of each head in pixels, the analogue of a convolution's receptive field size.
 
     The attention distance of a query patch q is `sum_s A_qs d_qs`, where `A` are the attention weights and `d` the
-    Euclidean distances between the centres of patches. The result is its mean over the patches of all images (ViT,
-    arXiv 2010.11929, figures 7 and 11; the authors average 128 images). Tokens without a position, such as the class
-    token, are left out. The remaining weights of each patch are divided by their sum, so attention to the class token
-    has no influence. A patch that only attends to tokens without a position is not counted.
+    Euclidean distances between the centres of patches. The result is the mean of this distance over the patches of all
+    images (ViT, arXiv 2010.11929, figures 7 and 11; the authors average 128 images). Tokens without a position, such as
+    the class token, are left out. The remaining weights of each patch are divided by their sum, so attention to the
+    class token has no influence. A patch that only attends to tokens without a position is not counted.
 
     Distances are measured in pixels of the Vision Transformer's input. The patch size is the total stride, which
     includes the stem of a hybrid. There may be any number of images, because only sums are kept in memory.
@@ -90,9 +90,9 @@ def attention_entropy(model: keras.Model, images: Images, batch_size: int = 16) 
 def local_attention_ratio(model: keras.Model, images: Images, batch_size: int = 16) -> np.ndarray:
     """The share of each head's attention that goes to the 3 x 3 patches around the query patch, in [0, 1].
 
-    Visual Transformers (arXiv 2006.03677, section 6) measure this share in ViT-B/16. A convolution could do the
-    same. The result is the mean over the patches of all images. Tokens without a position, such as the class token, are
-    left out, and the remaining weights of each patch are divided by their sum.
+    Visual Transformers (arXiv 2006.03677, section 6) measure this share in ViT-B/16, because a convolution could
+    replace attention to these patches. The result is the mean over the patches of all images. Tokens without a
+    position, such as the class token, are left out. The remaining weights of each patch are divided by their sum.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.

@@ -26,7 +26,7 @@ def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
     components of L/32.
 
     Args:
-        model: A model of this package, also nested in another.
+        model: A model of this package, which may be nested in another.
         n: Number of components.
 
     Returns:
@@ -83,7 +83,7 @@ def position_similarity(model: keras.Model, block: int = 0) -> np.ndarray:
     2010.11929, figures 7, centre, and 10). For a model of variable image size, the grid of its position table is used.
 
     Args:
-        model: A model of this package, also nested in another.
+        model: A model of this package, which may be nested in another.
         block: Index of the block, if each block adds its own position embedding (`position_placement="every_layer"`).
             Otherwise 0.
 

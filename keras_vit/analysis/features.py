@@ -35,8 +35,8 @@ def features(model: keras.Model, images: ArrayLike, layers: collections.abc.Sequ
 
     Raises:
         TypeError: If `model` is not functional, or `layers` is one string.
-        ValueError: If `model` is not of this package, a name is unknown, belongs to several layers or to a layer that
-            runs more than once, the requested tokens were merged, or the images do not fit.
+        ValueError: If `model` is not of this package; if a name is unknown, or belongs to several layers or to a layer
+            that runs more than once; if the requested tokens were merged; or if the images do not fit.
 
     Example:
 
@@ -81,7 +81,7 @@ def _check_names(layers, known, prefix):
         if layer not in known:
             raise ValueError(f"There is no layer {layer!r}.{did_you_mean(layer, known)} Layers: {', '.join(known)}")
         if known.count(layer) > 1:
-            raise ValueError(f"{known.count(layer)} layers have the name {layer!r}. Pass the model inside, or rename.")
+            raise ValueError(f"{known.count(layer)} layers have the name {layer!r}. Pass the nested model, or rename.")
         if token and token not in prefix:
             raise ValueError(
                 f"{name!r}: this model has no {token!r}. Tokens before the patch tokens: {', '.join(prefix) or 'none'}"
@@ -123,7 +123,7 @@ def patch_tokens(model, images):
 
     outputs = graph.collect(model, images, collect_tokens)
     if len(outputs) < 2:
-        raise ValueError(f"{model.name!r} runs no encoder block that can be reached. Pass the model inside it.")
+        raise ValueError(f"{model.name!r} contains no encoder block that can be found. Pass the model nested in it.")
     tokens = list(outputs.values())[-1][:, config.num_prefix_tokens :]
     return ops.reshape(tokens, (-1, *outputs["patch_embedding"], config.hidden_dim))
 

@@ -22,14 +22,14 @@ def nearest_neighbours(
         model: A functional model of this package, or one in which such a model is nested.
         images: (N, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`; or an
             iterable of such batches, for example a `tf.data.Dataset`.
-        gallery: The M images of the gallery, in the same form.
+        gallery: The M images of the gallery, in the same form as `images`.
         k: Number of neighbours, at most M.
-        batch_size: Number of images in a batch, if `images` is an array.
+        batch_size: Number of images in a batch, if `images` or `gallery` is an array.
 
     Returns:
         Two NumPy arrays: the neighbours' indices in the gallery, int64 (N, k), and their similarities from -1 to 1,
-        float32 (N, k). The most similar neighbour is first. Neighbours with equal similarity are in
-        the order of the gallery.
+        float32 (N, k). The most similar neighbour is first. Neighbours with equal similarity are in the order of
+        the gallery.
 
     Raises:
         TypeError: If `model` is not functional.

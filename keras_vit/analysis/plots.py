@@ -124,7 +124,7 @@ def plot_attention_entropy(entropies, num_tokens=None):
 
     Args:
         entropies: {name of a model: (L, K) in nats}, as from `keras_vit.attention_entropy`. Models are side by side.
-        num_tokens: {name of a model: number of tokens}, to draw a line at the entropy of uniform attention, or `None`.
+        num_tokens: {name of a model: number of tokens}, to mark the entropy of uniform attention. `None`: no line.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -155,7 +155,7 @@ def _plot_heads(values, label):
 
 
 def _legend(figure, axes):
-    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This turns autoscaling off, so it follows all plots.
+    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This turns autoscaling off, so it comes after all plots.
     handles = axes.get_legend_handles_labels()
     columns = 3 if len(figure.axes) > 1 else 2  # A wider legend would be cut off.
     figure.legend(*handles, loc="outside upper left", ncols=columns, frameon=False, labelcolor=INK, columnspacing=1.2)

@@ -61,8 +61,8 @@ def token_lineage(model: keras.Model, images: ArrayLike) -> np.ndarray:
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If the model has no tokenizer that gathers pixels, gathers tokens from several maps, or relates
-            tokens by a graph convolution (whose weights may be negative), or the images do not fit.
+        ValueError: If the model has no tokenizer that gathers pixels; if it gathers tokens from several maps; if it
+            relates tokens by a graph convolution, because its weights may be negative; or if the images do not fit.
 
     Example:
 
@@ -115,7 +115,7 @@ def token_entropy(model: keras.Model, images: Images, batch_size: int = 16) -> d
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If it has no tokenizer that gathers pixels, or the images do not fit.
+        ValueError: If the model has no tokenizer that gathers pixels, or the images do not fit.
 
     Example:
 
@@ -178,7 +178,7 @@ def _weights(tokenizer, arguments):
 
 
 def _pooled(tokenizer, maps):
-    """The share of each pixel in each position of the shrunk map, (B, L, h, w). It is the same for all images."""
+    """The share of each pixel in each position of the shrunk map, (B, L, h, w), equal for all images."""
     batch, height, width = ops.shape(maps)[:3]
     pixels = ops.reshape(ops.eye(height * width), (1, height, width, height * width))
     shares = ops.reshape(shrink(pixels, tokenizer.grid_size), (1, -1, height, width))
@@ -188,7 +188,7 @@ def _pooled(tokenizer, maps):
 def _check_any(maps, model):
     if not maps:
         raise ValueError(
-            f"Maps are collected from tokenizers that gather pixels, and {model.name!r} runs none that can be reached. "
-            f"Pass the model of keras_vit that is inside it."
+            f"{model.name!r} contains no tokenizer that gathers pixels and that this function can find. If a model of "
+            f"keras_vit is nested in it, pass that model."
         )
     return maps

@@ -9,7 +9,7 @@ from keras_vit.checks import did_you_mean
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """The architecture of a model. Its name is `kind` in files and `title` in messages."""
+    """The architecture of a model. `kind` is its name in files, and `title` is its name in messages."""
 
     kind: ClassVar[str]
     title: ClassVar[str]

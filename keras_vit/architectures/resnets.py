@@ -32,7 +32,7 @@ class BiTResNetConfig(_ResNetConfig):
     Args:
         stage_depths: Number of units in each stage, such as `(3, 4, 6, 3)`.
         width: Channels of the stem, a multiple of 32. Stage s has `4 * width * 2**s` output channels.
-        root_padding: Padding of the stem's max-pooling: `"zeros"`, or `"ignored"`, as in big_vision.
+        root_padding: Padding of the stem's max-pooling, `"zeros"` or `"ignored"`, as in `keras_vit.BiTResNet`.
 
     Raises:
         ValueError: If a value is invalid.
@@ -93,8 +93,8 @@ class ResNetConfig(_ResNetConfig):
         width: Channels of the stem. Stage s has `expansion * width * 2**s` output channels.
         expansion: 4: bottleneck units (1 x 1, 3 x 3 and 1 x 1 convolutions), with four times as many output channels as
             inner channels. 1: basic units (two 3 x 3 convolutions).
-        strides_first: Which convolution of a bottleneck unit has the strides. `True`: the first one, as in the paper.
-            `False`: the second one, as in torchvision.
+        strides_first: Which convolution has a stride of 2 in bottleneck units that halve the map. `True`: the first,
+            as in the paper. `False`: the second, as in torchvision.
         drop_path_rate: Drop rate of the last unit (stochastic depth, arXiv 1603.09382), in [0, 1). The rate grows
             linearly from 0 in the first unit.
         dropout_rate: Dropout rate before the classifier, in [0, 1).
@@ -104,8 +104,8 @@ class ResNetConfig(_ResNetConfig):
             `"cbam"` (arXiv 1807.06521), or `None`.
         global_unit: Kind of additional units, which relate all positions of a map: `"global_reasoning"` (GloRe, arXiv
             1811.12814), `"double_attention"` (A2-Nets, arXiv 1810.11579), or `None`.
-        num_global_units: Number n of global units in each stage, if there is a `global_unit`. One follows the first
-            unit of the stage, and another one every depth / n units.
+        num_global_units: Number n of global units in each stage, if there is a `global_unit`. The first one
+            follows the first unit of the stage. The others follow at intervals of depth / n units.
 
     Raises:
         ValueError: If a value is invalid.

@@ -140,10 +140,10 @@ class ViTConfig(Architecture):
         attention_dropout_rate: Dropout rate of the attention weights, in [0, 1).
         drop_path_rate: Drop rate of the last block (stochastic depth, arXiv 1603.09382), in [0, 1). The rate grows
             linearly from 0 in the first block.
-        axial: `True`: each block attends along the rows of the grid, then along its columns, with an MLP after each
-            (ViT, appendix D.6). The model must have no class token and no registers.
+        axial: `True`: each block attends along the rows of the grid, then along its columns. An MLP follows each of
+            these attentions (ViT, appendix D.6). The model must have no class token and no registers.
         token_merging: Number of tokens that each block merges into similar ones, for speed (r of ToMe, arXiv
-            2210.09461). The model's weights have the same shapes, so published weights can be used without training.
+            2210.09461). Merging does not change the shapes of the weights, so published weights can be used directly.
             With `pooling="avg"`, a token counts in proportion to its number of patches, as in the authors' code for
             MAE. With `pooling="map"`, which is not in the authors' code, all tokens count the same. Positions must be
             added once, before the first block. 0: no merging.
@@ -359,7 +359,7 @@ VARIANTS = _PLAIN | {
 }
 """The published variants by name: `"<size>/<patch size>"`, or for hybrids `"<stem>+<size>/<stride>"`.
 
-R+Ti/16 is an exception. The name comes from its authors, and its stride is 32: the stem's 4 times the patches' 8.
+The authors' name R+Ti/16 is an exception: the stride is 32, the stem's stride of 4 times the patch size of 8.
 """
 
 

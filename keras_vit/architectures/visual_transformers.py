@@ -28,8 +28,8 @@ class VTResNetConfig(ResNetConfig):
         split_tokens: Whether recurrent tokenizers keep half of the previous tokens.
         relation: Layer that relates the tokens: `"transformer"`, or for ablations `"graph_convolution"` or `"none"`.
         relation_modules: Indices of the modules with a relation layer. `None`: all modules.
-        has_projector: Whether tokens are projected onto the map between modules. `False`: the later modules do not
-            gather tokens, but relate the tokens of the first module again.
+        has_projector: Whether tokens are projected onto the map between modules. `False`: only the first
+            module gathers tokens. Each later module applies its relation layer to the tokens of the previous module.
 
     Raises:
         ValueError: If a value is invalid.
@@ -80,7 +80,7 @@ class VTResNetConfig(ResNetConfig):
 class PanopticFPNConfig(ResNetConfig):
     """The semantic branch of a Panoptic FPN (arXiv 1901.02446): a ResNet, a feature pyramid and a segmentation head.
 
-    The fields of `ResNetConfig` describe the backbone. Its default strides are those of Detectron2.
+    The fields of `ResNetConfig` describe the backbone. `strides_first` is `True` by default, as in Detectron2.
 
     Args:
         neck_dim: Channels of the maps between the backbone and the head.

@@ -33,7 +33,7 @@ def with_tensorflow(function, model, **arguments):
         return
     if importlib.util.find_spec("tensorflow") is None:
         raise ImportError(
-            "TensorFlow writes SavedModels and files for other runtimes, on every backend, but it is not installed. "
+            "TensorFlow is needed to export a model, whatever the backend of Keras, but it is not installed. "
             "Install it with: pip install 'keras-vit-applications[tensorflow]'"
         )
     with working_folder(tempfile.gettempdir(), "keras_vit") as folder:
@@ -43,13 +43,13 @@ def with_tensorflow(function, model, **arguments):
         (folder / "call.json").write_text(json.dumps(call))
         command = [sys.executable, "-c", f"from {__name__} import main; main()", f"{folder}/call.json"]
         paths = [str(pathlib.Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        # This process may hold the accelerator's memory. The export does not depend on the device.
+        # This process may occupy all memory of the accelerator. The export does not depend on the device.
         changes = {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": os.pathsep.join(paths)}
         result = subprocess.run(command, env=os.environ | changes, capture_output=True, text=True)
     if result.returncode:
         *_, error = result.stderr.strip().splitlines() or [f"exit status {result.returncode}"]
         if result.returncode < 0:
-            error = f"it was ended by signal {-result.returncode} (the model is in memory twice)."
+            error = f"signal {-result.returncode} ended it (memory may be too small for two copies of the model)."
         raise RuntimeError(
             f"TensorFlow writes the model in a new process with KERAS_BACKEND=tensorflow, and that failed: {error} If "
             f"your own layers are missing in that process, save the model with model.save('model.keras'). Then load "

@@ -1,4 +1,4 @@
-"""Configuration files of TensorFlow Serving, beside the versions of a model."""
+"""Writes configuration files of TensorFlow Serving next to the versions of a model."""
 
 import logging
 import re

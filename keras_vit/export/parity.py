@@ -32,7 +32,7 @@ class Parity:
         images: Number of images that were compared.
         max_difference: {signature: largest difference}. Probabilities: the absolute difference. Masks: the absolute
             difference of the scores, or the probability of the model's best class minus that of the exported class,
-            whichever is larger. Other outputs have no common scale: the relative difference in the Euclidean norm.
+            whichever is larger. Other outputs: the Euclidean norm of the difference, divided by the output's norm.
         top_1_agreement: Share of the images (masks: share of the pixels) with the same most probable class, in [0, 1].
         effect: Largest difference of a probability between two images (masks: between two pixels). If it is zero, the
             model's output does not depend on the image, and the comparison proves nothing.
@@ -59,7 +59,7 @@ class Parity:
             raise ValueError(
                 f"The outputs of the export differ from the model's: {signature!r} by {difference:.1e} on "
                 f"{self.images} images, {limits[signature]:.0e} is allowed. Nothing was exported. (Another compiler "
-                f"may sum float32 values in another order. For a large model, this can change the outputs by some "
+                f"may sum float32 values in another order. For a large model, this can change the outputs by about "
                 f"1e-5. In this case, give a larger tolerance than {tolerance:.0e}.)"
             )
         if not exact and not self.top_1_agreement >= min_agreement:
@@ -71,7 +71,7 @@ class Parity:
 
 
 def verified(write, model, folder, exact, tolerance, min_agreement):
-    """Writes a model and checks the outputs. If they do not depend on the image, a random head is checked too.
+    """Writes a model and checks its outputs. If they do not depend on the image, a copy with a random head is checked.
 
     Args:
         write: Function that writes a model to a folder, `write(model, folder)`, and returns the `Parity`.
@@ -85,7 +85,7 @@ def verified(write, model, folder, exact, tolerance, min_agreement):
         The `Parity` of the model, or of a copy with a random head if the copy was compared too.
 
     Raises:
-        ValueError: If the outputs differ too much, or do not depend on the image in either case.
+        ValueError: If the outputs differ too much, or do not depend on the image even with a random head.
     """
     parity = write(model, folder)
     parity.check(exact, tolerance, min_agreement)
@@ -140,7 +140,7 @@ def compare(model, pixels, answers):
     Returns:
         A `Parity`.
     """
-    # The negative of the first image differs from all images.
+    # The negative of the first image is added, so that there are always two different images.
     images = preprocess_input(np.concatenate([pixels, 255 - pixels[:1]]), model)
     *known, negative = _computed(probabilities, model, images)
     expected = {probabilities: np.stack(known)}

@@ -83,12 +83,12 @@ def export_model(
             compile the model with `{"INFERENCE_PRECISION_HINT": "f32"}`, as the comparison does.
         images: Images for the comparison, (N, H, W, C), pixels in [0, 255], or a list of such arrays of different
             sizes. By default four photographs of this package, in two sizes for a model of variable size. To judge
-            smaller weights, pass a few hundred images of your own.
+            weights of lower precision, pass a few hundred images of your own.
         precision: Precision of the stored weights: `"float32"`; for LiteRT and OpenVINO also `"float16"`, half the
             size; for LiteRT also `"int8"`, a quarter of the size, with activations quantized to 8 bits at run time.
         tolerance: Maximum difference of a probability, for float32 weights.
-        min_agreement: Share of the images, in [0, 1], for which a model with smaller weights must predict the same
-            class as `model`.
+        min_agreement: Share of the images, in [0, 1], for which a file with weights of lower precision must predict
+            the same class as `model`.
         overwrite: Whether existing files may be replaced.
 
     Returns:
@@ -363,7 +363,7 @@ def _are_images(array, shape):
 
 
 def _photograph_sizes(model):
-    """[height, width] of the photographs: one size, or a square and another size for a model of variable size."""
+    """Returns a list of [height, width]: the model's size, or if it is variable, a square and another size."""
     _, height, width, channels = model.input_shape
     architecture = preprocessing_layer(model).architecture
     if channels not in (1, 3) or (None in (height, width) and architecture is None):

@@ -86,9 +86,9 @@ def export_saved_model(
 
     * Every probability must agree to `tolerance`, and the other outputs to ten times `tolerance`, relative to their
       Euclidean norm.
-    * In masks, every score must agree to `tolerance`. In the model, the exported class may be less probable than the
-      best class by at most `tolerance`.
-    * If the weights are smaller, the model computes in less than float32, or Keras has quantized it, only the most
+    * In masks, every score must agree to `tolerance`. According to the model, the exported class may be less
+      probable than the best class by at most `tolerance`.
+    * If weights or computations have a lower precision than float32, or Keras has quantized the model, only the most
       probable classes must agree, for a share of `min_agreement` of the images or pixels.
 
     If the model's output does not depend on the image, as with a new classifier, a copy with a random classifier is
@@ -111,10 +111,10 @@ def export_saved_model(
         tolerance: Maximum difference of a probability, for float32 weights. Other outputs may differ by ten times as
             much. A large model may need a larger tolerance with JAX, torch or `jit_compile`, because other compilers
             sum in another order.
-        min_agreement: Share of the images, in [0, 1], for which a model with smaller weights must predict the same
-            class as `model`. Share of the pixels for a segmentation model.
-        images: Paths of image files for the comparison. By default four photographs of this package. To judge smaller
-            weights, pass a few hundred images of your own.
+        min_agreement: Share of the images, in [0, 1], for which an export of lower precision must predict the same
+            class as `model`. For a segmentation model, it is a share of the pixels.
+        images: Paths of image files for the comparison. By default four photographs of this package. To judge weights
+            of lower precision, pass a few hundred images of your own.
         image_size: (height, width) of decoded images, for a model that takes images of any size. The signatures that
             take pixels still accept any size.
         batch_sizes: Expected batch sizes, with which the server is warmed up. Batches above the largest size are split.

@@ -25,8 +25,8 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
 
     Args:
         model: A classifier or segmentation model that `check_output` accepts.
-        rounded: List of (weight, values, scale). The product of the two `tf.Variable`s, int8 and float32, replaces the
-            weight.
+        rounded: List of (weight, values, scale). `values` (int8) and `scale` (float32) are `tf.Variable`s. Their
+            product replaces the weight.
         labels: List of the names of the classes.
         top_k: Maximum number of returned classes.
         jit_compile: Whether the model is compiled with XLA.
@@ -118,7 +118,7 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
 
 
 def probabilities(model, images):
-    """Returns the probabilities for prepared images, (B, classes) or (B, H, W, classes), even for logits."""
+    """Returns the probabilities for prepared images, (B, classes) or (B, H, W, classes). Logits get a softmax."""
     outputs = ops.cast(model(images, training=False), "float32")
     return ops.softmax(outputs) if _last_activation(model) is keras.activations.linear else outputs
 
@@ -149,8 +149,8 @@ def check_output(model):
     if not has_scores or (needs_two and model.output_shape[-1] < 2):
         raise ValueError(
             f"Only classifiers and segmentation models can be exported. A classifier must return probabilities, or "
-            f"logits of at least two classes, of shape (B, classes). A segmentation model must return either of them, "
-            f"of at least two classes for each pixel, (B, H, W, classes). Received: a model that returns shape "
+            f"logits of at least two classes, of shape (B, classes). A segmentation model must return probabilities or "
+            f"logits of at least two classes for each pixel, (B, H, W, classes). Received: a model that returns shape "
             f"{model.output_shape} from layer {model.layers[-1].name!r}."
         )
     if not protocol.normalize and not _starts_with(model, protocol):

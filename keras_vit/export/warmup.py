@@ -43,7 +43,7 @@ def write_warmup(folder, model_name, specs, photograph, batch_sizes):
 
 
 def _prediction_log(model_name, signature, input_name, tensor):
-    """The message `PredictionLog(predict_log=PredictLog(request=PredictRequest(...)))`. Its fields are numbered."""
+    """The message `PredictionLog(predict_log=PredictLog(request=PredictRequest(...)))`, with numbered fields."""
     model_spec = _field(1, model_name.encode()) + _field(3, signature.encode())
     entry = _field(1, input_name.encode()) + _field(2, tensor.SerializeToString())
     request = _field(1, model_spec) + _field(2, entry)

@@ -23,12 +23,12 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     Args:
         model: A classifier or segmentation model, with Keras on TensorFlow.
         folder: Folder to write to.
-        answers: Path of the `.npz` file for the outputs of the loaded model, and for `pixels`, the images before
-            normalisation.
+        answers: Path of an `.npz` file. The outputs of the loaded model are written to it, and the images before
+            normalisation, named `pixels`.
         labels: List of the names of the classes.
         precision: One of `precision.PRECISIONS`.
-        images: Paths of the images for the comparison. `None`: the photographs of this package. If not all layers
-            compute in float32, crops of the photographs are added, because the share of equal classes is compared.
+        images: Paths of the images for the comparison. `None`: the photographs of this package. If weights or
+            computations have a lower precision, crops are added, so that the classes of more images are compared.
         model_name: Name of the model for clients.
         batch_sizes: Batch sizes of the warm-up requests. Batches above the largest size are split.
         **options: Further arguments of `signatures.build_signatures`.

@@ -11,7 +11,7 @@ from keras_vit.models.vit import *  # noqa: F403
 from keras_vit.models.vt_fpn import *  # noqa: F403
 
 RESNETS = (*axial_resnet.__all__, *bit_resnet.__all__, *resnet.__all__, *visual_transformer.__all__)
-"""Names of the factories of all other classifiers than Vision Transformers."""
+"""Names of the factories of all classifiers except Vision Transformers."""
 SEGMENTERS = tuple(vt_fpn.__all__)
 """Names of the factories of segmentation models."""
 

@@ -18,7 +18,7 @@ def AxialViT(variant: str | ViTConfig = "B/32", *, pooling: str | None = "avg", 
 
     Args:
         variant: As in `keras_vit.ViT`. The paper has `"B/32"` and `"B/16"`.
-        pooling: `"avg"` or `"map"`; `None` for all tokens, with `include_top=False` and `class_token=False`.
+        pooling: `"avg"`, `"map"`, or `None` for all tokens (with `include_top=False` and `class_token=False`).
         **arguments: Any other argument of `keras_vit.ViT`. There are no published weights, so `weights` must be a
             `.weights.h5` file or `None`.
 

@@ -31,14 +31,13 @@ def BiTResNet(
         stage_depths: Number of units in each stage: `(3, 4, 6, 3)` in a model of 50 layers, `(3, 4, 23, 3)` for 101
             layers, `(3, 8, 36, 3)` for 152, `(3, 24, 36, 3)` for 200.
         width: Channels of the stem, a multiple of 32. In published models, it is 64 times the last number of the name
-            (BiTResNet50x3). Stage s has `4 * width * 2**s` output channels.
-        root_padding: Padding of the stem's max-pooling. `"zeros"`: zeros, with which BiT was trained, and as in timm.
-            `"ignored"`: the padding is never the maximum, as in big_vision and its files. `None`: the padding of the
-            published weights, or zeros.
-        weights: `None` for freshly initialised weights; a path or address of published weights, such as
-            `"hf://timm/resnetv2_50x1_bit.goog_in21k_ft_in1k"` or `"gs://bit_models/BiT-M-R50x1-ILSVRC2012.npz"`, of the
-            same size; or the path of a `.weights.h5` file that `model.save_weights` wrote for a model of the same
-            shape.
+            (192 for BiTResNet50x3). Stage s has `4 * width * 2**s` output channels.
+        root_padding: Padding of the stem's max-pooling. `"zeros"`: zeros, as in BiT's training and in timm.
+            `"ignored"`: the padding is never the maximum, as in big_vision and its files. `None`: the padding of
+            published weights if these are loaded, otherwise zeros.
+        weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
+            wrote for a model of the same shape. Any other path or address: published weights of the same size, such as
+            `"hf://timm/resnetv2_50x1_bit.goog_in21k_ft_in1k"` or `"gs://bit_models/BiT-M-R50x1-ILSVRC2012.npz"`.
         {shared_arguments}
 
     Returns:

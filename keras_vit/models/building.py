@@ -127,8 +127,8 @@ def convolutional(trunk):
     """Returns a function that builds models with a backbone.
 
     Args:
-        trunk: The backbone, a function of normalised pixels (B, H, W, C) and a config that returns a map (B, h, w, D)
-            or tokens (B, L, D), all of them Keras tensors.
+        trunk: The backbone, a function `trunk(pixels, config)`. It gets normalised pixels (B, H, W, C) and returns a
+            map (B, h, w, D) or tokens (B, L, D). All are Keras tensors.
     """
     return functools.partial(_build, trunk)
 
@@ -165,8 +165,8 @@ def with_weights(build, config, weights, arguments, match, variant):
         weights: As in `keras_vit.ViT`.
         arguments: {name: value} for `build`.
         match: Function of the `Checkpoint` of published weights. Returns a function that builds the model for these
-            weights from `arguments`, and whether to `"keep"` or `"reset"` their head. Raises an error if the weights
-            are of another kind or size.
+            weights from `arguments`, and `"keep"` or `"reset"`, what to do with their head. Raises an error if the
+            weights are of another kind or size.
         variant: As in `open_checkpoint`.
     """
     arguments = checked_arguments(arguments, weights)

@@ -31,7 +31,7 @@ def shared_arguments(
 
     Args:
         include_top: Whether to end with the classifier. `False`: the model returns what `pooling` selects.
-        weights: `None` for freshly initialised weights, or the path of a `.weights.h5` file that `model.save_weights`
+        weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
             wrote for a model of the same shape.
         input_tensor: Keras tensor to use as the model's input.
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights.
@@ -142,7 +142,7 @@ def keras_application(
     """Makes a function that builds a published size and has the arguments of `keras.applications`.
 
     Args:
-        build_model: Function that builds the model from these arguments by name.
+        build_model: Function that builds the model. It gets the arguments of `keras.applications` by name.
         function_name: Name of the new function.
         about: First lines of its docstring.
         same_as: Equivalent call of a general function, with `...` for the arguments.
@@ -164,7 +164,7 @@ def keras_application(
     build.__signature__ = signature  # type: ignore[attr-defined]
     build.__doc__ = f"""{about}
 
-    The same as `{same_as}`. Its documentation describes the arguments and all other options.
+    The same as `{same_as}`. See that function for the arguments and all other options.
 
     Returns:
         A `keras.Model`.

@@ -15,7 +15,7 @@ def rematerialize(model: keras.Model, enabled: bool = True) -> None:
     again for the gradients ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). Losses and gradients
     stay the same up to rounding, and dropout and drop path draw the same random numbers. Inference does not change.
 
-    The setting is not saved, so a model that is loaded from a file has it off. Like `trainable`, it must be set before
+    The setting is not saved, so it is off in a model loaded from a file. Like `trainable`, it must be set before
     `model.compile`. On JAX, it only has an effect on GPUs and TPUs, because XLA removes it on CPUs.
 
     Args:

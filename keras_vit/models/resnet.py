@@ -12,17 +12,16 @@ from keras_vit.trunks.resnet import resnet
 def ResNet(size: str | ResNetConfig = "R50", **config_changes: typing.Any) -> Described:
     """Builds a ResNet as a functional `keras.Model`.
 
-    "Deep Residual Learning for Image Recognition" (arXiv 1512.03385), as in torchvision. The 3 x 3 convolution of a
-    bottleneck has the strides, the padding is symmetric, and batch norms have PyTorch's epsilon and momentum. The
-    layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`, `stage_0_unit_0` and
-    so on, `pooling`, `predictions`.
+    "Deep Residual Learning for Image Recognition" (arXiv 1512.03385), as in torchvision. If a bottleneck unit
+    halves the map, its 3 x 3 convolution has a stride of 2. The padding is symmetric. Batch norms have PyTorch's
+    epsilon and momentum. The layers are named `preprocessing`, `stem_conv`, `stem_norm`, `stem_activation`,
+    `stem_pooling`, `stage_0_unit_0` and so on, `pooling`, `predictions`.
 
     Args:
         size: `"R18"`, `"R34"`, `"R50"`, `"R101"`, or a `keras_vit.architectures.ResNetConfig`.
-        weights: `None` for freshly initialised weights; a path or address of published weights in the layout of
-            torchvision or timm and of the same size, such as `"hf://timm/resnet50.tv_in1k"` or the `.pth` file that
-            torchvision downloads; or the path of a `.weights.h5` file that `model.save_weights` wrote for a model of
-            the same shape.
+        weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
+            wrote for a model of the same shape. Any other path or address: published weights of the same size in the
+            layout of torchvision or timm, such as `"hf://timm/resnet50.tv_in1k"`, or a `.pth` file of torchvision.
         {shared_arguments}
         **config_changes: Any field of `keras_vit.architectures.ResNetConfig`.
 

@@ -21,17 +21,17 @@ def VTResNet(size: str | VTResNetConfig = "VT-R18", **config_changes: typing.Any
     Image Representation and Processing for Computer Vision", arXiv 2006.03677). The first module pools the map into 16
     tokens with learned filters. Later modules compute their filters from the previous tokens. In each module, a
     transformer relates the tokens, and a projector adds them to the map. The tokens of the last module are averaged and
-    classified. The paper does not print every size. The sizes in this package reproduce its multiply-accumulates within
-    0.1 % for VT-ResNet-18 and 34, but have 3.6 % more for VT-ResNet-50 and 1.6 % more for 101 (docs/paper_map.md). The
-    layers are named as in `keras_vit.ResNet`, then `tokenizer_0`, `token_relation_0`, `token_projector_0` and so on,
-    `pooling`, `predictions`.
+    classified. The paper does not give the sizes of all layers. With the sizes of this package, multiply-accumulates
+    equal the paper's within 0.1 % for VT-ResNet-18 and 34. They are 3.6 % higher for VT-ResNet-50 and 1.6 % higher for
+    VT-ResNet-101 (docs/paper_map.md). The layers are named as in `keras_vit.ResNet`, then `tokenizer_0`,
+    `token_relation_0`, `token_projector_0` and so on, `pooling`, `predictions`.
 
     Args:
         size: `"VT-R18"`, `"VT-R34"`, `"VT-R50"`, `"VT-R101"`, or a `keras_vit.architectures.VTResNetConfig`.
-        weights: `None` for freshly initialised weights; the path of a `.weights.h5` file that `model.save_weights`
-            wrote for a model of the same shape; or published weights of a ResNet of the same size, as in
-            `keras_vit.ResNet`. The stem and all stages of this ResNet except the last one are loaded. The token modules
-            and the classifier start with fresh weights.
+        weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
+            wrote for a model of the same shape. Published weights of a ResNet of the same size, as in
+            `keras_vit.ResNet`: its stem and all its stages except the last one are loaded. The token modules and the
+            classifier start with fresh weights.
         pooling: `"avg"`: the mean over the tokens, (B, D). `None`, with `include_top=False`: the tokens (B, L, D).
         {shared_arguments}
         **config_changes: Any field of `keras_vit.architectures.VTResNetConfig`, such as the settings of the paper's

@@ -43,11 +43,11 @@ def ViT(
         variant: A key of `keras_vit.VARIANTS`, such as `"B/16"`, or a `keras_vit.ViTConfig`.
         include_top: Whether to end with the classifier. `False`: the model returns the pooled vector (B, D), or with
             `pooling=None` the normalised tokens (B, T, D).
-        weights: `None` for freshly initialised weights; a name from `keras_vit.list_weights`, or only the part of the
-            name after the `@`; `"imagenet"`; a path or address of published weights, as in `keras_vit.load_weights`; or
-            the path of a `.weights.h5` file that `model.save_weights` wrote for a model of the same shape. Published
-            weights define the numerics (GELU, epsilon, pooling, order of norms). Fields in `config_changes` take
-            precedence, and such differences are reported.
+        weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
+            wrote for a model of the same shape. Published weights are given by a name from `keras_vit.list_weights`,
+            the part of such a name after the `@`, `"imagenet"`, or a path or address as in `keras_vit.load_weights`.
+            They define the numerics (GELU, epsilon, pooling, order of norms), unless `config_changes` overrides them.
+            A warning is logged if a changed field differs from the weights.
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights.
             Channels are last, whatever Keras's global setting is. `None` for height and width makes a model for images
             of any size, with a position table for 224 pixels.
@@ -119,7 +119,7 @@ def build_model(
 
 
 def check_pixels(checkpoint):
-    """Checks that the pixel normalisation of weights is known. Otherwise, the model would be silently wrong."""
+    """Checks that the pixel normalisation of weights is known. Otherwise, results would be wrong without an error."""
     if checkpoint.pixels is None:
         raise ValueError(
             f"{checkpoint.source} does not define how pixels are normalised. Put its config.json "
@@ -129,7 +129,7 @@ def check_pixels(checkpoint):
 
 
 def _config_of_weights(config, checkpoint, changes):
-    """The config of the weights with the variant's patch size and the changes. Checks their sizes."""
+    """The config of the weights with the variant's patch size and the changes. Checks that the sizes agree."""
     published_config = checkpoint.config
     sizes = [field for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim") if field not in changes]
     different = [field for field in sizes if getattr(published_config, field) != getattr(config, field)]

@@ -27,19 +27,19 @@ def VTFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) ->
     section 5.3). The map of each stage of a ResNet is pooled into 8 tokens. One transformer relates the tokens of all
     maps, and the tokens of each map are projected back onto that map. This replaces the top-down path and the 3 x 3
     convolutions of a feature pyramid, which have 6.4 times as many multiply-accumulates. The head is the same as in
-    `keras_vit.PanopticFPN`. The paper does not print every size. The sizes in this package reproduce its total
-    operations within 0.7 % (docs/paper_map.md).
+    `keras_vit.PanopticFPN`. The paper does not give the sizes of all layers. With the sizes in this package, the
+    total operations equal the paper's within 0.7 % (docs/paper_map.md).
 
     The layers are named as in `keras_vit.ResNet`, then `lateral_{i}`, `tokenizer_{i}`, `token_embedding_{i}`, `tokens`,
     `token_transformer`, `tokens_{i}`, `token_projector_{i}`, then as in the head of `keras_vit.PanopticFPN`. i is the
     index of a map, 0 for the finest map.
 
     Args:
-        backbone: `"R18"`, `"R34"`, `"R50"` or `"R101"`, where the first convolution of a bottleneck has the strides, as
-            in Detectron2; a `keras_vit.architectures.ResNetConfig`; or a `keras_vit.architectures.VTFPNConfig`.
-        weights: `None` for freshly initialised weights; the path of a `.weights.h5` file that `model.save_weights`
-            wrote for a model of the same shape; or published weights of a ResNet for the backbone, as in
-            `keras_vit.ResNet`. These weights also define which convolution of a bottleneck has the strides.
+        backbone: `"R18"`, `"R34"`, `"R50"`, `"R101"`, a `keras_vit.architectures.ResNetConfig`, or a
+            `keras_vit.architectures.VTFPNConfig`. The names mean backbones with `strides_first=True`, as in Detectron2.
+        weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
+            wrote for a model of the same shape. Published weights of a ResNet, as in `keras_vit.ResNet`: they are
+            loaded into the backbone, and also define `strides_first`.
         {shared_arguments}
         **config_changes: Any field of `keras_vit.architectures.VTFPNConfig`, including the backbone's fields.
 
@@ -67,11 +67,11 @@ def PanopticFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.A
     """Builds the semantic branch of a Panoptic FPN as a functional `keras.Model`.
 
     "Panoptic Feature Pyramid Networks" (arXiv 1901.02446, section 3.2), as in Detectron2. The maps of a ResNet's stages
-    are projected to 256 channels. The next coarser map is upsampled and added to each map, followed by a 3 x 3
-    convolution ("Feature Pyramid Networks for Object Detection", arXiv 1612.03144). In the head, 3 x 3 convolutions
-    with group norm and ReLU alternate with bilinear upsampling until all maps have the size of the finest map. Each
-    pixel of their sum is classified, and the logits are upsampled by a factor of four. Unlike batch norm, group norm
-    does not depend on the number of images on a device.
+    are projected to 256 channels. From coarse to fine, each map is upsampled and added to the next finer map. Then a
+    3 x 3 convolution is applied to every map ("Feature Pyramid Networks for Object Detection", arXiv 1612.03144). In
+    the head, 3 x 3 convolutions with group norm and ReLU alternate with bilinear upsampling until all maps have the
+    size of the finest map. Each pixel of their sum is classified, and the logits are upsampled by a factor of four.
+    Unlike batch norm, group norm does not depend on the number of images on a device.
 
     The layers are named as in `keras_vit.ResNet`, then `lateral_{i}`, `top_down_{i}`, `merge_{i}`, `pyramid_{i}`,
     `head_{i}_conv_{k}`, `head_{i}_norm_{k}`, `head_{i}_activation_{k}`, `head_{i}_upsampling_{k}`, `head_sum`,
@@ -79,8 +79,8 @@ def PanopticFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.A
     convolution.
 
     Args:
-        backbone: `"R18"`, `"R34"`, `"R50"` or `"R101"`, where the first convolution of a bottleneck has the strides, as
-            in Detectron2; a `keras_vit.architectures.ResNetConfig`; or a `keras_vit.architectures.PanopticFPNConfig`.
+        backbone: `"R18"`, `"R34"`, `"R50"`, `"R101"`, or a `ResNetConfig` or `PanopticFPNConfig` of
+            `keras_vit.architectures`. The names mean backbones with `strides_first=True`, as in Detectron2.
         weights: As in `keras_vit.VTFPN`.
         {shared_arguments}
         **config_changes: Any field of `keras_vit.architectures.PanopticFPNConfig`, including the backbone's fields.

@@ -59,7 +59,7 @@ class MaskedAutoencoder(Pretrainer):
 
     Raises:
         TypeError: If `model` is not a Keras model.
-        ValueError: If `model` is not a Vision Transformer of this package, cannot run on some of its patches only, or a
+        ValueError: If `model` is not a Vision Transformer of this package, cannot run on a subset of the patches, or a
             value is invalid.
 
     Example:
@@ -190,7 +190,7 @@ class MaskedAutoencoder(Pretrainer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Decoder(keras.layers.Layer):
-    """The decoder of a masked autoencoder (MAE, arXiv 2111.06377, section 3): visible tokens in, all pixels out.
+    """The decoder of a masked autoencoder (arXiv 2111.06377, section 3). It predicts all pixels from visible tokens.
 
     Args:
         num_layers: Number of blocks.

@@ -55,8 +55,8 @@ class PatchCorruption(keras.layers.Layer):
     """Corrupts a share of the patches, for masked patch prediction.
 
     The same number of patches is corrupted in each image. A corrupted patch is replaced by the learned `[mask]`
-    embedding (with probability 0.8) or by a random other patch of the same image (0.1), or does not change (0.1). These
-    choices are independent (ViT, arXiv 2010.11929, appendix B.1.2, following BERT, arXiv 1810.04805).
+    embedding (with probability 0.8) or by a random other patch of the same image (0.1), or does not change (0.1). The
+    patches are changed independently (ViT, arXiv 2010.11929, appendix B.1.2, following BERT, arXiv 1810.04805).
 
     Args:
         rate: Share of the patches that are corrupted, between 0 and 1. The number of these patches is rounded down.
@@ -95,8 +95,8 @@ class PatchCorruption(keras.layers.Layer):
         num_patches = height * width
         if isinstance(num_patches, int) and (num_patches < 2 or not count(num_patches, self.rate)):
             raise ValueError(
-                f"rate={self.rate} of {num_patches} patches corrupts none, or there is no other patch. Use larger "
-                f"images, smaller patches or a higher rate."
+                f"rate={self.rate} of {num_patches} patches is not enough. There must be at least two patches, and "
+                f"at least one must be corrupted. Use larger images, smaller patches or a higher rate."
             )
         tokens = ops.reshape(patches, (batch_size, num_patches, hidden_dim))
         order, change, source = (draw(batch_size, num_patches, self.seed_generator) for _ in range(3))

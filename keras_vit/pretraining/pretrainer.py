@@ -14,8 +14,8 @@ from keras_vit.preprocessing import preprocessing_layer, vision_model
 class Pretrainer(keras.Model):
     """Trains the encoder of a model on images, with a loss that the subclass defines.
 
-    The model runs up to its last LayerNorm before the pooling. A subclass can change the outputs of layers. The pooling
-    and the head are neither run nor trained.
+    The model runs up to its final LayerNorm, or to its last block if the LayerNorm follows the pooling. A subclass can
+    change the outputs of layers. The pooling and the head are neither run nor trained.
 
     Args:
         model: A model of this package.
@@ -109,7 +109,7 @@ class Pretrainer(keras.Model):
         """Cuts images (B, H, W, C) into one patch for each patch token, (B, N, P, Q, C), row by row."""
         height, width = self.architecture.total_stride
         sizes = zip(images.shape[1:3], (height, width), strict=True)
-        # A stem would pad other images, and the last tokens would contain padding only.
+        # A stem would pad images of other sizes, and the last tokens would contain padding only.
         if self.architecture.stem and any(isinstance(size, int) and size % side for size, side in sizes):
             raise ValueError(
                 f"With a stem, the sides of images must be multiples of {height} x {width} pixels. Otherwise the stem "

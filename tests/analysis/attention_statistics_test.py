@@ -178,7 +178,7 @@ def test_refusals(analysis, model):
     [images] = random_inputs(SHAPE)
     headless = keras.Model(model.input, model.get_layer("position_embedding").output, name="headless")
     for arguments, message in (
-        ((headless, images), "'headless' runs none that can be reached"),
+        ((headless, images), "'headless' contains no encoder block"),
         ((model, images[:0]), "There is no image. Give at least one"),
         ((model, images[:, :4]), r"images of shape \(None, 8, 9, 3\).*of shape \(2, 4, 9, 3\)"),
         ((model, images, 0), "batch_size must be a positive integer"),

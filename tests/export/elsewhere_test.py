@@ -33,7 +33,7 @@ def model():
 @elsewhere_only
 def test_without_tensorflow_nothing_is_written(model, tmp_path, monkeypatch):
     monkeypatch.setattr(elsewhere.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"TensorFlow writes SavedModels .* is not installed. Install it with: pip"):
+    with pytest.raises(ImportError, match=r"TensorFlow is needed to export .* is not installed. Install it with: pip"):
         keras_vit.export_saved_model(model, tmp_path / "pets", labels=list("abcde"))
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
@@ -107,7 +107,7 @@ assert (call["function"], call["arguments"]) == (["_operator", "add"], {"folder"
     ("code", "message"),
     [
         ("import sys; sys.exit('warning\\nimages must be files.')", "that failed: images must be files. If your own"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "that failed: it was ended by signal 9 "),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "that failed: signal 9 ended it "),
         ("import sys; sys.exit(3)", "that failed: exit status 3 If your own layers are missing"),
     ],
 )

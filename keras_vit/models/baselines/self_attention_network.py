@@ -24,9 +24,9 @@ def SelfAttentionNetwork(size: str | SelfAttentionNetworkConfig = "SAN19", **con
     Args:
         size: `"SAN10"`, `"SAN15"`, `"SAN19"`, or a `keras_vit.architectures.SelfAttentionNetworkConfig`.
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)`. Channels are last, whatever Keras's global
-            setting is. `None` for height and width makes a model for images of any size. Images must have at least 128
-            pixels on each side, because windows of 7 x 7 are reflected at the border of the last map, which must
-            therefore be larger than 3 x 3.
+            setting is. `None` for height and width makes a model for images of any size. With the default
+            windows of 7 x 7, images must have at least 128 pixels on each side. Otherwise the last map is too small for
+            padding by reflection.
         pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D). Each
             stage halves height and width, rounded down.
         {shared_arguments}

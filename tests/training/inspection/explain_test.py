@@ -195,8 +195,8 @@ def test_a_model_without_attention_shows_its_filters(tmp_path, capsys):
     model.save(tmp_path / "resnet.keras")
     page, _ = explain(tmp_path / "resnet.keras", write_pictures(tmp_path), tmp_path / "to")
     assert {path.name for path in page.parent.iterdir()} == {"explain.html", "filters.png", "filters.npz"}
-    assert "runs none that can be reached" in capsys.readouterr().out
-    assert "runs none that can be reached" in page.read_text(encoding="utf-8")
+    assert "contains no encoder block" in capsys.readouterr().out
+    assert "contains no encoder block" in page.read_text(encoding="utf-8")
 
 
 def test_of_visual_tokens_their_lineage_is_shown(tmp_path, capsys):
