@@ -16,7 +16,7 @@ def main(arguments=None):
         os.environ.update(getattr(options, "environment", {}))
         _import_tensorflow()
         return options.command(options)
-    except (InputError, OSError) as error:  # Invalid input can cause an OSError, e.g. a name that is too long.
+    except (InputError, OSError) as error:  # Invalid input can cause an OSError, e.g. a file name that is too long.
         print(f"error: {shortened_lines(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -28,7 +28,7 @@ def _import_tensorflow():
     """Imports TensorFlow. Hides the messages that its C++ code prints before it reads TF_CPP_MIN_LOG_LEVEL."""
     backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     if backend not in ("tensorflow", "jax"):
-        raise InputError(f"These programs run Keras on TensorFlow or JAX. Received: KERAS_BACKEND={backend}")
+        raise InputError(f"The commands run Keras on TensorFlow or JAX. Received: KERAS_BACKEND={backend}")
     if importlib.util.find_spec(backend) is None:
         raise InputError(
             f"KERAS_BACKEND={backend}: {backend} is not installed. Install it with: "

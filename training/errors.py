@@ -1,8 +1,8 @@
-"""The error that the programs show without a traceback."""
+"""The error that the commands print without a traceback."""
 
 import re
 
-_LONGEST_LINE, _SHOWN = 2000, 300  # In characters. Longer lines are cut to their first and last `_SHOWN`.
+_LONGEST_LINE, _SHOWN = 2000, 300  # Characters. A longer line is cut to its first and last `_SHOWN` characters.
 
 
 class InputError(ValueError):
@@ -25,5 +25,5 @@ def shortened_lines(message):
 
 
 def shortened_names(names, limit=10):
-    """The first `limit` names as text, followed by the number of all names if there are more."""
+    """The first `limit` names as text, followed by the total number of names if there are more."""
     return ", ".join(names[:limit]) + (f", … ({len(names):,} in all)" if len(names) > limit else "")

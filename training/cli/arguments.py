@@ -13,7 +13,7 @@ def is_assignment(text):
 
 
 def take(name, assignments):
-    """Removes the assignments to `name`. Returns the remaining ones, and the last value of `name` or `None`."""
+    """Returns the assignments to other names, and the last value assigned to `name`, or `None`."""
     values = [text.removeprefix(f"{name}=") for text in assignments if text.startswith(f"{name}=")]
     return [text for text in assignments if not text.startswith(f"{name}=")], values[-1] if values else None
 
@@ -58,6 +58,6 @@ def _at_least(least, text):
         raise argparse.ArgumentTypeError(f"{text} has more than {_MOST_DIGITS} digits")
     if text.isdecimal() and int(text) >= least:
         return int(text)
-    # An option with several numbers also receives the assignments that follow it.
+    # argparse also passes the assignments that follow an option with several numbers to this function.
     hint = ". Put section.field=value before the options." if "=" in text else ""
     raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least {least}{hint}")

@@ -7,7 +7,7 @@ def add_to(subparsers):
     parser = subparsers.add_parser("evaluate", help="measure the accuracy of a run's model or of published weights")
     add_source_arguments(parser)
     splits = ("train", "validation", "test", "all")
-    parser.add_argument("--split", default="test", choices=splits, help="default: test; all: not for a run's own data")
+    parser.add_argument("--split", default="test", choices=splits, help="default: test; all: only for unseen data sets")
     parser.set_defaults(command=run)
 
 

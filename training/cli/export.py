@@ -9,7 +9,7 @@ def add_to(subparsers):
     parser = subparsers.add_parser(
         "export",
         help="write a SavedModel for TensorFlow Serving, or a file for another runtime",
-        epilog="The export is loaded and compared with the model before it gets its final path (see docs/serving.md).",
+        epilog="Each export is compared with the model before it is moved to its final path (see docs/serving.md).",
     )
     add = parser.add_argument
     add("source", type=pathlib.Path, metavar="RUN_OR_MODEL", help="folder of a run, or .keras file")
@@ -27,7 +27,7 @@ def add_to(subparsers):
     add("--labels", type=pathlib.Path, metavar="FILE", help="text file with one class name per line")
     add("--top-k", type=positive, metavar="N", help="number of classes in a prediction (default: 5)")
     add("--jit-compile", action="store_const", const=True, help="compile the model with XLA in the server")
-    add("--batch-sizes", type=positive, nargs="+", metavar="N", help="expected batch sizes (default: 1 8 32)")
+    add("--batch-sizes", type=positive, nargs="+", metavar="N", help="batch sizes for the warm-up (default: 1 8 32)")
     add("--image-size", type=positive, nargs=2, metavar=("H", "W"), help="for models of variable input size")
     add("--max-image-pixels", type=positive, metavar="N", help="maximum pixels of a decoded image (default: 89478485)")
     parser.set_defaults(command=run)

@@ -12,7 +12,7 @@ def add_to(subparsers):
     )
     parser.add_argument("name", metavar="NAME", help="name of the study")
     add_assignments(
-        parser, "change the recipe; recipe=NAME: base recipe (default: short digits); run=PATH: output folder"
+        parser, "change the recipe; recipe=NAME: base recipe (default: digits, shortened); run=PATH: output folder"
     )
     parser.add_argument("--seeds", type=positive, default=1, metavar="N", help="runs per setting (default: 1)")
     parser.set_defaults(command=run)

@@ -23,9 +23,9 @@ class Evaluation:
 
     `labels` is bool (N, C), true for each right class. Every image has at least one right class. `probabilities` is
     (N, C), and `class_names` has C strings. `mistakes` and `examples` are {index: pixels from 0 to 255 (H, W,
-    channels)}: the most confident mistakes, most confident first, and examples from all over the split.
-    `num_unlabelled` images of the split have no right class and are left out. Without `has_sigmoids`, the probabilities
-    of an image sum to 1.
+    channels)}: the most confident mistakes, most confident first, and examples, evenly spaced in the split.
+    `num_unlabelled` images of the split have no right class and are left out. If `has_sigmoids` is false, the
+    probabilities of an image sum to 1.
     """
 
     labels: np.ndarray
@@ -67,7 +67,7 @@ class Evaluation:
     def loss(self):
         """Mean cross-entropy in nats: minus the logarithm of the total probability of the right classes.
 
-        With sigmoids, the binary cross-entropies of all classes are summed, as in training (without smoothing).
+        With sigmoids, the binary cross-entropies of all classes are summed, as in training, but without smoothing.
         """
         if self.has_sigmoids:
             return float(binary_cross_entropy(self.labels, self.probabilities).mean())
@@ -91,7 +91,7 @@ class Evaluation:
 
     @property
     def confusion(self):
-        """Counts (C, C) of (true class, predicted class). Each image must have one right class."""
+        """Number of images of each (true class, predicted class), (C, C). Each image must have one right class."""
         if self.has_several_labels:
             raise ValueError("A confusion matrix needs one right class per image. Received: images with several.")
         counts = np.zeros((len(self.class_names), len(self.class_names)), int)
@@ -111,15 +111,15 @@ class Evaluation:
 
 
 def evaluate(model, dataset, splits, recipe, restrict=None):
-    """Evaluates a classifier on a split, or on several together.
+    """Evaluates a classifier on one split, or on several splits together.
 
     Args:
         model: A classifier of this package that returns probabilities.
         dataset: `training.data.dataset.Dataset`
         splits: Name of the split, or a list of names.
         recipe: `training.recipe.config.Recipe`
-        restrict: Function from the probabilities of the model's classes (B, model classes) to those of the data set's
-            classes (B, C), or `None` if the classes are the same.
+        restrict: Function that converts probabilities of the model's classes, (B, model classes), to those of the data
+            set's classes, (B, C). `None` if the model and the data set have the same classes.
 
     Returns:
         An `Evaluation`.
@@ -131,7 +131,7 @@ def evaluate(model, dataset, splits, recipe, restrict=None):
     collector = _Collector(sum(dataset.splits[split].size for split in splits))
     batches = itertools.chain.from_iterable(_batches(model, dataset, split, recipe) for split in splits)
     for images, labels, is_real in batches:
-        # The padding is predicted too, because the model would be compiled again for a smaller batch.
+        # Padding is not removed before the prediction: the model would be compiled again for a smaller batch.
         probabilities = model.predict_on_batch(images)
         if restrict is not None:
             probabilities = restrict(probabilities)
@@ -154,7 +154,7 @@ def evaluate(model, dataset, splits, recipe, restrict=None):
 
 
 class _Collector:
-    """Collects the evaluations of batches. Examples are chosen as for a split of `size` images."""
+    """Collects the evaluations of batches. `size` is the number of images of all splits."""
 
     def __init__(self, size):
         self.example_indices = set(np.linspace(0, size - 1, min(NUM_EXAMPLES, size)).astype(int).tolist())
@@ -162,7 +162,7 @@ class _Collector:
         self.num_images = self.num_unlabelled = 0
 
     def add(self, batch, images):
-        """Adds the evaluation of a batch. Kept images are copied, because a view would keep the batch in memory."""
+        """Adds the evaluation of a batch. Images are copied, because a view would keep the whole batch in memory."""
         first, end = self.num_images, self.num_images + len(images)
         wrong = np.flatnonzero(~batch.is_right)
         wrong = wrong[np.argsort(-batch.confidence[wrong], kind="stable")][:NUM_MISTAKES]
@@ -178,7 +178,7 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
     """Accuracy of a nearest-neighbour classifier on the test images, as a baseline.
 
     It compares raw pixels at the model's input size. All training and validation images are kept in memory. Returns
-    `None` if these images have more than `max_values` values.
+    `None` if these images have more than `max_values` values in total.
     """
     from sklearn.neighbors import KNeighborsClassifier
 
@@ -202,6 +202,6 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
 
 
 def _batches(model, dataset, split, recipe):
-    """Yields images (B, H, W, channels), labels bool (B, C), and whether each is an image, not padding (B,)."""
+    """Yields images (B, H, W, channels), labels, bool (B, C), and whether each image is real, not padding, (B,)."""
     source, num_classes, size = dataset.splits[split], len(dataset.class_names), recipe.fit.batch_size
     return read_once(source, image_decoder(model), lambda label, image: multi_hot(label, num_classes) > 0, size)

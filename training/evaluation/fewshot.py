@@ -6,7 +6,7 @@ SHOTS = (1, 5, 10, 25)
 L2 = 2.0**10
 MOST_COSINES = 2**26
 """Maximum number of cosines computed at a time. With the indices from argpartition, they take 0.8 GB."""
-_BIAS = 100.0  # Value of the constant feature. It is so large that the penalty hardly affects its weights.
+_BIAS = 100.0  # Value of the constant feature. It is so large that the penalty hardly affects this feature's weights.
 
 
 def fewshot_accuracy(train_features, train_labels, test_features, test_labels, shots=SHOTS, seeds=(0, 1, 2), l2=L2):
@@ -21,7 +21,7 @@ def fewshot_accuracy(train_features, train_labels, test_features, test_labels, s
         test_features: (M, D)
         test_labels: Class of each image, integers (M,).
         shots: Numbers of training images per class. If a class has fewer images, all of them are used.
-        seeds: Seeds of the choice of images. For the same seed, a larger choice includes the images of a smaller one.
+        seeds: Seeds of the random choice. For the same seed, more shots include all images of fewer shots.
         l2: Strength of the penalty, above 0.
 
     Returns:
@@ -41,7 +41,7 @@ def fewshot_accuracy(train_features, train_labels, test_features, test_labels, s
 
 
 def choose_shots(labels, shots, seed):
-    """Indices of `shots` random images of each class, or all images of a smaller class. `seed` makes it repeatable."""
+    """Indices of `shots` random images of each class, or of all if it has fewer. `seed` makes the choice repeatable."""
     order = np.random.default_rng(seed).permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]  # Sorted by class, in random order within each class.
     _, first, sizes = np.unique(labels[order], return_index=True, return_counts=True)
@@ -81,8 +81,8 @@ def fit_ridge(features, targets, l2):
 def neighbour_accuracy(train_features, train_labels, test_features, test_labels, neighbours=20, temperature=0.07):
     """Accuracy of a weighted nearest-neighbour classifier.
 
-    The `neighbours` training images with the largest cosines vote for their classes. A vote with cosine s has the
-    weight exp(s / temperature), as in arXiv 1805.01978, section 3.4. The defaults are from DINO, arXiv 2104.14294.
+    The `neighbours` training images with the largest cosine similarities vote for their classes. A vote with similarity
+    s has the weight exp(s / temperature) (arXiv 1805.01978, section 3.4). The defaults are from DINO, arXiv 2104.14294.
 
     Args:
         train_features: (N, D)

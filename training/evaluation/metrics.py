@@ -9,7 +9,7 @@ NUM_BINS = 15
 
 
 def wilson_interval(right, total, z=1.959964):
-    """Wilson's score interval (low, high) of the accuracy `right / total`, at 95 % for the default `z`."""
+    """Wilson's score interval (low, high) of the accuracy `right / total`. The default `z` is for 95 %."""
     accuracy, penalty = right / total, z * z / total
     centre = (accuracy + penalty / 2) / (1 + penalty)
     half = math.sqrt(penalty * accuracy * (1 - accuracy) + penalty * penalty / 4) / (1 + penalty)
@@ -31,7 +31,7 @@ def top_k_is_right(labels, probabilities, k):
 def binary_cross_entropy(labels, probabilities):
     """Binary cross-entropy, summed over the classes, in nats: (N,).
 
-    If the probability of a wrong class is 1, it is replaced by the largest float32 below 1. Its loss is 16.6 nats.
+    A probability of 1 for a wrong class is replaced by the largest float32 below 1. The loss is then 16.6 nats.
 
     Args:
         labels: bool (N, C), true for each right class.
@@ -44,10 +44,10 @@ def binary_cross_entropy(labels, probabilities):
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """The accuracy of predictions by their confidence: Guo et al., arXiv 1706.04599.
+    """The accuracy of predictions as a function of their confidence (Guo et al., arXiv 1706.04599).
 
-    The confidence of an image is its highest probability. It decides to which of several bins of equal width the image
-    belongs. `counts`, mean `confidence` and `accuracy` have one value per bin. The values of an empty bin are 0.
+    The confidence of an image is its highest probability. Images are grouped by confidence into bins of equal width.
+    `counts`, mean `confidence` and `accuracy` have one value per bin. The values of an empty bin are 0.
     """
 
     counts: np.ndarray
@@ -70,7 +70,7 @@ def calibration(confidence, is_right, num_bins=NUM_BINS):
 
 @dataclasses.dataclass(frozen=True)
 class ClassScore:
-    """The results of one class: numbers of `images` and `right` predictions, and the most frequent wrong prediction."""
+    """Counts of one class. Its most frequent wrong prediction is the class `taken_for`, for `times` images."""
 
     name: str
     images: int
@@ -87,7 +87,7 @@ class ClassScore:
 def class_scores(labels, predictions, class_names):
     """A `ClassScore` of each class, in increasing order of accuracy. Classes without images are last.
 
-    An image with several right classes counts for each of them. Its prediction is right if it is one of them.
+    An image with several right classes counts for each of them. If one of them is predicted, it is right for all.
 
     Args:
         labels: bool (N, C), true for each right class.

@@ -17,9 +17,9 @@ NUM_EXAMPLES = 8
 
 @dataclasses.dataclass(frozen=True)
 class ClassIoU:
-    """The results of one class. `taken_for` is the class that is most often predicted for its pixels by mistake, or "".
+    """The results of one class, to which `pixels` pixels belong. `iou` is `None` if the class does not occur.
 
-    `pixels` is the number of its true pixels. `iou` is from 0 to 1, or `None` if the class does not occur.
+    `taken_for` is the wrong class that is most often predicted for these pixels, or "" if all predictions are right.
     """
 
     name: str
@@ -30,10 +30,10 @@ class ClassIoU:
 
 @dataclasses.dataclass(frozen=True)
 class Segmentation:
-    """A model's predictions for the images of a split, at its input resolution, without void pixels.
+    """A model's predictions for the images of a split, at the model's input resolution, without void pixels.
 
     `confusion`, int64 (C, C), counts the pixels of each (true class, predicted class). `examples` are tuples (image
-    (H, W, channels), true mask (H, W), predicted mask (H, W)) from all over the split.
+    (H, W, channels), true mask (H, W), predicted mask (H, W)), evenly spaced in the split.
     """
 
     confusion: np.ndarray
@@ -78,7 +78,7 @@ class Segmentation:
 
 
 def evaluate(model, dataset, splits, recipe):
-    """Evaluates a model on a split, or on several together. Images and masks are resized to its input size.
+    """Evaluates a model on one or several splits. Images and masks are resized to the model's input size.
 
     Args:
         model: A segmentation model of this package.
@@ -90,7 +90,7 @@ def evaluate(model, dataset, splits, recipe):
         A `Segmentation`.
     """
     splits = [splits] if isinstance(splits, str) else splits
-    # The argmax runs on the device, because masks are smaller to copy than the probabilities of all classes.
+    # The argmax is computed on the device, because masks are copied faster than the probabilities of all classes.
     segmenter = keras.Model(model.inputs, ops.argmax(model.outputs[0], axis=-1))
     num_classes, total = len(dataset.class_names), sum(dataset.splits[split].size for split in splits)
     example_indices = set(np.linspace(0, total - 1, min(NUM_EXAMPLES, total)).astype(int).tolist())
@@ -112,7 +112,7 @@ def _read_mask(label, image):
 
 
 def _confusion(truths, predictions, num_classes):
-    """Counts pixels by (true class, predicted class), (C, C), without void pixels."""
+    """Number of pixels of each (true class, predicted class), (C, C), without void pixels."""
     is_known = truths != VOID
     pairs = truths[is_known].astype("int64") * num_classes + predictions[is_known]
     return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)

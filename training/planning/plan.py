@@ -37,8 +37,8 @@ _TRAIN_IMAGES = {
     "oxford_flowers102": 1_020,
     "oxford_iiit_pet": 3_680,
 }
-# These options compile faster, and they keep rematerialisation. By default, XLA for CPUs, unlike XLA for GPUs and TPUs,
-# removes the barrier between the two computations of a block, and then one of the two.
+# These options make compilation faster and preserve rematerialisation. By default, XLA for CPUs removes the barrier
+# between the two computations of a block, and then one of the computations. XLA for GPUs and TPUs removes neither.
 _COMPILER_OPTIONS = {"xla_backend_optimization_level": 0, "xla_disable_hlo_passes": "cse_barrier_expander"}
 _COLLECTIVE = re.compile(
     r"= (?P<results>.+?) (?P<kind>all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
@@ -51,8 +51,8 @@ def plan(recipe, images=None, classes=None):
 
     Args:
         recipe: `training.recipe.config.Recipe` with a kind of distribution that JAX supports.
-        images: Number of training images. `None` means that of the data set, if prepared here or in `_TRAIN_IMAGES`.
-        classes: Number of classes. `None` means that of the data set.
+        images: Number of training images. `None`: number in the data set, if prepared here or in `_TRAIN_IMAGES`.
+        classes: Number of classes. `None`: number in the data set.
 
     Returns:
         A `Plan`.
@@ -130,7 +130,7 @@ def count_collectives(program, parts):
 
     Args:
         program: Compiled program of a device, in XLA's text format.
-        parts: Number of parts of a batch, over which the program has a loop.
+        parts: Number of parts of a batch. The program has a loop over these parts.
 
     Returns:
         {kind: (number of operations, bytes of their results)}
@@ -157,7 +157,7 @@ def _result_bytes(results):
 
 
 def with_devices(recipe, devices):
-    """The recipe with `devices` as the number of devices of all machines together.
+    """The recipe for training on `devices` devices, counted over all machines.
 
     TensorFlow's kinds of distribution are replaced by JAX's data_parallel, which needs the same memory and FLOPs.
     """
@@ -169,7 +169,7 @@ def with_devices(recipe, devices):
 
 
 def _dataset(data, images, classes):
-    """A data set with the sizes that a plan needs, and how the number of training images is known."""
+    """Returns a data set with the needed numbers of images and classes, and the origin of the number of images."""
     names = None if classes is None else range(classes)
     images_origin = "given"
     if images is None or names is None:
@@ -242,7 +242,7 @@ def _abstract_batch(recipe, model):
 
 
 def _compile(trained, state, batch):
-    """Compiles the step like Keras's `fit`: the state is donated and keeps its layout."""
+    """Compiles the step as Keras's `fit` does: the memory of the old state is reused, and the layout is the same."""
     layouts = None
     if keras.distribution.distribution() is not None:
         layouts = None, jax.tree.map(lambda array: array.sharding, state)

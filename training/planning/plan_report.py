@@ -17,7 +17,7 @@ class Accelerator:
     memory: float
 
 
-# Data sheets of NVIDIA's A100, H100 (SXM) and H200; "TPU v4" and "TPU v5e" in the documentation of Google Cloud.
+# Sources: NVIDIA's data sheets of A100, H100 (SXM) and H200; "TPU v4" and "TPU v5e" in Google Cloud's documentation.
 ACCELERATORS = (
     Accelerator("A100 40 GB", 312e12, 40e9),
     Accelerator("A100 80 GB", 312e12, 80e9),
@@ -34,10 +34,10 @@ class Memory:
 
     Args:
         weights: The device's share of all weights, including those of a teacher.
-        optimizer: Its share of the optimizer's variables and of the moving average.
-        gradients: Its share of the gradients, which is as large as that of the trainable weights.
+        optimizer: The device's share of the optimizer's variables and of the moving average.
+        gradients: The device's share of the gradients, as large as its share of the trainable weights.
         activations: Encoder activations kept for the backward pass, or `None` if there is no formula for the model.
-        arguments: Arguments of the compiled step: the shares of the weights, the optimizer and the batch.
+        arguments: Arguments of the compiled step: the device's shares of the weights, the optimizer and the batch.
         temporaries: Temporary arrays of the compiled step, as allocated by XLA for CPUs.
     """
 
@@ -118,8 +118,8 @@ class Plan:
 def training_flops(macs, images):
     """6 x MACs x images: two FLOPs per MAC in the forward pass, and four in the backward pass.
 
-    Other operations, e.g. norms, are not counted. With this formula, the models of Table 6 of arXiv 2010.11929 have the
-    exaFLOPs of the table if an epoch of JFT-300M has 303 million images.
+    Other operations, e.g. norms, are not counted. The formula reproduces the exaFLOPs in Table 6 of arXiv 2010.11929
+    if an epoch of JFT-300M has 303 million images.
 
     Args:
         macs: Multiply-accumulates of the model for one image, as `keras_vit.profile` counts them.
@@ -172,8 +172,8 @@ def _accelerators_text(plan):
             f"{plan.device_hours(a):>14,.1f}{plan.device_hours(a) / plan.num_devices:>10,.1f}"
             for a in ACCELERATORS
         ),
-        f"Hours are at {UTILIZATION:.0%} of the peak for dense bfloat16; float32 is slower. Fits: yes if both totals",
+        f"Hours assume {UTILIZATION:.0%} of the peak for dense bfloat16; float32 is slower. Fits: yes if both totals",
         "of memory fit, no if neither does. XLA for CPUs computes bfloat16 in float32, and fuses other operations than",
-        "XLA for GPUs and TPUs, so its memory is only an indication.",
+        "XLA for GPUs and TPUs, so its total is only a rough estimate.",
     ]
     return "\n".join(lines)

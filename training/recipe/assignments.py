@@ -29,7 +29,7 @@ _ABBREVIATIONS = {
 
 
 class _Facts(pydantic.BaseModel, extra="allow"):
-    """The fields of a `recipe.json` that programs use. All other fields are information for people."""
+    """The fields of a `recipe.json` that this package reads. All other fields are information for people."""
 
     recipe: dict[str, Any]
     class_names: list[str] = []
@@ -48,7 +48,7 @@ def read_facts(path):
 
 
 def from_dict(fields):
-    """The recipe with the fields of `to_dict`. Raises an InputError that lists each invalid field."""
+    """Converts the result of `to_dict` back to a recipe. Raises an InputError that lists each invalid field."""
     _check_names(fields)
     try:
         recipe = validate(fields)
@@ -63,8 +63,8 @@ def override(recipe, assignments):
 
     Args:
         recipe: `Recipe`
-        assignments: Strings `section.field=value`, applied in this order. A list is written with commas, `None` as
-            `none`.
+        assignments: Strings `section.field=value`, applied in this order. Elements of lists are separated by commas.
+            `None` is written as `none`.
 
     Returns:
         The new `Recipe`.
@@ -82,7 +82,7 @@ def override(recipe, assignments):
         for key in sections:
             section = section.get(key) if isinstance(section, dict) else None
         is_change = sections == ["model", "changes"] and name in _VIT_CONFIG_FIELDS
-        is_change |= sections == ["model", "arguments"]  # Their names are checked with those of the function.
+        is_change |= sections == ["model", "arguments"]  # `check_function` checks the names of arguments.
         if not isinstance(section, dict) or not (name in section or is_change):
             raise _unknown_field(path, fields)
         section[name] = _parse(path, text, is_section=isinstance(section.get(name), dict))
@@ -152,7 +152,7 @@ def as_text(value):
 
 
 def _check_names(fields, section=Recipe, prefix=""):
-    """Checks the names of fields. (pydantic would suggest no names, and does not check those of ViTConfig.)"""
+    """Checks the names of fields. (pydantic suggests no similar names, and does not check ViTConfig's.)"""
     known = {field.name: field.type for field in dataclasses.fields(section)}
     for name, value in fields.items():
         if name not in known:
@@ -190,7 +190,7 @@ def _explain(error):
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] == "string_pattern_mismatch" and error["loc"][-1] != "name":
         message = "A duration is written as 5%, 10000 steps or 2.5 epochs"
-    if not isinstance(error["input"], (dict, bytes)):  # A whole section or file would be too long to read.
+    if not isinstance(error["input"], (dict, bytes)):  # A whole section or file would be too long to print.
         message += f". Received: {error['input']!r}"
     return f"{path}: {message}" if path else message
 

@@ -50,7 +50,7 @@ class Model:
         {}, description="with function: its arguments, such as stage_depths and width of BiTResNet"
     )
     input_shape: tuple[PositiveInt, PositiveInt, Literal[1, 3]] | None = Field(
-        None, description="height, width and channels (3, or 1 for gray); none: 224,224,3, or that of the weights"
+        None, description="height, width and channels (3, or 1 for gray); none: 224,224,3, or the weights' shape"
     )
     resize: PositiveInt | None = Field(
         None,
@@ -87,7 +87,7 @@ class Model:
                 raise ValueError("model.config.pooling must not be none: a classifier needs one vector per image")
             if self.config.stem is None:
                 patches = PatchEmbedding(self.config.hidden_dim, self.config.patch_size, self.config.crop_to_patches)
-                patches.compute_output_shape((None, *shape))  # Checks that patches divide the image.
+                patches.compute_output_shape((None, *shape))  # Checks that the patch size divides the image size.
         if self.resize is not None and self.resize < max(shape[:2]):
             raise ValueError(
                 f"model.resize must not be smaller than a side of model.input_shape, {shape[0]} x {shape[1]} pixels. "
@@ -109,7 +109,7 @@ class Data:
     label: str | None = Field(
         None,
         description="for TFDS: feature to learn, such as label_azimuth of smallnorb, or a derived label, such as count "
-        "of clevr; none: the feature label or, if missing, real_label",
+        "of clevr; none: the feature named label or, if missing, real_label",
     )
     directory: str | None = Field(
         None, description="for folder: directory with one folder per class; for records: directory of the shards"
@@ -120,15 +120,15 @@ class Data:
     mask_classes: tuple[str, ...] | None = Field(
         None, description="with mask: class names in the order of the mask's values; other values are void"
     )
-    mask_offset: NonNegativeInt = Field(0, description="with mask: value of the first class")
+    mask_offset: NonNegativeInt = Field(0, description="with mask: mask value of the first class")
     tfds_directory: str | None = Field(None, description="directory of the TFDS data; none: the default of TFDS")
     train_split: str | None = Field(None, description="for TFDS: training split, such as train[:99%]; none: train")
     validation_split: str | None = Field(
         None,
         description="for TFDS: validation split; none: the data set's validation split, or validation_fraction of the "
-        "training images; none with train_split: no validation",
+        "training images; none and train_split given: no validation",
     )
-    test_split: str | None = Field(None, description="for TFDS: test split; none: test, or else validation")
+    test_split: str | None = Field(None, description="for TFDS: test split; none: test or, if missing, validation")
     validation_fraction: Fraction = Field(0.1, description="fraction of the training images held out for validation")
     train_images: PositiveInt | None = Field(None, description="number of training images, drawn at random; none: all")
     train_images_seed: NonNegativeInt = Field(0, description="with train_images: seed of the draw")
@@ -170,7 +170,7 @@ class Data:
 
 @_section
 class Augment:
-    """Random changes of the training images, applied in this order. Limits apply in both directions."""
+    """Random changes of the training images, in the order of the fields. A maximum applies in both directions."""
 
     library: Literal["tensorflow", "keras_cv"] = Field(
         "tensorflow", description="library that changes the images; only runs with tensorflow are exactly repeatable"
@@ -226,7 +226,7 @@ class Optimizer:
 
     kind: Literal["adamw", "sgd", "rmsprop"] = Field("adamw", description="AdamW, SGD with momentum, or RMSProp")
     learning_rate: PositiveFloat = Field(1e-3, description="peak learning rate")
-    weight_decay: NonNegativeFloat = Field(0.1, description="each step shrinks kernels by this times the learning rate")
+    weight_decay: NonNegativeFloat = Field(0.1, description="each step subtracts this x learning rate x kernel")
     momentum: Fraction = Field(0.9, description="beta 1 of AdamW, or momentum of SGD and RMSProp")
     square_momentum: Fraction | None = Field(
         None, description="beta 2 of AdamW (none: 0.999), or rho of RMSProp (none: 0.9)"
@@ -279,7 +279,7 @@ class Fit:
         "batch norms see one part at a time",
     )
     loss: Literal["softmax", "sigmoid"] = Field(
-        "softmax", description="cross-entropy of a softmax or of sigmoids; the model has the same last activation"
+        "softmax", description="cross-entropy with a softmax or sigmoids, which are also the model's last activation"
     )
     label_smoothing: Fraction = Field(0.0, description="probability that is spread evenly over all classes")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
@@ -291,7 +291,7 @@ class Fit:
     report_every: Duration = Field("1 epoch", description="interval of validations, checkpoints and history rows")
     checkpoint_every: Duration | None = Field(None, description="interval of extra checkpoints; none: no extra ones")
     final_weights: Literal["last", "best"] = Field(
-        "last", description="weights to keep: those of the last step, or with the best validation accuracy or mean IoU"
+        "last", description="weights to save: of the last step, or with the best validation accuracy or mean IoU"
     )
 
     def __post_init__(self):
@@ -314,7 +314,7 @@ class Distillation:
     teacher: str | None = Field(
         None, description="folder of a run, .keras file or published weights, for the same classes; none: no teacher"
     )
-    weight: Annotated[float, Field(gt=0, le=1)] = Field(0.8, description="teacher's part of the loss; labels: the rest")
+    weight: Annotated[float, Field(gt=0, le=1)] = Field(0.8, description="w in w x teacher loss + (1 - w) x label loss")
     temperature: PositiveFloat = Field(1.0, description="divides the logits of both models")
 
     def __post_init__(self):
@@ -332,7 +332,7 @@ class Distribution:
         "with JAX: data_parallel or model_parallel",
     )
     devices: Annotated[int, Field(gt=0, lt=100_000)] | None = Field(
-        None, description="number of devices of this machine; none: all; a CPU simulates them without accelerators"
+        None, description="number of devices of this machine; none: all; without accelerators the CPU simulates them"
     )
     model_devices: PositiveInt = Field(1, description="for model_parallel: devices that share a copy of the model")
     shard_weights: bool = Field(

@@ -9,7 +9,7 @@ _SEGMENTATION_FIELDS = ("flip", *_SEGMENTATION_ONLY)
 
 
 def refuse_unused(section, names, condition):
-    """Raises a ValueError if one of the named fields is set. Call it if the condition of their use is not met."""
+    """Raises a ValueError if one of the named fields is set. `condition` states when these fields are used."""
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
         default = field.default.default  # type: ignore[union-attr]

@@ -4,7 +4,7 @@ import typing
 
 
 class BuiltIn(typing.NamedTuple):
-    """Properties of a data set on which the fields of a recipe depend.
+    """Properties of a data set that determine which fields of a recipe are used.
 
     Args:
         has_directory: Whether its files are in `data.directory`.

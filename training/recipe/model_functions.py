@@ -30,10 +30,10 @@ def check_function(name, arguments):
             f"{did_you_mean(name, functions)} Received: {name!r}"
         )
     known = set(inspect.signature(get_function(name)).parameters)
-    if "config_changes" in known:  # The function accepts any field of its config.
+    if "config_changes" in known:  # The function accepts all fields of its config as arguments.
         config_fields = dataclasses.fields(getattr(architectures, f"{name}Config"))
         known = known - {"config_changes"} | {field.name for field in config_fields}
-    known -= inspect.signature(shared_arguments).parameters.keys()  # Other fields of the recipe set these.
+    known -= inspect.signature(shared_arguments).parameters.keys()  # Other fields of the recipe set these arguments.
     if name in models.SEGMENTERS:
         known |= {"weights"}  # ResNet weights for the backbone.
     for argument in arguments.keys() - known:

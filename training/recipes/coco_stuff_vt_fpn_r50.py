@@ -9,10 +9,10 @@ Expected: 41.00 % mean IoU (paper); 40.78 % with a Panoptic FPN (model.function=
 Measured: nothing yet. Tests check only that the recipe runs.
 
 The directory has the folders train and test, each with images and masks (docs/segmentation.md) of Detectron2's
-coco_2017_train_panoptic_stuffonly and its validation counterpart. The recipe differs from the paper's: without
-model.arguments.weights the backbone starts from random weights, not from ImageNet. Images are stretched to 800 x 1216
-pixels, also in evaluation. The learning rate decays along a cosine, not in two steps. The weight decay is not
-multiplied by the momentum. With distribution.kind=data_parallel, batch norms use the images of all devices.
+coco_2017_train_panoptic_stuffonly and its validation counterpart. The recipe differs from the paper as follows.
+The backbone starts from random weights unless model.arguments.weights names ImageNet weights. Images are stretched to
+800 x 1216 pixels, also in evaluation. The learning rate decays along a cosine, not in two steps. The weight decay is
+not multiplied by the momentum. With distribution.kind=data_parallel, batch norms use the images of all devices.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule
@@ -22,7 +22,7 @@ RECIPE = Recipe(
     task="segmentation",
     model=Model(function="VTFPN", arguments={"backbone": "R50"}, input_shape=(800, 1216, 3)),
     data=Data(dataset="folder", validation_fraction=0.0, cache=False),
-    # Short sides have 640 to 800 pixels.
+    # Images are scaled to short sides of 640 to 800 pixels.
     augment=Augment(flip=True, scale_range=(0.8, 1.0)),
     optimizer=Optimizer(kind="sgd", learning_rate=0.04, weight_decay=1e-4, clip_norm=None),
     schedule=Schedule(decay="cosine", warmup="1000 steps"),

@@ -3,7 +3,7 @@
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1; configs/vit.py of
 google-research/vision_transformer, with a learning rate of 0.01 for this model and data set.
 Command: python -m training train finetune_cifar10
-Hardware: 2.2 hours on the authors' A100 machine, 7.8 on their V100 machine.
+Hardware: 2.2 hours on the authors' A100 machine, 7.8 hours on their V100 machine.
 Expected: 99.02 % top-1, reported by google-research/vision_transformer without dropout, and 98.59 % with fit.steps=500
 and schedule.warmup=50 steps.
 Measured: nothing yet. Tests check only that the recipe runs.

@@ -3,7 +3,7 @@
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1; configs/common.py of
 google-research/vision_transformer.
 Command: python -m training train finetune_imagenet_384
-Hardware: 6.5 hours on the authors' A100 machine, 19.3 on their V100 machine.
+Hardware: 6.5 hours on the authors' A100 machine, 19.3 hours on their V100 machine.
 Expected: 84.53 % top-1, reported by google-research/vision_transformer without dropout.
 Measured: nothing yet. Tests check only that the recipe runs.
 

@@ -1,4 +1,4 @@
-"""Fine-tunes MAE's self-supervised ViT-B/16 on ImageNet-1k with a learning rate for each layer.
+"""Fine-tunes MAE's self-supervised ViT-B/16 on ImageNet-1k with a different learning rate for each layer.
 
 Paper: He et al., "Masked Autoencoders Are Scalable Vision Learners", arXiv 2111.06377, Table 9; FINETUNE.md and
 main_finetune.py of facebookresearch/mae, with a learning rate of 5e-4 x batch size / 256.
@@ -9,7 +9,7 @@ Measured: nothing yet. Tests check only that the recipe runs.
 
 The weights are for non-commercial use (CC BY-NC 4.0). The authors vary the strength of RandAugment (standard
 deviation 0.5), use timm's list of operations, initialize the head with a standard deviation of 2e-5, and train on all
-training images. In this recipe the head starts with zeros, and 1 % is held out, unless data.validation_fraction=0.
+training images. In this recipe the head starts with zeros, and 1 % of these images is held out.
 """
 
 from training.recipe.config import Augment, Data, Fit, Model, Optimizer, Recipe, Schedule

@@ -1,7 +1,7 @@
 """Fine-tunes published ViT-B/16 weights from ImageNet-21k on a task of VTAB-1k, which has 1,000 images.
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Table 4 and appendix B.1.1, with the same setting for all tasks; tasks and
-splits of Zhai et al., arXiv 1910.04867, as in google-research/task_adaptation.
+splits from Zhai et al., arXiv 1910.04867, as in google-research/task_adaptation.
 Command: python -m training train finetune_vtab (CIFAR-100; docs/recipes.md has the changes for the other tasks)
 Hardware: about 0.4 exaFLOPs (6 x MACs x images), an estimated one hour on one A100 for each task.
 Expected: 72.72 % top-1 on average over the 19 tasks, the paper's result for ViT-L/16 (Figure 2).

@@ -8,8 +8,8 @@ Hardware: about 2 hours on one A100, estimated from 0.7 exaFLOPs (6 x MACs x ima
 Expected: 47.39 % mean IoU (paper); 47.04 % with a Panoptic FPN (model.function=PanopticFPN).
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The directory has the folders train and test, each with images and masks (docs/segmentation.md). The number of epochs,
-the schedule and the random sizes of the paper are not known. They were chosen for this recipe. Images are not mirrored,
+The directory has the folders train and test, each with images and masks (docs/segmentation.md). The paper does not give
+the number of epochs, the schedule and the random sizes. Those of this recipe are our choice. Images are not mirrored,
 because left and right limbs are different classes. Without model.arguments.weights the backbone starts from random
 weights, not from ImageNet as in the paper. The weight decay is not multiplied by the momentum, unlike in the paper.
 """

@@ -1,16 +1,16 @@
 """ViT-B/16 on ImageNet-21k from scratch, with augmentation and one sigmoid per class.
 
 Paper: Steiner et al., "How to train your ViT?", arXiv 2106.10270; configs/vit_i21k.py of google-research/big_vision,
-with its augmentation for B/16, light2.
+with its augmentation for B/16, named light2.
 Command: python -m training train pretrain_imagenet21k_b16_augreg data.directory=path/or/gs://bucket/of/the/shards
 Hardware: about 450 exaFLOPs (6 x MACs x images x epochs), an estimated 1,000 hours on one A100.
 Expected: 84.53 % top-1 on ImageNet-1k after fine-tuning at 224 pixels, measured by timm for the authors' model, which
 was trained with medium1 instead (augment.randaugment_magnitude=15).
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The 14 million images of 21,843 classes are not in TFDS: convert them to shards (docs/recipes.md). That code does not
+The 14 million images of 21,843 classes are not in TFDS: convert them to shards (docs/recipes.md). big_vision does not
 multiply its weight decay, 1e-4, by the learning rate. The weight decay of this recipe is therefore 1e-4 / 1e-3 = 0.1.
-That code keeps Adam's momentum in bfloat16, this package in float32.
+big_vision keeps Adam's momentum in bfloat16, this package in float32.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

@@ -1,15 +1,15 @@
 """ViT-B/16 on ImageNet-1k from scratch, with augmentation and one sigmoid per class.
 
 Paper: Steiner et al., "How to train your ViT?", arXiv 2106.10270; configs/vit_i1k.py of google-research/big_vision,
-with its augmentation for B/16, medium2.
+with its augmentation for B/16, named medium2.
 Command: python -m training train pretrain_imagenet_b16_augreg
 Hardware: about 40 exaFLOPs (6 x MACs x images x epochs), an estimated 90 hours on one A100.
-Expected: 79.15 % top-1 at 224 pixels, measured by timm for the authors' best such model. It was trained with strong2
-(augment.mixup=0.8 augment.randaugment_magnitude=20) and with dropout and stochastic depth of 0.1, and then fine-tuned.
+Expected: 79.15 % top-1 at 224 pixels, measured by timm for the authors' best B/16 of ImageNet-1k. It was trained with
+strong2 (augment.mixup=0.8 augment.randaugment_magnitude=20), dropout and stochastic depth of 0.1, and then fine-tuned.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-That code does not multiply its weight decay, 1e-4, by the learning rate. The weight decay of this recipe is therefore
-1e-4 / 1e-3 = 0.1. That code keeps Adam's momentum in bfloat16, this package in float32.
+big_vision does not multiply its weight decay, 1e-4, by the learning rate. The weight decay of this recipe is therefore
+1e-4 / 1e-3 = 0.1. big_vision keeps Adam's momentum in bfloat16, this package in float32.
 """
 
 from keras_vit.architectures.vision_transformer import VARIANTS

@@ -10,7 +10,7 @@ Measured: nothing yet. Tests check only that the recipe runs.
 The paper adds the weight decay, 4e-5, to the gradients, so a momentum of 0.9 multiplies its effect by ten. This package
 does not, so the recipe's weight decay is ten times as large. "Standard augmentation" is taken to be crops of 8 to 100 %
 of the area, and mirroring. This recipe trains the model of Table 8, which passes tokens from one module to the next.
-According to their counts, the models of Tables 2 to 7 do not (model.function=VTResNet
+According to the paper's MACs, the models of Tables 2 to 7 do not (model.function=VTResNet
 model.arguments.split_tokens=false). The last 1 % of the training images is held out for validation.
 """
 

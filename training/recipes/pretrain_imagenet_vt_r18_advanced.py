@@ -2,11 +2,11 @@
 
 Paper: Wu et al., "Visual Transformers", arXiv 2006.03677, section 5.2 and Table 8.
 Command: python -m training train pretrain_imagenet_vt_r18_advanced
-Hardware: about 5 exaFLOPs (6 x MACs x images x epochs) and 18 for the teacher, an estimated 50 hours on one A100.
+Hardware: about 5 exaFLOPs (6 x MACs x images x epochs), and 18 for the teacher: an estimated 50 hours on one A100.
 Expected: 76.8 % top-1 (paper, Table 8); 79.9, 80.6 and 82.3 % with 34, 50 and 101 layers.
 Measured: nothing yet. Tests check only that the recipe runs.
 
-The paper's teacher, FBNetV3-G, is not available in this package. An AugReg B/16 of 84.53 % replaces it;
+The paper's teacher, FBNetV3-G, is not available in this package. An AugReg B/16 with 84.53 % top-1 replaces it;
 distillation.teacher=PATH sets another teacher for the same classes. The paper does not give the label smoothing, nor
 RMSProp's momenta, epsilon and weight decay. They are from EfficientNet's code (arXiv 1905.11946), which uses RMSProp
 with similar learning rates, but adds the weight decay to the gradients. The drop path rate of the residual units

@@ -49,7 +49,7 @@ class Run:
 
 
 def is_finished(recipe, runs, folder):
-    """Whether the run in a folder is finished. Also checks that `open_run` can use the folder, before any work.
+    """Whether the run in a folder is finished. Also checks, before any work, that `open_run` can use the folder.
 
     Raises:
         InputError: If the folder contains a run of another recipe (the message lists the differences) or other files.
@@ -82,10 +82,10 @@ def new_folder(recipe, runs, engine):
     """Makes a new folder for a run, `<runs>/<recipe>-<time>`, and returns its path.
 
     Raises:
-        InputError: If there are several processes. They need a given folder that all of them can access.
+        InputError: If there are several processes, because they need a folder that all of them can access.
     """
     if engine.num_processes > 1:
-        raise InputError("Several processes need a shared run folder. Set run=PATH to one that all can access.")
+        raise InputError("Several processes need a shared run folder. Set run=PATH to a folder that all can access.")
     name = f"{recipe.name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     for attempt in itertools.count(1):
         folder = pathlib.Path(runs) / (name if attempt == 1 else f"{name}-{attempt}")
@@ -111,7 +111,7 @@ def hold(run):
             yield
         finally:
             with contextlib.suppress(OSError):
-                run.lock.unlink()  # While the lock is still held.
+                run.lock.unlink()  # The lock is still held.
 
 
 def _locked(run):
@@ -129,7 +129,7 @@ def _locked(run):
             file.close()
             raise InputError(f"run={run.folder} is in use by another process. Wait for it, or stop it.") from None
         except (ImportError, OSError) as error:
-            # Some file systems have no locks.
+            # Some file systems do not support locks.
             problem = getattr(error, "strerror", error)
             print(f"{run.folder} cannot be locked: {problem}. Make sure that no other process uses it.")
         with contextlib.suppress(FileNotFoundError):
@@ -139,18 +139,18 @@ def _locked(run):
 
 
 def open_run(recipe, dataset, runs, folder, engine):
-    """Opens the folder of a run: the given one, or a new `<runs>/<recipe>-<time>`.
+    """Opens the given folder of a run, or a new folder `<runs>/<recipe>-<time>`.
 
     `recipe.json` in this folder contains everything that is needed to repeat the run.
 
     Raises:
-        InputError: If there are several processes and no folder, if the run began with another recipe or other data, or
-            if another process has finished it in the meantime.
+        InputError: If there are several processes and `folder` is `None`; if the run began with another recipe or other
+            data; or if another process has finished the run in the meantime.
     """
     run = Run(pathlib.Path(folder or new_folder(recipe, runs, engine)))
     if run.recipe.is_file():
         if is_finished(recipe, runs, run.folder):
-            raise InputError(f"run={run.folder} was finished by another process in the meantime: {run.report}.")
+            raise InputError(f"run={run.folder} was finished by another process in the meantime. See {run.report}.")
         _check_data(run, dataset)
     if engine.is_chief:
         for subfolder in run.subfolders:
@@ -179,7 +179,7 @@ def _check_data(run, dataset):
         lines = "".join(f"\n  {difference}" for difference in differences)
         raise InputError(
             f"run={run.folder} was started with other data:{lines}\nTo resume it, restore the data. For a new run, "
-            f"name another folder or none."
+            f"name another folder, or omit run=PATH."
         )
 
 
@@ -206,7 +206,7 @@ def resume_command(run):
 
 
 def program_path(program="python"):
-    """The path of a program of this environment, quoted for the shell, and relative if below the current folder."""
+    """The path of a program of this environment, quoted for the shell. It is relative if inside the current folder."""
     path, current = pathlib.Path(sys.executable).with_name(program), pathlib.Path.cwd()
     return shlex.quote(str(path.relative_to(current) if path.is_relative_to(current) else path))
 

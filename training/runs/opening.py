@@ -21,7 +21,7 @@ DATA_FIELDS = tuple(f"data.{field.name}" for field in dataclasses.fields(Data))
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A model that takes pixels from 0 to 255. The recipe of its run and its class names are `None` if unknown."""
+    """A model that takes pixels from 0 to 255. `recipe` is the recipe of its run. Unknown fields are `None`."""
 
     source: str
     model: keras.Model
@@ -86,7 +86,7 @@ def _checked_class_names(model, source):
         raise InputError(f"{source}: {error}") from error
     if not description.pixels["normalize"]:
         raise InputError(
-            f"{source} expects normalised pixels, but pixels from 0 to 255 are given. Build it with "
+            f"{source} expects normalised pixels, but pixels from 0 to 255 are given. Build the model with "
             f"include_preprocessing=True."
         )
     if description.label_space == "imagenet1k" and model.output_shape[-1] == NUM_CLASSES["imagenet1k"]:
@@ -99,7 +99,7 @@ def recipe_for(opened, assignments, extra_fields=DATA_FIELDS):
 
     Args:
         opened: `Opened`
-        assignments: Changes to the data. They must contain `data.dataset=NAME` if the model has no run.
+        assignments: Changes to the data. They must contain `data.dataset=NAME` if the model does not belong to a run.
         extra_fields: Fields that may also be changed if the data set differs from that of the run.
 
     Raises:

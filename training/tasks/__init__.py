@@ -10,7 +10,7 @@ TASKS: dict[str, type[classification.Task | segmentation.Task]] = {
     "classification": classification.Task,
     "segmentation": segmentation.Task,
 }
-"""{name: class}. At its start, a run constructs one `Task` from its recipe."""
+"""{value of `recipe.task`: class}. A run constructs its `Task` from its recipe."""
 
 
 def require_classification(recipe, command):

@@ -24,7 +24,7 @@ class Task:
         recipe: `training.recipe.config.Recipe`
 
     Attributes:
-        metric: Name of the metric in the history. The best weights have its highest value.
+        metric: Name of the metric in the history. The best weights are those with its highest value.
     """
 
     metric = "accuracy"
@@ -33,7 +33,7 @@ class Task:
         self.recipe = recipe
 
     def load(self, disjoint=True):
-        """The `training.data.dataset.Dataset` of the recipe. A label is one class index or several."""
+        """The `training.data.dataset.Dataset` of the recipe. A label is one class index or an array of them."""
         return load_dataset(self.recipe.data, disjoint)
 
     def read_label(self, label, image, num_classes):
@@ -102,5 +102,5 @@ class Task:
         }
 
     def predict_options(self, run):
-        """Options of the command `predict` for the test images at the end of a run."""
+        """Options with which a run calls the command `predict` for its sample images at the end."""
         return ("--top", "1")

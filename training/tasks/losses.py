@@ -23,7 +23,7 @@ def build_loss(recipe):
 
 @keras.saving.register_keras_serializable(package="training")
 class SigmoidCrossEntropy(keras.losses.Loss):
-    """Binary cross-entropy with one sigmoid per class, summed over the classes: (B, classes), (B, classes) to (B,).
+    """Binary cross-entropy with one sigmoid per class, summed over the classes: (B,) from two tensors (B, classes).
 
     Same as `sigmoid_xent` in `google-research/big_vision`. Keras's `BinaryCrossentropy` averages over the classes
     instead, and smooths labels towards 1/2.
@@ -49,7 +49,7 @@ def distillation_loss(logits, teacher_logits, temperature):
 
     The loss is -T^2 sum(softmax(teacher / T) log softmax(student / T)), that is, T^2 times the sum of the
     Kullback-Leibler divergence and the teacher's entropy. The entropy is constant. Because of the factor T^2, the size
-    of the gradients does not depend on T (section 2 of the paper).
+    of the gradients hardly depends on T (section 2 of the paper).
 
     Args:
         logits: Logits of the student, (B, classes).
@@ -65,7 +65,7 @@ def distillation_loss(logits, teacher_logits, temperature):
 
 
 class Objective:
-    """The loss of each image: the loss of the labels or, with a teacher, its weighted mean with the distillation loss.
+    """The loss of each image. With a teacher, it is the weighted mean of the label loss and the distillation loss.
 
     Args:
         recipe: `training.recipe.config.Recipe`

@@ -37,7 +37,7 @@ class MeanIoU(keras.metrics.Metric):
     def __init__(self, num_classes, name="mean_iou", dtype=None):
         super().__init__(name=name, dtype=dtype)
         self.num_classes = num_classes
-        # Right, true and predicted pixels of each class. They are counts, so that those of replicas can be summed.
+        # Numbers of right, true and predicted pixels of each class. The numbers of several replicas can be summed.
         self.counts = self.add_variable((3, num_classes), "zeros", dtype=self.dtype, name="counts")
 
     def update_state(self, y_true, y_pred, sample_weight=None):

@@ -61,7 +61,7 @@ def test_a_run_does_not_go_on_with_other_data(begin, tmp_path, changes, says):
         begin()
     assert str(error.value) == (
         f"run={run.folder} was started with other data:{lines}\nTo resume it, restore the data. For a new run, name "
-        f"another folder or none."
+        f"another folder, or omit run=PATH."
     )
     assert {path: path.is_file() and path.read_bytes() for path in run.folder.rglob("*")} == before
 
