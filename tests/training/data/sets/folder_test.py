@@ -141,7 +141,7 @@ def test_half_a_split_is_not_taken_for_classes(others, tmp_path):
     for folder in ["train", *others]:
         for name in ("cat", "dog"):
             write_image(tmp_path / folder / name / "1.png")
-    with pytest.raises(InputError, match=r"as if it were split.*Expected the folders train, test"):
+    with pytest.raises(InputError, match=r"so it must be split.*Expected the folders train, test"):
         read_folder(tmp_path, 0.2, 0.1)
 
 

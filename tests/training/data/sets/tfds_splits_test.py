@@ -90,7 +90,7 @@ def assert_disjoint(splits):
 
 def test_where_too_few_images_are_left_nothing_is_suggested(data):
     changes = ["train_split=train[:1]", "test_split=train[:1]", "validation_fraction=0"]
-    with pytest.raises(InputError, match=r"both hold train\[0:1\]\. Choose disjoint splits\.$"):
+    with pytest.raises(InputError, match=r"both contain train\[0:1\]\. Choose disjoint splits\.$"):
         load_dataset(data(*changes))
 
 
