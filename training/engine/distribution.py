@@ -86,7 +86,7 @@ class Engine:
         Args:
             make_dataset: Function `(index, count, size)` that returns a `tf.data.Dataset`. Every batch is divided into
                 `count` equal parts. The data set contains part number `index` of each batch. Each of its elements has
-                `size` images.
+                `size` images. All parts have the same number of elements.
             batch_size: Number of images in a batch, on all devices together.
 
         Returns:

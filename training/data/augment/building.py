@@ -55,7 +55,7 @@ def build_augmentation(model, config):
         mix_batch = functools.partial(mix, config=config)
 
     def change(decoded, seed):
-        # The result of `tf.random.split` depends on the integer type, so it is fixed. At least one seed is required.
+        # The result of `tf.random.split` depends on the integer type, so the type is fixed. It needs at least one seed.
         seeds = tf.unstack(tf.random.split(tf.cast(seed, tf.int64), len(changes) or 1))
         for one_change, one_seed in zip(changes, seeds, strict=False):
             decoded = one_change(decoded, one_seed)

@@ -208,7 +208,7 @@ def _checked(paths):
 def examine(path):
     """Reads an image file. Returns (digest, `None`), or (`None`, reason) if the file cannot be decoded."""
     if path.suffix.lower() in OTHER_IMAGES:
-        return None, f"{path.suffix} files cannot be decoded; convert it to JPEG or PNG"
+        return None, f"{path.suffix} files cannot be decoded; convert the file to JPEG or PNG"
     try:
         content, _ = read_image(path, _decoder())
     except OSError as error:

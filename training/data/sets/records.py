@@ -109,8 +109,8 @@ def read_records(directory, shuffle_buffer):
     except (tf.errors.OpError, pydantic.ValidationError) as error:
         problem = explain(error) if isinstance(error, pydantic.ValidationError) else error
         raise InputError(
-            f"{directory} is not a directory of shards: {_INDEX} cannot be read ({problem}). To write shards: "
-            f"python -m training records RECIPE --to {directory}"
+            f"{directory} is not a directory of shards, because its {_INDEX} cannot be read: {problem}. To write "
+            f"shards: python -m training records RECIPE --to {directory}"
         ) from None
     splits = {name: _source(directory, files, shuffle_buffer) for name, files in index.splits.items()}
     return index.class_names, splits

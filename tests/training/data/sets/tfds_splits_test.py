@@ -69,7 +69,7 @@ def test_splits_that_share_images_are_refused_with_splits_that_share_none(data, 
         changes = [*changes, "validation_fraction=0"]
     with pytest.raises(InputError, match=f"{splits[0]} split .* and the {splits[1]} split .* of mnist both") as error:
         load_dataset(data(*changes))
-    assert f" hold {shared}. Choose disjoint splits, such as data.train_split=" in str(error.value)
+    assert f" contain {shared}. Choose disjoint splits, such as data.train_split=" in str(error.value)
     suggested = re.findall(r"data\.(\w+=\S+)", str(error.value))
     assert sizes(data(*changes, *suggested)).keys() == load_dataset(data(*changes), disjoint=False).splits.keys()
     assert_disjoint([text.split("=")[1] for text in suggested if "_split" in text and "none" not in text])
