@@ -27,7 +27,7 @@ def read_image(path, decode):
     check_decoding_cost(content)
     try:
         return content, decode(content)
-    # If decoding fails while a loop runs, TensorFlow may report that the loop was cancelled.
+    # A loop reads the EXIF data. If decoding fails meanwhile, TensorFlow may report only that the loop was cancelled.
     except (tf.errors.InvalidArgumentError, tf.errors.CancelledError) as error:
         raise ValueError(re.sub(_MESSAGE_FRAME, "", error.message)) from None
 

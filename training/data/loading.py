@@ -19,8 +19,8 @@ def load_dataset(data, disjoint=True):
 
     Args:
         data: `training.recipe.config.Data`
-        disjoint: Whether to raise an error if an image is in two splits. Training on one split and testing on another
-            needs disjoint splits.
+        disjoint: Whether to raise an error if an image is in two splits. Needed if a model is trained on one split and
+            tested on another.
 
     Returns:
         A `Dataset`.
@@ -29,7 +29,7 @@ def load_dataset(data, disjoint=True):
         InputError: If the data set is unavailable, or an image is in two splits. The message suggests a remedy.
     """
     if data.dataset == "shapes":
-        raise InputError("data.dataset=shapes has masks and no labels. Choose the recipe shapes_vt_fpn.")
+        raise InputError("data.dataset=shapes has masks, but no class labels. Choose the recipe shapes_vt_fpn.")
     load = {"folder": _load_folder, "records": _load_records}.get(data.dataset, load_tfds)
     return _finish(load(data), data, disjoint)
 
@@ -39,8 +39,8 @@ def load_masks(data, disjoint=True):
     load = {"folder": _load_mask_folder, "shapes": _load_shapes}.get(data.dataset)
     if load is None and data.mask is None:
         raise InputError(
-            f"data.dataset={data.dataset} has no masks to learn. Choose shapes, folder, or a data set of TFDS and "
-            f"the feature that is its mask, such as data.mask=segmentation_mask"
+            f"data.dataset={data.dataset} has no masks. Choose shapes, folder, or a data set of TFDS with the "
+            f"feature that contains its masks, such as data.mask=segmentation_mask"
         )
     return _finish((load or load_tfds)(data), data, disjoint)
 

@@ -24,7 +24,7 @@ def read_values(content):
     file = io.BytesIO(content)
     with _open(file) as image:
         if image.mode not in ("L", "P", "1"):
-            raise ValueError(f"its pixels are {image.mode}; a mask has one channel of 8 bits, gray or with a palette")
+            raise ValueError(f"its mode is {image.mode}; a mask has one channel of 8 bits, gray or with a palette")
         values = np.asarray(image).astype("uint8")
     bits, color = file.getvalue()[24:26]
     # Pillow scales gray values of two or four bits to eight bits.
@@ -39,7 +39,7 @@ def _open(file):
 
 
 def renumbered(content, offset, num_classes):
-    """Renumbers the classes of an encoded mask, which start at `offset`, from 0. All other values become void."""
+    """Subtracts `offset` from the values of an encoded mask. Results outside 0 to `num_classes - 1` become void."""
     values = read_values(content).astype(int) - offset
     values[(values < 0) | (values >= num_classes)] = VOID
     return encode_png(values.astype("uint8"))

@@ -28,13 +28,13 @@ def training_batches(source, augmentation, recipe):
 
     Args:
         source: Source of the training images, one of `training.data.sources`.
-        augmentation: `training.data.augment.Augmentation` of images and labels, from the task.
+        augmentation: `training.data.augment.Augmentation` that the task built.
         recipe: `training.recipe.config.Recipe`
 
     Returns:
-        A function that takes a `range` of steps. It returns a function `make_dataset(index, count, size)` for
-        `training.engine.distribution.Engine.distribute`. `make_dataset` returns a `tf.data.Dataset` of images
-        (B, H, W, C) with pixels from 0 to 255, labels in the format of the task, and weights (B,): 1, or 0 for padding.
+        A function from a `range` of steps to the function `make_dataset(index, count, size)` that
+        `training.engine.distribution.Engine.distribute` takes. `make_dataset` returns a `tf.data.Dataset` of images
+        (B, H, W, C) with pixels from 0 to 255, labels in the format of the task, and weights (B,), 0 for padding.
     """
     decode = augmentation.decode
     if recipe.data.cache:
@@ -62,12 +62,12 @@ def training_batches(source, augmentation, recipe):
 
 
 def _training_share(source, part, size, steps, seed, read, mix):
-    """The share of one process in the batches of `steps`. Applies `read` to each key, and `mix` to each batch."""
+    """The part of each batch of `steps` that one process reads. Applies `read` to keys, and `mix` to each part."""
     steps_per_epoch = part.num_batches(source.size)
     first_epoch, skipped = divmod(steps.start, steps_per_epoch)
 
-    # With determinism, TensorFlow removes all parallelism from a pipeline that calls a function with a shuffle. A data
-    # set that this function returns stays parallel, so `batches_of` returns batches instead of keys.
+    # In deterministic mode, TensorFlow runs `flat_map` and later steps sequentially if the mapped function shuffles.
+    # Steps inside the returned data set remain parallel. `batches_of` therefore contains the reading and batching.
     @tf.autograph.experimental.do_not_convert  # AutoGraph would warn about functions of TFDS.
     def batches_of(epoch):
         first, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch
@@ -102,7 +102,7 @@ def evaluation_batches(source, decode, read_label, batch_size, cache=False):
         decode: Function from encoded bytes to uint8 (H, W, C), from `keras_vit.decoding.image_decoder`.
         read_label: Function from a label and the decoded image to the label in the batch.
         batch_size: Number of images in a batch, on all devices together.
-        cache: Whether the batches are cached in memory, because they are read repeatedly.
+        cache: Whether to cache the batches in memory. Useful if they are read repeatedly.
 
     Returns:
         A function `make_dataset(index, count, size)`, as in `training_batches`.
@@ -146,7 +146,7 @@ def _weight(position):
 
 
 def _elements(batches, part, size):
-    """Splits the shares of a process into elements of `size` images."""
+    """Splits the batches of a process, which have `part.share` images, into elements of `size` images."""
     if size != part.share:
         batches = batches.rebatch(size, drop_remainder=True)
     return batches.prefetch(tf.data.AUTOTUNE)
@@ -170,7 +170,7 @@ def _in_memory(source, decode):
         images[rows], labels[rows] = new_images, new_labels
 
     def read(index):
-        # TensorFlow variables would make the function stateful. With determinism, that removes all parallelism.
+        # Arrays, not variables: in deterministic mode, functions that read TensorFlow variables run sequentially.
         values = tf.numpy_function(
             lambda index: (images[index], labels[index]), [index], [spec.dtype for spec in specs], stateful=False
         )
@@ -185,7 +185,7 @@ def _num_bytes(spec):
 
 
 def _mean_length(examples, component):
-    """Mean bytes of an image (component 0) or a label (1). If encoded, the mean of the first `_SAMPLE` examples."""
+    """Mean bytes of an image (component 0) or a label (1). If they are encoded, `_SAMPLE` examples are measured."""
     spec = examples.element_spec[component]
     if spec.dtype != tf.string:
         return _num_bytes(spec)

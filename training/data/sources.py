@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 PADDING = -1
-_MAX_RUNS = 256  # A random subset of a stream is read in about this many runs of neighbours, not image by image.
+_MAX_RUNS = 256  # A random subset of a stream consists of about this many runs of consecutive images.
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The part that process `index` of `count` processes reads: `share` of the `batch_size` images in each batch."""
+    """Process number `index` of `count` processes reads `share` of the `batch_size` images in each batch."""
 
     batch_size: int
     index: int = 0
@@ -32,7 +32,7 @@ class Part:
         return -(-size // self.batch_size)
 
     def range(self, size):
-        """The range (first, end) of this process, if each process reads a contiguous range of `size` images."""
+        """The range (first, end) of this process, if `size` images are divided into one range for each process."""
         return self.index * size // self.count, (self.index + 1) * size // self.count
 
 
@@ -64,17 +64,17 @@ class IndexedSource(_Source):
             epoch: Number of the epoch, int64 scalar.
             part: `Part`
             skip: Number of keys of this process to skip at the beginning of the epoch, int64 scalar.
-            seed: Seed of the order. `None`: the order of the indices.
+            seed: Seed of the random order. `None`: the examples are in the order of their indices.
 
         Returns:
-            `tf.data.Dataset` of pairs: the position in the epoch, or `PADDING`, and the key for `read`.
+            `tf.data.Dataset` of pairs (position in the epoch, argument of `read`). Padding has the position `PADDING`.
         """
 
         def key(slot):
             batch, row = slot // part.share, slot % part.share
             position = batch * part.batch_size + part.index * part.share + row
             is_real = position < self.size
-            index = position % self.size  # Padding repeats real images, because batch normalization includes it.
+            index = position % self.size  # Padding repeats real images, because it affects batch statistics.
             if seed is not None:
                 seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
                 index = tf.random.experimental.index_shuffle(index, seeds, self.size - 1)
@@ -99,7 +99,7 @@ class StreamedSource(_Source):
 
     `size` is the number of examples. `stream(ranges, seed)` returns the examples at the positions of the given ranges
     `(first, end)`. Their order depends on the seed, an int64 scalar or `None`. `shuffle_buffer` is the number of
-    examples that are shuffled at a time. The images of a batch depend on the number of processes.
+    examples that are shuffled at a time. Which images form a batch depends on the number of processes.
     """
 
     size: int
@@ -127,9 +127,9 @@ class StreamedSource(_Source):
         return tf.data.Dataset.zip(tf.data.Dataset.range(first, end), examples).concatenate(padding).skip(skip)
 
     def draw(self, count, seed):
-        """A source of `count` examples: runs of neighbours at random positions.
+        """A source of `count` examples, which are runs of consecutive examples at random positions.
 
-        Neighbours are unrelated, because TFDS and `records` write images in a random order.
+        Consecutive examples are unrelated, because TFDS and `records` write images in a random order.
         """
         runs = random_runs(self.size, count, seed)
 

@@ -16,14 +16,14 @@ from training.errors import InputError
 from training.reports.tables import write_csv
 from training.runs.checkpoints import Checkpoint
 
-_STEPS_BETWEEN_AGREEMENTS = 10  # Several processes agree on whether to stop every ten steps.
-_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Time between lines of progress, on a terminal and in a file.
+_STEPS_BETWEEN_AGREEMENTS = 10  # Every ten steps, several processes agree on whether to stop.
+_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Between lines of progress. Key: whether output is a terminal.
 
 
 @dataclasses.dataclass(frozen=True)
 class Intervals:
-    """Number of steps in the whole run (`total`), between rows of its history (`report`), and between additional
-    checkpoints (`checkpoint`, `None` without additional ones). `images` is the mean number of images in a step."""
+    """`total`: steps in the whole run. `report`: steps between rows of the history. `checkpoint`: steps between
+    additional checkpoints, or `None` for no additional checkpoints. `images`: mean number of images in a step."""
 
     total: int
     report: int
@@ -35,7 +35,7 @@ class Intervals:
 
 
 class StopRequest:
-    """A request to stop, by SIGTERM or Ctrl-C: `requested` in this process, `accepted` by all processes."""
+    """A request to stop, by SIGTERM or Ctrl-C. `requested`: this process got it. `accepted`: all processes agreed."""
 
     def __init__(self):
         self.requested = self.accepted = False
@@ -258,7 +258,7 @@ class Progress(keras.callbacks.Callback):
         self._printed, self._steps, self._timed = 0.0, 0, None
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._timed = None  # The first step is not timed, because it compiles the step or waits for the first images.
+        self._timed = None  # The first step is not timed, because it includes compilation and waiting.
 
     def on_train_batch_end(self, batch, logs=None):
         now = self.keeper.stepped

@@ -54,7 +54,7 @@ class Engine:
     """Runs on one device in one process. Subclasses override the methods for several devices or processes.
 
     Attributes:
-        backends: Names of the backends that support it.
+        backends: Names of the backends that support the engine.
         num_devices: Number of devices of all processes together.
         num_replicas: Number of copies of the model, each on a device or a group of devices. Each batch is divided among
             the copies.
@@ -84,9 +84,9 @@ class Engine:
         """Distributes batches over the devices, for `fit` and `evaluate`.
 
         Args:
-            make_dataset: Function `(index, count, size)` that returns a `tf.data.Dataset`. The data set contains share
-                `index` of the `count` shares of every batch, in elements of `size` images. All shares have the same
-                number of elements.
+            make_dataset: Function `(index, count, size)` that returns a `tf.data.Dataset`. Every batch is divided into
+                `count` equal parts. The data set contains part number `index` of each batch. Each of its elements has
+                `size` images. All parts have the same number of elements.
             batch_size: Number of images in a batch, on all devices together.
 
         Returns:
@@ -95,7 +95,7 @@ class Engine:
         return make_dataset(0, 1, batch_size)
 
     def check_model(self, recipe):
-        """Raises an InputError if the devices cannot share the model of a recipe."""
+        """Raises an InputError if the model of a recipe cannot be divided among the devices."""
 
     def any_process(self, flag):
         """Whether `flag` is set in any process. All processes must call this method at the same step."""
@@ -109,7 +109,7 @@ class Engine:
         """Ends the distribution. Models that are built afterwards use one device of this process."""
 
     def end(self):
-        """Waits for all other processes, which would be ended if this process exited. Call this method last."""
+        """Waits for all other processes, because they are ended if this process exits. Call this method last."""
 
     def to_host(self, variables):
         """The full values of Keras variables as NumPy arrays. All processes must pass the same variables."""
@@ -148,7 +148,7 @@ class _Mirrored(_TensorFlowEngine):
     def __init__(self, distribution):
         kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
         if kind == "CPU" and distribution.devices is not None:
-            # This fails if TensorFlow has computed already. `_first_devices` counts the available devices.
+            # This fails if TensorFlow has already computed. `_first_devices` then reports missing devices.
             with contextlib.suppress(RuntimeError):
                 parts = [tf.config.LogicalDeviceConfiguration()] * distribution.devices
                 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
@@ -209,7 +209,7 @@ class _JaxEngine(Engine):
 
     def __init__(self, distribution):
         if distribution.devices is not None:
-            # Only the CPU can be split, and only before JAX computes. `_first_devices` counts the available devices.
+            # Only the CPU can be split, only before JAX computes. Otherwise `_first_devices` reports missing devices.
             with contextlib.suppress(RuntimeError):
                 jax.config.update("jax_num_cpu_devices", distribution.devices)
         if os.environ.get(_JAX_PROCESSES[0]):
@@ -223,7 +223,7 @@ class _JaxEngine(Engine):
         keras.distribution.set_distribution(self._distribution)
 
     def distribute(self, make_dataset, batch_size):
-        # Processes that share one copy of the model all read the same share.
+        # Processes that share one copy of the model all read the same part of each batch.
         count = min(self.num_processes, self.num_replicas)
         return make_dataset(self._distribution.data_shard_id, count, batch_size // count)
 
@@ -260,7 +260,7 @@ class _DataParallel(_JaxEngine):
 
 
 class _ModelParallel(_JaxEngine):
-    """Groups of `model_devices` devices share a copy of the model, laid out by `training.engine.layouts`."""
+    """Each group of `model_devices` devices shares a copy of the model, split by `training.engine.layouts`."""
 
     def _distribute(self, devices, distribution):
         model_devices = distribution.model_devices
@@ -303,7 +303,7 @@ def _check_backend(kind):
 
 
 def _check_environment(kind):
-    """Checks that the variables for several processes are complete and used. Otherwise each process trains alone."""
+    """Checks that the variables for several processes are complete and used. Otherwise, each would train alone."""
     if "TF_CONFIG" in os.environ and kind != "multi_worker":
         raise InputError(
             f"TF_CONFIG is set, but distribution.kind={kind} does not read it. Choose distribution.kind=multi_worker, "
@@ -313,7 +313,7 @@ def _check_environment(kind):
     if defined and kind not in ("data_parallel", "model_parallel"):
         raise InputError(
             f"{defined[0]} is set, but distribution.kind={kind} does not read it. Choose distribution.kind="
-            f"data_parallel or model_parallel, or unset it."
+            f"data_parallel or model_parallel, or unset the variable."
         )
     if defined and len(defined) < len(_JAX_PROCESSES):
         missing = ", ".join(name for name in _JAX_PROCESSES if name not in defined)

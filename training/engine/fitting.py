@@ -129,7 +129,7 @@ class Fitting:
         if checkpoint is not None:
             self.keeper.restore(checkpoint)
             if self.engine.is_chief:
-                # Even at the last step, the run may have been killed after it wrote the checkpoint but not the history.
+                # The history is rewritten, because the run may have been killed after writing only the checkpoint.
                 write_history(self.run_folder.history, self.keeper.history)
                 print(f"Resuming from step {checkpoint.step}.")
 

@@ -11,7 +11,7 @@ from training.errors import InputError
 
 # Pattern of a variable's path, and the axis of the mesh along which each dimension of the variable is split. "batch"
 # applies only with `shard_weights`, which also splits matrices over the devices of that axis (FSDP, arXiv 2304.11277).
-# Matrices are split along D, because every matrix has this dimension and it divides well.
+# Matrices are split along D, because every matrix has this dimension, and D has many divisors.
 #
 # A pattern must match the whole path. It starts with ".*", because a path may start with the name of an outer model. It
 # ends with the variable's name, because Keras also looks up the outputs of layers in this table, as "<layer>/output".
@@ -58,7 +58,7 @@ def layout_map(device_mesh, shard_weights):
 
 
 def check_divisible(config, device_mesh, shard_weights):
-    """Checks that the devices can share the sizes of a model equally.
+    """Checks that the dimensions of a model are divisible by the number of devices.
 
     Args:
         config: `keras_vit.ViTConfig`
@@ -66,7 +66,7 @@ def check_divisible(config, device_mesh, shard_weights):
         shard_weights: As in `layout_map`.
 
     Raises:
-        InputError: If a size is not a multiple of the number of devices that share it.
+        InputError: If a dimension is not divisible by the number of devices that it is split over.
     """
     batch_devices, model_devices = device_mesh.shape
     shared = {"num_heads": config.num_heads, "mlp_dim": config.mlp_dim}

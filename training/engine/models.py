@@ -43,7 +43,7 @@ def build_model(recipe, classes, with_logits=False):
             if options.resize is not None:
                 _cut_centre(model, options.resize)
         else:
-            # The whole head is initialized for the new task, whatever the classes of the weights are.
+            # The whole head is initialized for the new task, even if the weights have the same number of classes.
             model = keras_vit.from_pretrained(options.weights, head="reset", **options.changes, **arguments)
         if options.freeze_up_to is not None:
             keras_vit.freeze(model, options.freeze_up_to)
@@ -102,8 +102,8 @@ def load_teacher(recipe, student, class_names):
     """Loads the teacher of a recipe, a model that converts the student's images to logits. `None` without a teacher.
 
     Raises:
-        InputError: If the teacher is unavailable, differs from the student in its classes or images, or does not end in
-            a softmax or its logits.
+        InputError: If the teacher is unavailable, if its classes or its image shape are not the student's, or if it
+            does not end in a softmax or in logits.
     """
     source = recipe.distillation.teacher
     if source is None:
@@ -111,7 +111,7 @@ def load_teacher(recipe, student, class_names):
     model, names = _load_saved(source) if pathlib.Path(source).exists() else _load_published(source, student)
     if (names is not None and list(names) != list(class_names)) or model.output_shape != student.output_shape:
         raise InputError(
-            f"distillation.teacher={source} has {model.output_shape[-1]} classes that are not those of the data set. "
+            f"distillation.teacher={source} has {model.output_shape[-1]} classes that differ from the data set's. "
             f"Give a model that was trained on the same classes."
         )
     if model.input_shape != student.input_shape:

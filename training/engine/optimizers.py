@@ -20,11 +20,11 @@ _BELOW_BLOCKS = re.compile(
 def build_optimizer(recipe, model, steps_per_epoch):
     """Builds the optimizer of a recipe for a model's trainable weights.
 
-    AdamW follows arXiv 1711.05101. It adds epsilon to the root before the bias correction, as at the end of section 2
-    of arXiv 1412.6980. RMSprop follows TensorFlow 1, with epsilon inside the root. All optimizers decouple weight decay
-    from the gradients: each step decreases a kernel w by learning_rate * weight_decay * w. As usual in Keras, the
-    momentum of SGD and RMSprop accumulates steps, not gradients, so earlier steps keep their size if the learning rate
-    changes. The moving average of the weights starts from the weights after the first step.
+    AdamW follows arXiv 1711.05101. It adds epsilon to the square root before the bias correction, as at the end of
+    section 2 of arXiv 1412.6980. RMSprop follows TensorFlow 1, with epsilon inside the square root. All optimizers
+    decouple weight decay from the gradients: each step decreases a kernel w by learning_rate * weight_decay * w. As
+    usual in Keras, the momentum of SGD and RMSprop accumulates steps, not gradients, so earlier steps keep their size
+    if the learning rate changes. The moving average of the weights starts from the weights after the first step.
 
     Args:
         recipe: `training.recipe.config.Recipe`
@@ -67,7 +67,7 @@ def layer_scales(paths, layer_decay):
 
     * Group 0 is everything before the L blocks: stem, patch embedding, tokens and position embedding.
     * Group i + 1 is block i, with its own position embedding if it has one. In a ResNet, each unit is a block, and all
-      other layers of a stage are one block before its units.
+      other layers of a stage form one block before the stage's units.
     * Group L + 1 is the rest: the final norm, the head and any layers on top.
 
     The scale of group g is layer_decay^(L + 1 - g).

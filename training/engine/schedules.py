@@ -47,8 +47,8 @@ def _checked(steps, what):
 def build_schedule(recipe, steps_per_epoch, total_steps):
     """Builds the learning rate schedule of a recipe.
 
-    With w steps of warm-up, T steps in total, p = min((t - w) / (T - w), 1), peak = optimizer.learning_rate, and start,
-    end, rate and every from the recipe's section `schedule`, the learning rate at step t is
+    w is the number of warm-up steps, T the total number of steps. p = min((t - w) / (T - w), 1). peak is the field
+    `learning_rate` of `optimizer`. start, end, rate and every are fields of `schedule`. The learning rate at step t is
 
     * during the warm-up: start + (peak - start) * t / w
     * cosine: end + (peak - end) * (1 + cos(pi * p)) / 2

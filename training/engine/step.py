@@ -1,4 +1,4 @@
-"""The training step: loss, gradients and metrics, the same on any number of devices. B batch, k chunks of a batch."""
+"""The training step. Its results do not depend on the number of devices. B batch, k chunks of a batch."""
 
 import keras
 import tensorflow as tf
@@ -17,7 +17,7 @@ class _Model(keras.Model):
         super().__init__(inputs=inputs, outputs=outputs)
         self.objective = objective
         self.accumulation_steps = accumulation_steps
-        self.teacher = teacher  # A layer of this model, so its weights are in JAX's state and not in the compiled step.
+        self.teacher = teacher  # Tracked as a layer, so that its weights are state on JAX, not compiled constants.
         if teacher is not None:
             teacher.trainable = False
         self.loss_metric = keras.metrics.Mean(name="loss")
@@ -44,7 +44,7 @@ class _Model(keras.Model):
 class _TensorFlowModel(_Model):
     def train_step(self, data):
         with _after(data):
-            # Replicas divide by the weights of the whole batch, so the sum of their gradients is the batch's gradient.
+            # Each replica divides by the total weight of the batch, so that the gradients of replicas can be summed.
             total = sum_over_replicas(tf.reduce_sum(data[2]))
             self.optimizer.apply(self._accumulate(data, total), self.trainable_variables)
             return self._logs()
@@ -134,7 +134,7 @@ class _JaxModel(_Model):
             gradients, changing = gradients_of(trainable, changing, optimizer, chunk, total)
             return (jax.tree.map(ops.add, sums, gradients), changing), None
 
-        # A chunk is every k-th image, so that each device has an equal share of each chunk.
+        # A chunk consists of every k-th image, so that each device has an equal share of each chunk.
         chunks = [ops.moveaxis(ops.reshape(values, (-1, k, *values.shape[1:])), 1, 0) for values in data]
         zeros = jax.tree.map(ops.zeros_like, trainable)
         return jax.lax.scan(add, (zeros, changing), chunks)[0]
@@ -165,13 +165,13 @@ def _values(variables, values):
 
 
 class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlowModel):  # type: ignore[misc]
-    """A model with logits as outputs, and with the steps of `fit` and `evaluate`.
+    """A model with logits as outputs that defines the steps of `fit` and `evaluate`.
 
-    A batch consists of images (B, H, W, C), labels, such as (B, classes), one-hot or mixed, and weights (B,), which are
-    0 for padding. The loss is `sum(weights * losses) / sum(weights)` over the whole batch. It does not depend on the
-    division of the batch among devices, processes and chunks. The metrics are `loss` and `metric`. They are weighted in
-    the same way over all batches of the epoch. Their state is in `metrics_variables`. On TensorFlow, each replica
-    passes its share of the gradients to the optimizer, which sums the gradients over replicas.
+    A batch is a tuple of images (B, H, W, C), labels, and weights (B,). Labels are one-hot or mixed, (B, classes), or
+    masks. Padding has weight 0. The loss is `sum(weights * losses) / sum(weights)` over the whole batch. It does not
+    depend on the division of the batch among devices, processes and chunks. The metrics are `loss` and `metric`, means
+    over all batches of the epoch with the same weights. Their state is in `metrics_variables`. On TensorFlow, each
+    replica passes its share of the gradients to the optimizer, which sums the gradients over replicas.
 
     This model shares layers and variables with the model of `inputs` and `outputs`. Save that model, not this one.
 
@@ -181,7 +181,7 @@ class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlo
         objective: Function `(labels, logits)`, or with a teacher `(labels, logits, teacher_logits=...)`, that returns
             the loss of each image, (B,).
         accumulation_steps: Number k of chunks that a batch, or a replica's share of it, is divided into. They are
-            computed one after the other. k must divide the number of images. Batch statistics are those of a chunk.
+            computed one after the other. k must divide the number of images. Each chunk has its own batch statistics.
         teacher: `keras.Model` from the same images to logits (B, classes). It is frozen, and runs in inference mode.
             `None`: no teacher.
         metric: `keras.metrics.Metric` of labels, logits and sample weights. Its variables must be sums. `None`:

@@ -27,7 +27,7 @@ def train(recipe, runs="runs", folder=None, leave=None):
         runs: Folder of all runs, in which a new folder is created.
         folder: Folder of this run, instead of a new folder. If it contains a run of the same recipe, the run is resumed
             from its last checkpoint.
-        leave: Function that writes the results instead of `finish`, with the same arguments.
+        leave: Function to call instead of `finish`, with the same arguments. It writes the results.
 
     Returns:
         The `training.runs.folder.Run`, and the task's evaluation on the test images. The evaluation is `None` if the
@@ -35,7 +35,7 @@ def train(recipe, runs="runs", folder=None, leave=None):
     """
     if is_finished(recipe, runs, folder):
         run = Run(pathlib.Path(folder))
-        print(f"run={folder} is finished: {run.report}. Name another folder, or none for a new run.")
+        print(f"run={folder} is finished. Its report: {run.report}. For a new run, leave out or change run=.")
         return run, None
     seed(recipe)
     engine = distribution.start(recipe)
@@ -93,7 +93,7 @@ def _fit_and_finish(fitting, leave):
         engine.end()
         return evaluation
     except (InputError, OSError) as error:
-        raise InputError(f"{error} To resume from there: {resume_command(run)}") from None
+        raise InputError(f"{error} To resume: {resume_command(run)}") from None
 
 
 def finish(task, dataset, run, weights, keeper):

@@ -165,7 +165,7 @@ def test_data_sets_that_cannot_be_had_are_refused(brief_recipe, assignments, exp
 
 def test_what_is_no_data_set_to_classify_is_refused(brief_recipe):
     recipe = override(brief_recipe, ["data.dataset=wider_face"])
-    with tfds.testing.mock_data(num_examples=2), pytest.raises(InputError, match="not a data set to classify"):
+    with tfds.testing.mock_data(num_examples=2), pytest.raises(InputError, match="cannot be used for image"):
         load_dataset(recipe.data)
 
 
@@ -331,11 +331,11 @@ def test_tasks_of_the_document_have_the_splits_of_task_adaptation(tmp_path):
     [
         ("smallnorb", [], r"smallnorb has no label 'label'.* data\.label to one of: .*label_azimuth, label_lighting"),
         ("clevr", ["data.label=cout"], r"clevr has no label 'cout'.* one of: count, closest_distance\."),
-        ("clevr", ["data.label=count"], r"test split 'test' of clevr has images without such a label.*validation \("),
+        ("clevr", ["data.label=count"], r"test split 'test' of clevr has images without the chosen.*validation \("),
         (
             "clevr",
             ["data.label=count", "data.test_split=validation[:5]+test[:1]"],
-            r"test split 'validation\[:5\]\+test\[:1\]' of clevr has images without such a label",
+            r"test split 'validation\[:5\]\+test\[:1\]' of clevr has images without the chosen",
         ),
         ("dsprites", ["data.label=value_scale"], r"one of: .*label_y_position, x_position, orientation"),
         ("tiny_photographs", ["data.label=count"], r"tiny_photographs has no label 'count'.* one of: label\."),

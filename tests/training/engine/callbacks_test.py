@@ -125,7 +125,7 @@ def test_a_full_disk_loses_one_interval(recipe, undisturbed, tmp_path, monkeypat
     message = str(error.value)
     assert "The checkpoint of step 14 cannot be written" in message
     assert "No space left on device. The last good one is from step 7." in message
-    assert f"To resume from there: {program_path()} -m training train run={tmp_path}" in message
+    assert f"To resume: {program_path()} -m training train run={tmp_path}" in message
     monkeypatch.setattr(np, "savez", usual)
     assert_same_run(train_in(tmp_path, recipe), undisturbed)
 

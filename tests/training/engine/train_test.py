@@ -176,7 +176,7 @@ def test_teachers_that_do_not_fit_are_refused(brief_recipe, tmp_path, wrong):
         brief_recipe.model.config, input_shape=shape, classes=classes, include_preprocessing=wrong != "file"
     )
     model.save(path)
-    expected = {"classes": "3 classes that are not those", "images": "model.input_shape=16,16,1", "file": "normalised"}
+    expected = {"classes": "3 classes that differ from", "images": "model.input_shape=16,16,1", "file": "normalised"}
     with pytest.raises(InputError, match=expected[wrong]):
         fitted(override(brief_recipe, [f"distillation.teacher={path}"]))
 
@@ -193,7 +193,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run(brief_recipe, tmp_path):
     assert " at step 2, with a learning rate of " in message
     assert "The last good checkpoint is that of step 1." in message
     [folder] = tmp_path.iterdir()
-    assert f"To resume from there: {program_path()} -m training train run={folder}" in message
+    assert f"To resume: {program_path()} -m training train run={folder}" in message
     assert not (folder / "export").exists()
 
 

@@ -98,7 +98,7 @@ def test_a_run_is_evaluated_on_reassessed_labels(run, model, tfds_directory, cap
 def test_a_split_of_other_data_may_be_one_that_others_would_learn_from(run):
     data = ["data.dataset=tiny_train", "data.test_split=train[:5]", "fit.batch_size=10"]
     assert "of 5 images" in evaluate_source(run.folder, data)
-    with pytest.raises(InputError, match=r"the test split 'train\[:5\]' of tiny_train both hold train\[0:5\]"):
+    with pytest.raises(InputError, match=r"the test split 'train\[:5\]' of tiny_train both contain train\[0:5\]"):
         evaluate_source(run.folder, data, "all")  # Some would count twice.
 
 

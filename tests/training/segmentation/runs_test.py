@@ -170,7 +170,7 @@ def test_what_is_for_classifiers_is_refused(brief_run, command, tmp_path, monkey
     expected = (
         "is for models that classify",
         "works with classifiers only",
-        "has no masks to learn",
+        "has no masks",
         "task=segmentation needs",
     )
     assert any(words in error for words in expected)
@@ -203,7 +203,7 @@ def test_fields_that_mean_nothing_are_refused(recipe, assignments, expected):
 def test_fields_of_masks_are_refused_for_classifiers(field):
     with pytest.raises(InputError, match="is only used with task=segmentation"):
         override(recipes.load("cifar10"), [field])
-    with pytest.raises(InputError, match=r"has masks and no labels\. Choose the recipe shapes_vt_fpn"):
+    with pytest.raises(InputError, match=r"has masks, but no class labels\. Choose the recipe shapes_vt_fpn"):
         load_dataset(override(recipes.load("cifar10"), ["data.dataset=shapes"]).data)
 
 
@@ -243,7 +243,7 @@ def test_masks_of_tfds(recipe, tmp_path, file_format):
         ({"mask": "masks"}, r"has no mask 'masks'. Features that may be masks: mask\.$"),
         ({"mask": "colors"}, "has no mask 'colors'"),
         ({"mask": "mask"}, "data.mask_classes="),
-        ({}, "has no masks to learn"),
+        ({}, "has no masks"),
     ):
         with pytest.raises(InputError, match=message):
             load_masks(dataclasses.replace(data, **fields))

@@ -1,4 +1,4 @@
-"""Builds the augmentation of a recipe's section `augment`. H W C image, B batch."""
+"""Builds the augmentation that a recipe's section `augment` requests. H W C image, B batch."""
 
 import dataclasses
 import functools
@@ -19,8 +19,8 @@ from training.errors import InputError
 class Augmentation:
     """The functions that decode, change and mix training images. All images are uint8.
 
-    `decode(image_bytes)` returns data that is the same in every epoch and can be cached. It is the pixels, or with
-    crop=inception the encoded image. `change(decoded, seed)` returns the image (H, W, C) for one epoch.
+    `decode(image_bytes)` returns data that is the same in every epoch and can be cached: the pixels, or the encoded
+    image if crop=inception. `change(decoded, seed)` returns the image (H, W, C) for one epoch.
     `mix(images, labels, seed, num_real)` returns the images (B, H, W, C) and labels (B, classes) of one batch. The rows
     from `num_real` on are padding and stay unchanged. Seeds are (2,) integers.
     """
@@ -41,7 +41,7 @@ def build_augmentation(model, config):
         An `Augmentation`.
 
     Raises:
-        InputError: If the config does not fit the model's image size, or the library does not support it or is missing.
+        InputError: If the config does not fit the image size, or if its library is missing or does not support it.
     """
     protocol, size, channels = input_protocol(model)
     if config.library == "keras_cv":
@@ -55,7 +55,7 @@ def build_augmentation(model, config):
         mix_batch = functools.partial(mix, config=config)
 
     def change(decoded, seed):
-        # `tf.random.split` returns different seeds for other types of integers, and must return at least one.
+        # The result of `tf.random.split` depends on the integer type, so the type is fixed. It needs at least one seed.
         seeds = tf.unstack(tf.random.split(tf.cast(seed, tf.int64), len(changes) or 1))
         for one_change, one_seed in zip(changes, seeds, strict=False):
             decoded = one_change(decoded, one_seed)

@@ -27,9 +27,9 @@ def random_window(image, seed, size):
 def inception_crop(image_bytes, seed, size, channels, area, interpolation):
     """Decodes a random part of an encoded image, and resizes it: the crop of Inception (arXiv 1409.4842, section 6).
 
-    The window's fraction of the image's area and its aspect ratio, from 3/4 to 4/3, are drawn uniformly. If none of a
-    hundred drawn windows fits into the image, the window is the whole image. The window is cut from the upright image,
-    according to the EXIF orientation. In JPEG files, only the window is decoded. If it has at least twice the
+    The window's area and aspect ratio are drawn uniformly. The aspect ratio is from 3/4 to 4/3. If none of a hundred
+    drawn windows fits into the image, the window is the whole image. The window is cut from the upright image,
+    according to the EXIF orientation. In JPEG files, only the window is decoded. If the window has at least twice the
     resolution of the result, it is decoded at a reduced resolution.
 
     Args:
@@ -37,7 +37,7 @@ def inception_crop(image_bytes, seed, size, channels, area, interpolation):
         seed: (2,) integers.
         size: (H, W) of the result.
         channels: C of the result, 1 or 3.
-        area: Minimum and maximum fraction of the image's area, a pair.
+        area: Minimum and maximum of the window's area divided by the image's area, a pair.
         interpolation: Interpolation of the resizing.
 
     Returns:
@@ -78,7 +78,7 @@ def _decode_jpeg_window(image_bytes, draw_window, size):
     window = draw_window(tf.where(orientation > 4, sides[::-1], sides))
     stored_size = tf.where(orientation > 4, size[::-1], size)
     window = stored_window(window, sides, orientation)
-    # The largest divisor with which the window still has `size` pixels.
+    # The largest divisor for which the window still has at least `size` pixels.
     max_divisor = tf.reduce_min(window[2:] // stored_size)
     index = tf.searchsorted(_DIVISORS, [max_divisor], side="right")[0] - 1
     branches = [_window_decoder(image_bytes, window, sides, divisor) for divisor in _DIVISORS]

@@ -15,7 +15,7 @@ from training.data.augment import erasing
 from training.data.augment.cropping import ASPECT_RATIOS
 from training.errors import InputError
 
-_MAX_MAGNITUDE = 10  # KerasCV's magnitudes from 0 to 1 are RandAugment's levels from 0 to 10.
+_MAX_MAGNITUDE = 10  # KerasCV's magnitudes from 0 to 1 correspond to RandAugment's levels from 0 to 10.
 
 
 def changes(config, size, channels, interpolation):
@@ -75,7 +75,7 @@ def _layers():
             f"augment.library=keras_cv needs KerasCV, which cannot be imported: {error}. Install it with "
             f"pip install keras-cv, or choose augment.library=tensorflow."
         ) from error
-    # With determinism, TensorFlow does not create the global generator. It must be on the CPU, where tf.data runs.
+    # In deterministic mode, TensorFlow creates no global generator. tf.data needs the generator on the CPU.
     with tf.device("CPU:0"):
         seed = tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int32)
         tf.random.set_global_generator(tf.random.Generator.from_seed(int(seed)))

@@ -17,7 +17,7 @@ GRAY = 128
 def auto_contrast(image):
     """Stretches each channel so that its darkest value becomes 0 and its brightest 255."""
     low, high = tf.reduce_min(image, axis=[0, 1]), tf.reduce_max(image, axis=[0, 1])
-    # For a channel with only one value the range is set to 0 to 255, so that the channel stays unchanged.
+    # For a channel with only one value, `low` is 0 and `high` is 255, so that the channel stays unchanged.
     is_plain = low == high
     low = tf.where(is_plain, tf.zeros_like(low), low)
     high = tf.where(is_plain, 255 * tf.ones_like(high), high)
@@ -73,9 +73,9 @@ def color(image, factor):
 
 
 def contrast(image, factor):
-    """Changes the contrast. Factor 0 gives an image of the mean luma, factor 1 the image itself.
+    """Changes the contrast. Factor 0 gives a uniform image with the mean luma, factor 1 the image itself.
 
-    The mean luma is computed as in Pillow. Google's code instead uses the number of pixels divided by 256.
+    The mean luma is computed as in Pillow. Instead of it, Google's code uses the number of pixels divided by 256.
     """
     gray = image if image.shape[-1] == 1 else luma(image)
     num_pixels = image.shape[0] * image.shape[1]
@@ -153,7 +153,7 @@ def cutout(image, fraction, place):
 
 
 def _as_rows(image):
-    """Reshapes (H, W, C) to (H, W·C). TensorFlow is many times faster on long rows than on channels."""
+    """Reshapes (H, W, C) to (H, W·C). TensorFlow processes long rows many times faster than a short last axis."""
     height, width, channels = image.shape
     return tf.reshape(image, [height, width * channels])
 
@@ -170,7 +170,7 @@ def _blend(degenerate, image, factor):
 
 
 def _transform(image, matrix):
-    """Pixel (x, y) of the result is the pixel nearest to (a x + b y + c, d x + e y + f). `matrix` is a to f."""
+    """Pixel (x, y) of the result is the pixel nearest to (a x + b y + c, d x + e y + f). `matrix`: (a, b, ..., f)."""
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=image[None],
         transforms=tf.stack([*matrix, 0.0, 0.0])[None],

@@ -26,8 +26,8 @@ class Operation:
     """One operation of a policy.
 
     `function` takes the image. If `num_arguments` is 1 or 2, it also takes an argument that depends on the level. If
-    `num_arguments` is 2, it also takes a pair of uniform draws from 0 to 1. `scale` maps a level, as a fraction of
-    level 10, to the argument. If `is_signed`, the argument is negated with probability 1/2.
+    `num_arguments` is 2, it also takes a pair of uniform draws from 0 to 1. `scale` converts level / 10
+    to the argument. If `is_signed`, the argument is negated with probability 1/2.
     """
 
     function: Callable
@@ -49,7 +49,7 @@ OPERATIONS = {
     "Equalize": Operation(operations.equalize),
     "Invert": Operation(operations.invert),
     "Rotate": Operation(operations.rotate, 1, lambda part: 30 * part, is_signed=True),
-    # At least one bit is kept, as in big_vision, because TensorFlow does not shift out all eight bits.
+    # At least one bit is kept, as in big_vision, where TensorFlow shifts bytes by at most seven bits.
     "Posterize": Operation(operations.posterize, 1, lambda part: min(max(int(part * 4), 1), 8)),
     "Solarize": Operation(operations.solarize, 1, lambda part: min(int(part * 256), 256)),
     "Color": Operation(operations.color, 1, _enhancement),

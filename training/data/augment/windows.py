@@ -1,4 +1,4 @@
-"""Rectangles of images. B batch, H W C image."""
+"""Pastes rectangles into images. H W C image."""
 
 import tensorflow as tf
 

@@ -1,8 +1,8 @@
-"""Labels of data sets. `DERIVED_LABELS` are not stored by TFDS, but computed from the features that it stores.
+"""Labels of data sets. `DERIVED_LABELS` are computed from the features that TFDS stores.
 
 They are tasks of VTAB (Zhai et al., arXiv 1910.04867). The borders and bins are copied from
-google-research/task_adaptation. Its scripts/run_all_tasks.sh names the tasks, which are defined in clevr.py, kitti.py
-and dsprites.py of task_adaptation/data.
+google-research/task_adaptation. The tasks are listed in its scripts/run_all_tasks.sh, and defined in clevr.py, kitti.py
+and dsprites.py of its folder task_adaptation/data.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ class Label:
     `features` are the features that `read` needs, in the format of `tfds.decode.PartialDecoding`. `read` is a
     TensorFlow function of an example. It returns the index of the right class (an int64 scalar), the indices of all
     right classes, or an encoded mask. The splits in `absent_from` do not have the label. The features in `encoded` are
-    passed to `read` as the bytes of a file.
+    passed to `read` in encoded form.
     """
 
     class_names: tuple[str, ...]
@@ -31,7 +31,7 @@ class Label:
 
 
 _CLEVR_COUNTS = range(3, 11)  # An image has 3 to 10 objects.
-_CLEVR_BORDERS = (8.0, 8.5, 9.0, 9.5, 10.0)  # In Clevr's own units of length.
+_CLEVR_BORDERS = (8.0, 8.5, 9.0, 9.5, 10.0)  # In Clevr's units of length. Exact in float32.
 _KITTI_BORDERS = (8.0, 20.0)  # In metres.
 _KITTI_VEHICLES = 3  # The first three types of objects are car, van and truck.
 _DSPRITES_BINS = 16
@@ -53,7 +53,7 @@ def _closest_vehicle(example):
 
 
 def _interval(value, borders):
-    """The index of a value's interval. A border, which is exact in float32, belongs to the interval below it."""
+    """The index of the interval that contains a value. A value on a border is in the interval below the border."""
     return tf.reduce_sum(tf.cast(value > borders, tf.int64))
 
 
@@ -64,7 +64,7 @@ def _interval_names(quantity, borders, unit=""):
 
 
 def _binned(quantity, feature, num_values):
-    """A label with the values of a feature, 0 to `num_values - 1`, in bins of nearly equal size."""
+    """A label that divides the values of a feature, 0 to `num_values - 1`, into bins of nearly equal size."""
     bins = [[value for value in range(num_values) if _bin(value, num_values) == i] for i in range(_DSPRITES_BINS)]
     names = tuple(f"{quantity} {values[0]} to {values[-1]}" for values in bins)
     return Label(names, {feature: True}, lambda example: _bin(example[feature], num_values))

@@ -4,8 +4,8 @@
     photographs/cat/2.png
     photographs/dog/a.jpeg
 
-A directory may also be split already, into photographs/train, photographs/test and optionally photographs/validation.
-Each of these has the folders of the classes inside.
+The directory may instead have the folders photographs/train, photographs/test and optionally photographs/validation.
+Each of them contains the folders of the classes.
 """
 
 import concurrent.futures
@@ -49,8 +49,8 @@ def read_folder(directory, test_fraction, validation_fraction):
 
     In each class, `test_fraction` of the images are held out for the test, and `validation_fraction` of the rest for
     validation. At least one image remains for training. Copies of an image are in the same split. The split depends
-    only on the names of the images and of their folders, and on which images are copies. Until an image is added or
-    removed, it is therefore the same on every machine.
+    only on the names of the images and of their folders, and on which images are copies. The split is therefore the
+    same on every machine, until an image is added or removed.
 
     Args:
         directory: Path of the directory.
@@ -99,10 +99,10 @@ def find_splits(directory, contents, unsplit_layout, layout):
         return root, {"train": root}
     splits = {_SPLIT_NAMES[name]: folders[name] for name in known}
     if len(folders) > len(splits) or len(splits) == 1:
-        other_folders = ", ".join(sorted(set(folders) - {"train"})) or "nothing"
+        other_folders = ", ".join(sorted(set(folders) - {"train"})) or "none"
         raise InputError(
-            f"{root} has a folder train, as if it were split, beside {other_folders}. Expected the folders train, test "
-            f"and optionally validation; or {unsplit_layout}."
+            f"{root} has the folder train, so it must be split. Its other folders: {other_folders}. Expected the "
+            f"folders train, test and optionally validation; or {unsplit_layout}."
         )
     return root, splits
 
@@ -138,7 +138,7 @@ def _check_classes(root, images, skipped):
 
 
 def hold_out(paths, fractions, digests):
-    """Assigns paths to splits by a hash of the names of file and folder. At least one path remains for training.
+    """Assigns paths to splits by a hash of their file and folder names. At least one path remains for training.
 
     Args:
         paths: `pathlib.Path`s, at least one.
@@ -208,7 +208,7 @@ def _checked(paths):
 def examine(path):
     """Reads an image file. Returns (digest, `None`), or (`None`, reason) if the file cannot be decoded."""
     if path.suffix.lower() in OTHER_IMAGES:
-        return None, f"{path.suffix} files cannot be decoded, convert it to JPEG or PNG"
+        return None, f"{path.suffix} files cannot be decoded; convert the file to JPEG or PNG"
     try:
         content, _ = read_image(path, _decoder())
     except OSError as error:

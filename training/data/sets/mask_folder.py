@@ -4,8 +4,8 @@
     streets/masks/0001.png      gray or with a palette; values are indices of classes, 255 is void
     streets/classes.txt         one class name per line, from index 0; optional
 
-A directory may also be split already, into streets/train, streets/test and optionally streets/validation. Each of these
-has the folders images and masks inside.
+The directory may instead have the folders streets/train, streets/test and optionally streets/validation. Each of them
+contains the folders images and masks.
 """
 
 import concurrent.futures
@@ -19,14 +19,14 @@ from training.errors import InputError
 
 _LAYOUT = (
     "Expected the folders images and masks, with pairs of the same name: images/1.jpg and masks/1.png; or the folders "
-    "train, test and optionally validation, each with these inside."
+    "train, test and optionally validation, each with folders images and masks."
 )
 _TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width.
 _ORIENTATION = 0x0112  # The EXIF tag.
 
 
 def read_mask_folder(directory, test_fraction, validation_fraction):
-    """Finds the pairs of a directory, and splits them as `hold_out` does, unless they are already split.
+    """Finds the pairs of images and masks in a directory. Splits them with `hold_out`, unless they are already split.
 
     Args:
         directory: Path of the directory.
@@ -98,7 +98,7 @@ def _read_masks(pairs):
 
 
 def _read_pair(pair):
-    """The classes in a mask and the digest of its image. If one of the files is unusable, the problem, a string."""
+    """(Classes in the mask, digest of the image). If one of the files is unusable, a string with the problem."""
     image_path, mask_path = pair
     digest, problem = examine(image_path)
     if problem:
@@ -112,7 +112,7 @@ def _read_pair(pair):
     except (OSError, ValueError) as error:
         return f"its mask cannot be read: {error}"
     if mask.shape != (height, width):
-        return f"has {width} x {height} pixels, its mask {mask.shape[1]} x {mask.shape[0]}"
+        return f"has {width} x {height} pixels, but its mask has {mask.shape[1]} x {mask.shape[0]}"
     classes = np.unique(mask)
     return classes[classes != VOID], digest
 

@@ -1,9 +1,9 @@
 """ObjectNet: photographs of household objects in unusual places, for classifiers of ImageNet-1k. C classes.
 
 Barbu et al., "ObjectNet: A large-scale bias-controlled dataset for pushing the limits of object recognition models",
-NeurIPS 2019. Its licence allows tests only. 113 of its 313 classes are also in ImageNet-1k, some divided into several
-classes. `objectnet_classes.csv` contains the folders and their ImageNet classes, as published by the authors
-(`folder_to_objectnet_label.json` and `folder_to_imagenet_1k.json`, github.com/abarbu/objectnet-template-tensorflow).
+NeurIPS 2019. Its licence allows tests only. 113 of its 313 classes are also in ImageNet-1k. Some of them correspond to
+several ImageNet classes. `objectnet_classes.csv` contains the folders and their ImageNet classes, from
+`folder_to_objectnet_label.json` and `folder_to_imagenet_1k.json` in github.com/abarbu/objectnet-template-tensorflow.
 """
 
 import csv
@@ -68,7 +68,7 @@ class Shared:
 
 
 def shared_part(dataset, splits):
-    """Selects the images with classes of ImageNet-1k from splits, and removes their red frames. Returns a `Shared`."""
+    """Selects the images of shared classes from the given splits, and removes their red frames. Returns a `Shared`."""
     known = imagenet_classes()
     names = tuple(name for name in dataset.class_names if known[name])
     new_labels = np.array([names.index(name) if name in names else -1 for name in dataset.class_names])

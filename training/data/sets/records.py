@@ -55,7 +55,7 @@ def write_records(dataset, directory, images_per_shard=1000):
     index_path = posixpath.join(directory, _INDEX)
     try:
         if tf.io.gfile.exists(index_path):
-            raise InputError(f"{directory} already contains shards. Name another directory.")
+            raise InputError(f"{directory} already contains shards. Choose another directory.")
         tf.io.gfile.makedirs(directory)
         splits = {
             name: dict(_write_split(source, directory, name, images_per_shard))
@@ -82,7 +82,7 @@ def _write_split(source, directory, name, images_per_shard):
 
 
 def _shuffled(source):
-    """All examples once, shuffled, because folders are ordered by class, and readers shuffle only parts of shards."""
+    """All examples once, in random order, because folders are ordered by class, and readers shuffle only a buffer."""
     keys = source.epoch(tf.constant(0, tf.int64), Part(batch_size=1), tf.constant(0, tf.int64), seed=0)
     return keys.map(lambda _, key: source.read(key), tf.data.AUTOTUNE)
 
@@ -109,8 +109,8 @@ def read_records(directory, shuffle_buffer):
     except (tf.errors.OpError, pydantic.ValidationError) as error:
         problem = explain(error) if isinstance(error, pydantic.ValidationError) else error
         raise InputError(
-            f"{directory} is not a directory of shards, its {_INDEX} cannot be read: {problem}. To write shards: "
-            f"python -m training records RECIPE --to {directory}"
+            f"{directory} is not a directory of shards, because its {_INDEX} cannot be read: {problem}. To write "
+            f"shards: python -m training records RECIPE --to {directory}"
         ) from None
     splits = {name: _source(directory, files, shuffle_buffer) for name, files in index.splits.items()}
     return index.class_names, splits
@@ -121,7 +121,7 @@ def _source(directory, files, shuffle_buffer):
 
     def stream(ranges, seed):
         pieces = [piece for first, end in ranges for piece in cut(shards, first, end)]
-        # A process may have no images of a small split.
+        # The types are given, because the lists are empty if a process has no images of a small split.
         paths = tf.constant([path for path, _, _ in pieces], tf.string)
         starts, stops = (tf.constant([piece[i] for piece in pieces], tf.int64) for i in (1, 2))
         parts = tf.data.Dataset.from_tensor_slices((paths, starts, stops))

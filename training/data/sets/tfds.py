@@ -91,7 +91,7 @@ def _prepared_builder(data):
         remedy = "Set data.tfds_directory to a folder that can be written to."
     else:
         builder = _find_builder(data)
-        _label_or_mask(builder, data)  # Raises its errors before a download that may take hours.
+        _label_or_mask(builder, data)  # Reports a wrong label or mask before a download that may take hours.
         remedy = _how_to_prepare(builder, data.dataset)
     # TFDS has no option for the number of retries. Without a network, ten retries take three and a half minutes.
     downloader.MAX_RETRIES = _DOWNLOAD_RETRIES
@@ -148,7 +148,7 @@ def _find_mask(builder, data):
     if data.mask_classes is None:
         raise InputError(
             f"TFDS has no names for the values of {data.mask}. Name them: data.mask_classes=pet,ground,border. Also "
-            f"set data.mask_offset=1 if the first of them has the value 1."
+            f"set data.mask_offset=1 if the first class has the value 1."
         )
 
     def read(example):
@@ -176,7 +176,7 @@ def find_label(builder, name):
     labels = _stored_labels(parts) | DERIVED_LABELS.get(builder.name, {})
     if not isinstance(parts.get("image"), tfds.features.Image) or not labels:
         raise InputError(
-            f"{builder.name} is not a data set to classify images with: it needs the feature image and a "
+            f"{builder.name} cannot be used for image classification. It needs the feature image and a "
             f"feature with classes. It has {features}."
         )
     label_name = name or ("real_label" if "label" not in labels and "real_label" in labels else "label")

@@ -50,7 +50,7 @@ def _checked(builder, label, name, split):
         unlabelled = any(piece[0] in label.absent_from for piece in held)
         if num_images(held) and not unlabelled:
             return split
-        problem = "has images without such a label" if unlabelled else "is empty"
+        problem = "has images without the chosen label" if unlabelled else "is empty"
     except (KeyError, ValueError) as error:
         problem = f"cannot be read: {error}"
     raise InputError(
@@ -72,14 +72,14 @@ def overlap_message(builder, names):
         if shared:
             return (
                 f"The {one} split {names[one]!r} and the {other} split {names[other]!r} of {builder.name} both "
-                f"hold {as_split(shared)}. "
+                f"contain {as_split(shared)}. "
                 f"{_remedy(held.get('train', []), held.get('validation', []), held['test'])}"
             )
     return None
 
 
 def _remedy(train, validation, test):
-    """A sentence that suggests disjoint splits. The test split is unchanged if it leaves any training images."""
+    """A sentence that suggests disjoint splits. The test split is unchanged if training images remain."""
     rest = _without(train, test)
     if not rest:
         rest, test = _divide(train, _TEST_FRACTION)

@@ -84,7 +84,7 @@ def test_unreadable_images_are_skipped_by_name(photographs):
     skipped = {path.rpartition("/")[2]: problem for path, problem in folder.skipped.items()}
     assert set(skipped) == {"broken.jpg", "text.png", "empty.png", "phone.heic", "bomb.png", "fox"}
     assert skipped["empty.png"] == "Input is empty."
-    assert "convert it to JPEG or PNG" in skipped["phone.heic"]
+    assert "convert the file to JPEG or PNG" in skipped["phone.heic"]
     assert "has 20,000 x 20,000 pixels, more than 89,478,485" in skipped["bomb.png"]  # It is not decoded.
     assert all(skipped.values())
     assert sum(map(len, folder.splits.values())) == 16
@@ -141,7 +141,7 @@ def test_half_a_split_is_not_taken_for_classes(others, tmp_path):
     for folder in ["train", *others]:
         for name in ("cat", "dog"):
             write_image(tmp_path / folder / name / "1.png")
-    with pytest.raises(InputError, match=r"as if it were split.*Expected the folders train, test"):
+    with pytest.raises(InputError, match=r"so it must be split.*Expected the folders train, test"):
         read_folder(tmp_path, 0.2, 0.1)
 
 

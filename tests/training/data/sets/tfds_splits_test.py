@@ -69,7 +69,7 @@ def test_splits_that_share_images_are_refused_with_splits_that_share_none(data, 
         changes = [*changes, "validation_fraction=0"]
     with pytest.raises(InputError, match=f"{splits[0]} split .* and the {splits[1]} split .* of mnist both") as error:
         load_dataset(data(*changes))
-    assert f" hold {shared}. Choose disjoint splits, such as data.train_split=" in str(error.value)
+    assert f" contain {shared}. Choose disjoint splits, such as data.train_split=" in str(error.value)
     suggested = re.findall(r"data\.(\w+=\S+)", str(error.value))
     assert sizes(data(*changes, *suggested)).keys() == load_dataset(data(*changes), disjoint=False).splits.keys()
     assert_disjoint([text.split("=")[1] for text in suggested if "_split" in text and "none" not in text])
@@ -90,7 +90,7 @@ def assert_disjoint(splits):
 
 def test_where_too_few_images_are_left_nothing_is_suggested(data):
     changes = ["train_split=train[:1]", "test_split=train[:1]", "validation_fraction=0"]
-    with pytest.raises(InputError, match=r"both hold train\[0:1\]\. Choose disjoint splits\.$"):
+    with pytest.raises(InputError, match=r"both contain train\[0:1\]\. Choose disjoint splits\.$"):
         load_dataset(data(*changes))
 
 
