@@ -65,8 +65,8 @@ def test_layer_is_float32_unless_told_otherwise():
         keras.config.set_dtype_policy("float32")
     assert keras.backend.standardize_dtype(layer(_pixels(2, 8, 12, 3)).dtype) == layer.compute_dtype == "float32"
     assert layer(keras.KerasTensor((2, 8, 12, 3))).dtype == "float32"
-    told = keras_vit.Preprocessing(normalize=True, dtype="mixed_bfloat16")
-    assert keras.backend.standardize_dtype(told(_pixels(2, 8, 12, 3)).dtype) == "bfloat16"
+    layer = keras_vit.Preprocessing(normalize=True, dtype="mixed_bfloat16")
+    assert keras.backend.standardize_dtype(layer(_pixels(2, 8, 12, 3)).dtype) == "bfloat16"
 
 
 def test_config_survives_tuples_and_arrays():

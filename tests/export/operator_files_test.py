@@ -344,8 +344,8 @@ def test_the_same_export_again_says_nothing(tmp_path, caplog):
 def test_other_arguments_are_told_of(tmp_path, caplog):
     _export(tmp_path, 1)
     _export(tmp_path, 2, name="dogs", jit_compile=True)
-    told = [pathlib.Path(record.args[0]).name for record in caplog.records]
-    assert sorted(told) == ["compose.yaml", "models.config"]
+    logged = [pathlib.Path(record.args[0]).name for record in caplog.records]
+    assert sorted(logged) == ["compose.yaml", "models.config"]
     assert "--xla_cpu_compilation_enabled=true" in caplog.text
     assert _served(tmp_path) == ([1], {"stable": 1})
 

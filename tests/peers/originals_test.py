@@ -71,12 +71,12 @@ FILES = {
 @pytest.mark.parametrize("name", slow_except(["deit_distilled", "deit3", "dino", "mae", "dinov2"], FILES))
 def test_from_pretrained(name, tmp_path):
     arguments, wrap, family = FILES[name]
-    told = {**TOLD, "family": family or "deit"}
+    hints = {**TOLD, "family": family or "deit"}
     theirs = model(**arguments)
     torch.save(wrap(theirs.state_dict()), tmp_path / "model.pth")
     with pytest.raises(ValueError, match=f"Pass family=.* suggest family='{family or 'timm'}'"):
         keras_vit.from_pretrained(tmp_path / "model.pth", **TOLD)
-    ours = keras_vit.from_pretrained(tmp_path / "model.pth", **told)
+    ours = keras_vit.from_pretrained(tmp_path / "model.pth", **hints)
     images = random_images(32, 32)
     assert_close(ours(images), run(theirs, images).numpy())
     assert keras_vit.describe(ours).pixels["mean"] == [0.485, 0.456, 0.406]

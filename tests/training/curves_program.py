@@ -1,4 +1,4 @@
-"""Trains a tiny model on the devices that it is told, and writes what became of it. Run by `distribution_test.py`.
+"""Trains a tiny model on the devices that it is hints, and writes what became of it. Run by `distribution_test.py`.
 
     python -m tests.training.curves_program OUTPUT_FOLDER CASES
 

@@ -37,8 +37,8 @@ def _assert_others_are_kept(found, weights, changed):
     ("size", "pooling"), [((16, 18), "token"), ((8, 21), "avg"), ((12, 6), "token"), ((20, 9), "avg")]
 )
 def test_positions_of_google_are_zoomed(size, pooling, google):
-    weights, path, told = google(pooling)
-    found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(*size, 3), **told))
+    weights, path, hints = google(pooling)
+    found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(*size, 3), **hints))
     rows, columns = size[0] // 4, size[1] // 3
     grid = weights[POSITIONS][-6:].reshape(2, 3, 12)
     zoomed = scipy.ndimage.zoom(grid, (rows / 2, columns / 3, 1), order=1).reshape(rows * columns, 12)
@@ -48,8 +48,8 @@ def test_positions_of_google_are_zoomed(size, pooling, google):
 
 
 def test_positions_of_the_same_number_in_another_arrangement(google):
-    weights, path, told = google()
-    found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(12, 6, 3), **told))
+    weights, path, hints = google()
+    found, adaptations = _adapted(keras_vit.from_pretrained(path, input_shape=(12, 6, 3), **hints))
     assert found[POSITIONS].shape == weights[POSITIONS].shape
     assert np.abs(found[POSITIONS] - weights[POSITIONS]).max() > 0.1
     assert list(adaptations) == [POSITIONS]
@@ -67,9 +67,9 @@ def test_positions_of_others_are_resampled_in_their_way(format, method, saved):
 
 @pytest.mark.parametrize("patch", [(8, 6), (5, 2), (4, 6)])
 def test_patches(patch, google):
-    weights, path, told = google()
+    weights, path, hints = google()
     size = 2 * patch[0], 3 * patch[1]
-    model = keras_vit.from_pretrained(path, patch_size=patch, input_shape=(*size, 3), **told)
+    model = keras_vit.from_pretrained(path, patch_size=patch, input_shape=(*size, 3), **hints)
     found, adaptations = _adapted(model)
     np.testing.assert_array_equal(found[KERNEL], resize_patches(weights[KERNEL].astype("float32"), patch))
     assert adaptations == {KERNEL: f"patches of 4 x 3 pixels resized to {patch[0]} x {patch[1]} (pseudo-inverse)"}
@@ -79,17 +79,17 @@ def test_patches(patch, google):
 @pytest.fixture(scope="module")
 def grey(google):
     """Images of one channel, and the logits for three such channels."""
-    _, path, told = google()
+    _, path, hints = google()
     [images] = random_inputs((8, 9, 1))
-    model = keras_vit.from_pretrained(path, classifier_activation=None, **told)
+    model = keras_vit.from_pretrained(path, classifier_activation=None, **hints)
     return images, to_numpy(model(np.repeat(images, 3, -1)))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4, 5, 7])
 def test_equal_channels_give_what_they_gave(channels, google, grey):
     """Of normalised pixels, as long as all channels are normalised alike."""
-    weights, path, told = google()
-    model = keras_vit.from_pretrained(path, input_shape=(8, 9, channels), classifier_activation=None, **told)
+    weights, path, hints = google()
+    model = keras_vit.from_pretrained(path, input_shape=(8, 9, channels), classifier_activation=None, **hints)
     images, expected = grey
     assert_close(model(np.repeat(images, channels, -1)), expected)
     found, adaptations = _adapted(model)
@@ -120,8 +120,8 @@ def test_a_grey_photograph_gives_what_its_equal_channels_gave(tmp_path):
 
 
 def test_channels_positions_and_patches_at_once(google):
-    weights, path, told = google()
-    model = keras_vit.from_pretrained(path, patch_size=6, input_shape=(18, 12, 1), **told)
+    weights, path, hints = google()
+    model = keras_vit.from_pretrained(path, patch_size=6, input_shape=(18, 12, 1), **hints)
     found, adaptations = _adapted(model)
     resized = resize_patches(weights[KERNEL].astype("float32"), (6, 6)).sum(axis=2, keepdims=True)
     assert_close(found[KERNEL], resized)

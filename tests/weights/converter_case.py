@@ -77,7 +77,7 @@ def assert_refused(load, model, match):
     return str(caught.value)
 
 
-def run_converter_test(format, folder, config=CONFIG, input_shape=SHAPE, told=None, **arguments):
+def run_converter_test(format, folder, config=CONFIG, input_shape=SHAPE, hints=None, **arguments):
     """There and back without a change: weights, outputs, pixels, and the files themselves.
 
     Args:
@@ -85,7 +85,7 @@ def run_converter_test(format, folder, config=CONFIG, input_shape=SHAPE, told=No
         folder: Where files may be written.
         config: `ViTConfig` of the model.
         input_shape: Of its images.
-        told: Arguments of `from_pretrained`: what files of this format do not say.
+        hints: Arguments of `from_pretrained`: what files of this format do not say.
         **arguments: More for `keras_vit.ViT`.
     """
     model = make(config, input_shape, **arguments)
@@ -93,7 +93,7 @@ def run_converter_test(format, folder, config=CONFIG, input_shape=SHAPE, told=No
     [images] = random_inputs(input_shape)
     weights, pixels, outputs = canonical_weights(model), keras_vit.describe(model).pixels, compute(model, [images])
     path = save(model, folder / "first", format)
-    again = keras_vit.from_pretrained(path, **{"classifier_activation": None, **(told or {})})
+    again = keras_vit.from_pretrained(path, **{"classifier_activation": None, **(hints or {})})
     _check_equal(again, weights, pixels, format)
     np.testing.assert_array_equal(compute(again, [images]), outputs)
     _check_files(contents(save(again, folder / "again", format)), contents(path))
@@ -135,7 +135,7 @@ def _check_files(files, expected):
             np.testing.assert_array_equal(files[file][name], array, err_msg=name)
 
 
-def run_spoiled_test(format, folder, config=CONFIG, input_shape=SHAPE, told=None, **arguments):
+def run_spoiled_test(format, folder, config=CONFIG, input_shape=SHAPE, hints=None, **arguments):
     """What is missing, unknown or of another shape is named, and nothing is loaded.
 
     Args:
@@ -159,7 +159,7 @@ def run_spoiled_test(format, folder, config=CONFIG, input_shape=SHAPE, told=None
         assert str(path) in message
         if match.startswith("another shape"):
             with pytest.raises(ValueError, match=match):
-                keras_vit.from_pretrained(path, **(told or {}))
+                keras_vit.from_pretrained(path, **(hints or {}))
         file.write_bytes(original)
     assert re.search("Did you mean '(.*?)'", message)[1][-12:] == name[-12:]
 

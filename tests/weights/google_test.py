@@ -97,11 +97,11 @@ CASES = {
 )
 def test_there_and_back(case, tmp_path):
     arguments = {"num_layers": 2 if case == "token" else 1, **CASES[case]}
-    run_converter_test("google", tmp_path, told={"input_shape": arguments.get("input_shape", SHAPE)}, **arguments)
+    run_converter_test("google", tmp_path, hints={"input_shape": arguments.get("input_shape", SHAPE)}, **arguments)
 
 
 def test_names_what_does_not_fit(tmp_path):
-    run_spoiled_test("google", tmp_path, told={"input_shape": SHAPE})
+    run_spoiled_test("google", tmp_path, hints={"input_shape": SHAPE})
 
 
 @pytest.mark.parametrize("name", MODELS)

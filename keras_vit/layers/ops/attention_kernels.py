@@ -15,7 +15,7 @@ MAX_KEYS_WITHOUT_KERNEL = 256
 """Up to this number of keys, PyTorch's kernel is not used on a CPU, because it is not faster."""
 
 
-def attend(query, key, value, bias=None):
+def compute_attention(query, key, value, bias=None):
     """Computes `softmax(q k^T + bias) v`.
 
     If `has_kernel` is true, a kernel of the backend is used. Otherwise, if there are many keys, the queries are

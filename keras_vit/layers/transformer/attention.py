@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_vit.checks import check_flag, check_positive_integer
 from keras_vit.layers.composite import CompositeLayer
-from keras_vit.layers.ops.attention_kernels import attend, attention_weights, log_sizes
+from keras_vit.layers.ops.attention_kernels import attention_weights, compute_attention, log_sizes
 from keras_vit.layers.ops.layouts import apply_einsum_dense
 from keras_vit.layers.positions.relative_position_embedding import RelativePositionEmbedding
 from keras_vit.layers.transformer.dropout import Dropout
@@ -142,7 +142,7 @@ class MultiHeadSelfAttention(CompositeLayer):
             weights = ops.cast(self._weights(query, key, sizes), value.dtype)
             heads = ops.matmul(self.dropout(weights, training=training), value)
         else:
-            heads = attend(query, key, value, log_sizes(sizes))
+            heads = compute_attention(query, key, value, log_sizes(sizes))
         return apply_einsum_dense(self.output_projection, ops.swapaxes(heads, -3, -2), 2)  # From (B, t, K, Dh).
 
     def _heads(self, projection, tokens, scale=None):

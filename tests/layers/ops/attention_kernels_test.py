@@ -11,7 +11,7 @@ from keras import ops
 import keras_vit
 from keras_vit.layers import MultiHeadSelfAttention
 from keras_vit.layers.ops import attention_kernels
-from keras_vit.layers.ops.attention_kernels import attend, has_kernel
+from keras_vit.layers.ops.attention_kernels import compute_attention, has_kernel
 from tests.models.tiny import SHAPE, tiny_model
 from tests.reference import vit as reference
 from tests.test_case import TENSORFLOW, assert_close, built, gradients, random_inputs, randomize, run_parity_test
@@ -54,7 +54,7 @@ def _expected(query, key, value, bias=0.0):
 def test_numbers_are_those_of_the_equation(lines, num_queries, small_parts):
     shapes = [(*lines, 3, num_queries, 4), (*lines, 3, 7, 4), (*lines, 3, 7, 2)]
     arrays = [2 * array for array in random_inputs(*shapes)]
-    assert_close(attend(*map(ops.convert_to_tensor, arrays)), _expected(*arrays))
+    assert_close(compute_attention(*map(ops.convert_to_tensor, arrays)), _expected(*arrays))
     assert len(small_parts) == (num_queries > 3)
 
 
@@ -70,7 +70,7 @@ def _check_bias(lines):
     *arrays, bias = random_inputs((*lines, 3, 7, 4), (*lines, 3, 7, 4), (*lines, 3, 7, 4), (*lines, 7))
     expected = _expected(*arrays, 3 * bias[..., None, None, :])
     assert not np.allclose(expected, _expected(*arrays), atol=0.1)
-    assert_close(attend(*map(ops.convert_to_tensor, arrays), ops.convert_to_tensor(3 * bias)), expected)
+    assert_close(compute_attention(*map(ops.convert_to_tensor, arrays), ops.convert_to_tensor(3 * bias)), expected)
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="another process writes the file")
@@ -252,7 +252,7 @@ def _temporary_bytes(num_tokens):
     import jax
 
     def loss(*arrays):
-        return (attend(*arrays) ** 2).sum()
+        return (compute_attention(*arrays) ** 2).sum()
 
     function = jax.grad(loss, (0, 1, 2))
     arrays = [jax.ShapeDtypeStruct((2, 3, num_tokens, 8), "float32")] * 3
@@ -275,7 +275,7 @@ def test_long_is_more_than_1024_tokens(monkeypatch):
     monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: False)
     for num_tokens in (1024, 1025):
         arrays = random_inputs(*[(1, num_tokens, 2)] * 3, batch=1)
-        assert_close(attend(*map(ops.convert_to_tensor, arrays)), _expected(*arrays))
+        assert_close(compute_attention(*map(ops.convert_to_tensor, arrays)), _expected(*arrays))
         assert len(calls) == (num_tokens > 1024)
 
 

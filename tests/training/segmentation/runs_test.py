@@ -135,9 +135,9 @@ def test_predict_writes_masks_in_colours(tmp_path, capsys):
     for path in paths[:2]:
         PIL.Image.new("RGB", (8, 12)).save(path)
     assert main(["predict", str(folder), *map(str, paths), "--to", str(tmp_path / "masks"), "--top", "1"]) == 1
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == f"{paths[0]}: road 66.7% of the pixels; {tmp_path / 'masks' / 'a.png'}"
-    assert "is not an image that can be decoded" in told[2]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{paths[0]}: road 66.7% of the pixels; {tmp_path / 'masks' / 'a.png'}"
+    assert "is not an image that can be decoded" in lines[2]
     assert {path.name for path in (tmp_path / "masks").iterdir()} == {"legend.png", "a.png", "a-2.png"}
     with PIL.Image.open(tmp_path / "masks" / "a.png") as drawn:
         pixels = np.asarray(drawn)
