@@ -103,7 +103,8 @@ def _prefix_token_names(output, num_patches, prefix):
     """Names of the tokens before the patch tokens, or `None` if the output does not consist of tokens."""
     num_prefix_tokens = output.shape[1] - num_patches if output.ndim == 3 else None
     complete = [name for name, count in prefix.items() for _ in range(count)]
-    # Prefix tokens are added from the last to the first. Until all are added, outputs contain only the last ones.
+    # The model adds the token nearest to the patches first. The output of an early layer can therefore lack the tokens
+    # at the beginning of the sequence.
     ends = [complete[first:] for first in range(len(complete) + 1)]
     return next((end for end in ends if len(end) == num_prefix_tokens), None)
 
@@ -145,7 +146,7 @@ def representation(model, images):
         if isinstance(layer, keras.layers.Dense) and layer.name != "pre_logits":
             inputs[layer.name] = arguments[0]
         else:
-            inputs.clear()  # No classifier has been run yet.
+            inputs.clear()  # A layer with weights follows, so the Dense layers before it are not the classifier.
 
     graph.collect(model, images, collect_inputs)
     names = list(inputs)

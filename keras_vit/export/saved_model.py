@@ -86,8 +86,8 @@ def export_saved_model(
 
     * Every probability must agree to `tolerance`, and the other outputs to ten times `tolerance`, relative to their
       Euclidean norm.
-    * In masks, every score must agree to `tolerance`. According to the model, the exported class may be less
-      probable than the best class by at most `tolerance`.
+    * In masks, every score must agree to `tolerance`. If the SavedModel and the model choose different classes for a
+    pixel, the model's probabilities of the two classes may differ by at most `tolerance`.
     * If weights or computations have a lower precision than float32, or Keras has quantized the model, only the most
       probable classes must agree, for a share of `min_agreement` of the images or pixels.
 
@@ -131,8 +131,8 @@ def export_saved_model(
     Raises:
         FileExistsError: If the version exists and `overwrite` is `False`.
         RuntimeError: If another process writes the SavedModel, and that process fails.
-        ValueError: If the model is neither a classifier nor a segmentation model, it changes pixels before its
-            `preprocessing` layer, an argument is invalid, or the outputs of the SavedModel differ from the model's.
+        ValueError: If an argument is invalid, if the model is not a classifier or segmentation model, if it changes
+            pixels before its `preprocessing` layer, or if the outputs of the SavedModel differ from the model's.
         OSError: If a file cannot be written. If it is a configuration file of the server, the version itself is
             complete.
 

@@ -23,8 +23,8 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
     Args:
         model: A classifier or segmentation model, with Keras on TensorFlow.
         folder: Folder to write to.
-        answers: Path of an `.npz` file. The outputs of the loaded model are written to it, and the images before
-            normalisation, named `pixels`.
+        answers: Path of an `.npz` file. It gets the outputs of the loaded model and, under the name `pixels`, the
+            images before normalisation.
         labels: List of the names of the classes.
         precision: One of `precision.PRECISIONS`.
         images: Paths of the images for the comparison. `None`: the photographs of this package. If weights or

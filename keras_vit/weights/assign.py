@@ -99,7 +99,7 @@ def assign(weights, variables):
 def in_place_of_initial_values():
     """Builds models without initial values. Yields a function to call instead of `assign`, with the same arguments.
 
-    This avoids drawing random initial values that are never used, and two copies of each weight in memory.
+    Thus no unused random values are drawn, and each weight is in memory only once.
     """
     waiting = []
 

@@ -37,14 +37,15 @@ def verified(path, arrays):
     total = sum(array.num_bytes for array in stored.values())
     limit = _MAX_INFLATION * os.path.getsize(path) + _FREE_BYTES
     if total > limit:
-        raise ValueError(f"its arrays declare {total:,} bytes, and at most {limit:,} are accepted for its size")
+        raise ValueError(f"its arrays declare {total:,} bytes, but a file of this size may contain at most {limit:,}")
     return stored
 
 
 def checked_name(name):
     """Returns a name. Raises ValueError if extracting a file of this name could write outside the folder."""
     if not isinstance(name, str) or not name or name[0] == "/" or "\\" in name or ".." in name.split("/"):
-        raise ValueError(f"the array's name {name!r} is refused. Accepted is text without '..', '\\' or a leading '/'")
+        raise ValueError(f"the array's name {name!r} is refused. Accepted are names without '..', '\\' and a '/' at the
+        start")
     if len(name) > _MAX_NAME_LENGTH:
         raise ValueError(f"an array's name has {len(name):,} characters, and at most {_MAX_NAME_LENGTH} are accepted")
     return name

@@ -73,7 +73,8 @@ class Keeper(keras.callbacks.Callback):
     """Saves the state that is needed to resume a run. Stops the run on request, or if the loss is not finite.
 
     Before a row is added to the history, a validation is run, which may take long. The state is therefore saved twice:
-    before the validation, with the training metrics as `due`, and after the row is added.
+    before the validation, and after the row is added. The first of these checkpoints contains the training metrics of
+    the missing row, in `due`.
 
     Args:
         metric: Name of the metric by which the best weights are chosen.

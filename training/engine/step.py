@@ -95,10 +95,10 @@ class _TensorFlowModel(_Model):
 
 
 def _after(data):
-    """The scope of operations that wait for a batch.
+    """Returns a context manager. Operations created in it run only after a batch has been read.
 
-    TensorFlow starts the step once more after the last batch. Operations that need no batch, such as weight decay and
-    seeds, would then run on some replicas only.
+    TensorFlow starts the step once more after the last batch. Without this scope, operations that need no batch, such
+    as weight decay and the update of seeds, would run in this extra step on some replicas only.
     """
     return tf.control_dependencies(data)
 

@@ -17,7 +17,7 @@ NUM_EXAMPLES = 8
 
 @dataclasses.dataclass(frozen=True)
 class ClassIoU:
-    """The results of one class, to which `pixels` pixels belong. `iou` is `None` if the class does not occur.
+    """The results of one class. `pixels` counts its true pixels. `iou` is `None` if the class does not occur.
 
     `taken_for` is the wrong class that is most often predicted for these pixels, or "" if all predictions are right.
     """

@@ -23,8 +23,8 @@ def evaluate_source(source, assignments=(), split="test"):
     Args:
         source: A run's folder, or weights with the classes of ImageNet-1k, as in `training.runs.opening.open_model`.
         assignments: Changes of the recipe's data, e.g. `data.directory=DIR`. `data.dataset=NAME` chooses another data
-            set with the same classes, and allows changes of the splits. A model of ImageNet-1k can also be
-            evaluated on a folder with the classes of ObjectNet.
+            set with the same classes. Only then may the fields of the splits be changed too. A model of ImageNet-1k can
+            also be evaluated on a folder with the classes of ObjectNet.
         split: Name of the split. `"all"`: all images, only for data that the model was not trained on.
 
     Returns:

@@ -310,7 +310,7 @@ def _counts(evaluation):
 
 
 def _least_loss(recipe, num_classes):
-    """The lowest possible loss in nats; 0 without label smoothing or with distillation.
+    """The lowest possible loss in nats. It is 0 if there is no label smoothing, or if the model is distilled.
 
     It is the entropy of the smoothed labels. With sigmoids, it is the sum of the entropies of all classes.
     """

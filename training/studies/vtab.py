@@ -76,8 +76,9 @@ def task_recipe(task, assignments=(), images=1000):
     Args:
         task: `Task`
         assignments: Further changes to `finetune_vtab`.
-        images: Number of training images, 800 or 1000. 1000 images include the 200 validation images, as for published
-            results. The model is then not validated, and the weights of the last step are used.
+        images: Number of training images, 800 or 1000. With 1000, the 200 validation images are also used for training,
+            as is usual for published results. The model is then not validated, and the weights of the last step are
+            used.
 
     Returns:
         A `training.recipe.config.Recipe`.

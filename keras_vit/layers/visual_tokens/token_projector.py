@@ -16,10 +16,10 @@ from keras_vit.layers.visual_tokens.heads import as_pixels, attention_weights, j
 class TokenProjector(CompositeLayer):
     """Adds a weighted sum of the tokens to each pixel of a map.
 
-    `X_out = X + softmax_L((X W_Q)(T W_K)^T) T` (Visual Transformers, arXiv 2006.03677, equation 5). If CT is not F,
-    `T W_V` replaces T. If C is not F, `X W_X` replaces X. In the models, batch norms follow the projections, `W_Q`
-    projects groups of channels separately, there are K heads, and logits are divided by `sqrt(F / K)`. The softmax is
-    computed in float32 under any precision policy.
+    `X_out = X + softmax_L((X W_Q)(T W_K)^T) T` (Visual Transformers, arXiv 2006.03677, equation 5). If the tokens do
+    not have F channels, `T W_V` is used instead of T. If the map does not have F channels, `X W_X` is used instead of
+    X. In the models, batch norms follow the projections, `W_Q` projects groups of channels separately, there are K
+    heads, and logits are divided by `sqrt(F / K)`. The softmax is computed in float32 under any precision policy.
 
     Args:
         filters: Number F of output channels. `None`: C.
