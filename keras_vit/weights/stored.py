@@ -44,8 +44,9 @@ def verified(path, arrays):
 def checked_name(name):
     """Returns a name. Raises ValueError if extracting a file of this name could write outside the folder."""
     if not isinstance(name, str) or not name or name[0] == "/" or "\\" in name or ".." in name.split("/"):
-        raise ValueError(f"the array's name {name!r} is refused. Accepted are names without '..', '\\' and a '/' at the
-        start")
+        raise ValueError(
+            f"the array's name {name!r} is refused. Accepted is text without '..' and '\\' that does not start with '/'"
+        )
     if len(name) > _MAX_NAME_LENGTH:
         raise ValueError(f"an array's name has {len(name):,} characters, and at most {_MAX_NAME_LENGTH} are accepted")
     return name
