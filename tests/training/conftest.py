@@ -1,4 +1,4 @@
-"""A brief version of the digits recipe."""
+"""Fixtures of the training tests, such as a short version of the digits recipe."""
 
 import gc
 import os
@@ -12,7 +12,7 @@ from tests.training.fitting import array_pipeline
 from training import recipes
 from training.recipe.assignments import override
 
-# Small enough for seconds, and everything still happens.
+# These settings take seconds, but every stage of a run still happens.
 BRIEF = [
     "fit.epochs=2",
     "model.input_shape=8,8,1",
@@ -25,7 +25,7 @@ BRIEF = [
 
 @pytest.fixture(autouse=True)
 def environment():
-    """The environment is restored after a test: `plan` changes it for the rest of its process."""
+    """Restores the environment after each test, because `plan` changes it for the rest of the process."""
     with unittest.mock.patch.dict(os.environ):
         yield
 
@@ -37,7 +37,7 @@ def tfds_directory(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def jax_variables():
-    """Environment variables of processes on JAX, which share what they compile with those that run tests on JAX."""
+    """Environment variables of JAX processes. They share the compilation cache of the tests on JAX."""
     return quick_xla.variables(pathlib.Path(__file__).parents[2] / ".pytest_cache" / "jax")
 
 
@@ -48,12 +48,12 @@ def brief_recipe(tfds_directory):
 
 @pytest.fixture
 def on_arrays():
-    """The digits come from arrays."""
+    """Reads the digits from arrays."""
     with array_pipeline():
         yield
 
 
 @pytest.fixture
 def quick_clearing(monkeypatch):
-    """Keras's sessions are cleared without a search for garbage among all that earlier tests have left."""
+    """Clears Keras's sessions without garbage collection of the objects that earlier tests left."""
     monkeypatch.setattr(gc, "collect", lambda: 0)

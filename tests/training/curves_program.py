@@ -1,10 +1,10 @@
-"""Trains a tiny model on the devices that it is hints, and writes what became of it. Run by `distribution_test.py`.
+"""Trains a tiny model on the given devices and writes its curves and weights. Run by `distribution_test.py`.
 
     python -m tests.training.curves_program OUTPUT_FOLDER CASES
 
-CASES is a JSON object: of each name, the fields of `Case` below. Of each, the first process writes `<name>.npz`: loss
-and accuracy since the epoch began after each step, those of the validation after each epoch, the values of all
-variables at the end, and how they are sharded.
+CASES is a JSON object {name: fields of `Case`}. The first process writes one `<name>.npz` per case. It contains
+the running loss and accuracy after each step, the validation loss and accuracy after each epoch, the final
+values of all variables, and their shardings.
 """
 
 import dataclasses
@@ -28,9 +28,9 @@ TRAINING_IMAGES, FULL_BATCHES, VALIDATION_IMAGES = 37, 40, 11
 
 @dataclasses.dataclass
 class Case:
-    """What is trained, and how. `distribution` are fields of `training.recipe.config.Distribution`.
+    """A training to run. `distribution` contains fields of `training.recipe.config.Distribution`.
 
-    Without a model nothing is trained: the process has these devices from then on.
+    If `model` is `None`, nothing is trained. The case only fixes the devices of the process.
     """
 
     distribution: dict
@@ -57,7 +57,7 @@ def main(folder, cases):
         import jax
 
         if jax.process_count() > 1:
-            jax.distributed.shutdown()  # As JAX does at exit: without it the first to end would end the others.
+            jax.distributed.shutdown()  # As JAX does at exit. Otherwise the first process to end would end the others.
 
 
 def _recipe(case):
@@ -109,14 +109,14 @@ def _train(case, recipe, engine):
 
 
 def _shardings(variables):
-    """How JAX cut the variables, by their paths."""
+    """Returns the JAX sharding of each variable by the variable's path."""
     if keras.backend.backend() != "jax" or keras.distribution.distribution() is None:
         return {}
     return {f"sharding {v.path}": np.array(repr(tuple(v.value.sharding.spec))) for v in variables}
 
 
 def _dense():
-    """With the names of an encoder block's MLP, which layouts go by."""
+    """Its layers have the names of an encoder block's MLP, because layouts match names."""
     images = keras.Input(IMAGE_SHAPE)
     layers = [keras.layers.Dense(_CONFIG["mlp_dim"], "tanh", name="hidden"), keras.layers.Dense(10, name="output")]
     features = keras.Sequential(layers, name="mlp")(keras.layers.Flatten()(images))
@@ -132,7 +132,7 @@ def _vit():
 def _convolutional():
     images = keras.Input(IMAGE_SHAPE)
     maps = keras.layers.Conv2D(6, 3)(images)
-    # On JAX a batch is one array, whatever devices it lies on, and there is nothing to synchronise.
+    # On JAX a batch is one array on any number of devices, so batch norms need no synchronization.
     is_tensorflow = keras.backend.backend() == "tensorflow"
     maps = keras.layers.BatchNormalization(momentum=0.7, synchronized=is_tensorflow)(maps)
     features = keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(maps))
@@ -146,7 +146,7 @@ def _cross_entropy(labels, logits):
     return keras.losses.categorical_crossentropy(labels, logits, from_logits=True)
 
 
-# Clipping acts in most steps.
+# Clipping takes effect in most steps.
 _OPTIMIZERS = {
     "sgd": {"kind": "sgd", "learning_rate": 0.5, "weight_decay": 0, "clip_norm": None},
     "adamw": {"learning_rate": 0.03, "weight_decay": 0.3, "epsilon": 1e-3, "clip_norm": 0.5},
@@ -154,7 +154,7 @@ _OPTIMIZERS = {
 
 
 def _dataset(engine, count, seed):
-    """Random images; those that pad the last batch have no weight, and would be noticed if they had."""
+    """Random images. Padding in the last batch has zero weight; any other weight would change the results."""
     random = np.random.default_rng(seed)
     steps = -(-count // BATCH_SIZE)
     images = random.normal(size=(steps * BATCH_SIZE, *IMAGE_SHAPE)).astype("float32")

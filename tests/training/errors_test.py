@@ -1,4 +1,4 @@
-"""What is shown of addresses that are signed."""
+"""Signatures in addresses are not shown."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every field of a recipe does something: no field is accepted and ignored."""
+"""Every field of a recipe has an effect. No field is accepted and ignored."""
 
 import collections
 import dataclasses
@@ -33,7 +33,7 @@ PICTURE = encoded(noise(11, 13), "PNG")
 
 
 def splits(recipe):
-    """Sizes of the splits, and a digest of their first images."""
+    """The size of each split and a digest of its first images."""
     found = load_dataset(recipe.data).splits
     return {name: (source.size, _digest(source.in_order().take(5))) for name, source in found.items()}
 
@@ -50,7 +50,7 @@ def _digest(dataset):
 
 
 def images(recipe):
-    """An image in four epochs, and a mixed batch of them: made as the pipeline makes them, but eagerly."""
+    """One image in four epochs and a mixed batch, made as in the pipeline but eagerly."""
     changes = TASKS[recipe.task](recipe).build_changes(build_model(recipe, 3), 3)
     decoded = changes.decode(PICTURE, tf.constant(1))
     pixels = [changes.change(*decoded, (epoch, 7))[0] for epoch in range(4)]
@@ -105,7 +105,7 @@ EXPONENTIAL = ("schedule.decay=exponential", "schedule.rate=0.5", "schedule.ever
 TEACHER = ("distillation.teacher=a teacher",)
 NAMED_SPLITS = ("data.validation_fraction=0", "data.train_split=train[:100]", "data.validation_split=train[100:120]")
 
-# {field: (what the recipe has, what changes, where it shows)}, or the test in which the field's effect is seen.
+# {field: (settings of the recipe, changed settings, function that shows the effect)}, or a test of the effect.
 EFFECTS = {
     "name": ((), "name=other", model),
     "seed": "data.pipeline_test.test_another_seed_gives_other_batches",
@@ -189,7 +189,7 @@ EFFECTS = {
 
 @pytest.fixture(scope="module")
 def places(brief_recipe, tmp_path_factory):
-    """Paths that stand for the words in capitals."""
+    """Paths that replace the words in capitals."""
     folder = tmp_path_factory.mktemp("places")
     for place, count in (("PHOTOGRAPHS", 7), ("OTHERS", 8)):
         for name in ("ant", "bee"):
@@ -211,7 +211,7 @@ def test_the_table_is_complete():
     assert set(EFFECTS) == fields
 
 
-# {(what the recipe has, where it shows): {field: what changes}}
+# {(settings of the recipe, function that shows the effect): {field: changed settings}}.
 CHANGES = collections.defaultdict(dict)
 for field, effect in EFFECTS.items():
     if isinstance(effect, tuple):
@@ -227,7 +227,7 @@ def test_fields_have_an_effect(has, shows, brief_recipe, places):
 
     before = override(brief_recipe, with_paths(has))
     shown = shows(before)
-    assert shows(before) == shown  # Or everything would seem to have an effect.
+    assert shows(before) == shown  # Without this, random results would look like effects.
     for field, change in CHANGES[has, shows].items():
         assert change.startswith(field)
         assert shows(override(before, with_paths([change]))) != shown, field

@@ -1,4 +1,4 @@
-"""What is no regular file is refused: it may never end."""
+"""Only regular files are accepted, because reading others may never end."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ from training.inspection.predict import predict
 
 @pytest.fixture
 def pipe(tmp_path):
-    """A pipe that nobody writes to. Should somebody wait for it, it ends after a second."""
+    """A pipe without a writer. If a reader waits for it, the pipe ends after a second."""
     path = tmp_path / "pipe.jpg"
     os.mkfifo(path)
     timer = threading.Timer(1, lambda: os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK)))

@@ -1,7 +1,7 @@
-"""What tests read from data sets, and fit to them.
+"""Helpers that read data sets and fit models to them.
 
-A small run spends its time on tracing: three seconds on what decodes and changes images, two on a Vision Transformer.
-`array_pipeline` and `linear_model` stand for both where neither is tested.
+Tracing takes most of a small run: three seconds for decoding and augmentation, two for a Vision Transformer.
+`array_pipeline` and `linear_model` replace both in tests of other things.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from training.tasks import TASKS
 
 
 def keys_of(source, part, epoch=0, skip=0, seed=None):
-    """(position, key) of one epoch of a source, as Python and NumPy values."""
+    """The (position, key) pairs of one epoch of a source, as Python and NumPy values."""
     keys = source.epoch(tf.constant(epoch, tf.int64), part, tf.constant(skip, tf.int64), seed)
     return list(keys.as_numpy_iterator())
 
@@ -39,7 +39,7 @@ def evaluation_images(dataset, split, decode, recipe):
 
 
 def fitted(recipe, dataset=None, eagerly=False):
-    """A `Fitting` on one device that has run, and written nothing. A few steps are faster eagerly."""
+    """Runs a `Fitting` on one device without writing files. For a few steps, eager execution is faster."""
     fitting.seed(recipe)
     task = TASKS[recipe.task](recipe)
     fitted = fitting.Fitting(task, dataset or task.load(), Engine(recipe.distribution))
@@ -57,13 +57,13 @@ def digits():
 
 @contextlib.contextmanager
 def array_pipeline(arrays=None):
-    """A `Fitting` reads images from arrays. The batch of a step follows from the seed and the step alone.
+    """Makes `Fitting` read images from arrays. A batch depends only on the seed and the step.
 
-    On one device.
+    Supports one device.
 
     Args:
-        arrays: {split: images (N, H, W, C) and label vectors (N, classes)}. `None`: of the digits as many as the data
-            set has, for the training the first ones, for the validation the last ones.
+        arrays: {split: images (N, H, W, C) and label vectors (N, classes)}. With `None`, as many digits as the data
+            set has: the first ones for training, the last ones for validation.
     """
 
     def of_split(source, split):
@@ -97,7 +97,7 @@ def array_pipeline(arrays=None):
 
 
 def _batches(images, labels, rows, size):
-    """Batches of the images with these numbers, filled up with images that have no weight."""
+    """Batches of the images with these indices, filled up with images of zero weight."""
     padded = np.array([np.resize(some, size) for some in rows])  # (steps, B)
     weights = np.array([np.arange(size) < len(some) for some in rows], "float32")
     return tf.data.Dataset.from_tensor_slices((images[padded], labels[padded], weights))
@@ -105,7 +105,7 @@ def _batches(images, labels, rows, size):
 
 @contextlib.contextmanager
 def linear_model():
-    """A run fits a linear classifier with dropout, whatever model the recipe has."""
+    """Makes runs fit a linear classifier with dropout, whatever model the recipe has."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "build_model", build_linear_model)
         patch.setattr(train, "build_model", build_linear_model)
@@ -113,7 +113,7 @@ def linear_model():
 
 
 def build_linear_model(recipe, classes, with_logits=False):
-    """What `linear_model` builds."""
+    """Replaces the model builder within `linear_model`."""
     images = keras.Input(recipe.model.input_shape)
     size = recipe.model.input_shape[:2]
     pixels = keras_vit.Preprocessing(resize=size, normalize=True, name="preprocessing")(images)

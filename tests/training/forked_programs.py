@@ -1,10 +1,10 @@
-"""Runs programs in processes of their own that share one import of TensorFlow and Keras: it takes five seconds.
+"""Runs programs in separate processes that share one import of TensorFlow and Keras, which takes five seconds.
 
     python -m tests.training.forked_programs FOLDER PROGRAMS
 
-PROGRAMS is a JSON object {name: {"module": one with a function `main`, "arguments": [...], "environment": {...}}}. They
-run at the same time. What each prints goes to `FOLDER/<name>.log`, and its exit status to standard output, as JSON.
-The process that they are forked from computes nothing, so that each begins as if it had been started afresh.
+PROGRAMS is a JSON object {name: {"module": one with a function `main`, "arguments": [...], "environment": {...}}}.
+The programs run at the same time. Their output goes to `FOLDER/<name>.log`. Their exit statuses are printed as
+JSON. The parent process computes nothing, so each program starts in a fresh state.
 """
 
 import gc
@@ -20,7 +20,7 @@ _SECONDS = 600
 
 
 def main(folder, programs):
-    gc.disable()  # It would look through what imports leave again and again.
+    gc.disable()  # Collection would search the imported objects again and again.
     programs = json.loads(programs)
     for program in programs.values():
         importlib.import_module(program["module"])
@@ -30,13 +30,13 @@ def main(folder, programs):
 
 
 def _fork(program, log):
-    """Starts a program; returns the number of its process."""
+    """Starts a program; returns its process id."""
     process = os.fork()
     if process:
         return process
     status = 1
     try:
-        signal.alarm(_SECONDS)  # Of several processes one waits for the others.
+        signal.alarm(_SECONDS)  # If one of several processes fails, the others would wait for it forever.
         with log.open("wb") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
@@ -48,7 +48,7 @@ def _fork(program, log):
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status)  # Taking the interpreter down takes more than a second.
+        os._exit(status)  # A regular exit of the interpreter takes more than a second.
 
 
 if __name__ == "__main__":

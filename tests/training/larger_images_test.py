@@ -1,4 +1,4 @@
-"""Weights at twice the image size that they were trained at, where fine-tuning starts."""
+"""Fine-tuning starts with weights that were trained at half of the image size."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ def _digits(size):
 
 @pytest.mark.slow
 def test_fine_tuning_at_twice_the_size_starts_above_chance(tmp_path):
-    """A tenth would be chance; ViT (arXiv 2010.11929, section 3.2) resamples the positions for that."""
+    """Chance is a tenth. ViT (arXiv 2010.11929, section 3.2) resamples the position embeddings for larger images."""
     model = keras_vit.ViT(CONFIG, input_shape=(SIZE, SIZE, 1), classes=10, include_preprocessing=True)
     model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "sparse_categorical_crossentropy")
     images, labels = _digits(SIZE)

@@ -1,4 +1,4 @@
-"""A run, end to end: what it leaves, and the commands as a person types them."""
+"""A run from start to end: its files, and the commands as a user types them."""
 
 import csv
 import functools
@@ -33,7 +33,7 @@ from training.tasks import classification
 
 @pytest.fixture(scope="module")
 def brief_run(brief_recipe, tmp_path_factory):
-    """A run without nearest neighbours, its evaluation, what its recipe.json says, the call of `predict_elsewhere`."""
+    """A run without nearest neighbours, its evaluation, its recipe.json, and the call of `predict_elsewhere`."""
     calls = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classification, "nearest_neighbour_accuracy", lambda model, dataset, recipe: 0.25)
@@ -44,7 +44,7 @@ def brief_run(brief_recipe, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def images(brief_recipe):
-    """{split: images (N, 8, 8, 1), pixels from 0 to 255, and indices of classes (N,)}"""
+    """{split: images (N, 8, 8, 1) with pixels from 0 to 255, and class indices (N,)}."""
     found = {}
     for split, source in load_dataset(brief_recipe.data).splits.items():
         examples = list(source.in_order().as_numpy_iterator())
@@ -55,7 +55,7 @@ def images(brief_recipe):
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded_once():
-    """A SavedModel takes a second to load."""
+    """Caches SavedModels, because loading one takes a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tf.saved_model, "load", functools.cache(tf.saved_model.load))
         yield
@@ -198,7 +198,7 @@ assert not {"keras", "keras_vit"} & set(sys.modules)
 
 
 def test_predict_needs_tensorflow_alone(tmp_path):
-    """And not even that here: there is no SavedModel in the folder."""
+    """Without a SavedModel in the folder, not even TensorFlow is needed."""
     subprocess.run([sys.executable, "-c", _WITHOUT_KERAS, "predict", str(tmp_path), "image.png"], check=True)
 
 
@@ -221,7 +221,7 @@ def test_predict_refuses_what_is_no_model(tmp_path, brief_run, capsys):
 
 
 def test_evaluate_repeats_the_runs_accuracy(brief_run, brief_recipe, images, capsys, monkeypatch):
-    """How a model is evaluated is tested in `evaluate_test.py`; the run itself was evaluated by the same function."""
+    """The run was evaluated by the same function. `evaluate_test.py` tests the evaluation itself."""
     run, evaluation, *_ = brief_run
 
     def evaluated(model, dataset, splits, recipe):
@@ -284,7 +284,7 @@ def test_a_recipe_that_is_needed_is_asked_for(arguments, capsys):
 
 @pytest.fixture
 def exports(brief_run, monkeypatch):
-    """Arguments of the calls of `keras_vit.export_saved_model`, which stands for itself: the run's export is taken."""
+    """Arguments of the calls of `keras_vit.export_saved_model`, which is replaced: it returns the run's export."""
     calls = []
 
     def export_saved_model(model, path, **options):

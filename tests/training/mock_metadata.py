@@ -1,4 +1,4 @@
-"""Data sets of TFDS that need no download: images at random, and splits of the true sizes."""
+"""TFDS data sets without a download: random images, and splits with the true sizes."""
 
 import contextlib
 import functools
@@ -13,15 +13,15 @@ NUM_EXAMPLES = 24
 
 @contextlib.contextmanager
 def mocked_data_sets(directory, sizes, array_records=()):
-    """In this context, data sets of TFDS look prepared.
+    """Makes data sets of TFDS look prepared within this context.
 
-    `tfds.testing.mock_data` makes up the images, but does not know the splits. So the metadata is written that TFDS
-    leaves beside prepared data.
+    `tfds.testing.mock_data` generates the images, but does not know the splits. This function writes the metadata
+    that TFDS stores with prepared data.
 
     Args:
         directory: An empty folder for the metadata.
         sizes: {name of a data set: {split: number of images}}
-        array_records: Names of those that are in ArrayRecord files; the others are in TFRecord files.
+        array_records: Names of the data sets in ArrayRecord files. The others are in TFRecord files.
     """
     for name, of_splits in sizes.items():
         _write_metadata(directory, name, of_splits, "array_record" if name in array_records else "tfrecord")

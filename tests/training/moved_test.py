@@ -1,4 +1,4 @@
-"""Imports of version 0.1, which stand in users' recipes and notebooks."""
+"""Imports of version 0.1 still work, because users' recipes and notebooks contain them."""
 
 import importlib
 import importlib.util

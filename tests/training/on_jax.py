@@ -1,6 +1,6 @@
-"""What `on_jax_test.py` looks at, computed where Keras runs on JAX.
+"""Computes the results that `on_jax_test.py` checks, with Keras on JAX.
 
-A program of its own: JAX splits a CPU into devices before it does anything else, or never. It prints one JSON object.
+It is a separate program, because JAX can only split a CPU into devices at the start. It prints one JSON object.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ DEVICES = 4
 
 
 def command():
-    """(Exit status, text) of the command `plan`, which comes first: it chooses the backend for itself."""
+    """(Exit status, output) of the command `plan`. It runs first, because it chooses the backend itself."""
     from training.__main__ import main
 
     printed = io.StringIO()
@@ -24,7 +24,7 @@ def command():
 
 
 def plans(requests):
-    """{name: what was found, or the error} for {name: (number of devices, changes of the digits recipe)}."""
+    """{name: plan or error} for {name: (number of devices, changes of the digits recipe)}."""
     from training import recipes
     from training.errors import InputError
     from training.planning.plan import plan, with_devices
@@ -44,7 +44,7 @@ def plans(requests):
 
 
 def keras_cv():
-    """Whether KerasCV changes and mixes images, with the generator of a deterministic TensorFlow."""
+    """Whether KerasCV changes and mixes images with the random generator of a deterministic TensorFlow."""
     import keras
     import numpy as np
     import tensorflow as tf

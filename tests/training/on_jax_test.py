@@ -1,4 +1,4 @@
-"""What needs Keras on JAX: plans of a small model, against numbers worked out here by hand; and KerasCV's layers."""
+"""Tests that need Keras on JAX: plans of a small model against numbers derived by hand, and KerasCV's layers."""
 
 import json
 import os
@@ -35,7 +35,7 @@ PLANS = {
     "replicas": (DEVICES, 1, []),
     "parts": (DEVICES, 1, ["fit.accumulation_steps=4"]),
     "shared": (DEVICES, 1, [*PARALLEL, "distribution.model_devices=4"]),
-    # So few images that XLA, left to itself, prefers to send activations around.
+    # With so few images, XLA would by default transfer activations instead.
     "sharded": (
         DEVICES,
         1,
@@ -68,7 +68,7 @@ def tokens(name):
 
 
 def matrices(name):
-    """Numbers in the weights of several dimensions."""
+    """The number of elements in weights with several dimensions."""
     return PLANS[name][1] * (4 * D * D + 2 * D * M) + 2 * 2 * 3 * D + tokens(name) * D + D * CLASSES
 
 
@@ -87,14 +87,14 @@ def macs(name):
 
 @pytest.fixture(scope="module")
 def on_jax(jax_variables):
-    """What the program has found. Plans of several devices come first: they decide how the CPU is split."""
+    """The results of the program. Plans for several devices come first, because they decide how the CPU is split."""
     requests = {
         name: (devices, [*SMALL, f"model.config.num_layers={layers}", *changes])
         for name, (devices, layers, changes) in sorted(PLANS.items(), key=lambda item: -item[1][0])
     }
     environment = {name: text for name, text in os.environ.items() if name != "KERAS_BACKEND"}
     command = [sys.executable, "-m", "tests.training.on_jax", json.dumps(requests)]
-    # They change how XLA writes its program, not what it plans.
+    # These variables change XLA's code generation, but not its plans.
     process = subprocess.run(command, capture_output=True, text=True, env=environment | jax_variables, check=False)
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout.splitlines()[-1])
@@ -114,16 +114,16 @@ def test_counts_parameters_and_steps(plans):
 
 @pytest.mark.parametrize("name", ["one", "replicas", "parts"])
 def test_whole_weights_on_every_device(plans, name):
-    """AdamW has two numbers for each, and counts its steps."""
+    """AdamW has two numbers per weight and one step counter."""
     memory, size = plans[name]["memory"], 4 * parameters(name)
     assert memory["weights"] == memory["gradients"] == size
     assert 2 * size <= memory["optimizer"] <= 2 * size + 16
 
 
 def test_frozen_weights_have_no_gradients(plans):
-    """The moving average is a third number for each. All are float32 whatever is computed in."""
+    """The moving average is a third number per trained weight. All are float32 in any computation type."""
     block = 4 * D * D + 2 * D * M + 4 * D + M + D + 4 * D
-    trained = 4 * (block + 2 * D + D * CLASSES + CLASSES)  # The last block, the norm and the head.
+    trained = 4 * (block + 2 * D + D * CLASSES + CLASSES)  # The last block, the final norm and the head are trained.
     memory = plans["frozen"]["memory"]
     assert (memory["weights"], memory["gradients"]) == (4 * parameters("frozen"), trained)
     assert 3 * trained <= memory["optimizer"] <= 3 * trained + 16
@@ -131,7 +131,7 @@ def test_frozen_weights_have_no_gradients(plans):
 
 def test_sharding_lowers_weights_by_its_factor(plans):
     memory = plans["sharded"]["memory"]
-    # The class token is whole on every device.
+    # The class token is not sharded.
     assert memory["weights"] == memory["gradients"] == 4 * (matrices("sharded") / DEVICES + vectors("sharded") + D)
 
 
@@ -143,13 +143,13 @@ def test_tensor_parallelism_shares_heads_and_hidden_width(plans):
 
 @pytest.mark.parametrize("name", ["one", "replicas", "shared", "sharded"])
 def test_the_step_is_given_weights_optimizer_and_batch(plans, name):
-    """What XLA is given agrees with what is counted from shapes and layouts."""
+    """XLA's arguments agree with the sizes that follow from shapes and layouts."""
     memory, replicas = plans[name]["memory"], plans[name]["num_replicas"]
     batch = 4 * (8 if name == "sharded" else 64) * (12 * 8 * 3 + CLASSES + 1) / replicas
     assert memory["weights"] + memory["optimizer"] + batch == pytest.approx(memory["arguments"], abs=64)
 
 
-# Norms, activations and the optimizer are beyond 6 x MACs; the images need no gradient, and XLA merges products.
+# 6 x MACs excludes norms, activations and the optimizer. Images need no gradient, and XLA merges products.
 @pytest.mark.parametrize("name", ["one", "replicas", "shared", "parts"])
 def test_flops_are_about_six_for_a_mac_and_image(plans, name):
     found = plans[name]
@@ -161,7 +161,7 @@ def test_flops_are_about_six_for_a_mac_and_image(plans, name):
 def test_rematerialization_pays_memory_with_a_second_forward_pass(plans):
     one, rematerialized = plans["one"], plans["rematerialized"]
     assert rematerialized["memory"]["temporaries"] < 0.75 * one["memory"]["temporaries"]
-    assert 1.2 < rematerialized["flops"] / one["flops"] < 1.4  # 8 instead of 6 for a MAC, in the blocks.
+    assert 1.2 < rematerialized["flops"] / one["flops"] < 1.4  # The blocks take 8 instead of 6 FLOPs per MAC.
 
 
 def test_parts_lower_temporaries(plans):
@@ -179,7 +179,7 @@ BLOCK = PATCHES * (8 * D + 2 * M) + K * PATCHES * PATCHES
         ("parts", 4 * BLOCK),
         ("shared", 64 * (4 * PATCHES * D + (BLOCK - 4 * PATCHES * D) / 4)),
         ("rematerialized", 64 * (2 * PATCHES * D + BLOCK)),
-        ("frozen", 64 * 2 * BLOCK / 2),  # In bfloat16.
+        ("frozen", 64 * 2 * BLOCK / 2),  # The activations are bfloat16.
     ],
 )
 def test_activations_by_formula(plans, name, numbers):
@@ -191,13 +191,13 @@ def test_replicas_add_up_their_gradients(plans):
     [(kind, (_, size))] = plans["replicas"]["collectives"].items()
     assert kind == "all-reduce"
     gradients = 4 * parameters("replicas")
-    assert gradients <= size <= gradients + 64  # And the sums of losses and weights.
-    # Not once a step but once a part: the price of accumulation.
+    assert gradients <= size <= gradients + 64  # The margin is for the sums of losses and weights.
+    # The reduction happens once per chunk, not once per step. This is the cost of accumulation.
     assert plans["parts"]["collectives"]["all-reduce"][1] == pytest.approx(4 * size, rel=1e-3)
 
 
 def test_sharded_weights_are_gathered(plans):
-    """Once a step; the sums are those of gradients and losses. Of activations no more than the class token is sent."""
+    """Once per step. The sums are those of gradients and losses. Of the activations, only the class token is sent."""
     sizes = {kind: size for kind, (_, size) in plans["sharded"]["collectives"].items()}
     assert sizes.pop("all-gather") == pytest.approx(4 * matrices("sharded"), rel=0.01)
     assert sizes.pop("all-reduce") == pytest.approx(4 * parameters("sharded"), rel=0.01)
@@ -231,4 +231,4 @@ def test_keras_cv_works_where_keras_runs_on_jax(on_jax):
     assert found["backend"] == "jax"
     assert found["changed"] == 5
     assert any(found["mixed"][:3])
-    assert not any(found["mixed"][3:])  # Padding.
+    assert not any(found["mixed"][3:])  # Padding is not mixed.

@@ -1,4 +1,4 @@
-"""What papers and their authors' code say of training, transcribed: fields of recipes, by the name of the recipe.
+"""Training settings in papers and their authors' code, as {name of a recipe: fields of the recipe}.
 
 ViT: arXiv 2010.11929; its code: google-research/vision_transformer at c6de1e5. big_vision: google-research/big_vision
 at 0127fb6. MAE: arXiv 2111.06377; its code: facebookresearch/mae at efb2a80. Visual Transformers: arXiv 2006.03677.
@@ -8,7 +8,7 @@ _INCEPTION = {"augment.crop": "inception", "augment.crop_area": [0.05, 1], "augm
 _ADAM = {"optimizer.kind": "adamw", "optimizer.momentum": 0.9, "optimizer.square_momentum": None}
 _COSINE = {"schedule.decay": "cosine", "schedule.start": 0, "schedule.end": 0}
 
-# ViT, Table 3 and appendix B.1; end of the linear decay: its code, utils.py.
+# ViT, Table 3 and appendix B.1. The end of the linear decay is from its code, utils.py.
 _PRE_TRAINING = {
     **_INCEPTION,
     **_ADAM,
@@ -33,8 +33,8 @@ _IMAGENET21K = {
     "fit.epochs": 90,
 }
 
-# big_vision, configs/vit_i1k.py, vit_i21k.py and vit_s16_i1k.py. Their weight decay is not multiplied by the learning
-# rate, that of a recipe is.
+# big_vision, configs/vit_i1k.py, vit_i21k.py and vit_s16_i1k.py. Its weight decay is not multiplied by the learning
+# rate. A recipe's weight decay is.
 _BIG_VISION = {
     **_INCEPTION,
     **_ADAM,
@@ -57,7 +57,7 @@ _AUGREG = {
     "fit.batch_size": 4096,
 }
 
-# ViT, Table 4 and appendix B.1.1; warm-up and learning rates of its grid: its code, configs/common.py and vit.py.
+# ViT, Table 4 and appendix B.1.1. Warm-up and grid of learning rates are from its code, configs/common.py and vit.py.
 _FINE_TUNING = {
     **_COSINE,
     "model.weights": "B/16@i21k",
@@ -89,7 +89,7 @@ _SEGMENTATION = {
     "optimizer.clip_norm": None,
 }
 
-# Visual Transformers, section 5: what both of its recipes share.
+# Visual Transformers, section 5: the settings that both recipes share.
 _VISUAL_TRANSFORMERS = {
     "model.input_shape": None,
     "model.resize": 256,
@@ -104,7 +104,7 @@ _VISUAL_TRANSFORMERS = {
 }
 
 PUBLISHED = {
-    "pretrain_imagenet_vt_r18": {  # Tables 2 to 7. Momentum adds up the weight decay there.
+    "pretrain_imagenet_vt_r18": {  # Tables 2 to 7. Their momentum accumulates the weight decay.
         **_VISUAL_TRANSFORMERS,
         "model.function": "VTResNet18",
         "augment.autoaugment": False,
@@ -120,7 +120,7 @@ PUBLISHED = {
         "fit.label_smoothing": 0,
         "distillation.teacher": None,
     },
-    "pretrain_imagenet_vt_r18_advanced": {  # Table 8; RMSProp's momenta and epsilon: EfficientNet's code.
+    "pretrain_imagenet_vt_r18_advanced": {  # Table 8. RMSProp's momenta and epsilon are from EfficientNet's code.
         **_VISUAL_TRANSFORMERS,
         "model.function": "VTResNet",
         "model.arguments.size": "VT-R18",
@@ -197,7 +197,7 @@ PUBLISHED = {
         "optimizer.learning_rate": 0.01,
         "optimizer.ema": 0.9999,
     },
-    "finetune_imagenet_r50_b16": {  # Dropout: ViT's code, configs/models.py.
+    "finetune_imagenet_r50_b16": {  # The dropout rate is from ViT's code, configs/models.py.
         **_FINE_TUNING_IMAGENET,
         "model.weights": "R50+B/16@i21k",
         "model.changes.dropout_rate": 0.1,
@@ -218,7 +218,7 @@ PUBLISHED = {
     "finetune_pets": {**_FINE_TUNING_SHORT, "data.dataset": "oxford_iiit_pet"},
     "finetune_flowers": {**_FINE_TUNING_SHORT, "data.dataset": "oxford_flowers102"},
     "finetune_vtab": {**_FINE_TUNING, "optimizer.learning_rate": 0.01, "fit.steps": 2_500},
-    "finetune_mae_b16": {  # FINETUNE.md and the defaults of main_finetune.py; betas and epsilon: torch's AdamW.
+    "finetune_mae_b16": {  # FINETUNE.md and defaults of main_finetune.py. Betas and epsilon are those of torch's AdamW.
         **_ADAM,
         **_COSINE,
         "model.weights": "B/16@mae",
@@ -244,8 +244,8 @@ PUBLISHED = {
         "fit.epochs": 100,
         "fit.batch_size": 1024,
     },
-    # VT, section 5.3; Detectron2 (facebookresearch/detectron2 at 3169651), configs/Base-RCNN-FPN.yaml and
-    # config/defaults.py, with twice as large batches and learning rate, and half as many steps.
+    # VT, section 5.3, and Detectron2 (facebookresearch/detectron2 at 3169651), configs/Base-RCNN-FPN.yaml and
+    # config/defaults.py. Batch size and learning rate are doubled, and the number of steps is halved.
     "coco_stuff_vt_fpn_r50": {
         **_SEGMENTATION,
         "model.input_shape": [800, 1216, 3],

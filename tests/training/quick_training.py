@@ -1,4 +1,4 @@
-"""`python -m training`, except that a run ends with `weights.npz`: evaluation, export and report take longer.
+"""Runs `python -m training`, but ends a run at `weights.npz`. Evaluation, export and report would take longer.
 
 python -m tests.training.quick_training train …
 """
@@ -16,7 +16,7 @@ def _finish(recipe, dataset, run, weights, keeper):
 
 
 def main():
-    """Runs one command; returns the process's exit status."""
+    """Runs one command; returns the exit status."""
     from training import __main__
     from training.engine import train
 

@@ -1,4 +1,4 @@
-"""The recipes: each one trains, on images that TFDS makes up, and its numbers are those of its paper."""
+"""Every recipe trains on random images from TFDS, and its numbers equal those of its paper."""
 
 import dataclasses
 import math
@@ -35,7 +35,7 @@ from training.recipe.config import to_dict
 from training.tasks import TASKS
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "recipes.md"
-# As TFDS has them.
+# The sizes in TFDS.
 SIZES = {
     "cifar10": {"train": 50_000, "test": 10_000},
     "cifar100": {"train": 50_000, "test": 10_000},
@@ -44,7 +44,7 @@ SIZES = {
     "oxford_flowers102": {"train": 1_020, "validation": 1_020, "test": 6_149},
     "oxford_iiit_pet": {"train": 3_680, "test": 3_669},
 }
-ARRAY_RECORDS = "oxford_flowers102"  # One data set is read from these.
+ARRAY_RECORDS = "oxford_flowers102"  # This data set is read from ArrayRecord files.
 TINY = {"hidden_dim": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 24}
 TINY_SEGMENTER = {"backbone": "R18", "width": 4, "neck_dim": 16, "token_dim": 16, "num_heads": 2, "head_dim": 8}
 TINY_STEM = keras_vit.StemConfig(stage_depths=(1, 1, 1), width=32)
@@ -62,7 +62,7 @@ SMOOTH = [name for name, fields in PUBLISHED.items() if fields.get("schedule.dec
 
 @pytest.fixture(scope="module")
 def mocked(tmp_path_factory):
-    """TFDS as if all data sets were prepared, with random images."""
+    """Makes all data sets of TFDS look prepared, with random images."""
     folder = tmp_path_factory.mktemp("tensorflow_datasets")
     with mocked_data_sets(folder, SIZES, array_records=[ARRAY_RECORDS]):
         yield
@@ -101,7 +101,7 @@ def shards(tmp_path_factory, photographs):
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """{published weights of the recipes: a tiny file of the same kind}"""
+    """{published weights in the recipes: a tiny file of the same kind}."""
     folder = tmp_path_factory.mktemp("weights")
     models = {
         "plain.npz": keras_vit.ViT("B/16", **TINY, representation_dim=8, classes=21),
@@ -124,9 +124,9 @@ def teacher(tmp_path_factory):
 
 @pytest.fixture
 def shrink(mocked, photographs, masked_photographs, shards, weights, teacher):
-    """Function from a recipe to one of the same kind that takes seconds."""
+    """Function that turns a recipe into one of the same kind that takes seconds."""
     folders = {"classification": photographs, "segmentation": masked_photographs}
-    keras.config.set_max_steps_per_epoch(2)  # Of the validation too: there are fewer images than TFDS says.
+    keras.config.set_max_steps_per_epoch(2)  # Validation too, because there are fewer images than TFDS claims.
 
     def shrunk(recipe):
         model, directories = recipe.model, {"folder": str(folders[recipe.task]), "records": str(shards)}
@@ -160,7 +160,7 @@ def shrink(mocked, photographs, masked_photographs, shards, weights, teacher):
 
 
 def _shrunk_function(model):
-    """The function and arguments of a model of the same kind that is small."""
+    """The function and arguments of a small model of the same kind."""
     if model.function is None:
         return None, {}
     if model.function == "VTFPN":
@@ -183,11 +183,11 @@ def values_of(fitting):
 
 
 def assert_changed(before, after):
-    # Statistics of batch norms would move without an optimizer too.
+    # Batch norm statistics would change without an optimizer too.
     assert any(np.any(now != then) for then, now in zip(before, after, strict=True))
 
 
-# One recipe of each kind of data, changes, model and optimizer.
+# One recipe for each kind of data, changes, model and optimizer.
 KINDS = (
     *("cifar10", "coco_stuff_vt_fpn_r50", "finetune_flowers", "finetune_imagenet_512", "finetune_mae_b16"),
     *("finetune_vtab", "folder", "pretrain_imagenet21k_b16_augreg", "pretrain_imagenet21k_r50_b16"),
@@ -199,13 +199,13 @@ KINDS = (
     "name", [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in recipes.NAMES]
 )
 def test_recipe_makes_steps(name, shrink, monkeypatch):
-    """Of two of its images, changed as they are in training. Everything is eager: tracing takes five times as long."""
+    """Two augmented images of the recipe are used. Everything is eager, because tracing takes five times as long."""
     recipe = shrink(recipes.load(name))
     dataset, fitting = fitting_of(recipe)
     task, before = TASKS[recipe.task](recipe), values_of(fitting)
     changes = task.build_changes(fitting.model, len(dataset.class_names))
     images, labels, examples = [], [], list(dataset.splits["train"].in_order().take(2).as_numpy_iterator())
-    # Eagerly it would make an array of the bytes of a file.
+    # In eager mode, `numpy_function` would turn a file's bytes into an array.
     monkeypatch.setattr(tf, "numpy_function", lambda f, inputs, *_, **__: f(*(x.numpy() for x in inputs)))
     for i, example in enumerate(examples):
         image, label = changes.change(*changes.decode(*map(tf.constant, (example["image"], example["label"]))), [i, 7])
@@ -245,7 +245,7 @@ def test_recipe_says_what_was_published(name):
         assert fields[field] == (pytest.approx(value) if isinstance(value, float) else value), field
 
 
-# Of ImageNet-21k, 14,197,122 images (image-net.org, summary of 2010); of ImageNet-1k, 99 % of 1,281,167.
+# ImageNet-21k has 14,197,122 images (image-net.org, summary of 2010). 99 % of 1,281,167 are used of ImageNet-1k.
 STEPS = {
     "pretrain_imagenet21k_b16": 90 * 3_467,
     "pretrain_imagenet21k_b16_augreg": 300 * 3_467,
@@ -258,7 +258,7 @@ STEPS = {
 WARMUP_STEPS = {"finetune_mae_b16": 5 * 1_239}
 
 
-@pytest.mark.parametrize("name", SMOOTH)  # schedules_test.py has the others.
+@pytest.mark.parametrize("name", SMOOTH)  # The other recipes are in schedules_test.py.
 def test_learning_rate_is_that_of_the_paper_at_every_stage(name, mocked):
     recipe, published = recipes.load(name), PUBLISHED[name]
     if recipe.data.dataset == "records":
@@ -315,7 +315,7 @@ def test_commands_of_the_document_are_accepted_as_they_stand(capsys):
     commands = re.findall(r"^ *python -m training train ([^#\n]*)", DOCUMENT.read_text(), re.MULTILINE)
     tasks = re.findall(r"^\|[^|]*\| `(data\.dataset=.*)` \|$", DOCUMENT.read_text(), re.MULTILINE)
     assert len(commands) > 10
-    assert len(tasks) == 18  # And CIFAR-100, with which the recipe comes.
+    assert len(tasks) == 18  # CIFAR-100 is the recipe's own task.
     for command in commands + [f"finetune_vtab {task}" for task in tasks]:
         assert not main(["train", *shlex.split(command), "--show"]), command
         assert "model.weights=" in capsys.readouterr().out

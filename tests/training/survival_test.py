@@ -1,4 +1,4 @@
-"""A run that is interrupted goes on as if nothing had been. (Kills at many moments: `make survival`.)"""
+"""An interrupted run resumes as if it had not been interrupted. (`make survival` kills runs at many moments.)"""
 
 import csv
 import json
@@ -29,7 +29,7 @@ def run_program(folder, *arguments):
 
 
 class Program:
-    """The program as a person starts it, whose output is read while it runs."""
+    """Starts the program as a user does. Its output is read while it runs."""
 
     def __init__(self, folder, *arguments, **environment):
         command, environment = [*PROGRAM, *arguments, f"run={folder}"], os.environ | environment
@@ -39,7 +39,7 @@ class Program:
         self.output = ""
 
     def wait_for_step(self, step):
-        """Reads until a line of progress says that a step has been passed."""
+        """Reads the output until a progress line reports this step or a later one."""
         for line in self.process.stdout:
             self.output += line
             found = re.match(r"step ([\d,]+)/", line)
@@ -48,7 +48,7 @@ class Program:
         raise AssertionError(f"ended before step {step}: {self.output}")
 
     def end(self, timeout=120):
-        """What it returned; the rest of its output is read."""
+        """Reads the remaining output; returns the exit status."""
         self.output += self.process.communicate(timeout=timeout)[0]
         return self.process.returncode
 
@@ -68,7 +68,7 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on(backend, tfds_directory, t
     [step] = re.findall(r"Stopped after step (\d+), which is saved", program.output)
     assert f" -m training train run='{stopped}'" in program.output
     newest = stopped / "checkpoints" / f"step-{int(step):09d}.npz"
-    newest.write_bytes(newest.read_bytes()[:-100])  # And the file system loses the end of the newest checkpoint.
+    newest.write_bytes(newest.read_bytes()[:-100])  # The file system also loses the end of the newest checkpoint.
     resumed = run_program(stopped)
     assert resumed.returncode == 0, resumed.stderr
     assert f"{newest.name} is damaged" in resumed.stdout
@@ -91,13 +91,13 @@ def free_ports(count):
 
 
 def of_two_workers(index, ports):
-    """The environment of one of two processes of TensorFlow."""
+    """The environment of one of two TensorFlow processes."""
     cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})}
 
 
 def test_a_killed_worker_of_two_ends_the_other_and_both_go_on(tfds_directory, tmp_path):
-    """And they stop together where one is asked to."""
+    """If one worker is asked to stop, both stop together."""
     exact = ["model.config.dropout_rate=0", "optimizer.epsilon=0.001", "fit.batch_size=100"]
     assignments = [*BRIEF, *exact, "fit.epochs=4", f"data.tfds_directory={tfds_directory}"]
     train(override(recipes.load("digits"), assignments), folder=tmp_path / "one", leave=lambda *arguments: None)
@@ -129,5 +129,5 @@ def test_a_killed_worker_of_two_ends_the_other_and_both_go_on(tfds_directory, tm
         ]
         for run in ("one", "two")
     ]
-    # Sums over devices are added up in another order; four epochs carry that on.
+    # Devices change the order of summation, and the differences grow over four epochs.
     np.testing.assert_allclose(histories[1], histories[0], rtol=1e-4, atol=1e-4)

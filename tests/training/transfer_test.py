@@ -1,4 +1,4 @@
-"""Fine-tuning pays: from one half of the digits' classes to the other."""
+"""Pre-training on one half of the digits' classes improves fine-tuning on the other half."""
 
 import statistics
 
@@ -13,12 +13,12 @@ from training.data.sources import IndexedSource
 from training.recipe.assignments import override
 
 SEEDS = (0, 1, 2)
-NUM_IMAGES, STEPS = 100, 40  # Few enough that what was learned before tells.
+NUM_IMAGES, STEPS = 100, 40  # With so few images, pre-training makes a difference.
 NUM_TEST = 180
 
 
 def half(first, limit=None):
-    """The images of the five classes from `first` on, with at most `limit` for the training."""
+    """The images of five classes from `first` on, with at most `limit` training images."""
     images, labels = digits()
     chosen = (labels.argmax(1) >= first) & (labels.argmax(1) < first + 5)
     images, labels = images[chosen], labels[chosen][:, first : first + 5]
@@ -27,7 +27,7 @@ def half(first, limit=None):
 
 
 def fitted_to(arrays, recipe):
-    """The model that was fitted, and its accuracy in the validation."""
+    """The fitted model and its validation accuracy."""
     sources = {split: IndexedSource(len(images), read=None) for split, (images, _) in arrays.items()}
     with array_pipeline(arrays):
         model = fitted(recipe, Dataset(tuple("abcde"), sources)).model

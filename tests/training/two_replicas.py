@@ -1,9 +1,9 @@
-"""Steps on two replicas, one step after the other, against the same on one device.
+"""Compares consecutive steps on two replicas with the same steps on one device.
 
     python -m tests.training.two_replicas CASE …
 
-A program of its own: TensorFlow splits a CPU into devices before it does anything else, or never. It prints what
-`distribution_test.py` checks, as JSON.
+It is a separate program, because TensorFlow can only split a CPU into devices at the start. It prints the results
+that `distribution_test.py` checks, as JSON.
 """
 
 import json
@@ -23,7 +23,7 @@ LAYERS = ("patch_embedding", "encoder_block_0", "predictions")
 
 
 def build_model():
-    """Dense layers with the names of a Vision Transformer's."""
+    """Dense layers with the layer names of a Vision Transformer."""
     keras.utils.set_random_seed(0)
     units = dict.fromkeys(LAYERS, 6) | {"predictions": CLASSES}
     layers = [
@@ -40,14 +40,14 @@ def recipe(*assignments):
 
 
 def batch(step):
-    """Images and labels, of which half goes to each replica; the gradients of the halves differ much."""
+    """Images and labels. Each replica gets half of them, and the gradients of the halves differ strongly."""
     generator = np.random.default_rng(step)
     images, targets = generator.normal(size=(8, 5)), generator.normal(size=(8, CLASSES))
     return images.astype("float32"), np.concatenate([5 * targets[:4], targets[4:]]).astype("float32")
 
 
 def run(strategy, make_optimizer, factors=(1.0, 1.0)):
-    """Weights, moving averages and the optimizer after some steps; each replica's loss is multiplied by its factor."""
+    """Weights, moving averages and the optimizer after some steps. Each replica's loss is multiplied by its factor."""
     with strategy.scope():
         model = build_model()
         optimizer = make_optimizer(model)
@@ -79,7 +79,7 @@ def difference(first, second):
 
 
 def compare(strategy, make_optimizer):
-    """The largest differences of weights and of their moving averages, and how far the weights went."""
+    """The largest differences of the weights and of their moving averages, and the largest change of a weight."""
     one, two = run(tf.distribute.get_strategy(), make_optimizer), run(strategy, make_optimizer)
     return {
         "weights": difference(one[0], two[0]),
@@ -89,7 +89,7 @@ def compare(strategy, make_optimizer):
 
 
 def overflow(strategy, make_optimizer):
-    """What is left of the weights, and of the loss's scale, when the second replica's gradients are not finite."""
+    """The weights and the loss scales after steps in which the second replica's gradients are not finite."""
     weights, _, optimizer = run(strategy, make_optimizer, (1.0, np.inf))
     return {
         "finite": all(bool(np.isfinite(weight).all()) for weight in weights),

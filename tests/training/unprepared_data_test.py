@@ -1,4 +1,4 @@
-"""Data sets of TFDS that are not on the machine: how to get them is said, and soon."""
+"""If a TFDS data set is not on the machine, an error soon explains how to get it."""
 
 import time
 
@@ -11,7 +11,7 @@ from training.recipe.config import Data
 
 
 class OutOfReach(tfds.core.GeneratorBasedBuilder):
-    """Its one file is on a server that does not answer."""
+    """A data set with one file on a server that does not answer."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -30,7 +30,7 @@ def test_a_machine_without_a_network_says_so_within_seconds(tmp_path):
     begin = time.monotonic()
     with pytest.raises(InputError, match=r"out_of_reach cannot be prepared .*On a machine with a network"):
         load_dataset(Data(dataset="out_of_reach", tfds_directory=str(tmp_path)))
-    assert time.monotonic() - begin < 30  # With TFDS's own number of retries it is more than 200.
+    assert time.monotonic() - begin < 30  # With the default number of retries in TFDS, it takes more than 200 seconds.
 
 
 def test_files_that_must_be_put_there_by_hand_are_named(tmp_path):

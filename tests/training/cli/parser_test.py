@@ -1,4 +1,4 @@
-"""Arguments that no command can use."""
+"""Arguments that every command rejects."""
 
 import pytest
 

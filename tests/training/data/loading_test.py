@@ -1,4 +1,4 @@
-"""Data sets: their classes, their splits, and what is refused."""
+"""Data sets: their classes, their splits, and invalid settings."""
 
 import logging
 import pathlib
@@ -34,7 +34,7 @@ def digits(brief_recipe):
 
 
 def decoder(height, width):
-    """The function that reads PNG files of one size. That of a model, which reads all files, takes seconds to trace."""
+    """Decodes PNG files of one size. The decoder of a model accepts all files, but takes seconds to trace."""
     return lambda content: tf.ensure_shape(tf.io.decode_png(content, channels=3), [height, width, 3])
 
 
@@ -56,7 +56,7 @@ def test_digits_are_scikit_learns_with_a_stratified_fifth_held_out(digits, brief
 
 
 class TinyPhotographs(tfds.core.GeneratorBasedBuilder):
-    """Sixteen images of 20 x 24 pixels, found by its name like any data set of TFDS."""
+    """Sixteen images of 20 x 24 pixels. TFDS finds the data set by its name."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -73,7 +73,7 @@ class TinyPhotographs(tfds.core.GeneratorBasedBuilder):
 
 
 class ReassessedPhotographs(TinyPhotographs):
-    """The same with all right classes of an image, which may be none, and a validation split only."""
+    """Three such images in a validation split, each with all of its right classes. The first image has none."""
 
     def _info(self):
         label = tfds.features.Sequence(tfds.features.ClassLabel(names=["cat", "dog"]))
@@ -94,7 +94,7 @@ def tiny(tfds_directory, *assignments, name="tiny_photographs"):
 
 
 def test_tfds_does_not_warn_of_itself(digits, monkeypatch, caplog):
-    # Or it might have warned ten times before, and be silent therefore.
+    # TFDS stops warning after ten times, so an earlier test could hide a warning.
     monkeypatch.setattr(feature.logging, "log_first_n", lambda level, message, n: feature.logging.log(level, message))
     next(iter(digits.splits["train"].in_order()))
     assert not caplog.messages
@@ -185,14 +185,14 @@ def test_photographs_are_upright_and_of_the_models_size(tmp_path):
 
 
 DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "recipes.md"
-# Images of the data sets of VTAB whose label is not `label`, as TFDS has them.
+# Sizes in TFDS of the VTAB data sets whose label is not the `label` feature.
 VTAB_SIZES = {
     "clevr": {"train": 70_000, "validation": 15_000, "test": 15_000},
     "dsprites": {"train": 737_280},
     "kitti": {"train": 6_347, "validation": 423, "test": 711},
     "smallnorb": {"train": 24_300, "test": 24_300},
 }
-# Images of the tests of google-research/task_adaptation.
+# Sizes of the test splits in google-research/task_adaptation.
 VTAB_TESTS = {"clevr": 15_000, "dsprites": 73_728, "kitti": 711, "smallnorb": 12_150}
 VTAB_CLASSES = {
     ("clevr", "count"): 8,
@@ -267,11 +267,11 @@ VTAB_EXAMPLES = {
 
 @pytest.fixture(scope="module")
 def vtab(tmp_path_factory):
-    """(Directory with data sets of VTAB as TFDS prepares them, by format of the files; {data set: its images})."""
+    """(Directory of VTAB data sets as TFDS prepares them, by file format; {data set: its images})."""
     directory, rng = tmp_path_factory.mktemp("vtab"), np.random.default_rng(0)
     images = {}
     for name, (shape, examples) in VTAB_EXAMPLES.items():
-        # The original dSprites are 0 and 1.
+        # Original dSprites images have the values 0 and 1.
         images[name] = rng.integers(0, 2 if name == "dsprites" else 256, (len(examples), *shape), "uint8")
         records = [(i, {"image": images[name][i], **example}) for i, (example, _) in enumerate(examples)]
         for file_format in ("tfrecord", "array_record"):
@@ -281,7 +281,7 @@ def vtab(tmp_path_factory):
     return directory, images
 
 
-# Each data set in both formats, and each label.
+# Covers each data set in both formats, and each label.
 VTAB_FORMATS = [
     ("clevr", "count", "tfrecord"),
     ("clevr", "closest_distance", "array_record"),
@@ -304,7 +304,7 @@ def test_tasks_of_vtab_have_their_images_and_labels(name, label, file_format, vt
     assert isinstance(dataset.splits["test"], IndexedSource if file_format == "array_record" else StreamedSource)
     assert len(dataset.class_names) == VTAB_CLASSES[name, label]
     found_images, found = evaluation_images(dataset, "test", decoder(height, width), recipe)
-    # TFDS has an order of its own.
+    # TFDS shuffles the images.
     shown = [np.broadcast_to(image, (height, width, 3)) * (255 if name == "dsprites" else 1) for image in images[name]]
     order = [next(i for i, image in enumerate(shown) if np.array_equal(image, one)) for one in found_images]
     assert sorted(order) == [0, 1]
@@ -365,7 +365,7 @@ def test_names_of_classes_are_lines_of_text(tmp_path):
 
 @pytest.mark.usefixtures("digits")
 def test_tfds_is_left_as_it_is():
-    """After data were imported, prepared and read."""
+    """TFDS is unchanged after data were imported, prepared and read."""
     assert not logging.getLogger("absl").filters
     with pytest.raises(tfds.core.registered.DatasetNotFoundError):
         tfds.builder_cls("digits")

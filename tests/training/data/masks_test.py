@@ -1,4 +1,4 @@
-"""Masks as files: what their values are, and that classes are never mixed."""
+"""Mask files: their values are read exactly, and classes are never mixed."""
 
 import io
 import struct
@@ -15,7 +15,7 @@ MASK = np.random.default_rng(0).choice([0, 1, 2, 7, VOID], (9, 14)).astype("uint
 
 def with_palette(mask):
     picture = PIL.Image.fromarray(mask, "P")
-    # Brightness falls as the index rises: whoever decodes colours sees other values.
+    # Brightness falls as the index rises, so a reader that decodes colors gets other values.
     picture.putpalette([255 - value // 3 for value in range(768)])
     file = io.BytesIO()
     picture.save(file, "png")
@@ -36,7 +36,7 @@ def test_two_classes_may_take_a_bit():
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
 def test_gray_of_fewer_bits_keeps_its_values(bits):
-    """Written by hand: Pillow writes no such file. One line of all values, packed into bytes."""
+    """The file is written by hand, because Pillow cannot write it. Its single row packs all values into bytes."""
     values = list(range(2 ** min(bits, 4)))
     row = int("".join(f"{value:0{bits}b}" for value in values).ljust(8, "0"), 2)
     row = row.to_bytes(max(len(values) * bits, 8) // 8, "big")

@@ -1,4 +1,4 @@
-"""Batches: that of a step follows from the step alone, on any number of processes and devices."""
+"""A batch depends only on its step, whatever the number of processes and devices."""
 
 import dataclasses
 import math
@@ -27,7 +27,7 @@ from training.errors import InputError
 from training.recipe.assignments import override
 from training.tasks import classification
 
-BATCH, IMAGES = 48, 139  # Three steps an epoch, and the last has 43 images.
+BATCH, IMAGES = 48, 139  # An epoch has three steps. Its last batch has 43 images.
 
 
 def decode_digit(image):
@@ -35,7 +35,7 @@ def decode_digit(image):
 
 
 def quick_augmentation(model, config):
-    """Changes that seeds can be told by. What recipes ask for takes seconds to trace."""
+    """Changes that make seeds visible. Tracing the changes of recipes takes seconds."""
     is_encoded = config.crop == "inception"
 
     def change(image, seed):
@@ -62,7 +62,7 @@ def recipe_with(brief_recipe, *assignments):
 
 
 def prepared(recipe, dataset=None):
-    """Function from steps, and a share, to their batches."""
+    """A function that returns the batches of given steps and a share of each batch."""
     dataset = dataset or load_dataset(recipe.data)
     num_classes = len(dataset.class_names)
     changes = classification.Task(recipe).build_changes(build_model(recipe, num_classes), num_classes)
@@ -80,7 +80,7 @@ def assert_equal(batches, others):
 @pytest.mark.parametrize(
     ("assignments", "firsts"),
     [
-        # The last step of an epoch, and the first ones of the next.
+        # The last step of one epoch and the first steps of the next.
         pytest.param((), (2, 3, 4), id="pixels in memory"),
         pytest.param(("data.cache=false",), (2, 4), id="stream"),
         pytest.param(("augment.crop=inception",), (4,), id="files in memory"),
@@ -114,7 +114,7 @@ def test_the_last_batch_of_an_epoch_is_filled_up_with_padding(brief_recipe):
 
 
 def test_seeds_follow_from_the_recipe_the_epoch_and_the_place(brief_recipe, monkeypatch):
-    """Those of an image from its place in all epochs, those of a batch from its step."""
+    """An image's seed follows from its position in all epochs, and a batch's seed follows from its step."""
 
     def change(image, seed):
         return tf.cast(tf.broadcast_to(seed[:, None, None], (2, 8, 1)), tf.uint8)
@@ -147,7 +147,7 @@ def test_processes_and_devices_share_a_batch_that_was_mixed_as_a_whole(brief_rec
 
 
 def test_processes_share_a_batch(brief_recipe, monkeypatch):
-    """Each mixes its own images."""
+    """Each process mixes only its own images."""
     unmixed = {"mix": lambda images, labels, *rest: (images, labels)}
     augmentation = dataclasses.replace(quick_augmentation(None, brief_recipe.augment), **unmixed)
     monkeypatch.setattr(classification, "build_augmentation", lambda model, config: augmentation)
@@ -168,14 +168,14 @@ def test_an_indexed_order_is_a_permutation(size):
         assert len(epoch) == 3 * math.ceil(size / 3)
         assert [position for position, _ in epoch if position != PADDING] == list(range(size))
         assert sorted(index for position, index in epoch if position != PADDING) == list(range(size))
-        # What fills up a batch are other images of the epoch: norms of a batch look at them too.
+        # Batches are filled up with other images of the epoch, because batch norms see them too.
         assert len({index for _, index in epoch[-3:]}) == min(size, 3)
     assert size < 100 or keys[0] != keys[1]
 
 
 @pytest.fixture
 def set_memory(monkeypatch):
-    """Function that sets how many bytes of memory are available."""
+    """A function that sets the number of available bytes of memory."""
 
     def set_available(size):
         monkeypatch.setattr(psutil, "virtual_memory", lambda: types.SimpleNamespace(available=size))
@@ -198,17 +198,17 @@ def first_batches(recipe):
 @pytest.mark.parametrize(
     ("assignments", "make", "kept", "needed"),
     [
-        # Images of 64 bytes, and labels of 8.
+        # An image has 64 bytes and a label has 8.
         ((), first_batches, "139 images of 0.1 kB", 139 * 72),
         (("augment.crop=inception",), first_batches, r"139 images of 0\.[1-9] kB", None),
-        # 144 images; the labels are vectors of ten numbers, and the weights a number more.
+        # 144 images, each with a label vector of ten numbers and one weight.
         ((), evaluation_batches, "144 images of 0.1 kB", 144 * (64 + 44)),
     ],
     ids=["pixels", "files", "validation"],
 )
 def test_too_many_images_for_the_memory_are_refused(brief_recipe, set_memory, assignments, make, kept, needed):
     recipe = recipe_with(brief_recipe, *assignments)
-    # Four fifths of what is available may be taken.
+    # At most four fifths of the available memory are used.
     set_memory(4096 if needed is None else needed / 0.8 - 1)
     with pytest.raises(
         InputError, match=rf"{kept} in memory: 0\.0 GB.*At most 0\.0 GB are available for it. Set data\.cache=false"
@@ -221,7 +221,7 @@ def test_too_many_images_for_the_memory_are_refused(brief_recipe, set_memory, as
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a process's peak can be asked for, and begun anew, on Linux only")
 def test_kept_pixels_are_in_memory_once(brief_recipe, monkeypatch):
-    """Neither filling nor reading takes them a second time, however often they are read."""
+    """Neither filling nor repeated reading copies the pixels."""
     side, count = 192, 2000
 
     def decode(image):
@@ -238,14 +238,14 @@ def test_kept_pixels_are_in_memory_once(brief_recipe, monkeypatch):
     read = prepared(recipe, Dataset(("ant", "bee"), {"train": source}))
     for _ in range(2):
         assert len(read(range(2))) == 2
-    # Measured: 1.3 times the pixels, and 1.7 beside other work. Kept twice, it would be more than 2.
+    # The measured memory is 1.3 times the pixels, or 1.7 times under load. Two copies would exceed 2.
     assert peak_memory() - before < 1.9 * count * side**2
 
 
 @pytest.mark.skipif(os.cpu_count() < 2, reason="one at a time")
 @pytest.mark.parametrize("cache", ["true", "false"])
 def test_images_are_prepared_at_once_though_a_run_is_deterministic(brief_recipe, monkeypatch, cache):
-    """TensorFlow takes the parallelism out of pipelines with functions of certain kinds, without a word."""
+    """TensorFlow silently removes parallelism from deterministic pipelines with functions of certain kinds."""
     at_once, most = 0, 0
 
     def wait(image):

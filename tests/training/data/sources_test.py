@@ -1,4 +1,4 @@
-"""Random parts of the training images, of every kind of source."""
+"""Random subsets of the training images, for every kind of source."""
 
 import numpy as np
 import PIL.Image
@@ -17,7 +17,7 @@ TOTAL = 37
 
 
 class Numbered(tfds.core.GeneratorBasedBuilder):
-    """Images whose every pixel is their number."""
+    """Images with all pixels equal to the image's index."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -55,7 +55,7 @@ def recipe(request, tmp_path_factory, brief_recipe):
 
 
 def numbers(source, part=None, seed=None):
-    """What is written in the images of an epoch, without padding."""
+    """The indices of an epoch's images, without padding."""
     keys = keys_of(source, part or Part(batch_size=1), seed=seed)
     images = (tf.constant(source.read(key)["image"]) for position, key in keys if position >= 0)
     return [int(tf.io.decode_image(image)[0, 0, 0]) for image in images]
@@ -71,7 +71,7 @@ def test_so_many_images_are_drawn_once(recipe, count):
     found = numbers(source)
     assert source.size == len(found) == len(set(found)) == count
     assert numbers(drawn(recipe, count).splits["train"]) == found
-    # In an epoch too, in which they are shuffled, and every process has its share of them.
+    # A shuffled epoch that is shared by two processes has the same images.
     shares = [numbers(source, Part(batch_size=4, index=index, count=2), seed=5) for index in range(2)]
     assert sorted(shares[0] + shares[1]) == sorted(found)
 
@@ -116,7 +116,7 @@ def test_runs_are_apart_and_together_as_many(size, count):
 
 
 def test_runs_are_spread_evenly():
-    """Each number is as likely as any other: within 5 standard deviations of the binomial."""
+    """Every index is equally likely, within 5 standard deviations of the binomial distribution."""
     draws = 400
     times = np.zeros(100)
     for seed in range(draws):

@@ -1,4 +1,4 @@
-"""Some images of a source: the right ones, in order, whatever kind of source it is."""
+"""A subset of a source has the right images in order, for every kind of source."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What happens between the steps of a run: it is stopped at the worst of moments, and goes on as if it had not been.
+"""A run that is stopped between any two steps resumes as if it had not been stopped.
 
 The model is a linear classifier, and its images come from arrays.
 """
@@ -25,7 +25,7 @@ from training.recipe.assignments import override
 from training.runs.folder import Run, add_result, hold, open_run, program_path
 from training.tasks import TASKS
 
-# Seven steps and three batches of validation in an epoch, and everything that has a state.
+# An epoch has seven steps and three validation batches. Everything that has a state is included.
 CHANGES = ["fit.batch_size=150", "optimizer.ema=0.9", "data.validation_fraction=0.3"]
 
 
@@ -47,7 +47,7 @@ def simplified():
 
 
 def train_in(folder, recipe, leave=None):
-    """Trains in a folder; returns its `Run` and the weights that are left, or `None` if it was stopped."""
+    """Trains in a folder; returns its `Run` and the final weights, or `None` if training was stopped."""
     return train(recipe, folder=folder, leave=leave or (lambda task, dataset, run, weights, keeper: weights))
 
 
@@ -57,14 +57,14 @@ def undisturbed(recipe, tmp_path_factory):
 
 
 def assert_same_run(one, other):
-    """Each is a `Run` and its weights."""
+    """Each argument is a pair of a `Run` and its weights."""
     assert one[0].history.read_bytes() == other[0].history.read_bytes()
     for array, other_array in zip(one[1], other[1], strict=True):
         np.testing.assert_array_equal(array, other_array)
 
 
 class Interruption(keras.callbacks.Callback):
-    """Asks a run to stop at a moment: a hook of Keras's callbacks, and the step at which it is called."""
+    """Requests a stop in a given hook of Keras's callbacks at a given step."""
 
     def __init__(self, keeper, hook, step):
         super().__init__()
@@ -77,23 +77,23 @@ class Interruption(keras.callbacks.Callback):
 
 
 def points(folder, tag):
-    """Steps of TensorBoard's points of a kind, in the order in which they were written."""
+    """The steps of TensorBoard's points with a given tag, in the order of writing."""
     paths = folder.rglob("events*")
     events = [event for path in paths for event in tf.compat.v1.train.summary_iterator(str(path))]
-    events.sort(key=lambda event: event.wall_time)  # Names of files tell the second only.
+    events.sort(key=lambda event: event.wall_time)  # The file names are only precise to the second.
     return [event.step for event in events for value in event.summary.value if value.tag == tag]
 
 
 @pytest.mark.parametrize(
     ("hook", "step", "saved"),
     [
-        ("on_train_batch_end", 3, 4),  # It is heard at the next step.
+        ("on_train_batch_end", 3, 4),  # The request takes effect at the next step.
         pytest.param("on_train_batch_end", 6, 7, marks=pytest.mark.slow),
-        # The last step of an epoch, before its validation,
+        # The last step of an epoch, before its validation.
         pytest.param("on_train_batch_end", 7, 7, marks=pytest.mark.slow),
-        ("on_test_batch_end", 7, 7),  # and in it.
-        pytest.param("on_test_batch_end", 14, 14, marks=pytest.mark.slow),  # The last of all.
-        ("on_train_end", 14, 14),  # Nobody listens any more.
+        ("on_test_batch_end", 7, 7),  # During the validation of that epoch.
+        pytest.param("on_test_batch_end", 14, 14, marks=pytest.mark.slow),  # During the last validation.
+        ("on_train_end", 14, 14),  # The run has ended, so the request has no effect.
     ],
 )
 def test_a_stop_saves_and_the_run_goes_on(recipe, undisturbed, tmp_path, monkeypatch, capsys, hook, step, saved):
@@ -111,7 +111,7 @@ def test_a_stop_saves_and_the_run_goes_on(recipe, undisturbed, tmp_path, monkeyp
 
 
 def test_a_full_disk_loses_one_interval(recipe, undisturbed, tmp_path, monkeypatch):
-    """The disk is full at the end of the second epoch, and has room again at the next start."""
+    """The disk is full at the end of the second epoch and has space at the next start."""
     usual = np.savez
 
     def save(file, **arrays):
@@ -141,7 +141,7 @@ def test_a_signal_while_the_result_is_written(recipe, undisturbed, tmp_path, cap
 
 
 def test_a_damaged_best_checkpoint_gives_way_to_the_next(recipe, tmp_path, monkeypatch, capsys):
-    """The weights of the best validation are asked for: of the first epoch, before the learning rate spoils them."""
+    """The run keeps its best weights, from the first epoch. Then the learning rate spoils them."""
     recipe = override(recipe, [*SPOILED, "fit.final_weights=best"])
 
     def keeper_of(recipe, dataset, run, weights, keeper):
@@ -160,7 +160,7 @@ def test_a_damaged_best_checkpoint_gives_way_to_the_next(recipe, tmp_path, monke
 
 
 def test_weights_that_are_not_finite_are_not_saved(recipe, tmp_path):
-    """The loss is that before the step: it is the weights that show first that the step was too long."""
+    """The loss is computed before the step, so only the weights show that the step was too long."""
     wrong = ["optimizer.kind=sgd", "optimizer.learning_rate=1e30", "optimizer.clip_norm=none", "schedule.warmup=0%"]
     message = r"not finite at step 2, with a learning rate of .*last good checkpoint is that of step 1\."
     with pytest.raises(InputError, match=message):
@@ -171,7 +171,7 @@ def test_weights_that_are_not_finite_are_not_saved(recipe, tmp_path):
 
 
 def test_one_process_at_a_time(recipe, tmp_path):
-    """Also before anything is written, and when the recipe is replaced."""
+    """The folder is locked even before anything is written, and while the recipe is replaced."""
     run = Run(tmp_path)
     with hold(run):
         with pytest.raises(InputError, match="is in use by another process"):
@@ -186,7 +186,7 @@ def test_one_process_at_a_time(recipe, tmp_path):
 
 
 def test_what_another_process_began_or_finished_meanwhile_is_not_gone_on_with(recipe, tmp_path):
-    """It may have done so between the first look at the folder and the lock."""
+    """Another process may begin or finish the run between the first check of the folder and the lock."""
     arguments = load_dataset(recipe.data), None, tmp_path, Engine(recipe.distribution)
     run = open_run(recipe, *arguments)
     with pytest.raises(InputError, match=r"was started with another recipe:\n  seed: was 0, is 7"):
@@ -214,7 +214,7 @@ def test_images_are_counted_without_padding(recipe):
 
 
 def test_progress_tells_the_rate_and_the_time_that_is_left(capsys):
-    """Of the steps after the first, which compiles: four in 100 seconds."""
+    """The first step compiles, so the rate is that of the steps after it: four in 100 seconds."""
     intervals = types.SimpleNamespace(total=100, images=1000)
     keeper = types.SimpleNamespace(intervals=intervals, metric="accuracy", schedule=lambda step: step / 1e4)
     progress = Progress(keeper)

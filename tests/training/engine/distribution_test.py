@@ -1,4 +1,4 @@
-"""Training on several devices and processes against training on one, and what is refused."""
+"""Training on several devices and processes equals training on one. Invalid distributions are errors."""
 
 import ast
 import contextlib
@@ -30,11 +30,11 @@ def case(kind, devices=None, distribution=None, **fields):
     return {"distribution": {"kind": kind, "devices": devices, **(distribution or {})}, **fields}
 
 
-# On one device; what is below is compared with these.
+# The reference on one device for the cases below.
 SINGLE = {"dense": case("none"), "batch_norm": case("none", **BATCH_NORM), "vit": case("none", model="vit")}
 SHARING = {"model_devices": 2, "shard_weights": True}
-# backend: in one process, the most devices first, because they are fixed from then on; in each of two processes. A
-# batch has 8 images, of which each device has one in each part, some of them nothing but padding.
+# {backend: (cases in one process, cases in two processes)}. The first case has the most devices and fixes their
+# number. A batch of 8 images has one per device and chunk. Some chunks contain only padding.
 CASES = {
     "tensorflow": (
         {
@@ -50,7 +50,7 @@ CASES = {
         },
         {
             "dense, 2 processes of 2": case("data_parallel", 2),
-            # The two halves of a layer lie in different processes.
+            # The two halves of a layer are in different processes.
             "dense, 1 x 2": case("model_parallel", 1, {"model_devices": 2}),
         },
     ),
@@ -75,7 +75,7 @@ SLOW_CASES = {
 
 
 def names(cases):
-    """(backend, name) of each case that trains."""
+    """(backend, name) of each case that trains a model."""
     for backend, (in_one, in_each_of_two) in cases.items():
         for name, fields in (in_one | in_each_of_two).items():
             if fields.get("model", "dense") is not None:
@@ -87,9 +87,9 @@ NAMES = [*names(CASES), *(pytest.param(*name, marks=pytest.mark.slow) for name i
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory, jax_variables):
-    """Function from a backend to the folder that its programs wrote, with what they printed: {name: text}.
+    """Function that runs a backend's programs; returns their output folder and what they printed, {name: text}.
 
-    `is_slow` chooses the slow cases.
+    `is_slow` selects the slow cases.
     """
 
     @functools.cache
@@ -105,7 +105,7 @@ def programs(tmp_path_factory, jax_variables):
             cases = ["keras_clipping", "keras_overflow"] if is_slow else ["adamw", "scaled_sgd", "overflow"]
             programs["two replicas"] = _program("two_replicas", *cases)
         command = [sys.executable, "-m", "tests.training.forked_programs", str(folder), json.dumps(programs)]
-        # XLA takes most of the time, to make faster what takes none.
+        # XLA's optimizations would take most of the time and save almost none.
         environment = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"} | jax_variables
         return (
             folder,
@@ -137,7 +137,7 @@ def _program(module, *arguments, environment=None):
 
 @pytest.fixture(scope="module")
 def curves(programs):
-    """Function from a backend to what its programs wrote, by the names of the cases."""
+    """Function that returns the results of a backend's programs by the names of the cases."""
 
     @functools.cache
     def written(backend, is_slow):
@@ -147,7 +147,7 @@ def curves(programs):
 
 
 def _pair(backend):
-    """The environments of two processes that find each other."""
+    """The environments of two processes that connect to each other."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
         for opened in sockets:
@@ -163,18 +163,18 @@ def _pair(backend):
 
 @pytest.mark.parametrize(("backend", "name"), NAMES)
 def test_the_same_curve_on_any_devices(curves, backend, name):
-    """The losses and metrics of 10 steps and 2 validations, and all variables after them."""
+    """The losses and metrics of 10 steps and 2 validations are equal, and so are all variables after them."""
     found, single = (curves(backend, name)[each] for each in (name, name.split(",")[0]))
     assert found["steps"].shape == (10, 2)
     for key in [key for key in single if key in ("steps", "epochs") or key.startswith("variable")]:
-        # Measured: at most 4e-6. Accuracies differ by 0.006 or more where an image is counted otherwise.
+        # Measured differences are at most 4e-6. One miscounted image changes an accuracy by 0.006 or more.
         np.testing.assert_allclose(found[key], single[key], rtol=1e-5, atol=1e-5, err_msg=key)
     np.testing.assert_allclose(found["metrics"], single["metrics"], rtol=1e-4)
-    # The loss falls, or all curves might be equal for being flat.
+    # The loss must fall, because flat curves would always be equal.
     loss, accuracy = single["epochs"][:2]
     assert loss[-1] < loss[0] - 0.1
     assert accuracy[-1] > accuracy[0]
-    # `to_host` after `assign` gives what `to_host` gave. The flag is set in the last process, the first one wrote.
+    # `to_host` gives the same values after `assign`. The last process raises the alarm, and the first must see it.
     assert found["restored"]
     assert found["alarms"].tolist() == [False, True]
 
@@ -190,11 +190,11 @@ def test_the_same_curve_on_any_devices(curves, backend, name):
     ],
 )
 def test_weights_and_slots_lie_as_laid_out(curves, name, axes, count):
-    """Numbers are right either way: what is looked at are the shardings that the arrays of JAX have."""
+    """Results are right under any layout, so the shardings of JAX's arrays are compared."""
     shardings = _shardings(curves("jax", name)[name])
     laid_out = {path.removeprefix("encoder_block_1/"): layout for path, layout in SHARDED.items()}
     found = [path for path in shardings if path.removeprefix("encoder_block_0/") in laid_out]
-    assert len(found) == count  # The models have a part of them.
+    assert len(found) == count  # Each model has only some of these variables.
     for path in found:
         layout = laid_out[path.removeprefix("encoder_block_0/")]
         expected = _trimmed([axis if axis in axes else None for axis in layout])
@@ -213,13 +213,13 @@ def test_devices_that_share_batches_alone_have_whole_weights(curves, name):
 
 
 def _shardings(result):
-    """{path of a variable: how JAX cut it}"""
+    """{path of a variable: its sharding on JAX}."""
     written = {key: str(value) for key, value in result.items() if key.startswith("sharding ")}
     return {key.removeprefix("sharding "): ast.literal_eval(value) for key, value in written.items()}
 
 
 def _trimmed(axes):
-    """Without the dimensions at the end that are not cut, which JAX may or may not name."""
+    """Drops trailing dimensions that are not sharded, because JAX may omit them."""
     while axes and axes[-1] is None:
         axes = axes[:-1]
     return list(axes)
@@ -287,7 +287,7 @@ def no_distribution_left():
     ("fields", "environment", "message"), REFUSED + (REFUSED_ON_JAX if IS_JAX else REFUSED_ON_TENSORFLOW)
 )
 def test_refused(fields, environment, message, monkeypatch):
-    keras.ops.convert_to_numpy(keras.ops.ones(1))  # From now on there is one device.
+    keras.ops.convert_to_numpy(keras.ops.ones(1))  # From this line on, JAX has only one device.
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=message):
@@ -318,14 +318,14 @@ def test_one_device():
 
 @pytest.fixture(scope="module")
 def two_replicas(programs):
-    """What `two_replicas.py` measured: {case: results}."""
+    """The results of `two_replicas.py` by case."""
     _, logs = programs("tensorflow")
     return json.loads(logs["two replicas"].splitlines()[-1])
 
 
 @pytest.mark.parametrize("case", ["adamw", "scaled_sgd"])
 def test_steps_on_two_replicas_equal_those_on_one_device(two_replicas, case):
-    """With clipping, which is where they would differ, layer decay, weight decay and the moving average."""
+    """The cases cover clipping, where replicas could differ, layer decay, weight decay and the moving average."""
     results = two_replicas[case]
     assert results["weights"] < 1e-6
     assert results["averages"] < 1e-6
@@ -336,7 +336,7 @@ def test_a_step_that_overflows_on_the_second_replica_alone_is_skipped(two_replic
     results = two_replicas["overflow"]
     assert results["finite"]
     assert results["change"] == 0
-    assert results["scales"] == [1 / 8, 1 / 8]  # Three steps, all of them skipped.
+    assert results["scales"] == [1 / 8, 1 / 8]  # All three steps were skipped.
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Which variable is laid out how. The shardings that come of it are looked at in `distribution_test.py`."""
+"""The layout of each variable. `distribution_test.py` checks the resulting shardings."""
 
 import re
 
@@ -13,7 +13,7 @@ from training.errors import InputError
 
 CONFIG = keras_vit.ViTConfig(patch_size=4, hidden_dim=24, num_layers=2, num_heads=3, mlp_dim=20)
 STEM = keras_vit.StemConfig((1, 1))
-# Every field of the config that makes other variables.
+# Covers every field of the config that changes the variables.
 OPTIONS = [
     {"stem": STEM, "input_shape": (32, 32, 3)},
     {"stem": keras_vit.StemConfig(()), "position_embedding": "sincos_2d"},
@@ -29,7 +29,7 @@ OPTIONS = [
     {"dropout_rate": 0.1, "attention_dropout_rate": 0.1, "drop_path_rate": 0.1},
     {"include_preprocessing": True, "include_top": False},
 ]
-# Of variables as they are with both kinds of sharding: the rest is whole on every device.
+# Layouts with both kinds of sharding. All other variables are whole on every device.
 SHARDED = {
     "encoder_block_1/attention/query/kernel": ("batch", "model", None),
     "encoder_block_1/attention/key/kernel": ("batch", "model", None),
@@ -82,7 +82,7 @@ def on_shapes_only():
 
 
 def mesh(batch_devices=2, model_devices=3):
-    """Keras asks for no real devices until something is laid out."""
+    """Keras needs no real devices until an array is laid out."""
     devices = [f"cpu:{i}" for i in range(batch_devices * model_devices)]
     return keras.distribution.DeviceMesh((batch_devices, model_devices), ("batch", "model"), devices)
 
@@ -92,7 +92,7 @@ def matching(layouts, path):
 
 
 def check_complete(model):
-    """Each variable has one pattern, and of its dimensions as many as that lays out; no layer's output has one."""
+    """Each variable matches one pattern, which lays out all or none of its dimensions. Layer outputs match none."""
     layouts = layout_map(mesh(), shard_weights=True)
     for variable in model.variables:
         for prefix in ("", "outer/"):
@@ -104,7 +104,7 @@ def check_complete(model):
 
 @pytest.mark.usefixtures("on_shapes_only")
 def test_every_variable_of_every_variant():
-    # One block is as good as all of them, and so is one of several variants that differ in their sizes alone.
+    # One block represents all blocks, and one variant represents all variants that differ only in size.
     sizes = {"num_layers": 1, "hidden_dim": 24, "num_heads": 3, "mlp_dim": 20, "patch_size": 16}
     built = []
     for variant, config in keras_vit.VARIANTS.items():
@@ -149,7 +149,7 @@ def test_whole_on_every_device(path):
 
 @pytest.mark.usefixtures("on_shapes_only")
 def test_matrices_are_cut_into_as_many_parts_as_there_are_devices():
-    """Nearly all of the weights of every variant are, where the devices divide them: what FSDP is for."""
+    """FSDP shards nearly all weights of every variant if the number of devices divides them."""
     for variant in ("B/16", "R50+L/32"):
         layouts = layout_map(mesh(2, 4), shard_weights=True)
         model = keras_vit.ViT(variant)

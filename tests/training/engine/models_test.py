@@ -1,4 +1,4 @@
-"""A recipe's model and its teacher: what they are, and what is known of them before they are built."""
+"""The model and the teacher of a recipe, and their properties before they are built."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ from training.recipe.assignments import override
 
 
 def test_weights_stand_for_their_architecture():
-    """Of those in the catalogue nothing is fetched."""
+    """Nothing is downloaded for weights in the catalogue."""
     weights = ["model.config=none", "model.input_shape=none", "model.weights=Ti/16@augreg-i21k-i1k-384"]
     recipe = override(recipes.load("digits"), [*weights, "model.changes.drop_path_rate=0.1"])
     model = without_weights(recipe).model
@@ -30,10 +30,10 @@ def test_weights_stand_for_their_architecture():
 
 @pytest.fixture(scope="module")
 def scorer(brief_recipe):
-    """(A model that learned with sigmoids from photographs whose centre is cut out, an image file, its pixels)"""
+    """(A model with sigmoids that crops the centre of photographs, an image file, the file's cropped pixels)."""
     recipe = override(brief_recipe, ["fit.loss=sigmoid", "model.resize=12", "model.input_shape=10,8,3"])
     picture = noise(30, 20)
-    # Pillow: the short side to 12, then the centre.
+    # Pillow resizes the short side to 12 pixels, then crops the centre.
     resized = picture.resize((12, 18), PIL.Image.Resampling.BILINEAR).crop((2, 4, 10, 14))
     return randomize(build_model(recipe, 3)), encoded(picture, "PNG"), np.asarray(resized)
 

@@ -1,4 +1,4 @@
-"""Steps against NumPy and closed forms. Those on two replicas are in `distribution_test.py`."""
+"""Optimizer steps against NumPy and closed forms. `distribution_test.py` tests steps on two replicas."""
 
 import json
 
@@ -13,7 +13,7 @@ from training import recipes
 from training.engine.optimizers import build_optimizer, layer_scales
 from training.recipe.assignments import override
 
-# By the schedule, the learning rates of the first steps.
+# The schedule's learning rates for the first steps.
 RATES = (0.04, 0.07, 0.1)
 STEPS = ["fit.epochs=none", "fit.steps=20"]
 RAMP = [*STEPS, "optimizer.learning_rate=0.1", "schedule.warmup=2 steps", "schedule.start=0.04"]
@@ -33,7 +33,7 @@ def make_recipe(*assignments):
 
 
 def build_model():
-    """A layer of each group, with the names of a Vision Transformer's."""
+    """One layer of each group, with the layer names of a Vision Transformer."""
     layers = [
         keras.layers.Dense(4, name="patch_embedding"),
         keras.layers.Dense(5, name="encoder_block_0"),
@@ -47,7 +47,7 @@ def build_model():
 
 
 def draw_gradients(model, count=3):
-    """None is near zero, where Adam's epsilon would count."""
+    """No gradient is near zero, because Adam's epsilon would matter there."""
     generator = np.random.default_rng(1)
     signs = [generator.choice([-1, 1], weight.shape) for weight in model.weights]
     return [[(sign * generator.uniform(0.5, 2, sign.shape)).astype("float32") for sign in signs] for _ in range(count)]
@@ -58,9 +58,9 @@ def apply(optimizer, gradients, model):
 
 
 def adamw(gradients, rates, beta_2=0.999, epsilon=1e-8):
-    """Steps of Algorithm 2 of arXiv 1711.05101, but for the weight decay.
+    """Steps of Algorithm 2 of arXiv 1711.05101, except for the weight decay.
 
-    Keras's epsilon is the one with a hat, of the end of section 2 of arXiv 1412.6980.
+    Keras's epsilon is the epsilon-hat at the end of section 2 of arXiv 1412.6980.
     """
     first = second = 0
     for step, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
@@ -78,7 +78,7 @@ def sgd(gradients, rates):
 
 
 def rmsprop(gradients, rates, rho=0.9, epsilon=1e-8):
-    """The last formula of the documentation of TensorFlow 1's RMSPropOptimizer; its squares begin with zeros here."""
+    """The last formula in the documentation of TensorFlow 1's RMSPropOptimizer, but the squares start at zero."""
     squares = velocity = 0
     for gradient, rate in zip(gradients, rates, strict=True):
         squares = rho * squares + (1 - rho) * gradient**2
@@ -105,7 +105,7 @@ def rmsprop(gradients, rates, rho=0.9, epsilon=1e-8):
 )
 @pytest.mark.parametrize("layer_decay", [1.0, 0.6])
 def test_three_steps_equal_numpys(assignments, steps, layer_decay):
-    """The layer's scale is in the step and in the decay, as with parameter groups of torch; only kernels decay."""
+    """A layer's scale applies to step and decay, as with torch's parameter groups. Only kernels decay."""
     changes = ["optimizer.clip_norm=none", "optimizer.weight_decay=0.2", f"optimizer.layer_decay={layer_decay}"]
     model = build_model()
     before, gradients = model.get_weights(), draw_gradients(model)
@@ -121,7 +121,7 @@ def test_three_steps_equal_numpys(assignments, steps, layer_decay):
             expected = expected * (1 - 0.2 * rate * (weight.name == "kernel")) - step
         assert_close(weight, expected)
     assert {weight.name for weight in model.weights} == {"kernel", "bias", "gamma", "beta"}
-    assert all(weight.path.startswith(model.name) for weight in model.weights)  # A prefix does not hide the layers.
+    assert all(weight.path.startswith(model.name) for weight in model.weights)  # The prefix does not prevent matches.
 
 
 def test_of_a_vision_transformer_kernels_decay_and_nothing_else():
@@ -160,7 +160,7 @@ def test_the_moving_average_equals_its_closed_form():
     optimizer.finalize_variable_values(model.trainable_variables)  # As Keras does at the end of `fit`.
     for weight, last in zip(model.get_weights(), visited[-1], strict=True):
         np.testing.assert_array_equal(weight, last)
-    # It begins with the weights after the first step.
+    # The average starts with the weights after the first step.
     shares = [0.8**3, 0.2 * 0.8**2, 0.2 * 0.8, 0.2]
     for i, average in enumerate(optimizer.averages):
         assert_close(average, sum(share * weights[i] for share, weights in zip(shares, visited, strict=True)))
@@ -205,7 +205,7 @@ def test_groups_are_counted_from_the_top_and_by_number():
 @pytest.mark.each_backend
 @pytest.mark.parametrize("kind", ["adamw", "sgd", "rmsprop"])
 def test_compiled_steps_of_a_copy_equal_eager_ones(kind):
-    """A copy by its configuration keeps the scales of the layers and the kernels that decay."""
+    """A copy from the configuration keeps the layers' scales and the set of decayed kernels."""
     recipe = make_recipe(*RAMP, f"optimizer.kind={kind}", "optimizer.layer_decay=0.6", "optimizer.ema=0.8")
     models = [build_model(), build_model()]
     optimizer = build_optimizer(recipe, models[0], 1)

@@ -1,4 +1,4 @@
-"""Learning rates against their closed forms, and against the numbers of published recipes."""
+"""Learning rates equal their closed forms and the numbers of published recipes."""
 
 import json
 
@@ -12,7 +12,7 @@ from training.engine.schedules import build_schedule, num_steps, training_steps
 from training.errors import InputError
 from training.recipe.assignments import override
 
-EPOCH = 11  # Steps.
+EPOCH = 11  # Number of steps.
 TOTAL = 9 * EPOCH + 4
 
 
@@ -25,7 +25,7 @@ def make_recipe(*assignments):
     [
         ("5%", 25),
         ("0.1%", 1),  # Half a step.
-        ("0.7%", 4),  # Half a step more than 3, if one calculates in decimals.
+        ("0.7%", 4),  # 3.5 steps in decimal arithmetic.
         ("0.09%", 0),
         ("100%", 500),
         ("1 step", 1),
@@ -78,9 +78,9 @@ def test_every_decay_equals_its_closed_form(decay, options, closed_form, warmup,
 @pytest.mark.parametrize(
     ("name", "epochs", "expected"),
     [
-        # arXiv 2006.03677, section 5.2 (Table 8): 0.01 to 0.16 in 5 epochs, then times 0.9875 an epoch.
+        # arXiv 2006.03677, section 5.2 (Table 8): 0.01 to 0.16 in 5 epochs, then a factor of 0.9875 per epoch.
         ("pretrain_imagenet_vt_r18_advanced", (0, 5, 6, 400), (0.01, 0.16, 0.158, 0.16 * 0.9875**395)),
-        # Tables 2 to 7: a tenth every 30 of 90 epochs.
+        # Tables 2 to 7: a factor of 0.1 every 30 of 90 epochs.
         ("pretrain_imagenet_vt_r18", (0, 29.9, 30, 59.9, 60, 89.9), (0.1, 0.1, 1e-2, 1e-2, 1e-3, 1e-3)),
     ],
 )
@@ -91,7 +91,7 @@ def test_recipes_by_epochs(name, epochs, expected):
 
 
 def test_compiled_steps_read_the_schedule_at_their_number():
-    """With a gradient that is always one, a weight is minus the sum of the learning rates."""
+    """The gradient is always one, so a weight is minus the sum of the learning rates."""
     recipe = make_recipe("optimizer.learning_rate=0.3", "schedule.warmup=2 steps", "schedule.start=0.1")
     schedule = build_schedule(recipe, EPOCH, TOTAL)
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])

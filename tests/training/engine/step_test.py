@@ -1,4 +1,4 @@
-"""A step against the equations of a linear classifier. N images, F features, C classes."""
+"""A training step equals the equations of a linear classifier (N images, F features, C classes)."""
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ IS_JAX = keras.backend.backend() == "jax"
 
 
 def cross_entropy(labels, logits, teacher_logits=None):
-    """With a teacher, half of it the distance of the logits."""
+    """If there is a teacher, half of the loss is the squared distance between both models' logits."""
     losses = keras.losses.categorical_crossentropy(labels, logits, from_logits=True)
     if teacher_logits is None:
         return losses
@@ -33,7 +33,7 @@ def trained(model, optimizer=None, **options):
 
 
 def batch(size, weights, seed=0):
-    """Images, mixed labels, and weights."""
+    """Images, mixed labels and weights of the images."""
     random = np.random.default_rng(seed)
     images = random.normal(size=(size, *SHAPE)).astype("float32")
     labels = random.dirichlet(np.ones(NUM_CLASSES), size).astype("float32")
@@ -47,7 +47,7 @@ def dataset(*batches):
 
 
 def losses_and_gradients(images, labels, weights, kernel, bias, scale=1.0):
-    """Each image's loss; the gradient of their weighted mean with regard to each image's logits; the logits."""
+    """The loss of each image, the gradient of their weighted mean with respect to the logits, and the logits."""
     logits = images.reshape(len(images), -1).astype("float64") @ kernel + bias  # (N, C)
     shifted = logits - logits.max(-1, keepdims=True)
     log_probabilities = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
@@ -60,7 +60,7 @@ def losses_and_gradients(images, labels, weights, kernel, bias, scale=1.0):
     [
         (1, [1, 1, 1, 1, 1, 1], True),
         (1, [1, 0.3, 2, 0, 0, 0], False),
-        (2, [1, 0.3, 2, 0, 0, 0], True),  # A part whose images all pad.
+        (2, [1, 0.3, 2, 0, 0, 0], True),  # The second chunk contains only padding.
         (3, [0.7, 1.3, 2, 0, 1, 0.1], False),
     ],
 )
@@ -81,14 +81,14 @@ def test_a_step_follows_the_weighted_mean(accumulation_steps, weights, jit_compi
 
 
 def test_metrics_are_over_all_batches_of_an_epoch():
-    model = classifier(dropout=0.9)  # Not in evaluation.
+    model = classifier(dropout=0.9)  # Dropout has no effect in evaluation.
     parts = [batch(6, [1, 2, 3, 4, 5, 6], seed=1), batch(6, [0.1, 0, 0, 0, 0, 0], seed=2)]
     losses = [losses_and_gradients(*part, *model.get_weights())[0] for part in parts]
     expected = np.average(np.concatenate(losses), weights=np.concatenate([part[2] for part in parts]))
     tested = trained(model)
-    for _ in range(2):  # The second time is not added to the first.
+    for _ in range(2):  # The second evaluation starts from zero.
         assert tested.evaluate(dataset(*parts), verbose=0, return_dict=True)["loss"] == pytest.approx(expected, 1e-5)
-    # The weights can be read off: the order is total, count of each metric.
+    # Each metric has a total and a count. The counts are the sums of the weights.
     totals = [float(keras.ops.convert_to_numpy(value)) for value in tested.metrics_variables]
     np.testing.assert_allclose(totals[1::2], [21.1, 21.1], rtol=1e-6)
     assert totals[0] / totals[1] == pytest.approx(expected, 1e-5)
@@ -152,7 +152,7 @@ def test_keras_has_the_private_method_that_is_replaced():
 
 @pytest.mark.skipif(IS_JAX, reason="of Keras's trainer for TensorFlow")
 def test_keras_still_takes_the_mean_of_scalars_over_an_axis(monkeypatch):
-    """When this fails, keras-team/keras issue 20585 has been worked on: try to do without what `step.py` says of it."""
+    """If this test fails, keras-team/keras issue 20585 was changed. Try to remove the workaround in `step.py`."""
     from keras.src.backend.tensorflow import trainer
 
     monkeypatch.setattr(trainer, "_collective_all_reduce_multi_worker", lambda strategy: True)
@@ -162,7 +162,7 @@ def test_keras_still_takes_the_mean_of_scalars_over_an_axis(monkeypatch):
 
 @pytest.mark.skipif(not IS_JAX, reason="TensorFlow does not tell")
 def test_parts_save_memory():
-    """The memory that XLA reserves for a step's intermediate values."""
+    """Compares the memory that XLA reserves for a step's intermediate values."""
     images = keras.Input((16, 16, 3))
     maps = images
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Fitting: that a model learns from the labels and nothing else, and that every way of saying so is heard."""
+"""A model learns from the labels only, and every setting of the fit takes effect."""
 
 import dataclasses
 import json
@@ -44,7 +44,7 @@ def test_shuffled_labels_stay_at_chance(brief_recipe):
     accuracies = {}
     for name, data in {"true": dataset, "shuffled": shuffled}.items():
         accuracies[name] = evaluate(fitted(recipe, data).model, data, "test", recipe).accuracy
-    # Chance is 0.1; four standard deviations of 360 draws are 0.063.
+    # Chance is 0.1. Four standard deviations of 360 draws are 0.063.
     assert accuracies["shuffled"] < 0.1 + 0.063
     assert accuracies["true"] > 0.3
 
@@ -83,7 +83,7 @@ def test_mixed_precision_trains(brief_recipe):
 
 
 def left_by(recipe, runs):
-    """The rows of the history, {column: value}, and the weights that a run leaves."""
+    """The rows of the history, {column: value}, and the final weights of a run."""
 
     def leave(task, dataset, run, weights, keeper):
         return keeper.history, weights
@@ -97,13 +97,13 @@ def test_the_moving_average_is_validated_and_kept(brief_recipe, tmp_path):
     [row], averaged = left_by(recipe, tmp_path)
     [plain_row], plain = left_by(override(recipe, ["optimizer.ema=0"]), tmp_path)
     assert any(not np.array_equal(a, b) for a, b in zip(averaged, plain, strict=True))
-    # It does not change how the weights go: the loss of training is the same, that of the validation is not.
+    # The average does not change the training, so only the validation loss and accuracy differ.
     assert {name for name in COLUMNS if row[name] != plain_row[name]} == {"val_loss", "val_accuracy"}
 
 
 @pytest.mark.usefixtures("linear")
 def test_the_best_weights_are_kept_if_asked_for(brief_recipe, tmp_path):
-    # The learning rate rises until what was learned is forgotten.
+    # The learning rate rises until the model is spoiled.
     bad = ["optimizer.learning_rate=100", "schedule.decay=constant", "schedule.warmup=90%", "fit.epochs=2"]
     recipe = override(brief_recipe, [*bad, "fit.report_every=7 steps"])
     kinds = {kind: left_by(override(recipe, [f"fit.final_weights={kind}"]), tmp_path) for kind in ("best", "last")}
@@ -121,7 +121,7 @@ def test_the_best_weights_are_kept_if_asked_for(brief_recipe, tmp_path):
 
 @pytest.fixture(scope="module")
 def weights(brief_recipe, tmp_path_factory):
-    """A file of weights for three classes of other images."""
+    """A file with weights for three classes of other images."""
     folder = tmp_path_factory.mktemp("weights")
     config = dict(brief_recipe.model.config.to_dict(), num_layers=2)
     model = keras_vit.ViT(read_architecture(config), input_shape=(12, 12, 1), classes=3)
@@ -183,7 +183,7 @@ def test_teachers_that_do_not_fit_are_refused(brief_recipe, tmp_path, wrong):
 
 @pytest.mark.usefixtures("linear")
 def test_a_loss_that_is_not_a_number_ends_the_run(brief_recipe, tmp_path):
-    # A third step that is too long: two checkpoints come before it.
+    # The third step is too long. Two checkpoints come before it.
     wrong = ["optimizer.learning_rate=1e38", "optimizer.clip_norm=none", "schedule.warmup=0%"]
     recipe = override(brief_recipe, [*wrong, "fit.report_every=1 steps", "optimizer.kind=sgd"])
     with pytest.raises(InputError) as error:

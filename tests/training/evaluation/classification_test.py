@@ -1,4 +1,4 @@
-"""How good a model is: streamed, the figures are those of all images at once."""
+"""Metrics of a model that are computed batch by batch equal those of all images at once."""
 
 import keras
 import numpy as np
@@ -21,7 +21,7 @@ NAMES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu")
 
 
 def build(activation):
-    """A model with the same random weights, whatever makes its outputs probabilities."""
+    """A model with random weights that are the same for every activation of the outputs."""
     config = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
     arguments = {"input_shape": (8, 12, 3), "classes": 7, "include_preprocessing": True}
     model = keras_vit.ViT(config, **arguments, classifier_activation=activation)
@@ -45,7 +45,7 @@ def random_images(count):
 
 
 def dataset_of(images, labels):
-    """A data set with a test split of images and, for each, its class or its classes."""
+    """A data set with a test split. Each image has one class or a list of classes."""
     encoded = tf.constant([tf.io.encode_png(image).numpy() for image in images])
     labels = tf.ragged.constant(labels, tf.int64) if isinstance(labels[0], list) else tf.constant(labels, tf.int64)
 
@@ -86,10 +86,10 @@ def test_streamed_is_what_the_model_makes_of_all_images_at_once(model, with_logi
 
 
 def test_images_without_a_right_class_are_left_out(with_logits, brief_recipe):
-    """Where images may have several classes, and sigmoids tell each of them."""
+    """Images may have several classes here, and the model has sigmoids."""
     model, recipe = build("sigmoid"), override(brief_recipe, ["fit.batch_size=10", "fit.loss=sigmoid"])
     images = random_images(11)
-    labels = [[i % 7, (i + 2) % 7][: i % 3] for i in range(11)]  # No class, one, or two.
+    labels = [[i % 7, (i + 2) % 7][: i % 3] for i in range(11)]  # Each image has zero, one or two classes.
     kept = [i for i in range(11) if labels[i]]
     found = evaluate(model, dataset_of(images, labels), "test", recipe)
     assert_loss_is_that_of_training(found, recipe, images[kept], with_logits)
@@ -138,7 +138,7 @@ def test_of_sigmoids_the_cross_entropies_of_all_classes_are_added_up():
     scores = probabilities.max(axis=1)
     assert found.calibration.expected_error == pytest.approx(calibration(scores, found.is_right).expected_error)
     saturated = Evaluation(np.eye(3, dtype=bool)[:1], np.array([[1, 1, 0]], "float32"), NAMES[:3], has_sigmoids=True)
-    assert saturated.loss == pytest.approx(24 * np.log(2), rel=1e-5)  # The next number below 1 is 1 - 2**-24.
+    assert saturated.loss == pytest.approx(24 * np.log(2), rel=1e-5)  # The largest value below 1 is 1 - 2**-24.
     assert describe_classification(found).splitlines()[2].endswith(" nats, summed over the sigmoids of all classes")
 
 
@@ -157,7 +157,7 @@ def test_nearest_neighbour_equals_numpy(model, brief_recipe):
 
 def test_nearest_neighbour_holds_a_batch_of_the_test(model, brief_recipe, monkeypatch):
     images, sizes = random_images(60), []
-    labels = [[i % 7, (i + 2) % 7][: i % 3] for i in range(51)]  # No class, one, or two, of which one is enough.
+    labels = [[i % 7, (i + 2) % 7][: i % 3] for i in range(51)]  # Zero to two classes. One match is enough.
     splits = {"test": dataset_of(images[9:], labels).splits["test"]}
     splits["validation"] = dataset_of(images[:9], [i % 7 for i in range(9)]).splits["test"]
     usual = sklearn.neighbors.KNeighborsClassifier.predict

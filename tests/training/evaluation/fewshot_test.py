@@ -1,4 +1,4 @@
-"""Classifiers on frozen features, against NumPy, scikit-learn and TensorFlow's least squares."""
+"""Classifiers on frozen features equal NumPy, scikit-learn and TensorFlow's least squares."""
 
 import tracemalloc
 
@@ -12,7 +12,7 @@ from training.evaluation.fewshot import choose_shots, fewshot_accuracy, fit_ridg
 
 
 def clouds(num_images, num_features, num_classes=7, seed=0, noise=1.0):
-    """Features around a mean for each class, and labels."""
+    """Random features around one mean per class, and their labels."""
     rng = np.random.default_rng(seed)
     means = np.random.default_rng(99).normal(0, 1, (num_classes, num_features))
     labels = rng.integers(0, num_classes, num_images)
@@ -21,14 +21,14 @@ def clouds(num_images, num_features, num_classes=7, seed=0, noise=1.0):
 
 
 def transcribed(features, targets, test_features, l2):
-    """The primal form alone, and the inverse written out."""
+    """The primal form only, with an explicit inverse."""
     mean, deviation = features.mean(0), features.std(0) + 1e-5
     x, t = ((part - mean) / deviation for part in (features.astype("float64"), test_features.astype("float64")))
     x, t = (np.concatenate([part, np.full((len(part), 1), 100.0)], axis=1) for part in (x, t))
     return t @ np.linalg.inv(x.T @ x + l2 * np.eye(x.shape[1])) @ x.T @ targets
 
 
-@pytest.mark.parametrize("num_images", [11, 13, 14, 15, 80])  # 13 features and the constant: both sides of N = D.
+@pytest.mark.parametrize("num_images", [11, 13, 14, 15, 80])  # N is below, at and above D = 13 + 1.
 @pytest.mark.parametrize("l2", [2.0**10, 0.3])
 def test_ridge_equals_numpy_and_scikit_learn(num_images, l2):
     features, labels = clouds(num_images, 13)
@@ -64,7 +64,7 @@ def test_shots_are_drawn_from_each_class_and_more_hold_fewer():
 def test_every_image_of_a_class_is_drawn_equally_often():
     labels = np.array([0, 1, 0, 1, 0, 1, 1, 0, 0])
     drawn = np.bincount(np.concatenate([choose_shots(labels, 2, seed) for seed in range(2000)]), minlength=9) / 2000
-    # Four standard deviations of a part of 2,000.
+    # The tolerance is four standard deviations of a frequency in 2,000 draws.
     np.testing.assert_allclose(drawn, np.where(labels == 0, 2 / 5, 2 / 4), atol=4 * np.sqrt(0.25 / 2000))
 
 
@@ -94,7 +94,7 @@ def test_a_class_without_training_images_is_never_named():
 def test_neighbours_vote_as_in_scikit_learn(neighbours, temperature, monkeypatch):
     monkeypatch.setattr(fewshot, "MOST_COSINES", 200 * 64)
     features, labels = clouds(200, 13, noise=2)
-    test_features, test_labels = clouds(1100, 13, seed=1, noise=2)  # More than are compared at a time.
+    test_features, test_labels = clouds(1100, 13, seed=1, noise=2)  # More images than are compared at a time.
     voting = sklearn.neighbors.KNeighborsClassifier(
         neighbours, metric="cosine", weights=lambda distances: np.exp((1 - distances) / temperature)
     ).fit(features, labels)
@@ -104,7 +104,7 @@ def test_neighbours_vote_as_in_scikit_learn(neighbours, temperature, monkeypatch
 
 
 def test_many_training_images_take_no_more_memory(monkeypatch):
-    """All cosines at once would take 65 MB, and the indices of their order 131 MB."""
+    """All cosines at once would take 65 MB, and their sorted indices would take 131 MB."""
     monkeypatch.setattr(fewshot, "MOST_COSINES", 2**16)
     features, labels = clouds(2**14, 3)
     test_features, test_labels = clouds(1000, 3, seed=1)

@@ -1,4 +1,4 @@
-"""What is told of predictions equals what scikit-learn and transcriptions of the papers say."""
+"""Metrics of predictions equal scikit-learn and transcriptions of papers."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_one_of_several_right_classes_among_the_first_is_enough():
 
 def test_calibration_error_is_that_of_its_equations():
     rng = np.random.default_rng(0)
-    confidence = np.concatenate([rng.uniform(0, 1, 400), np.arange(1, 16) / 15])  # With the upper ends of all bins.
+    confidence = np.concatenate([rng.uniform(0, 1, 400), np.arange(1, 16) / 15])  # Includes the upper ends of all bins.
     is_right = rng.uniform(0, 1, 415) < confidence**2
     error = 0.0
     for m in range(1, 16):  # Guo et al., arXiv 1706.04599, section 2 and equation 3.

@@ -1,4 +1,4 @@
-"""Planted copies are found, other pictures are not; the report says which."""
+"""Planted copies are found and other pictures are not. The report lists the copies."""
 
 import contextlib
 import csv
@@ -23,7 +23,7 @@ from training.recipe.config import Data
 
 
 def scenes(count, seed):
-    """Pictures of soft shapes in many sizes and colors, (64, 80, 3): no two are alike."""
+    """Pictures (64, 80, 3) of soft shapes in many sizes and colors. All are different."""
     rng = np.random.default_rng(seed)
     pictures = []
     for _ in range(count):
@@ -49,8 +49,8 @@ KNOWN = scenes(40, seed=0)
 
 
 TURNED = PIL.Image.Exif()
-TURNED[0x0112] = 6  # To be looked at turned back.
-# {change of a picture: (kind that is found, ending of the file, the file)}
+TURNED[0x0112] = 6  # Viewers rotate the picture back.
+# {change of a picture: (kind of the copy, file extension, function that makes the file)}
 PLANTED = {
     "file": ("same file", "png", encoded),
     "format": ("same pixels", "bmp", lambda picture: encoded(picture, "bmp")),
@@ -71,7 +71,7 @@ PLANTED = {
         lambda picture: encoded(picture.transpose(PIL.Image.ROTATE_90), "jpeg", exif=TURNED),
     ),
 }
-SEVERAL, *COPIED = np.random.default_rng(1).permutation(40)[:9].tolist()  # Known pictures that are copied.
+SEVERAL, *COPIED = np.random.default_rng(1).permutation(40)[:9].tolist()  # Known pictures that get copied.
 CLASSES = "<b>ant", "bee"
 HOSTILE = '"><img src=x onerror=alert(1)>.png'
 
@@ -90,7 +90,7 @@ def flat(level, size=(20, 12)):
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
-    """A folder with all planted copies among its test images, eight of each kind. Those in gray have another label."""
+    """A folder with eight planted copies of each kind among its test images. The gray copies have another label."""
     folder, worse = tmp_path_factory.mktemp("photographs"), encoded(KNOWN[SEVERAL], "jpeg", quality=5)
     train = {f"{i:02}.png": (i % 2, encoded(picture)) for i, picture in enumerate(KNOWN)}
     train |= {"0-worse.jpg": (1, worse), "1-worse.jpg": (1, worse), "flat.png": (1, encoded(flat(100)))}
@@ -114,7 +114,7 @@ def photographs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(photographs, tmp_path_factory):
-    """What the command prints, {name of a test image: its row in the table}, and the page."""
+    """The command's output, {name of a test image: its row in the table}, and the page."""
     folder, printed = tmp_path_factory.mktemp("found"), io.StringIO()
     with contextlib.redirect_stdout(printed):
         data = [f"data.directory={photographs}", "data.validation_fraction=0"]
@@ -192,7 +192,7 @@ def test_hashes_are_those_of_the_cosine_transform():
 
 @pytest.mark.slow
 def test_digits_have_no_copies(brief_recipe, tmp_path):
-    """The 1,797 scans differ, of the same digit too; what is this alike is the same scan."""
+    """All 1,797 scans differ, even those of the same digit. Only copies of one scan are this similar."""
     text = find_and_report(brief_recipe, brief_recipe, tmp_path, correlation=0.995)
     assert text.startswith(
         "0 of 360 test images (0.00%) are like one of the 1,293 training images.\n0 of 144 validation"
@@ -200,7 +200,7 @@ def test_digits_have_no_copies(brief_recipe, tmp_path):
 
 
 def test_the_test_images_of_another_recipe_are_looked_for_among_drawn_images(brief_recipe, tmp_path):
-    """Of five scans of digits one is drawn for training."""
+    """The recipe draws five digits for training. One of them is among the test images."""
     drawn = override(brief_recipe, ["data.train_images=5"])
     files = [example["image"] for example in load_dataset(drawn.data).splits["train"].in_order().as_numpy_iterator()]
     write_files(tmp_path / "train", {"0.png": (0, encoded(KNOWN[0])), "1.png": (1, encoded(KNOWN[1]))})

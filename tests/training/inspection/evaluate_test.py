@@ -1,4 +1,4 @@
-"""The accuracy of runs and of published weights, on their own data and on others."""
+"""The accuracy of runs and of published weights, on their own data and on other data."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ def model():
 
 
 class Tiny(tfds.core.GeneratorBasedBuilder):
-    """Nine images of 8 x 12 pixels in three classes, found by its name like any data set of TFDS."""
+    """Nine images of 8 x 12 pixels in three classes. TFDS finds the data set by its name."""
 
     VERSION = tfds.core.Version("1.0.0")
     label = {"label": tfds.features.ClassLabel(names=NAMES)}  # noqa: RUF012
@@ -50,7 +50,7 @@ class Tiny(tfds.core.GeneratorBasedBuilder):
 
 
 class TinyReal(Tiny):
-    """The same images, with the features of `imagenet2012_real`: a different number of right classes each."""
+    """The same images with the features of `imagenet2012_real`. The number of right classes differs by image."""
 
     label = {  # noqa: RUF012
         "original_label": tfds.features.ClassLabel(names=NAMES),
@@ -71,7 +71,7 @@ class TinyTrain(Tiny):
 
 @pytest.fixture(scope="module")
 def run(model, brief_recipe, tmp_path_factory):
-    """A run on a data set that is not `tiny`, but has its classes."""
+    """A run on another data set with the classes of `tiny`."""
     changes = ["data.train_split=train[:90%]", "data.validation_fraction=0", "data.test_split=train[90%:]"]
     runs = tmp_path_factory.mktemp("runs")
     run = open_run(override(brief_recipe, changes), Dataset(NAMES, {}), runs, None, Engine(None))
@@ -99,7 +99,7 @@ def test_a_split_of_other_data_may_be_one_that_others_would_learn_from(run):
     data = ["data.dataset=tiny_train", "data.test_split=train[:5]", "fit.batch_size=10"]
     assert "of 5 images" in evaluate_source(run.folder, data)
     with pytest.raises(InputError, match=r"the test split 'train\[:5\]' of tiny_train both contain train\[0:5\]"):
-        evaluate_source(run.folder, data, "all")  # Some would count twice.
+        evaluate_source(run.folder, data, "all")  # Some images would count twice.
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def imagenet_model(tmp_path_factory):
 
 
 def write_photographs(directory, folders):
-    """Four images in each of some folders, 8 x 8 pixels in a frame of two; returns {path: pixels in the frame}."""
+    """Writes four images per folder, 8 x 8 pixels in a frame of two; returns {path: pixels in the frame}."""
     rng, written = np.random.default_rng(0), {}
     for folder in folders:
         for i in range(4):

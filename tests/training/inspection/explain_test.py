@@ -1,4 +1,4 @@
-"""What `explain` writes of a model, and that the numbers are those of the model on the pictures."""
+"""The output of `explain`, with numbers that equal those of the model on the pictures."""
 
 import base64
 import csv
@@ -27,7 +27,7 @@ from training.reports import explain_page
 from training.runs.folder import Run, open_run
 
 FIGURES = {"filters", "position_similarity", "attention_distance", "attention_entropy", "rollout", "neighbours"}
-AVERAGED, SEARCHED = 128, 200  # Training images whose attention is averaged, and all there are, which are searched.
+AVERAGED, SEARCHED = 128, 200  # Attention is averaged over 128 of the 200 training images. All of them are searched.
 NUMBERS = {"filters.npz", "position_similarity.npz", "attention_distance.csv", "attention_entropy.csv", "rollout.npz"}
 
 
@@ -37,7 +37,7 @@ def tiny(input_shape=(8, 12, 1), **changes):
 
 
 def write_pictures(folder, count=3, size=(31, 20)):
-    """Image files of another size than models have; returns their paths."""
+    """Writes image files with another size than the model's; returns their paths."""
     rng = np.random.default_rng(0)
     paths = [folder / f"picture {number}.png" for number in range(count)]
     for path in paths:
@@ -46,7 +46,7 @@ def write_pictures(folder, count=3, size=(31, 20)):
 
 
 def leave_figures_blank(monkeypatch):
-    """Drawing takes most of the time; the fixtures that are made before draw all figures once."""
+    """Leaves figures blank, because drawing is slow. The fixtures of the module run earlier and draw all figures."""
 
     def save(findings, name, figure, shows):
         (findings.folder / f"{name}.png").write_bytes(b"")
@@ -62,7 +62,7 @@ def blank(monkeypatch):
 
 @pytest.fixture(scope="module")
 def run(brief_recipe, tmp_path_factory):
-    """The folder of a run of some digits that looks as if it were trained."""
+    """The folder of a run on some digits, with random weights that look trained."""
     parent, recipe = tmp_path_factory.mktemp("runs"), override(brief_recipe, [f"data.train_images={SEARCHED}"])
     run = open_run(recipe, load_dataset(recipe.data), parent, str(parent / "one"), Engine(None))
     tiny().save(run.model)
@@ -72,7 +72,7 @@ def run(brief_recipe, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(run):
-    """What is written of the run."""
+    """The folder with the explanation of the run."""
     page, unreadable = explain(run.folder, neighbours=3)
     assert page == run.figures / "explain" / "explain.html"
     assert unreadable == 0
@@ -112,7 +112,7 @@ def test_the_numbers_are_those_of_the_model(folder, model, training_images):
     assert arrays["names"].tolist() == ["one"]
     np.testing.assert_array_equal(arrays["similarity_1"], keras_vit.position_similarity(model))
     assert f"Averaged over {AVERAGED} evenly spaced training images." in (folder / "explain.html").read_text()
-    # Spread over all of them, the last among them.
+    # The indices are evenly spaced and include the last image.
     places = [number * (SEARCHED - 1) // (AVERAGED - 1) for number in range(AVERAGED)]
     prepared = keras_vit.preprocess_input(training_images[0][places], model)
     for name, column, analysis in (
@@ -163,7 +163,7 @@ def test_unreadable_files_are_named_and_the_rest_is_shown(run, tmp_path, capsys)
 
 
 def test_models_stand_side_by_side(run, tmp_path):
-    """Models of other sizes, of which each reads the pictures for itself; one without what is compared."""
+    """Models of other sizes read the pictures at their own size. One model lacks what is compared."""
     tiny((24, 16, 3), num_layers=1, position_embedding="none").save(tmp_path / "bare.keras")
     tiny((12, 12, 3), pooling="avg", axial=True).save(tmp_path / "axial.keras")
     page, _ = explain(

@@ -1,4 +1,4 @@
-"""Frozen features are what the classifier reads, and tell how well classes are told apart."""
+"""The frozen features are the classifier's input, and they distinguish the classes."""
 
 import csv
 import itertools
@@ -30,7 +30,7 @@ def recipe(brief_recipe):
 
 @pytest.fixture(scope="module")
 def run(recipe, tmp_path_factory):
-    """A run with random weights, whose features tell the digits apart well enough."""
+    """A run with random weights. Its features distinguish the digits well enough."""
     run = open_run(recipe, load_dataset(recipe.data), tmp_path_factory.mktemp("runs"), None, Engine(None))
     randomize(build_model(recipe, 10)).save(run.model)
     return run
@@ -43,7 +43,7 @@ def model(run):
 
 @pytest.fixture(scope="module")
 def digits(recipe):
-    """{split: (images, labels)}; the images have the size of the model's."""
+    """{split: (images, labels)}. The images have the model's input size."""
     found = {}
     for split, source in load_dataset(recipe.data).splits.items():
         examples = list(source.in_order().as_numpy_iterator())
@@ -54,7 +54,7 @@ def digits(recipe):
 
 @pytest.fixture(scope="module")
 def splits(model, digits):
-    """{split: (what the classifier reads of all images, labels)}, by Keras's own means."""
+    """{split: (the classifier's input for all images, labels)}, computed with Keras only."""
     inner = keras.Model(model.input, model.get_layer("predictions").input)
     return {
         split: (keras.ops.convert_to_numpy(inner(images, training=False)), labels)
@@ -82,13 +82,13 @@ def test_a_run_is_measured_on_its_own_data(measured, splits):
         ("ridge", size, seed) for size in (1, 5, 25) for seed in range(10)
     ]
     for row in rows:
-        # Of two scores one may be the larger.
+        # Rounding may change which of two nearly equal scores is larger.
         assert row.accuracy == pytest.approx(expected[row.size][row.seed], abs=2 / 360)
         assert (row.num_train, row.num_test) == (10 * row.size, 360)
 
 
 def test_more_shots_are_better_on_digits(measured):
-    """By more than the noise of ten draws: two standard errors of the difference."""
+    """The gain exceeds the noise of ten draws, which is two standard errors of the difference."""
     by_shots = [np.array([row.accuracy for row in measured[0] if row.size == size]) for size in (1, 5, 25)]
     for fewer, more in itertools.pairwise(by_shots):
         noise = np.sqrt((fewer.var(ddof=1) + more.var(ddof=1)) / 10)
@@ -97,7 +97,7 @@ def test_more_shots_are_better_on_digits(measured):
 
 
 def test_the_command_prints_a_table_and_writes_the_seeds(run, splits, tmp_path, capsys, monkeypatch):
-    of_size = {len(labels): found for found, labels in splits.values()}  # Extracting features takes seconds.
+    of_size = {len(labels): found for found, labels in splits.values()}  # Extraction takes seconds.
     monkeypatch.setattr(fewshot, "features", lambda model, source, recipe: of_size[source.size])
     path = tmp_path / "accuracies.csv"
     arguments = ["fewshot", str(run.folder), "--shots", "200", "2", "--seeds", "2", "--knn", "--csv", str(path)]

@@ -1,4 +1,4 @@
-"""Similar hashes are found, all of them and no others, without comparing each with each."""
+"""All similar hashes and no others are found, without comparing every pair."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def random_hashes(count, seed):
 
 
 def flipped(hashes, counts, seed):
-    """Hashes with so many bits of each flipped."""
+    """Hashes with a given number of flipped bits each."""
     rng = np.random.default_rng(seed)
     masks = [sum(1 << int(bit) for bit in rng.choice(64, count, replace=False)) for count in counts]
     return hashes ^ np.array(masks, "uint64")
@@ -28,7 +28,7 @@ def brute_force(known, others, distance):
 def test_finds_what_comparing_all_finds(distance, max_pairs, monkeypatch):
     monkeypatch.setattr(hash_index, "MAX_PAIRS", max_pairs)
     known = random_hashes(300, seed=0)
-    known[250:] = known[:50]  # Some are the same.
+    known[250:] = known[:50]  # Some hashes are equal.
     near = flipped(known[:130], np.arange(130) % 13, seed=1)
     others = np.concatenate([near, random_hashes(40, seed=2)])
     found = HashIndex(known).find_pairs(others, distance)
@@ -48,7 +48,7 @@ def test_distances_count_bits():
 
 
 def test_few_candidates_are_compared(monkeypatch):
-    """Of a hundred thousand hashes some hundred, not all."""
+    """Some hundred of a hundred thousand hashes are compared."""
     compared = []
     monkeypatch.setattr(hash_index, "distances", lambda *arrays: compared.append(arrays[0].size) or distances(*arrays))
     HashIndex(random_hashes(100_000, seed=0)).find_pairs(random_hashes(100, seed=1), distance=11)

@@ -1,4 +1,4 @@
-"""What `plan` works out without compiling anything. Whole plans: `on_jax_test.py`."""
+"""The parts of `plan` that compile nothing. `on_jax_test.py` tests whole plans."""
 
 import types
 
@@ -12,7 +12,7 @@ from training.recipe.assignments import override
 
 
 def test_activations_of_an_axial_model():
-    """Whose blocks take tokens and patches."""
+    """Its blocks take tokens and patches."""
     config = keras_vit.ViTConfig(4, hidden_dim=12, num_layers=2, num_heads=3, mlp_dim=20, pooling="avg", axial=True)
     model = keras_vit.ViT(config, input_shape=(8, 12, 3), classes=5)
     fit = types.SimpleNamespace(rematerialize=False, batch_size=4, accumulation_steps=1, precision="float32")
@@ -65,5 +65,5 @@ def test_fits_by_both_measures(expected, compiled, fits):
 
 
 def test_hours_at_forty_percent_of_the_peak():
-    """36e12 FLOPs x 8 devices x 100 steps at 0.4 x 312e12 a second."""
+    """36e12 FLOPs x 8 devices x 100 steps at 0.4 x 312e12 FLOPs per second."""
     assert _plan(0, 0).device_hours(ACCELERATORS[0]) == pytest.approx(8 * 100 * 36 / (0.4 * 312) / 3600)

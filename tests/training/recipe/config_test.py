@@ -1,4 +1,4 @@
-"""Recipes are typed, and every assignment is checked before any work starts."""
+"""Recipes are typed, and every assignment is validated before any work starts."""
 
 import dataclasses
 
@@ -170,4 +170,4 @@ def test_unknown_recipe_lists_those_there_are(tmp_path):
         with pytest.raises(InputError, match=r"not the recipe\.json"):
             recipes.load(str(broken))
     with pytest.raises(InputError, match=r"not the recipe\.json"):
-        recipes.load(str(tmp_path))  # The folder of a run.
+        recipes.load(str(tmp_path))  # A run's folder is not a recipe file.

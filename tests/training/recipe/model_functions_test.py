@@ -1,4 +1,4 @@
-"""Recipes whose model is no Vision Transformer but what a function of `keras_vit` makes, from the recipe to the run."""
+"""Recipes with models from other functions of `keras_vit` than `ViT`, from the recipe to the run."""
 
 import json
 
@@ -106,7 +106,7 @@ def test_impossible_values_are_refused_when_it_is_built(recipe, assignments, mes
 
 
 def test_weights_of_another_kind(recipe, tmp_path):
-    """Fine-tuning from a published BiT-ResNet: here a file in the layout of timm."""
+    """Fine-tuning starts from a published BiT-ResNet, here a file in timm's layout."""
     weights = bit_file(randomize(keras_vit.BiTResNet((1, 1), 32, classes=5)), "timm", tmp_path)
     fields = to_dict(recipe)
     fields["model"] |= {"function": None, "arguments": {}, "weights": str(weights)}
@@ -124,7 +124,7 @@ def test_weights_of_another_kind(recipe, tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_arrays")
 def test_both_optimizers_train_the_same_model_from_the_same_weights(recipe):
-    """ViT (arXiv 2010.11929), Table 7: Adam or SGD for the pre-training of ResNets."""
+    """ViT (arXiv 2010.11929), Table 7, compares Adam and SGD for the pre-training of ResNets."""
     few = [
         "model.input_shape=8,8,1",
         "fit.batch_size=20",
@@ -181,7 +181,7 @@ def test_layer_decay_counts_the_units():
     paths = ["stem_conv/kernel", "stage_0_unit_0/conv_1/kernel", "stage_0_unit_1/norm_1/gamma"]
     paths += ["bit_resnet/stage_1_unit_0/conv_2/kernel", "final_norm/beta", "predictions/kernel"]
     assert layer_scales(paths, 0.5) == [1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 1]
-    assert layer_scales(paths[2:], 0.5) == [1 / 4, 1 / 2, 1, 1]  # The rest is frozen.
+    assert layer_scales(paths[2:], 0.5) == [1 / 4, 1 / 2, 1, 1]  # All other layers are frozen.
     others = ["stage_0_global_unit_1/norm/gamma", "stage_1_conv/kernel", "stage_1_unit_0/norm/gamma"]
     assert layer_scales([*paths[:3], *others], 0.5) == [1 / 32, 1 / 16, 1 / 8, 1 / 8, 1 / 4, 1 / 2]
     hybrid = ["stem_stage_0_unit_0/conv_1/kernel", "encoder_block_0/x/kernel", "encoder_block_10/x/kernel"]

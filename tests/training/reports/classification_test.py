@@ -1,4 +1,4 @@
-"""What the report of a run shows, and that it needs nothing but itself."""
+"""The report of a run shows the results and needs no other files."""
 
 import base64
 import dataclasses
@@ -57,14 +57,14 @@ def written(model, tmp_path):
 
 @pytest.fixture
 def page(written, monkeypatch):
-    """Writes a report whose figures are blank, which is faster; returns its elements."""
+    """Writes a report with blank figures, which is faster; returns its elements."""
     for plot in ("plot_curve", "plot_confusion_matrix", "plot_calibration", "plot_confidence"):
         monkeypatch.setattr(report, plot, lambda *_: Figure(figsize=(1, 1)))
     return lambda *arguments, **changes: Elements(written(*arguments, **changes)[1])
 
 
 def evaluation_of(labels, probabilities, names=None, shape=(9, 6, 1)):
-    """One with the pictures of its 15 most confident mistakes and of its images 0 and 1."""
+    """An evaluation with the pictures of its 15 most confident mistakes and of images 0 and 1."""
     labels, probabilities = np.asarray(labels, bool), np.asarray(probabilities, "float32")
     images = np.random.default_rng(0).integers(0, 256, (len(labels), *shape), "uint8")
     names = tuple(names or (f"class_{i}" for i in range(labels.shape[1])))
@@ -81,14 +81,14 @@ def random_evaluation(classes=5, images=60, **options):
 
 
 def evaluation_with(right, total):
-    """One with two classes, in which so many images are right, each with a probability of 0.75."""
+    """An evaluation with two classes and `right` correct images. Each prediction has a probability of 0.75."""
     labels = np.arange(total) % 2
     predictions = np.where(np.arange(total) < right, labels, 1 - labels)
     return evaluation_of(np.eye(2)[labels], 0.25 + 0.5 * np.eye(2)[predictions], ("no", "yes"))
 
 
 class Elements(html.parser.HTMLParser):
-    """The elements of a page as (tag, {attribute: value}), and its text."""
+    """The text of a page, and its elements as (tag, {attribute: value})."""
 
     def __init__(self, page):
         super().__init__()
@@ -106,7 +106,7 @@ class Elements(html.parser.HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
     def pictures(self):
-        """The pictures outside of figures, decoded: (alternative text, pixels)."""
+        """The decoded pictures outside of figures, as (alternative text, pixels)."""
         images = [image for image in self.all("img") if "width" not in image]
         return [(image["alt"], decoded(image)) for image in images]
 
@@ -245,7 +245,7 @@ def test_the_comparison_is_honest(neighbour, says):
 def test_nothing_is_said_of_a_comparison_that_was_not_made(page):
     evaluation = evaluation_with(right=160, total=200)
     assert len(list(judge(evaluation, None))) == 1
-    assert "neighbour" in page(evaluation, facts={"git": None}).text  # Names of changed files may have the word.
+    assert "neighbour" in page(evaluation, facts={"git": None}).text  # Names of changed files may contain it.
     assert "neighbour" not in page(evaluation, neighbour=None, facts={"git": None}).text
 
 
@@ -311,7 +311,7 @@ def test_images_with_several_classes_have_no_confusion_matrix(page):
 def test_a_run_on_a_folder_is_called_by_its_name(page):
     changes = ["name=photographs", "data.dataset=folder", "data.directory=/some where/dogs & cats/"]
     shown = page(random_evaluation(), changes=changes)
-    assert shown.text.count("photographs: dogs & cats") == 2  # The page's title and its heading.
+    assert shown.text.count("photographs: dogs & cats") == 2  # The page's title and heading.
     assert "trained on the folder dogs & cats" in shown.text
 
 

@@ -1,6 +1,6 @@
-"""The page of `explain` in a browser: what is drawn is what the model computes, and nothing is fetched.
+"""The page of `explain` draws in a browser what the model computes, and downloads nothing.
 
-Chromium is looked for on the machine (Debian's package chromium, for example); nothing is downloaded.
+The tests use an installed Chromium (Debian's package chromium, for example). They do not install one.
 """
 
 import base64
@@ -46,7 +46,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """The page of a model of 2 x 3 patches, behind a class token and two registers; the model and the pictures."""
+    """The page of a model with 2 x 3 patches after a class token and two registers, the model, and the pictures."""
     folder = tmp_path_factory.mktemp("explained")
     model = tiny(num_register_tokens=2)
     model.save(folder / "model.keras")
@@ -60,7 +60,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture
 def opened(browser):
-    """Opens a page; whatever goes wrong on it, and whatever it asks for, fails the test."""
+    """Opens a page. Any error on the page, and any request that it makes, fails the test."""
     contexts = []
 
     def open_page(path, viewport=DESKTOP, scheme="light"):
@@ -78,11 +78,11 @@ def opened(browser):
     yield open_page
     for context, problems in contexts:
         context.close()
-        assert not [problem for problem in problems if not problem.startswith("data:")]  # Those are in the page.
+        assert not [problem for problem in problems if not problem.startswith("data:")]  # They are in the page.
 
 
 def _drawn(page, canvas):
-    """(h, w): which of the 256 colours each patch has."""
+    """The index (h, w) of each patch's color among the 256 colors."""
     picture = page.evaluate("name => document.getElementById(name).toDataURL('image/png')", canvas)
     pixels = np.asarray(PIL.Image.open(io.BytesIO(base64.b64decode(picture.partition(",")[2])))).astype(int)
     assert (pixels[..., 3] == 255).all()
@@ -92,13 +92,13 @@ def _drawn(page, canvas):
 
 
 def _scaled(weights):
-    """(2, 3): what is to be drawn of a row of attention weights."""
+    """The expected drawing (2, 3) of a row of attention weights."""
     patches = weights[..., -6:].reshape(2, 3)
     return np.rint(255 * patches / patches.max())
 
 
 def _slide(page, name, position):
-    """Brings a slider to a position with the keyboard alone."""
+    """Moves a slider to a position by keyboard."""
     page.focus(f"#{name}")
     page.keyboard.press("Home")
     for _ in range(position):
@@ -117,7 +117,7 @@ def test_a_head_is_drawn_as_the_model_attends(opened, written, layer, head, quer
         np.testing.assert_array_equal(_drawn(page, "attention-map"), _scaled(weights))
         assert page.inner_text("#layer-value") == f"{layer} of 2"
         assert page.inner_text("#head-value") == f"{head} of 3"
-        patch = _scaled(weights).argmax()  # Of weights that are drawn alike, the first.
+        patch = _scaled(weights).argmax()  # The first of the patches that are drawn alike.
         said = page.inner_text("#said")
         assert f"most to the patch in row {patch // 3 + 1}, column {patch % 3 + 1}" in said
         assert f"{100 * weights[-6:].max():.0f} %" in said or f"{100 * weights[-6:].max():.1f} %" in said
@@ -129,7 +129,7 @@ def test_the_mean_of_the_heads_and_the_rollout(opened, written):
     path, model, images = written
     page = opened(path)
     mean = keras_vit.attention_maps(model, images)[0, -1, :, 0].mean(0)
-    np.testing.assert_allclose(_drawn(page, "attention-map"), _scaled(mean), atol=1)  # Of weights in 255 steps.
+    np.testing.assert_allclose(_drawn(page, "attention-map"), _scaled(mean), atol=1)  # Rounded to 255 steps.
     assert page.inner_text("#head-value") == "mean of all 3"
     assert page.inner_text("#query-value") == "class token"
     rollout = keras_vit.attention_rollout(model, images)[0]
@@ -141,7 +141,7 @@ def test_a_click_asks_a_patch(opened, written, viewport):
     path, model, images = written
     page = opened(path, viewport)
     box = page.locator("#attention-stage").bounding_box()
-    # In the second row and third column.
+    # The click is on the patch in the second row and third column.
     page.click("#attention-stage", position={"x": 0.8 * box["width"], "y": 0.7 * box["height"]})
     assert page.inner_text("#query-value") == "patch in row 2, column 3"
     assert page.input_value("#query") == "8"
@@ -212,7 +212,7 @@ def test_patches_that_can_be_asked_are_spread(grid, most, patches):
 
 
 def test_a_large_model_is_cut_to_its_size(tmp_path, monkeypatch):
-    """As many bytes as: for each of two of three pictures, the two rows of a class token and one patch."""
+    """The limit fits two of three pictures with two rows each, for the class token and one patch."""
     monkeypatch.setattr(explain_page, "MOST_PICTURES", 2)
     monkeypatch.setattr(explain_page, "MOST_BYTES", 2 * 2 * (2 * 3 * 6))
     tiny().save(tmp_path / "model.keras")

@@ -1,4 +1,4 @@
-"""What the figures of a report show."""
+"""The content of a report's figures."""
 
 import io
 import urllib.request
@@ -99,7 +99,7 @@ def test_attention_lies_over_its_place(channels):
     assert drawn.shape == (27, 12)
     assert np.unravel_index(drawn.argmax(), drawn.shape)[0] > 18
     assert np.unravel_index(drawn.argmax(), drawn.shape)[1] < 6
-    np.testing.assert_array_equal(drawn[:9], drawn[0, 0])  # Far from it there is none.
+    np.testing.assert_array_equal(drawn[:9], drawn[0, 0])  # Other patches show no attention.
 
 
 def test_the_image_shines_through_the_attention():

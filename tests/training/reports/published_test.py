@@ -1,4 +1,4 @@
-"""Tables of papers: what can be recomputed of them comes out as printed."""
+"""Values in papers' tables that can be recomputed equal the printed ones."""
 
 import statistics
 
@@ -9,15 +9,15 @@ from tests.models.variants_test import HYBRIDS, VARIANTS
 from training.planning.plan_report import training_flops
 from training.reports import published
 
-# Images of an epoch of JFT-300M, arXiv 2010.11929, section 4.1.
+# Images per epoch of JFT-300M, from arXiv 2010.11929, section 4.1.
 JFT_IMAGES = 303e6
-# {name of a model in Table 6: multiply-accumulates for an image}, in thousand millions, as tests/models count them.
+# {name of a model in Table 6: multiply-accumulates per image, in billions, as counted in tests/models}.
 GMACS = {
     **{f"ViT-{variant}": sizes[224][-1] for (variant, _), (_, sizes) in VARIANTS.items()},
     **{variant.replace("R50+", "R50x1+ViT-"): gmacs for (variant, _), (*_, gmacs) in HYBRIDS.items()},
     **{function.replace("BiT", ""): gmacs for function, (*_, gmacs) in BIT_RESNETS.items()},
 }
-# Printed are whole numbers: 0.9 % of 55. The counts of the ResNets are 3 to 4 % above what is printed, all of them.
+# The paper prints whole numbers, so 55 is within 0.9 %. All ResNets are counted 3 to 4 % higher than printed.
 TOLERANCES = {"ViT-B/32": 0.025, "R50x1+ViT-B/32": 0.017, "R50x1+ViT-L/32": 0.005}
 TOLERANCES |= {name: 0.05 for name in GMACS if name.startswith("ResNet")}
 
@@ -25,7 +25,7 @@ TOLERANCES |= {name: 0.05 for name in GMACS if name.startswith("ResNet")}
 def test_compute_of_table_6():
     for row in published.read("vit_table6").rows:
         name, epochs = row["model"], row["epochs"]
-        # 859 for 7 epochs is more than half of the 1668 that it prints for 14 epochs of the same model.
+        # The paper prints 859 for 7 epochs, which is more than half of the 1668 for 14 epochs of the same model.
         tolerance = 0.03 if (name, epochs) == ("R50x1+ViT-L/16", 7) else TOLERANCES.get(name, 0.003)
         exaflops = training_flops(1e9 * GMACS[name], JFT_IMAGES * epochs) / 1e18
         assert exaflops == pytest.approx(row["exaflops"], rel=tolerance), name
@@ -36,9 +36,9 @@ def test_table_2_is_of_the_models_of_tables_5_6_and_9():
     assert list(printed) == ["ViT-H/14 (JFT)", "ViT-L/16 (JFT)", "ViT-L/16 (I21k)", "BiT-L", "Noisy Student"]
     assert list(printed["BiT-L"].values()) == ["BiT-L", *[None] * 7, 9900]
     for row in published.read("vit_table9").rows:
-        # Means over 19 tasks; those of Table 9 are of numbers with one digit.
+        # The means are over 19 tasks. The numbers in Table 9 have only one decimal.
         assert row["mean"] == pytest.approx(printed[row["model"]]["VTAB"], abs=0.051)
-    of_6 = {row["model"]: row for row in published.read("vit_table6").rows}  # The last row of a model: 14 epochs.
+    of_6 = {row["model"]: row for row in published.read("vit_table6").rows}  # A model's last row has 14 epochs.
     of_5 = {row["pretraining"]: row for row in published.read("vit_table5").rows}
     others = {
         "ViT-H/14 (JFT)": (of_6["ViT-H/14"]["ImageNet"], of_5["JFT-300M"]["H/14"]),
@@ -46,7 +46,7 @@ def test_table_2_is_of_the_models_of_tables_5_6_and_9():
         "ViT-L/16 (I21k)": (of_5["ImageNet-21k"]["L/16"],),
     }
     for name, scores in others.items():
-        # Table 2 is fine-tuned with larger images, of 512 and 518 pixels, not 384, and averages the weights.
+        # Table 2 fine-tunes on larger images (512 and 518 pixels instead of 384) and averages the weights.
         for score in scores:
             assert 0.1 < printed[name]["ImageNet"] - score < 0.7
     for name, of_other in (("ViT-H/14 (JFT)", of_6["ViT-H/14"]), ("ViT-L/16 (JFT)", of_6["ViT-L/16"])):

@@ -1,4 +1,4 @@
-"""Evaluations as lines of text."""
+"""Evaluations as text."""
 
 import numpy as np
 import scipy.stats

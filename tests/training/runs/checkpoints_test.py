@@ -1,4 +1,4 @@
-"""Checkpoints are complete or not there, whatever happens while they are written."""
+"""A checkpoint is complete or absent, whatever interrupts the writing."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The folder of a run: whether it goes on is decided by what it was begun with."""
+"""The folder of a run. A run resumes only with the settings and data that it began with."""
 
 import importlib.util
 import json
@@ -32,7 +32,7 @@ def add(photographs):
 
 @pytest.fixture
 def begin(tmp_path):
-    """Begins a run on photographs, or goes on with it, as they are now; returns its `Run`."""
+    """Begins or resumes a run on the current photographs; returns its `Run`."""
     for name in ("ant", "bee"):
         write_images(tmp_path / "photographs" / name, 0, 7)
     recipe = override(recipes.load("folder"), [f"data.directory={tmp_path / 'photographs'}"])
@@ -53,7 +53,7 @@ def begin(tmp_path):
 def test_a_run_does_not_go_on_with_other_data(begin, tmp_path, changes, says):
     run = begin()
     before = {path: path.is_file() and path.read_bytes() for path in run.folder.rglob("*")}
-    assert begin() == run  # With the same.
+    assert begin() == run  # Nothing has changed, so the run resumes.
     for change in changes:
         change(tmp_path / "photographs")
     lines = "".join(f"\n  {line}" for line in says)
@@ -96,7 +96,7 @@ def test_a_run_that_wrote_no_sizes_goes_on(begin):
 
 
 def test_without_locks_a_run_is_held_with_a_word_of_caution(begin, monkeypatch, capsys):
-    """As on Windows, which has no fcntl."""
+    """Windows has no fcntl, so a run is used without a lock and a warning is printed."""
     monkeypatch.setitem(sys.modules, "fcntl", None)
     specification = importlib.util.spec_from_file_location("runs_without_locks", runs.__file__)
     module = importlib.util.module_from_spec(specification)

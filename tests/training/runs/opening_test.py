@@ -1,4 +1,4 @@
-"""What is measured, and on which data."""
+"""Opening a model finds the model and the data to evaluate it on."""
 
 import dataclasses
 import pathlib

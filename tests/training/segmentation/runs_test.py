@@ -1,4 +1,4 @@
-"""Segmentation, end to end: a run and what it leaves, the commands on it, and what is refused."""
+"""Segmentation from start to end: a run and its files, the commands on it, and errors."""
 
 import csv
 import dataclasses
@@ -44,7 +44,7 @@ BRIEF = [
 
 @pytest.fixture(scope="module")
 def recipe():
-    """Of a Panoptic FPN, which is built and compiled faster than a VT-FPN, and trained the same way."""
+    """A recipe for a Panoptic FPN. It is built and compiled faster than a VT-FPN, and trained in the same way."""
     recipe = recipes.load("shapes_vt_fpn")
     arguments = {"backbone": "R18", "stage_depths": (1, 1, 1, 1), "width": 4, "neck_dim": 16, "head_dim": 8}
     small = dataclasses.replace(recipe.model, function="PanopticFPN", arguments=arguments)
@@ -54,8 +54,8 @@ def recipe():
 @pytest.fixture(scope="module")
 def brief_run(recipe, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "export", lambda *arguments: False)  # It takes as long as all else: see the slow test.
-        # And so does tracing a step of so many layers.
+        patch.setattr(module, "export", lambda *arguments: False)  # It takes as long as all else. See the slow test.
+        # Tracing a step with so many layers is slow too.
         patch.setattr(TrainedModel, "compile", functools.partialmethod(TrainedModel.compile, run_eagerly=True))
         return train(recipe, tmp_path_factory.mktemp("runs"))
 
@@ -117,7 +117,7 @@ def test_evaluate_takes_other_data(brief_run, tmp_path, capsys):
 
 
 class Thirds(tf.Module):
-    """Stands for an exported model: the upper third of a picture is sky, the rest road."""
+    """Replaces an exported model: the upper third of a picture is sky, the rest is road."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "image_bytes")])
     def serve(self, image_bytes):
@@ -208,7 +208,7 @@ def test_fields_of_masks_are_refused_for_classifiers(field):
 
 
 class TinyStreets(tfds.core.GeneratorBasedBuilder):
-    """Five pictures with masks of the values 1 to 3, beside a label."""
+    """Five pictures, each with a label and a mask with values from 1 to 3."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -292,11 +292,11 @@ def test_the_recipe_reaches_its_mean_iou_and_is_exported(tmp_path):
     )
     probabilities = model(image_decoder(model)(content)[None])
     assert (served["mask"].numpy() == np.argmax(probabilities, axis=-1)).mean() > 0.999
-    assert len(list((run.figures / "samples").iterdir())) == 9  # And the legend.
+    assert len(list((run.figures / "samples").iterdir())) == 9  # One of the files is the legend.
 
 
 def test_the_worth_of_a_mean_iou_is_told_by_true_classes_alone():
-    """One pixel is predicted to be of a class that does not occur."""
+    """One pixel has a predicted class that never occurs."""
     confusion = np.array([[88, 1, 1], [10, 0, 0], [0, 0, 0]])
     sentence = judge(Segmentation(confusion, ("road", "sky", "car"), 3, (4, 4)))
     assert "most common class, road, would reach a mean IoU of 45.00% and a pixel accuracy of 90.00%." in sentence

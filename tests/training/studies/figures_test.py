@@ -1,4 +1,4 @@
-"""What the figures of studies show."""
+"""The content of the studies' figures."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_curves_run_from_left_to_right_with_all_seeds():
     assert right.get_xlabel() == "steps\nPrinted."
     assert [text.get_text() for text in left.get_legend().get_texts()] == ["mine", "other"]
     assert right.get_legend() is None
-    # A name looks the same in both panels, and unlike the others.
+    # A name has the same color in both panels, and another color than other names.
     colours = {(i, c.get_label()): c[0].get_color() for i, axes in enumerate(figure.axes) for c in axes.containers}
     assert colours[0, "mine"] == colours[1, "mine"] != colours[0, "other"]
 
@@ -39,7 +39,7 @@ def test_words_stand_side_by_side():
     panel = Panel("", "kind", "accuracy", {"a": [Value("x", 1), Value("y", 2)], "b": [Value("y", 3)]}, is_log=True)
     [axes] = plot_panels([panel]).axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["x", "y"]
-    assert bars_of(axes)["a"][0] == pytest.approx([0, 0.85])  # Alone above its word, or beside others.
+    assert bars_of(axes)["a"][0] == pytest.approx([0, 0.85])  # One bar is centred, two are side by side.
     np.testing.assert_allclose(bars_of(axes)["b"][:2], [[1.15], [3]])
     assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log")
 
@@ -61,7 +61,7 @@ def test_bars_of_papers_are_hatched():
     assert [text.get_text() for text in axes.texts] == ["50.0", "", "60.0", "70.0"]
 
 
-FIGURES = {  # {study: (points as rows have them, series of the paper's panel, if it prints numbers)}
+FIGURES = {  # {study: (points of the rows, series of the paper's panel if the paper prints numbers)}
     "axial": ([("ViT", "patches of 8"), ("Axial-ViT", "patches of 8")], None),
     "data_size": ([("width 24", "81"), ("width 24", "162")], 5),
     "optimizers": ([("Adam", "0.001"), ("SGD", "0.01")], 2),
@@ -100,7 +100,7 @@ def test_a_figure_holds_what_was_measured_and_what_is_printed(name, tmp_path):
     for i, (series, _) in enumerate(points):
         if series != "base":
             assert any(value == pytest.approx(50.5 + 10 * i) for value in drawn[series])
-    if name == "shape":  # All lines meet in the base.
+    if name == "shape":  # All lines start at the base.
         assert set(drawn) == {"depth", "width"}
         assert {places[0] for places, *_ in bars_of(own).values()} == {1.0}
     assert [len(bars_of(axes)) for axes in others] == ([] if printed is None else [printed])

@@ -1,4 +1,4 @@
-"""Studies: their points, how they are gone through, and what they leave."""
+"""Studies: their points, the order of work, and their files."""
 
 import csv
 import json
@@ -32,7 +32,7 @@ def small_recipe(name, tfds_directory):
 
 
 def run_study(name, *arguments, **options):
-    """Runs a study by its name, as the command does."""
+    """Runs a study by its name, like the command."""
     return study.run_study(name, papers.load(name), *arguments, **options)
 
 
@@ -78,7 +78,7 @@ def test_the_data_study_draws_parts_of_the_images(tfds_directory):
     ]
 
 
-# Of the axes of Figure 8 around 8 layers, D = 1024, MLP width 2048 and patches of 32 pixels.
+# The axes of Figure 8 vary 8 layers, D = 1024, an MLP width of 2048 and patches of 32 pixels.
 @pytest.mark.parametrize(
     ("series", "label", "parameters", "gmacs"),
     [
@@ -109,7 +109,7 @@ def test_the_patch_size_changes_the_projection_and_the_positions_only():
     assert differing == {"patch_embedding", "position_embedding"}
 
 
-# Tables 3 to 7 of arXiv 2006.03677: million multiply-accumulates and parameters of VT-ResNet-18, without batch norms.
+# Tables 3 to 7 of arXiv 2006.03677: VT-ResNet-18 without batch norms, in millions of MACs and of parameters.
 TOKENS = {
     "unchanged": (1579, 11.6),
     "pooling tokenizer": (1550, 11.0),
@@ -132,25 +132,25 @@ def test_the_tokens_study_of_the_published_model_has_the_counts_of_tables_3_to_7
         for label, (macs, parameters) in TOKENS.items():
             cost = keras_vit.profile(keras_vit.VTResNet(**arguments[label]))
             assert cost.macs / 1e6 == pytest.approx(macs, rel=1e-3), label
-            assert cost.parameters / 1e6 == pytest.approx(parameters, abs=0.12), label  # With batch norms here.
+            assert cost.parameters / 1e6 == pytest.approx(parameters, abs=0.12), label  # Includes batch norms.
 
 
 def test_shapes_that_images_cannot_be_cut_into_are_left_out():
     sizes = [
         config.patch_size for _, _, config in shape.grid(shape.PAPER_BASE.replace(patch_size=4), 12, shape.FACTORS)
     ]
-    assert set(sizes) == {4, 2, 1}  # Not 8.
+    assert set(sizes) == {4, 2, 1}  # 8 is not among the sizes.
 
 
 @pytest.fixture
 def stubbed(monkeypatch, tfds_directory):
-    """A study of two points whose training leaves figures; the recipes that were trained."""
+    """A study with two points and a fake training that writes metrics; the list of trained recipes."""
     trained = []
 
     def train(recipe, runs, folder, leave):
         assert leave is study.leave
         if recipe.seed == 66:
-            return Run(folder), None  # Stopped.
+            return Run(folder), None  # Training was stopped.
         trained.append(recipe)
         folder.mkdir(parents=True)
         result = {
@@ -208,11 +208,11 @@ def test_summaries_are_of_all_seeds_of_a_point(stubbed, tmp_path):
     lines = table(rows).splitlines()
     assert lines[1].split() == ["one", "a/b", "1,234", "0.0056", "7e+17", "100", "20.00%", "10.00%", "to", "30.00%"]
     assert "lowest to highest" in lines[0]
-    assert "lowest" not in table([row for row in rows if row.seed == rows[0].seed])  # One seed has no range.
+    assert "lowest" not in table([row for row in rows if row.seed == rows[0].seed])  # One seed gives no range.
 
 
 def test_the_figure_says_what_its_values_are_worth(stubbed, tmp_path):
-    points = summaries(run_study("scaling", [], tmp_path, seeds=2))  # A tenth to four tenths of 360 images.
+    points = summaries(run_study("scaling", [], tmp_path, seeds=2))  # The accuracies are 0.1 to 0.4 of 360 images.
     said = "Measured on 360 test images. The 95 % interval of an accuracy of 25% is 21 to 30 %."
     assert study.measured_panel(points, "flops", "", "").note == said
     assert study.measured_panel(points, "flops", "", "", "Printed.").note == f"{said} Printed."
@@ -236,7 +236,7 @@ def test_a_folder_of_other_recipes_is_refused(stubbed, tmp_path):
 
 def test_a_run_of_another_recipe_is_found_before_anything_is_trained(stubbed, tmp_path):
     run_study("scaling", [], tmp_path)
-    (tmp_path / "one-a_b").rename(tmp_path / "away")  # The first point is free, the second another recipe's.
+    (tmp_path / "one-a_b").rename(tmp_path / "away")  # The first point has no folder, the second has another recipe.
     with pytest.raises(InputError, match=r"two-c/seed-0 was started with another recipe"):
         run_study("scaling", ["model.config.num_layers=2"], tmp_path)
     assert len(stubbed) == 2
@@ -301,7 +301,7 @@ def test_a_real_study_leaves_models_figures_and_numbers(brief_recipe, tmp_path, 
         assert model.get_layer("encoder_norm").output.shape[-1] == width
         cost = keras_vit.profile(model)
         assert (row.parameters, row.gmacs * 1e9) == (cost.parameters, pytest.approx(cost.macs))
-        # The step is filled up with padding, which is not counted.
+        # Padding in the last step is not counted.
         assert row.flops == pytest.approx(6 * cost.macs * 1293, rel=1e-3)
     assert rows[0].parameters < rows[1].parameters
     assert matplotlib.image.imread(tmp_path / "real.png").std() > 0.05

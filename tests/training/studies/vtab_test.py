@@ -1,4 +1,4 @@
-"""VTAB-1k: the tasks and their images, the means, and how the tasks are gone through."""
+"""VTAB-1k: the tasks, their images, the means, and the order of work."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ from training.studies.vtab import MEAN, NAMES, TASKS, Results, figure, means_of,
 pytestmark = pytest.mark.usefixtures("quick_clearing")
 
 DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "recipes.md"
-# As TFDS has them: https://www.tensorflow.org/datasets/catalog
+# The sizes in TFDS: https://www.tensorflow.org/datasets/catalog
 SIZES = {
     "caltech101": {"train": 3_059, "test": 6_085},
     "cifar100": {"train": 50_000, "test": 10_000},
@@ -39,7 +39,7 @@ SIZES = {
     "kitti": {"train": 6_347, "validation": 423, "test": 711},
     "smallnorb": {"train": 24_300, "test": 24_300},
 }
-# Images of the tests, by task_adaptation (arXiv 1910.04867, Table 2).
+# Sizes of the test splits in task_adaptation (arXiv 1910.04867, Table 2).
 TESTS = {
     "Caltech101": 6_085,
     "CIFAR-100": 10_000,
@@ -67,7 +67,7 @@ TESTS = {
     ("row", "groups", "mean", "tolerance"),
     [
         ("ViT-H/14 (JFT)", (86.69, 87.00, 65.03), 77.63, 0.0051),
-        # Table 2 has means of more digits than Table 9.
+        # The numbers in Table 2 have more digits than those in Table 9.
         ("ViT-L/16 (JFT)", None, 76.28, 0.011),
         ("ViT-L/16 (I21k)", None, 72.72, 0.011),
     ],
@@ -118,12 +118,12 @@ def test_a_task_of_all_images_learns_from_those_of_the_validation_too():
 
 @pytest.fixture
 def stubbed(monkeypatch):
-    """Training that leaves an accuracy, and data of which DTD's cannot be had; what was trained."""
+    """A fake training that writes an accuracy, with data in which DTD is unavailable; the list of trained tasks."""
     trained = []
 
     def train(recipe, runs, folder, leave):
         if recipe.data.dataset == "svhn_cropped":
-            return None, None  # Stopped.
+            return None, None  # Training was stopped.
         trained.append((recipe.model.weights, recipe.data.dataset))
         folder.mkdir(parents=True)
         result = {"test_accuracy": 0.5 + 0.01 * len(trained)}

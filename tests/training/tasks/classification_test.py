@@ -1,4 +1,4 @@
-"""Classification: what is left of a run's images."""
+"""Samples of the images in a classification run."""
 
 import tensorflow as tf
 

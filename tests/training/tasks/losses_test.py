@@ -1,4 +1,4 @@
-"""Losses against NumPy, in float64 and by their definitions."""
+"""Losses equal their definitions in NumPy with float64."""
 
 import json
 
@@ -22,7 +22,7 @@ def make_recipe(*assignments):
 
 @pytest.fixture
 def batch():
-    """Labels of mixed images, logits that are far from zero too, and a teacher's."""
+    """Labels of mixed images, logits that include large values, and a teacher's logits."""
     generator = np.random.default_rng(0)
     labels = generator.dirichlet(np.ones(CLASSES), 3)
     logits = generator.normal(size=(3, CLASSES))
@@ -82,12 +82,12 @@ def test_distillation_is_cross_entropy_with_the_softened_teacher(batch, temperat
 
 
 def test_with_a_hot_teacher_gradients_do_not_vanish():
-    """At high temperatures the loss is half the mean squared difference of centred logits (arXiv 1503.02531, 2.1)."""
+    """At high temperatures, the loss is half the mean squared difference of centred logits (arXiv 1503.02531, 2.1)."""
     generator = np.random.default_rng(1)
     student, teacher = (x - x.mean(-1, keepdims=True) for x in generator.normal(size=(2, 4, CLASSES)))
     hot = 300.0
     divergence = distillation_loss(student, teacher, hot) - distillation_loss(teacher, teacher, hot)
-    # Both are near T^2 log(classes), of which float32 keeps seven digits.
+    # Both losses are near T^2 log(classes), where float32 has seven digits.
     assert_close(divergence, ((student - teacher) ** 2).mean(-1) / 2, 0.05)
 
 

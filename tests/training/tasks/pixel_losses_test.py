@@ -1,4 +1,4 @@
-"""Loss and mean IoU against sums in NumPy. Void pixels and padding count for nothing."""
+"""Loss and mean IoU equal sums in NumPy. Void pixels and padding do not count."""
 
 import keras
 import numpy as np
@@ -14,9 +14,9 @@ B, H, W, C = 4, 3, 5, 6
 
 def batch(seed):
     rng = np.random.default_rng(seed)
-    labels = rng.choice([0, 1, 2, 4, VOID], (B, H, W)).astype("uint8")  # Class 3 and 5 are never true.
+    labels = rng.choice([0, 1, 2, 4, VOID], (B, H, W)).astype("uint8")  # Classes 3 and 5 are never true.
     logits = rng.normal(size=(B, H, W, C)).astype("float32")
-    logits[..., 5] = -10  # Nor is class 5 predicted.
+    logits[..., 5] = -10  # Class 5 is never predicted.
     return labels, logits
 
 

@@ -1,4 +1,4 @@
-"""Each change of an image, alone, against what it is meant to do."""
+"""Each affine change alone does what it is defined to do."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ IMAGE = np.random.default_rng(0).integers(0, 256, (7, 9, 3)).astype("uint8")
 
 
 def draws(seed):
-    """The five numbers from -1 to 1 that decide the change: angle, size, mirror, shift right, shift down."""
+    """The five random numbers in [-1, 1] of a change: angle, size, mirror, shift right, shift down."""
     return tf.random.stateless_uniform([5], seed, -1.0, 1.0).numpy()
 
 
@@ -21,7 +21,7 @@ def test_flip_mirrors_half_of_the_images():
     mirrored = [np.array_equal(result, IMAGE[:, ::-1]) for result in results]
     same = [np.array_equal(result, IMAGE) for result in results]
     assert all(a != b for a, b in zip(mirrored, same, strict=True))
-    assert 70 <= sum(mirrored) <= 130  # Four standard deviations.
+    assert 70 <= sum(mirrored) <= 130  # The bounds are four standard deviations away.
 
 
 @pytest.mark.parametrize("seed", [(1, 2), (3, 4), (5, 6)])
@@ -44,7 +44,7 @@ def test_equals_an_affine_transform_of_scipy(seed, change):
     ]
     result = move(tf.constant(IMAGE), seed, config)
     assert result.dtype == tf.uint8
-    # Rounded to grey levels, from coordinates of float32.
+    # The tolerance covers rounding to grey levels and float32 coordinates.
     np.testing.assert_allclose(result, np.stack(expected, -1), atol=0.5 + 0.02)
 
 

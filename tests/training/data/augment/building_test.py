@@ -1,4 +1,4 @@
-"""What a recipe asks for, put together."""
+"""The augmentation that is built from a recipe."""
 
 import sys
 
@@ -32,14 +32,14 @@ EVERYTHING = {
 
 
 def model_of(channels=3, **protocol):
-    """A model that is nothing but its protocol."""
+    """A model with nothing but a preprocessing layer."""
     layer = keras_vit.Preprocessing(**({"resize": SIZE} | protocol))
     return keras.Sequential([keras.Input((*SIZE, channels)), layer])
 
 
 def pipeline(augmentation, files=FILES, repeat=4):
-    """Images (N, H, W, C) that change from epoch to epoch."""
-    decoded = tf.stack([augmentation.decode(file) for file in files])  # Eagerly: a decoder takes seconds to trace.
+    """Augmented images (N, H, W, C). Every repetition has other seeds."""
+    decoded = tf.stack([augmentation.decode(file) for file in files])  # Eager, because tracing takes seconds.
     examples = tf.data.Dataset.from_tensor_slices(decoded).repeat(repeat).enumerate()
     changed = examples.map(lambda i, decoded: augmentation.change(decoded, tf.stack([i, 7])), tf.data.AUTOTUNE)
     [images] = changed.batch(repeat * len(files)).as_numpy_iterator()
@@ -78,7 +78,7 @@ def test_images_follow_from_their_seeds(config, channels):
 
 
 def test_in_a_pipeline_as_eagerly():
-    """A step of each kind. Operations, erasing and windows of JPEG files: see the tests of their own modules."""
+    """One change of each kind. Other operations, erasing and windows of JPEG files have their own test modules."""
     config = Augment(crop="random", crop_from=40, translation=0.2, flip=True, randaugment_ops=1, erasing=0.5)
     augmentation = build_augmentation(model_of(), config)
     images = pipeline(augmentation)
@@ -88,7 +88,7 @@ def test_in_a_pipeline_as_eagerly():
 
 
 def test_changes_come_in_the_order_of_the_recipe(monkeypatch):
-    monkeypatch.setitem(sys.modules, "keras_cv", None)  # Imported only when it is chosen.
+    monkeypatch.setitem(sys.modules, "keras_cv", None)  # KerasCV may be imported only when it is chosen.
     config = Augment(**EVERYTHING)
     seed = (3, 4)
     crop_seed, flip_seed, randaugment_seed, autoaugment_seed, erasing_seed = tf.unstack(

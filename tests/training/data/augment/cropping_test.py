@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.pictures import encoded, exif_segment, picture
 from training.data.augment.cropping import ASPECT_RATIOS, inception_crop, random_window, stored_window
 
-# More than half of the smaller pictures below: those are decoded in full.
+# More than half of the size of the smaller pictures below, which are therefore decoded in full.
 SIZE = [37, 45]
 AREA = (0.2, 0.9)
 
@@ -23,13 +23,13 @@ def _crop(image_bytes, seed, channels=3, size=SIZE, interpolation="bilinear"):
 
 @pytest.fixture(scope="module")
 def crop():
-    """`_crop` as a graph, which is traced once. Eagerly, reading the header of a file takes half a second."""
+    """Runs `_crop` as a graph that is traced once. Eagerly, reading a file's header takes half a second."""
     graph = tf.function(_crop, input_signature=[tf.TensorSpec([], tf.string), tf.TensorSpec([2], tf.int32)])
     return lambda file, seed: graph(file, seed).numpy()
 
 
 def _window(sides, seed):
-    """(left, top, right, bottom) that TensorFlow draws for an image (height, width)."""
+    """The window (left, top, right, bottom) that TensorFlow draws in an image (height, width)."""
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
         [*sides, 3],
         tf.zeros([1, 0, 4]),
@@ -57,21 +57,21 @@ def test_cuts_and_resizes_as_pillow_does(crop):
             expected = _expected(PIL.Image.open(io.BytesIO(file)).convert("RGB"), seed)
             cropped = crop(file, seed)
             assert cropped.dtype == np.uint8
-            # Pillow rounds after each of the two passes of its resizing.
+            # Pillow rounds after each of the two passes of a resize.
             assert np.abs(cropped - expected).max() <= 2, (file_format, seed)
-        np.testing.assert_array_equal(_crop(file, seed), cropped)  # Eagerly as in a graph.
+        np.testing.assert_array_equal(_crop(file, seed), cropped)  # The eager result equals the graph's.
     for file_format in ("PNG", "JPEG"):
         tiny = encoded(PIL.Image.fromarray(np.full((1, 1, 3), 90, "uint8")), file_format)
         np.testing.assert_allclose(crop(tiny, (0, 1)), np.full((*SIZE, 3), 90), atol=1)
 
 
 def test_windows_have_the_areas_and_ratios_asked_for(crop):
-    """Rows and columns of the picture are its red and green: the corners of a crop tell where it comes from."""
+    """The red and green of the picture encode row and column, so the corners of a crop show the window's position."""
     height, width = 199, 251
     rows, columns = np.mgrid[:height, :width]
     file = encoded(PIL.Image.fromarray(np.stack([rows, columns, 0 * rows], axis=-1).astype("uint8")), "PNG")
     crops = np.stack([crop(file, (5, i)) for i in range(400)])
-    # The outermost pixels are half of a resized pixel, less half of an original one, inside the window.
+    # The outermost pixel centres are half a resized pixel, minus half an original one, inside the window.
     sides = np.array(SIZE)
     extents = (crops[:, -1, -1, :2].astype(float) - crops[:, 0, 0, :2]) * sides / (sides - 1)
     areas, ratios = extents.prod(axis=1) / (height * width), extents[:, 1] / extents[:, 0]
@@ -84,7 +84,7 @@ def test_windows_have_the_areas_and_ratios_asked_for(crop):
 
 
 def test_rotated_photographs_come_out_upright(crop):
-    """Whole, and where the file has so many pixels that it is decoded to a smaller size."""
+    """Rotated photographs are upright, both decoded in full and decoded to a smaller size."""
     for sides, orientation in itertools.product([(61, 97), (610, 420)], range(1, 9)):
         exif = exif_segment(orientation, "<")
         file = encoded(picture(*sides), "JPEG", exif=exif, subsampling=0, quality=95)
@@ -92,8 +92,8 @@ def test_rotated_photographs_come_out_upright(crop):
         assert upright.size == (sides[::-1] if orientation < 5 else sides)
         for seed in ((1, 2), (1, 3)):
             difference = np.abs(crop(file, seed) - _expected(upright, seed)).max()
-            # Where it is decoded to a smaller size, the window's edges are at whole pixels of that, which are smaller
-            # than those of the result; and these go from 0 to 255 along 37 of them.
+            # If the file is decoded to a smaller size, the window's edges are at whole pixels of it. Those pixels are
+            # smaller than the result's pixels. The values go from 0 to 255 over 37 of the result's pixels.
             assert difference <= (2 if max(sides) < 100 else 255 / 37 + 2), (sides, orientation)
 
 
@@ -128,7 +128,7 @@ def test_large_photographs_are_decoded_to_no_more_than_needed(divisor, monkeypat
         return part
 
     monkeypatch.setattr(tf.image, "decode_and_crop_jpeg", counted)
-    # At least 0.96 of the sides' product, and sides of at least 0.9 each: a window of 8 to 15 times the divisor.
+    # The window has at least 0.96 of the area and 0.9 of each side, so it is 8 to 15 times the divisor.
     file = encoded(picture(12 * divisor, 12 * divisor), "JPEG", subsampling=0)
     inception_crop(tf.constant(file), (0, 1), [8, 8], 3, (0.96, 1.0), "bilinear")
     assert ratios == [divisor]
@@ -141,7 +141,7 @@ def test_bicubic_and_gray():
     gray = _crop(file, (0, 1), channels=1)
     assert gray.shape == (*SIZE, 1)
     luma = bilinear @ [0.299, 0.587, 0.114]
-    assert np.abs(gray[..., 0] - luma).max() <= 1.5  # Rounded before it is resized.
+    assert np.abs(gray[..., 0] - luma).max() <= 1.5  # Gray values are rounded before the resize.
 
 
 def test_random_window_is_anywhere_with_equal_probability():

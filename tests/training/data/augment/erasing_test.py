@@ -14,7 +14,7 @@ def _erased(image, probability, number):
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_erases_rectangles(channels):
-    image = np.full((61, 97, channels), 255, "uint8")  # Noise is white so seldom that every corner shows.
+    image = np.full((61, 97, channels), 255, "uint8")  # White noise is so rare that every corner is visible.
     number = 300
     results = _erased(image, 0.4, number)
     is_erased = (results != 255).any(axis=(1, 2, 3))
@@ -24,11 +24,11 @@ def test_erases_rectangles(channels):
         rows, columns = np.nonzero((result != 255).any(axis=-1))
         height, width = np.ptp(rows) + 1, np.ptp(columns) + 1
         inside = result[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
-        assert (inside != 255).mean() > 0.9  # All of it is erased.
+        assert (inside != 255).mean() > 0.9  # The whole rectangle is erased.
         areas.append(height * width / (61 * 97))
         ratios.append(height / width)
         centres.append(((rows.min() + rows.max()) / 120, (columns.min() + columns.max()) / 192))
-    # Sides are rounded to pixels.
+    # The sides are rounded to pixels, hence the margins.
     assert AREAS[0] * 0.85 <= min(areas) < 0.06
     assert 0.28 < max(areas) <= AREAS[1] * 1.05
     assert ASPECT_RATIOS[0] * 0.9 <= min(ratios) < 0.5
@@ -40,12 +40,12 @@ def test_erases_rectangles(channels):
 
 def test_noise_is_that_of_normalised_pixels():
     results = _erased(np.full((61, 97, 3), 255, "uint8"), 1.0, 60)
-    # White noise is not told from the image: left out in both.
+    # White noise looks like the image, so white is excluded from both samples.
     noise = results[(results != 255).all(axis=-1)].astype(float)
-    means, deviations = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])  # ImageNet's
+    means, deviations = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])  # ImageNet's statistics.
     expected = np.random.default_rng(0).normal(255 * means, 255 * deviations, noise.shape).round().clip(0, 255)
     expected = expected[(expected != 255).all(axis=-1)]
-    # Five standard deviations of the difference of two means, and more than that of two standard deviations.
+    # The tolerance is five standard deviations of a difference of means. For standard deviations it is even wider.
     tolerance = 5 * 58 * np.sqrt(2 / len(expected))
     np.testing.assert_allclose(noise.mean(axis=0), expected.mean(axis=0), atol=tolerance)
     np.testing.assert_allclose(noise.std(axis=0), expected.std(axis=0), atol=tolerance)

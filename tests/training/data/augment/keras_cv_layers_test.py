@@ -1,4 +1,4 @@
-"""Changes by KerasCV."""
+"""Augmentation with KerasCV."""
 
 import sys
 
@@ -20,7 +20,7 @@ def _build(channels=3, **config):
 
 
 def changed(augmentation, number, decoded=None):
-    """Images (number, H, W, C) of so many seeds."""
+    """Images (number, H, W, C) for `number` seeds."""
     decoded = augmentation.decode(FILES[0]) if decoded is None else decoded
     return np.stack([augmentation.change(decoded, (seed, 7)) for seed in range(number)])
 
@@ -46,7 +46,7 @@ def test_changes_images(channels, config):
 def test_changes_images_in_a_pipeline():
     images = pipeline(_build(crop="random", crop_from=40, flip=True, rotation=9, randaugment_ops=1, erasing=0.25))
     assert images.shape == (12, *SIZE, 3)
-    assert len({image.tobytes() for image in images}) > 8  # One in a hundred becomes all black or all white.
+    assert len({image.tobytes() for image in images}) > 8  # One image in a hundred becomes all black or all white.
 
 
 def test_flips_and_crops_are_what_they_are_called():
@@ -56,7 +56,7 @@ def test_flips_and_crops_are_what_they_are_called():
     rows, columns = np.mgrid[:40, :40]
     square = np.stack([rows, columns, rows], axis=-1).astype("uint8")
     [window] = changed(_build(crop="random", crop_from=40), 1, square)
-    # KerasCV leaves out a row and a column of the window here and there.
+    # KerasCV skips some rows and columns of the window.
     assert set(np.diff(window[:, 0, 0])) <= {1, 2}
     assert set(np.diff(window[0, :, 1])) <= {1, 2}
 
@@ -82,7 +82,7 @@ def test_mixes_images_but_not_padding(config, num_real):
         np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-5)
         np.testing.assert_array_equal(mixed[num_real:], images[num_real:])
         np.testing.assert_array_equal(labels[num_real:], LABELS[num_real:])
-        # Nothing of a padded row's class in a real one.
+        # Real images get no share of the classes of padded rows.
         assert np.all(labels[:num_real][:, LABELS[:num_real].sum(axis=0) == 0] == 0)
         changed += not np.array_equal(mixed, images)
     assert changed > 0
@@ -100,7 +100,7 @@ def test_refuses_what_keras_cv_lacks():
 
 def test_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_cv", None)
-    monkeypatch.delitem(sys.modules, keras_cv_layers.__name__)  # It has imported KerasCV already.
+    monkeypatch.delitem(sys.modules, keras_cv_layers.__name__)  # The module has already imported KerasCV.
     monkeypatch.delattr(training.data.augment, "keras_cv_layers")
     with pytest.raises(InputError, match=r"needs KerasCV.*pip install keras-cv.*augment.library=tensorflow"):
         _build(flip=True)

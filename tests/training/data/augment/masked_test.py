@@ -1,4 +1,4 @@
-"""Images and masks are changed together. The images here are their masks in grays, so that both can be compared."""
+"""Images and masks are changed together. Each image shows its mask in grays, so they can be compared."""
 
 import numpy as np
 import pytest
@@ -21,13 +21,13 @@ def model():
 
 @pytest.fixture(scope="module")
 def files():
-    """A picture of four quarters, and its mask; 48 x 40 pixels."""
+    """A picture of four quarters and its mask, both 48 x 40 pixels."""
     mask = np.kron([[0, 1], [2, 3]], np.ones((24, 20))).astype("uint8")
     return encode_png(np.repeat(GRAYS[mask][..., None], 3, axis=-1).astype("uint8")), encode_png(mask)
 
 
 def changed(model, files, seeds, **fields):
-    """Images (N, H, W, 3) and masks (N, H, W) of some seeds."""
+    """Changed images (N, H, W, 3) and masks (N, H, W), one per seed."""
     augmentation = build_masked_augmentation(model, Augment(**fields))
     kept = augmentation.decode(*files)
     return map(np.stack, zip(*(augmentation.change(*kept, (0, seed)) for seed in seeds), strict=True))
@@ -49,7 +49,7 @@ def test_without_changes_both_are_resized(model, files):
     [image], [mask] = changed(model, files, [0])
     assert image.shape == (*SIDES, 3)
     np.testing.assert_array_equal(mask, np.kron([[0, 1], [2, 3]], np.ones((16, 32))))
-    clear = np.abs(image[..., 0].astype(int) - GRAYS[mask]) < 3  # But for pixels along the borders.
+    clear = np.abs(image[..., 0].astype(int) - GRAYS[mask]) < 3  # Pixels along the borders may differ.
     assert clear.mean() > 0.9
 
 
@@ -68,12 +68,12 @@ def test_both_are_scaled_and_cut_alike(model, files):
     assert set(np.unique(masks)) <= {0, 1, 2, 3, VOID}
     clear = np.abs(images[..., 0].astype(int) - GRAYS[np.where(known, masks, 0)]) < 3
     assert clear[known].mean() > 0.8
-    # What lies beyond the image is void, and of the gray that the model sees as 0.
+    # Pixels beyond the image are void, and have the gray that the model normalizes to 0.
     mean = np.round(255 * np.broadcast_to(model.get_layer("preprocessing").mean, 3))
     np.testing.assert_array_equal(images[~known], np.broadcast_to(mean, (np.sum(~known), 3)))
     shares = known.mean(axis=(1, 2))
     assert shares.min() < 0.6 < shares.max() == 1
-    assert len({mask.tobytes() for mask in masks}) > 15  # Windows differ.
+    assert len({mask.tobytes() for mask in masks}) > 15  # The windows differ.
 
 
 def test_colours_change_in_the_image_alone(model, files):
@@ -81,4 +81,4 @@ def test_colours_change_in_the_image_alone(model, files):
     assert len({image.tobytes() for image in images}) == 3
     assert len({mask.tobytes() for mask in masks}) == 1
     again, _ = changed(model, files, range(3), color_jitter=0.5)
-    np.testing.assert_array_equal(images, again)  # A seed decides.
+    np.testing.assert_array_equal(images, again)  # The same seed gives the same image.

@@ -28,7 +28,7 @@ def test_draws_from_the_beta_distribution(concentration):
     dataset = tf.data.Dataset.range(1500).map(lambda i: beta(concentration, tf.stack([9, i])))
     [draws] = dataset.batch(1500).as_numpy_iterator()
     assert np.isfinite(draws).all()
-    # Values nearer to 0 or 1 than float32 shows are equal there, and only there.
+    # float32 cannot resolve draws that are closer to 0 or 1, so both sides are clipped.
     edges = np.clip(draws, 1e-6, 1 - 1e-6)
     distribution = scipy.stats.beta(concentration, concentration)
     inner = edges[(edges > 1e-6) & (edges < 1 - 1e-6)]
@@ -46,12 +46,12 @@ def test_draws_from_the_beta_distribution(concentration):
 def test_mixup(seed, num_real):
     images, labels = _mix(seed, num_real, mixup=0.8)
     partners = _partners(num_real)
-    # One lambda for all, read off the labels of the first two, which differ.
+    # All images share one lambda. It is read off the labels of the first two images, which differ.
     own = labels[0, 3] if num_real > 1 else 1.0
     assert 0.5 <= own <= 1
     np.testing.assert_allclose(labels, own * LABELS + (1 - own) * LABELS[partners], atol=1e-6)
     expected = own * IMAGES.astype(float) + (1 - own) * IMAGES[partners]
-    np.testing.assert_allclose(images, expected, atol=0.5 + 1e-4)  # Rounded to grey levels.
+    np.testing.assert_allclose(images, expected, atol=0.5 + 1e-4)  # The tolerance covers rounding to grey levels.
     np.testing.assert_array_equal(images[num_real:], IMAGES[num_real:])
     np.testing.assert_array_equal(labels[num_real:], LABELS[num_real:])
 
@@ -66,12 +66,12 @@ def test_cutmix(seed, num_real):
     if len(rows):
         assert box[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1].all()
     np.testing.assert_array_equal(images, np.where(box[..., None], IMAGES[partners], IMAGES))
-    own = 1 - box.mean() if num_real > 1 else 1.0  # The exact area.
+    own = 1 - box.mean() if num_real > 1 else 1.0  # The labels use the exact area of the clipped box.
     np.testing.assert_allclose(labels, own * LABELS + (1 - own) * LABELS[partners], atol=1e-6)
 
 
 def test_cutmix_boxes_follow_lambda():
-    """Beta(1, 1) is uniform: before they are clipped, boxes have a uniform part of the area."""
+    """Beta(1, 1) is uniform, so the area of boxes is uniform before clipping."""
     config, seeds = Augment(cutmix=1.0), tf.data.Dataset.from_tensor_slices([(4, i) for i in range(300)])
     mixed = seeds.map(lambda seed: mix(tf.constant(IMAGES), tf.constant(LABELS), seed, 5, config)[0])
     parts, corners = [], []
@@ -82,7 +82,7 @@ def test_cutmix_boxes_follow_lambda():
     # E[area] of a square of side s around a uniform centre, clipped, is (s - s²/4)² of the unit square; s² is uniform.
     sides = np.sqrt((np.arange(10_000) + 0.5) / 10_000)
     expected = np.mean((sides - sides**2 / 4) ** 2)
-    assert abs(np.mean(parts) - expected) < 4 * np.std(parts) / np.sqrt(300) + 0.03  # Sides of 11 and 14 pixels.
+    assert abs(np.mean(parts) - expected) < 4 * np.std(parts) / np.sqrt(300) + 0.03  # 0.03 is for rounding.
     assert 0 < np.mean(corners) < 0.5
 
 
@@ -94,7 +94,7 @@ def test_both_take_turns():
         changed = (images != IMAGES).any(axis=(0, 3))
         is_from_partner = images == IMAGES[_partners(5)]
         is_mixup.append(not is_from_partner[:, changed].all())
-    assert 7 <= sum(is_mixup) <= 33  # Four standard deviations.
+    assert 7 <= sum(is_mixup) <= 33  # The bounds are four standard deviations away.
 
 
 @pytest.mark.parametrize("config", [{"mixup": 0.2}, {"cutmix": 1.0}, {"mixup": 0.2, "cutmix": 1.0}])

@@ -1,4 +1,4 @@
-"""Every operation against Pillow."""
+"""Every operation equals Pillow's."""
 
 import numpy as np
 import pytest
@@ -26,8 +26,8 @@ _ARGUMENTS = {
     "SolarizeAdd": [(0,), (110,), (255,)],
 }
 _CASES = [(name, arguments) for name, cases in _ARGUMENTS.items() for arguments in cases]
-# Where a pixel comes from lies halfway between two here and there, which float32 and Pillow's float64 round apart; and
-# Pillow's stretch in float64 falls just below a whole number here and there, where it should reach it.
+# Some source coordinates lie halfway between two pixels. float32 and Pillow's float64 round them differently.
+# Pillow's stretch in float64 sometimes falls just below an integer that it should reach.
 _PARTS_THAT_MAY_DIFFER = {"Rotate": 0.01, "ShearX": 0.01, "ShearY": 0.01}
 _TOLERANCES = {"AutoContrast": 1}
 
@@ -37,7 +37,7 @@ def _function(name):
 
 
 def _images(channels):
-    """Noise, a picture of few neighbouring values, one with little contrast and few values, and a plain one."""
+    """Noise, a picture with few adjacent values, one with low contrast and few values, and a plain one."""
     rng = np.random.default_rng(channels)
     rows, columns = np.mgrid[:24, :33]
     smooth = np.stack([rows * 5 + 40, columns * 3 + 90, rows * columns / 9 + 60][:channels], axis=-1)
@@ -65,7 +65,7 @@ def test_equals_pillow(name, arguments, channels):
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_equals_pillow_in_a_pipeline_of_images_of_their_own(name):
-    """Within tf.data, with arguments that come as tensors, each image's own."""
+    """Within tf.data, the arguments are tensors that differ from image to image."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (6, 23, 31, 3)).astype("uint8")
     cases = [_ARGUMENTS[name][i % len(_ARGUMENTS[name])] for i in range(6)]

@@ -1,4 +1,4 @@
-"""The operations of RandAugment and AutoAugment as Pillow does them, on arrays (H, W, C), C 1 or 3."""
+"""The operations of RandAugment and AutoAugment in Pillow, on arrays (H, W, C) with C = 1 or 3."""
 
 import numpy as np
 import PIL.Image
@@ -25,9 +25,9 @@ def _solarize_add(array, addition):
 
 
 def transform(array, matrix):
-    """The affine transform by nearest neighbour, of a matrix for pixels that are counted from the first's centre."""
+    """Affine transform by nearest neighbour. The matrix counts coordinates from the centre of the first pixel."""
     a, b, c, d, e, f = matrix
-    # Pillow counts from the pixels' corners: half a pixel further on both sides.
+    # Pillow counts from the pixel's corner, so its input and output coordinates are half a pixel larger.
     cornered = (a, b, c + 0.5 - (a + b) / 2, d, e, f + 0.5 - (d + e) / 2)
     mode = PIL.Image.Transform.AFFINE
     fill = GRAY if array.shape[-1] == 1 else (GRAY,) * 3

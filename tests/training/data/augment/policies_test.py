@@ -1,4 +1,4 @@
-"""RandAugment and AutoAugment: which operations are drawn, how often, and with what arguments."""
+"""RandAugment and AutoAugment draw the right operations, at the right frequency, with the right arguments."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_geometry_alone_goes_both_ways():
 
 
 def _outcomes(name, level):
-    """All results of an operation that Pillow gives, of those that do not depend on a place."""
+    """All possible results of an operation in Pillow, if it does not depend on a random position."""
     value = policies.argument(name, level)
     arguments = [()] if name in ("AutoContrast", "Equalize", "Invert") else [(value,)]
     if name in GEOMETRY:
@@ -57,13 +57,13 @@ def _outcomes(name, level):
 
 
 def _matches(result, outcome, name):
-    # See operations_test.py: pixels halfway between two, and stretches by Pillow that fall short by one.
+    # The reasons for these tolerances are in operations_test.py.
     is_different = np.abs(result.astype(int) - outcome) > (name == "AutoContrast")
     return is_different.mean() <= (0.05 if name in GEOMETRY else 0)
 
 
 def _augmented(function, number):
-    """What becomes of the one image with `number` seeds, in a pipeline; eagerly it is the same."""
+    """Augments the image with `number` seeds in a pipeline. The eager results are the same."""
     seeds = tf.stack([tf.fill([number], 7), tf.range(number)], axis=1)
     dataset = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: function(tf.constant(IMAGE), seed))
     [results] = dataset.batch(number).as_numpy_iterator()
@@ -97,9 +97,9 @@ def test_randaugment_draws_every_operation_equally_often():
         else:
             counts["Cutout"] += _is_cut_out(result)
     assert sum(counts.values()) == 800
-    # 50 are expected of each; five standard deviations.
+    # 50 of each operation are expected. The bounds are about five standard deviations away.
     assert all(16 <= count <= 84 for count in counts.values()), counts
-    # Half of them the one way; four standard deviations of at most 84.
+    # Both signs are equally likely. 19 is four standard deviations for a count of 84.
     assert all(abs(ways[name] - counts[name] / 2) <= 19 for name in GEOMETRY), (counts, ways)
 
 
@@ -124,7 +124,7 @@ def test_operations_follow_one_another():
 
 
 def test_autoaugment_applies_its_policies_with_their_probabilities():
-    """The first operation of each sub-policy, or none, as often as the table says."""
+    """The first operation of each sub-policy, or none, is applied as often as the table requires."""
     number = 1500
     results = _augmented(policies.autoaugment, number)
     is_same = np.array([np.array_equal(result, IMAGE) for result in results])
@@ -135,7 +135,7 @@ def test_autoaugment_applies_its_policies_with_their_probabilities():
         ]
     )
     assert abs(is_same.mean() - untouched) <= 4 * np.sqrt(untouched * (1 - untouched) / number)
-    # Rotate always, and no more: sub-policy 16 in the cases where TranslateY is not applied.
+    # Rotate is always applied, and is the only change in sub-policy 16 if TranslateY is not applied.
     rotated = sum(any(_matches(result, outcome, "Rotate") for outcome in _outcomes("Rotate", 7)) for result in results)
     expected = number / 25 * 0.2
     assert 0 < rotated <= expected + 5 * np.sqrt(expected)

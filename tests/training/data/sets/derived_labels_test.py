@@ -1,5 +1,5 @@
-"""Derived labels against numpy transcriptions of the definitions in google-research/task_adaptation, whose classes are
-what is above one threshold and not above the next."""
+"""Derived labels equal NumPy transcriptions of the definitions in google-research/task_adaptation. A class there
+covers the values above one threshold and not above the next."""
 
 import itertools
 import re
@@ -12,14 +12,14 @@ from training.data.sets.derived_labels import DERIVED_LABELS
 
 CLEVR_THRESHOLDS = [0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0]
 KITTI_THRESHOLDS = [-100.0, 8.0, 20.0, 999.0]
-NO_VEHICLE = 1000.0  # The distance that stands for none.
+NO_VEHICLE = 1000.0  # The distance that means "no vehicle".
 
 
 def spec(*shape, dtype="float32"):
     return tf.TensorSpec(shape, dtype)
 
 
-# As TFDS gives them: any number of objects.
+# TFDS gives any number of objects.
 SPECS = {
     ("clevr", "count"): {"objects": {"size": spec(None, dtype="int64")}},
     ("clevr", "closest_distance"): {"objects": {"pixel_coords": spec(None, 3)}},
@@ -31,7 +31,7 @@ SPECS = {
 
 @pytest.fixture(scope="module")
 def read():
-    """{(data set, label): its function, traced for `SPECS`}"""
+    """{(data set, label): its function, traced for `SPECS`}."""
     return {
         (name, label): tf.function(DERIVED_LABELS[name][label].read).get_concrete_function(of_example)
         for (name, label), of_example in SPECS.items()
@@ -43,19 +43,19 @@ def read_one(function, example):
 
 
 def class_of(distance, thresholds):
-    """The last threshold that a float32 distance is above."""
+    """The index of the last threshold below a float32 distance."""
     return np.nonzero(np.array(thresholds) < np.float64(distance))[0].max()
 
 
 def coordinates(distances, seed=0):
-    """(N, 3) points of which the last coordinate is the distance."""
+    """Points (N, 3) with the distance as last coordinate."""
     points = np.random.default_rng(seed).normal(size=(len(distances), 3)).astype("float32")
     points[:, 2] = distances
     return points
 
 
 def around(borders):
-    """float32 numbers at some borders, right below and right above."""
+    """The float32 numbers at each border, directly below it and directly above it."""
     borders = np.array(borders, "float32")
     return [*borders, *np.nextafter(borders, np.float32(-1e9)), *np.nextafter(borders, np.float32(1e9))]
 
@@ -90,7 +90,7 @@ def test_the_closest_object_of_clevr_counts(read, distance):
 @pytest.mark.parametrize("distance", [*around(KITTI_THRESHOLDS[1:-1]), -1.25, 0, 3.5, 14.1, 85])
 def test_the_closest_car_van_or_truck_of_kitti_counts(read, distance):
     for vehicle, others in itertools.product(range(3), [[], [3, 4, 5, 6, 7]]):
-        # The others, which are none, are closer; another car is farther.
+        # Objects that are no vehicles are closer. Another car is farther away.
         types, distances = [*others, vehicle, 0], [*(distance - 1 for _ in others), distance, distance + 7]
         example = {"objects": {"type": np.array(types), "location": coordinates(distances)}}
         assert read_one(read["kitti", "closest_vehicle"], example) == class_of(distance, KITTI_THRESHOLDS)

@@ -1,4 +1,4 @@
-"""A directory of photographs, well or badly laid out."""
+"""Folders of photographs, with valid and invalid layouts."""
 
 import os
 import shutil
@@ -85,7 +85,7 @@ def test_unreadable_images_are_skipped_by_name(photographs):
     assert set(skipped) == {"broken.jpg", "text.png", "empty.png", "phone.heic", "bomb.png", "fox"}
     assert skipped["empty.png"] == "Input is empty."
     assert "convert the file to JPEG or PNG" in skipped["phone.heic"]
-    assert "has 20,000 x 20,000 pixels, more than 89,478,485" in skipped["bomb.png"]  # It is not decoded.
+    assert "has 20,000 x 20,000 pixels, more than 89,478,485" in skipped["bomb.png"]  # The image is not decoded.
     assert all(skipped.values())
     assert sum(map(len, folder.splits.values())) == 16
 

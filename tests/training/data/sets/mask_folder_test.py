@@ -1,4 +1,4 @@
-"""Photographs with masks beside them: pairs, splits, names, and what is skipped or refused."""
+"""Photographs with separate masks: pairs, splits, names, skipped files and errors."""
 
 import itertools
 import os
@@ -46,7 +46,7 @@ def test_a_split_folder_is_taken_as_it_is(tmp_path):
     found = read_mask_folder(tmp_path, 0.25, 0.5)
     assert found.class_names == ("road", "sky")
     assert stems(found.splits["validation"]) == ["x", "y"]
-    assert len(found.splits["test"]) == 1  # Held out: there is no folder for it.
+    assert len(found.splits["test"]) == 1  # Held out, because there is no test folder.
     assert len(found.splits["train"]) == 3
 
 

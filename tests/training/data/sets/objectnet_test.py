@@ -1,4 +1,4 @@
-"""ObjectNet's classes as its authors publish them, and what a classifier of ImageNet-1k makes of them."""
+"""ObjectNet's classes as published by its authors, and the evaluation of ImageNet-1k classifiers on them."""
 
 import io
 
@@ -12,7 +12,7 @@ from training.data.dataset import Dataset
 from training.data.sets.objectnet import imagenet_classes, is_objectnet, shared_part
 from training.data.sources import IndexedSource, StreamedSource
 
-# Some of ObjectNet's classes, some of them with several or no classes of ImageNet-1k, in the order of a folder.
+# Classes of ObjectNet in the order of folders. Some have several ImageNet-1k classes, some have none.
 FOLDERS = ("bench", "bicycle", "coaster", "pen", "tv")
 
 
@@ -55,14 +55,14 @@ def test_folders_of_objectnet_are_recognised():
 
 
 def picture(color):
-    """8 x 12 pixels of a color, with a red frame of two pixels around them."""
+    """A picture of 8 x 12 pixels in one color, with a red frame that is two pixels wide."""
     image = np.full((12, 16, 3), (255, 0, 0), "uint8")
     image[2:-2, 2:-2] = color
     return image
 
 
 def lying(color):
-    """As a camera that was held upright writes a picture: the pixels lie on their side, and a note says so."""
+    """A picture from a camera held upright: the pixels are stored sideways, and EXIF contains the orientation."""
     exif, file = PIL.Image.Exif(), io.BytesIO()
     exif[0x0112] = 6
     PIL.Image.fromarray(picture(color)).save(file, "jpeg", exif=exif, quality=100, subsampling=0)
@@ -87,7 +87,7 @@ def test_other_classes_and_the_frame_of_the_upright_picture_are_left_out(shared)
     for pixels, index in zip(pictures, [0, 2, 3, 5, 8], strict=True):
         np.testing.assert_array_equal(pixels, np.full((8, 12, 3), 20 * index))
     assert upright.shape == (12, 8, 3)
-    np.testing.assert_allclose(upright[1:-1, 1:-1], 180, atol=20)  # JPEG blurs the frame into it.
+    np.testing.assert_allclose(upright[1:-1, 1:-1], 180, atol=20)  # JPEG blurs the frame into the color.
 
 
 def test_a_stream_is_read_in_its_order():
@@ -109,7 +109,7 @@ def test_outputs_are_restricted_to_the_shared_classes(shared, has_sigmoids):
     expected = best if has_sigmoids else best / np.sum(best, axis=1, keepdims=True)
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert found[0].argmax() == 2
-    # The first choice among the outputs of the shared classes belongs to the first choice.
+    # The most probable output among the shared classes belongs to the most probable shared class.
     flat = [(index, i) for i, folder in enumerate(shared.dataset.class_names) for index in indices(folder)]
     first = probabilities[:, [index for index, _ in flat]].argmax(axis=1)
     np.testing.assert_array_equal(found.argmax(axis=1), [flat[place][1] for place in first])

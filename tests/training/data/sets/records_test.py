@@ -1,4 +1,4 @@
-"""Shards hold the images of a data set once each, in a random order."""
+"""Shards contain every image of a data set once, in a random order."""
 
 import json
 
@@ -19,7 +19,7 @@ from training.recipe.assignments import override
 
 @pytest.fixture
 def photographs(tmp_path):
-    """A recipe for 23 photographs of two classes, whose brightness tells which one it is."""
+    """A recipe for 23 photographs of two classes. The brightness of a photograph identifies it."""
     for name in ("dark", "light"):
         (tmp_path / name).mkdir()
     for i in range(23):
@@ -87,7 +87,7 @@ def test_a_stream_is_shuffled_as_far_as_its_buffer_goes(photographs, tmp_path):
 
 
 def test_an_empty_range_has_no_images(photographs, tmp_path):
-    """Such as the share of a process in a split with fewer images than processes."""
+    """A process can get an empty share of a split that has fewer images than processes."""
     write_records(load_dataset(photographs.data), str(tmp_path / "shards"))
     _, splits = read_records(str(tmp_path / "shards"), 7)
     assert not list(splits["test"].stream([(0, 0)], tf.constant(1, tf.int64)))
@@ -95,7 +95,7 @@ def test_an_empty_range_has_no_images(photographs, tmp_path):
 
 
 def test_classes_are_mixed_in_every_shard(tmp_path):
-    """The images come class by class, as those of a folder do."""
+    """The source is ordered by class, as a folder is."""
     labels = np.repeat(range(3), 101)
 
     def read(index):
@@ -111,5 +111,5 @@ def test_classes_are_mixed_in_every_shard(tmp_path):
     sizes = json.loads((tmp_path / "shards" / "records.json").read_text())["splits"]["train"].values()
     shards = np.split([label for _, label in written[0]], np.cumsum(list(sizes))[:-1])
     for shard in shards[:5]:
-        # 60 of 303 without replacement: 20 of a class with a standard deviation of 3.3.
+        # 60 of 303 are drawn without replacement. 20 per class are expected, with a standard deviation of 3.3.
         assert all(10 <= count <= 30 for count in np.bincount(shard, minlength=3))

@@ -1,4 +1,4 @@
-"""The drawn shapes: always the same, and what their masks say."""
+"""The drawn shapes never change, and their masks match the images."""
 
 import hashlib
 
@@ -23,11 +23,11 @@ def test_masks_are_the_shapes():
     counts = np.bincount(masks.ravel(), minlength=len(CLASS_NAMES)) / masks.size
     assert len(counts) == len(CLASS_NAMES)
     assert counts.min() > 0.02
-    # Shapes are bright, the background is dark.
+    # Shapes are bright and the background is dark.
     assert images[masks > 0].mean() > images[masks == 0].mean() + 50
 
 
 def test_the_images_stay_as_they_are():
-    """Or results on them could not be compared."""
+    """Results on the shapes are comparable only if the images never change."""
     pixels = b"".join(part.tobytes() for number in range(3) for part in draw("train", number))
     assert hashlib.sha256(pixels).hexdigest()[:16] == "f6a95c5055cbd796"

@@ -1,4 +1,4 @@
-"""Splits of TFDS: which images they hold, and that no image is in two of them."""
+"""TFDS splits contain the right images, and no image is in two splits."""
 
 import itertools
 import re
@@ -16,7 +16,7 @@ SIZES = {"train": 12, "validation": 4}
 
 @pytest.fixture
 def data(tmp_path):
-    """Function from changes to the `Data` of a data set with these splits."""
+    """A function that returns the `Data` of a data set with these splits, with the given changes."""
 
     def changed(*changes):
         fields = ["dataset=mnist", f"tfds_directory={tmp_path}", *changes]
