@@ -1,4 +1,4 @@
-"""Distances and entropies of attention: closed forms, and loops over the weights that `attention_maps` gives."""
+"""Distances and entropies of attention equal closed forms, and loops over the weights of `attention_maps`."""
 
 import math
 
@@ -16,7 +16,7 @@ ANALYSES = [keras_vit.mean_attention_distance, keras_vit.attention_entropy, kera
 
 
 def _distances(maps, grid, patch):
-    """(L, K), patch by patch."""
+    """(L, K), computed patch by patch."""
     places = [(row * patch[0], column * patch[1]) for row in range(grid[0]) for column in range(grid[1])]
     front = maps.shape[-1] - len(places)
     found = np.zeros((*maps.shape[:3], len(places)))
@@ -38,7 +38,7 @@ def _entropies(maps):
         ({"distillation_token": True, "num_register_tokens": 2}, (4, 3)),
         ({"pooling": "avg", "position_embedding": "relative"}, (4, 3)),
         ({"pooling": "avg", "axial": True}, (4, 3)),
-        # A stem that steps over 8 pixels, then patches of 1 x 2.
+        # A stem with a stride of 8 pixels, then patches of 1 x 2.
         ({"stem": STEM, "patch_size": (1, 2), "input_shape": (32, 64, 3)}, (8, 16)),
         ({"crop_to_patches": True, "input_shape": (11, 14, 3)}, (4, 3)),
     ],
@@ -55,14 +55,14 @@ def test_equal_loops_over_the_weights(changes, patch):
 
 @pytest.fixture(scope="module")
 def large_models():
-    """{number of tokens: model of 4 x 4 patches of 16 pixels}"""
+    """{number of tokens: model with 4 x 4 patches of 16 pixels}"""
     pools = {17: "token", 16: "avg"}
     return {number: tiny_model((64, 64, 3), patch_size=16, pooling=pooling) for number, pooling in pools.items()}
 
 
 @pytest.fixture
 def planted(monkeypatch, large_models):
-    """A function of attention weights (T, T): a large model that has them, and an image."""
+    """Function (attention weights (T, T)) that returns a large model with these weights, and an image."""
 
     def plant(weights):
         def attention_weights(_, tokens):
@@ -103,7 +103,7 @@ def _of_the_left_neighbour():
         (np.eye(16), 0.0),
         (np.full((16, 16), 1 / 16), 32.128239),
         (_of_the_left_neighbour(), 16.0),
-        # The class token takes nine tenths of each row, which is divided by what remains.
+        # The class token has 0.9 of each row, so each row is divided by the remaining 0.1.
         (np.concatenate([np.full((17, 1), 0.9), np.full((17, 16), 0.1 / 16)], axis=1), 32.128239),
     ],
 )
@@ -116,7 +116,7 @@ def test_distances_in_closed_form(planted, weights, distance):
 
 @pytest.mark.parametrize(
     ("weights", "ratio"),
-    # Of 4 x 4 patches 4 have 4 neighbours, themselves included, 8 have 6 and 4 have 9.
+    # Of the 4 x 4 patches, 4 have 4 neighbours (including themselves), 8 have 6 and 4 have 9.
     [(np.eye(16), 1), (_of_the_left_neighbour(), 1), (np.full((16, 16), 1 / 16), (4 * 4 + 8 * 6 + 4 * 9) / 16**2)],
 )
 def test_local_ratios_in_closed_form(planted, weights, ratio):
@@ -128,7 +128,7 @@ def test_patches_that_look_at_no_patch_are_not_counted(planted):
     to_the_class_token = np.eye(17)[np.zeros(17, int)]
     model, images = planted(to_the_class_token)
     assert np.isnan(keras_vit.mean_attention_distance(model, images)).all()
-    to_the_class_token[1] = np.eye(17)[2]  # All but the first patch, which looks at the second.
+    to_the_class_token[1] = np.eye(17)[2]  # The first patch attends to the second, the others to the class token.
     model, images = planted(to_the_class_token)
     np.testing.assert_allclose(keras_vit.mean_attention_distance(model, images), 16)
 
@@ -139,7 +139,7 @@ def test_patches_that_look_at_no_patch_are_not_counted(planted):
 )
 def test_entropies_in_closed_form(planted, weights, entropy):
     model, images = planted(weights)
-    expected = 16 / 17 * math.log(2) if entropy is None else entropy  # The middle row has its two halves in one place.
+    expected = 16 / 17 * math.log(2) if entropy is None else entropy  # Both halves of the middle row coincide.
     np.testing.assert_allclose(keras_vit.attention_entropy(model, images), expected, rtol=1e-6, atol=1e-6)
 
 
@@ -151,7 +151,7 @@ def test_images_may_come_in_batches(analysis, model):
 
 
 def test_nested_equals_plain(inner):
-    """In one kind of nesting; features_test.py has them all."""
+    """One kind of nesting is tested; features_test.py tests all kinds."""
     outer, prepared = NESTED["scaled"](inner)
     [images] = random_inputs(SHAPE)
     for analysis in ANALYSES:

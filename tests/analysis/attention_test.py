@@ -1,4 +1,4 @@
-"""Attention against NumPy in float64, written from the equations, and in closed form."""
+"""Attention equals the equations, written in NumPy in float64, and closed forms."""
 
 import keras
 import numpy as np
@@ -27,7 +27,7 @@ MODELS = [
 
 
 def _attention(asking, z, w):
-    """ViT, eq. 6, one head after the other: (B, K, t, T)."""
+    """ViT, eq. 6, computed head by head: (B, K, t, T)."""
     heads = []
     for head in range(w["query/kernel"].shape[1]):
         q, k = (x @ w[f"{n}/kernel"][:, head] + w[f"{n}/bias"][head] for n, x in (("query", asking), ("key", z)))
@@ -38,7 +38,7 @@ def _attention(asking, z, w):
 
 
 def _expected(model, images, changes):
-    """Attention (B, L, K, T, T), and the tokens (B, T, D) that a pooling reads."""
+    """Attention (B, L, K, T, T), and the tokens (B, T, D) that the pooling gets."""
     w = canonical_weights(model)
     x = images.astype("float64")
     if "stem" in changes:
@@ -56,7 +56,7 @@ def _expected(model, images, changes):
 
 
 def _rollout(maps, first_rows, grid):
-    """Abnar & Zuidema, as ViT's figure 6 applies it; `first_rows` (B, T) picks or mixes the rows of the product."""
+    """Abnar & Zuidema, applied as in ViT's figure 6; `first_rows` (B, T) selects or mixes the rows of the product."""
     with_residual = maps.mean(2) + np.eye(maps.shape[-1])
     layers = with_residual / with_residual.sum(-1, keepdims=True)
     rollout = np.broadcast_to(np.eye(maps.shape[-1]), layers[:, 0].shape)
@@ -99,7 +99,7 @@ def test_equal_the_equations(changes):
 
 
 def _with_attention(model, scale):
-    """Each block's queries are `scale` times its keys, which are the normalised tokens themselves, in one head."""
+    """In each block, the keys are the normalised tokens, and the queries are `scale` times the keys, in one head."""
     randomize(model)
     for i in range(2):
         block = model.get_layer(f"encoder_block_{i}")
@@ -113,7 +113,7 @@ def _with_attention(model, scale):
 
 @pytest.mark.parametrize(("pooling", "expected"), [("token", 0), ("avg", 1)])
 def test_a_token_that_sees_itself_alone_stays_where_it_is(pooling, expected):
-    """All normalised tokens are of one length, so each is most like itself: the attention is the identity."""
+    """All normalised tokens have the same length, so each is most similar to itself: the attention is the identity."""
     model = _with_attention(tiny_model(num_heads=1, pooling=pooling), 1e4)
     [images] = random_inputs(SHAPE)
     maps = keras_vit.attention_maps(model, images)
@@ -131,7 +131,7 @@ def test_tokens_that_see_all_alike_give_an_even_map(changes):
 
 
 def test_nested_equals_plain(inner):
-    """In one kind of nesting; features_test.py has them all."""
+    """One kind of nesting is tested; features_test.py tests all kinds."""
     outer, prepared = NESTED["scaled"](inner)
     [images] = random_inputs(SHAPE)
     for analysis in (keras_vit.attention_maps, keras_vit.attention_rollout):
@@ -163,7 +163,7 @@ def test_dropout_is_off_and_the_result_float32():
 
 
 def test_rollout_refuses_a_pooling_that_it_does_not_know(model, monkeypatch):
-    """Such as one that comes later."""
+    """A pooling that is added later is refused until the rollout supports it."""
     config = keras_vit.ViTConfig(4, 12, 1, 3, 20)
     object.__setattr__(config, "pooling", "nowhere")
     monkeypatch.setattr(attention, "model_config", lambda model: config)

@@ -1,4 +1,4 @@
-"""Models that many tests look into, and none changes."""
+"""Models that many tests share. No test changes them."""
 
 import pytest
 
@@ -15,11 +15,11 @@ def model():
 
 @pytest.fixture(scope="session")
 def inner():
-    """The model without a classifier that others are built around."""
+    """A model without a classifier, which other models nest."""
     return randomize(tiny_model(include_top=False, name="inner"))
 
 
 @pytest.fixture(scope="session", params=NESTED)
 def nested(inner, request):
-    """(kind of nesting, model around `inner`, function from its images to those that `inner` sees)"""
+    """(kind of nesting, model around `inner`, function from the outer model's images to the inputs of `inner`)"""
     return request.param, *NESTED[request.param](inner)

@@ -1,4 +1,4 @@
-"""Filters and positions against what was planted into the weights."""
+"""Filters and position similarities equal those that the tests plant into the weights."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ def _scaled(pictures):
 
 
 def test_a_planted_kernel_is_recovered():
-    """Filters that are mixtures of three pictures, with the mean of each mixture zero: these are the components."""
+    """Filters are mixtures of three pictures, and each picture's mean weight is 0. The components are the pictures."""
     rng = np.random.default_rng(0)
     pictures = np.linalg.qr(rng.normal(size=(36, 3)))[0].T
     mixtures = rng.normal(size=(12, 3))
@@ -31,7 +31,7 @@ def test_a_planted_kernel_is_recovered():
     assert found.dtype == "float32"
     signs = np.sign(np.take_along_axis(pictures, np.abs(pictures).argmax(1)[:, None], axis=1))
     np.testing.assert_allclose(found[:3], _scaled((signs * pictures).reshape(3, 4, 3, 3)), atol=1e-5)
-    np.testing.assert_array_equal(found[3:], 0.5)  # There is no fourth direction, and rounding errors are no picture.
+    np.testing.assert_array_equal(found[3:], 0.5)  # There is no fourth direction, only rounding errors.
 
 
 def test_28_filters_in_the_order_of_their_strength():
@@ -40,7 +40,7 @@ def test_28_filters_in_the_order_of_their_strength():
     assert found.shape == (28, 6, 5, 1)
     np.testing.assert_array_equal([found.min((1, 2, 3)), found.max((1, 2, 3))], [[0] * 28, [1] * 28])
     flat = canonical_weights(model)["patch_embedding/kernel"].reshape(30, 48)
-    _, directions = np.linalg.eigh(np.cov(flat))  # The strongest last.
+    _, directions = np.linalg.eigh(np.cov(flat))  # The strongest direction is the last.
     for picture, direction in zip(found, directions.T[::-1], strict=False):
         assert abs(np.corrcoef(picture.ravel(), direction)[0, 1]) == pytest.approx(1, abs=1e-4)
 
@@ -58,7 +58,7 @@ def test_no_more_filters_than_there_are(model):
 
 
 def _cosines(rows, grid):
-    """(h, w, h, w), pair by pair."""
+    """(h, w, h, w), computed pair by pair."""
     found = [[a @ b / np.sqrt((a @ a) * (b @ b)) for b in rows] for a in rows]
     return np.reshape(found, (*grid, *grid))
 
@@ -74,18 +74,18 @@ def test_similarities_of_a_table(changes):
 
 
 def test_sines_of_rows_and_columns_give_bands():
-    """Similarity splits into a part of the distance in rows and one of that in columns, each largest at itself."""
+    """The similarity is the sum of a row part and a column part. Each part is largest at distance 0."""
     model = tiny_model((20, 21, 3), position_embedding="sincos_2d", hidden_dim=24, num_layers=1)
-    found = keras_vit.position_similarity(model)  # 5 x 7
+    found = keras_vit.position_similarity(model)  # (5, 7, 5, 7)
     for i in range(5):
         np.testing.assert_allclose(found[i, 3] - found[i, 3].mean(1, keepdims=True), _bands(found, 3), atol=1e-5)
         assert (found[i, :, i].argmax(-1) == np.arange(7)).all()
-    # A column's similarity to the others is the same in all rows.
+    # The similarities of columns are the same in all rows.
     np.testing.assert_allclose(found[0, 2, 0], found[4, 2, 4], atol=1e-6)
 
 
 def _bands(similarity, column):
-    """(5, 7): along the columns as in the first row, whatever the row."""
+    """(5, 7): the first row's similarities, repeated for every row."""
     line = similarity[0, column, 0] - similarity[0, column, 0].mean()
     return np.broadcast_to(line, similarity.shape[:2])
 

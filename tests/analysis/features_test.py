@@ -27,7 +27,7 @@ from tests.test_case import assert_close, canonical_weights, random_inputs, rand
     ],
 )
 def test_tokens_equal_the_equations(changes, arguments, fronts):
-    """After the last norm: the map of the patches, and each token before it under its own name."""
+    """The patch tokens after the last norm form a map, and each token before them has its own name."""
     model = randomize(tiny_model(**changes))
     [images] = random_inputs(SHAPE)
     weights = {path: value for path, value in canonical_weights(model).items() if "predictions" not in path}

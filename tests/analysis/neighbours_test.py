@@ -1,4 +1,4 @@
-"""Nearest neighbours against a sorted table of all cosines."""
+"""Nearest neighbours equal those of a sorted table of all cosines."""
 
 import keras
 import numpy as np
@@ -53,7 +53,7 @@ def test_an_image_of_the_gallery_finds_itself_and_of_equals_the_first(model):
 def test_of_a_model_around_a_model_what_its_classifier_reads(nested):
     kind, outer, prepared = nested
     [images] = random_inputs(SHAPE, batch=4)
-    if kind == "twice nested":  # The middle model, which has a Dense layer of its own.
+    if kind == "twice nested":  # The middle model, which has its own Dense layer.
         read = outer.layers[-2]
     else:
         inner = keras_vit.preprocessing.vision_model(outer)

@@ -1,4 +1,4 @@
-"""Models around a model: {kind: function of the inner model that returns the outer one and what the inner one sees}."""
+"""{kind of nesting: function (inner model) that returns the outer model and a function that gives the inner inputs}"""
 
 import keras
 
@@ -11,7 +11,7 @@ def _sequential(inner):
 
 def _functional(inner):
     inputs = keras.Input(SHAPE)
-    # As Keras's guide to transfer learning calls a backbone.
+    # Keras's guide to transfer learning calls a backbone like this.
     return keras.Model(inputs, keras.layers.Dense(4)(inner(inputs, training=False))), lambda images: images
 
 

@@ -1,4 +1,4 @@
-"""What the figures show: the arrays that they are given."""
+"""The figures show the arrays that they get."""
 
 import matplotlib.colors
 import numpy as np
@@ -9,7 +9,7 @@ from keras_vit.analysis import plots
 
 
 def _drawn(figure):
-    figure.canvas.draw()  # What overlaps or cannot be laid out warns here.
+    figure.canvas.draw()  # Drawing warns about overlaps and text that does not fit.
     return figure
 
 
@@ -116,7 +116,7 @@ def test_neighbours_stand_beside_their_image():
 
 
 def test_text_is_legible():
-    """Dark enough on white: a contrast of at least 4.5 to 1 (WCAG 2.1, 1.4.3)."""
+    """The text has a contrast of at least 4.5 to 1 on white (WCAG 2.1, 1.4.3)."""
     for color in (plots.INK, plots.MUTED, plots.ACCENT):
         channels = np.array(matplotlib.colors.to_rgb(color))
         linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)

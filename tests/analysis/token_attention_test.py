@@ -1,4 +1,4 @@
-"""Visual tokens: what they gather and stand for, against closed forms."""
+"""The maps, lineage and entropy of visual tokens equal closed forms."""
 
 import math
 
@@ -29,7 +29,7 @@ def tiny(size="VT-R18", **changes):
 
 @pytest.fixture(scope="module")
 def model():
-    """A model that no test changes."""
+    """No test changes this model."""
     return tiny()
 
 
@@ -58,14 +58,14 @@ def test_maps_sum_to_one(changes, model):
 
 
 def attend_to_all_alike(layer):
-    """Makes a transformer give the same weight to all tokens."""
+    """Makes a transformer attend to all tokens equally."""
     layer.key.norm.gamma.assign(0 * layer.key.norm.gamma)
     layer.key.norm.beta.assign(0 * layer.key.norm.beta)
 
 
 def test_lineage_follows_what_is_carried_over_and_mixed():
     [images] = random_inputs(SHAPE)
-    model = tiny("VT-R34", relation_modules=(2,))  # Nothing is mixed in the first two modules.
+    model = tiny("VT-R34", relation_modules=(2,))  # The first two modules do not mix tokens.
     attend_to_all_alike(model.get_layer("token_relation_2"))
     first, second, third = keras_vit.token_maps(model, images).values()
     after_two = np.concatenate([first[:, 2:], second], axis=1)
@@ -114,14 +114,14 @@ def test_equal_pixels_have_the_largest_entropy(size):
     model = keras.Model(inputs, keras_vit.layers.FilterTokenizer(4, name="tokenizer")(inputs))
     found = keras_vit.token_entropy(model, np.ones((2, *size, 2)))["tokenizer"]
     assert_close(found, np.full(4, math.log(math.prod(size))))
-    if size == (473, 473):  # What the paper prints of a convolution at so many pixels.
+    if size == (473, 473):  # The value that the paper gives for a convolution with this number of pixels.
         np.testing.assert_allclose(found, 12.318, rtol=0, atol=5e-4)
 
 
 def test_foreground_share():
     maps = np.array([[[[0.5, 0.25, 0.0], [0.0, 0.25, 0.0]], [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]])
     mask = np.zeros((1, 4, 6), bool)
-    mask[0, :2, :3] = True  # All of the first place, half of the second.
+    mask[0, :2, :3] = True  # All of the first cell of the maps, and half of the second.
     assert_close(keras_vit.foreground_share(maps, mask), [[0.625, 0.0]])
     assert_close(keras_vit.foreground_share(np.full((1, 5, 2, 3), 1 / 6), mask), np.full((1, 5), mask.mean()))
     with pytest.raises(ValueError, match=r"masks must be \(B, H, W\).*Received: masks of shape \(1, 5, 6\)"):

@@ -1,4 +1,4 @@
-"""The comparison of answers compares what it says."""
+"""The benchmark computes the agreement between models correctly."""
 
 import json
 

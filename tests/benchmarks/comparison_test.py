@@ -1,4 +1,4 @@
-"""The rounds, what is made of them, and who takes part."""
+"""The rounds of the comparison, the tables of their results, and the choice of contenders."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ TINY = keras_vit.ViTConfig(patch_size=4, hidden_dim=12, num_layers=1, num_heads=
 
 @pytest.fixture
 def entries():
-    """Three rounds of 4 steps of 8 images: ours at 16, 32, 8 images a second, the other at half; products at 1 GHz."""
+    """Three rounds of 4 steps with 8 images. Ours: 16, 32 and 8 images/s; timm: half of that; products: 1 GHz."""
 
     def entry(seconds):
         return Entry(None, 1.5, seconds, 3.25, 2 * 10**9, "a stub")
@@ -81,7 +81,7 @@ def test_another_device_has_no_share_and_no_ratio(entries):
     entries["timm"].device = "another"
     ours, other = rows_of(JOB, entries, 8, 4, MACS)
     assert (ours["times_ours"], other["times_ours"], other["share_of_products"]) == (1.0, None, None)
-    assert "| timm | 8.0 | 6.0 to 12.0 |  |  | 3.2 | 0.5 | 2.0 |" in table([other])  # Of 1.5 s a step takes one.
+    assert "| timm | 8.0 | 6.0 to 12.0 |  |  | 3.2 | 0.5 | 2.0 |" in table([other])  # A step takes 1 s of the 1.5 s.
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_the_newest_results_are_written_into_the_document(entries, tmp_path):
     rows = [row | {"versions": {"keras": "3.15"}, "time": "2"} for row in rows_of(JOB, entries, 8, 4, MACS)]
     results = tmp_path / "comparison.jsonl"
     older = [row | {"images_per_second": 99.0, "time": "1"} for row in rows]
-    older.append(older[0] | {"contender": "onnx"})  # It did not meet those of the newer comparison.
+    older.append(older[0] | {"contender": "onnx"})  # It was not timed together with the newer rows.
     results.write_text("".join(f"{json.dumps(row)}\n" for row in older + rows))
     document, figure = tmp_path / "performance.md", tmp_path / "performance.png"
     document.write_text("before\n<!-- make bench: begin -->\nold<!-- make bench: end -->\nafter\n")
@@ -173,7 +173,7 @@ def test_ours_alone_is_drawn_only_where_nothing_is_compared(entries):
 @pytest.mark.parametrize("work", ["forward", "train"])
 def test_ours_runs_as_users_run_it(work, backend, monkeypatch, keras_calls):
     monkeypatch.setitem(keras_vit.VARIANTS, "tiny", TINY)
-    monkeypatch.setenv("KERAS_BACKEND", "of this process")  # Which is another one again after the test.
+    monkeypatch.setenv("KERAS_BACKEND", "of this process")  # It is restored after the test.
     make_steps, device = keras_models.open_keras(Job("tiny", 12, work), keras_models.build_ours, backend)
     make_steps(2, 3)
     make_steps(2, 0)
@@ -198,7 +198,7 @@ def _ask_saved_model(folder):
 
 
 def test_the_saved_model_answers(tmp_path):
-    # With weights taken for frozen, no other model may be in the process.
+    # If weights are treated as frozen, no other model may be in the process.
     elsewhere(_ask_saved_model, tmp_path / "tiny")
 
 
@@ -228,8 +228,8 @@ def test_what_a_contender_reads_is_written_once(tmp_path):
     assert make_steps(8, 1) == repr(JOB)
     assert device == "a stub"
     unable = dataclasses.replace(contender, write=write_half)
-    assert unable.prepare(JOB, tmp_path)(JOB)[0](8, 1) == repr(JOB)  # It is there.
-    for _ in range(2):  # What is there in part does not count.
+    assert unable.prepare(JOB, tmp_path)(JOB)[0](8, 1) == repr(JOB)  # The file exists already.
+    for _ in range(2):  # A partial file is not used.
         with pytest.raises(RuntimeError, match="write_half ended with 1"):
             dataclasses.replace(unable, file="another").prepare(JOB, tmp_path)
 

@@ -4,7 +4,7 @@ import pytest
 
 @pytest.fixture
 def keras_calls(monkeypatch):
-    """What Keras models are asked to do, as it happens: [(method, its first argument, its options)]"""
+    """The calls of Keras models in order: [(method, its first argument, its options)]"""
     calls = []
 
     def recorded(name, method):

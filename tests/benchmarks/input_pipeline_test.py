@@ -1,4 +1,4 @@
-"""The benchmark measures what it says."""
+"""The benchmark measures the rates of the three libraries' pipelines and compares them."""
 
 import io
 import json
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def steps():
-    # KerasCV asks for one, and TensorFlow makes none where a run before has asked for determinism.
+    # KerasCV needs one. TensorFlow creates none after an earlier run has enabled determinism.
     tf.random.set_global_generator(tf.random.Generator.from_seed(0))
     return input_pipeline.pipelines(input_pipeline.photographs(2))
 
@@ -32,8 +32,8 @@ def test_all_libraries_make_batches_of_changed_images(steps, library):
     images, labels = (part.numpy() for part in next(iter(steps["all"][library])))
     assert images.shape == (32, 224, 224, 3)
     np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-5)
-    assert 20 < images.std() < 128  # Pixels from 0 to 255.
-    # Images of one batch are changed in their own ways, though two files are all there is.
+    assert 20 < images.std() < 128  # Pixels are in [0, 255].
+    # Each image of a batch is augmented differently, although there are only two files.
     assert len({image.tobytes() for image in images}) > 20
 
 
@@ -48,7 +48,7 @@ def test_rates_and_ratios(steps):
 
 @pytest.mark.parametrize(("ours", "status"), [([90.0, 50.0, 10.0], 0), ([90.0, 49.0, 10.0], 1)])
 def test_it_fails_below_five_times_the_rate_of_keras(ours, status, monkeypatch, capsys, tmp_path):
-    """In the median round of all together."""
+    """The median ratio over the rounds decides."""
     rates = {"ours": ours, "Keras": [10.0] * 3, "KerasCV": [1.0] * 3}
     monkeypatch.setattr(input_pipeline, "pipelines", lambda files: {"flip": {}, "all": rates})
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""The benchmark compares what it says, and refuses to time what answers otherwise."""
+"""The benchmark computes latencies and ratios correctly, and refuses runtimes with different answers."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from benchmarks.latency import Start
 
 pytestmark = pytest.mark.slow
 TINY = keras_vit.ViTConfig(patch_size=8, hidden_dim=24, num_layers=1, num_heads=3, mlp_dim=36)
-RUNTIME = "openvino"  # Starts in a second.
+RUNTIME = "openvino"  # It starts in a second.
 
 
 def build():
@@ -32,16 +32,16 @@ def folder(tmp_path_factory):
 
 
 def test_answers_depend_on_the_image(folder):
-    """And on more than the tolerance, so that comparing them says something."""
+    """Answers to different images differ by more than the tolerance, so their comparison is meaningful."""
     answers = served.read_inputs(folder, "probabilities")
     assert answers.shape == (5, 7)
-    np.testing.assert_allclose(answers[4], answers[0], atol=1e-6)  # There are four photographs.
+    np.testing.assert_allclose(answers[4], answers[0], atol=1e-6)  # The four photographs are repeated.
     for index in range(3):
         assert np.abs(answers[index] - answers[index + 1 : 4]).max(axis=1).min() > 50 * served.TOLERANCE
 
 
 def test_latencies(folder):
-    """Of each batch size and row as many as rounds; all answers are those of the Keras model."""
+    """Each batch size and row has one latency per round, and all answers equal those of the Keras model."""
     found = latency.latencies([OURS, RUNTIME], folder, threads=1, batch_sizes=[1, 3], rounds=12)
     for batch_size, rounds in ((1, 12), (3, 4)):
         seconds = found.pop(batch_size)
@@ -51,7 +51,7 @@ def test_latencies(folder):
 
 
 def test_other_weights_are_refused(folder, tmp_path):
-    """A runtime with weights that are not the Keras model's."""
+    """A runtime is refused if its weights differ from the Keras model's."""
     other = build()
     kernel = other.layers[-1].kernel
     kernel.assign(kernel * 1.01)
@@ -71,7 +71,7 @@ def test_a_process_that_dies_is_an_error(folder):
 
 
 def test_program(folder, monkeypatch, capsys, tmp_path):
-    """A line for each row, in what is printed, kept and documented, and a hint for each that is missing."""
+    """The output, the results and the document have a line for each row. A hint is printed for each missing row."""
     monkeypatch.setitem(ROWS, OURS, dataclasses.replace(ROWS[RUNTIME], title=ROWS[OURS].title))
     monkeypatch.setitem(ROWS, "onnx", dataclasses.replace(ROWS["onnx"], packages={"no_such_package": "runtimes"}))
     monkeypatch.setattr(latency, "build", lambda variant: variant)
@@ -122,7 +122,7 @@ def test_percentile(values, percent, expected):
 
 
 def test_tables():
-    """Ratios are of the same round, ours being 1."""
+    """Ratios compare values of the same round. Ours is 1."""
     starts = {
         OURS: [Start(3.0, 2.0, 1000.0), Start(1.0, 4.0, 2000.0), Start(2.0, 1.0, 4000.0)],
         "onnx": [Start(0.1, 1.0, 100.0), Start(0.3, 1.0, 100.0), Start(0.2, 2.0, 100.0)],

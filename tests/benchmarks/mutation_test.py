@@ -1,4 +1,4 @@
-"""Mutants are small, reproducible changes of code, and go to the tests that execute them."""
+"""Mutants are small, reproducible code changes, and each is run with the tests that execute its code."""
 
 import ast
 import collections
@@ -138,7 +138,7 @@ sitecustomize.recorder.leave()
 
 @pytest.fixture
 def suite(checkout):
-    """What a process records that executes a line in a cached function, and asks for its result twice."""
+    """The trace of a process that executes a line in a cached function and uses the cached result twice."""
     folder = checkout / "trace"
     (folder / "lines").mkdir(parents=True)
     facts = f'{{"checkout": "{checkout}", "fingerprint": "", "backend": "tensorflow"}}'
@@ -159,7 +159,7 @@ def test_tests_that_execute_a_line_or_use_what_did(suite, checkout, mutants):
     }
     assert suite.lines["keras_vit/box.py"].keys() == {24}
     assert (set(chosen["-"][0]), chosen["-"][2]) == (tests, True)
-    assert (set(chosen["<"][0]), chosen["<"][2]) == (tests, False)  # Of the module: nothing executes the line.
+    assert (set(chosen["<"][0]), chosen["<"][2]) == (tests, False)  # The module's tests: none executes the line.
     assert set(chosen["6"][0]) == tests
 
 

@@ -1,4 +1,4 @@
-"""The search for the fastest and the largest batch, processes that run out of memory, and what is kept."""
+"""The search for the fastest and the largest batch, processes that run out of memory, and stored results."""
 
 import dataclasses
 import json
@@ -42,7 +42,7 @@ def test_no_batch_above_the_limit_is_tried():
 @pytest.mark.parametrize(
     ("rates", "expected", "tried"),
     [
-        ({1: 10, 2: 15, 4: 14, 8: 20, 16: 19, 32: 18, 64: 99}, (20, 8), 6),  # After two without gain it ends.
+        ({1: 10, 2: 15, 4: 14, 8: 20, 16: 19, 32: 18, 64: 99}, (20, 8), 6),  # It ends after two sizes without gain.
         ({1: 10, 2: 30, 4: OutOfMemoryError}, (30, 2), 3),
         ({1: OutOfMemoryError, 2: 5}, None, 1),
     ],
@@ -61,11 +61,11 @@ def test_the_peak_over_batch_sizes(rates, expected, tried):
 
 
 class ResourceExhaustedError(Exception):
-    """TensorFlow's has this name."""
+    """An error with the name of TensorFlow's class."""
 
 
 class XlaRuntimeError(RuntimeError):
-    """JAX's has this name for every kind of error."""
+    """An error with the name of JAX's class for all kinds of errors."""
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_other_errors_are_told():
 def test_steps_of_a_real_model(work, monkeypatch, keras_calls):
     tiny = keras_vit.ViTConfig(patch_size=5, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
     monkeypatch.setitem(keras_vit.VARIANTS, "tiny", tiny)
-    make_steps, device = speed.open_keras_steps(Job("tiny", 12, work))  # 12 pixels are no multiple of 5.
+    make_steps, device = speed.open_keras_steps(Job("tiny", 12, work))  # 12 pixels are not a multiple of 5.
     make_steps(2, 3)
     make_steps(4, 1)
     name = {"forward": "predict_on_batch", "train": "train_on_batch"}[work]
@@ -116,7 +116,7 @@ def test_a_memory_limit_is_set_in_the_process():
         assert process.device == f"{limit}"
         with pytest.raises(OutOfMemoryError):
             process.seconds(2 * limit, 0, 1)
-        process.seconds(1, 0, 1)  # In another process.
+        process.seconds(1, 0, 1)  # The steps run in another process.
 
 
 def test_what_is_measured_is_added_and_drawn(tmp_path, monkeypatch, capsys):

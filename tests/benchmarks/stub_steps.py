@@ -1,4 +1,4 @@
-"""Steps of no model, for processes of their own: these import what is here, so it is little."""
+"""Steps without a model. New processes import this module, so it imports little."""
 
 import os
 import resource
@@ -7,7 +7,7 @@ import time
 
 
 def open_limited(job):
-    """Steps whose process dies with 21 images, and that raise from 30 on."""
+    """Steps that kill their process with 21 images, and raise an error with 30 or more."""
 
     def make_steps(batch_size, steps):
         if batch_size >= 30:
@@ -19,7 +19,7 @@ def open_limited(job):
 
 
 def open_broken(job):
-    """Steps that fail for another reason."""
+    """Steps that fail for a reason other than memory."""
 
     def make_steps(batch_size, steps):
         raise ValueError("no such layer")
@@ -28,28 +28,28 @@ def open_broken(job):
 
 
 def open_crashing(job):
-    """Steps that touch memory that is not theirs."""
+    """Steps that access invalid memory."""
     return (lambda batch_size, steps: os.kill(os.getpid(), signal.SIGSEGV)), "a stub"
 
 
 def open_saying_the_limit(job):
-    """Steps that allocate a byte an image; the device is the limit of the process's memory."""
+    """Steps that allocate a byte per image. The name of the device is the process's memory limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return (lambda batch_size, steps: bytearray(batch_size)), f"{soft}"
 
 
 def open_quick(job):
-    """Steps that take a millisecond an image."""
+    """Steps that take a millisecond per image."""
     return (lambda batch_size, steps: time.sleep(0.001 * batch_size * steps)), "a stub"
 
 
 def open_slow(job):
-    """Steps that take twice as long."""
+    """Steps that take two milliseconds per image."""
     return (lambda batch_size, steps: time.sleep(0.002 * batch_size * steps)), "a stub"
 
 
 def open_dying(job):
-    """Steps whose process dies at the fourth turn."""
+    """Steps that kill their process at the fourth turn."""
     turns = []
 
     def make_steps(batch_size, steps):
@@ -61,23 +61,23 @@ def open_dying(job):
 
 
 def write_job(job, path):
-    """A file that says what the job is."""
+    """Writes a file that contains the job."""
     path.write_text(repr(job))
 
 
 def write_half(job, path):
-    """A file that is not finished."""
+    """Writes a file and fails before it is complete."""
     path.write_text("half")
     raise OSError("no space")
 
 
 def open_file(job, path):
-    """Steps that say what is in a file."""
+    """Steps that return the content of a file."""
     return (lambda batch_size, steps: path.read_text()), "a stub"
 
 
 def open_sized(job, point):
-    """Steps that take a millisecond an image and block, and keep a megabyte for each image."""
+    """Steps that take a millisecond per image and block, and allocate a megabyte per image."""
     kept = []
 
     def make_steps(batch_size, steps):

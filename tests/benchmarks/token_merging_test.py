@@ -1,4 +1,4 @@
-"""The benchmark of token merging compares what it says."""
+"""The benchmark of token merging measures all models in turn and writes a row for each."""
 
 import json
 

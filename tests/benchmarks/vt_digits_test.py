@@ -1,4 +1,4 @@
-"""The benchmark trains the published models with each seed once, and fails where a mean is too low."""
+"""The benchmark trains the published models once with each seed, and fails if a mean is too low."""
 
 import json
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def trained(monkeypatch):
-    """[(recipe, folder)] of what would have been trained; 34 layers are half a point worse with every further seed."""
+    """[(recipe, folder)] of the fake trainings. The accuracy of 34 layers falls by 0.005 with every further seed."""
     found = []
 
     def train_once(recipe, runs, folder, leave):

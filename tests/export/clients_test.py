@@ -1,4 +1,4 @@
-"""The clients in the README and in docs/serving.md, as they stand."""
+"""The clients in the README and in docs/serving.md run unchanged."""
 
 import base64
 import json
@@ -38,14 +38,14 @@ def model(pets):
 
 @pytest.fixture(scope="module")
 def ports(loaded):
-    """(of REST, of gRPC) of a server"""
+    """The server's ports: (REST, gRPC)."""
     with serve(loaded.signatures) as ports:
         yield ports
 
 
 @pytest.fixture
 def client(ports, tmp_path, monkeypatch):
-    """A folder with a photograph, where the addresses in the documents are those of the server."""
+    """A folder with a photograph. The clients' addresses are replaced by those of the test server."""
     rest, rpc = ports
     urlopen, insecure_channel = urllib.request.urlopen, grpc.insecure_channel
 
@@ -67,7 +67,7 @@ def client(ports, tmp_path, monkeypatch):
 
 
 def _expected(model, pixels):
-    """[(label, score)] of an image, the best first."""
+    """[(label, score)] of an image, sorted by descending score."""
     scores = model.predict(pixels[None], verbose=0)[0]
     assert np.ptp(scores) > 0.1
     return [(LABELS[index], scores[index]) for index in np.argsort(-scores)[:TOP_K]]

@@ -1,4 +1,4 @@
-"""What is exported once, for all tests that look at it."""
+"""Exports that many tests share. Each is made once."""
 
 import os
 
@@ -8,23 +8,23 @@ import pytest
 from tests.export.exports import export_file, export_pets
 from tests.test_case import TENSORFLOW
 
-# What TensorFlow writes, it writes whatever Keras runs on: elsewhere_test.py is about other backends.
+# TensorFlow's part of an export does not depend on the backend. elsewhere_test.py tests other backends.
 _OF_TENSORFLOW = ["clients", "factories", "frozen_weights", "fusion", "operator_files", "runtime_fusion", "warmup"]
 collect_ignore = [] if TENSORFLOW else [f"{name}_test.py" for name in _OF_TENSORFLOW]
 
-# OpenVINO's converter sends statistics to its makers, in a process that takes seconds, unless it runs in CI.
+# OpenVINO's converter sends usage statistics, in a process that takes seconds, unless it runs in CI.
 os.environ.setdefault("TF_BUILD", "tests")
 
 
 @pytest.fixture(scope="session")
 def pets(tmp_path_factory):
-    """A model with 8 x 12 patches, and the folder that it is exported to."""
+    """A model with 8 x 12 patches, and the folder of its export."""
     return export_pets(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def loaded(pets):
-    """The export, loaded again."""
+    """The loaded export."""
     import tensorflow as tf
 
     return tf.saved_model.load(str(pets[1]))
@@ -32,19 +32,19 @@ def loaded(pets):
 
 @pytest.fixture(scope="session")
 def onnx_file(tmp_path_factory):
-    """(model, what `export_model` says of its file); compared on images that are no photographs."""
+    """(model, result of `export_model`). Random images were compared."""
     images = np.random.default_rng(3).integers(0, 256, (5, 12, 8, 3)).astype("uint8")
     return export_file(tmp_path_factory, "onnx", images=images)
 
 
 @pytest.fixture(scope="session")
 def litert_file(tmp_path_factory):
-    """(model, what `export_model` says of its file)"""
+    """(model, result of `export_model`)"""
     return export_file(tmp_path_factory, "litert")
 
 
 @pytest.fixture(scope="session")
 def openvino_file(tmp_path_factory):
-    """(model, what `export_model` says of its file); compared on images of one of the sizes that it takes."""
+    """(model, result of `export_model`). Images of one of the supported sizes were compared."""
     images = np.random.default_rng(3).integers(0, 256, (3, 19, 22, 1)).astype("uint8")
     return export_file(tmp_path_factory, "openvino", images=[images])

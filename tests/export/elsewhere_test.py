@@ -1,4 +1,4 @@
-"""Models of other backends, written by a process with TensorFlow."""
+"""Models on other backends are exported by a process with TensorFlow."""
 
 import importlib.util
 import json
@@ -47,8 +47,8 @@ def test_with_tensorflow_it_is_a_call(model):
 
 @elsewhere_only
 def test_a_saved_model_answers_as_the_model_predicts(model, tmp_path):
-    """On the photographs, by the comparison that it must pass. parity_test.py looks at what that finds."""
-    labels = [f"class {index} " + "x" * 40_000 for index in range(5)]  # More than a command line holds.
+    """On the photographs, the export passes its own comparison; parity_test.py tests that comparison."""
+    labels = [f"class {index} " + "x" * 40_000 for index in range(5)]  # Longer than a command line can be.
     folder = keras_vit.export_saved_model(model, tmp_path, labels=labels)
     assert (folder / "saved_model.pb").is_file()
     assert (folder / "assets" / "labels.txt").read_text().splitlines() == labels
@@ -70,8 +70,8 @@ def test_a_file_for_another_runtime(model, tmp_path):
 
 @pytest.fixture
 def process(monkeypatch):
-    """Function (code) that makes `with_tensorflow` start a process with this code, and not one that imports TensorFlow;
-    and the environment that the process gets."""
+    """Function (code) that makes `with_tensorflow` start a process with this code instead of one that imports
+    TensorFlow; and the environment that the process gets."""
     run, seen = subprocess.run, {}
 
     def start(code):
@@ -119,7 +119,7 @@ def test_what_fails_there_is_told_here(code, message, model, process, tmp_path):
 
 
 def add_class(model, name, path):
-    """Stands for a function of the package."""
+    """A substitute for a function of the package."""
     if name is None:
         raise ValueError("no\n  name")
     with open(path, "w") as file:
@@ -128,7 +128,7 @@ def add_class(model, name, path):
 
 @here_only
 def test_the_process(model, tmp_path, monkeypatch):
-    """Which gets the path of a file that says what is to be called."""
+    """The process reads the function and its arguments from a file."""
     path = str(tmp_path / "model.keras")
     model.save(path)
     found = tmp_path / "found"

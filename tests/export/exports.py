@@ -1,4 +1,4 @@
-"""What is exported once in a run, for all tests that look at it. No test changes it."""
+"""Exports that are made once per run and shared by all tests. No test changes them."""
 
 import dataclasses
 import json
@@ -18,10 +18,10 @@ TOP_K = 3
 
 
 def made_once(tmp_path_factory, name, make):
-    """A folder with what `make(folder)` writes: one process writes it, and all processes of the run read it."""
+    """A folder with the files that `make(folder)` writes. One process writes it; all processes of the run read it."""
     base = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent  # Each worker of pytest-xdist has a folder of its own in it.
+        base = base.parent  # Each worker of pytest-xdist has its own folder in it.
     folder, unfinished = base / name, base / f"unfinished-{name}"
     with filelock.FileLock(f"{folder}.lock"):
         if not folder.exists():
@@ -40,7 +40,7 @@ def pets():
 
 
 def logits_of_gray_images():
-    """A model nested in another: it normalises outside of the graph, and ends with logits."""
+    """A nested model that normalises outside of the inner model and returns logits."""
     arguments = {"stage_depths": (1,), "width": 4, "include_top": False, "input_shape": (16, 24, 1)}
     backbone = keras_vit.ResNet("R18", **arguments)
     return randomize(keras.Sequential([keras.Input((16, 24, 1)), backbone, keras.layers.Dense(3)]), scale=0.5)
@@ -84,27 +84,27 @@ def export_option(tmp_path_factory, name):
 
 
 def plain():
-    """Norms and exact GELUs for runtimes that have kernels of them."""
+    """A model with norms and exact GELUs, for runtimes that have kernels for them."""
     sizes = {"patch_size": 4, "hidden_dim": 32, "num_layers": 2, "num_heads": 2, "mlp_dim": 64}
     config = keras_vit.ViTConfig(**sizes, mlp="gelu_exact")
-    # Where weights are zero, runtimes leave out what they do.
+    # Runtimes leave out operations with zero weights.
     return randomize(keras_vit.ViT(config, input_shape=(12, 8, 3), classes=5, classifier_activation=None), scale=0.3)
 
 
 def multi_label():
-    """Attention pooling and a sigmoid."""
+    """A model with attention pooling and a sigmoid."""
     changes = {"pooling": "map", "mlp": "gelu_exact", "norm_placement": "after_pooling"}
     return randomize(tiny_model(num_layers=1, classifier_activation="sigmoid", **changes))
 
 
 def gray_of_any_size():
-    """A hybrid with sines, which crops images to whole patches."""
+    """A hybrid with sine positions that crops images to whole patches."""
     changes = {"position_embedding": "sincos_2d", "crop_to_patches": True, "patch_size": (2, 1)}
     stem = keras_vit.StemConfig(stage_depths=(1,), width=32)
     return randomize(tiny_model(num_layers=1, input_shape=(None, None, 1), stem=stem, **changes))
 
 
-# {format: (function that makes a model, name of the file, sizes of images)}
+# {format: (function that makes a model, file name, image sizes)}
 FILES = {
     "onnx": (plain, "tiny.v2.onnx", [(12, 8)]),
     "litert": (multi_label, "tiny.v2.tflite", [(8, 9)]),
@@ -113,7 +113,7 @@ FILES = {
 
 
 def export_file(tmp_path_factory, format, **options):
-    """The model, and the `RuntimeFile` of its file in one of `FILES`."""
+    """The model, and the `RuntimeFile` of its file, for one of `FILES`."""
     build, name, _ = FILES[format]
     model = build()
 

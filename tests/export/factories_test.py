@@ -1,4 +1,4 @@
-"""Every model of the package is exported and served in the same way."""
+"""Models of all factories can be exported and served."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 
 
 def _small(config):
-    """A config of the same kind. Patches of every size are read in the same way."""
+    """A small config of the same kind. The patch size does not change how images are decoded."""
     stem = config.stem and dataclasses.replace(config.stem, stage_depths=(1,) * len(config.stem.stage_depths))
     patch_size = config.patch_size if stem else (8, 8)
     return config.replace(patch_size=patch_size, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20, stem=stem)
@@ -39,7 +39,7 @@ def _small_network(relation):
 
 
 VISION_TRANSFORMERS = [name for name in models.__all__ if name not in (*models.RESNETS, *models.SEGMENTERS)]
-# name: one of the same kind, and the names of those
+# name: (function that makes a small model, names of the factories of its kind)
 RESNETS = {
     "BiTResNet": (
         lambda: keras_vit.BiTResNet((1, 2), 32, input_shape=(33, 46, 3), classes=5),
@@ -111,17 +111,17 @@ KINDS = _kinds()
 def test_every_factory_is_here():
     assert {name for names in KINDS.values() for name in names} == set(VISION_TRANSFORMERS)
     assert {name for _, names in RESNETS.values() for name in names} == {*models.RESNETS, *baselines.__all__}
-    # Plain; stems of three and of four stages, and of R+Ti/16; axial.
+    # Plain, stems with three stages, with four stages and of R+Ti/16, and axial.
     assert len(KINDS) == 5
 
 
 def _assert_served(model, path):
-    """By the comparison that an export must pass. parity_test.py looks at what that finds."""
+    """Asserts that the export passes its own comparison; parity_test.py tests that comparison."""
     folder = keras_vit.export_saved_model(model, path)
     decode = image_decoder(model)
     pixels = np.stack([decode(file) for file in read_images(None)])
     predictions = model.predict(keras_vit.preprocess_input(pixels, model), verbose=0)
-    assert np.ptp(predictions, axis=0).max() > 1e-4  # The photographs differ.
+    assert np.ptp(predictions, axis=0).max() > 1e-4  # The predictions differ between photographs.
     facts = json.loads((folder / "keras_vit.json").read_text())
     signatures = {"serving_default", "predict_pixels", "predict_pixels_float", "embed"}
     if isinstance(keras_vit.describe(model).config, keras_vit.ViTConfig):
@@ -146,7 +146,7 @@ def test_every_factory(config, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", RESNETS)
 def test_every_resnet(name, tmp_path):
     build, _ = RESNETS[name]
-    # Of small weights nothing comes through the norms of some, of large ones everything is at its limits in others.
+    # With small weights, the norms of some models suppress all signals; with large ones, other models saturate.
     model = randomize(build(), scale=0.4 if name in FAINT else 0.2)
     facts = _assert_served(model, tmp_path)
     assert read_architecture(facts["config"]) == keras_vit.describe(model).config
@@ -168,7 +168,7 @@ GRIDS = {"vit_token_prelogits": (4, 4), "hybrid_r2stage": (8, 8)}
 @pytest.mark.slow
 @pytest.mark.parametrize("file", GRIDS)
 def test_fine_tuned_at_another_resolution(file, tmp_path):
-    """A published file's weights, at another size than its own, with a new head, and trained a little."""
+    """The weights of a published file, at another image size, with a new head, after a short training."""
     arrays = dict(np.load(GOLDEN / f"{file}.npz"))
     _, height, width, _ = arrays["__input__"].shape
     source = tmp_path / "published.npz"

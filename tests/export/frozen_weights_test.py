@@ -1,5 +1,5 @@
-"""With the environment that compose.yaml gives to the server, where weights are taken for frozen, each version of a
-model answers as without it. tests/serving has other models in that environment."""
+"""Versions of a model answer the same with and without compose.yaml's environment, which treats weights as frozen.
+tests/serving runs other models in that environment."""
 
 import itertools
 import os
@@ -13,7 +13,7 @@ import yaml
 import keras_vit
 from tests.test_case import assert_close, randomize
 
-# Of each folder two versions in turn, each asked with batches of other sizes and other pixels.
+# Runs two versions of each folder in turn, with batches of different sizes and pixels.
 _SERVER = """
 import sys
 import numpy, tensorflow as tf

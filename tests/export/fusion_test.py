@@ -12,7 +12,7 @@ GELUS = {"gelu_tanh": "GeluApproximate", "gelu_exact": "GeluExact"}
 
 
 def _has_kernels():
-    """Whether TensorFlow turns oneDNN on: on Linux, for x86 processors that multiply 8 or 16 bits."""
+    """Whether TensorFlow enables oneDNN: on Linux, for x86 processors with 8-bit or 16-bit products."""
     cpuinfo = pathlib.Path("/proc/cpuinfo")
     flags = set(cpuinfo.read_text().split()) if cpuinfo.is_file() else set()
     return bool(flags & {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile"})
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not _has_kernels(), reason="TensorFlow has no su
 
 
 def _operations(folder, images):
-    """What TensorFlow runs of a SavedModel's graph, as a server does: [(operation, what is joined to it)]"""
+    """The operations that TensorFlow runs for a SavedModel, as a server does: [(operation, fused operations)]"""
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -39,8 +39,8 @@ def _operations(folder, images):
 def _assert_one_kernel_each(operations, mlp):
     assert [op for op, _ in operations].count("_MklLayerNorm") == 2 * NUM_LAYERS + 1
     assert [joined for _, joined in operations].count(f"BiasAdd {GELUS[mlp]}") == NUM_LAYERS
-    # Queries, keys, values, the attention's and the MLP's outputs, but for keys and values of the last block, which are
-    # not computed; patches and classes.
+    # Queries, keys, values, and outputs of attention and MLP in each block, but the last block computes no keys and
+    # values. The patches and the classifier add one each.
     assert [joined for _, joined in operations].count("BiasAdd") == 5 * NUM_LAYERS - 2 + 2
     assert not {"Tanh", "Erf", "Rsqrt"} & {op for op, _ in operations}
 
@@ -49,13 +49,13 @@ def _model(mlp):
     config = keras_vit.ViTConfig(
         patch_size=4, hidden_dim=32, num_layers=NUM_LAYERS, num_heads=2, mlp_dim=64, mlp=mlp, pooling="token"
     )
-    # Where weights are zero, TensorFlow leaves out what they do.
+    # TensorFlow leaves out operations with zero weights.
     return randomize(keras_vit.ViT(config, input_shape=(12, 8, 3), classes=5), scale=0.3)
 
 
 @pytest.mark.parametrize("mlp", GELUS)
 def test_norms_and_gelus_are_one_kernel_each(mlp, tmp_path):
-    """Of an export that has the signature of pixels only: the decoders of the others take long to write."""
+    """The export has only the signature for pixels, because the decoders of the others take long to write."""
     import tensorflow as tf
 
     model = _model(mlp)

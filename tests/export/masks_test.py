@@ -1,4 +1,4 @@
-"""Segmentation models are served as masks."""
+"""Segmentation models are served with masks as outputs."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ from tests.models.segmenters import BACKBONE, tiny_segmenter
 from tests.pictures import encoded, picture
 from tests.test_case import TENSORFLOW, assert_close, random_model, to_numpy
 
-tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
+tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
 SIZE = (26, 37)
 PHOTOGRAPHS = sorted((pathlib.Path(keras_vit.__file__).parent / "export" / "photographs").glob("*.jpg"))
 LABELS = ["ground", "road", "sky", "tree", "car"]
@@ -27,7 +27,7 @@ def tiny(function="VTFPN", size=SIZE, channels=3, **arguments):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """(model, its export loaded again, folder)"""
+    """(model, its loaded export, folder)"""
     import tensorflow as tf
 
     model = tiny("PanopticFPN")
@@ -41,7 +41,7 @@ def _assert_masks(outputs, probabilities):
     best = probabilities.max(-1)
     assert mask.shape == probabilities.shape[:-1]
     assert_close(score, best)
-    # Where two classes are as probable, either may be named.
+    # If two classes have the same probability, either is correct.
     assert_close(np.take_along_axis(probabilities, mask[..., None].astype(int), -1)[..., 0], best)
     assert (mask == probabilities.argmax(-1)).mean() > 0.99
     assert len(np.unique(mask)) > 1
@@ -79,14 +79,14 @@ def test_what_is_known_of_the_model(exported):
     assert facts["parity"]["top_1_agreement"] > 0.999
     import tensorflow as tf
 
-    # Each of the signatures with each of the batch sizes.
+    # Each signature with each batch size.
     requests = tf.data.TFRecordDataset(str(path / "assets.extra" / "tf_serving_warmup_requests"))
     assert len(list(requests)) == 6
 
 
 @tensorflow_only
 def test_of_pixels(exported):
-    """Also of no images, and of more than pass through the model at once."""
+    """Requests with no images, and with more images than one pass through the model takes, are answered."""
     import tensorflow as tf
 
     model, loaded, _ = exported
@@ -155,7 +155,7 @@ def test_a_nested_model_of_any_size_that_ends_with_logits_of_many_classes():
     inputs = keras.Input((None, None, 1))
     pixels = np.random.default_rng(0).integers(0, 256, (3, 21, 34, 1)).astype("uint8")
     logits = inner.predict(pixels, verbose=0)
-    bias = inner.get_layer("predictions").bias  # So that no class is ahead everywhere.
+    bias = inner.get_layer("predictions").bias  # No class may dominate everywhere.
     bias.assign(bias - logits.mean((0, 1, 2)))
     served = _signatures(keras.Model(inputs, inner(inputs)), image_size=(32, 40))
     expected = to_numpy(keras.ops.softmax(inner.predict(pixels, verbose=0)))
@@ -171,7 +171,7 @@ def test_a_nested_model_of_any_size_that_ends_with_logits_of_many_classes():
 @pytest.mark.slow
 @tensorflow_only
 def test_visual_transformers(tmp_path):
-    """All of the photographs, in parts of two."""
+    """All photographs are compared, two at a time."""
     folder = keras_vit.export_saved_model(tiny("VTFPN"), tmp_path)
     parity = json.loads((folder / "keras_vit.json").read_text())["parity"]
     assert parity["images"] == 4
@@ -208,7 +208,7 @@ def test_the_difference_of_masks():
     right = np.stack([known.argmax(-1), known.max(-1)], axis=-1)
     second = np.argsort(known[0, 4, 5])[-2]
     other_class, other_score = right.copy(), right[:2].copy()
-    other_class[0, 4, 5] = second, known[0, 4, 5, second]  # Its score is right, but it is not the best.
+    other_class[0, 4, 5] = second, known[0, 4, 5, second]  # The score is right, but the class is not the best.
     other_score[1, 2, 3, 1] += 0.125
     answers = {"serving_default": other_class, "predict_pixels": right, "predict_pixels_float": other_score}
     parity = compare_masks(model, pixels, answers)

@@ -1,4 +1,4 @@
-"""The files are read with the messages that TensorFlow Serving reads them with, and as `docker compose` would."""
+"""The files are parsed with TensorFlow Serving's messages and as `docker compose` parses them."""
 
 import http.server
 import json
@@ -20,12 +20,12 @@ FILES = {"models.config", "batching.config", "monitoring.config", "compose.yaml"
 
 
 def _message(name, **fields):
-    """A message type of TensorFlow Serving that its Python package leaves out.
+    """A message type of TensorFlow Serving that its Python package lacks.
 
     Args:
-        name: Its name.
-        **fields: {name: (number, type)}. A type is one of `_TYPES`, one of those as `[type]` if it is repeated, a
-            message of `wrappers.proto`, or a dictionary of fields.
+        name: Name of the message type.
+        **fields: {name: (number, type)}. A type is one of `_TYPES`, `[type]` for a repeated field, a message of
+            `wrappers.proto`, or a dictionary of fields.
     """
     file = descriptor_pb2.FileDescriptorProto(name=f"{name}.proto", package="tensorflow.serving", syntax="proto3")
     file.dependency.append("google/protobuf/wrappers.proto")
@@ -73,14 +73,14 @@ MONITORING = _message("MonitoringConfig", prometheus_config=(1, {"enable": (1, "
 
 
 def _export(path, version, name="pets", jit_compile=False, batch_sizes=(1, 8, 24)):
-    """What is left of an export when the SavedModel is written."""
+    """Writes the files of an export, except the SavedModel."""
     (path / str(version)).mkdir(exist_ok=True)
     write_operator_files(path, name, version, batch_sizes, jit_compile)
     assert {child.name for child in path.iterdir() if child.is_file()} == FILES
 
 
 def _model(path):
-    """The one model of `models.config`, and what is served: (versions, {label: version})."""
+    """The model of `models.config`, and (versions, {label: version}) that are served."""
     text = (path / "models.config").read_text()
     config = text_format.Parse(text, model_server_config_pb2.ModelServerConfig())
     [model] = config.model_config_list.config
@@ -113,10 +113,10 @@ def test_batching_config(tmp_path, largest):
     assert batching.enable_large_batch_splitting.value
     assert batching.max_execution_batch_size.value == largest
     assert batching.max_batch_size.value == (500 if largest == 1 else 10_000)
-    # What is split has to fit into the queue.
+    # A split batch must fit into the queue.
     assert batching.max_batch_size.value <= batching.max_enqueued_batches.value * largest
     assert batching.batch_timeout_micros.value == 2000
-    # By default as many threads as there are cores; and with sizes to fill up to, an empty request ends the server.
+    # By default there is one thread per core. With allowed batch sizes, an empty request would crash the server.
     assert {field.name for field, _ in batching.ListFields()} == {
         "max_batch_size",
         "enable_large_batch_splitting",
@@ -185,7 +185,7 @@ def test_compose_file_with_a_gpu(tmp_path):
 
 @pytest.fixture
 def status_server():
-    """(port, function that sets what a server says of the state of its model)"""
+    """(port, function that sets the model states in the server's answer)"""
     answer = {}
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -235,9 +235,9 @@ def test_health_check_while_nothing_listens(tmp_path):
         assert _health(tmp_path, unused.getsockname()[1]) != 0
 
 
-# What is served after exports and edits of labels, each allowed by the server: it moves a label only to a version that
-# it serves already (UpdateModelVersionLabelMap, tensorflow_serving/model_servers/server_core.cc), and reads the label
-# before it loads what is new.
+# A server allows this sequence of exports and label edits. It moves a label only to a version that it already serves
+# (UpdateModelVersionLabelMap, tensorflow_serving/model_servers/server_core.cc), and it updates labels before it loads
+# new versions.
 PROMOTION = ('key: "stable" value: 1', 'key: "stable" value: 2'), ('key: "canary" value: 2', 'key: "previous" value: 1')
 
 
@@ -248,14 +248,14 @@ def test_versions_one_after_the_other(tmp_path, caplog):
     before = (tmp_path / "models.config").read_text()
     _edit(tmp_path, *PROMOTION)
     assert _served(tmp_path) == ([1, 2], {"stable": 2, "previous": 1})
-    # Back, and forth again.
+    # Rolled back, and promoted again.
     _edit(tmp_path, *(pair[::-1] for pair in PROMOTION))
     assert (tmp_path / "models.config").read_text() == before
     _edit(tmp_path, *PROMOTION)
     _export(tmp_path, 3)
     assert _served(tmp_path) == ([1, 2, 3], {"stable": 2, "previous": 1, "canary": 3})
     _edit(tmp_path, ("        versions: 1\n", ""), ('    version_labels { key: "previous" value: 1 }\n', ""))
-    _export(tmp_path, 2)  # Overwritten: nothing else changes.
+    _export(tmp_path, 2)  # The version is overwritten. Nothing else changes.
     assert _served(tmp_path) == ([2, 3], {"stable": 2, "canary": 3})
     assert not caplog.records
 
@@ -269,7 +269,7 @@ def test_a_label_never_moves_to_a_version_that_is_not_served_yet(tmp_path, caplo
         assert version in versions
         assert set(labels.values()) <= set(versions)
         served, clients = versions, labels
-    # What is neither labelled nor the last is not served any more.
+    # Versions are removed if they have no label and are not the newest.
     assert (served, clients) == ([1, 2, 6], {"stable": 1, "canary": 2})
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 4

@@ -15,7 +15,7 @@ def test_photographs_are_images():
 
 
 def test_the_difference_of_each_signature():
-    """Of a model that ends with logits."""
+    """The model returns logits."""
     model = randomize(tiny_model(num_layers=1), scale=0.5)
     pixels = np.random.default_rng(0).integers(0, 256, (5, *model.input_shape[1:])).astype("uint8")
     images = keras_vit.preprocess_input(pixels, model)
@@ -44,7 +44,7 @@ def test_the_difference_of_each_signature():
 
 @pytest.mark.each_backend
 def test_products_are_of_all_bits_of_float32():
-    """As they are by default on CPUs only."""
+    """Without the context, products have full precision on CPUs only."""
     before = _precision()
     with full_precision():
         assert _precision() in (False, "highest", None)
@@ -54,7 +54,7 @@ def test_products_are_of_all_bits_of_float32():
 
 
 def _precision():
-    """Whether TensorFlow multiplies in fewer bits; JAX's precision."""
+    """Whether TensorFlow multiplies with reduced precision, or the precision of products in JAX."""
     if TENSORFLOW:
         import tensorflow as tf
 
@@ -89,7 +89,7 @@ def test_check():
 
 @pytest.mark.parametrize("distillation_token", [False, True])
 def test_a_fresh_classifier_hides_no_mistake(distillation_token, tmp_path):
-    """Its probabilities are constants, so what was written is compared with another one too."""
+    """A new classifier has constant probabilities, so a second export with another classifier is compared too."""
     changes = {"num_layers": 1, "distillation_token": distillation_token}
     model = tiny_model(classifier_activation="softmax", **changes)
     pixels = np.random.default_rng(0).integers(0, 256, (3, *model.input_shape[1:])).astype("uint8")
@@ -105,7 +105,7 @@ def test_a_fresh_classifier_hides_no_mistake(distillation_token, tmp_path):
     assert parity.effect > 1e-3
     assert folders[0] == tmp_path != folders[1]
     for layer in ("predictions", "distillation_predictions")[: 1 + distillation_token]:
-        assert not to_numpy(model.get_layer(layer).kernel).any()  # It is left as it is.
+        assert not to_numpy(model.get_layer(layer).kernel).any()  # The model's own classifier is unchanged.
     with pytest.raises(
         ValueError, match=r"export differ from the model's: 'serving_default' by .*Nothing was exported"
     ):

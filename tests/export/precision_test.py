@@ -1,4 +1,4 @@
-"""What smaller weights are, and what models make of them."""
+"""The values of smaller weights, and the outputs of models with smaller weights."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.export.exports import export_option
 from tests.models.tiny import SHAPE, STEM, tiny_model
 from tests.test_case import TENSORFLOW, randomize, rest_slow, to_numpy
 
-# Of the kernels of tiny models: the axes of their inputs.
+# The input axes of the kernels of tiny models.
 INPUTS = {("query",): (0,), ("key",): (0,), ("value",): (0,), ("attention", "output"): (0, 1), ("mlp", "output"): (0,)}
 INPUTS |= {("hidden",): (0,), ("predictions",): (0,), ("patch_embedding",): (0, 1, 2)}
 
@@ -32,14 +32,14 @@ def test_bfloat16(changes):
     images = _images(model)
     expected, found = model.predict(images, verbose=0), smaller.predict(images, verbose=0)
     assert found.dtype == np.float32
-    assert 0 < np.abs(found - expected).max() < 0.05  # Of 8 bits of mantissa.
+    assert 0 < np.abs(found - expected).max() < 0.05  # bfloat16 has a mantissa of 8 bits.
     assert all(variable.dtype == "float32" for variable in model.variables)
     for before, after in zip(weights, model.weights, strict=True):
         np.testing.assert_array_equal(before, to_numpy(after))
 
 
 def _nested():
-    """A classifier made of another model."""
+    """A classifier that nests another model."""
     inner = randomize(tiny_model(include_top=False), scale=0.3)
     return keras.Sequential([keras.Input(SHAPE), inner, keras.layers.Dense(3, activation="softmax")])
 
@@ -65,13 +65,13 @@ def test_8_bits_of_each_output_channel():
     before = [to_numpy(kernel) for kernel in kernels]
     rounded = round_to_int8(model)
     assert [weight for weight, *_ in rounded] == kernels
-    assert len(kernels) == 1 + 3 * 6 + 1  # Of patches, of two blocks and the pooling, of classes.
+    assert len(kernels) == 1 + 3 * 6 + 1  # Patch embedding, 6 in each of two blocks and the pooling, classifier.
     for (weight, values, scale), kernel in zip(rounded, before, strict=True):
         np.testing.assert_array_equal(to_numpy(weight), kernel)
         last = weight.path.split("/")[:-1]
         [axes] = [axes for name, axes in INPUTS.items() if tuple(last[-len(name) :]) == name]
         assert (values.dtype, scale.dtype) == ("int8", "float32")
-        np.testing.assert_array_equal(np.abs(values).max(axes), 127)  # All of the 8 bits, by every channel.
+        np.testing.assert_array_equal(np.abs(values).max(axes), 127)  # Every channel uses the full range of 8 bits.
         assert np.abs(values * scale - kernel).max() <= 0.5001 * scale.max()
         assert scale.size == kernel.size / np.prod([kernel.shape[axis] for axis in axes])
 
@@ -89,9 +89,9 @@ def test_8_bits_of_convolutions_of_nested_models_and_of_zeros():
     np.testing.assert_array_equal(values * scale, 0 * to_numpy(predictions))
 
 
-@pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
+@pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
 def test_a_saved_model_does_not_keep_kernels_twice(tmp_path_factory):
-    """They are there in 8 bits only. tests/serving asks it whether it answers as a model with these kernels does."""
+    """The kernels are stored in 8 bits only. tests/serving compares its answers with a model with these kernels."""
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -110,11 +110,11 @@ def test_a_saved_model_does_not_keep_kernels_twice(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
+@pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
 def test_a_saved_model_of_what_keras_has_quantized(tmp_path):
     model = randomize(tiny_model(classifier_activation="softmax"))
     model.quantize("int8")
     folder = keras_vit.export_saved_model(model, tmp_path)
     parity = json.loads((folder / "keras_vit.json").read_text())["parity"]
     assert parity["effect"] > 1e-3
-    assert max(parity["max_difference"].values()) < 1e-3  # A value may be rounded the other way.
+    assert max(parity["max_difference"].values()) < 1e-3  # A value can be rounded in the other direction.

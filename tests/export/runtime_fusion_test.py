@@ -1,4 +1,4 @@
-"""What ONNX Runtime and OpenVINO make of files: one kernel where there are kernels."""
+"""ONNX Runtime and OpenVINO fuse operations into one kernel where they have such a kernel."""
 
 import collections
 
@@ -20,16 +20,16 @@ def _assert_openvino_joins_norms(path, num_norms):
 
 
 def _onnx_operations(path, folder):
-    """{operation: how many}, in the file and in what ONNX Runtime makes of it."""
+    """{operation: count} in the file, and after ONNX Runtime has optimized it."""
     import onnx
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(folder / "optimized.onnx")
-    options.log_severity_level = 3  # It warns that the file is for this processor.
+    options.log_severity_level = 3  # ONNX Runtime warns that the optimized file is specific to this processor.
     onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     models = onnx.load(path), onnx.load(options.optimized_model_filepath, format="protobuf")
-    assert {node.domain for node in models[0].graph.node} == {""}  # Any runtime can read it.
+    assert {node.domain for node in models[0].graph.node} == {""}  # The file has no operators of a single runtime.
     return [collections.Counter(node.op_type for node in model.graph.node) for model in models]
 
 
@@ -38,10 +38,10 @@ def _assert_onnx_runtime_joins_norms_and_gelus(path, gelu, folder, num_layers=2)
     assert run["LayerNormalization"] == 2 * num_layers + 1
     assert run[gelu] == num_layers
     assert not {"Erf", "Tanh", "Sqrt", "ReduceMean"} & set(run)
-    # Queries, keys, values, two of the attention, its output, two of the MLP. Gemm, the other form of a product and its
-    # bias, is slower there; the classifier is one. The class token asks the tokens themselves, turned in the product.
+    # A block has 8 products: queries, keys, values, two in the attention, its output, and two in the MLP. Only the
+    # classifier uses Gemm, which is slower. The class token's query is multiplied with the transposed tokens.
     assert (run["MatMul"], run["FusedMatMul"], run["Gemm"]) == (8 * num_layers - 1, 1, 1)
-    # Patches and class token ask for the size of the batch; blocks do not.
+    # The patches and the class token need the batch size. Blocks do not.
     assert written["Shape"] == 2
 
 
@@ -50,7 +50,7 @@ def test_onnx_runtime_joins_norms_and_gelus(onnx_file, tmp_path):
 
 
 def test_openvino_joins_norms(openvino_file):
-    # Of the block and the encoder, and of groups in the stem.
+    # The norms of the block and the encoder, and the group norms of the stem.
     _assert_openvino_joins_norms(openvino_file[1].path, num_norms=2 + 1 + 5)
 
 

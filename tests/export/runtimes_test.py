@@ -32,7 +32,7 @@ def _probabilities(model, images):
 
 
 def _run(path, images):
-    """What the runtime of a file answers."""
+    """The outputs of a file in its runtime."""
     if path.suffix == ".onnx":
         import onnxruntime
 
@@ -80,7 +80,7 @@ def test_answers_as_the_model_and_what_is_reported(format, num_images, request):
 @tensorflow_only
 def test_the_reported_difference(onnx_file):
     model, written = onnx_file
-    images = np.random.default_rng(3).integers(0, 256, (5, 12, 8, 3)).astype("float32")  # Those of the fixture.
+    images = np.random.default_rng(3).integers(0, 256, (5, 12, 8, 3)).astype("float32")  # The images of the fixture.
     difference = np.abs(_run(written.path, images) - _probabilities(model, images)).max()
     assert abs(difference - written.max_difference) < 1e-6
 
@@ -91,7 +91,7 @@ def _nested():
     return keras.Sequential([keras.Input(backbone.input_shape[1:]), backbone, keras.layers.Dense(4)])
 
 
-# {name: (function that makes a model, sizes of images, formats)}
+# {name: (function that makes a model, image sizes, formats)}
 MODELS = {
     "attention pooling, exact GELU, multi-label": (multi_label, [(8, 9)], ["onnx", "openvino"]),
     "nested, average, SwiGLU, registers, sines, layer scale, qk-norm": (_nested, [(8, 9)], ["onnx", "litert"]),
@@ -169,12 +169,12 @@ def test_precisions_that_exporters_are_asked_for(tmp_path, monkeypatch):
 
 @pytest.fixture
 def unwritten(monkeypatch):
-    """Function (answer) that makes `export_model` ask `answer(images)` in the place of LiteRT, of a file that holds
-    nothing; and what is asked of the process that would write it."""
+    """Function (answer) that makes `export_model` use `answer(images)` instead of LiteRT, and write an empty model;
+    it returns the arguments of the process that would write the file."""
     asked = []
 
     def write(function, model, file, photographs, **arguments):
-        asked.append(json.loads(json.dumps(arguments)))  # As on its way to another process.
+        asked.append(json.loads(json.dumps(arguments)))  # Arguments are passed to the process as JSON.
         pathlib.Path(file).write_text("nothing")
         arrays = [np.full((4, *size, model.input_shape[-1]), 100, "uint8") for size in arguments["sizes"]]
         np.savez(photographs, *arrays)
@@ -219,7 +219,7 @@ def test_nothing_is_left_of_a_file_that_is_not_right(answer, changes, message, u
 
 
 def test_sizes_of_the_photographs(unwritten, tmp_path):
-    """Two for a model of any size, one of which is not square."""
+    """A model of any size is tested with two sizes, one of them not square."""
     asked = unwritten(_raise)
     for shape, images in ((ANY_SIZE, None), ((8, 9, 3), None), ((8, 9, 3), np.zeros((2, 8, 9, 3)))):
         with pytest.raises(ValueError, match="no operator"):
@@ -234,7 +234,7 @@ def _sure_of_the_second():
 
 
 def test_two_images_are_three(unwritten, tmp_path):
-    """One after the other, and in batches of three."""
+    """Two images are tested one by one, and as a batch of three."""
     counts, model = [], randomize(_tiny())
     unwritten(lambda images: counts.append(len(images)) or _probabilities(model, images))
     written = export_model(model, tmp_path / "tiny.tflite", "litert", images=np.zeros((2, 8, 9, 3)))
@@ -244,7 +244,7 @@ def test_two_images_are_three(unwritten, tmp_path):
 @pytest.mark.slow
 @tensorflow_only
 def test_an_operator_that_a_runtime_has_not(tmp_path):
-    """There is none for the erfc of Keras's exact GELU, which Keras's exporter does not notice."""
+    """ONNX has no operator for the erfc of Keras's exact GELU, and Keras's exporter does not report that."""
     model = keras.Sequential([randomize(_tiny()), keras.layers.Dense(7, "gelu"), keras.layers.Dense(4)])
     with pytest.raises(ValueError, match=r"(?s)Erfc.*Nothing was exported"):
         export_model(model, tmp_path / "tiny.onnx", "onnx")
@@ -312,7 +312,7 @@ def test_refused_models(build, message, tmp_path):
 
 
 def test_too_large_a_model(unwritten, tmp_path, monkeypatch):
-    """Messages of their serialisers hold less than 2 GiB."""
+    """The files' serialisers support less than 2 GiB."""
     model = randomize(_tiny())
     unwritten(lambda images: _probabilities(model, images))
     monkeypatch.setattr(keras.Model, "count_params", lambda model: 2**29)

@@ -18,7 +18,7 @@ from tests.models.tiny import tiny_model
 from tests.pictures import encoded, exif_segment, picture
 from tests.test_case import TENSORFLOW, assert_close, randomize, to_numpy
 
-tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
+tensorflow_only = pytest.mark.skipif(not TENSORFLOW, reason="elsewhere_test.py tests other backends")
 CONFIG = keras_vit.ViTConfig(patch_size=(4, 3), hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=20)
 OUTPUTS = {"probabilities", "classes", "labels", "scores"}
 
@@ -37,7 +37,7 @@ def test_folder(pets):
     assert files >= {"saved_model.pb", "keras_vit.json", "assets/labels.txt"}
     assert "assets.extra/tf_serving_warmup_requests" in files
     assert (path / "assets" / "labels.txt").read_text().splitlines() == LABELS
-    assert path.stat().st_mode & 0o777 == path.parent.stat().st_mode & 0o777  # The server may be another user.
+    assert path.stat().st_mode & 0o777 == path.parent.stat().st_mode & 0o777  # The server may run as another user.
 
 
 @tensorflow_only
@@ -76,12 +76,12 @@ def test_what_is_known_of_the_model(pets, loaded):
 
 @tensorflow_only
 def test_predict_pixels(pets, loaded):
-    """Both types, and batches of several sizes: of none, and of two parts of 32 and one of six."""
+    """Both dtypes are accepted, in batches of no image, one image, and 70 images (two chunks of 32 and one of six)."""
     import tensorflow as tf
 
     pixels = np.random.default_rng(0).integers(0, 256, (70, 16, 24, 3))
     expected = pets[0].predict(pixels, verbose=0)
-    assert np.ptp(expected) > 0.1  # Not the uniform probabilities of a zero head.
+    assert np.ptp(expected) > 0.1  # A zero head would give uniform probabilities.
     for count in (0, 1, 70):
         images = tf.constant(pixels[:count])
         outputs = loaded.signatures["predict_pixels"](images=tf.cast(images, tf.uint8))
@@ -132,7 +132,7 @@ def test_serving_default_reads_a_batch_of_different_files(pets, loaded):
     ]
     outputs = loaded.signatures["serving_default"](image_bytes=tf.constant(files))
     expected = model.predict(_decoded(model, files), verbose=0)
-    assert np.ptp(expected, axis=0).max() > 0.01  # The pictures differ.
+    assert np.ptp(expected, axis=0).max() > 0.01  # The probabilities differ between pictures.
     _assert_outputs(outputs, expected)
     assert outputs["valid"].numpy().all()
 
@@ -145,7 +145,7 @@ def _decoded(model, files):
 @pytest.mark.slow
 @tensorflow_only
 def test_what_the_model_sees_is_what_the_analyses_say(pets, loaded):
-    """In Python; tests/serving asks in C++."""
+    """The signatures equal the analyses; this test runs in Python, and tests/serving tests them in C++."""
     import tensorflow as tf
 
     model, _ = pets
@@ -165,7 +165,7 @@ def test_what_the_model_sees_is_what_the_analyses_say(pets, loaded):
 
 @tensorflow_only
 def test_a_bad_image_does_not_harm_its_neighbours(loaded):
-    """In Python; tests/serving asks every signature in C++."""
+    """This test runs in Python; tests/serving tests every signature in C++."""
     import tensorflow as tf
 
     good = [encoded(picture(30, 40), "JPEG"), encoded(picture(20, 20), "PNG")]
@@ -183,7 +183,7 @@ def test_a_bad_image_does_not_harm_its_neighbours(loaded):
 @pytest.mark.slow
 @tensorflow_only
 def test_loads_where_there_is_only_tensorflow(pets, tmp_path):
-    """In Python; tests/serving has a program in C++."""
+    """This test runs in Python; tests/serving tests a C++ program."""
     model, path = pets
     file = tmp_path / "picture.png"
     file.write_bytes(encoded(picture(16, 24), "PNG"))
@@ -203,7 +203,7 @@ print(json.dumps([outputs["probabilities"].numpy().tolist(), outputs["labels"].n
 
 
 class _NothingWritten:
-    """Stands for the writing, for the tests of what is done around it."""
+    """A substitute for the writing process, for tests of the other steps of an export."""
 
     options = None
     fails = False
@@ -230,7 +230,7 @@ def _versions(path):
 
 
 def _perceptron(classes=4, **protocol):
-    """Whatever is predicted: it is the cheapest model."""
+    """The cheapest model, for tests in which the predictions do not matter."""
     layer = keras_vit.Preprocessing(resize=(8, 12), architecture=CONFIG.to_dict(), **protocol)
     layers = [layer, keras.layers.Flatten(), keras.layers.Dense(classes, activation="softmax")]
     return keras.Sequential([keras.Input((8, 12, 3)), *layers])
@@ -339,7 +339,7 @@ def test_refused_arguments(tmp_path):
     ],
 )
 def test_images_that_a_server_would_not_read_are_refused(valid, name, message, tmp_path, monkeypatch):
-    """Signatures that say of all images whether they are valid have the place of those that decode them."""
+    """The signatures are replaced by ones that report the same validity for all images."""
     import tensorflow as tf
 
     def serve(image_bytes):

@@ -1,6 +1,6 @@
-"""A server with TensorFlow Serving's interfaces, for tests of clients: it answers with a SavedModel.
+"""A server with TensorFlow Serving's interfaces for tests of clients. It runs a SavedModel.
 
-What it accepts and returns is that of TensorFlow Serving's api_rest.md, util/json_tensor.cc and
+Its requests and responses follow TensorFlow Serving's api_rest.md, util/json_tensor.cc and
 servables/tensorflow/predict_util.cc.
 """
 
@@ -30,7 +30,7 @@ _HTTP = {grpc.StatusCode.INVALID_ARGUMENT: 400, grpc.StatusCode.NOT_FOUND: 404}
 
 
 class RefusedError(Exception):
-    """A request that TensorFlow Serving refuses: its status, and why."""
+    """A request that TensorFlow Serving refuses, with its status and the reason."""
 
 
 def _refuse(why, status=grpc.StatusCode.INVALID_ARGUMENT):
@@ -39,7 +39,7 @@ def _refuse(why, status=grpc.StatusCode.INVALID_ARGUMENT):
 
 @contextlib.contextmanager
 def serve(signatures):
-    """Serves version 1 of "pets", labelled "stable", with the signatures of a SavedModel: ports of REST and of gRPC."""
+    """Serves version 1 of "pets", labelled "stable", with a SavedModel's signatures. Yields the REST and gRPC ports."""
     served = _Served(signatures)
     rest = http.server.ThreadingHTTPServer(("localhost", 0), type("Rest", (_Rest,), {"served": served}))
     threading.Thread(target=rest.serve_forever).start()
@@ -57,13 +57,13 @@ def serve(signatures):
 
 
 class _Served:
-    """The model, by messages of either interface."""
+    """The served model, which both interfaces share."""
 
     def __init__(self, signatures):
         self._signatures = signatures
 
     def input(self, signature):
-        """The one input of a signature, a `tf.TensorSpec`."""
+        """The only input of a signature, a `tf.TensorSpec`."""
         signature = signature or "serving_default"
         if signature not in self._signatures:
             _refuse(f"Serving signature name: {signature!r} not found")
@@ -71,7 +71,7 @@ class _Served:
         return spec
 
     def predict(self, request):
-        """A `PredictResponse` to a `PredictRequest`."""
+        """The `PredictResponse` to a `PredictRequest`."""
         model = request.model_spec
         version = model.version.value if model.HasField("version") else 1
         if (model.name, version) != ("pets", 1):
@@ -143,7 +143,7 @@ class _Rest(http.server.BaseHTTPRequestHandler):
         return {"predictions": [dict(zip(outputs, row, strict=True)) for row in zip(*outputs.values(), strict=True)]}
 
     def _read_body(self, body, request):
-        """Puts a body into a request; returns whether it is in the format of rows."""
+        """Copies a body into a request; returns whether it is in the row format."""
         try:
             body = json.loads(body)
             request.model_spec.signature_name = body.pop("signature_name", "")
@@ -164,7 +164,7 @@ class _Rest(http.server.BaseHTTPRequestHandler):
 
 
 def _unnamed(value, name):
-    """The value itself, or the one in {name: value}."""
+    """The value itself, or the value in {name: value}."""
     if not isinstance(value, dict) or value.keys() == {"b64"}:
         return value
     if value.keys() != {name}:
@@ -177,7 +177,7 @@ def _shape(value):
 
 
 def _leaves(value, shape, dtype):
-    """The values in nested lists, which must be of one shape."""
+    """The values in nested lists, which must have the given shape."""
     if shape:
         if not isinstance(value, list) or len(value) != shape[0]:
             _refuse(f"Expected a list of {shape[0]}")
@@ -190,14 +190,14 @@ def _leaves(value, shape, dtype):
 
 
 def _tensor(dtype, shape, values):
-    """A message with the values in the field of their type, as the server makes them."""
+    """A TensorProto with the values in the field of their type, as in TensorFlow Serving."""
     tensor = tensor_pb2.TensorProto(dtype=dtype.as_datatype_enum, tensor_shape=tf.TensorShape(shape).as_proto())
     getattr(tensor, _FIELDS[dtype]).extend(values)
     return tensor
 
 
 def _plain(name, tensor):
-    """Nested lists of what JSON can hold."""
+    """The values as nested lists for JSON."""
     array = tf.make_ndarray(tensor)
     if array.dtype != object:
         return array.tolist()

@@ -1,4 +1,4 @@
-"""The requests are read with the messages of TensorFlow Serving's own package."""
+"""The requests are parsed with the messages of TensorFlow Serving's own package."""
 
 import pytest
 import tensorflow as tf
@@ -59,7 +59,7 @@ def test_tensors_are_what_the_signatures_take(tmp_path):
 
 
 def test_lengths_of_every_size(tmp_path):
-    # The length of a field takes another byte from 128 and from 16,384 on; four fields are in one another.
+    # Lengths from 128 on take two bytes, from 16,384 on three bytes. Four length-prefixed fields are nested.
     for length in (0, 1, *range(60, 132), *range(16_290, 16_390), 2_100_000):
         photograph = bytes(length)
         [record] = _records(tmp_path, {"embed": SPECS["embed"]}, [1], photograph)

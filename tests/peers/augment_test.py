@@ -1,4 +1,4 @@
-"""AutoAugment's table against timm's copy of the same policy."""
+"""The AutoAugment table equals timm's table of the same policy."""
 
 from timm.data.auto_augment import auto_augment_policy_v0
 
@@ -6,7 +6,7 @@ from training.data.augment.policies import AUTOAUGMENT
 
 
 def test_autoaugment_is_timms_policy_v0():
-    # timm calls a shift relative to the image's size by another name.
+    # timm has another name for a shift relative to the image's size.
     expected = [
         [(operation.name.removesuffix("Rel"), operation.prob, operation.magnitude) for operation in steps]
         for steps in auto_augment_policy_v0({"img_mean": (128, 128, 128)})

@@ -1,4 +1,4 @@
-"""BiT-ResNets against timm's, with the same random weights; and as many weights in every published size."""
+"""BiT-ResNets have the same outputs as timm's with the same random weights, and the same published sizes."""
 
 import functools
 import re
@@ -29,7 +29,7 @@ def _canonical(name):
 
 
 def _weights(model):
-    """{our path: array} of a model of timm."""
+    """{canonical path: array} of a timm model."""
     found = {}
     for name, tensor in model.state_dict().items():
         array, path = tensor.numpy(), _canonical(name)
@@ -41,7 +41,7 @@ def _weights(model):
 
 @pytest.mark.parametrize("stage_depths", [(1, 2), pytest.param((2, 1, 1, 1), marks=pytest.mark.slow)])
 def test_logits(stage_depths):
-    theirs = ResNetV2(  # As timm's own functions make a BiT-ResNet.
+    theirs = ResNetV2(  # With the arguments of timm's own BiT-ResNet functions.
         stage_depths, num_classes=7, stem_type="fixed", conv_layer=functools.partial(StdConv2d, eps=1e-8)
     )
     theirs = randomize(theirs)

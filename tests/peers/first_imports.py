@@ -1,7 +1,7 @@
 """A pytest plugin: imports PyTorch's packages before Keras imports TensorFlow.
 
-The other way round, Triton's LLVM finds TensorFlow's and the process dies. Missing packages are an error here: the
-comparisons must not be skipped silently.
+In the other order, Triton's LLVM collides with TensorFlow's, and the process dies. A missing package is an error here,
+because the comparisons must not be skipped silently.
 """
 
 import timm

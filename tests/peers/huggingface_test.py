@@ -1,4 +1,4 @@
-"""Files of transformers' models become models with the same outputs, and ours become files that transformers reads."""
+"""Models load from transformers' files with the same outputs, and transformers loads our files."""
 
 import json
 
@@ -15,7 +15,7 @@ from tests.peers.torch_models import random_images, randomize, run
 from tests.test_case import assert_close, slow_except
 
 RECTANGLE = (32, 48)
-OTHER = (72, 24)  # More patches than 32 x 32, and fewer in a row: whether the resize is antialiased shows.
+OTHER = (72, 24)  # More patches than 32 x 32 has, but fewer per row: this size shows whether the resize is antialiased.
 
 TINY = {
     "hidden_size": 24,
@@ -32,7 +32,7 @@ REGISTERS = {"num_register_tokens": 3}
 SWIGLU = {"use_swiglu_ffn": True}
 TOKENS = {"include_top": False, "pooling": None}
 
-# name: (model, config, what is changed in the config, name of the output, our arguments for it)
+# name: (model class, config class, changes of the config, name of the output, arguments of `from_pretrained`)
 MODELS = {
     "vit": ("ViTForImageClassification", "ViTConfig", LABELS, "logits", {}),
     "vit_rectangle": ("ViTForImageClassification", "ViTConfig", {**LABELS, "image_size": RECTANGLE}, "logits", {}),
@@ -106,7 +106,7 @@ def _offline(monkeypatch):
 
 
 def build(model_class, config_class, changes):
-    """A model of transformers with random weights; the configs of two towers hold one for each."""
+    """A transformers model with random weights. The SigLIP config contains one config per tower."""
     tiny = TINY
     if config_class == "SiglipConfig":
         tiny = {"vision_config": TINY, "text_config": TEXT}
@@ -115,18 +115,18 @@ def build(model_class, config_class, changes):
 
 
 def make(name, folder):
-    """A model of transformers, saved by transformers itself."""
+    """A transformers model that transformers itself saved."""
     model = build(*MODELS[name][:3])
     model.save_pretrained(folder)
     return model
 
 
 def outputs(model, name, images):
-    """What transformers computes, at any image size."""
+    """The outputs of transformers at any image size."""
     arguments = {}
-    if name == "mae":  # Nothing is masked, and nothing is shuffled.
+    if name == "mae":  # No patch is masked or shuffled.
         arguments["noise"] = torch.arange(images.shape[1] * images.shape[2] // 64).tile(2, 1)
-    if images.shape[1:3] == OTHER and "Dinov2" not in type(model).__name__:  # Which does so by itself.
+    if images.shape[1:3] == OTHER and "Dinov2" not in type(model).__name__:  # DINOv2 always interpolates.
         arguments["interpolate_pos_encoding"] = True
     return run(model, images, **arguments)[MODELS[name][3]].numpy()
 
@@ -152,7 +152,7 @@ def test_size_of_a_rectangle(tmp_path):
 
 
 def test_pooler(tmp_path):
-    """transformers' pooler is the tanh layer before a classifier: whoever asks for its width gets it."""
+    """The pooler of transformers becomes the `pre_logits` layer if `representation_dim` is its width."""
     theirs = make("vit_tokens", tmp_path)
     ours = keras_vit.from_pretrained(tmp_path, family="google", classes=5, representation_dim=24)
     pooled = keras.Model(ours.input, ours.get_layer("pre_logits").output)
@@ -162,7 +162,7 @@ def test_pooler(tmp_path):
 
 @pytest.mark.parametrize("name", slow_except(["vit"], ["vit", "deit", "dinov2_swiglu", "registers"]))
 def test_names_in_memory(name, tmp_path):
-    """Those of `state_dict()`, which differ from those that `save_pretrained` writes."""
+    """Files with the names of `state_dict()` load too; `save_pretrained` writes other names."""
     theirs = make(name, tmp_path)
     on_disk = set(load_file(tmp_path / "model.safetensors"))
     save_file(theirs.state_dict(), tmp_path / "model.safetensors")
@@ -205,7 +205,7 @@ def test_decoder_is_left_out(tmp_path):
     ],
 )
 def test_other_classifiers(model_class, config_class, changes, reason, tmp_path):
-    """A classifier that we do not have is refused by name; without it, or with a fresh one, the encoder loads."""
+    """The error names an unsupported classifier. Without it, or with a new classifier, the encoder loads."""
     theirs = build(model_class, config_class, {**LABELS, **changes})
     theirs.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=reason):
@@ -279,7 +279,7 @@ def test_same_file(name, tmp_path):
     make(name, tmp_path / "theirs")
     keras_vit.save_weights(load(tmp_path / "theirs", name), tmp_path / "ours", "huggingface")
     expected = load_file(tmp_path / "theirs/model.safetensors")
-    if "embeddings.mask_token" in expected:  # Only masked pre-training reads it, and our model has none.
+    if "embeddings.mask_token" in expected:  # Only masked pre-training uses it. Our model has none.
         expected["embeddings.mask_token"] = np.zeros_like(expected["embeddings.mask_token"])
     found = load_file(tmp_path / "ours/model.safetensors")
     assert found.keys() == expected.keys()
@@ -299,7 +299,7 @@ def test_image_processor(crop, tmp_path):
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path)
     images = np.random.default_rng(2).integers(0, 256, (2, 44, 44, 3) if crop else (2, *size, 3)).astype("uint8")
     theirs = processor(list(images), return_tensors="np")["pixel_values"].transpose(0, 2, 3, 1)
-    centre = images[:, 2:-2, 2:-2] if crop else images  # No picture needs a resize.
+    centre = images[:, 2:-2, 2:-2] if crop else images  # No image needs a resize.
     assert_close(keras_vit.preprocess_input(centre, model), theirs)
 
 
@@ -325,7 +325,7 @@ def test_image_processor(crop, tmp_path):
     ],
 )
 def test_refused(changes, arguments, reason, tmp_path):
-    """Combinations; tests/weights/expressible_test.py has single choices."""
+    """Combinations of settings are refused; tests/weights/expressible_test.py tests single settings."""
     model = keras_vit.ViT(OURS, **{"input_shape": (40, 40, 3), "classes": 2, **arguments}, **changes)
     with pytest.raises(ValueError, match=reason):
         keras_vit.save_weights(model, tmp_path / "folder", "huggingface")

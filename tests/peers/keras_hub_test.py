@@ -1,4 +1,4 @@
-"""KerasHub's presets become models with the same outputs, and ours become presets that KerasHub reads."""
+"""Models load from KerasHub's presets with the same outputs, and KerasHub loads our presets."""
 
 import keras_hub
 import numpy as np
@@ -13,7 +13,7 @@ OURS = keras_vit.ViTConfig(patch_size=8, hidden_dim=24, num_layers=2, num_heads=
 TOKENS = {"include_top": False, "pooling": None}
 MEAN, STD = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
 
-# name: (changes of the backbone, the classifier's arguments)
+# name: (changes of the backbone, arguments of the classifier)
 CLASSIFIERS = {
     "token": ({}, {}),
     "pre_logits": ({"layer_norm_epsilon": 1e-3}, {"intermediate_dim": 10}),
@@ -38,7 +38,7 @@ def preprocessor(image_size=SIZE, **arguments):
 
 
 def make(folder, changes, arguments, **with_preprocessor):
-    """A classifier with random weights, saved by KerasHub itself."""
+    """A classifier with random weights that KerasHub itself saved."""
     model = keras_hub.models.ViTImageClassifier(backbone(**changes), num_classes=7, **arguments, **with_preprocessor)
     randomize(model)
     model.save_to_preset(folder)
@@ -46,7 +46,7 @@ def make(folder, changes, arguments, **with_preprocessor):
 
 
 def compare(ours, theirs):
-    """Both models have the same outputs."""
+    """Asserts that both models have the same outputs."""
     images = random_images(*ours.input_shape[1:])
     assert_close(ours(images), to_numpy(theirs(images)))
 
@@ -71,7 +71,7 @@ def test_backbone(use_class_token, tmp_path):
     [(True, "gap", "mean_of_class_token_and_patches"), (False, "token", "first_patch")],
 )
 def test_other_classifiers(use_class_token, pooling, reason, tmp_path):
-    """A classifier that we do not have is refused by name; without it, or with a fresh one, the encoder loads."""
+    """The error names an unsupported classifier. Without it, or with a new classifier, the encoder loads."""
     theirs = make(tmp_path, {"use_class_token": use_class_token}, {"pooling": pooling})
     with pytest.raises(ValueError, match=reason):
         keras_vit.from_pretrained(tmp_path, family="google")
@@ -98,7 +98,7 @@ def test_pixels(tmp_path):
 
 
 def test_pixels_of_a_square(tmp_path):
-    """Images are cut to a square and resized: the same as by the short side, then cut."""
+    """A crop to a square before the resize equals a resize of the short side before the crop."""
     make(tmp_path, {"image_shape": (40, 40, 3)}, {}, preprocessor=preprocessor((40, 40), interpolation="bicubic"))
     pixels = keras_vit.describe(keras_vit.from_pretrained(tmp_path)).pixels
     assert (pixels["resize"], pixels["crop"], pixels["interpolation"]) == (40, [40, 40], "bicubic")
@@ -145,7 +145,7 @@ def test_save_weights_without_a_head(class_token, tmp_path):
     ],
 )
 def test_refused(changes, reason, tmp_path):
-    """Combinations; tests/weights/expressible_test.py has single choices."""
+    """Combinations of settings are refused; tests/weights/expressible_test.py tests single settings."""
     with pytest.raises(ValueError, match=reason):
         keras_vit.save_weights(ours(**changes), tmp_path / "folder", "keras_hub")
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""A masked autoencoder computes what transformers' does, with the same weights and the same noise."""
+"""A masked autoencoder has the same outputs as transformers' with the same weights and noise."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_equals_transformers(normalize, ratio, tmp_path):
     config = transformers.ViTMAEConfig(**TINY, norm_pix_loss=normalize, mask_ratio=ratio)
     theirs = transformers.ViTMAEForPreTraining(config)
     randomize(theirs)
-    # Those of the authors' code, which transformers loads with published weights and has not in a new model.
+    # The authors' positions: transformers loads them with published weights, but a new model has others.
     positions = np.concatenate([np.zeros((1, 16)), mae_positions(4, 4, 16)]).astype("float32")
     theirs.decoder.decoder_pos_embed.data = torch.from_numpy(positions[None])
     theirs.vit.save_pretrained(tmp_path)
@@ -51,7 +51,7 @@ def test_equals_transformers(normalize, ratio, tmp_path):
 
 
 def fill(decoder, theirs):
-    """Writes the weights of transformers' decoder into ours."""
+    """Copies the weights of transformers' decoder into ours."""
     theirs = {name: array.detach().numpy() for name, array in theirs.named_parameters()}
     decoder.mask_token.assign(theirs["mask_token"])
     _fill_dense(decoder.projection, theirs, "decoder_embed")

@@ -1,6 +1,6 @@
-"""The `.pth` files of DeiT, DINO, MAE and DINOv2: timm's early names, with other things around them.
+"""The `.pth` files of DeiT, DINO, MAE and DINOv2 load. They have timm's early names beside other entries.
 
-The error for a file without `family` suggests one, by the names of the arrays.
+The error for a file without `family` suggests a family, based on the names of the arrays.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def mae(state):
 
 
 def dinov2(state):
-    """timm folds the class token's position row into the token; the original has both."""
+    """The state as the authors save it: with the class token's position row, which timm adds to the token."""
     state = dict(state)
     row = torch.full((1, 1, 24), 0.25)
     state["cls_token"] = state["cls_token"] - row

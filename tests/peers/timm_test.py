@@ -1,4 +1,4 @@
-"""Files of timm's models become models with timm's logits, and ours become files that timm reads."""
+"""Models load from timm's files with the same logits, and timm loads our files."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ NAMES = slow_except(("token", "deit_distilled", "deit3", "dinov2_swiglu", "sigli
 
 
 def make(name, folder):
-    """A model of timm with random weights, saved by timm itself."""
+    """A timm model with random weights that timm itself saved."""
     architecture, changes = {**MODELS, **HYBRIDS}[name]
     size = (64, 96) if name in HYBRIDS else SIZE
     model = randomize(timm.create_model(architecture, **{"img_size": size, **SIZES, **changes}))
@@ -47,8 +47,8 @@ def make(name, folder):
 
 
 def tolerance(name):
-    # timm standardises a hybrid's kernels with sqrt(variance + 1e-8), Google's code with deviation + 1e-5; a file of
-    # timm is loaded with deviation + 1e-8.
+    # timm standardises a hybrid's kernels with sqrt(variance + 1e-8), Google's code with deviation + 1e-5. timm's files
+    # load with deviation + 1e-8.
     return 5e-5 if name in HYBRIDS else 1e-5
 
 

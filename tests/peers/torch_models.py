@@ -1,11 +1,11 @@
-"""What the comparisons with PyTorch's models share: random weights, and running them."""
+"""Helpers for comparisons with PyTorch models: random weights, and forward passes."""
 
 import numpy as np
 import torch
 
 
 def randomize(model, seed=0):
-    """Random values for all weights, also for those that start at zero or one; returns the model, in evaluation."""
+    """Sets all weights to random values, also those that start at zero or one; returns the model in evaluation mode."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -16,7 +16,7 @@ def randomize(model, seed=0):
 
 
 def run(model, images, **arguments):
-    """Outputs of a PyTorch model for images (B, H, W, C)."""
+    """The outputs of a PyTorch model for images (B, H, W, C)."""
     with torch.no_grad():
         return model(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()), **arguments)
 

@@ -1,4 +1,4 @@
-"""ResNets against those of timm and torchvision, with the same random weights and statistics, from their own files."""
+"""ResNets load from files of timm and torchvision with the same outputs, with random weights and statistics."""
 
 import pytest
 import timm
@@ -13,7 +13,7 @@ from tests.test_case import assert_close
 
 
 def with_statistics(model, seed=0):
-    """Random weights, means and variances; returns the model, in evaluation."""
+    """Sets random weights, means and variances; returns the model in evaluation mode."""
     generator = torch.Generator().manual_seed(seed)
     for name, buffer in model.named_buffers():
         if name.endswith("running_mean"):
@@ -24,7 +24,7 @@ def with_statistics(model, seed=0):
 
 
 def saved(model, folder, ending):
-    """The path of a model's weights."""
+    """Saves a model's weights and returns the path."""
     path = folder / f"resnet{ending}"
     if ending == ".pth":
         torch.save(model.state_dict(), path)
@@ -36,7 +36,7 @@ def saved(model, folder, ending):
 def assert_equal(theirs, path, size):
     images = random_images(*size)
     expected = run(theirs, images).numpy()
-    assert expected.std(0).max() > 1e-2  # Images differ.
+    assert expected.std(0).max() > 1e-2  # The outputs differ between images.
     ours = keras_vit.from_pretrained(path, input_shape=(*size, 3), classifier_activation=None)
     assert_close(ours(images), expected)
 
@@ -87,7 +87,7 @@ def test_as_many_weights(function):
 
 
 def test_pixels_of_torchvisions_own_weights():
-    """Which its files do not hold, but their names tell."""
+    """torchvision's files do not contain the size of the resize. It is known from the digits in their names."""
     models = pytest.importorskip("torchvision").models
     from keras_vit.weights import torchvision as adapter
 

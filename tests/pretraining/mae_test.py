@@ -18,7 +18,7 @@ SMALLEST = {"decoder_layers": 1, "decoder_dim": 8, "decoder_heads": 2}
 
 @pytest.fixture(scope="module")
 def model():
-    """One with random weights, for tests that do not train it."""
+    """A model with random weights. No test trains it."""
     return randomize(tiny_model())
 
 
@@ -72,7 +72,7 @@ def test_the_encoder_runs_on_the_visible_patches():
 
 
 def test_the_share_of_hidden_patches():
-    """What is visible is rounded down, as in the authors' code."""
+    """The number of visible patches is rounded down, as in the authors' code."""
     model = keras_vit.ViT(CONFIG, input_shape=(16, 24, 3), num_layers=1)
     images = np.zeros((6, 16, 24, 3), "float32")
     for ratio, hidden in ((0.6, 20), (0.01, 1), (0.95, 31)):
@@ -83,7 +83,7 @@ def test_the_share_of_hidden_patches():
 
 @pytest.mark.parametrize("normalize", [True, False])
 def test_reconstruct(normalize):
-    """Visible patches stay, hidden ones are grey or predicted; a predictor that is always right gives the image."""
+    """Visible patches are unchanged, and hidden ones are grey or predicted. Correct predictions restore the image."""
     model = keras_vit.ViT(
         CONFIG, input_shape=(11, 9, 3), crop_to_patches=True, include_preprocessing=True, num_layers=1
     )
@@ -97,7 +97,7 @@ def test_reconstruct(normalize):
     hidden = np.argsort(np.argsort(noise)) >= 3
     hidden = np.kron(hidden.reshape(2, 2, 3), np.ones((4, 3)))[..., None] == 1
     expected = images[:, :8] / 255
-    assert_close(found.reconstructed, expected, 1e-4)  # Divided by the deviation of a patch, and multiplied again.
+    assert_close(found.reconstructed, expected, 1e-4)  # Scaling by the deviation and back causes rounding errors.
     assert_close(found.masked, np.where(hidden, 0.5, expected))
 
 

@@ -24,7 +24,7 @@ def in_numpy(outputs):
 
 
 def test_equals_the_equations():
-    """With the corruption of a layer with the same seed, put where the paper has the patch embeddings."""
+    """The equations corrupt the patch embeddings, as in the paper, with a corruption layer of the same seed."""
     model = randomize(tiny_model(num_register_tokens=2))
     pretraining = MaskedPatchPrediction(model, seed=5)
     randomize(pretraining.corruption), randomize(pretraining.head)
@@ -47,7 +47,7 @@ def test_equals_the_equations():
     head = {path.split("/")[-1]: value for path, value in canonical_weights(pretraining.head).items()}
     expected = (expected @ head["kernel"] + head["bias"]).reshape(2, 6, 1, 512)
     np.testing.assert_array_equal(outputs["mask"], to_numpy(mask))
-    assert_close(outputs["predictions"], expected, 2e-5)  # Two passes of the float32 patches add up.
+    assert_close(outputs["predictions"], expected, 2e-5)  # The float32 rounding errors of two passes add up.
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_equals_the_equations():
     ],
 )
 def test_classes(target, channels, parts, normalize):
-    shape = (11, 16, channels)  # Three rows do not fill a patch.
+    shape = (11, 16, channels)  # The last three rows do not fill a patch.
     model = keras_vit.ViT(COLORED, input_shape=shape, include_preprocessing=normalize, crop_to_patches=True)
     mean, std = list(np.linspace(0.3, 0.6, channels)), list(np.linspace(0.2, 0.3, channels))
     model.get_layer("preprocessing").set_protocol(mean=mean, std=std)
@@ -85,13 +85,13 @@ def test_pixels():
 
 @pytest.fixture(scope="module")
 def model():
-    """One with random weights that takes pixels, for tests that do not train it."""
+    """A model that takes pixels, with random weights. No test trains it."""
     return randomize(keras_vit.ViT(COLORED, input_shape=(8, 16, 3), include_preprocessing=True))
 
 
 @pytest.mark.parametrize("target", ["mean_color", "small_patch"])
 def test_constant_colors(target, model):
-    """The edges between the eight levels are at multiples of 255 / 8 = 31.875."""
+    """The eight levels have their edges at multiples of 255 / 8 = 31.875."""
     numbers = {
         (0, 0, 0): 0,
         (255, 255, 255): 511,
@@ -120,7 +120,7 @@ def test_the_loss_starts_at_that_of_equal_probabilities(target, channels, loss):
 
 @pytest.mark.parametrize("target", ["mean_color", "small_patch", "pixels"])
 def test_the_loss_is_that_of_the_corrupted_patches(target, model):
-    """Against NumPy; what is predicted or wanted of another patch makes no difference at all."""
+    """The loss equals NumPy's. Predictions and targets of the other patches do not change it."""
     pretraining = MaskedPatchPrediction(model, target=target, corruption_rate=0.3, seed=0)
     randomize(pretraining.head)
     images = pixels((8, 16, 3), batch=3)
@@ -149,7 +149,7 @@ def test_accuracy_counts_the_corrupted_patches(model):
     pretraining = MaskedPatchPrediction(model, corruption_rate=0.34, seed=0)
     images = pixels((8, 16, 3), batch=4)
     outputs = in_numpy(pretraining(images))
-    right = np.array([True, False] * 2)[:, None] & (outputs["mask"] == 1)  # Of every other image.
+    right = np.array([True, False] * 2)[:, None] & (outputs["mask"] == 1)  # Every second image has correct predictions.
     outputs["predictions"] = np.eye(512)[np.where(right, outputs["targets"][..., 0].astype(int), 511)][:, :, None]
     metrics = pretraining.compute_metrics(images, None, outputs)
     assert_close(metrics["accuracy"], 0.5)
@@ -160,7 +160,7 @@ def test_overfits_one_batch():
     model = keras_vit.ViT(CONFIG.replace(hidden_dim=48, num_layers=1, mlp_dim=96), include_top=False, input_shape=SHAPE)
     pretraining = MaskedPatchPrediction(model, seed=0)
     pretraining.compile(keras.optimizers.Adam(5e-3))
-    images = np.repeat(random_inputs(SHAPE, batch=4)[0], 20, axis=0)  # Each many times, with other patches corrupted.
+    images = np.repeat(random_inputs(SHAPE, batch=4)[0], 20, axis=0)  # Each image is corrupted in many ways.
     history = pretraining.fit(images, batch_size=80, epochs=120, verbose=0, shuffle=False).history
     assert history["loss"][-1] < 0.1
     assert history["accuracy"][-1] > 0.95

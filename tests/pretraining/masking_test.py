@@ -33,9 +33,9 @@ def test_every_image_has_the_same_number_of_corrupted_patches(grid, rate, number
 
 
 def test_what_corrupted_patches_become():
-    """Four standard deviations of the binomial distribution around 80, 10 and 10 %, of 10^5 corrupted patches."""
+    """The counts of 10^5 corrupted patches are within four binomial standard deviations of 80, 10 and 10 %."""
     batch, rows, columns = 500, 20, 20
-    place, image = np.meshgrid(np.arange(rows * columns), np.arange(batch))  # Each patch knows where it is from.
+    place, image = np.meshgrid(np.arange(rows * columns), np.arange(batch))  # Patches contain their position and image.
     patches = np.stack([place, image], axis=-1).reshape(batch, rows, columns, 2).astype("float32")
     layer = PatchCorruption(0.5, seed=1)
     layer.build(patches.shape)
@@ -51,9 +51,9 @@ def test_what_corrupted_patches_become():
     is_kept = is_corrupted & ~is_masked & ~is_other
     for chosen, share in ((is_masked, 0.8), (is_other, 0.1), (is_kept, 0.1)):
         assert abs(chosen.sum() - draws * share) < 4 * math.sqrt(draws * share * (1 - share))
-    assert (corrupted[..., 1] == image)[is_other].all()  # Of the same image.
-    assert len(np.unique(steps[is_other])) == rows * columns - 1  # Any other of it.
-    # Uniformly: the mean of the steps 1 to N - 1 within four of its standard deviations.
+    assert (corrupted[..., 1] == image)[is_other].all()  # The replacement is from the same image.
+    assert len(np.unique(steps[is_other])) == rows * columns - 1  # All other patches of the image occur.
+    # The choice is uniform: the mean of the steps 1 to N - 1 is within four of its standard deviations.
     deviation = math.sqrt(((rows * columns - 1) ** 2 - 1) / 12 / is_other.sum())
     assert abs(steps[is_other].mean() - rows * columns / 2) < 4 * deviation
 
@@ -123,7 +123,7 @@ def test_count(number, share, expected):
 
 
 def test_keep():
-    tokens = np.arange(2 * 7 * 3).reshape(2, 7, 3).astype("float32")  # Two prefix tokens, five patches.
+    tokens = np.arange(2 * 7 * 3).reshape(2, 7, 3).astype("float32")  # Two prefix tokens and five patches.
     noise = np.array([[0.3, 0.1, 0.9, 0.2, 0.8], [0.5, 0.6, 0.4, 0.1, 0.7]], "float32")
     kept = to_numpy(masking.keep(ops.convert_to_tensor(tokens), masking.ranks(ops.convert_to_tensor(noise)), 2, 2))
     np.testing.assert_array_equal(kept[0], tokens[0, [0, 1, 3, 5]])

@@ -1,4 +1,4 @@
-"""What holds for every model that pre-trains an encoder."""
+"""The properties that all pre-training models share."""
 
 import keras
 import numpy as np
@@ -18,12 +18,12 @@ both = pytest.mark.parametrize("build", PRETRAININGS.values(), ids=list(PRETRAIN
 
 @pytest.fixture(scope="module")
 def model():
-    """One with random weights, for tests that do not train it."""
+    """A model with random weights. No test trains it."""
     return randomize(tiny_model(num_layers=1))
 
 
 def step(pretraining, images):
-    """The loss of one step; not compiled on TensorFlow, which would take longer than the step."""
+    """The loss of one step. It runs eagerly on TensorFlow, where tracing takes longer than the step."""
     optimizer = keras.optimizers.SGD(0.1, momentum=0.9, weight_decay=0.01)
     pretraining.compile(optimizer, run_eagerly=TENSORFLOW)
     return np.ravel(pretraining.train_on_batch(images))[0]
@@ -34,7 +34,7 @@ def values(variables):
 
 
 def changed(before, variables):
-    """Names of the layers of which a weight is another one now."""
+    """Names of the layers with changed weights."""
     after = values(variables)
     return {path.split("/")[0] for path in before if (before[path] != after[path]).any()}
 
@@ -66,7 +66,7 @@ MASKED_PATCHES, MAE = PRETRAININGS.values()
             },
         ),
         (MAE, {"position_embedding": "none", "class_token": False, "pooling": None, "num_layers": 1}),
-        # And what MAE cannot train.
+        # MAE cannot train the following encoders.
         (MASKED_PATCHES, {"stem": STEM, "patch_size": 1, "num_layers": 1}),
         (MASKED_PATCHES, {"axial": True, "pooling": "avg", "position_placement": "every_layer"}),
     ],
@@ -99,7 +99,7 @@ def test_mixed_precision(build, policy):
         keras.config.set_dtype_policy(previous)
     assert np.isfinite(loss)
     assert {keras.backend.standardize_dtype(outputs[name].dtype) for name in ("predictions", "mask")} == {"float32"}
-    # The colours are those of float32 pixels.
+    # The colours are computed from float32 pixels.
     assert_close(
         outputs["targets"], to_numpy(build(tiny_model(include_preprocessing=True, num_layers=1))(images)["targets"])
     )
@@ -149,7 +149,7 @@ def test_what_layers_add_to_the_loss():
 
 
 def test_an_optimizer_has_its_variables_before_the_step_is_traced(model):
-    """TensorFlow would trace a step that makes variables twice, which takes seconds."""
+    """Otherwise TensorFlow traces the step twice, which takes seconds."""
     pretraining = MASKED_PATCHES(model, seed=0)
     pretraining.compile("adam")
     pretraining.make_train_function()
@@ -183,7 +183,7 @@ def test_weights_of_images_are_read(build, model):
 
 @both
 def test_reload(build, tmp_path):
-    """The model, what is its own, and the optimizer; it goes on as the one that was saved."""
+    """The encoder, the decoder or head, and the optimizer are restored, and training continues identically."""
     images = random_inputs(SHAPE)[0]
     pretraining = build(tiny_model(num_register_tokens=2, num_layers=1), seed=4, name="mine")
     step(pretraining, images)
@@ -200,8 +200,8 @@ def test_reload(build, tmp_path):
     seeds, others = (
         [variable for variable in one.variables if "seed" in variable.path] for one in (pretraining, again)
     )
-    for seed, other in zip(seeds, others, strict=True):  # Which a file does not keep.
-        other.assign(keras.ops.convert_to_numpy(seed))  # A copy: on JAX a step deletes what it was given.
+    for seed, other in zip(seeds, others, strict=True):  # Files do not contain seeds.
+        other.assign(keras.ops.convert_to_numpy(seed))  # A copy, because a step on JAX deletes its inputs.
     losses = [one.fit(images, shuffle=False, verbose=0).history["loss"] for one in (pretraining, again)]
     np.testing.assert_allclose(*losses, rtol=1e-6)
     for variable, copy in zip(pretraining.trainable_variables, again.trainable_variables, strict=True):
@@ -212,7 +212,7 @@ def test_reload(build, tmp_path):
     ("build", "format", "name"), [(MASKED_PATCHES, "google", "encoder.npz"), (MAE, "timm", "encoder")]
 )
 def test_the_model_is_the_encoder(build, format, name, tmp_path):
-    """Without a head it is what `from_pretrained` gives a new one; with one, it is weights for the same model."""
+    """Saved weights load with a new head and with the saved head; the encoder computes the same tokens."""
     shape, classes = (12, 8, 3), 10
     config = CONFIG.replace(patch_size=4, hidden_dim=24, mlp_dim=96, num_layers=1)
     model = keras_vit.ViT(config, input_shape=shape, classes=classes, include_top=format != "google")
@@ -242,7 +242,7 @@ def test_frozen_and_rematerialised():
 def test_evaluate_and_predict(build):
     images = random_inputs(SHAPE, batch=5)[0]
     pretraining = build(tiny_model(num_layers=1), seed=0)
-    pretraining.compile("adam", run_eagerly=TENSORFLOW and build is MAE)  # One of them as a graph is enough.
+    pretraining.compile("adam", run_eagerly=TENSORFLOW and build is MAE)  # One compiled graph is enough.
     before = values(pretraining.trainable_variables)
     assert np.isfinite(pretraining.evaluate(images, verbose=0, return_dict=True)["loss"])
     assert pretraining.predict(images, verbose=0, batch_size=2)["mask"].shape == (5, 6)

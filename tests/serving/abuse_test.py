@@ -1,4 +1,4 @@
-"""Whatever a client sends, its neighbours in the same batch do not notice, and memory stays bounded."""
+"""A bad image does not change the answers to the rest of its batch, and memory stays bounded."""
 
 import numpy as np
 import pytest
@@ -10,9 +10,9 @@ from tests.serving.program import prediction_log
 from tests.serving.recorded_requests import GOOD, OF_FILES, OF_PIXELS, PIXELS, TIMES
 
 MAX_KIB = 400 * 1024
-"""Beyond the model and the requests; about half of it is taken. If 2,000 images passed through the model at once it
-would be 490 MB, most of it for the attention weights, 97 x 97 tokens in 3 heads. The pixels of the PNG bomb alone are
-2.7 GB."""
+"""Maximum memory beyond the model and the requests; about half of it is used. A single forward pass with 2,000 images
+would need 490 MB, mostly for the attention weights of 97 x 97 tokens in 3 heads. The pixels of the PNG bomb alone would
+need 2.7 GB."""
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def answers(served):
 
 
 def _assert_only_refused(outputs, undisturbed, rows, message=""):
-    """These rows say that there was no image; the others are those of the other answer, to the last bit."""
+    """Asserts that these rows are marked invalid and that the others equal the undisturbed answer bit for bit."""
     assert undisturbed["valid"].all()
     refused = {"valid": False, "classes": -1, "labels": b""}
     for name, array in outputs.items():
@@ -45,7 +45,7 @@ def test_good_and_bad_requests_merged_into_one_batch(answers):
 
 @pytest.mark.parametrize("signature", [*OF_FILES, *OF_PIXELS])
 def test_no_images(signature, answers):
-    """Empty outputs, of the shapes and types that others have."""
+    """A request without images gets empty outputs with the usual shapes and types."""
     some = answers[signature, "undisturbed" if signature in OF_FILES else "some"]
     shapes = {name: ((0, *array.shape[1:]), array.dtype) for name, array in some.items()}
     assert {name: (array.shape, array.dtype) for name, array in answers[signature, "none"].items()} == shapes

@@ -1,4 +1,4 @@
-"""The program, built once, and its answers, made once for all tests."""
+"""The C++ program, built once, and its answers, computed once for all tests."""
 
 import os
 
@@ -13,12 +13,12 @@ collect_ignore_glob = [] if TENSORFLOW else ["*_test.py"]
 
 ROUNDS, REQUESTS_A_ROUND = 6, 40
 SECONDS = float(os.environ.get("LOAD_SECONDS", "0")) / ROUNDS
-"""Of a round: many clients send requests for LOAD_SECONDS (a night: 30000), by default until there are some answers."""
+"""Minimum duration of a round. LOAD_SECONDS is the total (30000 for a night); by default only answers are counted."""
 
 
 @pytest.fixture(scope="session")
 def program(request):
-    """Path of the program, compiled once for all processes and runs."""
+    """Path of the program, which is compiled once for all processes and runs."""
     if COMPILER is None:
         pytest.skip("there is no C++ compiler")
     return build(request.config.cache.mkdir("serving"))
@@ -26,13 +26,13 @@ def program(request):
 
 @pytest.fixture(scope="session")
 def pets(tmp_path_factory):
-    """A model with 8 x 12 patches, and the folder that it is exported to."""
+    """A model with 8 x 12 patches, and the folder of its export."""
     return export_pets(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def requests(pets):
-    """{name: request}, all that the program is asked about the model."""
+    """{name: request}: all requests to the model."""
     _, folder = pets
     return (
         recorded_requests.warm_up(folder)
@@ -44,7 +44,7 @@ def requests(pets):
 
 @pytest.fixture(scope="session")
 def served(program, pets, requests, tmp_path_factory):
-    """({name of a request: its outputs}, {name of a request that failed: why}, what the program reports)."""
+    """({name of a request: its outputs}, {name of a failed request: reason}, report of the program)."""
     clients = Clients(list(recorded_requests.of_many_clients()), 8, ROUNDS, REQUESTS_A_ROUND, SECONDS)
 
     def make(folder):

@@ -1,4 +1,4 @@
-"""What a server must answer, computed by Keras in this process."""
+"""The answers that a server must give, computed by Keras in this process."""
 
 import functools
 
@@ -22,7 +22,7 @@ def assert_outputs(outputs, expected):
 
 
 def expected_outputs(model, labels, top_k, log):
-    """The outputs for a recorded request, a `PredictionLog`, all of whose images can be decoded."""
+    """The outputs for a recorded request (a `PredictionLog`) with decodable images only."""
     import tensorflow as tf
 
     request = log.predict_log.request
@@ -52,7 +52,7 @@ def _outputs(model, labels, top_k, signature, pixels):
 
 
 def named(probabilities, labels, top_k):
-    """What a signature returns for these probabilities."""
+    """The outputs of a signature for these probabilities."""
     classes = np.argsort(-probabilities, axis=1)[:, :top_k]
     return {
         "probabilities": probabilities,

@@ -1,4 +1,4 @@
-"""Files that are no images, or that become enormous when they are decoded."""
+"""Files that are not images, or that become very large when they are decoded."""
 
 import functools
 import struct
@@ -9,7 +9,7 @@ from tests.pictures import encoded, picture
 
 @functools.cache
 def hostile_images():
-    """{what it is: content}, none of more than some hundred KB."""
+    """{description: content}. Each has at most some hundred KB."""
     jpeg, png, gif, bmp, webp = (encoded(picture(60, 90), kind) for kind in ("JPEG", "PNG", "GIF", "BMP", "WEBP"))
     frame = gif.index(b"\x2c\0\0\0\0")  # The image descriptor.
     return {
@@ -29,9 +29,9 @@ def hostile_images():
 
 
 def png_bomb(side):
-    """A valid PNG of side x side black pixels of one bit (PNG, third edition, section 5.2 and 11.2)."""
+    """A valid PNG with side x side black 1-bit pixels (PNG, third edition, section 5.2 and 11.2)."""
     header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
-    row = bytes(1 + -(-side // 8))  # The filter's number first.
+    row = bytes(1 + -(-side // 8))  # Each row starts with the number of its filter.
     compressor = zlib.compressobj(9)
     pixels = b"".join(compressor.compress(row * 1000) for _ in range(side // 1000)) + compressor.flush()
     return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", pixels) + _chunk(b"IEND", b"")

@@ -1,4 +1,4 @@
-"""Many clients at once: conftest.py says how many, and for how long."""
+"""Many clients send requests at once. conftest.py sets their number and the duration."""
 
 import pytest
 
@@ -6,18 +6,18 @@ from tests.serving.conftest import REQUESTS_A_ROUND, ROUNDS
 from tests.serving.program import Clients, prediction_log, read_answers, serve
 
 MAX_GROWTH_KIB = 8 * 1024
-"""Without a leak it is up to 2 MB, while memory finds its place, also after 12,000 requests. 64 KB kept of each of 200
-requests are 8.5 MB in the rounds that count."""
+"""Without a leak, memory grows by up to 2 MB, also after 12,000 requests. A leak of 64 KB in each of 200 requests adds
+8.5 MB in the measured rounds."""
 
 
 def growth_kib(report):
-    """By how much memory has grown since the first third, in which all is made that is kept."""
+    """The growth of memory after the first third of the rounds, in which all permanent memory is allocated."""
     rounds = report["after_rounds_kib"]
     return rounds[-1] - rounds[len(rounds) // 3 - 1]
 
 
 def test_sustained_load(served):
-    """Every answer is the one that the request had when it was alone, to the last bit."""
+    """Every answer equals the first answer to the same request, bit for bit."""
     *_, report = served
     assert (report["failed_under_load"], report["different"]) == (0, 0), report
     assert report["answered"] >= ROUNDS * REQUESTS_A_ROUND >= 200, report
@@ -26,7 +26,7 @@ def test_sustained_load(served):
 
 @pytest.fixture
 def leaking(tmp_path):
-    """A SavedModel that keeps 32 KB of each request, and never answers twice the same."""
+    """A SavedModel that keeps 32 KB per request and never gives the same answer twice."""
     import tensorflow as tf
 
     class Leaking(tf.Module):

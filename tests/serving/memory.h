@@ -1,4 +1,4 @@
-// What a process knows of its own memory.
+// The memory that this process uses.
 #ifndef TESTS_SERVING_MEMORY_H_
 #define TESTS_SERVING_MEMORY_H_
 
@@ -9,7 +9,7 @@
 
 namespace serving {
 
-// A line of /proc/self/status in KiB: "VmRSS" is the memory in use now, "VmHWM" the most that ever was.
+// A line of /proc/self/status in KiB: "VmRSS" is the memory in use now, "VmHWM" its peak.
 inline long StatusKib(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string name; status >> name; status.ignore(1 << 16, '\n')) {
@@ -19,10 +19,10 @@ inline long StatusKib(const std::string& field) {
   return -1;
 }
 
-// From now on VmHWM is the most since now. Where the system does not allow it, it stays the most ever.
+// Resets the peak. If the system does not allow that, VmHWM remains the peak since the start.
 inline void ForgetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-// Memory in use, without what has been freed and is kept for what comes next.
+// Memory in use, without freed memory that the allocator keeps for later.
 inline long ResidentKib() {
   malloc_trim(0);
   return StatusKib("VmRSS");

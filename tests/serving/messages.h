@@ -1,7 +1,7 @@
-// The messages of TensorFlow Serving that a recorded request and its answer consist of.
+// The messages of TensorFlow Serving for a recorded request and its answer.
 //
-// The few fields are read and written by their numbers in prediction_log.proto, predict.proto and model.proto:
-// TensorFlow's package holds the class of TensorProto, but not those of the messages around it.
+// Fields are read and written by their numbers in prediction_log.proto, predict.proto and model.proto, because
+// TensorFlow's package contains the class of TensorProto, but not the classes of the messages around it.
 #ifndef TESTS_SERVING_MESSAGES_H_
 #define TESTS_SERVING_MESSAGES_H_
 
@@ -29,10 +29,10 @@ namespace serving {
 
 using NamedTensors = std::map<std::string, tensorflow::Tensor>;
 
-// What is needed of a PredictRequest.
+// The fields of a PredictRequest that are used.
 struct Request {
   std::string signature;
-  std::string version_label;  // Which of the models it is for.
+  std::string version_label;  // Index of the model.
   NamedTensors inputs;
 };
 
@@ -52,7 +52,7 @@ constexpr int kMapValue = 2;
 
 inline absl::Status Damaged() { return absl::DataLossError("A message ends before its last field does."); }
 
-// {number: contents} of the fields of an encoded message that are strings, bytes or messages. Others are skipped.
+// {number: contents} of the string, bytes and message fields of an encoded message. Other fields are skipped.
 inline absl::StatusOr<std::multimap<int, std::string>> Fields(absl::string_view message) {
   google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(message.data()),
                                                static_cast<int>(message.size()));
@@ -71,7 +71,7 @@ inline absl::StatusOr<std::multimap<int, std::string>> Fields(absl::string_view 
   return fields;
 }
 
-// The contents of one field. Empty if it is not there: protobuf leaves out what is empty.
+// The contents of one field, or an empty string if it is missing, because protobuf omits empty fields.
 inline absl::StatusOr<std::string> Field(absl::string_view message, int number) {
   TF_ASSIGN_OR_RETURN(const auto fields, Fields(message));
   const auto found = fields.find(number);
@@ -120,7 +120,7 @@ inline absl::StatusOr<Request> DecodeRequest(absl::string_view prediction_log) {
 
 }  // namespace wire
 
-// Reads a file of TFRecords of PredictionLog, as tf_serving_warmup_requests is one. All must be of predictions.
+// Reads TFRecords of PredictionLog from a file such as tf_serving_warmup_requests. All must be predictions.
 inline absl::StatusOr<std::vector<Request>> ReadRequests(const std::string& path) {
   std::unique_ptr<tensorflow::RandomAccessFile> file;
   TF_RETURN_IF_ERROR(tensorflow::Env::Default()->NewRandomAccessFile(path, &file));
@@ -134,12 +134,12 @@ inline absl::StatusOr<std::vector<Request>> ReadRequests(const std::string& path
   }
 }
 
-// An encoded PredictResponse that holds these outputs.
+// An encoded PredictResponse with these outputs.
 inline std::string EncodeResponse(const NamedTensors& outputs) {
   std::string response;
   for (const auto& [name, tensor] : outputs) {
     tensorflow::TensorProto proto;
-    tensor.AsProtoField(&proto);  // As the server does; clients in Python read no strings in the other form.
+    tensor.AsProtoField(&proto);  // As in the server. Python clients cannot read strings in the other form.
     const std::string entry =
         wire::EncodeField(wire::kMapKey, name) + wire::EncodeField(wire::kMapValue, proto.SerializeAsString());
     response += wire::EncodeField(wire::kPredictResponseOutputs, entry);

@@ -19,16 +19,16 @@
 
 namespace serving {
 
-// Many threads may run it at once.
+// A SavedModel. Many threads may run it at once.
 class Model {
  public:
-  // Loads the folder of a version with the loader and the tag of TensorFlow Serving.
+  // Loads a version's folder with TensorFlow Serving's loader and tag.
   absl::Status Load(const std::string& folder) {
     return tensorflow::LoadSavedModel(tensorflow::SessionOptions(), tensorflow::RunOptions(), folder, {"serve"},
                                       &bundle_);
   }
 
-  // Answers a request. As in the server, it names all inputs of its signature and no others, in their types.
+  // Answers a request. As in the server, its inputs must have exactly the signature's names and types.
   absl::StatusOr<NamedTensors> Run(const Request& request) const {
     const auto found = bundle_.GetSignatures().find(request.signature);
     if (found == bundle_.GetSignatures().end()) {
@@ -75,7 +75,7 @@ class Models {
     return absl::OkStatus();
   }
 
-  // Of the model that the request is for: its label is the model's place, and without a label it is for the first.
+  // Runs the model whose index is the request's version label. Without a label, it runs the first model.
   absl::StatusOr<NamedTensors> Run(const Request& request) const {
     size_t place = 0;
     const bool is_number = request.version_label.empty() || absl::SimpleAtoi(request.version_label, &place);

@@ -1,4 +1,4 @@
-"""What an export can be asked for, in C++."""
+"""The options of an export work in C++."""
 
 import functools
 import itertools
@@ -20,10 +20,10 @@ FILES = [encoded(picture(40 + 7 * index, 50), "JPEG") for index in range(3)]
 
 
 def _answering(model, folder, precision):
-    """The function from pixels to the probabilities that an export answers with."""
+    """The function from pixels to probabilities that an export must equal."""
     import tensorflow as tf
 
-    if precision == "bfloat16":  # Keras rounds at other places.
+    if precision == "bfloat16":  # Keras rounds in other places, so the export itself runs in Python.
         signature = tf.saved_model.load(str(folder)).signatures["predict_pixels"]
         return lambda pixels: signature(images=tf.constant(pixels))["probabilities"].numpy()
     for kernel, values, scale in round_to_int8(model):
@@ -45,7 +45,7 @@ def _is_for_xla(folder):
 
 
 def _requests(model, image_size):
-    """[(signature, its input, the pixels that the model is to see)]; of files where a size is to be chosen."""
+    """[(signature, its inputs, the model's pixels)]. With `image_size`, one request contains files."""
     size, channels = image_size or model.input_shape[1:3], model.input_shape[-1]
     pixels = np.random.default_rng(0).integers(0, 256, (7, *size, channels)).astype("uint8")
     requests = [("predict_pixels", {"images": pixels}, pixels), ("predict_pixels", {"images": pixels[4:]}, pixels[4:])]
@@ -61,14 +61,14 @@ def _requests(model, image_size):
     ids=", ".join,
 )
 def test_in_c_as_in_python(names, program, tmp_path, tmp_path_factory):
-    """All models are in one process, as versions are in a server, and have their turns."""
+    """All models run in one process, like versions in a server, and get requests in turn."""
     exports = [export_option(tmp_path_factory, name) for name in names]
     requests, expected = [], []
     for place, (name, (model, folder)) in enumerate(zip(names, exports, strict=True)):
         _, options = OPTIONS[name]
         image_size = options.get("image_size")
         facts = json.loads((folder / "keras_vit.json").read_text())
-        # Smaller weights are judged on parts of the photographs too.
+        # Smaller weights are also compared on crops of the photographs.
         assert facts["parity"]["images"] == 32
         assert facts["parity"]["top_1_agreement"] >= 0.95
         assert _is_for_xla(folder) == options.get("jit_compile", False)

@@ -1,4 +1,4 @@
-"""Building and running the C++ program `serve`, which runs SavedModels as TensorFlow Serving does."""
+"""Builds and runs the C++ program `serve`, which runs SavedModels as TensorFlow Serving does."""
 
 import dataclasses
 import hashlib
@@ -19,18 +19,18 @@ def build(folder):
     """Compiles the program against the headers and libraries of the installed TensorFlow.
 
     Args:
-        folder: Where the program is kept. What is there already, for these sources and this TensorFlow, is used; of
-            several processes one compiles.
+        folder: Folder of the program. A program from the same sources and TensorFlow is reused. If several
+            processes build at once, only one compiles.
 
     Returns:
-        The path of the program.
+        Path of the program.
     """
     import tensorflow as tf
 
     main = next(path for path in SOURCES if path.name == "serve.cc")
     libraries = tf.sysconfig.get_lib()
     command = [COMPILER, "-O1", *tf.sysconfig.get_compile_flags(), str(main), f"-L{libraries}"]
-    # All of the library: that nothing here names its session factories does not mean that they are not needed.
+    # The whole library is linked, because the program needs its session factories without naming them.
     command += ["-Wl,--no-as-needed", "-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
     command += [f"-Wl,-rpath,{libraries}", "-pthread"]
     content = "".join([tf.__version__, *command, *(path.read_text() for path in SOURCES)])
@@ -45,11 +45,11 @@ def build(folder):
 
 
 def prediction_log(signature, model=0, **inputs):
-    """A recorded request, as TensorFlow Serving's own class writes it.
+    """A recorded request, serialised with TensorFlow Serving's own class.
 
     Args:
         signature: Name of the signature.
-        model: Which of the models it is for, by its place among those that the program is given.
+        model: Index of the request's model in the program's list of models.
         **inputs: {name: array}
     """
     import tensorflow as tf
@@ -63,14 +63,14 @@ def prediction_log(signature, model=0, **inputs):
 
 @dataclasses.dataclass(frozen=True)
 class Clients:
-    """Clients that send requests at the same time, after the others have been answered.
+    """Clients that send requests at the same time, after the other requests have been answered.
 
     Args:
         requests: List of `PredictionLog`.
         threads: Number of clients.
-        rounds: After each the memory in use is measured.
-        number: How many answers end a round, at least.
-        seconds: How long a round takes, at least.
+        rounds: Number of rounds. The memory in use is measured after each.
+        number: Minimum number of answers in a round.
+        seconds: Minimum duration of a round.
     """
 
     requests: list
@@ -82,12 +82,12 @@ class Clients:
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """What the program answered.
+    """The answers of the program.
 
     Args:
-        outputs: For every request {name of output: array}, empty where it failed.
-        errors: {index of a request that failed: why}
-        report: What the program counted and measured, a dictionary.
+        outputs: {output name: array} for every request, empty if it failed.
+        errors: {index of a failed request: reason}
+        report: Counts and measurements of the program, a dictionary.
     """
 
     outputs: list
@@ -96,13 +96,13 @@ class Answers:
 
 
 def serve(program, models, requests, folder, clients=None):
-    """Runs the program, which sends requests to models, one after the other; then those of clients, at the same time.
+    """Runs the program: it sends the requests to the models one by one, then runs the clients at the same time.
 
     Args:
         program: Path of the program.
         models: Folders of SavedModels, each of one version.
         requests: List of `PredictionLog`.
-        folder: To write to.
+        folder: Folder for the program's files.
         clients: `Clients`.
     """
     files = [_written(requests, folder / "requests"), folder / "responses"]
@@ -110,7 +110,7 @@ def serve(program, models, requests, folder, clients=None):
     if clients:
         numbers = [clients.threads, clients.rounds, clients.number, clients.seconds]
         arguments = ["load", *files, _written(clients.requests, folder / "clients"), *numbers]
-    # With frozen weights, as in the compose.yaml of an export.
+    # Weights are treated as frozen, as in an export's compose.yaml.
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"}
     command = [str(argument) for argument in (program, *arguments, *models)]
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -121,7 +121,7 @@ def serve(program, models, requests, folder, clients=None):
 
 
 def read_answers(folder):
-    """The `Answers` that `serve` has left in a folder."""
+    """The `Answers` that `serve` wrote into a folder."""
     import tensorflow as tf
     from tensorflow_serving.apis import predict_pb2
 

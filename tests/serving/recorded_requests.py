@@ -1,4 +1,4 @@
-"""What the program is asked: {name: a recorded request}, of all tests of one model in one process."""
+"""The requests of all tests of one model in one process: {name: recorded request}."""
 
 import numpy as np
 
@@ -17,9 +17,9 @@ GOOD = [
 ]
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 16, 24, 3)).astype("uint8")
 TIMES = 400
-"""How often five images stand in the largest request."""
+"""Number of times that the largest request repeats its five images."""
 TURNED = np.zeros((1, 24, 16, 3), "uint8")
-"""As many patches as the model has, in another grid."""
+"""Pixels with as many patches as the model has, in another grid."""
 REFUSED = {
     "no such signature": ("serve", {"image_bytes": ["a"]}, "NOT_FOUND: There is no signature serve"),
     "another name": ("embed", {"images": ["a"]}, "INVALID_ARGUMENT: The inputs are not those of signature embed"),
@@ -30,7 +30,7 @@ REFUSED = {
 
 
 def warm_up(folder):
-    """What the server sends before it serves a version."""
+    """The requests that the server sends before it serves a version."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -40,7 +40,7 @@ def warm_up(folder):
 
 
 def of_every_signature():
-    """For every signature a batch of different images, and one image alone."""
+    """A batch of different images and a single image for every signature."""
     files = [
         encoded(picture(16, 24), "PNG"),
         encoded(picture(97, 61), "JPEG", exif=exif_segment(6, "<")),
@@ -60,7 +60,7 @@ def of_every_signature():
 
 
 def hostile():
-    """Files that are none among good ones, requests without images, and large ones."""
+    """Requests with bad files among good ones, requests without images, and large requests."""
     third = {"undisturbed": GOOD[2]} | hostile_images()
     requests = {
         (signature, name): prediction_log(signature, image_bytes=[*GOOD[:2], content, *GOOD[3:]])
@@ -84,12 +84,12 @@ def hostile():
 
 
 def refused():
-    """What no signature takes."""
+    """Requests that every signature refuses."""
     return {name: prediction_log(signature, **inputs) for name, (signature, inputs, _) in REFUSED.items()}
 
 
 def of_many_clients():
-    """What clients send at the same time, good and bad images, in batches of several sizes."""
+    """Requests that clients send at the same time: good and bad images in batches of several sizes."""
     files = [encoded(noise(40 + i, 60), "JPEG") for i in range(7)]
     files += [encoded(picture(50, 30 + i), "PNG") for i in range(7)]
     files[3:3] = hostile_images().values()

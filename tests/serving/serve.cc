@@ -1,20 +1,20 @@
 // Runs SavedModels as TensorFlow Serving does, without its server:
 //
 //   serve replay REQUESTS RESPONSES MODEL...
-//     Answers the recorded requests one after the other, as the server does with the warm-up file before a version
-//     goes into service. A request is for the MODEL at the place, from 0, that its version label says; without one it is
-//     for the first. RESPONSES gets a PredictResponse for each, an empty one where the request failed; the reason is
-//     printed. "loaded_kib" is the memory in use with models and requests in it, before the first of them is answered,
-//     "peak_kib" the most from then on.
+//     Answers the recorded requests one by one, as the server does with the warm-up file before it serves a version.
+//     The version label of a request is the index of its MODEL, from 0; without a label it is for the first MODEL.
+//     RESPONSES contains a PredictResponse for each request. It is empty if the request failed; the reason is printed.
+//     "loaded_kib" is the memory in use after models and requests are loaded, before the first answer. "peak_kib" is
+//     the peak memory from then on.
 //
 //   serve load REQUESTS RESPONSES CLIENTS THREADS ROUNDS NUMBER SECONDS MODEL...
-//     The same. Then THREADS clients send the requests recorded in CLIENTS in any order, again and again. Every answer
-//     must be the first one to the same request, to the last bit. There are ROUNDS; each ends when it has NUMBER answers
-//     and takes SECONDS at least. "after_rounds_kib" is the memory in use after each, when nothing is on its way.
+//     The same. Then THREADS clients repeat the requests recorded in CLIENTS in random order. Every answer must equal
+//     the first answer to the same request, bit for bit. There are ROUNDS rounds, each with at least NUMBER answers and
+//     SECONDS seconds. "after_rounds_kib" is the memory in use after each round, when no request is pending.
 //
-// Both print a JSON object of what they counted and measured.
+// Both commands print a JSON object with their counts and measurements.
 //
-// All of it is one unit for the compiler, which takes most of its time to read TensorFlow's headers.
+// The program is one translation unit, because most of the compile time is for TensorFlow's headers.
 
 #include <atomic>
 #include <chrono>
@@ -61,7 +61,7 @@ struct Counts {
   long All() const { return answered + different + failed; }
 };
 
-// One client, until there are so many answers and the time is over.
+// One client. It stops when there are enough answers and the time is over.
 void Send(const Models& models, const std::vector<Request>& requests, const std::vector<std::string>& first_responses,
           unsigned seed, long enough, Clock::time_point end, Counts& counts) {
   std::mt19937 random(seed);

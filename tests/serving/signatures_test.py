@@ -1,4 +1,4 @@
-"""Every signature in C++ equals Keras, and the warm-up file is answered."""
+"""Every signature in C++ equals Keras, and the warm-up requests are answered."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ def test_warm_up_and_every_signature(served, pets, requests):
     assert signatures == {*OF_FILES, *OF_PIXELS}
     for name in [*warm_up, *of_every_signature()]:
         assert_outputs(answers[name], expected_outputs(pets[0], LABELS, TOP_K, requests[name]))
-    assert np.ptp(answers["batch", "serving_default"]["probabilities"], axis=0).max() > 0.01  # The pictures differ.
+    assert np.ptp(answers["batch", "serving_default"]["probabilities"], axis=0).max() > 0.01  # Outputs differ.
 
 
 def test_what_no_signature_takes_is_an_error(served):

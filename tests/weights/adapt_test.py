@@ -1,4 +1,4 @@
-"""Weights fitted to models of other sizes, against SciPy, `keras_vit.resampling` and the models' own outputs."""
+"""Weights are fitted to other sizes; the results equal SciPy, `keras_vit.resampling` and the original outputs."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 @pytest.fixture(scope="session")
 def google(saved):
-    """A function of a pooling: (weights of a model, the path of its file, what its file does not say)"""
+    """Function (pooling) that returns (weights of a model, path of its file, settings missing from the file)."""
     return lambda pooling="token": (*saved(config=ONE_LAYER, pooling=pooling), {"grid_size": (2, 3)})
 
 
@@ -78,7 +78,7 @@ def test_patches(patch, google):
 
 @pytest.fixture(scope="module")
 def grey(google):
-    """Images of one channel, and the logits for three such channels."""
+    """Images of one channel, and the logits for the same images with three equal channels."""
     _, path, hints = google()
     [images] = random_inputs((8, 9, 1))
     model = keras_vit.from_pretrained(path, classifier_activation=None, **hints)
@@ -87,7 +87,7 @@ def grey(google):
 
 @pytest.mark.parametrize("channels", [1, 2, 4, 5, 7])
 def test_equal_channels_give_what_they_gave(channels, google, grey):
-    """Of normalised pixels, as long as all channels are normalised alike."""
+    """Images with any number of equal channels have the same logits if all channels are normalised alike."""
     weights, path, hints = google()
     model = keras_vit.from_pretrained(path, input_shape=(8, 9, channels), classifier_activation=None, **hints)
     images, expected = grey
@@ -99,7 +99,7 @@ def test_equal_channels_give_what_they_gave(channels, google, grey):
 
 
 def test_a_grey_photograph_gives_what_its_equal_channels_gave(tmp_path):
-    """Also where each channel is normalised by its own mean and deviation."""
+    """The logits are also the same if each channel is normalised with its own mean and deviation."""
     saved = make(TIMM)
     saved.get_layer("preprocessing").set_protocol(**IMAGENET)
     path = save(saved, tmp_path / "saved", "timm")

@@ -1,4 +1,4 @@
-"""Published weights of BiT-ResNets, in files written here with the names that their projects use."""
+"""Published weights of BiT-ResNets load, from files that this module writes with the names of each project."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def tiny(stage_depths, **arguments):
 
 
 def _units(weights):
-    """(stage, unit, path inside the unit, array) of a model's units, counted from 0."""
+    """(stage, unit, path inside the unit, array) of a model's units. Both numbers start at 0."""
     for path, array in weights.items():
         if path.startswith("stage_"):
             unit, inside = path.split("/", 1)
@@ -32,7 +32,7 @@ def _units(weights):
 
 
 def big_transfer(weights):
-    """As in gs://bit_models/BiT-M-R50x1.npz."""
+    """The layout of gs://bit_models/BiT-M-R50x1.npz."""
     found = {
         "resnet/root_block/standardized_conv2d/kernel": weights["stem_conv/kernel"],
         "resnet/group_norm/gamma": weights["final_norm/gamma"],
@@ -52,13 +52,13 @@ def big_transfer(weights):
 
 
 def big_transfer_with_counters(weights):
-    """As in some of its files: convolutions are numbered."""
+    """The layout of BiT files whose convolutions are numbered."""
     names = {name: name.replace("b/standardized_conv2d/", "b/standardized_conv2d_3/") for name in big_transfer(weights)}
     return {names[name]: array for name, array in big_transfer(weights).items()}
 
 
 def big_vision(weights):
-    """The tree of `bit_paper.py`, with an optimizer's state beside it."""
+    """The tree of big_vision's `bit_paper.py`, with the state of an optimizer."""
     found = {
         "root_block/conv_root/kernel": weights["stem_conv/kernel"],
         "norm-pre-head/scale": weights["final_norm/gamma"][None, None, None],
@@ -104,13 +104,13 @@ ROOT_PADDINGS = {layout: "ignored" if layout == "big_vision" else "zeros" for la
 
 @pytest.fixture(scope="module")
 def models():
-    """{padding of the root: model}, all with the same weights, which no test changes."""
+    """{root padding: model}, all with the same weights. No test changes them."""
     return {padding: randomize(tiny((1, 2), root_padding=padding)) for padding in ("zeros", "ignored")}
 
 
 @pytest.fixture(scope="module")
 def logits(models):
-    """{padding of the root: what it makes of random images}; it makes a difference to every image."""
+    """{root padding: logits of random images}. The padding changes the logits of every image."""
     [images] = random_inputs(SHAPE)
     found = {padding: to_numpy(model(images)) for padding, model in models.items()}
     assert np.abs(found["zeros"] - found["ignored"]).max(1).min() > 1e-3
@@ -119,7 +119,7 @@ def logits(models):
 
 @pytest.fixture(scope="module")
 def spares():
-    """{padding of the root: model} into which each test loads what it will."""
+    """{root padding: model}, which tests load weights into."""
     return {padding: tiny((1, 2), root_padding=padding) for padding in ("zeros", "ignored")}
 
 
@@ -129,7 +129,7 @@ def model(models):
 
 
 def bit_file(model, layout, folder):
-    """The path of a model's weights in a layout."""
+    """Writes a model's weights in a layout and returns the path."""
     weights = {path: array.astype("float32") for path, array in canonical_weights(model).items()}
     if layout == "timm":
         settings = {"input_size": [3, *SHAPE[:2]], "mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic"}
@@ -143,7 +143,7 @@ def bit_file(model, layout, folder):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_model_that_the_file_describes(layout, models, logits, tmp_path):
-    """With the padding of its project."""
+    """The loaded model has the root padding of the layout's project."""
     config = BiTResNetConfig((1, 2), 32, ROOT_PADDINGS[layout])
     path = bit_file(models[config.root_padding], layout, tmp_path)
     loaded = keras_vit.from_pretrained(path, input_shape=SHAPE, classifier_activation=None)
@@ -173,7 +173,7 @@ def test_a_model_is_built_with_weights(model, logits, tmp_path):
 
 @pytest.fixture(scope="module")
 def three_stages():
-    """The weights of a model of three stages."""
+    """The weights of a model with three stages."""
     return {path: array.astype("float32") for path, array in canonical_weights(tiny((1, 1, 1))).items()}
 
 

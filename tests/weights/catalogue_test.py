@@ -19,7 +19,7 @@ BUCKET = "https://storage.googleapis.com/vit_models/augreg/"
 def test_addresses_are_those_in_the_publishers_documents():
     text = pathlib.Path(__file__).with_name("published_urls.txt").read_text()
     published = {line for line in text.splitlines() if not line.startswith("#")}
-    # Of those in the layout of transformers there is no list.
+    # No list of the files in transformers' layout is published.
     found = {entry.url for entry in ENTRIES.values() if not entry.url.startswith(("hf://google/", "hf://facebook/"))}
     assert len(published) > 150
     assert found == published
@@ -69,7 +69,7 @@ def test_copies_hold_the_same_model():
     for name in copies:
         copy, entry = ENTRIES[name], ENTRIES[name.rpartition("-")[0]]
         assert (copy.variant, copy.image_size, copy.paper) == (entry.variant, entry.image_size, entry.paper)
-        # Those of transformers that were trained on ImageNet-21k come without a head.
+        # Files of transformers that were trained on ImageNet-21k have no head.
         assert copy.classes == (0 if name.endswith("@i21k-huggingface") else entry.classes)
         folded = {"num_position_prefix_rows": 0} if "reg4" in name else {}
         assert {**copy.changes, **folded} == dict(entry.changes)
@@ -208,7 +208,7 @@ def test_protocol():
     assert protocol("deit", 384)["resize"] == int(256 / 224 * 384)
     assert protocol("timm", 224)["resize"] == int(224 / 0.9)
     assert protocol("deit3", 384)["resize"] == 384
-    assert protocol("flexivit", 480)["resize"] == (544, 544)  # To a square, whatever the image: big_vision's resize.
+    assert protocol("flexivit", 480)["resize"] == (544, 544)  # big_vision resizes every image to a square.
     facts = protocol("dinov2", (224, 448))
     assert (facts["resize"], facts["crop"]) == ((256, 512), (224, 448))
     with pytest.raises(ValueError, match=r"'vgg' is not a family of weights\. Accepted: google, big_vision"):

@@ -1,4 +1,4 @@
-"""Files that many tests read, written once."""
+"""Files that many tests share. Each is written once."""
 
 import collections
 import functools
@@ -15,10 +15,10 @@ Saved = collections.namedtuple("Saved", ["weights", "path"])
 
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory):
-    """A function that saves a model and returns its weights and the path of its files, each model once.
+    """A function that saves a model and returns its weights and the path of its files. Each model is saved once.
 
-    Its arguments are the format and those of `converter_case.make`. The files are for all tests: `copy_of` has files
-    that may be changed.
+    Its arguments are the format and the arguments of `converter_case.make`. Tests must not change the files;
+    `copy_of` makes copies that they can change.
     """
 
     @functools.cache
@@ -36,7 +36,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def copy_of(tmp_path):
-    """A function that copies files to where they may be changed, and returns the path of the copy."""
+    """A function that copies files, so that a test can change them, and returns the path of the copy."""
 
     def copy_of(path):
         copy = tmp_path / f"copy of {path.name}"

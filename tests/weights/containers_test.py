@@ -1,4 +1,4 @@
-"""Files that are something else, damaged, or hostile; what is read well is in files_test.py."""
+"""Damaged, hostile and foreign files are refused. files_test.py tests valid files."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_says_what_a_path_is(tmp_path):
 
 def _write_zip(path, members, compression=zipfile.ZIP_STORED):
     with zipfile.ZipFile(path, "w", compression) as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Of names that occur twice.
+        warnings.simplefilter("ignore")  # Duplicate names cause warnings.
         for name, content in members.items() if isinstance(members, dict) else members:
             archive.writestr(name, content)
 
@@ -63,7 +63,7 @@ def _npy(shape, descr="<f4", content=b""):
 
 
 class _Payload:
-    """Touches a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -85,11 +85,11 @@ def test_pickles_are_never_loaded(tmp_path):
         refused(tmp_path / "a.pth", r"contains objects \(\w+\.system\) that could run any code")
     assert not touched.exists()
     torch.load(tmp_path / "a.pth", weights_only=False)
-    assert touched.exists()  # The payload works.
+    assert touched.exists()  # The payload works when it is unpickled.
 
 
 def _write_bomb(path, name, content, file_size=None):
-    """A zip archive with one member: `content`, then 10 GiB of zeros, in 10 MB."""
+    """Writes a zip archive of 10 MB with one member: `content`, then 10 GiB of zeros."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     start = packer.compress(content) + packer.flush(zlib.Z_FULL_FLUSH)
     zeros = packer.compress(bytes(2**24)) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -149,7 +149,7 @@ def test_refuses_npz_that_contradict_themselves(members, match, tmp_path):
 def test_refuses_values_that_end_early(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.npy", _npy((3,), content=bytes(4)))
-        archive.getinfo("a.npy").file_size += 8  # The checksum is right.
+        archive.getinfo("a.npy").file_size += 8  # The checksum stays correct.
     refused(tmp_path / "a.npz", "array 'a', cannot be read: it is cut off")
 
 
@@ -181,7 +181,7 @@ def test_refuses_every_cut_and_every_flipped_byte_of_values(save, tmp_path):
     for length in range(0, len(content), max(3, len(content) // 250)):
         (tmp_path / "cut.npz").write_bytes(content[:length])
         refused(tmp_path / "cut.npz")
-    if save in (_save_safetensors, _save_h5):  # Without checksums.
+    if save in (_save_safetensors, _save_h5):  # These formats have no checksums.
         return
     start = content.index(b"NUMPY") if save is np.savez else 60
     for position in range(start, start + 300, 7):
@@ -286,7 +286,7 @@ def test_refuses_torch_files_without_tensors_and_with_inflated_ones(tmp_path):
         assert file.shapes == {"a": (3,)}
     torch.save({"a": torch.ones(1).expand(2**33)}, tmp_path / "a.pth")
     refuses_at_once(tmp_path / "a.pth", "declare 34,359,738,368 bytes")
-    many = [[]] * 3_000_000  # A byte or two each.
+    many = [[]] * 3_000_000  # One or two bytes per list.
     for new, limit in ((True, "2,000,000"), (False, "1,000,000")):
         torch.save(many, tmp_path / "a.pth", _use_new_zipfile_serialization=new)
         refused(tmp_path / "a.pth", f"its names and shapes take more than {limit} bytes")

@@ -1,6 +1,6 @@
-"""What the layout of every project is put through: `run_converter_test` and `run_spoiled_test`.
+"""The tests that each project's layout must pass: `run_converter_test` and `run_spoiled_test`.
 
-tests/peers has the projects themselves.
+tests/peers compares the layouts with the projects themselves.
 """
 
 import json
@@ -21,13 +21,13 @@ _WRITERS = {".npz": write_npz, ".safetensors": write_safetensors, ".h5": write_h
 
 
 def make(config=CONFIG, input_shape=SHAPE, classes=5, seed=1, **arguments):
-    """A small model with random weights, in logits."""
+    """A small model with random weights and without an activation of the classifier."""
     arguments = {"classifier_activation": None, **arguments}
     return randomize(keras_vit.ViT(config, input_shape=input_shape, classes=classes, **arguments), seed)
 
 
 def make_shell(config=CONFIG, input_shape=SHAPE, classes=5, **arguments):
-    """A model of one layer without values, for what is refused because of its config: it costs little to build."""
+    """A model with one layer and without weight values. It is cheap, for tests in which the config is refused."""
     with without_values():
         return keras_vit.ViT(config, input_shape=input_shape, classes=classes, **{"num_layers": 1, **arguments})
 
@@ -41,7 +41,7 @@ def save(model, folder, format):
 
 
 def contents(path):
-    """{file name: {name: array}, or what the JSON says} of what `save_weights` wrote."""
+    """{file name: {array name: array}, or the parsed JSON} of the files that `save_weights` wrote."""
     found = {}
     for file in [path] if path.is_file() else path.iterdir():
         if file.suffix == ".json":
@@ -60,7 +60,7 @@ def edit(file, change):
 
 
 def assert_same_weights(model, expected):
-    """The weights of a model are these, {canonical path: array}, bit for bit."""
+    """Asserts that a model's weights equal `expected`, {canonical path: array}, bit for bit."""
     weights = canonical_weights(model)
     assert weights.keys() == expected.keys()
     for path, array in expected.items():
@@ -68,7 +68,7 @@ def assert_same_weights(model, expected):
 
 
 def assert_refused(load, model, match):
-    """`load()` raises a ValueError, and the model keeps its weights and what it knows of them."""
+    """Asserts that `load()` raises a ValueError and changes neither the model's weights nor its description."""
     weights, description = canonical_weights(model), keras_vit.describe(model)
     with pytest.raises(ValueError, match=match) as caught:
         load()
@@ -78,15 +78,15 @@ def assert_refused(load, model, match):
 
 
 def run_converter_test(format, folder, config=CONFIG, input_shape=SHAPE, hints=None, **arguments):
-    """There and back without a change: weights, outputs, pixels, and the files themselves.
+    """A model that is saved and loaded keeps its weights, outputs and pixels; saved again, it has the same files.
 
     Args:
-        format: As for `save_weights`.
-        folder: Where files may be written.
+        format: Format of `save_weights`.
+        folder: Empty folder for the files.
         config: `ViTConfig` of the model.
-        input_shape: Of its images.
-        hints: Arguments of `from_pretrained`: what files of this format do not say.
-        **arguments: More for `keras_vit.ViT`.
+        input_shape: Shape of the model's images.
+        hints: Arguments of `from_pretrained` for the settings that are missing from files of this format.
+        **arguments: Further arguments of `keras_vit.ViT`.
     """
     model = make(config, input_shape, **arguments)
     set_pixels(model, format)
@@ -107,7 +107,7 @@ def run_converter_test(format, folder, config=CONFIG, input_shape=SHAPE, hints=N
 
 
 def set_pixels(model, format):
-    """Makes a model want unusual pixels, if files of the format say how pixels are prepared."""
+    """Sets unusual pixel settings, if files of the format contain pixel settings."""
     if format != "google":
         model.get_layer("preprocessing").set_protocol(
             mean=[0.1, 0.2, 0.4], std=[0.25, 0.5, 0.75], resize=model.input_shape[1:3], interpolation="bicubic"
@@ -118,7 +118,7 @@ def _check_equal(model, weights, pixels, format):
     assert_same_weights(model, weights)
     if format != "google":
         found, expected = keras_vit.describe(model).pixels, dict(pixels)
-        for name in ("mean", "std"):  # KerasHub stores others in their place.
+        for name in ("mean", "std"):  # KerasHub stores other values, from which these are computed.
             np.testing.assert_allclose(found.pop(name), expected.pop(name), rtol=1e-12)
         assert found == expected
 
@@ -136,10 +136,10 @@ def _check_files(files, expected):
 
 
 def run_spoiled_test(format, folder, config=CONFIG, input_shape=SHAPE, hints=None, **arguments):
-    """What is missing, unknown or of another shape is named, and nothing is loaded.
+    """The error names missing and unknown arrays and arrays of another shape, and nothing is loaded.
 
     Args:
-        As of `run_converter_test`; the model has two layers.
+        Same as in `run_converter_test`. The model has two layers.
     """
     model = make(config, input_shape, **arguments)
     path = save(model, folder / "saved", format)
@@ -165,7 +165,7 @@ def run_spoiled_test(format, folder, config=CONFIG, input_shape=SHAPE, hints=Non
 
 
 def _place_of_spoiled(path):
-    """(file, name) of the array that holds the bias."""
+    """(file, array name) of the bias that the test spoils."""
     for file, arrays in contents(path).items():
         for name in arrays if not file.endswith(".json") else ():
             if re.search(_PLACES_OF_SPOILED, name):

@@ -24,7 +24,7 @@ SHA256 = hashlib.sha256(CONTENTS).hexdigest()
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch):
-    """The seconds of each pause, none of which takes place."""
+    """The length of each pause in seconds. The tests do not wait."""
     made = []
     monkeypatch.setattr(module, "PAUSES", (1, 2, 4))
     monkeypatch.setattr(time, "sleep", made.append)
@@ -39,7 +39,7 @@ def server():
 
 
 def _download(server, folder, *answers, sha256=None, path="/some/vit.npz"):
-    """Downloads from a path that answers so, and returns what is in the file."""
+    """Downloads from a path with these answers and returns the content of the file."""
     folder.mkdir(exist_ok=True)
     server.answers[path] = list(answers)
     download(server.address(path), folder / "vit.npz", sha256)
@@ -48,7 +48,7 @@ def _download(server, folder, *answers, sha256=None, path="/some/vit.npz"):
 
 
 def _fails(server, folder, *answers, error, match, sha256=None):
-    """Checks that a download fails, and returns the names of the files that it leaves."""
+    """Asserts that a download fails and returns the names of the files that remain."""
     with pytest.raises(error, match=match) as caught:
         _download(server, folder, *answers, sha256=sha256)
     assert server.address("/") in str(caught.value) or str(folder) in str(caught.value)
@@ -136,7 +136,7 @@ def test_waits_longer_each_time_and_as_long_as_it_is_told(server, tmp_path, paus
 
 @pytest.mark.parametrize(("part", "seconds"), [("file", 0.01), ("headers", 0.01), ("status line", 0.1)])
 def test_gives_up_on_a_server_that_sends_byte_by_byte(server, tmp_path, monkeypatch, part, seconds):
-    """Each byte in time, and all of them never."""
+    """Every single byte arrives in time, but the whole file would take too long."""
     for name, value in {"STALL_SECONDS": 0.5, "SLOWEST_RATE": 10_000, "PAUSES": ()}.items():
         monkeypatch.setattr(module, name, value)
     slowly = file_server.slowly(CONTENTS, functools.partial(SLEEP, seconds), headers=part != "file")
@@ -222,7 +222,7 @@ def test_deletes_what_has_another_checksum(server, tmp_path, answers):
 
 
 def _announced(contents):
-    """The header in which Google's storage announces sums of a file."""
+    """The header with the checksums that Google's storage sends for a file."""
     return f"crc32c=n03x6A==,md5={base64.b64encode(hashlib.md5(contents).digest()).decode()}"
 
 
@@ -231,7 +231,7 @@ def test_checks_the_sum_that_the_server_announces(server, tmp_path):
     assert _download(server, tmp_path / "good", file(CONTENTS, x_goog_hash=announced)) == CONTENTS
     match = f"its MD5 is {hashlib.md5(OTHER).hexdigest()}, expected {hashlib.md5(CONTENTS).hexdigest()}"
     assert not _fails(server, tmp_path / "bad", file(OTHER, x_goog_hash=announced), error=ValueError, match=match)
-    unpacked = file(OTHER, x_goog_hash=announced, x_goog_stored_content_encoding="gzip")  # The sum of what is packed.
+    unpacked = file(OTHER, x_goog_hash=announced, x_goog_stored_content_encoding="gzip")  # The sum before unpacking.
     assert _download(server, tmp_path / "unpacked", unpacked) == OTHER
 
 

@@ -1,4 +1,4 @@
-"""What a format cannot express is refused; all else reads back as the same model."""
+"""A format refuses a model that it cannot express. Every other model is the same after it is saved and loaded."""
 
 import collections
 import contextlib
@@ -28,7 +28,7 @@ FORMATS = {
     "huggingface": (huggingface, HUB),
     "keras_hub": (keras_hub, HUB),
 }
-# Of the fields that are no choices; `CHOICES` has the values of the others.
+# Values for the fields that are not choices; `CHOICES` has the values of the others.
 VALUES = {
     "patch_size": [3, (4, 3)],
     "num_register_tokens": [2],
@@ -45,10 +45,10 @@ STEMS = [
 ]
 WITH_EVERY_POOLING = ("class_token", "distillation_token", "num_register_tokens", "norm_placement", "stem")
 WITH_EVERY_POOLING += ("position_embedding", "num_position_prefix_rows", "representation_dim")
-# They change no output of a trained model, and no file holds them.
+# These fields do not change the output of a trained model, and no file contains them.
 FREE = {"head_bias": 0.5, "dropout_rate": 0.1, "attention_dropout_rate": 0.1, "drop_path_rate": 0.1}
 FREE |= {"position_interpolation": "bicubic"}
-SIZES = {"hidden_dim", "num_layers", "num_heads", "mlp_dim"}  # Every format has them: `run_converter_test`.
+SIZES = {"hidden_dim", "num_layers", "num_heads", "mlp_dim"}  # All formats have them; see `run_converter_test`.
 
 
 def test_every_field_is_covered():
@@ -57,21 +57,21 @@ def test_every_field_is_covered():
 
 
 def changes():
-    """Changes of one field, with every pooling where it matters."""
+    """Changes of one field. Fields that depend on the pooling are combined with every pooling."""
     values = VALUES | {name: choices for name, choices in CHOICES.items() if name not in FREE}
     single = [{field: value} for field, choices in values.items() for value in choices]
     for change in [{}, *single, *STEMS]:
         if change == {"crop_to_patches": True}:
-            change["patch_size"] = 5  # So that something is cut off.
+            change["patch_size"] = 5  # Remaining pixels at the edge are cropped.
         [field, *_] = change or [None]
         for pooling in CHOICES["pooling"] if field in (None, *WITH_EVERY_POOLING) else ["token"]:
             yield {"pooling": pooling, **change}
 
 
 def possible_configs(base):
-    """Pairs (config, the changes that make it of `base`)."""
+    """Pairs (config, its changes relative to `base`)."""
     for change in changes():
-        with contextlib.suppress(ValueError):  # There is no such model.
+        with contextlib.suppress(ValueError):  # Some changes are invalid for the base.
             yield base.replace(**change), change
 
 
@@ -96,7 +96,7 @@ def test_every_choice_is_refused_or_reads_back_equal(format, tmp_path):
         keras_vit.save_weights(model, path, format)
         checkpoint = open_checkpoint(path, model_num_heads=config.num_heads, model_image_size=SHAPE[:2])
         if format == "timm" and config.num_register_tokens and config.position_prefix_rows:
-            continue  # A row of the table is added to the class token: timm_layout_test.py compares the outputs.
+            continue  # timm adds a row of the table to the class token. timm_layout_test.py compares the outputs.
         assert _in_files(checkpoint.config, format, classes) == _in_files(config, format, classes), change
         weights, expected = checkpoint.read(), canonical_weights(model)
         assert weights.keys() == expected.keys(), change
@@ -106,36 +106,36 @@ def test_every_choice_is_refused_or_reads_back_equal(format, tmp_path):
 
 
 def _refusal(adapter, facts):
-    """Why a model is not written, or `None`."""
+    """The reason why a model cannot be written, or `None`."""
     try:
         adapter.write({}, facts)
     except ValueError as error:
         return str(error)
-    except KeyError:  # It is written, of weights that are not there.
+    except KeyError:  # The config is accepted. Only the weights are missing.
         pass
     return None
 
 
 def _in_files(config, format, classes):
-    """A config with the defaults where a file says nothing."""
+    """A config in which all fields that a file does not contain have their defaults."""
     defaults = {field.name: field.default for field in dataclasses.fields(config) if field.name in FREE}
     resolved = {"class_token": config.has_class_token, "num_position_prefix_rows": config.position_prefix_rows}
-    if classes is None:  # Nothing is pooled.
+    if classes is None:  # There is no pooling.
         resolved |= {"pooling": None, "representation_dim": None}
-    if format == "google":  # It does not say the size of the images.
+    if format == "google":  # Google's files do not contain the image size.
         resolved["crop_to_patches"] = False
-    if config.stem is not None:  # Google's epsilons and timm's differ by rounding only.
+    if config.stem is not None:  # Google's and timm's epsilons differ by rounding only.
         resolved["stem"] = StemConfig(config.stem.stage_depths, config.stem.width)
     return config.replace(**defaults, **resolved)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_values_that_come_later_are_refused(format):
-    """Until a format lists them."""
+    """A value that is new in `CHOICES` is refused until a format lists it."""
     adapter, base = FORMATS[format]
     for field, value in (("pooling", "nowhere"), ("mlp", "relu"), ("position_embedding", "rotary"), ("qk_norm", "rms")):
         config = copy.copy(base)
-        object.__setattr__(config, field, value)  # As if `CHOICES` had it.
+        object.__setattr__(config, field, value)  # Bypasses the check against `CHOICES`.
         facts = Facts(config, SHAPE[:2], SHAPE[2], 5, protocol("google", SHAPE[:2]))
         assert f"{field}={value!r}" in _refusal(adapter, facts)
         with pytest.raises(ValueError, match=f"No format of published weights can express {field}='{value}'"):

@@ -36,7 +36,7 @@ def server():
 
 @pytest.fixture
 def downloads(monkeypatch):
-    """The (address, path) of each download, none of which takes place."""
+    """The (address, path) of each download. Nothing is downloaded."""
     made = []
     monkeypatch.setattr(module, "download", lambda address, path, sha256: made.append((address, path)))
     return made
@@ -125,7 +125,7 @@ def test_checks_what_is_in_the_cache(server):
 
 
 def test_keeps_what_is_known_of_a_file_and_checks_it_later(server):
-    """Whether a file is damaged or replaced shows without its publisher's sum."""
+    """A damaged or replaced file is detected by the checksum of its download, without a published checksum."""
     url = server.address("/vit.npz?X-Amz-Signature=secret")
     server.answers = {"/vit.npz?X-Amz-Signature=secret": [file_server.file(CONTENTS)]}
     path = fetch(url)
@@ -138,7 +138,7 @@ def test_keeps_what_is_known_of_a_file_and_checks_it_later(server):
         fetch(url)
     assert "secret" not in str(caught.value)
     origin.unlink()
-    assert fetch(url) == path  # As it is.
+    assert fetch(url) == path  # Without the record, the file is not checked.
     for damaged in ("", "{}", '["sha256"]'):
         origin.write_text(damaged)
         with pytest.raises(ValueError, match=r"\.origin is damaged\. Delete it and vit-"):
@@ -243,7 +243,7 @@ def test_says_that_there_is_no_such_path(tmp_path, monkeypatch, source):
 
 
 class _Hub:
-    """What the functions of huggingface_hub do, with repositories {name: {file: contents}} and a folder for a cache."""
+    """A fake of huggingface_hub's functions, with repositories {name: {file: contents}} and a cache folder."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -286,7 +286,7 @@ def hub(tmp_path, monkeypatch):
     huggingface_hub = pytest.importorskip("huggingface_hub")
     fake = _Hub(tmp_path / "hub")
     for name in ("list_repo_files", "hf_hub_download", "snapshot_download"):
-        # With the signatures of the functions that they stand for.
+        # The fakes have the signatures of the original functions.
         checked = unittest.mock.create_autospec(getattr(huggingface_hub, name), side_effect=getattr(fake, name))
         monkeypatch.setattr(huggingface_hub, name, checked)
     return fake
@@ -356,7 +356,7 @@ def test_says_that_a_repository_does_not_exist(hub):
 
 
 def test_checks_what_is_in_the_hubs_cache(hub):
-    """Which names large files by their SHA-256."""
+    """The cache names large files by their SHA-256."""
     hub.repositories["owner/name"] = {"model.safetensors": CONTENTS}
     folder = fetch_from_hub("hf://owner/name")
     blob = hub.folder / SHA256

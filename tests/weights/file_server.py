@@ -1,4 +1,4 @@
-"""A web server on this machine that answers as well or as badly as a test asks."""
+"""A local web server with correct and faulty answers for tests."""
 
 import contextlib
 import http.server
@@ -7,9 +7,9 @@ import threading
 
 
 class FileServer(http.server.ThreadingHTTPServer):
-    """Answers the requests for a path with the functions in `answers[path]` in turn, the last of them from then on.
+    """Answers the requests for a path with the functions in `answers[path]` in turn. The last function is repeated.
 
-    `requests` holds the path and headers of each request, in order.
+    `requests` contains the path and headers of each request, in order.
     """
 
     def __init__(self):
@@ -21,7 +21,7 @@ class FileServer(http.server.ThreadingHTTPServer):
         return f"http://localhost:{self.server_port}{path}"
 
     def ranges(self):
-        """What part each request asked for."""
+        """The requested byte range of each request."""
         return [headers["Range"] for _, headers in self.requests]
 
 
@@ -61,14 +61,14 @@ def running():
 
 
 def file(contents, validator=("ETag", '"one"'), limit=None, before_end=None, **headers):
-    """An answer with a file, or with the part of it that is asked for, as RFC 9110 has it.
+    """An answer with a file, or with its requested range according to RFC 9110.
 
     Args:
         contents: The whole file.
-        validator: Header that tells versions apart, or `None`.
-        limit: Bytes after which the connection ends, whatever was announced.
-        before_end: Function of the handler, called before the connection ends.
-        headers: Others, or other values.
+        validator: Header that identifies the file's version, or `None`.
+        limit: Number of bytes after which the connection ends, whatever length was announced.
+        before_end: Function (handler) that is called before the connection ends.
+        headers: Additional or changed headers.
     """
 
     def answer(handler):
@@ -97,19 +97,19 @@ def status(code, **headers):
 
 
 def without_ranges(contents, limit=None):
-    """An answer with the whole file, whatever is asked for."""
+    """An answer with the whole file, whatever range is requested."""
     lines = {"Content-Length": str(len(contents)), "ETag": '"one"'}
     return lambda handler: handler.reply(200, contents[:limit], lines)
 
 
 def chunked(contents, complete=True):
-    """An answer that does not announce its length."""
+    """An answer without a Content-Length header."""
     body = b"%x\r\n%b\r\n" % (len(contents), contents) + (b"0\r\n\r\n" if complete else b"")
     return lambda handler: handler.reply(200, body, {"Transfer-Encoding": "chunked"})
 
 
 def slowly(contents, pause, headers=False):
-    """An answer that comes byte by byte: the file, or also its headers."""
+    """An answer that sends the file, and optionally its headers, byte by byte."""
 
     def answer(handler):
         lines = f"HTTP/1.1 200 OK\r\nContent-Length: {len(contents)}\r\nETag: {'1' * 100}\r\n\r\n".encode()
@@ -123,5 +123,5 @@ def slowly(contents, pause, headers=False):
 
 
 def until_left(handler):
-    """Waits until the other side closes the connection."""
+    """Waits until the client closes the connection."""
     handler.rfile.read(1)

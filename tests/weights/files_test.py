@@ -44,20 +44,20 @@ def _check(path, container, expected, same_order=True):
 
 
 def _owns_its_values(array):
-    """Whether nothing but the array's values is kept in memory."""
+    """Whether the array keeps no memory except its own values alive."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     owner = array.base.obj if isinstance(array.base, memoryview) else None
     return array.flags.owndata or (isinstance(owner, bytearray) and len(owner) == array.nbytes)
 
 
-# Files that others write.
+# Files of other programs.
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_reads_numpy(save, tmp_path):
     save(tmp_path / "a.npz", **_arrays())
-    os.rename(tmp_path / "a.npz", tmp_path / "a.pth")  # The ending says nothing.
+    os.rename(tmp_path / "a.npz", tmp_path / "a.pth")  # The format is detected by the content, not by the suffix.
     _check(tmp_path / "a.pth", "npz", _arrays())
 
 
@@ -163,20 +163,20 @@ def test_reads_shards(tmp_path):
         refused(index, "not a plain file name|without the weight_map")
     os.truncate(index, 2**31)
     refuses_at_once(index, "JSON of more than 10,000,000 bytes")
-    for other in (index.name, "a.npz"):  # An index that names itself, and another format.
+    for other in (index.name, "a.npz"):  # An index that names itself, and a file of another format.
         np.savez(tmp_path / "a.npz", a=1.0)
         index.write_text(json.dumps({"weight_map": {"a": other}}))
         refused(index, "is not a safetensors file")
 
 
-# Files that we write.
+# Files of this package.
 
 
 def test_npz_is_what_numpy_writes(tmp_path):
     write_npz(tmp_path / "ours.npz", _arrays())
     np.savez(tmp_path / "theirs.npz", **_arrays())
     assert (tmp_path / "ours.npz").read_bytes() == (tmp_path / "theirs.npz").read_bytes()
-    write_npz(tmp_path / "ours.npz", {"file": np.arange(6.0).reshape(2, 3).T})  # Replaced; a name savez cannot take.
+    write_npz(tmp_path / "ours.npz", {"file": np.arange(6.0).reshape(2, 3).T})  # `savez` cannot write this name.
     with np.load(tmp_path / "ours.npz") as file:
         np.testing.assert_array_equal(file["file"], np.arange(6.0).reshape(2, 3).T)
         assert file["file"].flags.c_contiguous
@@ -222,7 +222,7 @@ def test_safetensors_refuses_what_the_format_cannot_hold(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-# The mapping.
+# The mapping of names to arrays.
 
 
 @pytest.mark.parametrize("write", [write_npz, write_safetensors])

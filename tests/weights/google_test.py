@@ -1,6 +1,6 @@
-"""Files as Google's code writes them; tests/models/golden_test.py compares the models with the outputs of that code.
+"""Files in the format of Google's code load; tests/models/golden_test.py compares the outputs with that code.
 
-How a file is understood shows in the config and the weights that `open_checkpoint` reads: no model is built.
+Most tests check the config and the weights of `open_checkpoint`, so they build no model.
 """
 
 import functools
@@ -38,24 +38,24 @@ PRE_LINEN = {
 VIT_POSITIONS = "Transformer/posembed_input/pos_embedding"
 POSITIONS = "position_embedding/embedding"
 SIZE = (16, 16)
-"""Of the images of most golden models."""
+"""Image size of most golden models."""
 
 
 def _golden(name):
-    """The arrays of a file."""
+    """The arrays of a golden file."""
     arrays = dict(np.load(GOLDEN / f"{name}.npz"))
     return {key: array for key, array in arrays.items() if not key.startswith("__")}
 
 
 def _read(arrays, folder, **hints):
-    """(what a file of these arrays says, {canonical path: array} of its weights)"""
+    """(checkpoint of a file with these arrays, {canonical path: array} of its weights)"""
     np.savez(folder / "published.npz", **arrays)
     checkpoint = open_checkpoint(folder / "published.npz", **{"model_image_size": SIZE, **hints})
     return checkpoint, checkpoint.read()
 
 
 def _load(arrays, folder, **arguments):
-    """The model of a file of these arrays, whose images are of 16 x 16 pixels unless told otherwise."""
+    """The model of a file with these arrays. Its images have 16 x 16 pixels by default."""
     np.savez(folder / "published.npz", **arrays)
     return keras_vit.from_pretrained(folder / "published.npz", **{"input_shape": (*SIZE, 3), **arguments})
 
@@ -67,7 +67,7 @@ def _linen(arrays):
 
 
 def _assert_same_model(arrays, expected, folder, **hints):
-    """Both files say the same model and hold the same weights."""
+    """Asserts that both files describe the same model with the same weights."""
     (checkpoint, weights), (theirs, their_weights) = (_read(file, folder, **hints) for file in (arrays, expected))
     assert (checkpoint.config, checkpoint.classes, checkpoint.grid_size) == (
         theirs.config,
@@ -81,7 +81,7 @@ def _assert_same_model(arrays, expected, folder, **hints):
 
 
 STEM = {"config": CONFIG.replace(stem=keras_vit.StemConfig((1,), 32), patch_size=(3, 4)), "input_shape": (21, 30, 3)}
-# The kinds of model of which there are golden files are in test_writes_what_the_authors_code_reads.
+# test_writes_what_the_authors_code_reads tests the kinds of model that have golden files.
 CASES = {
     "token": {},
     "average_pre_logits_no_bias": {"pooling": "avg", "representation_dim": 7, "head_bias": -10.0},
@@ -106,7 +106,7 @@ def test_names_what_does_not_fit(tmp_path):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_writes_what_the_authors_code_reads(name, tmp_path):
-    """The same names and arrays as in the file, but that blocks are not stacked and GroupNorm's arrays are vectors."""
+    """The names and arrays are the same, except that blocks are not stacked and GroupNorm's arrays are vectors."""
     arrays = _golden(name)
     size = np.load(GOLDEN / f"{name}.npz")["__input__"].shape[1:3]
     checkpoint, weights = _read(arrays, tmp_path, model_image_size=size)
@@ -238,7 +238,7 @@ def test_empty_modules(tmp_path):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Models of the class token's file for images of three shapes, two of which its arrays are adapted to."""
+    """Models with the class token's golden file, for three image shapes. Two shapes need adapted arrays."""
     np.savez(path := tmp_path_factory.mktemp("models") / "good.npz", **_golden("vit_token"))
     shapes = (16, 16, 3), (16, 16, 1), (8, 32, 3)
     return path, [keras_vit.from_pretrained(path, grid_size=(4, 4), input_shape=shape) for shape in shapes]
@@ -257,7 +257,7 @@ def test_refuses_what_is_not_finite(name, value, path, models, tmp_path):
     arrays[name].reshape(-1)[-1] = value
     np.savez(tmp_path / "published.npz", **arrays)
     match = f"published.npz: Weights contain NaN or infinite values: {path}.*. The file is damaged"
-    for model in models[1]:  # Also where arrays are adapted.
+    for model in models[1]:  # Two of them need adapted arrays.
         load = functools.partial(keras_vit.load_weights, model, tmp_path / "published.npz", grid_size=(4, 4))
         assert_refused(load, model, match)
     with pytest.raises(ValueError, match=match):
@@ -265,7 +265,7 @@ def test_refuses_what_is_not_finite(name, value, path, models, tmp_path):
 
 
 def test_as_many_patches_in_another_arrangement(models):
-    """As many patches as the model's 2 x 8: whose grid it is, is asked, though the table would fit."""
+    """An error asks for the grid, although the file has as many patches as the model, which has 2 x 8."""
     path, [*_, model] = models
     assert_refused(lambda: keras_vit.load_weights(model, path), model, r"Pass grid_size=")
 
@@ -293,7 +293,7 @@ def test_asks_how_positions_are_arranged(tmp_path):
 
 
 def _published(num_rows, name="bv_tok_learn"):
-    """A file of patches of 16 pixels with so many position rows."""
+    """The arrays of a file with patches of 16 pixels and this number of position rows."""
     arrays = _golden(name)
     rng = np.random.default_rng(4)
     place = "pos_embedding" if name == "bv_tok_learn" else VIT_POSITIONS
@@ -310,7 +310,7 @@ def test_196_rows_are_never_195_and_one(tmp_path):
     model = _load(_published(197), tmp_path, input_shape=None)
     assert model.input_shape == (None, 224, 224, 3)
     assert canonical_weights(model)[POSITIONS].shape == (197, 24)
-    with pytest.raises(ValueError, match=r"has 196 position rows .* Pass grid_size="):  # It has a row for the token.
+    with pytest.raises(ValueError, match=r"has 196 position rows .* Pass grid_size="):  # One row is the class token's.
         _load(_published(196, "vit_token"), tmp_path, input_shape=None)
 
 

@@ -1,4 +1,4 @@
-"""Files that would cost much in proportion to their size, if they were not refused."""
+"""Files that would take much time or memory in proportion to their size if they were not refused."""
 
 import functools
 import json
@@ -14,11 +14,11 @@ _GRID = {"grid_size": [2, 3]}
 
 
 def write_hostile_files(folder, saved):
-    """Writes the files, each of at most 10 MB but one whose header alone is larger.
+    """Writes the files. Each has at most 10 MB, except one with a larger header.
 
     Args:
-        folder: `pathlib.Path` to write to.
-        saved: {format: path of the files of a small model}, read and left as they are.
+        folder: `pathlib.Path` of the folder to write to.
+        saved: {format: path of the files of a small model}. They are not changed.
 
     Returns:
         {name: (path, arguments of `from_pretrained`, regular expression of the message)}
@@ -54,7 +54,7 @@ def _stacked(path, google):
 
 
 def _blocks(path, google, numbers, without=()):
-    """Copies of the second block under other numbers."""
+    """A file with copies of the second block under other numbers."""
     block = {name: array for name, array in google.items() if "encoderblock_1/" in name}
     copies = {
         name.replace("encoderblock_1/", f"encoderblock_{number}/"): array
@@ -65,14 +65,14 @@ def _blocks(path, google, numbers, without=()):
 
 
 def _units(path, google):
-    """Thousands of names that are compared with those of a block, to find what is near."""
+    """A file with thousands of unknown names, which are compared with a block's names to find suggestions."""
     google = {name: array for name, array in google.items() if "encoderblock_1/M" not in name}
     names = [f"block{1 + i % 99}/unit{1 + i // 99}/conv1/kernel" for i in range(9_900)]
     write_safetensors(path, google | dict.fromkeys(names, np.zeros(1, "float32")))
 
 
 def _wide(path, google):
-    """Without a table of positions they are computed, as wide as the tokens."""
+    """A file without a position table, so that positions as wide as the tokens are computed."""
     google = {name: array for name, array in google.items() if "posembed" not in name}
     kernel = np.zeros((1, 1, 1, 4_000_000), "float16")
     query = np.zeros((4_000_000, 1, 1), "float16")
@@ -81,7 +81,7 @@ def _wide(path, google):
 
 
 def _large_head(path, google):
-    """Of 4,000,000 classes by a kernel that does not fit the width of the tokens, 12."""
+    """A head with 4,000,000 classes. Its kernel does not fit the token width of 12."""
     _compressed(path, google | {"head/kernel": np.zeros((1, 4_000_000), "float32")})
 
 

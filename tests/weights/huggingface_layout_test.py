@@ -1,4 +1,4 @@
-"""The layout of transformers without transformers; tests/peers has transformers itself."""
+"""The layout of transformers, tested without transformers; tests/peers compares with transformers itself."""
 
 import json
 
@@ -22,7 +22,7 @@ from tests.weights.converter_case import (
 
 EXACT = CONFIG.replace(mlp="gelu_exact", layer_norm_epsilon=1e-12)
 WIDE = EXACT.replace(mlp_dim=36, patch_size=4)
-SQUARE = (12, 12, 3)  # Some of its models take nothing else.
+SQUARE = (12, 12, 3)  # Some models of transformers require square images.
 CASES = {
     "vit": {"config": EXACT},
     "deit": {"config": EXACT, "distillation_token": True},
@@ -70,7 +70,7 @@ def vit(saved, copy_of):
 
 
 def test_names_on_disk_and_in_memory(vit):
-    """transformers 5 calls the same arrays otherwise."""
+    """transformers 5 uses other names for the same arrays in memory."""
     weights, path = vit
     names = {
         "encoder.layer.": "layers.",
@@ -112,7 +112,7 @@ def test_leaves_out_what_is_no_part_of_the_model(saved, copy_of):
 
 
 def test_a_pooler_is_a_pre_logits_layer(saved, copy_of):
-    """And has no place in a model without a head."""
+    """A model without a head skips the pooler."""
     weights, path = saved("huggingface", EXACT, include_top=False)
     path = copy_of(path)
     dense = {"pooler.dense.weight": np.ones((7, 12), "float32"), "pooler.dense.bias": np.ones(7, "float32")}
@@ -128,7 +128,7 @@ def test_a_pooler_is_a_pre_logits_layer(saved, copy_of):
 
 
 def test_says_what_pixels_it_needs(vit):
-    """The same layout is that of weights of other pixels, so nothing is assumed."""
+    """Nothing is assumed about the pixels, because weights for different pixels share this layout."""
     weights, path = vit
     (path / "preprocessor_config.json").unlink()
     with pytest.raises(ValueError, match=r"does not define how pixels are normalised.*preprocessor_config\.json"):

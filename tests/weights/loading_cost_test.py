@@ -1,4 +1,4 @@
-"""Loading a large model costs little more than reading its file: in time and in memory."""
+"""Loading a large model takes little more time and memory than reading its file."""
 
 import pathlib
 import sys
@@ -16,7 +16,7 @@ from tests.test_case import without_values
 
 @pytest.fixture
 def base(tmp_path):
-    """The path of a ViT-B/16 of half the depth in Google's format."""
+    """The path of a ViT-B/16 with half the layers in Google's format."""
     config = keras_vit.VARIANTS["B/16"].replace(num_layers=6)
     with without_values():
         shapes = {weight.path: weight.shape for weight in keras_vit.ViT(config).weights}
@@ -28,20 +28,20 @@ def base(tmp_path):
 
 
 def _seconds(function):
-    start = time.process_time()  # Of this process: what else the machine does is not to be measured.
+    start = time.process_time()  # The time of this process only: other load on the machine must not count.
     function()
     return time.process_time() - start
 
 
 def _highest_memory(since_now=False):
-    """Bytes that this process has held at most, since it was asked to count from then on."""
+    """The peak memory of this process in bytes. `since_now=True` resets the peak first."""
     if since_now:
         pathlib.Path("/proc/self/clear_refs").write_text("5")
     [line] = [line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
     return 1024 * int(line.split()[1])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells the highest use of memory")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the peak memory")
 def test_a_large_model_loads_quickly_and_in_little_memory(base):
     def read():
         with open_arrays(base) as arrays:

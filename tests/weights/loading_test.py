@@ -74,7 +74,7 @@ def test_pre_logits(file_has, model_has, saved):
     model = make(CONFIG, representation_dim=7 if model_has else None, seed=5)
     pre_logits = ["pre_logits/kernel", "pre_logits/bias"]
     before = canonical_weights(model)
-    if file_has != model_has:  # Loaded strictly by default.
+    if file_has != model_has:  # Loading is strict by default.
         match = "not in the model: pre_logits/kernel" if file_has else "missing: pre_logits/kernel"
         assert_refused(lambda: keras_vit.load_weights(model, path), model, match)
     report = keras_vit.load_weights(model, path, head="reset")
@@ -88,7 +88,7 @@ def test_pre_logits(file_has, model_has, saved):
 
 
 def test_a_norm_behind_the_pooling_starts_afresh_with_a_new_head(saved):
-    """As MAE is fine-tuned: main_finetune.py of facebookresearch/mae drops the published final norm."""
+    """MAE is fine-tuned like this: main_finetune.py of facebookresearch/mae drops the published final norm."""
     weights, path = saved("timm", EXACT)
     model = make(EXACT, pooling="avg", class_token=True, norm_placement="after_pooling", seed=5)
     assert_refused(lambda: keras_vit.load_weights(model, path), model, r"missing: pooled_norm/gamma \(12,\)")
@@ -166,12 +166,12 @@ def test_lists_all_that_does_not_fit(saved):
     )
     assert "missing: encoder_block_2/attention_norm/gamma (12,)" in message
     assert message.count("\n") == 20 + 1
-    assert message.endswith("and 2 more")  # Of 16 that are missing and 3 of another shape in each block.
+    assert message.endswith("and 2 more")  # 16 arrays are missing, and 3 per block have another shape.
 
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_model_nested_in_another(depth, saved):
-    """Transfer learning: the file has a head, the model none; what is around it stays as it is."""
+    """Transfer learning: the nested model has no head, and the layers around it keep their weights."""
     weights, path = saved(config=CONFIG)
     base = outer = make(CONFIG, include_top=False, seed=5)
     for level in range(depth):
@@ -204,13 +204,13 @@ def test_one_line_in_the_log_for_each_adaptation(saved, caplog):
     )
     assert report.adapted.keys() == {POSITIONS, "patch_embedding/kernel", "mlp"}
     quiet = {record.getMessage() for record in caplog.records if record.levelno < logging.WARNING}
-    assert quiet == {f"{path}: {what}: starts afresh" for what in HEAD}  # That was asked for.
+    assert quiet == {f"{path}: {what}: starts afresh" for what in HEAD}  # `head="reset"` requests it.
 
 
 @pytest.mark.parametrize("policy", ["float16", "mixed_float16"])
 def test_refuses_weights_that_the_model_cannot_hold(policy, saved, tmp_path):
     model = make(CONFIG)
-    for path, value in (("encoder_norm", 7e4), ("predictions", -7e4)):  # The classifier computes in float32, if mixed.
+    for path, value in (("encoder_norm", 7e4), ("predictions", -7e4)):  # A mixed policy keeps it in float32.
         model.get_layer(path).weights[0].assign(np.full_like(model.get_layer(path).weights[0], value))
     keras_vit.save_weights(model, tmp_path / "large.npz", "google")
     keras.config.set_dtype_policy(policy)
@@ -293,7 +293,7 @@ def test_functions_compiled_before_normalise_as_the_new_weights_need(saved):
 
 
 def test_loads_again_from_elsewhere(saved):
-    """What was known of the weights before is forgotten."""
+    """The description of the earlier weights is replaced."""
     _, path = saved("timm", EXACT)
     model = make(EXACT, seed=5)
     keras_vit.load_weights(model, path, head="reset")

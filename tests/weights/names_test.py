@@ -1,4 +1,4 @@
-"""Layouts are checked by what the arrays do: the same input gives the same output on both sides."""
+"""The arrays of each layout compute the same outputs as the original layer for the same input."""
 
 import numpy as np
 import pytest
@@ -14,14 +14,14 @@ from keras_vit.weights.names import (
     norm_rules,
 )
 
-# B batch, D hidden, K heads, W = D / K, M another width. All different.
+# B is the batch size, D the width, K the number of heads, W = D / K, and M another width. All differ.
 B, D, K, W, M = 2, 12, 3, 4, 5
 RNG = np.random.default_rng(0)
 TOKENS = RNG.normal(size=(B, D))
 
 
 def _decoded(layout, array):
-    """The arrays that a layout makes of one; they become the same one again."""
+    """The arrays that a layout makes from one array. Encoding them must give the same array."""
     decode, encode = LAYOUTS[layout]
     arrays = decode(array, K)
     np.testing.assert_array_equal(encode(arrays, K), array)
@@ -40,7 +40,7 @@ def test_dense():
 
 
 def test_convolution():
-    kernel = RNG.normal(size=(D, 3, 4, 5))  # Out, in, height, width.
+    kernel = RNG.normal(size=(D, 3, 4, 5))  # (out, in, height, width)
     patch = RNG.normal(size=(4, 5, 3))
     [ours] = _decoded("convolution", kernel)
     expected = np.einsum("dchw,hwc->d", kernel, patch)
@@ -49,7 +49,7 @@ def test_convolution():
 
 @pytest.mark.parametrize(("layout", "count"), [("heads", 1), ("key_value", 2), ("query_key_value", 3)])
 def test_heads(layout, count):
-    """The outputs of Linear are cut into projections, and each projection into heads."""
+    """The outputs of Linear are split into projections, and each projection into heads."""
     kernel, bias = RNG.normal(size=(count * D, D)), RNG.normal(size=count * D)
     expected = (_linear(kernel) + bias).reshape(B, count, K, W)
     for index, (ours, offset) in enumerate(zip(_decoded(layout, kernel), _decoded(layout, bias), strict=True)):

@@ -1,4 +1,4 @@
-"""What is said beside the arrays: by the caller, by a configuration, by the catalogue; and who wins."""
+"""Settings come from the caller, a configuration or the catalogue; the tests check which one takes precedence."""
 
 import functools
 import json
@@ -15,19 +15,19 @@ from tests.test_case import to_numpy
 from tests.weights.converter_case import assert_refused, assert_same_weights, make, make_shell
 
 SMALL = keras_vit.ViTConfig(patch_size=8, hidden_dim=12, num_layers=1, num_heads=3, mlp_dim=24, mlp="gelu_exact")
-GELU_TANH = SMALL.replace(mlp="gelu_tanh")  # As Google has it.
+GELU_TANH = SMALL.replace(mlp="gelu_tanh")  # Google's models use this MLP.
 SHAPE = (32, 40, 3)
 
 
 @pytest.fixture
 def folder(saved, copy_of, request):
-    """A model's files in a format, "huggingface" unless the test says another."""
+    """The files of a model in a format: "huggingface", or the test's parameter."""
     return copy_of(saved(getattr(request, "param", "huggingface"), SMALL, input_shape=SHAPE).path)
 
 
 @pytest.fixture(scope="module")
 def model():
-    """A model of the size of those files, into which each test loads what it will."""
+    """A model with the same size as the files, which tests load weights into."""
     return make(SMALL, SHAPE, seed=3)
 
 
@@ -91,7 +91,7 @@ def test_an_image_size_that_is_not_the_tables_counts_for_nothing(folder):
 
 
 def test_a_processor_for_smaller_images_grows_with_them(folder):
-    """DINOv2: 518 pixels in config.json, 256 and 224 here."""
+    """DINOv2 has 518 pixels in config.json, but 256 and 224 in preprocessor_config.json."""
     processor = {"size": {"shortest_edge": 20}, "do_center_crop": True, "crop_size": {"height": 16, "width": 16}}
     edit(folder / "preprocessor_config.json", updated(**processor))
     model = keras_vit.from_pretrained(folder, input_shape=(64, 64, 3))
@@ -178,7 +178,7 @@ def test_an_input_shape_says_how_positions_of_an_unpublished_size_stand(tmp_path
 
 
 def test_a_signed_address_is_kept_without_its_signature(saved, monkeypatch):
-    """It may be as good as a password: the source goes into messages, `.keras` files and exports."""
+    """The signature is as sensitive as a password, but sources appear in messages, `.keras` files and exports."""
     path = saved("google", GELU_TANH, input_shape=SHAPE).path
     monkeypatch.setattr(opening, "locate", lambda source: path)
     source = "https://ann:password@weights.org/a.npz?X-Amz-Signature=1234#5678"

@@ -1,4 +1,4 @@
-"""To refuse 10 MB takes at most 5 seconds of processor time, and 64 MB and 100 times its size of memory."""
+"""Refusing a file of 10 MB takes at most 5 s of processor time, and memory of at most 64 MB plus 100 times its size."""
 
 import os
 import re
@@ -18,7 +18,7 @@ def _size(path):
     return sum(file.stat().st_size for file in path.iterdir()) if path.is_dir() else os.path.getsize(path)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells the highest use of memory")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the peak memory")
 def test_refusing_costs_little(saved, tmp_path):
     small = {"google": saved("google").path, **{name: saved(name, HUB).path for name in ("keras_hub", "huggingface")}}
     files = write_hostile_files(tmp_path, small)

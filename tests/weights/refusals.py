@@ -1,4 +1,4 @@
-"""How files that are not read are refused: by name, and those that would cost much at once."""
+"""Helpers that assert that a file is refused: with a message, and without much time or memory."""
 
 import time
 import tracemalloc

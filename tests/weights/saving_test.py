@@ -1,4 +1,4 @@
-"""`save_weights`, and KerasHub's layout without KerasHub; tests/peers has KerasHub itself."""
+"""`save_weights`, and KerasHub's layout without KerasHub; tests/peers compares with KerasHub itself."""
 
 import contextlib
 import os
@@ -48,7 +48,7 @@ def test_names_what_does_not_fit_in_keras_hub(tmp_path):
 
 @pytest.fixture(scope="module")
 def models():
-    """{format: model that it can express}, which no test changes."""
+    """{format: model that it can express}. No test changes the models."""
     return {format: make(config.replace(num_layers=1)) for format, config in FORMATS.items()}
 
 
@@ -80,7 +80,7 @@ def test_refuses_what_keras_hub_cannot_express(arguments, reason, tmp_path):
     ],
 )
 def test_refuses_what_no_project_has(arguments, reason, saved, tmp_path):
-    """Neither to save it nor to load into it, where a file's arrays may well have the names and shapes."""
+    """The model cannot be saved, and no file can be loaded into it, even if all names and shapes match."""
     path = saved().path
     model = make(num_layers=1, **arguments)
     for format in FORMATS:
@@ -119,7 +119,7 @@ def test_takes_text_and_paths(format, models, tmp_path):
 
 
 def assert_same_files(found, expected):
-    """What `contents` says of both is the same."""
+    """Asserts that two results of `contents` are equal."""
     assert found.keys() == expected.keys()
     for file, arrays in expected.items():
         assert found[file].keys() == arrays.keys()
@@ -129,7 +129,7 @@ def assert_same_files(found, expected):
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_replaces_what_is_there(format, models, tmp_path):
-    """Files of its names, and no others."""
+    """Only files with the names of the new files are replaced."""
     other = make(FORMATS[format].replace(mlp_dim=24), num_layers=1, seed=3)
     path = save(other, tmp_path / "saved", format)
     note = tmp_path / "saved" / "notes.txt"
@@ -144,7 +144,7 @@ def test_replaces_what_is_there(format, models, tmp_path):
 
 
 def failing_from(number, function):
-    """A stand-in for a method of `pathlib.Path` that fails from one call on."""
+    """A replacement for a method of `pathlib.Path` that succeeds `number` times, then fails."""
     count = iter(range(number))
 
     def stand_in(path, *arguments, **options):
@@ -156,7 +156,7 @@ def failing_from(number, function):
 
 
 def test_a_folder_appears_as_a_whole(models, tmp_path, monkeypatch):
-    """It has never parts of two models, wherever writing ends: without the first weights it is no model."""
+    """Wherever writing fails, the folder never mixes two models. Without the weights file it is not a model."""
     model, path = models["keras_hub"], tmp_path / "saved"
     for method in ("write_text", "replace"):
         with monkeypatch.context() as patches:
@@ -180,7 +180,7 @@ def test_a_folder_appears_as_a_whole(models, tmp_path, monkeypatch):
         assert "model.weights.h5" not in is_old or len(set(is_old.values())) == 1
         assert not list(path.glob("unfinished-*"))
     assert len(seen) > 2
-    assert not any(is_old.values())  # The last one went through.
+    assert not any(is_old.values())  # The last attempt succeeded.
 
 
 @pytest.mark.parametrize("format", ["torch", "Google", None, ["timm"]])
@@ -236,7 +236,7 @@ def test_where_writing_is_forbidden(format, models, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("format", ["google", "keras_hub"])  # A file, and several.
+@pytest.mark.parametrize("format", ["google", "keras_hub"])  # One file, and several files.
 def test_a_model_nested_in_another(format, tmp_path):
     base = make(FORMATS[format], include_top=False, num_layers=1)
     inputs = keras.Input(SHAPE)
@@ -248,7 +248,7 @@ def test_a_model_nested_in_another(format, tmp_path):
 
 @pytest.mark.parametrize("format", FOLDERS)
 def test_a_model_of_variable_size(format, tmp_path):
-    """Its table is that of 224 pixels, which is the size of the model that comes back."""
+    """The table is saved for 224 pixels, which is the image size of the loaded model."""
     model = make(FOLDERS[format], input_shape=(None, None, 3), num_layers=1, patch_size=32)
     again = keras_vit.from_pretrained(save(model, tmp_path / "saved", format), classifier_activation=None)
     assert again.input_shape == (None, 224, 224, 3)

@@ -1,4 +1,4 @@
-"""timm's layout without timm; tests/peers has timm itself."""
+"""timm's layout, tested without timm; tests/peers compares with timm itself."""
 
 import json
 import pathlib
@@ -75,7 +75,7 @@ def test_query_key_and_value_are_one_array(saved):
 
 
 def test_registers_have_no_position_for_the_class_token(tmp_path):
-    """timm adds the class token's row to it; the sum is the same."""
+    """timm adds the class token's position row to the token. The sum is the same."""
     model = make(EXACT, num_register_tokens=2)
     path = save(model, tmp_path / "timm", "timm")
     assert contents(path)["model.safetensors"]["pos_embed"].shape == (1, 6, 12)
@@ -106,7 +106,7 @@ def test_asks_for_what_files_without_a_config_do_not_say(token):
 
 
 def test_a_model_knows_what_its_file_does_not_say(token):
-    """Heads and grid of the model that is filled, where the file is silent."""
+    """If the file lacks the number of heads and the grid, they are taken from the model that gets the weights."""
     weights, path = token
     (path / "config.json").unlink()
     other = make(EXACT, seed=5)
@@ -198,20 +198,20 @@ def test_refuses_what_timm_cannot_express(arguments, reason, tmp_path):
 
 
 def _architectures():
-    """{architecture: what it has that is not read, or `None`}, of docs/support.md."""
+    """{architecture: its unsupported part, or `None`} from docs/support.md."""
     read, refused = (pathlib.Path(__file__).parents[2] / "docs" / "support.md").read_text().split("## Unsupported\n")
     found = {name: None for names, *_ in _rows(read) for name in names.split(", ")}
     return found | {name: kind for kind, names in _rows(refused) for name in names.split(", ")}
 
 
 def _rows(text):
-    """The cells of a table, without its head."""
+    """The cells of a table, without its header."""
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
 
 
 def test_architectures_are_read_and_refused_as_documented():
-    """Which `make support-matrix` compares with timm."""
+    """`make support-matrix` compares the document with timm."""
     found = _architectures()
     assert len(found) > 270
     for name, kind in found.items():

@@ -1,4 +1,4 @@
-"""Published weights of ResNets, in files written here with the names of torchvision and timm."""
+"""Published weights of ResNets load, from files that this module writes with the names of torchvision and timm."""
 
 import json
 
@@ -36,7 +36,7 @@ def tiny_vt(**arguments):
 
 
 def torchvision(weights):
-    """{name: array} in torchvision's layout, of {canonical path: array}."""
+    """{name: array} in torchvision's layout, from {canonical path: array}."""
     found = {}
     for path, array in weights.items():
         *unit, layer, part = path.split("/")
@@ -61,7 +61,7 @@ def float32_weights(model):
 
 
 def resnet_file(model, folder, change=lambda arrays: arrays):
-    """The path of a model's weights as timm saves them, without its config.json."""
+    """Writes a model's weights in timm's format without config.json and returns the path."""
     write_safetensors(folder / "resnet.safetensors", change(torchvision(float32_weights(model))), {})
     return folder / "resnet.safetensors"
 
@@ -71,19 +71,19 @@ SIZES = ("R18", "R50")
 
 @pytest.fixture(scope="module")
 def resnets():
-    """{size: model} with strides, in three stages, which no test changes."""
+    """{size: model} with strides in three stages. No test changes the models."""
     return {size: randomize(tiny(size, stage_depths=(1, 2, 1))) for size in SIZES}
 
 
 @pytest.fixture(scope="module")
 def files(resnets, tmp_path_factory):
-    """{size: path of its weights}, to be read only."""
+    """{size: path of its weights}. Tests must not change the files."""
     return {size: resnet_file(model, tmp_path_factory.mktemp(size)) for size, model in resnets.items()}
 
 
 @pytest.fixture(scope="module")
 def plain():
-    """Another model that no test changes, of two stages."""
+    """Another model with two stages. No test changes it."""
     return randomize(tiny())
 
 
@@ -112,7 +112,7 @@ def test_a_model_is_built_with_weights(resnets, files):
 
 
 def test_a_state_of_a_training(plain, tmp_path):
-    """As torchvision's references/classification writes it, with the weights of an average beside."""
+    """The checkpoint has the format of torchvision's references/classification, with averaged weights."""
     torch = pytest.importorskip("torch")
     state = {f"module.{name}": torch.tensor(array) for name, array in torchvision(float32_weights(plain)).items()}
     path = tmp_path / "checkpoint.pth"
@@ -126,7 +126,7 @@ def test_a_state_of_a_training(plain, tmp_path):
     ("name", "settings", "pixels", "size", "label_space"),
     [
         ("resnet.pth", None, (0.485, 0.229, 256, [224, 224], "bilinear"), (224, 224), None),
-        # torchvision's second weights of ResNet-50; sizes grow with the model's.
+        # torchvision's second weights of ResNet-50. The resize and the crop are scaled to the model's size.
         ("resnet50-11ad3fa6.pth", None, (0.485, 0.229, 232, [224, 224], "bilinear"), (224, 224), "imagenet1k"),
         ("resnet50-0676ba61.pth", None, (0.485, 0.229, 512, [448, 448], "bilinear"), (448, 448), "imagenet1k"),
         ("resnet.pth", TIMM, (0.4, 0.3, 36, [33, 46], "bicubic"), SHAPE[:2], None),
@@ -134,7 +134,7 @@ def test_a_state_of_a_training(plain, tmp_path):
     ],
 )
 def test_pixels(name, settings, pixels, size, label_space, plain, tmp_path):
-    """What the name of torchvision's files or timm's config.json says; otherwise as torchvision's first weights."""
+    """Pixels are set by torchvision's file name or timm's config.json, else as for torchvision's first weights."""
     torch = pytest.importorskip("torch")
     arrays = torchvision(float32_weights(plain))
     torch.save({key: torch.tensor(array) for key, array in arrays.items()}, tmp_path / name)
@@ -176,7 +176,7 @@ def _trunk_of(model):
 
 @pytest.mark.parametrize(("size", "expansion"), [("R18", 1), ("R50", 4)])
 def test_a_trunk(size, expansion, resnets, files):
-    """A VT-ResNet takes the stem and all stages but the last."""
+    """A VT-ResNet loads the stem and all stages except the last."""
     path, expected = files[size], _trunk_of(resnets[size])
     left_out = {name for name in expected if name.startswith("stage_2")}
     model = tiny_vt(expansion=expansion)
@@ -212,12 +212,12 @@ def test_a_trunk_is_built_with_weights(resnets, files):
     expected = _trunk_of(resnets["R18"])
     built = tiny_vt(weights=files["R18"], expansion=1)
     _check_trunk(built, expected, {name for name in expected if name.startswith("stage_2")}, files["R18"])
-    assert np.ptp(canonical_weights(built)["tokenizer_0/filter/kernel"]) > 0.1  # Drawn, not zero.
+    assert np.ptp(canonical_weights(built)["tokenizer_0/filter/kernel"]) > 0.1  # The values are random, not zero.
 
 
 @pytest.mark.parametrize("function", ["VTFPN", "PanopticFPN"])
 def test_a_backbone(function, tmp_path):
-    """A segmentation model takes all but the head, and sees the whole image."""
+    """A segmentation model loads all weights except the head, and its images are not cropped."""
     whole = randomize(tiny("R50", stage_depths=(1, 1, 1), width=3))
     path = resnet_file(whole, tmp_path)
     arguments = {"stage_depths": (1, 1, 1), "width": 3, "input_shape": (40, 33, 3), "classes": 2}
@@ -233,7 +233,7 @@ def test_a_backbone(function, tmp_path):
     assert (description.pixels["mean"][0], description.pixels["crop"]) == (0.485, None)
     assert description.pixels["resize"] == [40, 33]
     assert {"lateral_0", "head_2_conv_0", "predictions/kernel"} <= description.adaptations.keys()
-    assert np.ptp(weights["lateral_0/kernel"]) > 0.1  # Drawn, not zero.
+    assert np.ptp(weights["lateral_0/kernel"]) > 0.1  # The values are random, not zero.
     if function == "PanopticFPN":
         report = keras_vit.load_weights(keras_vit.PanopticFPN("R50", **arguments), path, head="reset")
         assert set(report.loaded) == expected.keys()
@@ -311,7 +311,7 @@ def test_other_files_are_refused(change, message, plain, tmp_path):
 
 
 def test_another_kind_by_its_name_is_refused(plain, tmp_path):
-    """The arrays of timm's blurred ResNets have the names and shapes of plain ones."""
+    """The arrays of timm's blurred ResNets have the same names and shapes as those of plain ResNets."""
     path = resnet_file(plain, tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"architecture": "resnetblur50", "pretrained_cfg": TIMM}))
     with pytest.raises(ValueError, match=r"kind of ResNet.*its config\.json contains 'resnetblur50'"):
