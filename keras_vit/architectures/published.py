@@ -12,7 +12,7 @@ RESNETS = {
 }
 """ResNets of arXiv 1512.03385, Table 1."""
 
-# Module 1 of VT-ResNet-34 has no transformer, because only then the counts equal those in Table 8 (docs/paper_map.md).
+# Module 1 of VT-ResNet-34 has no transformer. With one, the counts would differ from Table 8 (docs/paper_map.md).
 VT_RESNETS = {
     "VT-R18": VTResNetConfig((2, 2, 2), expansion=1, num_modules=2, filters=512),
     "VT-R34": VTResNetConfig((3, 4, 6), expansion=1, filters=512, relation_modules=(0, 2)),
@@ -50,7 +50,7 @@ def changed_config(sizes, size, changes):
 
     Raises:
         TypeError: If a field does not exist. The message suggests similar ones.
-        ValueError: If the size does not exist, or a value is invalid.
+        ValueError: If the size does not exist, or if a value is invalid.
     """
     kind = type(next(iter(sizes.values())))
     if type(size) is not kind and not (isinstance(size, str) and size in sizes):

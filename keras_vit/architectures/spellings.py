@@ -22,7 +22,7 @@ def spelled_variant(name, variants):
     words = [re.sub(r"(?i)^vit(?=.)", "", word) for word in re.findall(r"(?i)so400m|[a-z]+|\d+", name)]
     sizes = [size for word in words for size, other in SIZE_NAMES.items() if word.lower() in (size.lower(), other)]
     sizes.sort(key=lambda size: size not in words)  # g and G are different sizes.
-    patches = [*filter(str.isdigit, words), "16"]  # Names without a patch size mean 16.
+    patches = [*filter(str.isdigit, words), "16"]  # In names without a patch size, it is 16.
     stems = [f"R{number}+" for number in re.findall(r"(?<![a-z])r(?:esnet)?(26|50|)(?![a-z\d])", name.lower())]
     meant = [f"{stem}{size}/{patch}" for stem in [*stems, ""] for size in sizes for patch in patches]
     return next((variant for variant in meant if variant in variants), None)
@@ -56,7 +56,7 @@ _SPELLINGS = {
 
 
 def argument_hint(name, arguments):
-    """Returns a hint for an argument of other projects that has another name in `arguments`, else ""."""
+    """Returns a hint if `name`, an argument in other projects, is named differently in `arguments`, otherwise ""."""
     spelling = _SPELLINGS.get(name, "")
     if spelling.partition("=")[0] in arguments:
         return f" Did you mean {spelling if '=' in spelling else repr(spelling)}?"

@@ -87,7 +87,7 @@ class StemConfig:
 
     @property
     def stride(self):
-        """Pixels of the image for each pixel of the feature map."""
+        """Stride of the feature map in pixels of the image."""
         return 4 * 2 ** max(len(self.stage_depths) - 1, 0)
 
 
@@ -116,7 +116,7 @@ class ViTConfig(Architecture):
             `"after_pooling"`: it comes after the pooling (`fc_norm` of timm and MAE).
         position_embedding: `"learned_1d"`, a learned vector for each token (ViT eq. 1); `"learned_2d"`, a learned
             vector for each row and each column of the grid (ViT, appendix D.4); `"relative"`, learned vectors for the
-            distances between two tokens, in the attention of every block, for a fixed image size (ViT, appendix D.4);
+            offsets between tokens, used by the attention of every block (fixed image size only; ViT, appendix D.4);
             `"sincos_2d"`, fixed sines and cosines of both coordinates (arXiv 2205.01580); `"none"`.
         position_placement: `"stem"`: positions are added once, before the first block; `"every_layer"`: each block adds
             its own positions; `"every_layer_shared"`: each block adds the same positions (ViT, appendix D.4).
@@ -257,7 +257,7 @@ class ViTConfig(Architecture):
         wrong += ["position_embedding"] if self.position_embedding == "relative" else []
         if self.token_merging and wrong:
             raise ValueError(
-                f"token_merging={self.token_merging} leaves no grid of patches after the first block. It needs "
+                f"token_merging={self.token_merging} leaves no grid of patches after the first block, so it needs "
                 f"axial=False, position_placement='stem' and a position_embedding other than 'relative'. Received: "
                 f"{', '.join(f'{field}={getattr(self, field)!r}' for field in wrong)}"
             )
@@ -298,7 +298,7 @@ class ViTConfig(Architecture):
 
     @property
     def total_stride(self):
-        """Pixels of the image for each token, (height, width)."""
+        """Stride of the tokens in pixels of the image, (height, width)."""
         stride = 1 if self.stem is None else self.stem.stride
         return tuple(side * stride for side in self.patch_shape)
 
@@ -359,7 +359,7 @@ VARIANTS = _PLAIN | {
 }
 """The published variants by name: `"<size>/<patch size>"`, or for hybrids `"<stem>+<size>/<stride>"`.
 
-The authors' name R+Ti/16 is an exception: the stride is 32, the stem's stride of 4 times the patch size of 8.
+R+Ti/16 is an exception. The authors use this name, but the stride is 32 (4 in the stem times a patch size of 8).
 """
 
 

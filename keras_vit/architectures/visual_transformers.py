@@ -110,7 +110,7 @@ class PanopticFPNConfig(ResNetConfig):
 class VTFPNConfig(PanopticFPNConfig):
     """A VT-FPN (Visual Transformers, arXiv 2006.03677, section 5.3). Tokens, not convolutions, connect the levels.
 
-    The other fields are those of `PanopticFPNConfig`.
+    It has all fields of `PanopticFPNConfig` and the following ones.
 
     Args:
         num_tokens: Number of tokens for each map.

@@ -14,8 +14,8 @@ class CompositeLayer(ConfiguredLayer):
     so that a quantized `.keras` file can be loaded.
 
     Args:
-        quantization: {path of a part within the layer: config entries that define the part's quantization}. Only
-            `from_config` passes this argument.
+        quantization: Dictionary. The keys are paths of parts within the layer, the values are the config entries that
+            define a part's quantization. Only `from_config` passes this argument.
     """
 
     def __init__(self, *, quantization: dict[str, dict[str, typing.Any]] | None = None, **kwargs: typing.Any) -> None:
@@ -32,7 +32,7 @@ class CompositeLayer(ConfiguredLayer):
         return arguments | ({"quantization": nested_entries} if nested_entries else {})
 
     def quantized_parts(self):
-        """Returns {path of a part within the layer: config entries that define the part's quantization}."""
+        """Returns the quantization of the parts, a dictionary as in the argument `quantization`."""
         if not self.built:  # Some parts do not exist yet.
             return dict(self._quantization)
         quantized = {}
@@ -51,6 +51,6 @@ class CompositeLayer(ConfiguredLayer):
 
 
 def entries_below(name, quantization):
-    """Returns the entries of `quantization` for paths below the part `name`: {path within the part: entries}."""
+    """Returns the entries of `quantization` for paths below the part `name`. Returned keys are paths in this part."""
     prefix = f"{name}/"
     return {path.removeprefix(prefix): quantization[path] for path in quantization if path.startswith(prefix)}

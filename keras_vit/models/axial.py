@@ -13,8 +13,8 @@ def AxialViT(variant: str | ViTConfig = "B/32", *, pooling: str | None = "avg", 
 
     ViT (arXiv 2010.11929), appendix D.6. Each block is replaced by two blocks, one for each axis, each with its own
     LayerNorms, residual connections and MLP. The model has about twice the parameters of `keras_vit.ViT`, and twice the
-    multiply-accumulates at 224 pixels. With N patches, attention costs N^1.5 instead of N^2. The paper does not define
-    a class token for Axial-ViTs, so the patch tokens are averaged.
+    multiply-accumulates at 224 pixels. With N patches, attention takes about N^1.5 operations instead of N^2. The
+    patch tokens are averaged, because the paper does not define a class token for Axial-ViTs.
 
     Args:
         variant: As in `keras_vit.ViT`. The paper has `"B/32"` and `"B/16"`.
@@ -27,8 +27,8 @@ def AxialViT(variant: str | ViTConfig = "B/32", *, pooling: str | None = "avg", 
 
     Raises:
         TypeError: If an argument is unknown.
-        ValueError: If a value is invalid, or cannot be combined with axial attention (class token, registers, relative
-            positions).
+        ValueError: If a value is invalid, or if it cannot be combined with axial attention (class token, registers,
+            relative positions).
 
     Example:
 

@@ -22,9 +22,9 @@ def BiTResNet(
 
     "Big Transfer (BiT): General Visual Representation Learning" (arXiv 1912.11370), the baseline of ViT (arXiv
     2010.11929). A BiT-ResNet is a ResNet-V2 with standardised convolutions, and with GroupNorm (32 groups) instead of
-    batch norm. So the output for an image does not depend on the other images in the batch. Numerics and padding are
-    those of the authors' code: the units are `keras_vit.layers.PreActivationUnit`, the stem has no norm, GroupNorm and
-    ReLU precede the pooling, and the classifier starts at zero. The layers are named `preprocessing`, `stem_conv`,
+    batch norm. The output for an image therefore does not depend on the other images in the batch. Numerics and padding
+    are those of the authors' code: the units are `keras_vit.layers.PreActivationUnit`, the stem has no norm, GroupNorm
+    and ReLU precede the pooling, and the classifier starts at zero. The layers are named `preprocessing`, `stem_conv`,
     `stem_pooling`, `stage_0_unit_0` and so on, `final_norm`, `final_activation`, `pooling`, `predictions`.
 
     Args:
@@ -44,7 +44,7 @@ def BiTResNet(
         A `keras.Model`. Input (B, height, width, channels); output (B, classes), float32.
 
     Raises:
-        ValueError: If a value is invalid or not available, or weights do not fit. The message lists accepted values.
+        ValueError: If a value is invalid or not available, or if weights do not fit. The message lists accepted values.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Functions that all factories share: they make inputs, the `preprocessing` layer and the model, and load weights."""
+"""Functions that all factories share. They create inputs, `preprocessing` layers and models, and load weights."""
 
 import dataclasses
 import functools
@@ -92,7 +92,7 @@ def image_size(input_shape):
 
 
 def prepare(inputs, config, include_preprocessing):
-    """Applies the `preprocessing` layer, whose config contains the model's architecture, to images."""
+    """Applies the `preprocessing` layer to images. The layer's config contains the model's architecture."""
     _, height, width, _ = inputs.shape
     return Preprocessing(
         resize=None if height is None or width is None else (height, width),
@@ -160,13 +160,13 @@ def with_weights(build, config, weights, arguments, match, variant):
     """Builds `build(config, **arguments)` with fresh weights, a `.weights.h5` file, or published weights.
 
     Args:
-        build: Function of a config, `input_tensor`, `input_shape` and other arguments that returns a model.
+        build: Function that receives a config, `input_tensor`, `input_shape` and other arguments. Returns a model.
         config: Architecture of the model.
         weights: As in `keras_vit.ViT`.
         arguments: {name: value} for `build`.
-        match: Function of the `Checkpoint` of published weights. Returns a function that builds the model for these
-            weights from `arguments`, and `"keep"` or `"reset"`, what to do with their head. Raises an error if the
-            weights are of another kind or size.
+        match: Function of the `Checkpoint` of published weights. Returns a pair: a function that builds the model for
+            these weights from `arguments`, and what to do with their head, `"keep"` or `"reset"`. Raises an error if
+            the weights are of another kind or size.
         variant: As in `open_checkpoint`.
     """
     arguments = checked_arguments(arguments, weights)

@@ -37,8 +37,8 @@ def shared_arguments(
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights.
             Channels are last, whatever Keras's global setting is. `None` for height and width makes a model for images
             of any size.
-        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D). Its
-            height and width are the image's, divided by the stride (32 with four stages) and rounded up.
+        pooling: `"avg"`: the mean over the map, (B, D). `None`, with `include_top=False`: the map (B, h, w, D). h
+            and w are the image's height and width divided by the stride (32 with four stages) and rounded up.
         classes: Number of classes.
         classifier_activation: Activation of the classifier: `"softmax"`, `None` for logits, or any activation of Keras.
         include_preprocessing: `True`: the model takes pixels in [0, 255] and normalises them. `False`: it takes the
@@ -78,7 +78,7 @@ _PLACEHOLDER = "\n        {shared_arguments}"
 
 
 def describe_shared_arguments(function):
-    """Replaces `{shared_arguments}` in a docstring by the shared arguments that it does not describe itself."""
+    """Replaces `{shared_arguments}` in a docstring by those shared arguments that the docstring does not describe."""
     parameters, own = inspect.signature(function).parameters, function.__doc__ or ""
     shared = re.findall(r"\n        (\w+)(: .*(?:\n            .*)*)", shared_arguments.__doc__ or "")
     missing = [
@@ -160,7 +160,7 @@ def keras_application(
         return build_model(**values | {"name": values["name"] or model_name})
 
     build.__name__ = build.__qualname__ = function_name
-    build.__module__ = build_model.__module__  # Pickle and documentation tools look it up in this module.
+    build.__module__ = build_model.__module__  # Pickle and documentation tools look the function up there.
     build.__signature__ = signature  # type: ignore[attr-defined]
     build.__doc__ = f"""{about}
 

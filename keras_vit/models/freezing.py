@@ -21,8 +21,8 @@ def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[st
         The names of the frozen layers that have weights, in order.
 
     Raises:
-        ValueError: If `model` is not of this package, is nested in a model whose `trainable` is `False`, or has no
-            layer of this name.
+        ValueError: If `model` is not of this package, if it is nested in a model whose `trainable` is `False`, or if it
+            has no layer of this name.
 
     Example:
 
@@ -35,7 +35,7 @@ def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[st
     if up_to is not None and up_to not in names:
         raise ValueError(f"There is no layer {up_to!r}.{did_you_mean(up_to, names)} Layers: {', '.join(names)}")
     _check_containers(model, vision)
-    # The flag is set twice, because on TensorFlow, Keras only passes it on to the layers if it changes.
+    # The flag is set twice, because Keras on TensorFlow passes it on to the layers only if it changes.
     vision.trainable = False
     vision.trainable = True
     frozen = vision.layers[: 0 if up_to is None else names.index(up_to) + 1]

@@ -23,7 +23,7 @@ def rematerialize(model: keras.Model, enabled: bool = True) -> None:
         enabled: `False` switches it off.
 
     Raises:
-        ValueError: If `model` is not of this package or has no encoder block, or `enabled` is not a boolean.
+        ValueError: If `model` is not of this package or has no encoder block, or if `enabled` is not a boolean.
 
     Example:
 

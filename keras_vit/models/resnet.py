@@ -30,7 +30,7 @@ def ResNet(size: str | ResNetConfig = "R50", **config_changes: typing.Any) -> De
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of the config.
-        ValueError: If a value is invalid or not available, or weights do not fit. The message lists accepted values.
+        ValueError: If a value is invalid or not available, or if weights do not fit. The message lists accepted values.
 
     Example:
 

@@ -46,8 +46,8 @@ def ViT(
         weights: `None`: newly initialised weights. The path of a `.weights.h5` file: weights that `model.save_weights`
             wrote for a model of the same shape. Published weights are given by a name from `keras_vit.list_weights`,
             the part of such a name after the `@`, `"imagenet"`, or a path or address as in `keras_vit.load_weights`.
-            They define the numerics (GELU, epsilon, pooling, order of norms), unless `config_changes` overrides them.
-            A warning is logged if a changed field differs from the weights.
+            These weights define the numerics (GELU, epsilon, pooling, order of norms). `config_changes` can override
+            them. A warning is logged if a changed field differs from the weights.
         input_shape: `(height, width, channels)`, by default `(224, 224, 3)` or the image size of the published weights.
             Channels are last, whatever Keras's global setting is. `None` for height and width makes a model for images
             of any size, with a position table for 224 pixels.
@@ -59,7 +59,7 @@ def ViT(
 
     Raises:
         TypeError: If a name in `config_changes` is not a field of `ViTConfig`.
-        ValueError: If a value is invalid or not available, or weights do not fit. The message lists accepted values.
+        ValueError: If a value is invalid or not available, or if weights do not fit. The message lists accepted values.
 
     Example:
 

@@ -21,8 +21,8 @@ class AxialAttention(CompositeLayer):
     Axial-DeepLab (arXiv 2003.07853), equation 4: `y_o = sum_p softmax_p(q_o.k_p + q_o.r^q_{p-o} + k_p.r^k_{p-o})
     (v_p + r^v_{p-o})`. Pixel o attends to the pixels p of its row or column. The vectors r are learned for each
     distance p - o and shared by all heads. As in the authors' code (csrhddlam/axial-deeplab), queries and keys have
-    half the width of values, and logits are not scaled. Batch norms follow the projection and each term of the logits
-    and of the output. The softmax and batch norm statistics are computed in float32 under any precision policy.
+    half the width of values, and logits are not scaled. A batch norm follows the projection, each term of the logits
+    and each term of the output. The softmax and batch norm statistics are in float32 under any precision policy.
 
     Args:
         axis: `"height"`: the pixels of a column attend to each other. `"width"`: the pixels of a row attend to each

@@ -33,7 +33,7 @@ class ConvolutionalBlockAttention(CompositeLayer):
         Same shape as `maps`.
 
     Raises:
-        ValueError: If an argument is not a positive integer, or `kernel_size` is even.
+        ValueError: If an argument is not a positive integer, or if `kernel_size` is even.
 
     Example:
 
@@ -78,6 +78,6 @@ class ConvolutionalBlockAttention(CompositeLayer):
 
 def _largest(maps, axis):
     """Returns the maximum along an axis. The axis is kept, with size 1."""
-    # For the gradient of ops.max, XLA may recompute the maps with a different rounding. Then no value equals the
-    # maximum, and the gradient divides by zero.
+    # For the gradient of ops.max, XLA may recompute the maps with a different rounding. If no value equals the
+    # maximum after this, the gradient divides by zero.
     return ops.take_along_axis(maps, ops.argmax(maps, axis=axis, keepdims=True), axis=axis)

@@ -21,8 +21,8 @@ class LocalRelation(CompositeLayer):
     1904.11491, equations 4 and 5, with the squared difference). The sum includes only pixels p of the window that are
     inside the map. Each group of `shared_channels` channels has its own weights, which are computed from scalar queries
     and keys. The last group may have fewer channels. The geometry prior `g` is a network of two layers of width G with
-    a ReLU between them. Its inputs are the distances in rows and columns, scaled to [-1, 1]. With strides, only every
-    `strides`-th row and column has queries. The softmax is computed in float32 under any precision policy.
+    a ReLU between them. Its inputs are the distances in rows and columns, scaled to [-1, 1]. With strides, only pixels
+    in every `strides`-th row and column are queries. The softmax is computed in float32 under any precision policy.
 
     Args:
         filters: Number F of output channels.

@@ -37,7 +37,7 @@ class PreActivationUnit(CompositeLayer):
         (B, h, w, 4 width), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
-        ValueError: If `width` is not a multiple of 32, or `strides` is not a positive integer.
+        ValueError: If `width` is not a multiple of 32, or if `strides` is not a positive integer.
 
     Example:
 

@@ -43,7 +43,7 @@ class ResidualUnit(CompositeLayer):
             * `"attention_augmented"`: `AttentionAugmentedConv2D`. A basic unit keeps its second convolution.
             * `"pooled_attention_augmented"`: the same layer with `is_pooled=True`.
             * `"stand_alone"`: `LocalSelfAttention`.
-            * `"local_relation"`: `LocalRelation`. The inner width of a bottleneck is then 25 / 16 `width`.
+            * `"local_relation"`: `LocalRelation`. With this layer, a bottleneck has an inner width of 25 / 16 `width`.
         attention: Layer that multiplies the branch by attention factors before the sum. `"squeeze_excitation"`:
             `SqueezeExcitation`. `"cbam"`: `ConvolutionalBlockAttention`. `None`: no layer.
 

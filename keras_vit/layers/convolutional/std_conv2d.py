@@ -39,7 +39,7 @@ class StdConv2D(ConfiguredLayer):
         (B, h, w, F), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
-        ValueError: If a size is not a positive integer, `epsilon` is out of range, or another argument is invalid.
+        ValueError: If a size is not a positive integer, if `epsilon` is out of range, or if another value is invalid.
 
     Example:
 

@@ -34,8 +34,8 @@ ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "quick_gelu": q
 def activate(name, x, training=None):
     """Applies the activation `name` of `ACTIVATIONS`. In training on TensorFlow, its gradient uses less memory.
 
-    TensorFlow on CPUs can fuse a matrix product, a bias and a GELU into one kernel. It visits operations in order of
-    name, and finds the GELU only after those of the layer `hidden`. "nonlinearity" sorts after "hidden".
+    TensorFlow on CPUs can fuse a matrix product, a bias and a GELU into one kernel. It visits operations in
+    alphabetical order, and finds the GELU only if it comes after the layer `hidden`, as "nonlinearity" does.
     """
     with keras.name_scope("nonlinearity"):
         has_own_gradient = training and keras.backend.backend() == "tensorflow"

@@ -13,7 +13,7 @@ def textbook_operations(multiply):
     """Inside this context, layers use operations that ONNX Runtime and OpenVINO can fuse.
 
     These runtimes fuse a norm only if it is computed as mean, difference, variance, root and quotient. They fuse
-    products of tokens (B, T, D) and a matrix, but not of rows (B T, D). Results are equal up to rounding.
+    a matrix product if one factor is tokens (B, T, D), but not if it is rows (B T, D). Results agree up to rounding.
 
     Args:
         multiply: Function that multiplies (B, T, D) by (D, M). On TensorFlow, use `tf.matmul`, because

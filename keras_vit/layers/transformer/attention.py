@@ -48,8 +48,8 @@ class MultiHeadSelfAttention(CompositeLayer):
         (B, t, D) with `queries`, otherwise the same shape as `tokens`.
 
     Raises:
-        ValueError: If D is not a multiple of `num_heads`, or relative positions are combined with `queries` or with an
-            unknown number of tokens.
+        ValueError: If D is not a multiple of `num_heads`, or if relative positions are combined with `queries` or with
+            an unknown number of tokens.
 
     Example:
 
@@ -138,7 +138,7 @@ class MultiHeadSelfAttention(CompositeLayer):
     def attend(self, query, key, tokens, sizes=None, training=None):
         """Returns the layer's output, (B, t, D), for queries and keys from `queries_and_keys`."""
         value = self._heads(self.value, tokens)
-        if self.relative_positions or (training and self.dropout_rate > 0):  # `attend` supports neither of them.
+        if self.relative_positions or (training and self.dropout_rate > 0):  # Not supported by `compute_attention`.
             weights = ops.cast(self._weights(query, key, sizes), value.dtype)
             heads = ops.matmul(self.dropout(weights, training=training), value)
         else:

@@ -44,7 +44,7 @@ class EncoderBlock(ComposedLayer):
         Same shape as `tokens`.
 
     Raises:
-        ValueError: If `attention` or `mlp` is not a layer, or a rate, epsilon or scale is invalid.
+        ValueError: If `attention` or `mlp` is not a layer, or if a rate, epsilon or scale is invalid.
 
     Example:
 

@@ -39,7 +39,7 @@ def attend_few(attention, tokens, queries, sizes=None, training=None):
     weights = ops.cast(attention_weights(attending, tokens, bias), tokens.dtype)  # (B, t K, T)
     weights = attention.dropout(weights, training=training)
     received = ops.reshape(ops.matmul(weights, tokens), (-1, *heads_shape, width))
-    share = ops.reshape(ops.sum(weights, axis=-1), (-1, *heads_shape, 1))  # All are 1 without dropout.
+    share = ops.reshape(ops.sum(weights, axis=-1), (-1, *heads_shape, 1))  # Without dropout, all sums are 1.
     heads = _multiply_heads(received, ops.transpose(value_kernel, (1, 0, 2))) + share * value_bias
     return apply_einsum_dense(attention.output_projection, heads, 2)
 

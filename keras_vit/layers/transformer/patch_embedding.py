@@ -16,7 +16,7 @@ class PatchEmbedding(ConfiguredLayer):
 
     The patches do not overlap. Their order is row by row. Each patch is flattened (row, column, channel) and multiplied
     by a kernel E: `token_n = patch_n E + b` (ViT, arXiv 2010.11929, eq. 1; the bias is only in the authors' code). This
-    equals a convolution without padding with a stride of one patch. The kernel therefore has the shape of a convolution
+    equals a convolution with a stride of one patch and no padding. The kernel therefore has the shape of a convolution
     kernel. It is initialised with the LeCun normal distribution, and the bias with zeros, as in Flax.
 
     Args:

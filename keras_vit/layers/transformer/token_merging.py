@@ -20,7 +20,7 @@ class TokenMerging(ConfiguredLayer):
     the remaining tokens of A, then the tokens of B. The layer has no weights. Similarities and means are computed in
     float32 under any precision policy.
 
-    Prefix tokens, such as the class token, count in the positions, but they are never merged and stay first. The
+    The positions include prefix tokens, such as the class token. Prefix tokens are never merged and stay first. The
     authors' code does the same for a class token and a distillation token. At most half of the patch tokens are merged,
     `min(r, (T - P) // 2)`. The remaining tokens of A keep their order. If there is no class token, the authors' code
     sorts them by similarity instead.
@@ -38,7 +38,7 @@ class TokenMerging(ConfiguredLayer):
         The tokens after merging, (B, T - r, D), and their sizes, int32 (B, T - r).
 
     Raises:
-        ValueError: If `num_merged` is not a positive integer, or `num_prefix_tokens` is not 0 or a positive integer.
+        ValueError: If `num_merged` is not a positive integer, or if `num_prefix_tokens` is negative or not an integer.
 
     Example:
 
