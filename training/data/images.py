@@ -27,11 +27,11 @@ def read_image(path, decode):
     check_decoding_cost(content)
     try:
         return content, decode(content)
-    # A loop reads the EXIF data. If decoding fails meanwhile, TensorFlow may report only that the loop was cancelled.
+    # The EXIF data are read in a loop. If decoding fails during this loop, TensorFlow may report only its cancellation.
     except (tf.errors.InvalidArgumentError, tf.errors.CancelledError) as error:
         raise ValueError(re.sub(_MESSAGE_FRAME, "", error.message)) from None
 
 
 def image_suffix(content):
-    """The suffix for an image file with these contents, such as ".jpg". An empty string for unknown formats."""
+    """The suffix for an image file with these contents, such as ".jpg", or an empty string if the format is unknown."""
     return _SUFFIXES.get(content[:2], "")

@@ -62,12 +62,12 @@ def training_batches(source, augmentation, recipe):
 
 
 def _training_share(source, part, size, steps, seed, read, mix):
-    """The part of each batch of `steps` that one process reads. Applies `read` to keys, and `mix` to each part."""
+    """The share of one process in the batches of `steps`. Applies `read` to keys, and `mix` to each share."""
     steps_per_epoch = part.num_batches(source.size)
     first_epoch, skipped = divmod(steps.start, steps_per_epoch)
 
     # In deterministic mode, TensorFlow runs `flat_map` and later steps sequentially if the mapped function shuffles.
-    # Steps inside the returned data set remain parallel. `batches_of` therefore contains the reading and batching.
+    # The data set that this function returns stays parallel, so images are read and batched in `batches_of`.
     @tf.autograph.experimental.do_not_convert  # AutoGraph would warn about functions of TFDS.
     def batches_of(epoch):
         first, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch

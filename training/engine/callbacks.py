@@ -16,8 +16,8 @@ from training.errors import InputError
 from training.reports.tables import write_csv
 from training.runs.checkpoints import Checkpoint
 
-_STEPS_BETWEEN_AGREEMENTS = 10  # Every ten steps, several processes agree on whether to stop.
-_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Between lines of progress. Key: whether output is a terminal.
+_STEPS_BETWEEN_AGREEMENTS = 10  # If there are several processes, they agree on whether to stop.
+_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Of progress. The key is whether the output is a terminal.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Keeper(keras.callbacks.Callback):
         )
 
     def _accept_stop(self, count):
-        """Accepts a request to stop, after `count` steps. Several processes check for requests only every few steps."""
+        """Accepts a request to stop. Several processes check for requests only if `count` is a multiple of ten."""
         if self.engine.num_processes == 1 or count % _STEPS_BETWEEN_AGREEMENTS == 0:
             self.stop.accepted = self.engine.any_process(self.stop.requested)
             self.model.stop_training = self.stop.accepted
@@ -219,7 +219,7 @@ class Keeper(keras.callbacks.Callback):
 
 
 class History(keras.callbacks.Callback):
-    """Writes the history as a CSV file, with the rows from before the run was resumed."""
+    """Writes the history as a CSV file, including the rows that were written before the run was resumed."""
 
     def __init__(self, path, keeper):
         super().__init__()

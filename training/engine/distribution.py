@@ -209,7 +209,7 @@ class _JaxEngine(Engine):
 
     def __init__(self, distribution):
         if distribution.devices is not None:
-            # Only the CPU can be split, only before JAX computes. Otherwise `_first_devices` reports missing devices.
+            # The CPU can be split only before JAX computes. If devices are missing, `_first_devices` reports them.
             with contextlib.suppress(RuntimeError):
                 jax.config.update("jax_num_cpu_devices", distribution.devices)
         if os.environ.get(_JAX_PROCESSES[0]):
@@ -303,7 +303,7 @@ def _check_backend(kind):
 
 
 def _check_environment(kind):
-    """Checks that the variables for several processes are complete and used. Otherwise, each would train alone."""
+    """Checks that the variables for several processes are complete and used. If not, each process would train alone."""
     if "TF_CONFIG" in os.environ and kind != "multi_worker":
         raise InputError(
             f"TF_CONFIG is set, but distribution.kind={kind} does not read it. Choose distribution.kind=multi_worker, "
@@ -357,7 +357,7 @@ def _without_warnings():
 
 
 def _workers():
-    """The addresses of all workers in TF_CONFIG, and the index of this one."""
+    """The addresses of all workers in TF_CONFIG, and the index of this worker."""
     accepted = '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}'
     try:
         description = pydantic_core.from_json(os.environ["TF_CONFIG"])

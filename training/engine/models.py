@@ -62,7 +62,7 @@ def _cut_centre(model, short_side):
 
 
 def without_weights(recipe):
-    """The recipe, with the initial weights replaced by their architecture.
+    """Replaces the initial weights in a recipe by the architecture that they belong to. Returns the new recipe.
 
     Raises:
         InputError: If the weights are unknown or unavailable.
@@ -102,7 +102,7 @@ def load_teacher(recipe, student, class_names):
     """Loads the teacher of a recipe, a model that converts the student's images to logits. `None` without a teacher.
 
     Raises:
-        InputError: If the teacher is unavailable, if its classes or its image shape are not the student's, or if it
+        InputError: If the teacher is unavailable, if its classes or image shape differ from the student's, or if it
             does not end in a softmax or in logits.
     """
     source = recipe.distillation.teacher

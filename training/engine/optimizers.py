@@ -82,7 +82,7 @@ def layer_scales(paths, layer_decay):
     """
     matches = [_BLOCK.search(path) for path in paths]
     blocks = [match and tuple(int(number) for number in match.groups() if number) for match in matches]
-    # Blocks are numbered from the lowest trained block. Scales depend only on the distance to the top.
+    # Blocks are numbered from the lowest trained block, because scales depend only on the distance to the top.
     order = {block: group for group, block in enumerate(sorted({block for block in blocks if block}), start=1)}
     top = 1 + len(order)
     groups = [
@@ -179,7 +179,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     """
 
     def build(self, variables):
-        if not self.built:  # Keras does not check this, and would create all variables twice.
+        if not self.built:  # Without this check, Keras would create all variables twice.
             super().build(variables)
 
     @property

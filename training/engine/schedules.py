@@ -47,8 +47,8 @@ def _checked(steps, what):
 def build_schedule(recipe, steps_per_epoch, total_steps):
     """Builds the learning rate schedule of a recipe.
 
-    w is the number of warm-up steps, T the total number of steps. p = min((t - w) / (T - w), 1). peak is the field
-    `learning_rate` of `optimizer`. start, end, rate and every are fields of `schedule`. The learning rate at step t is
+    t is the step, w the number of warm-up steps, and T the total number of steps. p = min((t - w) / (T - w), 1). peak
+    is `optimizer.learning_rate`. start, end, rate and every are fields of `schedule`. The learning rate at step t is
 
     * during the warm-up: start + (peak - start) * t / w
     * cosine: end + (peak - end) * (1 + cos(pi * p)) / 2

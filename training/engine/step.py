@@ -44,7 +44,7 @@ class _Model(keras.Model):
 class _TensorFlowModel(_Model):
     def train_step(self, data):
         with _after(data):
-            # Each replica divides by the total weight of the batch, so that the gradients of replicas can be summed.
+            # Each replica divides its loss by the weight of the batch, so that the gradients of replicas can be summed.
             total = sum_over_replicas(tf.reduce_sum(data[2]))
             self.optimizer.apply(self._accumulate(data, total), self.trainable_variables)
             return self._logs()
@@ -97,7 +97,7 @@ class _TensorFlowModel(_Model):
 def _after(data):
     """Returns a context manager. Operations created in it run only after a batch has been read.
 
-    TensorFlow starts the step once more after the last batch. Without this scope, operations that need no batch, such
+    TensorFlow starts the step once more after the last batch. Outside this context, operations that need no batch, such
     as weight decay and the update of seeds, would run in this extra step on some replicas only.
     """
     return tf.control_dependencies(data)
@@ -160,7 +160,7 @@ class _JaxModel(_Model):
 
 
 def _values(variables, values):
-    """The scope in which Keras variables have the given values."""
+    """Returns a context manager in which Keras variables have the given values."""
     return keras.StatelessScope(state_mapping=zip(variables, values, strict=True))
 
 
@@ -169,8 +169,8 @@ class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlo
 
     A batch is a tuple of images (B, H, W, C), labels, and weights (B,). Labels are one-hot or mixed, (B, classes), or
     masks. Padding has weight 0. The loss is `sum(weights * losses) / sum(weights)` over the whole batch. It does not
-    depend on the division of the batch among devices, processes and chunks. The metrics are `loss` and `metric`, means
-    over all batches of the epoch with the same weights. Their state is in `metrics_variables`. On TensorFlow, each
+    depend on the division of the batch among devices, processes and chunks. The metrics are `loss` and `metric`. Both
+    cover the whole epoch and weight images in the same way. Their state is in `metrics_variables`. On TensorFlow, each
     replica passes its share of the gradients to the optimizer, which sums the gradients over replicas.
 
     This model shares layers and variables with the model of `inputs` and `outputs`. Save that model, not this one.
@@ -180,10 +180,10 @@ class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlo
         outputs: Output of that model: logits (B, classes), or (B, H, W, classes).
         objective: Function `(labels, logits)`, or with a teacher `(labels, logits, teacher_logits=...)`, that returns
             the loss of each image, (B,).
-        accumulation_steps: Number k of chunks that a batch, or a replica's share of it, is divided into. They are
+        accumulation_steps: Number k of chunks into which a batch, or a replica's share of it, is divided. Chunks are
             computed one after the other. k must divide the number of images. Each chunk has its own batch statistics.
-        teacher: `keras.Model` from the same images to logits (B, classes). It is frozen, and runs in inference mode.
-            `None`: no teacher.
+        teacher: `keras.Model` that converts the same images to logits (B, classes). It is frozen, and runs in inference
+            mode. `None`: no teacher.
         metric: `keras.metrics.Metric` of labels, logits and sample weights. Its variables must be sums. `None`:
             `accuracy`, for labels (B, classes).
     """

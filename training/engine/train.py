@@ -69,7 +69,7 @@ def _load(task):
 
 
 def train_once(recipe, runs, folder, leave=None):
-    """Trains one of several runs, unless it is already finished. Returns whether it is finished now."""
+    """Trains one run of several, unless this run is already finished. Returns whether it is finished now."""
     if is_finished(recipe, runs, folder):
         return True
     train(recipe, runs, folder, leave)
@@ -148,7 +148,7 @@ def export(recipe, run, model, class_names, samples):
 
 
 def predict_elsewhere(run, samples, options):
-    """Loads the SavedModel in another process, like a server, and predicts held-out images with it."""
+    """Loads the SavedModel in another process, as a server would, and predicts held-out images with it."""
     print("\nHeld-out images, predicted by the SavedModel in a separate process:")
     command = [sys.executable, "-m", "training", "predict", str(run.export), *map(str, samples), *options]
     subprocess.run(command, check=True)

@@ -21,11 +21,10 @@ _MIN_CLASSES_FOR_TOP_5 = 6
 class Evaluation:
     """A model's predictions for the images of a split.
 
-    `labels` is bool (N, C), true for each right class. Every image has at least one right class. `probabilities` is
-    (N, C), and `class_names` has C strings. `mistakes` and `examples` are {index: pixels from 0 to 255 (H, W,
-    channels)}: the most confident mistakes, most confident first, and examples, evenly spaced in the split.
-    `num_unlabelled` images of the split have no right class and are left out. If `has_sigmoids` is false, the
-    probabilities of an image sum to 1.
+    `labels` is bool (N, C), true for each right class. `probabilities` is (N, C), and `class_names` has C strings.
+    `mistakes` and `examples` are {index: pixels from 0 to 255 (H, W, channels)}. `mistakes` starts with the most
+    confident mistake. `examples` are evenly spaced in the split. Images without a right class are left out, and
+    `num_unlabelled` is their number. If `has_sigmoids` is false, the probabilities of an image sum to 1.
     """
 
     labels: np.ndarray
@@ -131,7 +130,7 @@ def evaluate(model, dataset, splits, recipe, restrict=None):
     collector = _Collector(sum(dataset.splits[split].size for split in splits))
     batches = itertools.chain.from_iterable(_batches(model, dataset, split, recipe) for split in splits)
     for images, labels, is_real in batches:
-        # Padding is not removed before the prediction: the model would be compiled again for a smaller batch.
+        # Padding is removed only after the prediction, because a smaller batch would compile the model again.
         probabilities = model.predict_on_batch(images)
         if restrict is not None:
             probabilities = restrict(probabilities)
@@ -202,6 +201,6 @@ def nearest_neighbour_accuracy(model, dataset, recipe, max_values=50_000_000):
 
 
 def _batches(model, dataset, split, recipe):
-    """Yields images (B, H, W, channels), labels, bool (B, C), and whether each image is real, not padding, (B,)."""
+    """Yields images (B, H, W, channels), labels, bool (B, C), and bool (B,) that is `False` for padding."""
     source, num_classes, size = dataset.splits[split], len(dataset.class_names), recipe.fit.batch_size
     return read_once(source, image_decoder(model), lambda label, image: multi_hot(label, num_classes) > 0, size)

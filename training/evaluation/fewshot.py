@@ -21,7 +21,7 @@ def fewshot_accuracy(train_features, train_labels, test_features, test_labels, s
         test_features: (M, D)
         test_labels: Class of each image, integers (M,).
         shots: Numbers of training images per class. If a class has fewer images, all of them are used.
-        seeds: Seeds of the random choice. For the same seed, more shots include all images of fewer shots.
+        seeds: Seeds of the random choice. For the same seed, the images for fewer shots are also used for more shots.
         l2: Strength of the penalty, above 0.
 
     Returns:
@@ -41,7 +41,7 @@ def fewshot_accuracy(train_features, train_labels, test_features, test_labels, s
 
 
 def choose_shots(labels, shots, seed):
-    """Indices of `shots` random images of each class, or of all if it has fewer. `seed` makes the choice repeatable."""
+    """Indices of `shots` random images of each class, or of all images of a smaller class. Repeatable by `seed`."""
     order = np.random.default_rng(seed).permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]  # Sorted by class, in random order within each class.
     _, first, sizes = np.unique(labels[order], return_index=True, return_counts=True)

@@ -17,7 +17,7 @@ def wilson_interval(right, total, z=1.959964):
 
 
 def top_k_is_right(labels, probabilities, k):
-    """Whether each image has a right class among its `k` most probable ones: bool (N,).
+    """Whether each image has a right class among its `k` most probable classes: bool (N,).
 
     Args:
         labels: bool (N, C), true for each right class.
@@ -70,7 +70,7 @@ def calibration(confidence, is_right, num_bins=NUM_BINS):
 
 @dataclasses.dataclass(frozen=True)
 class ClassScore:
-    """Counts of one class. Its most frequent wrong prediction is the class `taken_for`, for `times` images."""
+    """Counts of one class. `taken_for` is the most frequent wrong prediction, and `times` the number of such images."""
 
     name: str
     images: int
@@ -87,7 +87,7 @@ class ClassScore:
 def class_scores(labels, predictions, class_names):
     """A `ClassScore` of each class, in increasing order of accuracy. Classes without images are last.
 
-    An image with several right classes counts for each of them. If one of them is predicted, it is right for all.
+    An image with several right classes counts for each of them. If one is predicted, the image is right for all.
 
     Args:
         labels: bool (N, C), true for each right class.

@@ -51,7 +51,7 @@ def plan(recipe, images=None, classes=None):
 
     Args:
         recipe: `training.recipe.config.Recipe` with a kind of distribution that JAX supports.
-        images: Number of training images. `None`: number in the data set, if prepared here or in `_TRAIN_IMAGES`.
+        images: Number of training images. `None`: from the data set if it is on this machine, or from `_TRAIN_IMAGES`.
         classes: Number of classes. `None`: number in the data set.
 
     Returns:
@@ -67,7 +67,7 @@ def plan(recipe, images=None, classes=None):
     try:
         return _plan(recipe, dataset, images_origin, distribution.start(recipe))
     finally:
-        keras.distribution.set_distribution(None)  # Also needed if `start` failed halfway.
+        keras.distribution.set_distribution(None)  # Even if `start` failed halfway.
 
 
 def _plan(recipe, dataset, images_origin, engine):
@@ -79,7 +79,7 @@ def _plan(recipe, dataset, images_origin, engine):
     compiled = _compile(trained, state, _abstract_batch(recipe, fitting.model))
     memory, parts = compiled.memory_analysis(), recipe.fit.accumulation_steps
     trainable, non_trainable, optimizer, _ = map(_shard_bytes, state)
-    with keras.StatelessScope():  # Because the variables have no values.
+    with keras.StatelessScope():  # The variables have no values.
         profile = keras_vit.profile(fitting.model)
     return Plan(
         recipe=recipe,
@@ -107,10 +107,10 @@ def _plan(recipe, dataset, images_origin, engine):
 def activations(recipe, model, engine):
     """Estimated bytes of encoder activations that a device keeps for the backward pass. `None` without an encoder.
 
-    A block keeps T (8 D + 2 M) + K T^2 numbers per image, by equation 2 of arXiv 2205.05198 without dropout's masks.
-    Every device keeps 4 T D of these numbers, and the rest is split over `model_devices`. With rematerialisation, each
-    block keeps its input, T D numbers, and only the block that is being recomputed keeps all. Token merging is ignored.
-    T tokens, D hidden width, K heads, M width of the MLP (3 M instead of 2 M with SwiGLU).
+    T tokens, D hidden width, K heads, M width of the MLP (3 M instead of 2 M with SwiGLU). A block keeps
+    T (8 D + 2 M) + K T^2 numbers per image, by equation 2 of arXiv 2205.05198 without dropout's masks. Every device
+    keeps 4 T D of these numbers, and the rest is split over `model_devices`. With rematerialisation, each block keeps
+    its input, T D numbers, and only the block that is being recomputed keeps all. Token merging is ignored.
     """
     config, model_devices = keras_vit.describe(model).config, recipe.distribution.model_devices
     if not isinstance(config, keras_vit.ViTConfig):

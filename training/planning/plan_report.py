@@ -70,7 +70,7 @@ class Plan:
         num_devices: Number of devices of all machines together.
         num_replicas: Number of copies of the model, over which a batch is split.
         images: Number of training images.
-        images_origin: How the number of training images is known, e.g. `"given"`.
+        images_origin: Origin of the number of training images, e.g. `"given"`.
         steps: Number of optimizer steps of the run.
         parameters: Number of parameters of the model.
         macs: Multiply-accumulates per image.

@@ -2,7 +2,7 @@
 
 A checkpoint is an uncompressed `.npz` file with a checksum of each array. It contains the weights, the states of all
 random generators, the optimizer's step and moving averages, and the metrics of the current epoch. Its `facts` are the
-history and the step of the best checkpoint. The position in the data is not stored: it is computed from the step.
+history and the step of the best checkpoint. The position in the data is not stored, because it follows from the step.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class Checkpoints:
         self.folder = folder
 
     def write(self, checkpoint):
-        """Writes a checkpoint. Removes older ones except the second newest and the best (step `facts["best_step"]`).
+        """Writes a checkpoint. Removes all others except the second newest and the best (step `facts["best_step"]`).
 
         Raises:
             InputError: If the checkpoint cannot be written. Earlier checkpoints are kept.
@@ -102,7 +102,7 @@ class Checkpoints:
     def _remove_unneeded(self, newest):
         steps = sorted(self.steps())
         kept = set(steps[-NUM_KEPT:]) | {newest.facts.get("best_step")}
-        # If the newest is damaged, the run resumes from the second newest. For that step, another one may be the best.
+        # If the newest is damaged, the run resumes from the second newest. At that step, another may be the best.
         kept |= {self._best_step(step) for step in steps[-NUM_KEPT:-1]}
         for step in set(steps) - kept:
             self._path(step).unlink(missing_ok=True)

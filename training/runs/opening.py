@@ -52,8 +52,8 @@ def open_model(source):
     """Opens a model to be measured.
 
     Args:
-        source: Folder of a run, `.keras` file, or weights as in `keras_vit.from_pretrained`, including names of the
-            catalogue.
+        source: Folder of a run, `.keras` file, or weights as in `keras_vit.from_pretrained`, including names from
+            the catalogue.
 
     Returns:
         An `Opened`.

@@ -102,5 +102,5 @@ class Task:
         }
 
     def predict_options(self, run):
-        """Options with which a run calls the command `predict` for its sample images at the end."""
+        """Options of the command `predict`, which a run calls for its sample images at the end."""
         return ("--top", "1")

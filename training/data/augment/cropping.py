@@ -28,8 +28,8 @@ def inception_crop(image_bytes, seed, size, channels, area, interpolation):
     """Decodes a random part of an encoded image, and resizes it: the crop of Inception (arXiv 1409.4842, section 6).
 
     The window's area and aspect ratio are drawn uniformly. The aspect ratio is from 3/4 to 4/3. If none of a hundred
-    drawn windows fits into the image, the window is the whole image. The window is cut from the upright image,
-    according to the EXIF orientation. In JPEG files, only the window is decoded. If the window has at least twice the
+    drawn windows fits into the image, the window is the whole image. The window is cut from the upright image
+    (rotated as EXIF requires). In JPEG files, only the window is decoded. If the window has at least twice the
     resolution of the result, it is decoded at a reduced resolution.
 
     Args:
@@ -37,7 +37,7 @@ def inception_crop(image_bytes, seed, size, channels, area, interpolation):
         seed: (2,) integers.
         size: (H, W) of the result.
         channels: C of the result, 1 or 3.
-        area: Minimum and maximum of the window's area divided by the image's area, a pair.
+        area: Minimum and maximum fraction of the image's area that the window covers, a pair.
         interpolation: Interpolation of the resizing.
 
     Returns:

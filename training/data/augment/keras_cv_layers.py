@@ -1,8 +1,8 @@
 """Augmentation with the layers of KerasCV, which is no longer developed. H W C image, B batch.
 
 The layers draw from TensorFlow's global generators. Changes therefore do not depend on the seed of the image, and a
-resumed run differs from an uninterrupted run. The layers also change images with `training=False`, so evaluation must
-not call them.
+resumed run differs from an uninterrupted run. The layers change images even with `training=False`, so evaluation
+must not call them.
 """
 
 import functools
@@ -104,7 +104,7 @@ def _affine_layers(layers, config):
     if config.translation:
         yield layers.RandomTranslation(config.translation, config.translation, **fill)
     if config.rotation:
-        yield layers.RandomRotation(config.rotation / 360, **fill)  # KerasCV expects full turns.
+        yield layers.RandomRotation(config.rotation / 360, **fill)  # KerasCV expects fractions of a full turn.
     if config.scale:
         yield layers.RandomZoom(config.scale, **fill)
 

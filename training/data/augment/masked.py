@@ -47,7 +47,7 @@ def build_masked_augmentation(model, config):
 def _scaled_window(image, mask_bytes, seed, size, scale_range, protocol):
     """Scales an image and its mask at random, and crops or pads them to the model's size at a random position.
 
-    The padding of the image has the mean colour of the model's normalisation. The padding of the mask is void.
+    Images are padded with the mean colour of the model's normalisation. Masks are padded with void.
     """
     draws = tf.random.stateless_uniform([3], seed)
     scale = scale_range[0] + draws[0] * (scale_range[1] - scale_range[0])

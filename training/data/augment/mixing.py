@@ -1,7 +1,7 @@
 """Mixup (Zhang et al., arXiv 1710.09412) and CutMix (Yun et al., arXiv 1905.04899). B batch, H W C image.
 
-Each image is mixed with the previous image of the batch, and the first image with the last. Padding is not mixed. All
-images of a batch are mixed in the same proportion, the lambda of the papers.
+Each image is mixed with the previous image of the batch. The first image is mixed with the last. Padding is not mixed.
+All images of a batch are mixed in the same proportion, the lambda of the papers.
 """
 
 import functools
@@ -12,7 +12,7 @@ from training.data.augment.windows import paste
 
 
 def mix(images, labels, seed, num_real, config):
-    """Mixes the images and labels of a batch by mixup or CutMix. If both are set, each batch uses one of them.
+    """Mixes the images and labels of a batch by mixup or CutMix. If both are set, one is chosen at random.
 
     Args:
         images: uint8 (B, H, W, C)
@@ -58,7 +58,7 @@ def _mix_labels(labels, partners, own):
 
 
 def _box(height, width, own, seed):
-    """(top, left, bottom, right) of a box around a random pixel. Before clipping, it covers 1 - `own` of the image."""
+    """(top, left, bottom, right) of a box around a random pixel. Its area before clipping is 1 - `own` of the image."""
     sides = tf.constant([height, width])
     half = tf.cast(tf.cast(sides, tf.float32) * tf.sqrt(1.0 - own), tf.int32) // 2
     centre = tf.cast(tf.random.stateless_uniform([2], seed) * tf.cast(sides, tf.float32), tf.int32)

@@ -75,7 +75,7 @@ def color(image, factor):
 def contrast(image, factor):
     """Changes the contrast. Factor 0 gives a uniform image with the mean luma, factor 1 the image itself.
 
-    The mean luma is computed as in Pillow. Instead of it, Google's code uses the number of pixels divided by 256.
+    The mean luma is computed as in Pillow. Google's code uses the number of pixels divided by 256 instead.
     """
     gray = image if image.shape[-1] == 1 else luma(image)
     num_pixels = image.shape[0] * image.shape[1]
@@ -89,7 +89,7 @@ def brightness(image, factor):
 
 
 def sharpness(image, factor):
-    """Smooths the image if the factor is below 1, sharpens it above 1. The outermost pixels stay unchanged."""
+    """Smooths the image (factor below 1) or sharpens it (factor above 1). The outermost pixels stay unchanged."""
     height, width, channels = image.shape
     if min(height, width) < 3:
         return image

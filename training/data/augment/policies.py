@@ -5,9 +5,10 @@ EfficientNet's code in tensorflow/tpu. This module differs from big_vision as fo
 
 * Shifts and cutout depend on the image size. In big_vision, RandAugment always shifts by up to 100 pixels, and half the
   side of a cutout square is up to 40 pixels. This module uses the same numbers for images of 224 pixels.
-* AutoAugment uses the same shifts as RandAugment. In big_vision it shifts by up to 250 pixels, in the paper by up to
-  150 of 331 pixels.
-* At levels above 10, thresholds and numbers of bits that exceed the range of uint8 leave the image unchanged.
+* AutoAugment uses the same shifts as RandAugment. In big_vision, AutoAugment shifts by up to 250 pixels. In the paper,
+  it shifts images of 331 pixels by up to 150 pixels.
+* At levels above 10, Posterize keeps at most 8 bits, and the threshold of Solarize is at most 256. These maxima leave
+  the image unchanged.
 """
 
 import dataclasses
@@ -146,7 +147,7 @@ def apply(image, index, value, draws):
 
     Args:
         image: uint8 (H, W, C)
-        index: Index of the operation in `OPERATIONS`, a scalar. `len(OPERATIONS)`: no change.
+        index: Index of the operation in `OPERATIONS`, a scalar, or `len(OPERATIONS)` for no change.
         value: Argument of the operation, without sign.
         draws: (3,) uniform draws from 0 to 1. The first draw determines the sign of the argument, the other two
             determine the centre of the cutout square.

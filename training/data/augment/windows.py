@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 def paste(images, patch, top, left):
-    """Pastes a patch with the same number of channels into images.
+    """Pastes a patch into images. Both have the same number of channels.
 
     Args:
         images: (..., H, W, C)

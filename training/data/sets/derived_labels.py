@@ -1,8 +1,8 @@
 """Labels of data sets. `DERIVED_LABELS` are computed from the features that TFDS stores.
 
 They are tasks of VTAB (Zhai et al., arXiv 1910.04867). The borders and bins are copied from
-google-research/task_adaptation. The tasks are listed in its scripts/run_all_tasks.sh, and defined in clevr.py, kitti.py
-and dsprites.py of its folder task_adaptation/data.
+google-research/task_adaptation. This repository lists the tasks in scripts/run_all_tasks.sh, and defines them in
+clevr.py, kitti.py and dsprites.py in the folder task_adaptation/data.
 """
 
 import dataclasses

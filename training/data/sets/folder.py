@@ -84,7 +84,7 @@ def read_folder(directory, test_fraction, validation_fraction):
 
 
 def find_splits(directory, contents, unsplit_layout, layout):
-    """Returns the path of `data.directory`, and {split: folder}. A directory without splits is the folder of "train".
+    """Returns the path of `data.directory`, and {split: folder}. Without split folders, "train" is the whole directory.
 
     `contents`, `unsplit_layout` and `layout` describe the expected files in the message of an InputError.
     """
@@ -162,7 +162,7 @@ def hold_out(paths, fractions, digests):
 
 
 def find_copies(files, digests):
-    """A message that lists the images in two splits and describes what to do. `None` if there are no such images.
+    """A message that lists images that are in two splits, and describes a remedy. `None` if there are no such images.
 
     Args:
         files: {split: paths}

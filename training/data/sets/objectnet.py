@@ -1,8 +1,8 @@
 """ObjectNet: photographs of household objects in unusual places, for classifiers of ImageNet-1k. C classes.
 
 Barbu et al., "ObjectNet: A large-scale bias-controlled dataset for pushing the limits of object recognition models",
-NeurIPS 2019. Its licence allows tests only. 113 of its 313 classes are also in ImageNet-1k. Some of them correspond to
-several ImageNet classes. `objectnet_classes.csv` contains the folders and their ImageNet classes, from
+NeurIPS 2019. Its licence allows tests only. 113 of its 313 classes are also in ImageNet-1k. Some of the 113 correspond
+to several ImageNet classes. `objectnet_classes.csv` contains the folders and their ImageNet classes, from
 `folder_to_objectnet_label.json` and `folder_to_imagenet_1k.json` in github.com/abarbu/objectnet-template-tensorflow.
 """
 
@@ -59,7 +59,7 @@ class Shared:
             has_sigmoids: Whether each probability is the output of a sigmoid, instead of a softmax over all classes.
 
         Returns:
-            (B, C). Without sigmoids, the probabilities of an image add up to 1.
+            (B, C). If `has_sigmoids` is false, the probabilities of an image add up to 1.
         """
         known = imagenet_classes()
         columns = [probabilities[:, list(known[name])].max(axis=1) for name in self.dataset.class_names]

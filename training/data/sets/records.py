@@ -43,7 +43,7 @@ def write_records(dataset, directory, images_per_shard=1000):
 
     Args:
         dataset: `training.data.dataset.Dataset`
-        directory: Path of the target, also `gs://bucket/folder`. It must not contain shards.
+        directory: Path or URL of the target, e.g. `gs://bucket/folder`. It must not contain shards.
         images_per_shard: Number of images in a shard. Shards of 100 to 200 MB are read efficiently.
 
     Returns:
@@ -61,7 +61,7 @@ def write_records(dataset, directory, images_per_shard=1000):
             name: dict(_write_split(source, directory, name, images_per_shard))
             for name, source in dataset.splits.items()
         }
-        with tf.io.gfile.GFile(index_path, "w") as file:  # Written last, because it marks a complete directory.
+        with tf.io.gfile.GFile(index_path, "w") as file:  # Written last, to mark a complete directory.
             file.write(json.dumps({"class_names": dataset.class_names, "splits": splits}, indent=2) + "\n")
     except tf.errors.OpError as error:
         raise InputError(f"Shards cannot be written to {directory}: {error.message}") from None

@@ -32,7 +32,7 @@ def load_tfds(data):
 
 def _tfds_source(builder, split, label, shuffle_buffer):
     decoders = {name: tfds.decode.SkipDecoding() for name in ("image", *label.encoded)}
-    # Features that are not needed are not decoded, such as the boxes of Oxford-IIIT Pets.
+    # Features that are not needed, such as the boxes of Oxford-IIIT Pets, are not decoded.
     needed = tfds.decode.PartialDecoding({"image": True} | label.features, decoders=decoders)
     split_pieces = pieces(builder, split)
     repair = _black_and_white if builder.name == "dsprites" else tf.identity
@@ -190,7 +190,7 @@ def _stored_labels(parts):
     several = parts.get("real_label")
     classes = parts | ({"real_label": several.feature} if isinstance(several, tfds.features.Sequence) else {})
     return {
-        # A feature has no class names yet if they are in files that TFDS has not downloaded.
+        # A feature has no class names if TFDS has not yet downloaded the files with these names.
         name: Label(tuple(feature.names or ()), {name: True}, operator.itemgetter(name))
         for name, feature in classes.items()
         if isinstance(feature, tfds.features.ClassLabel)

@@ -15,7 +15,7 @@ _TEST_FRACTION, _VALIDATION_FRACTION = 0.2, 0.1  # For the splits that a message
 
 
 def split_names(builder, label, data):
-    """The splits that a recipe chooses or the data set defines, as {split: split string of TFDS}.
+    """The splits from the recipe, or else from the data set, as {split: split string of TFDS}.
 
     Args:
         builder: `tfds.core.DatasetBuilder` of prepared data.
@@ -79,7 +79,7 @@ def overlap_message(builder, names):
 
 
 def _remedy(train, validation, test):
-    """A sentence that suggests disjoint splits. The test split is unchanged if training images remain."""
+    """A sentence that suggests disjoint splits. The test split changes only if it contains all training images."""
     rest = _without(train, test)
     if not rest:
         rest, test = _divide(train, _TEST_FRACTION)
@@ -115,7 +115,7 @@ def _without(held, removed):
 
 
 def _outside(piece, other):
-    """Removes the images of another piece from a piece. Returns none, one or two pieces."""
+    """Removes the images of another piece from a piece. Returns zero, one or two pieces."""
     name, first, end = piece
     if name != other[0]:
         return [piece]
