@@ -13,7 +13,7 @@ from keras_vit.image_headers import encoded_size, exif_orientation, first_frame,
 from tests.pictures import encoded, exif_segment, noise, picture
 from tests.test_case import TENSORFLOW
 
-pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="encoded images are read by TensorFlow")
+pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow decodes the images")
 
 JPEG = encoded(noise(23, 37), "JPEG")
 THUMBNAIL = encoded(noise(9, 7), "JPEG")

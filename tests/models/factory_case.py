@@ -9,7 +9,7 @@ from tests.test_case import assert_close, random_inputs, randomize, to_numpy
 
 
 def run_factory_test(factory, hidden_dim, num_tokens, size, folder):
-    """Checks the arguments that `keras.applications` have in common.
+    """Checks the arguments that all models of `keras.applications` share.
 
     Args:
         factory: Function with the arguments of `keras_vit.ViT` except the variant.

@@ -157,7 +157,7 @@ def test_jax_keeps_less_memory():
         options = {"xla_disable_hlo_passes": "cse_barrier_expander"}
         compiled = jax.jit(jax.grad(loss)).lower(weights).compile(compiler_options=options)
         temporary.append(compiled.memory_analysis().temp_size_in_bytes)
-    # Each block keeps its input, 2 x 257 x 12 float32, instead of its activations. The attention weights alone are 2 x
-    # 3 x 257 x 257.
+    # Each block keeps its input (2 x 257 x 12 float32) instead of its activations. The attention weights alone have
+    # 2 x 3 x 257 x 257 numbers.
     assert kept[1] < 0.1 * kept[0]
     assert temporary[1] < 0.75 * temporary[0]  # Only one of three blocks at a time.

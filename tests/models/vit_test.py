@@ -216,7 +216,7 @@ def test_mixed_precision():
     randomize(model)
     images = random_inputs(SHAPE)
     representation = compute(keras.Model(model.inputs[0], model.get_layer("predictions").input), images)
-    # The classifier computes float32 logits from a 16-bit representation without rounding.
+    # The classifier computes float32 logits from the 16-bit representation, and does not round them to 16 bits.
     weights, logits = canonical_weights(model), model.get_layer("predictions")(representation)
     expected = representation.astype("float64") @ weights["predictions/kernel"] + weights["predictions/bias"]
     assert_close(logits, expected, 1e-6)

@@ -36,7 +36,7 @@ def test_layer(expansion, tmp_path):
     run_layer_test(ResidualUnit, arguments, [(5, 8, 6)], (3, 4, 5 * expansion), shapes, tmp_path, scale=0.5)
 
 
-# Each pair of values. For strides of 2: each triple that includes the kind of unit and the position of the strides.
+# Each pair of values occurs. Strides of 2 occur with each kind of unit and each position of the strides.
 @pytest.mark.parametrize(
     ("strides", "keeps_channels", "expansion", "strides_first", "size"),
     [

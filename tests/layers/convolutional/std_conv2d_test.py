@@ -65,7 +65,7 @@ def test_epsilon_is_added_to_the_deviation():
     layer = StdConv2D(6, 3)
     [maps] = random_inputs((8, 10, 3))
     layer.build(maps.shape)
-    # The kernel is so small that 1e-5 (the default) gives quite different results than another epsilon or none.
+    # The kernel is so small that an epsilon in the variance, or no epsilon, would give quite different results.
     weights = 1e-5 * np.random.default_rng(1).normal(size=(3, 3, 3, 6))
     layer.set_weights([weights])
     np.testing.assert_allclose(to_numpy(layer(maps)), reference.std_conv(maps, weights), rtol=1e-4, atol=1e-4)

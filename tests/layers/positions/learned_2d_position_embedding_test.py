@@ -77,7 +77,7 @@ def test_tokens_without_a_row_pass_unchanged():
     assert_close(layer(tokens, patches), expected)
 
 
-@pytest.mark.skipif(not TENSORFLOW, reason="a traced function of unknown image size exists in TensorFlow only")
+@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
 @pytest.mark.parametrize("num_prefix_rows", [0, 1])
 def test_grid_unknown_until_a_graph_runs(num_prefix_rows):
     import tensorflow as tf
