@@ -1,4 +1,4 @@
-"""Files and folders appear complete or not at all, whenever a process is killed, and the next one cleans up."""
+"""Files and folders are complete or absent whenever a process is killed, and the next process cleans up."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from keras_vit.atomic_files import remove_abandoned, replace_atomically, replace_file_atomically, working_folder
 
-# Without what keras_vit imports: Keras takes seconds.
+# The program imports this module alone, because importing Keras takes seconds.
 _PROGRAM = """
 import importlib.util, json, os, pathlib, signal, sys, tempfile
 specification = importlib.util.spec_from_file_location("atomic_files", sys.argv[1])
@@ -74,7 +74,7 @@ def test_killed_at_any_file_operation(tmp_path):
     whole = {
         "file": [{"file": content} for content in ("old", "new")],
         "version": [{"1/a": content, "1/b": content} for content in ("old", "new")],
-        # Without the file that readers look for, what is there is no model.
+        # Readers look for "config". Without it, the folder contains no model.
         "several": [
             *({"config": content, "weights": content} for content in ("old", "new")),
             *({"config": content} for content in ("old", "new")),
@@ -131,7 +131,7 @@ def test_a_folder_made_meanwhile_is_not_replaced(tmp_path):
     assert os.listdir(target) == ["theirs"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells the names of open files")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the names of open files")
 def test_all_is_on_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):
     synced, sync = [], os.fsync
 
@@ -147,7 +147,7 @@ def test_all_is_on_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):
 
 
 def test_who_may_read_follows_the_umask_which_stays_as_it_is(tmp_path, monkeypatch):
-    """It is the same for all threads: another one may make files meanwhile."""
+    """All threads share the umask, so it must not be changed: another thread may create files meanwhile."""
     (tmp_path / "other").mkdir()
     monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("set for all threads"))
     with replace_atomically(tmp_path / "1") as folder:

@@ -10,7 +10,7 @@ _ITEMS = pytest.StashKey()
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Runs after marks have deselected tests, and before pytest-testmon does, which is registered later."""
+    """Runs after marks deselect tests and before pytest-testmon, which is registered later."""
     config.stash[_ITEMS] = list(items)
 
 

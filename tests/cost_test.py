@@ -28,7 +28,7 @@ def test_layers_of_keras():
 
 def test_grouped_and_one_dimensional_convolutions():
     inputs = keras.Input((9, 6))
-    x = keras.layers.Conv1D(4, 3, groups=2, name="grouped")(inputs)  # (7, 4); each output reads 3 of the 6 channels.
+    x = keras.layers.Conv1D(4, 3, groups=2, name="grouped")(inputs)  # (7, 4). Each output uses 3 of the 6 channels.
     [grouped] = keras_vit.profile(keras.Model(inputs, x)).layers
     assert (grouped.parameters, grouped.macs) == (3 * 3 * 4 + 4, 7 * 3 * 3 * 4)
 
@@ -53,7 +53,7 @@ def test_tokens_norms_and_factors_cost_nothing_themselves():
     plain = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=shape, classes=5))
     others = {"layer_scale": 0.1, "qk_norm": True, "pre_norm": True, "norm_placement": "after_pooling"}
     assert keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=shape, classes=5, **others)).macs == plain.macs
-    # Three tokens more (7 become 10), which pass through both blocks; and a second classifier.
+    # Three more tokens (10 instead of 7) pass through both blocks, and there is a second classifier.
     longer = {"num_register_tokens": 2, "distillation_token": True}
     cost = keras_vit.profile(keras_vit.ViT(CONFIG, input_shape=shape, classes=5, **longer))
     block = 3 * (4 * 12**2 + 2 * 12 * 20) + 2 * (10**2 - 7**2) * 12

@@ -1,7 +1,7 @@
-"""What each test costs: processor time, and what it goes into. `make test-costs` runs the suite with this plugin.
+"""Measures the processor time of each test and of its parts. `make test-costs` runs the suite with this plugin.
 
-`pytest -p tests.costs` writes one line a test into the folder `TEST_COSTS` names. `python -m tests.costs FOLDER` prints
-the totals.
+`pytest -p tests.costs` writes one line per test into the folder `TEST_COSTS`. `python -m tests.costs FOLDER` prints the
+totals.
 """
 
 import collections
@@ -22,35 +22,35 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def _fields(process):
-    """Fields 3 and up of /proc/<process>/stat, where the name of the program cannot be mistaken for one."""
+    """Fields 3 and up of /proc/<process>/stat, after the program name, which may contain spaces and parentheses."""
     return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
 
 
 def _children(process):
     children = []
     for thread in pathlib.Path(f"/proc/{process}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # It ended just now.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # The process has just ended.
             children += (thread / "children").read_text().split()
     return children
 
 
 def _descendants_seconds(process):
-    """Processor time of the processes below this one that have not been waited for, and of what these waited for."""
+    """Processor time of running descendants, and of their children that have ended."""
     seconds = 0.0
     for child in _children(process):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # It ended just now.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # The process has just ended.
             seconds += sum(map(int, _fields(child)[11:15])) / _TICKS + _descendants_seconds(child)
     return seconds
 
 
 def child_seconds():
-    """Processor time of all processes that this one has started, ended or not."""
+    """Processor time of all child processes, running or ended."""
     times = os.times()
     return times.children_user + times.children_system + _descendants_seconds(os.getpid())
 
 
 class Clock:
-    """Processor time by what it went into: the innermost part that is open when it is spent."""
+    """Processor time by part. Time counts for the innermost open part."""
 
     def __init__(self):
         self.seconds = collections.Counter()
@@ -81,7 +81,7 @@ class Clock:
         return wrapper
 
     def take(self):
-        """{part: seconds} since the last call."""
+        """{part: seconds} since the previous call."""
         self._settle()
         taken, self.seconds = dict(self.seconds), collections.Counter()
         return taken
@@ -93,7 +93,7 @@ def _replace(clock, name, owner, *attributes):
 
 
 def _instrument(clock):
-    """Puts the clock around what is expensive: functions of Keras, of TensorFlow and of the tests."""
+    """Times expensive functions of Keras, of TensorFlow and of the tests."""
     import keras
     import tensorflow as tf
 
@@ -150,7 +150,7 @@ def pytest_configure(config):
     folder = os.environ.get("TEST_COSTS")
     is_worker = hasattr(config, "workerinput")
     if not folder or (config.getoption("numprocesses", None) and not is_worker):
-        return  # Nobody asked, or the workers write.
+        return  # No folder is given, or the workers write the costs.
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
     backend = os.environ.get("KERAS_BACKEND", "tensorflow")
     recorder = Recorder(folder, backend)
@@ -160,7 +160,7 @@ def pytest_configure(config):
 
 
 def read(folder):
-    """What was recorded, one dictionary a test."""
+    """The recorded tests, one dictionary each."""
     return [record for path in sorted(pathlib.Path(folder).glob("*.jsonl")) for record in records.read(path)]
 
 
@@ -176,7 +176,7 @@ def _group(tests, key):
 
 
 def main(folder, *prefixes):
-    """Prints, for each backend: seconds by part, by file, and the longest tests."""
+    """Prints seconds by part, seconds by file and the longest tests of each backend."""
     asked = [record for record in read(folder) if not prefixes or record["test"].startswith(prefixes)]
     for backend, tests in _group(asked, lambda record: record["backend"]):
         print(f"\n{backend}: {len(tests)} tests, {_total(tests):.0f} s")

@@ -1,4 +1,4 @@
-"""Encoded images, read as a model expects them."""
+"""Decoding of images to the pixels that a model expects."""
 
 import concurrent.futures
 import functools
@@ -16,11 +16,11 @@ from keras_vit.decoding import batch_decoder, check_decoding_cost, decode_uprigh
 from tests.pictures import encoded, exif_segment, noise, picture
 from tests.test_case import TENSORFLOW
 
-pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="encoded images are read by TensorFlow")
+pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow decodes the images")
 
 
 def _decoder(size, channels=3, **protocol):
-    """The decoder of a model that is nothing but its protocol."""
+    """Decoder for a model that only has preprocessing."""
     layer = keras_vit.Preprocessing(**({"resize": size} | protocol))
     return image_decoder(keras.Sequential([keras.Input((*size, channels)), layer]))
 
@@ -63,7 +63,7 @@ def _kinds():
         "WebP lossless": encoded(rgb, "WEBP", lossless=True),
         "WebP lossless, alpha": encoded(rgba, "WEBP", lossless=True),
     }
-    # Pillow rounds the products of the inks in another way.
+    # Pillow rounds the products of the inks differently.
     return {name: (file, 0) for name, file in exact.items()} | {"JPEG CMYK": (encoded(rgb.convert("CMYK"), "JPEG"), 1)}
 
 
@@ -264,7 +264,7 @@ BAD = {
     "cut BMP": GOOD["BMP"][:-1],
     "cut WebP": GOOD["WebP"][:-200],
     "animated WebP": encoded(noise(61, 97), "WEBP", save_all=True, append_images=[noise(61, 97).rotate(180)]),
-    # 30,000 x 30,000 pixels, and a screen of 60,000 x 60,000.
+    # 30,000 x 30,000 pixels, and a screen of 60,000 x 60,000 pixels.
     "PNG bomb": GOOD["PNG"][:16] + struct.pack(">II", 30_000, 30_000) + GOOD["PNG"][24:],
     "GIF bomb": GOOD["GIF"][:6] + struct.pack("<HH", 60_000, 60_000) + GOOD["GIF"][10:],
     "many scans": encoded(noise(61, 40), "JPEG", progressive=True)[:-2] + 101 * b"\xff\xda\0\x08\1\1\0\0\x3f\0",
@@ -272,7 +272,7 @@ BAD = {
 
 
 def test_an_animated_webp_is_refused_before_it_is_decoded():
-    """TensorFlow 2.21 would decode it into too little memory."""
+    """TensorFlow 2.21 would write beyond its buffer."""
     import tensorflow as tf
 
     decode = image_decoder(_model(**MODEL))
@@ -287,7 +287,7 @@ def decode_batch():
 
 @pytest.fixture(scope="module")
 def alone():
-    """{name: what an image is if it is read by itself}"""
+    """{name: pixels of an image that is decoded alone}"""
     decode = image_decoder(_model(**MODEL))
     return {name: decode(file).numpy() for name, file in GOOD.items()}
 
@@ -309,14 +309,14 @@ def test_one_bad_image_does_not_fail_its_neighbours(decode_batch, alone, names):
 @pytest.mark.parametrize(
     ("channels", "resized", "sizes"),
     [
-        # 20 x 58 become 32 x 93 pixels, 20 x 60 become 32 x 96, and 1 x 60,000 become 32 x 1,920,000.
+        # Resizing gives 32 x 93 pixels for 20 x 58, 32 x 96 for 20 x 60, and 32 x 1,920,000 for 1 x 60,000.
         (
             3,
             32,
             {(60, 50): True, (61, 50): False, (50, 61): False, (20, 58): True, (20, 60): False}
             | {(1, 60_000): False, (60_000, 1): False},
         ),
-        # 32 rows of 93 and 94 columns on the way.
+        # The intermediate images have 32 rows of 93 or 94 columns.
         (1, (32, 40), {(60, 50): True, (50, 61): False, (1, 93): True, (93, 1): True, (1, 94): False, (94, 1): False}),
     ],
 )
@@ -329,7 +329,7 @@ def test_an_image_of_too_many_pixels_is_not_decoded(channels, resized, sizes):
 
 
 def test_scans_and_pixels_are_bounded_together():
-    """Of the largest image 12 scans are decoded, of one a tenth as large 100."""
+    """At most 12 scans of the largest image are decoded, and 100 scans of an image with a tenth of its pixels."""
     file = encoded(picture(60, 50), "JPEG", progressive=True)
     scan = file[file.rindex(b"\xff\xda") : -2]
     files = [
@@ -374,7 +374,7 @@ def test_max_pixels_is_checked():
 
 @pytest.mark.slow
 def test_saved_and_loaded(decode_batch, tmp_path):
-    """tests/serving has hostile files for an export, in C++."""
+    """tests/serving sends hostile files to an export, in C++."""
     import tensorflow as tf
 
     module = tf.Module()

@@ -1,4 +1,4 @@
-"""Everything public says what it takes, what it returns, and shows an example."""
+"""Public docstrings describe arguments and return values, and contain an example."""
 
 import ast
 import dataclasses
@@ -14,14 +14,14 @@ GENERIC_FUNCTIONS = {
     *("AxialResNet", "AxialViT", "BiTResNet", "PanopticFPN", "ResNet", "SelfAttentionNetwork", "VTFPN", "VTResNet"),
     "ViT",
 }
-# Written by templates: these explain the arguments, and an example of each would build many large models.
+# Templates write these docstrings, which explain the arguments. Examples would build many large models.
 VARIANT_FUNCTIONS = {*keras_vit.models.__all__, *keras_vit.baselines.__all__} - GENERIC_FUNCTIONS
 LAYERS = {name: getattr(room, name) for room in (keras_vit.layers, keras_vit.pretraining) for name in room.__all__} | {
     name: value for name, value in PUBLIC.items() if inspect.isclass(value) and issubclass(value, keras.layers.Layer)
 }
 FUNCTIONS = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
 DATA_CLASSES = {name: value for name, value in PUBLIC.items() if dataclasses.is_dataclass(value)}
-RESULTS = {"LoadReport"}  # Not built by the user.
+RESULTS = {"LoadReport"}  # Users do not construct these classes.
 
 
 def _sections(documentation):
@@ -37,7 +37,7 @@ def _sections(documentation):
 
 
 def _described(section):
-    """Names of what a section describes: those that start its entries."""
+    """Names that a section describes, i.e. the first words of its entries."""
     entries = [line for line in section if line.startswith("    ") and not line.startswith("     ")]
     return {line.split(":")[0].strip().lstrip("*") for line in entries if ":" in line}
 
@@ -60,7 +60,7 @@ def test_layers(name):
     assert _parameters(layer.call) == _described(sections["Call arguments"])
     assert any("(B" in line or "Same shape" in line for line in sections["Returns"])
     assert any(line.startswith(">>> ") for line in sections["Example"])
-    for method in ("__init__", "build", "call"):  # The class says it all.
+    for method in ("__init__", "build", "call"):  # The docstring of the class describes them.
         assert method not in layer.__dict__ or layer.__dict__[method].__doc__ is None
 
 

@@ -1,4 +1,4 @@
-"""Boolean arguments accept `True` and `False` only: as conditions, "no" would count as true and 0.0 as false."""
+"""Boolean arguments accept only `True` and `False`, because "no" would count as true and 0.0 as false."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ CONFIGS = {
 }
 FACTORIES = {name: getattr(room, name) for room in (keras_vit.models, keras_vit.baselines) for name in room.__all__}
 LAYERS = {name: getattr(keras_vit.layers, name) for name in keras_vit.layers.__all__}
-# What must be given, to those that have flags.
+# Required arguments of the functions and classes that have flags.
 REQUIRED = {
     "stage_depths": (1,),
     **dict.fromkeys(("num_heads", "patch_size", "num_layers", "num_tokens", "width"), 3),

@@ -1,4 +1,4 @@
-"""A process that imports keras_vit and nothing of the tests, to ask there what a file needs."""
+"""A new process that imports keras_vit but no tests, to check what loading a file needs."""
 
 import atexit
 import functools
@@ -9,7 +9,7 @@ import tempfile
 
 import numpy as np
 
-# Keras is what keras_vit has imported; no custom_objects, and safe_mode stays as it is by default.
+# Keras comes from keras_vit. There are no custom_objects, and safe_mode has its default value.
 _PROGRAM = """
 import gc, json, pathlib, re, sys, time
 gc.disable()  # It would look through what imports leave again and again.
@@ -56,12 +56,12 @@ for line in sys.stdin:
 
 
 def unregistered(names):
-    """Which of these classes Keras does not know there, by their registered names."""
+    """Registered names of those classes that Keras does not know in the new process."""
     return _ask("unregistered", *names)
 
 
 def reload_and_run(model, inputs, folder):
-    """Saves a model in `folder`, and returns what it computes from `inputs`, a list, in the other process."""
+    """Saves a model in `folder`, and returns its outputs for `inputs` (a list), computed in the new process."""
     paths = [str(folder / name) for name in (f"{model.name}.keras", "inputs.npz", "outputs.npy")]
     model.save(paths[0])
     np.savez(paths[1], *inputs)
@@ -70,13 +70,13 @@ def reload_and_run(model, inputs, folder):
 
 
 def costs_of_refusals(files):
-    """What it costs there to refuse weights.
+    """Costs of refusing weights in the new process.
 
     Args:
         files: {name: (path, arguments of `from_pretrained`)}
 
     Returns:
-        {name: (error, seconds of processor time, bytes of memory beyond what the process had)}
+        {name: (error, seconds of processor time, additional bytes of memory)}
     """
     return {name: _ask("refusal", *file) for name, file in files.items()}
 
@@ -92,14 +92,14 @@ def _ask(command, *arguments):
 
 @functools.cache
 def _process():
-    """One process for all tests: starting one takes seconds."""
+    """Shared by all tests, because starting a process takes seconds."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        cwd=tempfile.gettempdir(),  # Not the checkout: the installed package must do.
+        cwd=tempfile.gettempdir(),  # Outside of the checkout, so that the installed package is used.
     )
 
     def end():

@@ -1,4 +1,4 @@
-"""Sizes, orientations and frames read from headers, against Pillow and against what the decoder then yields."""
+"""Sizes, orientations and frames read from headers equal those of Pillow and of the decoded image."""
 
 import functools
 import io
@@ -13,7 +13,7 @@ from keras_vit.image_headers import encoded_size, exif_orientation, first_frame,
 from tests.pictures import encoded, exif_segment, noise, picture
 from tests.test_case import TENSORFLOW
 
-pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="encoded images are read by TensorFlow")
+pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow decodes the images")
 
 JPEG = encoded(noise(23, 37), "JPEG")
 THUMBNAIL = encoded(noise(9, 7), "JPEG")
@@ -35,7 +35,7 @@ def _segment(marker, content):
 
 
 def _with(*parts):
-    """The JPEG file with something behind its first marker."""
+    """The JPEG file with segments inserted after its first marker."""
     return JPEG[:2] + b"".join(parts) + JPEG[2:]
 
 
@@ -45,7 +45,7 @@ def _top_down(bmp):
 
 
 def _gif(screen, *frames, extension=b""):
-    """A GIF file of pictures at (left, top), each with a table of colors of its own."""
+    """A GIF file with images at (left, top), each with its own colour table."""
     parts = []
     for left, top, image in frames:
         file = encoded(image, "GIF", optimize=False)
@@ -111,7 +111,7 @@ def test_sizes_are_those_of_pillow():
 
 
 def test_markers_without_length():
-    # Pillow stops at them, TensorFlow's decoder does not.
+    # Pillow fails at these markers, TensorFlow's decoder does not.
     file = _with(b"\xff\x01\xff\xd0\xff\xd7")
     assert _size(file).tolist() == [23, 37]
     np.testing.assert_array_equal(decode_upright(file, 3), PIL.Image.open(io.BytesIO(JPEG)))
@@ -166,12 +166,12 @@ def test_what_is_refused():
 def test_incomplete_headers():
     for name, file in _files().items():
         if len(file) < 5000:
-            # Every length at the beginning, where the header is.
+            # All lengths near the beginning, where the header is.
             ends = np.r_[0:700, 700 : len(file) : 41, len(file)]
             ends = np.unique(ends[ends <= len(file)])
             sizes = _size([file[:end] for end in ends])
             known = sizes.all(axis=1)
-            # Once enough is there, that is the answer.
+            # Once the file is long enough, the result no longer changes.
             assert (np.diff(known.astype(int)) >= 0).all(), name
             assert 14 <= ends[known.argmax()] < len(file), name
             assert (sizes[known] == sizes[-1]).all(), name
@@ -179,7 +179,7 @@ def test_incomplete_headers():
 
 
 def _damaged(file, rng):
-    """The file cut short, or with some bytes changed, mostly near its beginning, or some inserted."""
+    """A truncated file, or one with bytes changed (mostly near the beginning) and sometimes inserted."""
     if rng.random() < 0.2:
         return file[: rng.integers(len(file))]
     damaged = bytearray(file)
@@ -204,8 +204,8 @@ def test_damaged_files_have_the_size_that_they_are_decoded_to():
             try:
                 shape = decode(tf.constant(file)).numpy()
             except (tf.errors.InvalidArgumentError, tf.errors.CancelledError):
-                continue  # If a loop ran at the time, that it was cancelled may be reported.
-            # Not in this order if it is turned.
+                continue  # TensorFlow may report a cancelled loop instead.
+            # Rotated images have their sides swapped.
             assert sorted(shape[:2]) == sorted(size)
             decoded += 1
     assert 100 < decoded < 400
@@ -235,7 +235,7 @@ def test_first_frame(screen, corner, size):
     with PIL.Image.open(io.BytesIO(frame.numpy())) as alone:
         assert alone.n_frames == 1
         np.testing.assert_array_equal(alone.convert("RGB").crop((0, 0, 37, 23)), image.convert("RGB"))
-    # Every frame but the first may be missing, but of that nothing.
+    # All later frames may be missing, but the first must be complete.
     end = len(file) - len(_gif(screen, *later)) + 13
     assert first_frame(file[:end])[0].numpy() == frame.numpy()
     for cut in (0, 5, 13, 30, end // 2, end - 1):
@@ -270,7 +270,7 @@ def test_many_scans():
 
 
 def test_scans_are_counted_as_the_decoder_meets_them():
-    """Whatever stands beside them: an end that is none, a thumbnail, a film."""
+    """Scans are counted despite misleading content: end markers in comments, thumbnails, appended files."""
     import tensorflow as tf
 
     file = encoded(noise(23, 37), "JPEG", progressive=True)
@@ -278,7 +278,7 @@ def test_scans_are_counted_as_the_decoder_meets_them():
     comment = _segment(0xFE, b"\xff\xd9" + 9 * b"\xff\xda")
     thumbnail = file[:2] + _segment(0xE1, file) + file[2:]
     files = [file, file[:frame] + comment + file[frame:], file[:-2] + comment + file[-2:], thumbnail, file + 3 * file]
-    twice = file[:-2] + comment + file[frame:]  # The second frame's scans are behind the comment.
+    twice = file[:-2] + comment + file[frame:]  # The scans of the second frame follow the comment.
     long = file[:-2] + 3000 * _segment(0xFE, b"") + 101 * b"\xff\xda\0\x08"
     several = [*files, twice, b"\xff\xd8", b"\xff\xd8\xff", long]
     counts = [*[10] * len(files), 20, 0, 0, 2000]

@@ -7,7 +7,7 @@ from keras_vit.label_spaces import imagenet1k_classes, imagenet21k_classes
 
 
 def test_decode_predictions():
-    # Indices of the sorted WordNet ids, as everyone knows them.
+    # Well-known indices of the sorted WordNet ids.
     known = {0: ("n01440764", "tench"), 207: ("n02099601", "golden_retriever"), 999: ("n15075141", "toilet_tissue")}
     for index, (wordnet_id, name) in known.items():
         [[(found_id, found_name, score)]] = keras_vit.decode_predictions(np.eye(1000)[[index]], top=1)
@@ -22,7 +22,7 @@ def test_decode_predictions_orders_by_score():
     scores[1, 7] = 0.9
     classes = imagenet1k_classes()
     first, second = keras_vit.decode_predictions(keras.ops.convert_to_tensor(scores, "float32"), top=4)
-    assert [entry[:2] for entry in first] == [classes[index] for index in (3, 5, 900, 0)]  # A tie: the first class.
+    assert [entry[:2] for entry in first] == [classes[index] for index in (3, 5, 900, 0)]  # Tie: the first wins.
     assert [entry[2] for entry in first] == pytest.approx([0.5, 0.2, 0.1, 1e-4])
     assert all(type(entry[2]) is float for entry in first)
     assert second[0][:2] == classes[7]
@@ -57,7 +57,7 @@ def test_decode_predictions_refuses_what_is_no_number():
     scores[[0, 2], 17] = np.nan
     with pytest.raises(ValueError, match=r"probabilities must be numbers. Received: NaN in rows \[0, 2\]"):
         keras_vit.decode_predictions(scores)
-    scores[[0, 2], 17] = -np.inf  # A class that is left out.
+    scores[[0, 2], 17] = -np.inf  # An excluded class.
     assert keras_vit.decode_predictions(scores, top=1)[0][0][2] == 0
 
 
@@ -68,7 +68,7 @@ def test_decode_predictions_refuses_other_lists_of_imagenet21k():
 
 
 def _cache(folder, monkeypatch, ids, lemmas):
-    """Puts the two lists where a download would put them."""
+    """Writes the two lists to the paths where downloads are cached."""
     monkeypatch.setenv("KERAS_VIT_CACHE", str(folder))
     folder = folder / "storage.googleapis.com" / "bit_models"
     folder.mkdir(parents=True)

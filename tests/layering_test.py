@@ -1,4 +1,4 @@
-"""The modules keep to their ranks and budgets, and importing the package costs little."""
+"""Modules respect their ranks and size limits, and importing the package is cheap."""
 
 import ast
 import functools
@@ -13,7 +13,7 @@ import tempfile
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-# From the ground up. A module imports from a lower rank or from its own package.
+# From the lowest rank up. A module may import from a lower rank or from its own package.
 ROOMS = (
     (
         "keras_vit.atomic_files",
@@ -46,8 +46,8 @@ ROOMS = (
     ("tests",),
 )
 RANKS = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
-# What a module of the library may import besides NumPy, Keras (above the config) and the standard library: inside its
-# functions, so that nobody needs it who does not call them.
+# Packages that a module of the library may import in addition to NumPy, Keras (above the config) and the standard
+# library. They are imported inside functions, so that only callers of these functions need them.
 IN_FUNCTIONS = {
     "keras_vit.analysis.plots": {"matplotlib"},
     "keras_vit.atomic_files": {"filelock"},
@@ -70,7 +70,7 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50
 MAX_FACTORY_LINES = 120
 MAX_ARGUMENTS = 7
-MANY_ARGUMENTS = {"Preprocessing"}  # It carries a model's whole protocol through files, like a config.
+MANY_ARGUMENTS = {"Preprocessing"}  # It stores a model's whole protocol in files, like a config.
 
 
 @functools.cache
@@ -85,7 +85,7 @@ def _modules():
 
 
 def _room(name):
-    """The longest prefix of a module's name that has a rank."""
+    """Longest prefix of a module's name that has a rank."""
     parts = name.split(".")
     return next((room for n in range(len(parts), 0, -1) if (room := ".".join(parts[:n])) in RANKS), None)
 
@@ -97,7 +97,7 @@ def _nodes(tree):
 
 
 def _imports(tree, module_names=frozenset()):
-    """Names of the modules that a tree imports; `from package import module` counts as the module."""
+    """Names of the modules that a tree imports. `from package import module` counts as the module."""
     for node in _nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -131,7 +131,7 @@ def test_modules_import_from_lower_ranks_only():
 
 
 def test_modules_import_each_other_in_one_direction():
-    """Also within a folder, and inside functions."""
+    """Imports within a folder and inside functions count too."""
     imports = {
         name: {imported for imported in _imports(tree, _modules().keys()) if imported in _modules()} - {name}
         for name, (_, tree) in _modules().items()
@@ -141,11 +141,11 @@ def test_modules_import_each_other_in_one_direction():
 
 
 def test_modules_are_found_by_name_where_a_user_names_them():
-    """`importlib.import_module` hides an import from the tests above."""
+    """`importlib.import_module` hides imports from the tests above, so its users are listed."""
     hidden = {name for name, (path, _) in _modules().items() if "import_module(" in path.read_text()}
     hidden = {name for name in hidden if not name.startswith("tests.")}
     assert hidden == {
-        "benchmarks.latency",  # Packages that are not ours.
+        "benchmarks.latency",  # External packages.
         "keras_vit.export.elsewhere",
         "training.recipes",
         "training.studies.papers",
@@ -158,7 +158,7 @@ def test_folders_are_seen_at_a_glance(folder, most):
 
 
 def _external(node):
-    """Names of the packages that are neither ours nor of the standard library, and that a syntax tree imports."""
+    """Names of the imported packages that belong neither to this repository nor to the standard library."""
     return {name.split(".")[0] for name in _imports(node) if not _is_own(name)} - sys.stdlib_module_names
 
 
@@ -199,7 +199,7 @@ def test_import_brings_nothing_but_the_package(backend):
     assert not foreign
     assert "tensorflow" not in before
     assert not {"training", "tensorflow", "tensorflow_datasets", "matplotlib"} & set(added)
-    # Measured: 0.05 of it. The list above is the strict test; this one sees work done at import.
+    # Measured: 0.05 of it. The check above is strict. This check detects expensive work at import.
     assert seconds < 0.5 * keras_seconds
 
 
@@ -216,7 +216,7 @@ def _functions():
 
 
 def test_functions_are_short():
-    """Lines without the docstring."""
+    """The length is counted without the docstring."""
     too_long = {}
     for name, node in _functions():
         length = node.end_lineno - node.lineno + 1

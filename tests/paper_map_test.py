@@ -1,4 +1,4 @@
-"""docs/paper_map.md names files that exist, and in them what it says is there."""
+"""docs/paper_map.md names existing files, and these files contain the names that it lists."""
 
 import pathlib
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-# The cells of each row, without those of headings and rulers.
+# The cells of each row, without headings and separators.
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in (ROOT / "docs" / "paper_map.md").read_text(encoding="utf-8").splitlines()
@@ -33,7 +33,7 @@ def test_files_exist(row):
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
 def test_names_are_found(row):
-    """What stands before the arguments or the value of each name, such as `pooling` of `pooling="avg"`."""
+    """Names are compared without arguments and values, e.g. `pooling` for `pooling="avg"`."""
     text = "".join(path.read_text(encoding="utf-8") for path in _files(row))
     code = [name for name in re.findall(r"`([^`]+)`", row[1]) if " " not in name and not name.startswith("keras.")]
     names = [re.split("[(=]", name)[0].rpartition(".")[2].strip("…") for name in code]

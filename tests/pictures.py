@@ -1,4 +1,4 @@
-"""Pictures whose every flip, turn and resize shows, as files."""
+"""Image files in which every flip, rotation and resize is visible."""
 
 import io
 import struct
@@ -8,7 +8,7 @@ import PIL.Image
 
 
 def picture(height, width, mode="RGB"):
-    """A smooth picture without symmetry, so that JPEG hardly changes it and no flip or turn goes unseen."""
+    """A smooth asymmetric picture: JPEG hardly changes it, and every flip or rotation is visible."""
     rows, columns = np.mgrid[:height, :width] / [[[height]], [[width]]]
     channels = [255 * rows, 255 * columns, 120 + 100 * np.sin(3 * rows + 2 * columns), 90 + 60 * rows]
     array = np.stack(channels[: len(mode)], axis=-1).round().astype("uint8")
@@ -16,9 +16,9 @@ def picture(height, width, mode="RGB"):
 
 
 def noise(height, width):
-    """Every pixel its own: it shows whether a smaller picture takes all of them into account.
+    """Independent pixels, which show whether a downsized picture uses all of them.
 
-    Not down to 0 nor up to 255, where Pillow clips between its two passes.
+    The values stay away from 0 and 255, because Pillow clips between its two passes.
     """
     return PIL.Image.fromarray(np.random.default_rng(0).integers(64, 192, (height, width, 3)).astype("uint8"))
 
@@ -30,7 +30,7 @@ def encoded(image, file_format, **options):
 
 
 def exif_segment(orientation, order, before=()):
-    """An EXIF block of one directory: the tags of `before`, then the orientation (0x0112, one SHORT)."""
+    """An EXIF block of one directory: the tags `before`, then the orientation (0x0112, one SHORT)."""
     tags = [*before, (0x0112, orientation)]
     entries = b"".join(struct.pack(order + "HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
     mark = b"II" if order == "<" else b"MM"

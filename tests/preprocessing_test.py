@@ -46,7 +46,7 @@ def test_layer_passes_pixels_on_unless_told():
 
 
 def test_layer_keeps_float32_under_mixed_precision():
-    # In bfloat16, pixels 128 to 255 would lose their last bit, and the quotient more.
+    # In bfloat16, pixels 128 to 255 would lose their last bit, and their quotients would lose more.
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         model = keras_vit.ViT(CONFIG, input_shape=(8, 12, 3), include_preprocessing=True)
@@ -94,7 +94,7 @@ def test_refused_arguments():
 
 @pytest.mark.parametrize("protocol", [{"mean": MEAN}, {"std": STD}, {"mean": MEAN[:1]}])
 def test_other_channels_than_means_are_refused(protocol):
-    channels = 3 if protocol == {"mean": MEAN[:1]} else 1  # NumPy would broadcast either.
+    channels = 3 if protocol == {"mean": MEAN[:1]} else 1  # NumPy would broadcast both.
     images = _pixels(2, 8, 12, channels)
     layer = keras_vit.Preprocessing(**protocol, normalize=True)
     for call in (layer, lambda images: layer(keras.KerasTensor(images.shape))):

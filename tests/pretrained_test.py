@@ -1,4 +1,4 @@
-"""`from_pretrained`, from a user's side."""
+"""`from_pretrained` as users call it."""
 
 import dataclasses
 import functools
@@ -85,7 +85,7 @@ def test_without_a_head(files):
 
 @pytest.mark.parametrize("class_token", [None, True, False])
 def test_other_poolings(class_token, files):
-    """The class token goes with its pooling, unless it is told to stay."""
+    """Other poolings drop the class token unless `class_token=True` is given."""
     _, path = files["google"]
     arguments = {"include_top": False, "input_shape": SHAPE}
     changes = {} if class_token is None else {"class_token": class_token}
@@ -112,7 +112,7 @@ def test_images_of_any_size(kind, files):
 
 
 def _random(**changes):
-    """A model with other arguments than the defaults."""
+    """A model whose arguments differ from the defaults."""
     changes = {"classifier_activation": "sigmoid", "include_preprocessing": True, "name": "mine"} | changes
     model = make(EXACT.replace(num_layers=1), **changes)
     resize = None if None in model.input_shape[1:] else model.input_shape[1:3]
@@ -251,12 +251,12 @@ def test_a_model_from_a_file_can_be_trained_and_saved(files, tmp_path):
     assert_same_weights(keras_vit.from_pretrained(tmp_path / "trained"), canonical_weights(model))
 
 
-# Names of the catalogue.
+# Names in the catalogue.
 
 
 @pytest.fixture
 def cached(tmp_path, monkeypatch):
-    """Random weights where a download would put those of this name. Its Ti/16 is a small one."""
+    """Puts random weights where a download of this name is cached. Ti/16 is replaced by a small variant."""
     small = keras_vit.VARIANTS["Ti/16"].replace(num_layers=1, hidden_dim=12, mlp_dim=20)
     monkeypatch.setitem(keras_vit.VARIANTS, "Ti/16", small)
     monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
@@ -309,7 +309,7 @@ def test_a_config_takes_weights_that_fit(files):
         keras_vit.ViT(EXACT, weights=path, input_shape=SHAPE, classes=5, num_layers=3)
 
 
-# Files that are damaged, or made to do damage.
+# Damaged and malicious files.
 
 
 class _Evil:
@@ -331,7 +331,7 @@ def _pickle(path):
 
 
 def _bomb(path):
-    """2 TB by its header, and 100 MB of zeros behind it."""
+    """A file whose header claims 2 TB, followed by 100 MB of zeros."""
     header = "{'descr': '<f4', 'fortran_order': False, 'shape': (500000000000,), }".ljust(117) + "\n"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("embedding/kernel.npy", "w") as file:
         file.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode("latin1"))
@@ -368,7 +368,7 @@ def test_refuses_what_is_no_checkpoint_at_once(write, tmp_path, monkeypatch):
 
 
 def test_refuses_damage_inside_an_array(files, tmp_path):
-    """One bit, by the archive's checksum."""
+    """The archive's checksum detects one wrong bit."""
     _, path = files["google"]
     damaged = bytearray(path.read_bytes())
     kernel = canonical_weights(make(representation_dim=7))["predictions/kernel"].astype("float32").tobytes()

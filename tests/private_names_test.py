@@ -1,4 +1,4 @@
-"""What is used of Keras though it is private. After an upgrade these tests name what is gone, and who needs it."""
+"""Private names of Keras that this project uses. After an upgrade, these tests list missing names and their users."""
 
 import ast
 import pathlib
@@ -8,7 +8,7 @@ import pytest
 from tensorflow_datasets.core.download import downloader
 
 ROOT = pathlib.Path(__file__).parents[1]
-# name: (module that uses it, what for)
+# name: (module that uses it, purpose)
 PRIVATE = {
     "_all_reduce_sum_gradients": ("training/engine/optimizers.py", "gradients are summed over the replicas once"),
     "_apply_weight_decay": ("training/engine/optimizers.py", "kernels alone decay, at the rate of their layer"),
@@ -22,13 +22,13 @@ PRIVATE = {
     "_run_through_graph": ("keras_vit/graph.py", "a model is run layer by layer"),
     "_standardize_inputs": ("keras_vit/graph.py", "a model's graph is run as Keras runs it"),
 }
-# Of classes that have nothing to do with Keras's of the same name.
+# Names of our own classes, unrelated to Keras's names.
 OWN = ("_metrics", "_path", "_value")
 
 
 @pytest.fixture(scope="module")
 def objects():
-    """One of each kind of object that this package extends or looks into."""
+    """One object of each kind that this package extends or inspects."""
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     optimizer = keras.optimizers.AdamW(use_ema=True)
     optimizer.build(model.trainable_variables)
@@ -37,7 +37,7 @@ def objects():
 
 
 def _private_names(path):
-    """Names that begin with one underscore, of attributes that are read or set, and of methods."""
+    """Names of attributes that are read or set, and of methods."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute):
             yield node.attr
@@ -52,7 +52,7 @@ def test_keras_still_has(objects, name):
 
 
 def test_no_other_private_name_of_keras_is_used(objects):
-    """Also none that an attribute or method of ours would replace by accident."""
+    """Our attributes and methods do not override private names by accident either."""
     used = {}
     for path in [path for folder in ("keras_vit", "training") for path in (ROOT / folder).rglob("*.py")]:
         for name in _private_names(path):

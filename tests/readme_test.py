@@ -1,4 +1,4 @@
-"""What the README says holds."""
+"""The statements in the README are true."""
 
 import ast
 import dataclasses
@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-# What follows needs a server: export/clients_test.py.
+# Examples after this heading need a server: export/clients_test.py.
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.split("\n## Serving\n")[0], re.DOTALL)
 
 
@@ -33,7 +33,7 @@ def test_tables_of_models_are_what_their_command_prints(printed):
 
 
 def _named(node):
-    """The object that a name in the syntax tree of an example is, such as `keras_vit.ViT`; `None` for other nodes."""
+    """The object that a syntax node names, such as `keras_vit.ViT`, or `None`."""
     if isinstance(node, ast.Name):
         return {"keras": keras, "keras_vit": keras_vit}.get(node.id)
     owner = _named(node.value) if isinstance(node, ast.Attribute) else None
@@ -42,7 +42,7 @@ def _named(node):
 
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_names_and_arguments_in_python_examples(code):
-    """Each is there, and takes these arguments. test_python_examples_run runs the examples."""
+    """Each name exists and accepts these arguments. test_python_examples_run runs the examples."""
     assert len(code.splitlines()) <= 10
     nodes = list(ast.walk(ast.parse(code)))
     calls = [(_named(node.func), node) for node in nodes if isinstance(node, ast.Call)]
@@ -60,7 +60,7 @@ def test_names_and_arguments_in_python_examples(code):
 
 @pytest.fixture
 def published(tmp_path, monkeypatch):
-    """A folder to work in, with a photograph, and a file in the cache where the published one would be."""
+    """A working folder with a photograph, and a file in the cache in place of the published one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
     address = get_entry("Ti/16@augreg-i21k-i1k-224").url.removeprefix("https://")

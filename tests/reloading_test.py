@@ -1,6 +1,6 @@
-"""`import keras_vit` is all that a process needs to load a file with any layer or model of the package.
+"""`import keras_vit` is sufficient to load files with any layer or model of the package.
 
-All tests that ask a fresh process are here, so that one worker starts one.
+All tests that need a fresh process are in this file, so that only one worker starts a process.
 """
 
 import functools
@@ -21,7 +21,7 @@ from tests.test_case import compute, random_inputs, random_model, randomize
 
 
 def _classes():
-    """All layers and models of the package that a file can have, without those that others derive from."""
+    """All layers and models of the package that files can contain. Base classes are left out."""
     modules = [module.name for module in pkgutil.walk_packages(keras_vit.__path__, "keras_vit.")]
     values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
     layers = {value for value in values if isinstance(value, type) and issubclass(value, keras.layers.Layer)}
@@ -63,11 +63,11 @@ def _nested():
 
 def _quantized(model):
     randomize(model)
-    model.quantize("int4", filters="query|output|hidden|predictions")  # Not the activations, as "int8" would.
+    model.quantize("int4", filters="query|output|hidden|predictions")  # "int8" would also quantize the activations.
     return model
 
 
-# {what: (function that makes a model, what fills it with random weights, height and width of the images)}
+# {name: (function that makes a model, function that fills it with random weights, height and width of the images)}
 MODELS = {
     "map pooling": (_with_map_pooling, randomize, (8, 9)),
     "more tokens": (_with_more_tokens, randomize, (8, 9)),
@@ -94,5 +94,5 @@ def test_a_model_answers_in_a_fresh_process_as_before(build, fill, size, tmp_pat
     model = fill(build())
     images = random_inputs((*size, 3))
     outputs = compute(model, images)
-    assert np.ptp(outputs, axis=0).max() > 1e-5  # The images show in them.
+    assert np.ptp(outputs, axis=0).max() > 1e-5  # The outputs depend on the images.
     np.testing.assert_array_equal(fresh_process.reload_and_run(model, images, tmp_path), outputs)

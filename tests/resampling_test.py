@@ -11,7 +11,7 @@ from keras_vit import resampling
 from tests.test_case import assert_close
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
-# Names in the files, after the projects, to methods.
+# {name in the files, after the project: method}
 GOLDEN_METHODS = {
     "zoom": "align_corners",
     "timm_bicubic_aa": "bicubic_antialias",
@@ -21,7 +21,7 @@ GOLDEN_METHODS = {
     "timm_pi_bicubic_aa": "bicubic_antialias",
     "timm_pi_bilinear_noaa": "bilinear",
 }
-# Larger, smaller, one of each, one axis alone, by whole numbers and not.
+# Larger, smaller, one of each, one axis alone, by integer and other factors.
 GRIDS = [((5, 7), new_grid) for new_grid in ((8, 11), (3, 4), (9, 2), (5, 14), (15, 7), (10, 21))]
 SIZES = [(5, 8), (8, 5), (37, 16), (3, 1), (1, 4), (6, 6)]
 
@@ -65,7 +65,7 @@ def test_align_corners_equals_scipy(grid, new_grid):
     np.testing.assert_allclose(_resize(table, new_grid, "align_corners"), expected, atol=1e-12)
 
 
-# Larger and smaller, and both at once.
+# Larger, smaller, and both at once.
 @pytest.mark.parametrize(
     ("method", "arguments", "new_grid"),
     [

@@ -1,6 +1,6 @@
-"""What every layer and equation is put through: `run_layer_test`, `run_parity_test`.
+"""Tests that every layer and equation must pass: `run_layer_test`, `run_parity_test`.
 
-Sizes in the tests are unequal and awkward, so that swapped axes cannot pass.
+The tests use unequal and unusual sizes, so that swapped axes cannot pass.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ import pytest
 from keras import ops
 
 TOLERANCE = 1e-5
-"""Of float32 results against float64 ones."""
+"""Tolerance of float32 results against float64 references."""
 
 TENSORFLOW = keras.backend.backend() == "tensorflow"
 counted_once = pytest.mark.skipif(not TENSORFLOW, reason="counts are the same on every backend")
-"""Of published sizes, which take long to build."""
+"""Marks tests that count models of published sizes, which are slow to build."""
 MIXED_POLICY = "mixed_float16" if TENSORFLOW else "mixed_bfloat16"
-"""What every layer is tried with: products of float16 need TensorFlow on a CPU."""
+"""Policy for the tests of every layer. On CPUs, only TensorFlow multiplies in float16."""
 MIXED_POLICIES = [
     pytest.param(
         "mixed_float16", marks=pytest.mark.skipif(not TENSORFLOW, reason="float16 products need TensorFlow on a CPU")
@@ -32,13 +32,13 @@ MIXED_POLICIES = [
 
 
 def rest_slow(cases):
-    """Cases of `parametrize`, of which all but the first are slow tests: what breaks one mostly breaks them all."""
+    """Cases of `parametrize`. All but the first are slow tests, because a bug mostly breaks all cases."""
     first, *rest = cases
     return [first, *(pytest.param(case, marks=pytest.mark.slow) for case in rest)]
 
 
 def slow_except(chosen, names):
-    """Names as cases of `parametrize`; those that are not chosen are slow tests."""
+    """Names as cases of `parametrize`. Names that are not chosen are slow tests."""
     assert set(chosen) <= set(names)
     return [pytest.param(name, marks=() if name in chosen else pytest.mark.slow) for name in names]
 
@@ -57,27 +57,27 @@ def random_inputs(*shapes, batch=2, seed=0):
 
 
 def norm_shapes(name, channels):
-    """{path within the layer: shape} of a batch norm that is part of it."""
+    """{path within the layer: shape} of the weights of an inner batch norm."""
     return {f"{name}/{part}": (channels,) for part in ("gamma", "beta", "moving_mean", "moving_variance")}
 
 
 @contextlib.contextmanager
 def without_values():
-    """Models that are built in it have shapes alone: nothing is allocated."""
+    """Models built in this context have shapes but no values: no memory is allocated."""
     with keras.StatelessScope(initialize_variables=False):
         yield
-        # Otherwise Keras would initialise the variables at the end of the next scope.
+        # Otherwise, Keras would initialise the variables at the end of the next scope.
         keras.utils.clear_session(free_memory=False)
 
 
 def built(layer, shape=(7, 12)):
-    """The layer, with weights for inputs of this shape (without the batch)."""
+    """Builds a layer for inputs of this shape (without the batch) and returns it."""
     layer.build((None, *shape))
     return layer
 
 
 def randomize(layer, seed=1, scale=0.3):
-    """Random values for all weights, also for those that start at zero or one; returns the layer."""
+    """Sets all weights to random values, including those that start at zero or one. Returns the layer."""
     rng = np.random.default_rng(seed)
     for weight in layer.weights:
         values = rng.normal(scale=scale, size=weight.shape)
@@ -86,7 +86,7 @@ def randomize(layer, seed=1, scale=0.3):
 
 
 def random_model(model, scale=0.45):
-    """A ResNet, or what is made of one, with random weights and norms that let an image through to the outputs."""
+    """A ResNet-based model with random weights and norms, such that the outputs depend on the images."""
     randomize(model, scale=scale)
     for weight in model.weights:
         if weight.name == "moving_variance" and weight.path.startswith("st"):
@@ -95,7 +95,7 @@ def random_model(model, scale=0.45):
 
 
 def parts(layer):
-    """A layer and all layers in it, for which Keras has no public function."""
+    """A layer and all inner layers. Keras has no public function for this."""
     return layer._flatten_layers()
 
 
@@ -107,15 +107,15 @@ def canonical_weights(layer):
 
 
 def first(outputs):
-    """Of several outputs, or their shapes, the first."""
+    """The first of several outputs or shapes, or the only one."""
     is_one = not isinstance(outputs, (tuple, list)) or isinstance(outputs[0], (int, type(None)))
     return outputs if is_one else outputs[0]
 
 
 def compute(layer, inputs):
-    """The first output of a layer or model for arrays.
+    """First output of a layer or model for arrays.
 
-    JAX compiles the call as a whole: operation by operation, compiling would take most of the time.
+    JAX compiles the call as a whole, because compiling operation by operation takes longer.
     """
     if keras.backend.backend() != "jax":
         return to_numpy(first(layer(*inputs)))
@@ -128,12 +128,12 @@ def compute(layer, inputs):
 
 
 def gradients(layer, inputs):
-    """{path: gradient} of a weighted mean of the outputs; `None` for a weight that is not connected."""
+    """{path: gradient} of a weighted mean of the outputs; `None` for an unconnected weight."""
     return output_and_gradients(layer, inputs)[1]
 
 
 def output_and_gradients(layer, inputs):
-    """The first output, and {path: gradient} as of `gradients`, of one pass forwards and backwards."""
+    """The first output, and {path: gradient} as in `gradients`, from one forward and backward pass."""
 
     def loss(outputs):
         output = first(outputs)
@@ -171,7 +171,7 @@ def _differentiate_on_torch(layer, arguments, loss):
 
     variables = [variable.value for variable in layer.trainable_variables]
     value, output = loss(layer(*arguments))
-    # Without weights there is nothing to differentiate, which PyTorch alone refuses.
+    # Only PyTorch refuses to differentiate without weights.
     return output, torch.autograd.grad(value, variables, allow_unused=True) if variables else []
 
 
@@ -183,12 +183,12 @@ _DIFFERENTIATE = {
 
 
 def check_gradients(layer, inputs, cancelled=()):
-    """Connected and finite for every weight, and not zero, but for what the softmax of an attention cancels.
+    """Every weight has a finite, nonzero gradient, or a zero gradient if the softmax of an attention cancels it.
 
     Args:
         layer: A layer or model.
         inputs: Arrays.
-        cancelled: Ends of the paths of weights that it does, besides the usual ones.
+        cancelled: Path endings of additional weights that are cancelled.
     """
     found = gradients(layer, inputs)
     for path, gradient in found.items():
@@ -202,24 +202,24 @@ def check_gradients(layer, inputs, cancelled=()):
 
 
 def _is_cancelled(path, paths):
-    """Whether a weight is added to all keys alike: their bias or that of positions or logits, or of a norm of them."""
+    """Whether a weight is added equally to all keys: biases of keys, positions or logits, or the beta of their norm."""
     return path.endswith(("key_norm/beta", "logit_norm/beta", "logit/bias", "position/bias")) or (
         path.endswith("key/bias") and path.removesuffix("key/bias") + "key_norm/beta" not in paths
     )
 
 
 def run_layer_test(layer_class, arguments, input_shapes, output_shape, weight_shapes, folder, scale=0.3, cancelled=()):
-    """Everything that holds for every layer; of one with several outputs, for the first of them.
+    """Checks everything that every layer must do. If there are several outputs, only the first is checked.
 
     Args:
         layer_class: The class.
-        arguments: All its arguments, with values that are not the defaults. For a layer, a function that makes it.
-        input_shapes: Shapes of its inputs, without the batch.
-        output_shape: Shape of its output, without the batch.
-        weight_shapes: {path within the layer: shape}, all of them.
-        folder: Where files may be written.
-        scale: Of the random weights. Where many are multiplied, small ones leave no gradient to be seen.
-        cancelled: As of `check_gradients`.
+        arguments: All its arguments, with non-default values. For a layer, a function that makes it.
+        input_shapes: Shapes of the inputs, without the batch.
+        output_shape: Shape of the output, without the batch.
+        weight_shapes: {path within the layer: shape} of all weights.
+        folder: Folder for files.
+        scale: Scale of the random weights. If many weights are multiplied, small weights make the gradients vanish.
+        cancelled: As in `check_gradients`.
     """
     inputs = random_inputs(*input_shapes)
     given = _with_layers(arguments)
@@ -254,12 +254,12 @@ def _check_shapes(layer, model, input_shapes, output, output_shape):
     )
     symbolic = first(layer(*(keras.KerasTensor((3, *shape)) for shape in input_shapes)))
     assert tuple(symbolic.shape) == (3, *output_shape)
-    if TENSORFLOW:  # Elsewhere another batch is compiled again, to the same shape.
+    if TENSORFLOW:  # Other backends would compile again for the same shape.
         assert tuple(first(layer(*random_inputs(*input_shapes, batch=3))).shape) == (3, *output_shape)
 
 
 def _check_config(layer, arguments, inputs, output):
-    """The config has the arguments of the class, and makes a layer with the same outputs."""
+    """The config contains the arguments of the class, and a layer made from it has the same outputs."""
     layer_class, config = type(layer), layer.get_config()
     own_keys = set(config) - set(keras.layers.Layer().get_config())
     own_arguments = set()
@@ -277,7 +277,7 @@ def _check_config(layer, arguments, inputs, output):
 
 
 def _check_reload(model, inputs, output, folder):
-    """A `.keras` file loads without a list of classes. reloading_test.py asks a fresh process about all of them."""
+    """A `.keras` file loads without a list of classes. reloading_test.py loads all classes in a fresh process."""
     path = folder / f"{model.name}.keras"
     model.save(path)
     loaded = keras.saving.load_model(path)
@@ -285,7 +285,7 @@ def _check_reload(model, inputs, output, folder):
 
 
 def _check_moving_statistics(layer, inputs):
-    """In training every BatchNorm inside counts."""
+    """In training, every inner BatchNorm updates its statistics."""
     moving = [weight for weight in layer.non_trainable_weights if weight.name.startswith("moving_")]
     if moving and TENSORFLOW:
         before = [to_numpy(weight) for weight in moving]
@@ -295,9 +295,9 @@ def _check_moving_statistics(layer, inputs):
 
 
 def _check_quantization(model, layer, inputs):
-    """What Keras quantizes of a layer is in its config, and so survives a file."""
+    """The config contains the quantization, so a saved file keeps it."""
     with warnings.catch_warnings(), unittest.mock.patch("gc.collect"):  # Keras would call it for each kernel.
-        warnings.simplefilter("ignore")  # Of each part that is not quantized.
+        warnings.simplefilter("ignore")  # Keras warns about each unquantized layer.
         model.quantize("int8")
     modes = [part.quantization_mode for part in parts(layer)]
     if "int8" not in modes:
@@ -311,7 +311,7 @@ def _check_quantization(model, layer, inputs):
 
 
 def _build(layer, inputs):
-    """Builds a layer by a call, symbolic where each operation is compiled by itself; returns the first output."""
+    """Builds a layer by calling it (symbolically where eager operations compile) and returns the first output."""
     return first(layer(*(inputs if TENSORFLOW else (keras.KerasTensor(x.shape) for x in inputs))))
 
 
@@ -325,7 +325,7 @@ def _check_mixed_precision(layer, inputs):
 
 
 def run_parity_test(layer, reference, inputs, tolerance=TOLERANCE, fill=randomize):
-    """A layer or model with random weights, of `fill`, equals `reference(*inputs, weights)`, NumPy in float64."""
+    """A layer or model that `fill` randomizes equals `reference(*inputs, weights)` in NumPy, float64."""
     if not layer.built:
         _build(layer, inputs)
     fill(layer)
@@ -336,7 +336,7 @@ def run_parity_test(layer, reference, inputs, tolerance=TOLERANCE, fill=randomiz
 
 
 def run_twin_test(ours, theirs, inputs, tolerance=TOLERANCE):
-    """A layer has the weights of another one, of Keras, in number, shape and type, and with these its outputs."""
+    """A layer has weights of the same number, shapes and types as a Keras layer, and the same outputs."""
     for layer in (ours, theirs):
         layer.build(inputs.shape)
     randomize(ours)
@@ -346,13 +346,13 @@ def run_twin_test(ours, theirs, inputs, tolerance=TOLERANCE):
 
 
 def run_mixed_precision_test(build, policy, shape, scale=0.45):
-    """A model of 16 bits answers in float32, nearly as one of float32 does: what images change, it changes too.
+    """A 16-bit model returns float32. Its error is small relative to the effect of the images on the outputs.
 
     Args:
-        build: Function that makes it.
+        build: Function that makes the model.
         policy: One of `MIXED_POLICIES`.
-        shape: Of an image.
-        scale: Of the random weights, so that images show in the outputs, and do not drown in what grew too large.
+        shape: Shape of an image.
+        scale: Scale of the random weights. The images must affect the outputs, and activations must stay small.
     """
     keras.config.set_dtype_policy(policy)
     try:
@@ -367,4 +367,4 @@ def run_mixed_precision_test(build, policy, shape, scale=0.45):
     expected, without = to_numpy(exact(images)), to_numpy(exact(0 * images))
     effect = np.abs(expected - without).max()
     assert effect > 0.05 * np.abs(expected).max()
-    assert np.abs(to_numpy(outputs) - expected).max() < 0.2 * effect  # bfloat16 rounds to 2^-9, in each layer.
+    assert np.abs(to_numpy(outputs) - expected).max() < 0.2 * effect  # bfloat16 rounds to 2^-9 in each layer.

@@ -1,4 +1,4 @@
-"""The public interface is annotated. `make lint` runs mypy, which checks the bodies."""
+"""The public interface is annotated. mypy (`make lint`) checks the function bodies."""
 
 import dataclasses
 import importlib.resources
@@ -22,7 +22,7 @@ def test_is_annotated(name):
     value = PUBLIC[name]
     function = value.__init__ if inspect.isclass(value) else value
     if inspect.isclass(value) and "__init__" not in value.__dict__:
-        return  # It is that of Keras, or of another class here.
+        return  # It is inherited from Keras or from another class of this package.
     signature = inspect.signature(function)
     assert signature.return_annotation is not inspect.Signature.empty
     parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "self"]

@@ -12,7 +12,7 @@ from keras_vit.checks import check_rate
 
 TINY = {"patch_size": (4, 3), "hidden_dim": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20}
 STEM = StemConfig(stage_depths=(2, 1), width=32)
-# Not known, of another type than what is, or known to the papers and not built.
+# Unknown values, values of a wrong type, and values that papers use but this package does not support.
 NOT_AVAILABLE = {
     "pooling": "nowhere",
     "class_token": 1,
@@ -98,7 +98,7 @@ def test_replace():
     [
         ("hiden_dim", "hidden_dim"),
         ("representation", "representation"),
-        # What other projects call them, and arguments of the functions that change configs.
+        # Names that other projects use, and arguments of the functions that change configs.
         ("drop_rate", "dropout_rate"),
         ("embed_dim", "hidden_dim"),
         ("num_classes", "classes"),
@@ -246,7 +246,7 @@ def test_survives_json(config):
     fields = json.loads(json.dumps(config.to_dict()))
     assert set(fields) == {"kind", *(field.name for field in dataclasses.fields(ViTConfig))}
     assert read_architecture(fields) == config
-    del fields["kind"]  # As in files of version 0.1.
+    del fields["kind"]  # Files of version 0.1 lack this field.
     assert read_architecture(fields) == config
 
 
@@ -271,7 +271,7 @@ def test_unknown_variant():
 def test_variants_are_named_after_their_patch():
     for name, config in VARIANTS.items():
         side = int(name.split("/")[1])
-        # The authors named R+Ti/16 themselves: 32 pixels of the image become a token.
+        # The authors name it R+Ti/16, because a token covers 32 pixels of the image.
         assert config.total_stride == ((32, 32) if name == "R+Ti/16" else (side, side))
         assert (config.stem is not None) == name.startswith("R")
         assert get_variant(name) is config

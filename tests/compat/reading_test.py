@@ -1,4 +1,4 @@
-"""Files that earlier versions wrote are read to the same numbers."""
+"""Files that earlier versions wrote give the same numbers."""
 
 import csv
 import json
@@ -82,7 +82,7 @@ def test_an_export_answers(folder, outputs, tfds_directory):
 
 
 def test_a_run_goes_on(folder, tmp_path, tfds_directory):
-    """From its checkpoint before the last it comes to the weights and the history that it came to at first."""
+    """Resumed from its second to last checkpoint, a run ends with the same weights and history."""
     run = tmp_path / "run"
     shutil.copytree(folder / "run", run)
     (run / "checkpoints" / "step-000000009.npz").unlink()

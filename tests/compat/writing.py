@@ -45,7 +45,7 @@ RECIPE = Recipe(
 
 
 def _write_run(folder):
-    """Trains the recipe, and removes from the run's folder what no program reads."""
+    """Trains the recipe, and removes the files that no program reads from the run's folder."""
     run, evaluation = train(RECIPE, folder=folder)
     for place in (run.figures, run.tensorboard, run.export / "1" / "assets.extra"):
         shutil.rmtree(place)

@@ -1,6 +1,6 @@
-"""In training on TensorFlow GELUs have gradients written by hand; these are the gradients that TensorFlow finds itself.
+"""In training on TensorFlow, GELUs have hand-written gradients. They equal the gradients that TensorFlow derives.
 
-Outside of training a block leaves its gradients to TensorFlow, so both are at hand: `training=True` and `False`.
+Outside of training, a block uses TensorFlow's gradients. The tests compare `training=True` with `training=False`.
 """
 
 import numpy as np
@@ -9,15 +9,15 @@ import pytest
 from keras_vit.layers import MlpBlock
 from tests.test_case import TENSORFLOW, assert_close, built, random_inputs, randomize
 
-pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow alone takes them")
+pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow uses these gradients")
 GELUS = ("gelu_tanh", "gelu_exact", "quick_gelu")
 
 
 def _derivatives(name, training, dtype="float32"):
-    """Values from -8 to 8, their gradients, and gradients of those gradients' squares."""
+    """Values at 1,001 points from -8 to 8, their gradients, and the gradients of the squared gradients."""
     import tensorflow as tf
 
-    layer = built(MlpBlock(1, name, dtype=dtype), (1,))  # The identity before and after the activation.
+    layer = built(MlpBlock(1, name, dtype=dtype), (1,))  # The block is the identity before and after the activation.
     layer.set_weights([np.ones((1, 1)), np.zeros(1)] * 2)
     x = tf.cast(tf.linspace(-8.0, 8.0, 1001), "bfloat16")  # The same numbers in every dtype.
     x = tf.cast(x, dtype)[:, None]
@@ -53,7 +53,7 @@ def test_gradients_are_those_of_tensorflow_with_xla_too():
         for layer in layers:
             with tf.GradientTape() as tape:
                 tape.watch(tokens)
-                # A mean: the rounding errors of a sum's gradients would exceed the tolerance.
+                # The rounding errors of the gradients of a sum, instead of a mean, would exceed the tolerance.
                 loss = tf.reduce_mean(layer(tokens, training=training) ** 2)
             found += tape.gradient(loss, [tokens, *(weight.value for weight in layer.trainable_weights)])
         return found
@@ -73,6 +73,6 @@ def test_only_training_takes_them(training):
     layer = built(MlpBlock(20))
     function = tf.function(lambda tokens: layer(tokens, training=training), autograph=False)
     graph = function.get_concrete_function(tf.TensorSpec((2, 7, 12))).graph
-    # (1 + tanh(u)) / 2 = sigmoid(2 u): by hand it is the one, by TensorFlow the other.
+    # (1 + tanh(u)) / 2 = sigmoid(2 u): the hand-written gradient uses one form, TensorFlow the other.
     kinds = {operation.type for operation in graph.get_operations()}
     assert ("Sigmoid" in kinds, "Tanh" in kinds) == ((True, False) if training else (False, True))

@@ -1,4 +1,4 @@
-"""What may stand in a `ResidualUnit` in place of its 3 x 3 convolutions, and what may weigh its branch."""
+"""Layers that can replace the 3 x 3 convolutions of a `ResidualUnit`, and layers that can gate its branch."""
 
 import functools
 
@@ -18,7 +18,7 @@ from tests.test_case import (
 )
 
 WIDTH = 16
-# The sizes of the equations: 8 heads, windows of 7 pixels, at least 20 channels for the keys of a head.
+# The sizes are those of the equations: 8 heads, windows of 7 pixels, at least 20 channels for the keys of a head.
 MIXINGS = {
     "attention_augmented": functools.partial(reference.attention_augmented, key_dim=160, k=8, is_pooled=False),
     "pooled_attention_augmented": functools.partial(reference.attention_augmented, key_dim=160, k=8, is_pooled=True),
@@ -83,7 +83,7 @@ def test_statistics_of_the_gate_move_in_training():
     [maps] = random_inputs((5, 6, 7))
     unit = ResidualUnit(8, attention="cbam")
     unit.build(maps.shape)
-    unit.norms[-1].gamma.assign(np.ones(32))  # Where it is zero, so is all that the gate sees.
+    unit.norms[-1].gamma.assign(np.ones(32))  # With a scale of zero, the gate would receive zeros only.
     before = canonical_weights(unit)["gate/norm/moving_variance"]
     unit(maps)
     np.testing.assert_array_equal(canonical_weights(unit)["gate/norm/moving_variance"], before)

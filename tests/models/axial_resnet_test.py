@@ -1,4 +1,4 @@
-"""AxialResNet: against NumPy, and counts term by term; what BiT-ResNets share with it is tested there."""
+"""AxialResNet equals NumPy and exact counts. bit_resnet_test.py has the tests shared with BiT-ResNets."""
 
 import functools
 import inspect
@@ -31,7 +31,7 @@ def tiny(stage_depths=(1, 2), input_shape=SHAPE, classes=5, classifier_activatio
 
 @pytest.fixture(scope="module")
 def model():
-    """One with random weights, for tests that do not change it."""
+    """A model with random weights, for tests that do not change it."""
     return randomize(tiny())
 
 
@@ -45,7 +45,7 @@ def _norm(channels):
 
 
 def _attention(width, length, num_heads):
-    """Trained parameters, and multiply-accumulates for a place."""
+    """(trained parameters, MACs per position)"""
     table = (2 * length - 1) * 2 * width // num_heads
     parameters = width * 2 * width + 2 * _norm(2 * width) + _norm(3 * num_heads) + table
     return parameters, width * 2 * width + length * (3 * width // 2 + 2 * width)
@@ -121,7 +121,7 @@ def test_gradients(model):
 
 def test_training_moves_weights_and_statistics():
     model = tiny()
-    changed = train(model, SHAPE, batch=8, steps=2)  # The head starts at zero: the first step changes nothing else.
+    changed = train(model, SHAPE, batch=8, steps=2)  # The head starts at zero, so the first step changes the head only.
     assert "stem_norm/moving_mean" in changed
     assert "stage_1_unit_1/width_attention/logit_norm/moving_variance" in changed
     assert {path.split("/")[0] for path in changed} == {layer.name for layer in model.layers if layer.weights}

@@ -1,4 +1,4 @@
-"""Axial-ViT as users build, nest and keep it. equations_test.py has its equations, variants_test.py its counts."""
+"""Building, nesting and saving Axial-ViT. Its equations are in equations_test.py, its counts in variants_test.py."""
 
 import keras
 import numpy as np
@@ -83,7 +83,7 @@ def test_own_weights_file(tmp_path):
     assert_close(again(images), to_numpy(model(images)), 1e-6)
 
 
-@pytest.mark.slow  # Every layer in it is tested so.
+@pytest.mark.slow  # The tests of the layers cover this too.
 def test_mixed_precision():
     def build():
         return randomize(_tiny(position_placement="every_layer", classifier_activation=None))
@@ -96,4 +96,4 @@ def test_mixed_precision():
     assert model.get_layer("encoder_block_0").row.attention.compute_dtype == "bfloat16"
     [images] = random_inputs(SHAPE)
     outputs, expected = to_numpy(model(images)), to_numpy(build()(images))
-    assert np.abs(outputs - expected).max() < 0.05 * np.abs(expected).max()  # bfloat16 rounds to 2^-9, some 30 times.
+    assert np.abs(outputs - expected).max() < 0.05 * np.abs(expected).max()  # bfloat16: 30 roundings to 2^-9.

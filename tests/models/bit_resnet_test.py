@@ -1,4 +1,4 @@
-"""BiT-ResNets: against NumPy and exact counts, and what only they can do."""
+"""BiT-ResNets equal NumPy and exact counts. Also tests features that only BiT-ResNets have."""
 
 import functools
 import inspect
@@ -23,8 +23,8 @@ from tests.test_case import (
     to_numpy,
 )
 
-# function: depths of the stages, width factor, parameters with 1,000 classes, GMACs at 224. timm counts as many
-# parameters, see tests/peers/bit_resnet_test.py.
+# function: (depths of the stages, width factor, parameters with 1,000 classes, GMACs at 224). timm has the same numbers
+# of parameters, see tests/peers/bit_resnet_test.py.
 PUBLISHED = {
     "BiTResNet50x1": ((3, 4, 6, 3), 1, 25_549_352, 4.09),
     "BiTResNet50x2": ((3, 4, 6, 3), 2, 97_988_712, 16.12),
@@ -46,7 +46,7 @@ def tiny(stage_depths=(1, 2), input_shape=SHAPE, classes=5, classifier_activatio
 
 @pytest.fixture(scope="module")
 def model():
-    """One with random weights, for tests that do not change it."""
+    """A model with random weights, for tests that do not change it."""
     return randomize(tiny())
 
 
@@ -65,7 +65,7 @@ def test_equals_the_reference(stage_depths, size, root_padding, root_fill):
 @counted_once
 @pytest.mark.parametrize("factor", [1, 2, 3, 4])
 def test_published_counts(factor):
-    """Of all depths of a width, from one model."""
+    """One shallow model gives the counts of every depth of this width."""
     model, cost = shapes_only(lambda: keras_vit.BiTResNet((2, 2, 2, 2), 64 * factor))
     by_layer = counts_by_layer(model, cost, model.weights)
     rows = [row for row in PUBLISHED.values() if row[1] == factor]

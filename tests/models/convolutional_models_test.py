@@ -1,4 +1,4 @@
-"""What models that begin with convolutions have in common: the matrix of `keras.applications`, files, precisions."""
+"""Features shared by models that begin with convolutions: arguments of `keras.applications`, files, precisions."""
 
 import functools
 import inspect
@@ -21,7 +21,7 @@ from tests.test_case import (
 )
 
 SHAPE = (33, 46, 3)
-# kind: the factory, a small model of it, and what this has before the head: (places and) channels.
+# kind: (factory, small model, shape before the head: (positions and) channels)
 BUILDS = {
     "bit_resnet": (keras_vit.BiTResNet, bit_resnet_test.tiny, (5, 6, 256)),
     "resnet": (
@@ -66,13 +66,13 @@ def tiny(kind):
 
 @pytest.fixture(scope="module")
 def model(tiny):
-    """One with random weights, for tests that do not change it."""
+    """A model with random weights, for tests that do not change it."""
     return random_model(tiny())
 
 
 @pytest.fixture(scope="module")
 def pooled(tiny):
-    """One without a head, for tests that do not change it."""
+    """A model without a head, for tests that do not change it."""
     return randomize(tiny(include_top=False, name="inner"))
 
 
@@ -88,7 +88,7 @@ def test_outputs(kind, tiny, pooled):
 
 
 def test_pixels_of_any_size_behind_other_layers(tiny, model):
-    """A model with all that is not the default equals the plain one of the fixed size."""
+    """A model after other layers, with only non-default arguments, equals the plain model of fixed size."""
     inputs = keras.Input((None, None, 3))
     arguments = {"input_tensor": keras.layers.Rescaling(0.5)(inputs), "classifier_activation": "softmax"}
     behind = tiny(input_shape=None, include_preprocessing=True, name="named", **arguments)

@@ -1,4 +1,4 @@
-"""Counts of deep models from shallow ones: after its first, the units of a stage are alike."""
+"""Counts of deep models, computed from shallow ones: all units of a stage but the first are alike."""
 
 import collections
 import math
@@ -22,12 +22,12 @@ def count_trained(model):
 
 
 def counts_by_layer(model, cost, weights=None):
-    """{name of a layer: array of its number of weights and its MACs}
+    """{layer name: array of (number of weights, MACs)}
 
     Args:
         model: A model.
-        cost: Its cost.
-        weights: Those that are counted, by default the trained ones.
+        cost: Cost of the model.
+        weights: Weights to count. Default: the trained weights.
     """
     counts = collections.defaultdict(lambda: np.zeros(2, "int64"))
     for layer in cost.layers:
@@ -41,7 +41,7 @@ def deep_counts(by_layer, stage_depths, num_global_units=()):
     """(number of weights, MACs) of a model with these depths.
 
     Args:
-        by_layer: Those of the layers of a model that has two units in each stage, and of global units one.
+        by_layer: Counts of a model with two units and at most one global unit in each stage.
         stage_depths: Number of units in each stage.
         num_global_units: Number of global units in each stage.
     """

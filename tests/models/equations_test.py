@@ -1,4 +1,4 @@
-"""Whole models equal the equations in NumPy, float64: every part, alone and with others."""
+"""Whole models equal the equations in NumPy, float64: every part, alone and with other parts."""
 
 import functools
 
@@ -18,7 +18,7 @@ ACTIVATIONS = {
 
 
 def _equations(changes):
-    """The reference of a model with these changes."""
+    """The reference for a model with these changes."""
     return functools.partial(
         reference.vit,
         activation=ACTIVATIONS[changes.get("mlp", "gelu_tanh")],
@@ -30,8 +30,8 @@ def _equations(changes):
     )
 
 
-# Each value of a field of the config stands beside each value of another, as far as the two may go together and meet in
-# the code.
+# Each value of a config field is combined with each value of every other field, where both are compatible and interact
+# in the code.
 CASES = [
     {},
     {
@@ -122,7 +122,7 @@ def test_axial_equals_the_equations(changes):
     ],
 )
 def test_variable_size(changes):
-    """Tables made for 224 pixels are interpolated wherever they are added."""
+    """Tables for 224 pixels are interpolated wherever they are added."""
     model = randomize(tiny_model(input_shape=(None, None, 3), **changes))
     weights = canonical_weights(model)
     if "position_embedding/embedding" in weights:

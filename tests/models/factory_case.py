@@ -1,4 +1,4 @@
-"""What a factory of models is put through: `run_factory_test`."""
+"""`run_factory_test`: a test that every model factory must pass."""
 
 import keras
 import numpy as np
@@ -9,14 +9,14 @@ from tests.test_case import assert_close, random_inputs, randomize, to_numpy
 
 
 def run_factory_test(factory, hidden_dim, num_tokens, size, folder):
-    """The matrix of `keras.applications`.
+    """Checks the arguments that all models of `keras.applications` share.
 
     Args:
-        factory: A function with the arguments of `keras_vit.ViT` but the variant.
+        factory: Function with the arguments of `keras_vit.ViT` except the variant.
         hidden_dim: Width of its tokens.
-        num_tokens: Function (height, width) to the number of tokens that pooling=None returns.
-        size: (height, width) of images that it accepts, not square.
-        folder: Where files may be written.
+        num_tokens: Function of (height, width) that returns the number of tokens for pooling=None.
+        size: (height, width) of accepted images, not square.
+        folder: Folder for files.
     """
     shape = (*size, 3)
     logits = randomize(factory(input_shape=shape, classes=7, classifier_activation=None))

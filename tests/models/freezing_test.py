@@ -18,7 +18,7 @@ def _nested(**changes):
 
 @pytest.fixture(scope="module")
 def model():
-    """Shared by tests that set its weights and, with `freeze`, all its flags."""
+    """Shared by tests that set all its weights and, with `freeze`, all its flags."""
     return randomize(tiny_model())
 
 
@@ -36,7 +36,7 @@ def model():
     ],
 )
 def test_what_is_frozen(up_to, frozen, model):
-    # Whole layers or parts of them.
+    # Whole layers or parts of layers.
     model.get_layer("encoder_block_1").attention.trainable = False
     model.get_layer("predictions").trainable = False
     assert keras_vit.freeze(model, up_to) == frozen
@@ -48,7 +48,7 @@ def test_what_is_frozen(up_to, frozen, model):
 def test_a_step_changes_what_comes_after_and_nothing_else(up_to, model):
     frozen = keras_vit.freeze(model, up_to)
     changed = train(randomize(model), SHAPE, keras.optimizers.SGD(1.0))
-    # The softmax cancels the biases of the keys, all but rounding.
+    # The softmax cancels the biases of the keys, up to rounding errors.
     assert {path for path in changed if "key/bias" not in path} == {
         path for path in canonical_weights(model) if path.split("/")[0] not in frozen and "key/bias" not in path
     }
@@ -73,7 +73,7 @@ def test_positions_and_axial_blocks(changes, frozen):
 
 
 def _check_kept_in_a_file(model, folder):
-    """The flags of a model are those of the file it is saved in; then all its layers are let train."""
+    """A saved model keeps its trainable flags, and `freeze(model, None)` unfreezes all layers."""
     model.save(folder / "frozen.keras")
     reloaded = keras.saving.load_model(folder / "frozen.keras")
     assert [w.path for w in reloaded.trainable_weights] == [w.path for w in model.trainable_weights]
@@ -95,7 +95,7 @@ def test_nested(tmp_path):
     _check_kept_in_a_file(model, tmp_path)
     model.get_layer("before").trainable = False
     assert keras_vit.freeze(model, "encoder_block_0") == [*START, "encoder_block_0"]
-    # Two for each of the last norm and the head; of the block that trains 16, two norms of its heads and two scales.
+    # The block has 16 weights, 4 in its query and key norms, and 2 scales. The last norm and the head have 2 each.
     assert len(model.trainable_weights) == 16 + 4 + 2 + 2 + 2
     assert not model.get_layer("before").trainable
     assert keras_vit.freeze(model, None) == []

@@ -1,4 +1,4 @@
-"""The last block computes what is read of it alone; all numbers are those of the whole graph."""
+"""The last block computes only the tokens that are used. The outputs equal those of the whole graph."""
 
 import keras
 import numpy as np
@@ -9,8 +9,8 @@ from keras_vit.layers import EncoderBlock, TokenPooling
 from tests.models.tiny import CONFIG, SHAPE, tiny_model
 from tests.test_case import TENSORFLOW, assert_close, compute, random_inputs, randomize, to_numpy
 
-T = 7  # Tokens of the tiny model: six patches and the class token.
-# Changes of the tiny model, and how many tokens leave its last block.
+T = 7  # Number of tokens of the tiny model: six patches and the class token.
+# (changes of the tiny model, number of tokens that its last block returns)
 CASES = [
     pytest.param({}, 1, marks=pytest.mark.each_backend),
     ({"classifier_activation": "softmax", "representation_dim": 7, "layer_scale": 0.1, "qk_norm": True}, 1),
@@ -27,7 +27,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def model():
-    """One with random weights, for tests that do not change it."""
+    """A model with random weights, for tests that do not change it."""
     return randomize(tiny_model())
 
 
@@ -38,7 +38,7 @@ def _whole(model):
 
 @pytest.fixture
 def num_computed(monkeypatch):
-    """{name of a block: how many tokens it returned last}"""
+    """{block name: number of tokens that it last returned}"""
     counts, add_mlp = {}, EncoderBlock.add_mlp
 
     def counted(self, tokens, *arguments):
@@ -71,11 +71,11 @@ def test_predict_does_so_too(changes, num_computed):
 
 
 def _after_a_step(model):
-    """Weights after a step so large that a wrong gradient shows."""
+    """Weights after a step so large that a wrong gradient would show."""
     model.compile(
         keras.optimizers.SGD(1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        run_eagerly=TENSORFLOW,  # Which takes longer to compile a step than to run it.
+        run_eagerly=TENSORFLOW,  # On TensorFlow, compiling a step takes longer than running it.
     )
     [images] = random_inputs(SHAPE, batch=4)
     model.train_on_batch(images, np.arange(4))
@@ -158,7 +158,7 @@ def _nested_head(outputs):
     ],
 )
 def test_whoever_reads_more_gets_it(changes, tails):
-    """Models of the class of a ViT's, of what each tail makes of the outputs of its last block."""
+    """A model of a ViT's class computes all tokens of the last block that its tail uses."""
     model = randomize(tiny_model(**changes))
     [images] = random_inputs(SHAPE)
     for tail in tails:
@@ -179,7 +179,7 @@ def test_a_block_that_is_called_twice_computes_all():
 
 @pytest.fixture(scope="module")
 def distilled():
-    """One with random weights and two tokens that are read, for tests that do not change it."""
+    """A model with random weights and two tokens that are used, for tests that do not change it."""
     return randomize(tiny_model(distillation_token=True))
 
 
@@ -199,7 +199,7 @@ def test_copies_do_so_too(copy, distilled, num_computed, tmp_path):
     assert num_computed["encoder_block_1"] == 2
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="TensorFlow and JAX refuse this scope")
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="TensorFlow and JAX do not support this scope")
 @pytest.mark.parametrize("mode", ["full", "list_of_layers"])
 def test_keras_may_compute_the_block_a_second_time(mode):
     start = randomize(tiny_model())
@@ -211,7 +211,7 @@ def test_keras_may_compute_the_block_a_second_time(mode):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="torch's exporter")
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="needs PyTorch's exporter")
 def test_torch_exports_it_strictly():
     import torch
 
@@ -243,7 +243,7 @@ def test_two_models_of_shared_layers_each_compute_what_they_need(model):
 def test_images_of_any_size(num_computed):
     model = randomize(keras_vit.ViT(CONFIG, classes=5, input_shape=(None, None, 3)))
     calls = [model]
-    if TENSORFLOW:  # Which alone makes graphs without sizes.
+    if TENSORFLOW:  # Only TensorFlow traces graphs with unknown sizes.
         import tensorflow as tf
 
         calls.append(tf.function(model, input_signature=[tf.TensorSpec((None, None, None, 3))]))

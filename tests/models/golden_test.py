@@ -1,4 +1,4 @@
-"""Files in the layout of the authors' code become models that compute what it computes. See tests/golden/README.md."""
+"""Files in the layout of the authors' code give models with the same outputs. See tests/golden/README.md."""
 
 import pathlib
 
@@ -14,7 +14,7 @@ CONFIG = keras_vit.ViTConfig(patch_size=4, hidden_dim=24, num_layers=2, num_head
 AVERAGE = {"pooling": "avg", "class_token": False}
 ATTENTION = {"pooling": "map", "class_token": False}
 HYBRID = {"stem": keras_vit.StemConfig((2, 1), width=32), "patch_size": 1}
-# What each file says of its model: how it differs from CONFIG.
+# How the model of each file differs from CONFIG.
 MODELS = {
     "vit_token": {},
     "vit_token_prelogits": {"representation_dim": 10},
@@ -27,7 +27,7 @@ MODELS = {
     "hybrid_r2stage_odd": HYBRID,
     "hybrid_stem_only": {"stem": keras_vit.StemConfig((), width=32), "patch_size": 2},
 }
-# Tables and kernels, no models: tests/resampling_test.py.
+# These files contain tables and kernels. tests/resampling_test.py uses them.
 OTHER_FILES = {"posemb_zoom", "posemb_torch", "patch_pi_torch"}
 
 

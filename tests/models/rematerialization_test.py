@@ -1,4 +1,4 @@
-"""With and without rematerialisation everything is the same but the memory."""
+"""Rematerialisation changes memory only."""
 
 import keras
 import numpy as np
@@ -15,8 +15,8 @@ AXIAL = {"axial": True, "pooling": "avg", "position_embedding": "learned_2d", "p
 
 
 def _trained(enabled, policy="float32", nested=False, frozen=None, changes=RATES, steps=1, **compilation):
-    """Loss and weights after steps so large that a wrong gradient shows."""
-    keras.utils.set_random_seed(0)  # Of torch too.
+    """Loss and weights after steps so large that a wrong gradient would show."""
+    keras.utils.set_random_seed(0)  # This seeds PyTorch too.
     keras.config.set_dtype_policy(policy)
     try:
         model = randomize(tiny_model(**changes))
@@ -35,7 +35,7 @@ def _trained(enabled, policy="float32", nested=False, frozen=None, changes=RATES
     return losses, model.get_weights()
 
 
-# TensorFlow takes longer to compile a step than to run it.
+# On TensorFlow, compiling a step takes longer than running it.
 EAGERLY = {"run_eagerly": True} if BACKEND == "tensorflow" else {}
 
 
@@ -53,7 +53,7 @@ EAGERLY = {"run_eagerly": True} if BACKEND == "tensorflow" else {}
             {"jit_compile": True, "changes": {**RATES, "num_layers": 1, "drop_path_rate": 0.0}},
             marks=[
                 pytest.mark.slow,
-                pytest.mark.skipif(BACKEND != "tensorflow", reason="needs a compiler; on JAX the others compile"),
+                pytest.mark.skipif(BACKEND != "tensorflow", reason="needs a compiler; on JAX, the other cases compile"),
             ],
         ),
     ],
@@ -67,7 +67,7 @@ def test_training_is_the_same(arguments):
 
 
 def test_training_is_the_same_in_bfloat16():
-    """Up to the rounding of bfloat16, 2^-8, as the compiler fuses other operations than without."""
+    """The results differ by bfloat16 rounding (2^-8), because the compiler fuses other operations."""
     changes = {**RATES, "num_layers": 1}
     (loss, weights), (expected_loss, expected) = (
         _trained(enabled, "mixed_bfloat16", changes=changes, **EAGERLY) for enabled in (True, False)
@@ -76,7 +76,7 @@ def test_training_is_the_same_in_bfloat16():
     start = randomize(tiny_model(**changes)).get_weights()
     step = np.sqrt(sum(((value - old) ** 2).sum() for value, old in zip(expected, start, strict=True)))
     error = np.sqrt(sum(((value - other) ** 2).sum() for value, other in zip(weights, expected, strict=True)))
-    assert error < 0.05 * step  # Masks drawn anew would differ by as much as the step itself.
+    assert error < 0.05 * step  # If the masks were drawn again, the error would be as large as the step.
 
 
 def test_inference_and_what_is_saved_are_the_same(tmp_path):
@@ -112,7 +112,7 @@ def test_refuses_what_has_no_blocks():
 
 
 def _deep(enabled, num_layers):
-    model = tiny_model(input_shape=(64, 48, 3), num_layers=num_layers, **RATES)  # 257 tokens; the last block: one.
+    model = tiny_model(input_shape=(64, 48, 3), num_layers=num_layers, **RATES)  # 257 tokens, in the last block one.
     keras_vit.rematerialize(model, enabled)
     return model
 
@@ -136,9 +136,9 @@ def test_tensorflow_computes_each_block_a_second_time():
 
 
 @pytest.mark.each_backend
-@pytest.mark.skipif(BACKEND != "jax", reason="asks JAX's compiler")
+@pytest.mark.skipif(BACKEND != "jax", reason="needs JAX's compiler")
 def test_jax_keeps_less_memory():
-    """Bytes that the backward pass is given, and bytes that the compiled step needs besides inputs and outputs."""
+    """The memory for the backward pass and the temporary memory of the compiled step shrink."""
     import jax
 
     kept, temporary = [], []
@@ -152,12 +152,12 @@ def test_jax_keeps_less_memory():
 
         residuals = jax.tree.leaves(jax.eval_shape(lambda weights, loss=loss: jax.vjp(loss, weights)[1], weights))
         kept.append(sum(residual.size * residual.dtype.itemsize for residual in residuals))
-        # XLA for CPUs removes the barriers by which JAX keeps the second computation from being merged with the first;
-        # for accelerators it leaves them. Without that pass it does so too.
+        # JAX inserts barriers so that XLA does not merge the two computations. XLA removes them on CPUs, but not on
+        # accelerators. Without this pass, it keeps them on CPUs.
         options = {"xla_disable_hlo_passes": "cse_barrier_expander"}
         compiled = jax.jit(jax.grad(loss)).lower(weights).compile(compiler_options=options)
         temporary.append(compiled.memory_analysis().temp_size_in_bytes)
-    # Of each block its input, 2 x 257 x 12 float32, in place of its activations, of which the attention's alone are
-    # 2 x 3 x 257 x 257.
+    # Each block keeps its input (2 x 257 x 12 float32) instead of its activations. The attention weights alone have
+    # 2 x 3 x 257 x 257 numbers.
     assert kept[1] < 0.1 * kept[0]
-    assert temporary[1] < 0.75 * temporary[0]  # Of three blocks one at a time.
+    assert temporary[1] < 0.75 * temporary[0]  # Only one of three blocks at a time.

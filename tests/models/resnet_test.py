@@ -1,4 +1,4 @@
-"""ResNets: against NumPy and exact counts, and what only they can do."""
+"""ResNets equal NumPy and exact counts. Also tests features that only ResNets have."""
 
 import functools
 import inspect
@@ -26,8 +26,8 @@ from tests.test_case import (
     to_numpy,
 )
 
-# function: config, parameters with 1,000 classes (without the statistics of batch norms), MACs at 224. torchvision
-# counts as many parameters, see tests/peers/torchvision_resnet_test.py.
+# function: (config, parameters with 1,000 classes without the statistics of batch norms, MACs at 224). torchvision has
+# the same numbers of parameters, see tests/peers/torchvision_resnet_test.py.
 PUBLISHED = {
     "ResNet18": (ResNetConfig((2, 2, 2, 2), expansion=1), 11_689_512, 1_814_073_344),
     "ResNet34": (ResNetConfig((3, 4, 6, 3), expansion=1), 21_797_672, 3_663_761_408),
@@ -44,7 +44,7 @@ def tiny(size="R50", input_shape=SHAPE, classes=5, classifier_activation=None, *
 
 @pytest.fixture(scope="module")
 def model():
-    """One with random weights, for tests that do not change it."""
+    """A model with random weights, for tests that do not change it."""
     return randomize(tiny())
 
 
@@ -71,13 +71,13 @@ def test_the_first_form_of_resnet_50():
         *shapes_only(lambda: keras_vit.ResNet("R50", strides_first=True, stage_depths=(2, 2, 2, 2)))
     )
     _, macs = deep_counts(by_layer, (3, 4, 6, 3))
-    assert macs == pytest.approx(3.858e9, abs=0.0005e9)  # As it is printed.
+    assert macs == pytest.approx(3.858e9, abs=0.0005e9)  # The printed number.
 
 
 @counted_once
 @pytest.mark.parametrize("size", ["R18", "R50"])
 def test_published_counts(size):
-    """Of all depths of one kind of units, from one model."""
+    """One shallow model gives the counts of every depth of this kind of units."""
     by_layer = counts_by_layer(*shapes_only(lambda: keras_vit.ResNet(size, stage_depths=(2, 2, 2, 2))))
     rows = [row for row in PUBLISHED.values() if row[0].expansion == RESNETS[size].expansion]
     assert len(rows) == 2
@@ -154,7 +154,7 @@ def test_gradients(size, model):
 
 def test_training_moves_weights_and_statistics():
     model = tiny()
-    # Heads and last norms start at zero: the first steps change nothing else.
+    # Heads and last norms start at zero, so the first steps change nothing else.
     assert train(model, SHAPE, keras.optimizers.SGD(1.0), batch=8, steps=3) == canonical_weights(model).keys()
 
 
@@ -172,7 +172,7 @@ def test_rates_reach_their_layers():
 
 
 def test_freezing():
-    """A frozen norm keeps its statistics too."""
+    """A frozen norm also keeps its statistics."""
     model = randomize(tiny())
     assert keras_vit.freeze(model, "stage_1_unit_0") == ["stem_conv", "stem_norm", "stage_0_unit_0", "stage_1_unit_0"]
     trained = {weight.path.split("/")[0] for weight in model.trainable_weights}

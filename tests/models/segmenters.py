@@ -1,4 +1,4 @@
-"""Segmentation models that are built in a moment."""
+"""Segmentation models that are quick to build."""
 
 import keras_vit
 
@@ -10,6 +10,6 @@ SIZES = {
 
 
 def tiny_segmenter(factory, input_shape, classes=5, **arguments):
-    """Of one of `SIZES`, with three stages of one unit: so a map is merged with one that has been merged."""
+    """A model of one of `SIZES` with three stages of one unit, so that a map is merged with a merged map."""
     arguments = {**BACKBONE, **SIZES[factory], **arguments}
     return getattr(keras_vit, factory)("R18", input_shape=input_shape, classes=classes, **arguments)

@@ -1,4 +1,4 @@
-"""Steps of training."""
+"""Training steps."""
 
 import keras
 import numpy as np
@@ -7,8 +7,8 @@ from tests.test_case import canonical_weights, random_inputs
 
 
 def train(model, shape, optimizer="sgd", batch=2, steps=1):
-    """Trains a model of five classes on random images; returns the paths of the weights that are changed."""
-    # TensorFlow takes longer to compile a step than to run it; JAX to run it without.
+    """Trains a model of five classes on random images. Returns the paths of the weights that change."""
+    # On TensorFlow, compiling a step takes longer than running it. On JAX, running it uncompiled takes longer.
     run_eagerly = keras.backend.backend() == "tensorflow"
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, run_eagerly=run_eagerly)

@@ -1,4 +1,4 @@
-"""A model small enough to be computed by hand, for the tests of whole models."""
+"""A model small enough to be computed by hand, for tests of whole models."""
 
 import keras_vit
 

@@ -1,4 +1,4 @@
-"""Models that merge tokens (ToMe, arXiv 2210.09461): the equations, the same weights, and what they refuse."""
+"""Models that merge tokens (ToMe, arXiv 2210.09461): equations, weights and errors."""
 
 import functools
 import itertools
@@ -33,7 +33,7 @@ merging_model = functools.partial(tiny_model, input_shape=SHAPE, token_merging=3
 
 @pytest.fixture(scope="module")
 def model():
-    """One with random weights, for tests that do not change it."""
+    """A model with random weights, for tests that do not change it."""
     return randomize(merging_model())
 
 
@@ -41,7 +41,7 @@ def model():
     ("changes", "pooling"),
     [
         pytest.param({}, "token", marks=pytest.mark.each_backend),
-        ({"token_merging": 7, "num_layers": 3}, "token"),  # More than half, in the third block.
+        ({"token_merging": 7, "num_layers": 3}, "token"),  # In the third block, 7 is more than half of the patches.
         ({"pooling": "avg", "num_register_tokens": 3}, "avg"),
         ({"distillation_token": True, "num_register_tokens": 2, "qk_norm": True, "layer_scale": 0.1}, "token"),
         ({"pooling": "map"}, "map"),
@@ -56,7 +56,7 @@ def test_equals_the_equations(changes, pooling):
 def test_tokens_become_fewer_from_block_to_block():
     model = merging_model(num_layers=4, token_merging=7, include_top=False, pooling=None)
     shapes = [model.get_layer(f"encoder_block_{i}").output[0].shape for i in range(4)]
-    assert shapes == [(None, 14, 12), (None, 8, 12), (None, 5, 12), (None, 3, 12)]  # Of 20, half at most.
+    assert shapes == [(None, 14, 12), (None, 8, 12), (None, 5, 12), (None, 3, 12)]  # 20 patches, halved at most.
     assert model.output_shape == (None, 3, 12)
     outputs = [model.output, model.get_layer("encoder_block_3").output[1]]
     tokens, sizes = keras.Model(model.inputs[0], outputs)(random_inputs(SHAPE)[0])
@@ -66,7 +66,7 @@ def test_tokens_become_fewer_from_block_to_block():
 
 
 def test_all_layers_are_built(model):
-    # Else Keras's predict on JAX runs the model once more before each batch, operation by operation.
+    # Otherwise, Keras's `predict` on JAX runs the model eagerly before each batch.
     assert [layer for layer in parts(model) if not layer.built] == []
 
 
@@ -82,7 +82,7 @@ def test_weights_are_those_of_the_model_without(tmp_path):
 
 
 def test_published_weights_go_in(tmp_path):
-    """And not out: no file says that tokens are merged."""
+    """Published weights can be loaded, but not saved: their files cannot express token merging."""
     shape = (16, 20, 3)
     arguments = {"patch_size": 4, "input_shape": shape, "mlp": "gelu_exact"}
     merging, without = randomize(merging_model(**arguments)), merging_model(token_merging=0, **arguments)
@@ -109,7 +109,7 @@ def test_config_and_file(model, tmp_path):
     assert config.token_merging == 3
     fields = json.loads(json.dumps(config.to_dict()))
     assert read_architecture(fields) == config
-    del fields["token_merging"]  # As in a file from before there was the field.
+    del fields["token_merging"]  # Older files lack this field.
     assert read_architecture(fields).token_merging == 0
 
 
@@ -120,7 +120,7 @@ def test_images_of_any_size():
     [images] = random_inputs(SHAPE)
     expected = to_numpy(fixed(images))
     assert_close(model(images), expected)
-    # Of one patch, and of two, there is at most one to be merged.
+    # One or two patches allow at most one merge.
     for width in (3, 6):
         assert model(images[:, :4, :width]).shape == (2, 5)
     assert keras_vit.profile(model, SHAPE).macs == keras_vit.profile(fixed).macs
@@ -132,10 +132,10 @@ def test_gradients():
 
 @pytest.mark.each_backend
 def test_training():
-    """A step changes every weight but the keys' biases, and the same whether blocks are computed once or twice."""
+    """A step changes every weight but the biases of the keys. Rematerialised blocks give the same step."""
     before, trained = randomize(merging_model()), []
     for is_rematerialized in (False, True):
-        keras.utils.set_random_seed(0)  # Of torch too.
+        keras.utils.set_random_seed(0)  # This seeds PyTorch too.
         model = merging_model(dropout_rate=0.2, drop_path_rate=0.4)
         model.set_weights(before.get_weights())
         keras_vit.rematerialize(model, is_rematerialized)
@@ -196,7 +196,7 @@ def test_refuses_an_impossible_number(value):
         functools.partial(keras_vit.features, layers=["patch_embedding", "encoder_block_0"]),
         functools.partial(keras_vit.features, layers=["encoder_norm/class_token"]),
     ],
-    ids=lambda look: getattr(look, "__name__", "features"),  # Not str: two processes would have other names.
+    ids=lambda look: getattr(look, "__name__", "features"),  # `str` would give different names in each process.
 )
 def test_analyses_of_patches_are_refused(look, model):
     for looked_into in (model, keras.Sequential([keras.Input(SHAPE), model])):
@@ -222,13 +222,13 @@ def test_pretraining_is_refused(kind, model):
         getattr(keras_vit.pretraining, kind)(model)
 
 
-@pytest.mark.slow  # tests/export/saved_model_test.py has its signatures.
+@pytest.mark.slow  # tests/export/saved_model_test.py covers the signatures.
 @pytest.mark.skipif(not TENSORFLOW, reason="of other backends, elsewhere_test.py")
 def test_a_saved_model_answers_without_what_is_of_patches(tmp_path):
     import tensorflow as tf
 
     model = random_model(merging_model(num_layers=1, classifier_activation="softmax"))
-    folder = keras_vit.export_saved_model(model, tmp_path, batch_sizes=[2])  # Compares the answers.
+    folder = keras_vit.export_saved_model(model, tmp_path, batch_sizes=[2])  # The export compares the outputs.
     served = tf.saved_model.load(str(folder)).signatures
     assert set(served) == {"serving_default", "predict_pixels", "predict_pixels_float", "embed"}
     pixels = np.random.default_rng(0).integers(0, 256, (3, *SHAPE)).astype("uint8")

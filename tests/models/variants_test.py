@@ -1,4 +1,4 @@
-"""Every published variant against exact counts: the equations for all of them, and some that are built on shapes."""
+"""Every published variant equals exact counts. All are counted by the equations, some are built without values."""
 
 import inspect
 import math
@@ -11,9 +11,9 @@ from keras_vit.models import vit
 from tests.reference.vit import num_macs, num_parameters
 from tests.test_case import counted_once, rest_slow, without_values
 
-# variant, function: hidden_dim, num_layers, num_heads, mlp_dim; then for each image size the parameters with a class
-# token and 1,000 classes, those with average pooling, and GMACs with a class token. The counts at 224 of Ti, S, B, L
-# and H are also in vit_jax/models_test.py of google-research/vision_transformer, those of S/8, S/14 and B/14 in timm.
+# (variant, function): (hidden_dim, num_layers, num_heads, mlp_dim), then for each image size the parameters with a
+# class token and 1,000 classes, those with average pooling, and GMACs with a class token. Counts at 224 are also in
+# vit_jax/models_test.py of google-research/vision_transformer (Ti, S, B, L, H) and in timm (S/8, S/14, B/14).
 VARIANTS = {
     ("Ti/16", "ViTTi16"): (
         (192, 12, 3, 768),
@@ -100,8 +100,8 @@ VARIANTS = {
         {224: (1_844_440_680, 1_844_437_352, 483.748), 378: (1_845_227_752, 1_845_224_424, 1429.226)},
     ),
 }
-# hybrid, function: the encoder's variant, stages of the stem, patch on its map; parameters with a class token and 1,000
-# classes, and GMACs, both at 224 as the code of google-research/vision_transformer has them.
+# (hybrid, function): encoder's variant, stages of the stem, patch size on its map, then parameters with a class token
+# and 1,000 classes, and GMACs. Both are at 224, as in google-research/vision_transformer.
 HYBRIDS = {
     ("R+Ti/16", "RViTTi16"): ("Ti/16", (), 8, 6_337_704, 0.43),
     ("R26+S/32", "R26ViTS32"): ("S/32", (2, 2, 2, 2), 1, 36_431_912, 3.46),
@@ -111,7 +111,7 @@ HYBRIDS = {
     ("R50+L/16", "R50ViTL16"): ("L/16", (3, 4, 9), 1, 316_483_624, 65.54),
     ("R50+L/32", "R50ViTL32"): ("L/32", (3, 4, 6, 3), 1, 328_994_856, 19.41),
 }
-# variant, function: parameters with average pooling and 1,000 classes, and GMACs, both at 224.
+# (variant, function): parameters with average pooling and 1,000 classes, and GMACs, both at 224.
 AXIAL = {("B/16", "AxialViTB16"): (171_620_584, 33.51), ("B/32", "AxialViTB32"): (173_277_160, 8.45)}
 FUNCTIONS = [*VARIANTS, *HYBRIDS]
 SIGNATURE = (
@@ -121,7 +121,7 @@ SIGNATURE = (
 
 @pytest.fixture(autouse=True)
 def _on_shapes_only():
-    """The largest model would need 7 GB."""
+    """Builds models without values: the largest model would need 7 GB."""
     with without_values():
         yield
 
@@ -131,7 +131,7 @@ def _count(model):
 
 
 def _but_slow(cases, *quick):
-    """All cases, of which those not named are slow."""
+    """All cases. Cases that are not named are slow."""
     assert set(quick) <= set(cases)
     return [case if case in quick else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
@@ -142,7 +142,7 @@ def test_table_is_complete():
     assert functions == set(models.__all__) - {*models.RESNETS, *models.SEGMENTERS}
     assert set(models.__all__) <= set(keras_vit.__all__)
     assert [getattr(models, name).__name__ for name in models.__all__] == models.__all__
-    assert {parameter(name, "classes") for name in models.SEGMENTERS} == {150}  # ADE20K's.
+    assert {parameter(name, "classes") for name in models.SEGMENTERS} == {150}  # ADE20K has 150 classes.
 
 
 def parameter(function, name):
@@ -151,7 +151,7 @@ def parameter(function, name):
 
 
 def _letters(variant, size, classes=1000):
-    """Those of the equations: width, depth, MLP width, patch side, number of patches, classes."""
+    """Values for the equations: width, depth, MLP width, patch side, number of patches, number of classes."""
     (hidden_dim, num_layers, _, mlp_dim), _ = next(row for name, row in VARIANTS.items() if name[0] == variant)
     patch_size = int(variant.split("/")[1])
     return hidden_dim, num_layers, mlp_dim, patch_size, (size // patch_size) ** 2, classes
@@ -159,7 +159,7 @@ def _letters(variant, size, classes=1000):
 
 @pytest.mark.parametrize(("variant", "function"), list(VARIANTS))
 def test_equations(variant, function):
-    """The table has the sizes of the variants, and the counts that follow from them."""
+    """The table contains the sizes of the variants, and its counts follow from these sizes."""
     (hidden_dim, num_layers, num_heads, mlp_dim), by_size = VARIANTS[variant, function]
     patch_size = int(variant.split("/")[1])
     assert keras_vit.VARIANTS[variant] == keras_vit.ViTConfig(patch_size, hidden_dim, num_layers, num_heads, mlp_dim)
@@ -190,7 +190,7 @@ def test_parameters_with_average_pooling():
 
 
 def _stem_counts(stage_depths, size=224, width=64):
-    """(parameters, MACs) of a hybrid's stem, and side and channels of its map; each convolution has a norm."""
+    """(parameters, MACs) of a hybrid's stem, then side and channels of its map. Each convolution has a norm."""
     side, channels = size // 4, width
     parameters, macs = 49 * 3 * width + 2 * width, (size // 2) ** 2 * 49 * 3 * width
     for stage, depth in enumerate(stage_depths):
@@ -240,11 +240,11 @@ def test_hybrids(variant, function):
 
 
 def _axial_counts(variant):
-    """(parameters, MACs) at 224 pixels: twice the blocks, without class token."""
+    """(parameters, MACs) at 224 pixels, with twice the blocks and without class token."""
     width, depth, *letters = _letters(variant, 224)
     letters = (width, 2 * depth, *letters)
     side = 224 // keras_vit.VARIANTS[variant].patch_size
-    # A patch attends to those of its row, or column, in place of all.
+    # A patch attends to the patches of its row or column instead of all.
     fewer = 2 * depth * 2 * width * (side**4 - side**3)
     return num_parameters(*letters, class_token=False), num_macs(*letters, class_token=False) - fewer
 
@@ -266,7 +266,7 @@ def test_axial(variant, function):
     assert (_count(model), cost.macs) == _axial_counts(variant)
 
 
-# The towers of SigLIP (arXiv 2303.15343) and of Scaling ViT (arXiv 2106.04560): parameters.
+# Parameters of the towers of SigLIP (arXiv 2303.15343) and of Scaling ViT (arXiv 2106.04560).
 TOWERS = {
     ("So400m/14", 224): 427_680_704,
     ("So400m/14", 384): 428_225_600,  # 27 x 27 patches; 6 pixels are cut off.
@@ -299,7 +299,7 @@ def test_function_of_each_variant(variant, function, monkeypatch):
     assert inspect.signature(build).parameters["pooling"].default == keras_vit.VARIANTS[variant].pooling
     for name in set(SIGNATURE.split()) - {"pooling"}:
         assert inspect.signature(build).parameters[name] == inspect.signature(keras_vit.ViT).parameters[name], name
-    # Arguments that no default equals, one by one.
+    # Arguments that differ from all defaults, one at a time.
     arguments = {name: object() for name in SIGNATURE.split()}
     monkeypatch.setattr(vit, "ViT", lambda *positional, **named: (positional, named))
     assert build(**arguments) == ((variant,), arguments)
@@ -314,7 +314,7 @@ def test_function_builds_the_same_model_as_the_factory():
     )
 
 
-# A tanh layer as wide as the tokens, and the 21,843 classes of ImageNet-21k: parameters.
+# Parameters with a tanh layer as wide as the tokens and the 21,843 classes of ImageNet-21k.
 PRE_TRAINED = {
     "B/32": 104_843_091,
     "B/16": 103_186_515,
@@ -350,16 +350,16 @@ BLOCK = 7_087_872
         ({"include_top": False, "representation_dim": 768}, 85_798_656, 0),
         ({"position_embedding": "none"}, 86_416_360, 0),
         ({"position_embedding": "sincos_2d"}, 86_416_360, 0),
-        # Those of the paper's ablation, table 8. A row for the class token and 14 halves for either coordinate.
+        # The paper's ablation, table 8: a row for the class token, and 14 half-width rows for each coordinate.
         ({"position_embedding": "learned_2d"}, 86_427_880, 0),
         (
             {"position_embedding": "learned_2d", "position_placement": "every_layer"},
             *(86_416_360 + 12 * 11_520, 11_520),
         ),
-        # A table for each block; the same table before each.
+        # A table for each block, or one table shared by all blocks.
         ({"position_placement": "every_layer"}, 88_231_912, 197 * 768),
         ({"position_placement": "every_layer_shared"}, 86_567_656, 0),
-        # A row for each of 2 * 197 - 1 offsets, as wide as a head, for each block.
+        # 2 * 197 - 1 rows (one per offset) in each block, as wide as a head.
         ({"position_embedding": "relative"}, 86_718_184, 393 * 64),
         ({"position_embedding": "learned_2d", "input_shape": (384, 384, 3)}, 86_427_880 + 2 * 10 * 384, 0),
         ({"num_position_prefix_rows": 0}, 86_567_656 - 768, 0),
@@ -372,7 +372,7 @@ BLOCK = 7_087_872
     ],
 )
 def test_parameters_of_base_16(changes, parameters, more_in_a_block):
-    """Of twelve blocks, from two."""
+    """A model with two blocks gives the parameters of twelve."""
     shallow = _count(keras_vit.ViT("B/16", num_layers=2, **changes))
     assert shallow + 10 * (BLOCK + more_in_a_block) == parameters
 

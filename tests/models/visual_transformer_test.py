@@ -1,4 +1,4 @@
-"""VT-ResNets: against NumPy and exact counts, and what only they can do."""
+"""VT-ResNets equal NumPy and exact counts. Also tests features that only VT-ResNets have."""
 
 import functools
 import inspect
@@ -27,8 +27,8 @@ from tests.test_case import (
     to_numpy,
 )
 
-# function: config; parameters of convolutions and dense layers, without batch norms; MACs at 224; what the paper prints
-# of both (arXiv 2006.03677, Table 8), and how far that is from here.
+# function: (config, parameters of convolutions and dense layers without batch norms, MACs at 224, both numbers as
+# printed in the paper (arXiv 2006.03677, Table 8), and the relative differences from our counts)
 PUBLISHED = {
     "VTResNet18": (
         VTResNetConfig((2, 2, 2), expansion=1, num_modules=2, filters=512),
@@ -43,12 +43,12 @@ PUBLISHED = {
     "VTResNet50": (VTResNetConfig((3, 4, 6)), (21_874_856, 3_533_332_480), ((21.4e6, 0.023), (3412e6, 0.04))),
     "VTResNet101": (VTResNetConfig((3, 4, 23)), (40_814_760, 7_245_553_664), ((41.5e6, 0.017), (7129e6, 0.04))),
 }
-# Table: changes; million MACs and million parameters that the paper prints for ResNet-18, and for 34. All of them carry
-# no tokens over, and have a transformer in every module.
+# table: (changes, the paper's (million MACs, million parameters) for ResNet-18, and those for ResNet-34). No model
+# carries tokens over, and every module has a transformer.
 ABLATIONS = {
     "2, filters and recurrent filters": ({}, (1579, 11.6), (3299, 21.8)),
     "3, pooling": ({"tokenizer": "pooling", "is_recurrent": False}, (1550, 11.0), (3246, 20.6)),
-    # Of ResNet-34 the paper prints 3369, more than with recurrent filters, which cost more: two digits changed places.
+    # For ResNet-34, the paper prints 3369, more than the costlier recurrent filters. Two digits are swapped.
     "4, no recurrent filters": ({"is_recurrent": False}, (1564, 11.1), (3269, 20.7)),
     "5, no relation": ({"relation": "none"}, (1528, 8.5), (3222, 17.1)),
     "5, graph convolution": ({"relation": "graph_convolution"}, (1528, 8.5), (3223, 17.1)),
@@ -63,7 +63,7 @@ EXACT = {
 SHAPE = (33, 46, 3)
 TINY = {"stage_depths": (1, 2), "width": 4, "filters": 16, "token_dim": 24, "num_heads": 4, "num_tokens": 6}
 TINY |= {"group_width": 4, "num_modules": 3}
-# What the softmax over pixels or tokens cancels.
+# The softmax over pixels or tokens cancels these weights.
 CANCELLED = ["filter/norm/beta"]
 for number in range(3):
     CANCELLED += [f"{part}_{number}/key/norm/beta" for part in ("tokenizer", "token_projector")]
@@ -76,7 +76,7 @@ def tiny(size="VT-R18", input_shape=SHAPE, classes=5, classifier_activation=None
 
 
 def count_products(weights):
-    """Numbers in kernels, the classifier's bias, and the matrices of graph convolutions: all but batch norms."""
+    """Size of all weights but batch norms: kernels, the classifier's bias, matrices of graph convolutions."""
     norms = ("gamma", "beta", "moving_mean", "moving_variance")
     return sum(math.prod(weight.shape) for weight in weights if weight.name not in norms)
 
@@ -85,9 +85,9 @@ def count_products(weights):
     ("changes", "modules"),
     [
         ({"relation_modules": (0, 2)}, 3),
-        # Tokens have the channels of pixels from the second module on.
+        # From the second module on, tokens have as many channels as pixels.
         ({"filters": 24, "group_width": 12, "num_modules": 2}, 2),
-        # And in the first.
+        # In the first module too.
         (
             {
                 **{"expansion": 4, "filters": 32, "token_dim": 32, "num_heads": 4, "group_width": 8},
@@ -103,18 +103,18 @@ def test_equals_the_reference(changes, modules):
     k = keras_vit.describe(model).config.num_heads
     equation = functools.partial(reference.vt_resnet_logits, stage_depths=(1, 2), modules=modules, k=k)
     images = random_inputs(SHAPE)
-    # Over so many norms and exponentials, with weights that let an image through, rounding adds up; most on torch.
+    # Rounding errors accumulate over many norms and exponentials, most of all on PyTorch.
     tolerance = 2e-4 if keras.backend.backend() == "torch" else 5e-5
     run_parity_test(model, equation, images, tolerance, random_model)
     outputs = compute(model, images)
-    assert np.abs(outputs[0] - outputs[1]).max() > 0.05 * np.abs(outputs).max()  # Images show in them.
+    assert np.abs(outputs[0] - outputs[1]).max() > 0.05 * np.abs(outputs).max()  # The outputs depend on the images.
 
 
 def _by_layer(size, **changes):
-    """{name of a layer: array of its numbers in kernels and its MACs} of a model with two units in each stage."""
+    """{layer name: array of (elements of kernels, MACs)} of a model with two units in each stage."""
     model, cost = shapes_only(functools.partial(keras_vit.VTResNet, size, stage_depths=(2, 2, 2), **changes))
     norms = ("gamma", "beta", "moving_mean", "moving_variance")
-    # All but batch norms: kernels, the classifier's bias, and the matrices of graph convolutions.
+    # All weights but batch norms: kernels, the classifier's bias, matrices of graph convolutions.
     return counts_by_layer(model, cost, [weight for weight in model.weights if weight.name not in norms])
 
 
@@ -154,7 +154,7 @@ def test_published_sizes(function):
 @counted_once
 @pytest.mark.parametrize("table", ABLATIONS)
 def test_ablations(table):
-    """Of ResNet-34. ResNet-18 has the first two of its three modules, without their last projector."""
+    """Ablations of ResNet-34. ResNet-18 has only the first two of its three modules, without the last projector."""
     changes, *printed = ABLATIONS[table]
     by_layer = _by_layer("VT-R34", split_tokens=False, relation_modules=None, **changes)
     of_18 = {
@@ -172,7 +172,7 @@ def test_ablations(table):
 
 @counted_once
 def test_costs_of_the_modules(of_34):
-    """Million MACs and parameters of each module of VT-ResNet-34."""
+    """Million MACs and million parameters of each module of VT-ResNet-34."""
     expected = {"0": (4.100, 100.2), "1": (2.195, 49.3), "2": (3.736, 65.2)}
     for number, (mega_parameters, mega_macs) in expected.items():
         names = [f"{part}_{number}" for part in ("tokenizer", "token_relation", "token_projector")]
@@ -229,7 +229,7 @@ TWO_MODULES = "tokenizer_0 token_relation_0 token_projector_0 tokenizer_1 token_
     ],
 )
 def test_kinds_of_modules(changes, modules, first, second, relation):
-    """Each is built, computes and learns. The last module has no projector."""
+    """Each kind of module is built, computes and learns. The last module has no projector."""
     model = randomize(tiny(**changes), scale=0.5)
     assert [layer.name for layer in model.layers] == [*STEM, *modules.split(), "pooling", "predictions"]
     kinds = {"tokenizer_0": first, "tokenizer_1": second, "token_relation_0": relation}
@@ -242,7 +242,7 @@ def test_kinds_of_modules(changes, modules, first, second, relation):
 
 
 def test_small_images():
-    """At 32 pixels the map has 2 x 2 places."""
+    """At 32 pixels, the map is 2 x 2."""
     [images] = random_inputs((32, 32, 3))
     changes = {"width": 4, "filters": 16, "token_dim": 16, "num_heads": 4, "num_tokens": 4, "classes": 10}
     changes["stage_depths"] = (1, 1, 1)
@@ -252,9 +252,9 @@ def test_small_images():
 
 
 def test_training_moves_weights_and_statistics():
-    """Every part learns: the carried tokens, the last projector, the filters."""
+    """Every part learns, including carried tokens, the last projector and the filters."""
     model = tiny(drop_path_rate=0.2, dropout_rate=0.1, num_modules=2)
-    # Heads and last norms start at zero: the first steps change nothing else.
+    # Heads and last norms start at zero, so the first steps change nothing else.
     changed = train(model, SHAPE, keras.optimizers.SGD(1.0), batch=8, steps=3)
     unmoved = canonical_weights(model).keys() - changed
     assert not {path for path in unmoved if not path.endswith(("norm/beta", "norm/gamma"))}
@@ -268,7 +268,7 @@ def test_rates_reach_their_layers():
 
 
 def test_freezing():
-    """What is frozen keeps its weights and statistics."""
+    """Frozen layers keep their weights and statistics."""
     model = randomize(tiny(num_modules=2, relation_modules=[0]))
     parts = ["tokenizer_0", "token_relation_0", "token_projector_0", "tokenizer_1", "predictions"]
     for up_to, number in (("stage_1_unit_1", 0), ("token_projector_0", 3), ("token_relation_0", 2)):

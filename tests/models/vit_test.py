@@ -30,7 +30,7 @@ from tests.test_case import (
 
 @pytest.fixture(scope="module")
 def plain():
-    """One with random weights, for tests that do not change it."""
+    """A model with random weights, for tests that do not change it."""
     return randomize(tiny_model())
 
 
@@ -197,7 +197,7 @@ def test_training_is_random_and_inference_is_not(rate, plain):
     first, second = (to_numpy(model(images, training=True)) for _ in range(2))
     assert not np.allclose(first, expected)
     assert not np.allclose(first, second)
-    # On TensorFlow GELUs in training are the same formula in another order of operations: other roundings.
+    # On TensorFlow, GELUs in training compute the same formula in another order, with other roundings.
     np.testing.assert_allclose(to_numpy(plain(images, training=True)), expected, rtol=0, atol=1e-6)
 
 
@@ -216,7 +216,7 @@ def test_mixed_precision():
     randomize(model)
     images = random_inputs(SHAPE)
     representation = compute(keras.Model(model.inputs[0], model.get_layer("predictions").input), images)
-    # Logits as exact as float32 from a representation of 16 bits: the classifier itself does not round.
+    # The classifier computes float32 logits from the 16-bit representation, and does not round them to 16 bits.
     weights, logits = canonical_weights(model), model.get_layer("predictions")(representation)
     expected = representation.astype("float64") @ weights["predictions/kernel"] + weights["predictions/bias"]
     assert_close(logits, expected, 1e-6)
@@ -233,7 +233,7 @@ def test_final_norm_is_computed_in_float32(policy):
         model = tiny_model(num_layers=1, position_embedding="none", include_top=False, pooling=None)
     finally:
         keras.config.set_dtype_policy("float32")
-    tokens = np.random.default_rng(0).choice([0.0, 600.0, 604.0, 1000.0], (2, 7, 12))  # Squares exceed float16.
+    tokens = np.random.default_rng(0).choice([0.0, 600.0, 604.0, 1000.0], (2, 7, 12))  # The squares exceed float16.
     actual = to_numpy(model.get_layer("encoder_norm")(ops.cast(tokens, policy.removeprefix("mixed_"))))
     rounding = 2.0**-9 if policy == "mixed_bfloat16" else 2.0**-12
     np.testing.assert_allclose(actual, reference.layer_norm(tokens, 1, 0), rtol=1.5 * rounding, atol=1.5 * rounding)
@@ -241,7 +241,7 @@ def test_final_norm_is_computed_in_float32(policy):
 
 @pytest.mark.parametrize("functional", [False, True])
 def test_transfer_model(functional):
-    """A backbone nested in the user's own model trains. tests/reloading_test.py reloads one."""
+    """A backbone nested in a user's model trains. tests/reloading_test.py reloads such a model."""
     backbone = randomize(tiny_model(include_top=False, pooling="avg", name="backbone", num_layers=1))
     if functional:
         inputs = keras.Input(SHAPE)
@@ -255,8 +255,8 @@ def test_transfer_model(functional):
 
 @pytest.mark.each_backend
 def test_trains():
-    # Left or right half bright: a tiny model learns it in a few steps, through fit and with augmentation's rates on.
-    random.seed(0)  # Keras draws its seeds from it; with a few of them the loss takes longer to fall.
+    # The left or right half is bright. A tiny model learns this in a few steps of `fit` with the rates of augmentation.
+    random.seed(0)  # Keras draws its seeds from it. For a few seeds, the loss takes longer to fall.
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 64)
     images = rng.normal(scale=0.3, size=(64, 4, 6, 3)).astype("float32")
@@ -309,7 +309,7 @@ def test_refused_arguments():
 
 
 def test_refused_before_a_model_is_built(monkeypatch):
-    """Weights, above all: of large models building takes long."""
+    """Bad weights are refused before the model is built, because building a large model is slow."""
     monkeypatch.setattr(keras_vit.models.vit, "build_model", lambda *_, **__: pytest.fail("a model was built"))
     for arguments, message in (
         ((True, "missing.weights.h5"), "weights='missing.weights.h5': there is no such file"),

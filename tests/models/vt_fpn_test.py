@@ -1,4 +1,4 @@
-"""VT-FPN and Panoptic FPN: against NumPy and printed counts; and everything that a model of the package can do."""
+"""VT-FPN and Panoptic FPN equal NumPy and printed counts, and have all features of the package's models."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ from tests.test_case import (
     to_numpy,
 )
 
-# 38 / 4, 8, 16 are 10, 5, 3, whose doubles are not the sizes above.
+# 38 / 4, 8, 16 give 10, 5, 3. Doubling a size does not give the next larger size.
 SHAPE = (38, 45, 3)
 FACTORIES = list(SIZES)
 NECKS = {
@@ -48,13 +48,13 @@ def factory(request):
 
 @pytest.fixture(scope="module")
 def model(factory):
-    """One with random weights, for tests that do not change it."""
+    """A model with random weights, for tests that do not change it."""
     return random_model(tiny(factory))
 
 
 COCO, LIP = ((800, 1216, 3), 54), ((473, 473, 3), 20)
-# (backbone, data set): 10^9 multiply-accumulates of the neck and in all: ours, and what Tables 9 and 10 of arXiv
-# 2006.03677 print, which cut digits off.
+# (backbone, data set): {model: (our GMACs of (neck, total), those printed in Tables 9 and 10 of arXiv 2006.03677)}. The
+# paper truncates digits.
 PUBLISHED = {
     ("R50", COCO): {"PanopticFPN": ((55.099, 159.135), (55.1, 159)), "VTFPN": ((8.574, 112.609), (8.5, 113))},
     ("R101", COCO): {"PanopticFPN": ((55.099, 231.106), (55.1, 231)), "VTFPN": ((8.574, 184.581), (8.5, 185))},
@@ -66,7 +66,7 @@ PUBLISHED = {
 @counted_once
 @pytest.mark.parametrize("data", [COCO, LIP], ids=["COCO", "LIP"])
 def test_published_counts(factory, data):
-    """Of both depths, from a model with two units in each stage of its backbone."""
+    """A backbone with two units in each stage gives the counts of both depths."""
     shape, classes = data
     arguments = {"stage_depths": (2, 2, 2, 2), "input_shape": shape, "classes": classes}
     model, cost = shapes_only(lambda: getattr(keras_vit, factory)("R50", **arguments))
@@ -109,7 +109,7 @@ def test_equals_the_reference(factory, model):
 def test_names(factory, model):
     layers = [layer.name for layer in model.layers]
     resnet = [layer.name for layer in keras_vit.ResNet("R50", include_top=False, input_shape=SHAPE, **BACKBONE).layers]
-    assert [name for name in layers if name in resnet] == resnet[:-1]  # But for its pooling.
+    assert [name for name in layers if name in resnet] == resnet[:-1]  # All layers but the pooling.
     head = (
         ["head_sum", "predictions", "upsampling", "probabilities"]
         + [f"head_0_{part}_0" for part in ("conv", "norm", "activation")]
@@ -148,14 +148,14 @@ def test_backbones():
 
 
 def test_pixels_of_any_size_behind_other_layers(factory, model):
-    """A model with all that is not the default equals the plain one of the fixed size."""
+    """A model after other layers, with only non-default arguments, equals the plain model of fixed size."""
     inputs = keras.Input((None, None, 3))
     arguments = {"input_tensor": keras.layers.Rescaling(0.5)(inputs), "classifier_activation": "softmax"}
     behind = tiny(factory, input_shape=None, include_preprocessing=True, name="named", **arguments)
     assert behind.inputs[0] is inputs
     assert (behind.name, behind.output_shape) == ("named", (None, None, None, 5))
     pixels = np.random.default_rng(0).integers(0, 256, (2, *SHAPE)).astype("float32")
-    assert_close(behind(pixels), np.full((2, *SHAPE[:2], 5), 0.2))  # It starts without an opinion.
+    assert_close(behind(pixels), np.full((2, *SHAPE[:2], 5), 0.2))  # It starts with equal probabilities.
     logits = to_numpy(model(keras_vit.preprocess_input(0.5 * pixels, model)))
     assert np.ptp(logits) > 1
     assert_close(random_model(behind)(pixels), reference.softmax(logits))
@@ -163,13 +163,13 @@ def test_pixels_of_any_size_behind_other_layers(factory, model):
 
 def test_gradients(factory, model):
     found = gradients(model, random_inputs(SHAPE))
-    assert all(np.isfinite(gradient).all() for gradient in found.values())  # And connected.
+    assert all(np.isfinite(gradient).all() for gradient in found.values())  # All gradients exist.
     largest = {path: np.abs(gradient).max() for path, gradient in found.items()}
-    # What is added alike to all that a softmax goes over: to the logits of all pixels, to all tokens that are asked.
+    # Values added equally to everything that a softmax runs over: logits of all pixels, or all attended tokens.
     cancelled = {path for path in largest if path.endswith(("/filter/norm/beta", "_transformer/query/norm/beta"))}
     cancelled |= {path for path in largest if path.startswith("token_projector_") and path.endswith("/key/norm/beta")}
     assert len(cancelled) == (7 if factory == "VTFPN" else 0)
-    # Measured: up to 6e-11, and from 6e-7. Gradients are small behind many norms.
+    # Measured: cancelled gradients are at most 6e-11, others at least 6e-7. Gradients are small after many norms.
     assert not [path for path in cancelled if largest[path] > 1e-9]
     assert not [path for path in largest.keys() - cancelled if largest[path] < 1e-7]
 
@@ -181,7 +181,7 @@ def test_dropout_and_own_weights_file(factory, model, tmp_path):
     dropping = tiny(factory, dropout_rate=0.5, weights=tmp_path / "mine.weights.h5")
     expected = to_numpy(model(images))
     np.testing.assert_array_equal(to_numpy(dropping(images)), expected)
-    dropping.trainable = False  # Otherwise batch norms change the outputs in training.
+    dropping.trainable = False  # Otherwise, batch norms change the outputs in training.
     assert np.abs(to_numpy(dropping(images, training=True)) - expected).max() > 1e-3
 
 
@@ -219,9 +219,9 @@ def test_nested():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not TENSORFLOW, reason="slow, and trained by the same steps elsewhere")
+@pytest.mark.skipif(not TENSORFLOW, reason="slow, and other backends train with the same steps")
 def test_learns_the_class_of_each_pixel():
-    """Mean IoU above 0.9 on images that were not seen; measured: 0.96."""
+    """Mean IoU is above 0.9 on new images (measured: 0.96)."""
     images, masks = _shapes(32, seed=0)
     sizes = {"stage_depths": (1, 1), "width": 8, "neck_dim": 24, "head_dim": 16}
     model = tiny("VTFPN", (48, 64, 3), classes=3, **sizes)

@@ -1,9 +1,9 @@
 """AxialResNet in NumPy, float64, from Axial-DeepLab (arXiv 2003.07853): equation 4 and section 3.3, at inference.
 
-The norms stand where its authors' code, csrhddlam/axial-deeplab, has them.
+The norms are placed as in the authors' code, csrhddlam/axial-deeplab.
 
-Legend: x maps (B, H, W, C), of equation 4 lines (..., N, C); w the weights of a part by name; k heads; q, k, v queries,
-keys, values of one head; o the place that asks, p a place that is asked; s stride.
+Legend: x maps (B, H, W, C), in equation 4 lines (..., N, C); w weights of a part by name; k heads; q, k, v queries,
+keys, values of one head; o query position; p key position; s stride.
 """
 
 import numpy as np
@@ -18,13 +18,13 @@ def batch_norm(x, w, name):
 
 
 def attend(x, w, k):
-    """Position-sensitive attention in lines (..., N, C); loops over the heads and places."""
+    """Position-sensitive attention in lines (..., N, C), looping over heads and positions."""
     N = x.shape[-2]
     projected = batch_norm(x @ w["projection/kernel"], w, "projection_norm")
     heads = np.split(projected, k, axis=-1)
     size = heads[0].shape[-1] // 4
     cuts = [size, 2 * size]
-    r_q, r_k, r_v = np.split(w["relative_embedding"], cuts, axis=-1)  # Row p - o + N - 1 is of the distance p - o.
+    r_q, r_k, r_v = np.split(w["relative_embedding"], cuts, axis=-1)  # Row p - o + N - 1 belongs to distance p - o.
     content, position = [], []
     for head, h in enumerate(heads):
         q, key, v = np.split(h, cuts, axis=-1)
@@ -65,7 +65,7 @@ def axial_unit(x, w, s, k):
 
 
 def axial_resnet_logits(x, w, stage_depths, k):
-    """Of images, by a whole AxialResNet."""
+    """Logits of images (B, H, W, C) from a whole AxialResNet."""
     x = np.einsum("bhwcij,ijcf->bhwf", windows_of_bit(x, 7, 2), w["stem_conv/kernel"], optimize=True)
     x = windows_of_bit(relu(batch_norm(x, w, "stem_norm")), 3, 2).max((-1, -2))
     for stage, depth in enumerate(stage_depths):

@@ -1,11 +1,10 @@
 """The ResNet of ViT's hybrids in NumPy, float64, after `models_resnet.py` of google-research/vision_transformer.
 
-And that of BiT (arXiv 1912.11370), after the description in its section 3.1 and the settings of `bit_paper.py` of
-google-research/big_vision; around what is pooled stand zeros, as in big_transfer, which trained the models, or minus
-infinity, as in big_vision.
+Also BiT (arXiv 1912.11370), after section 3.1 and the settings in `bit_paper.py` of google-research/big_vision. The
+stem pads its pooling with zeros, as in big_transfer, which trained the models, or with -inf, as in big_vision.
 
-Legend: x maps (B, H, W, C); w kernel (k, k, C, F), or the weights of a part by name; s stride; G groups; gamma, beta
-(C,). The padding is TensorFlow's "SAME", of BiT k // 2 on all sides.
+Legend: x maps (B, H, W, C); w kernel (k, k, C, F), or weights of a part by name; s stride; G groups; gamma, beta
+(C,). The padding is TensorFlow's "SAME", and for BiT k // 2 on all sides.
 """
 
 import numpy as np
@@ -14,7 +13,7 @@ from tests.reference.vit import part
 
 
 def windows(x, k, s, fill):
-    """(B, h, w, C, k, k): the k x k surroundings that each place of the output sees."""
+    """(B, h, w, C, k, k): the k x k neighbourhood of each output position."""
     padding = [(0, 0)]
     for size in x.shape[1:3]:
         total = max((-(-size // s) - 1) * s + k - size, 0)
@@ -24,7 +23,7 @@ def windows(x, k, s, fill):
 
 
 def windows_of_bit(x, k, s, fill=0.0):
-    """The same with k // 2 places on all sides."""
+    """The same, padded by k // 2 on all sides."""
     padded = np.pad(x, [(0, 0), (k // 2, k // 2), (k // 2, k // 2), (0, 0)], constant_values=fill)
     return np.lib.stride_tricks.sliding_window_view(padded, (k, k), axis=(1, 2))[:, ::s, ::s]
 
@@ -90,7 +89,7 @@ def pre_activation_unit(x, w, s=1):
 
 
 def bit_resnet_logits(x, w, stage_depths, root_fill=0.0):
-    """Of images, by a whole BiT-ResNet; `root_fill` stands around what its root pools."""
+    """Logits of a whole BiT-ResNet. The stem pads its pooling with `root_fill`."""
     x = std_conv_of_bit(x, w["stem_conv/kernel"], 2)
     x = windows_of_bit(x, 3, 2, root_fill).max((-1, -2))
     for stage, depth in enumerate(stage_depths):

@@ -10,7 +10,7 @@ from tests.reference import vit
 
 
 def color_class(pixels):
-    """The class of pixels (..., C) in [0, 1]: the mean of each channel in 3 bits, the first in the highest."""
+    """Class of pixels (..., C) in [0, 1]: the mean of each channel in 3 bits, the first channel in the highest bits."""
     number = 0
     for mean in pixels.reshape(-1, pixels.shape[-1]).mean(0):
         number = 8 * number + min(int(mean * 8), 7)
@@ -18,7 +18,7 @@ def color_class(pixels):
 
 
 def color_classes(x, P, Q, parts):
-    """(N, parts * parts): the classes of the parts of each patch, all row by row."""
+    """(N, parts * parts): classes of the parts of each patch, row by row."""
     return np.array(
         [
             [
@@ -33,7 +33,7 @@ def color_classes(x, P, Q, parts):
 
 
 def encoder(z, w, norm_name="encoder_norm"):
-    """The blocks and the last norm on tokens z."""
+    """The blocks and the last norm, applied to tokens z."""
     num_blocks = 1 + max(int(name.split("/")[0].split("_")[-1]) for name in w if name.startswith("encoder_block_"))
     for i in range(num_blocks):
         z = vit.encoder_block(z, vit.part(w, f"encoder_block_{i}"))
@@ -41,7 +41,7 @@ def encoder(z, w, norm_name="encoder_norm"):
 
 
 def mae_positions(h, w, D):
-    """(h w, D): `get_2d_sincos_pos_embed` of the authors' code: the column first, frequencies 10000^(-i / (D/4))."""
+    """(h w, D): `get_2d_sincos_pos_embed` of the authors' code: column first, frequencies 10000^(-i / (D/4))."""
     omega = 10_000.0 ** (-np.arange(D // 4) / (D // 4))
     rows = []
     for y in range(h):
@@ -51,7 +51,7 @@ def mae_positions(h, w, D):
 
 
 def mae(x, w, decoder, noise, num_visible, normalize, **embedding):
-    """Predictions and targets (B, N, P Q C), and which patches are hidden, (B, N)."""
+    """Predictions and targets (B, N, P Q C), and a mask (B, N) of the hidden patches."""
     P, Q, _, _ = w["patch_embedding/kernel"].shape
     h, width = x.shape[1] // P, x.shape[2] // Q
     z = vit.embed(x, w, **embedding)

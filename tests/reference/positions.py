@@ -20,19 +20,19 @@ def sincos_2d(h, w, D, temperature=10_000.0):
 
 
 def learned_2d(X, Y):
-    """(h w, D) of tables (w, D/2) and (h, D/2): "concatenate the X and Y embedding" (ViT, appendix D.4)."""
+    """(h w, D) from tables (w, D/2) and (h, D/2): "concatenate the X and Y embedding" (ViT, appendix D.4)."""
     return np.array([[*X[x], *Y[y]] for y in range(len(Y)) for x in range(len(X))])
 
 
 def relative_logits(q, r):
-    """(..., t, s) of queries (..., T, D_h): q_t r_{t-s} (ViT, appendix D.4); the first row of r is that of 1 - T."""
+    """(..., t, s) from queries (..., T, D_h): q_t r_{t-s} (ViT, appendix D.4). The first row of r belongs to 1 - T."""
     T = q.shape[-2]
     columns = [np.stack([q[..., t, :] @ r[t - s + T - 1] for t in range(T)], axis=-1) for s in range(T)]
     return np.stack(columns, axis=-1)
 
 
 def interpolate(E_pos, grid, new_grid):
-    """Linear interpolation along rows, then columns, corners onto corners: (h w, D) to (h' w', D)."""
+    """Linear interpolation along rows, then columns, with aligned corners: (h w, D) to (h' w', D)."""
     table = E_pos.reshape(*grid, -1)
     for axis, (size, new_size) in enumerate(zip(grid, new_grid, strict=True)):
         places = np.linspace(0, size - 1, new_size) if new_size > 1 else np.zeros(1)

@@ -1,7 +1,7 @@
-"""What the baselines of Visual Transformers are made of, in NumPy, float64, from their papers' equations, at inference.
+"""Components of the Visual Transformers baselines in NumPy, float64, from their papers' equations, at inference.
 
-Legend: x maps (B, H, W, C); w the weights of a part by name; k heads; n side of a window; s stride; o the place (i, j)
-that asks, p a place (y, x) that is asked; q, key, v queries, keys, values. Loops over places, windows and heads.
+Legend: x maps (B, H, W, C); w weights of a part by name; k heads; n window size; s stride; o query position (i, j);
+p key position (y, x); q, key, v queries, keys, values. Loops run over positions, windows and heads.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ def dense(x, w, name):
 
 
 def conv(x, kernel, s=1):
-    """Padded alike on both sides."""
+    """Pads both sides equally."""
     n = kernel.shape[0]
     padded = np.pad(x, ((0, 0), (n // 2, n // 2), (n // 2, n // 2), (0, 0)))
     B, H, W, _ = x.shape
@@ -51,7 +51,7 @@ def cbam(x, w):
 
 
 def local_self_attention(x, w, n, s, k):
-    """arXiv 1906.05909, equation 3; then the mean of squares of s x s."""
+    """arXiv 1906.05909, equation 3, then the mean of s x s squares."""
     q, key, v = (dense(x, w, name) for name in ("query", "key", "value"))
     _, H, W, F = q.shape
     d, m = F // k, n // 2
@@ -73,7 +73,7 @@ def local_self_attention(x, w, n, s, k):
 
 
 def mean_of_squares(x, s):
-    """Squares stand out of the map alike on both sides, or by one place more below and right."""
+    """Squares extend beyond the map equally on both sides, or by one more position below and right."""
     B, H, W, C = x.shape
     y = np.zeros((B, -(-H // s), -(-W // s), C))
     top, left = (y.shape[1] * s - H) // 2, (y.shape[2] * s - W) // 2
@@ -98,17 +98,17 @@ def local_relation(x, w, n, s, shared):
                 geometry = dense(relu(dense(distance, w, "geometry_1")), w, "geometry_2")
                 logits.append(geometry - (q[:, i0, j0] - key[:, a, b]) ** 2)
                 values.append(x[:, a, b])
-        A = softmax(np.stack(logits, axis=-1))  # (B, G, places)
+        A = softmax(np.stack(logits, axis=-1))  # (B, G, positions)
         for c in range(C):
             y[:, i, j, c] = (A[:, c // shared] * np.stack(values, axis=-1)[:, c]).sum(-1)
     return dense(y, w, "projection")
 
 
 def halve(x):
-    """Means of 3 x 3 places, at every second one: what the padding that TensorFlow calls "same" leaves of them."""
+    """Means of 3 x 3 positions with stride 2, without the positions that TensorFlow's "same" padding adds."""
     B, H, W, C = x.shape
     y = np.zeros((B, -(-H // 2), -(-W // 2), C))
-    # One place more is added below and right than above and left, if it is one that is missing.
+    # An odd amount of padding adds one more position below and right than above and left.
     top, left = 1 - (H + 1) % 2, 1 - (W + 1) % 2
     for i, j in np.ndindex(y.shape[1:3]):
         rows, columns = (slice(max(0, 2 * a - first), 2 * a - first + 3) for a, first in ((i, top), (j, left)))
@@ -117,7 +117,7 @@ def halve(x):
 
 
 def enlarge(x, size):
-    """Bilinear between the centres of pixels."""
+    """Bilinear, with aligned pixel centres."""
     for axis, new in zip((1, 2), size, strict=True):
         old = x.shape[axis]
         at = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
@@ -170,19 +170,19 @@ def double_attention(x, w):
     pixels = x.reshape(len(x), -1, x.shape[-1])
     A, Bm, V = (dense(pixels, w, name).swapaxes(1, 2) for name in ("feature", "gathering", "distribution"))
     G = A @ softmax(Bm).swapaxes(1, 2)  # (B, m, n)
-    Z = G @ softmax(V.swapaxes(1, 2)).swapaxes(1, 2)  # (B, m, places)
+    Z = G @ softmax(V.swapaxes(1, 2)).swapaxes(1, 2)  # (B, m, positions)
     y = Z.swapaxes(1, 2) @ w["extension/kernel"]
     return x + batch_norm(y.reshape(x.shape), w, "norm")
 
 
 def reflected(place, length):
-    """The place of a map that stands for one outside of it."""
+    """The position inside the map that reflects one outside."""
     place = abs(place)
     return place if place < length else 2 * (length - 1) - place
 
 
 def window(i, j, H, W, n):
-    """Places of the window around (i, j), row by row, reflected at the border."""
+    """Positions of the window around (i, j), row by row, reflected at the border."""
     m = n // 2
     return [(reflected(i + a, H), reflected(j + b, W)) for a in range(-m, m + 1) for b in range(-m, m + 1)]
 
@@ -192,7 +192,7 @@ def coordinates(length):
 
 
 def weighted_window(v, places, A):
-    """Sum of values v (B, H, W, F) of places with weights A (B, places, F / 8), which eight channels share."""
+    """Weighted sum of values v (B, H, W, F) with weights A (B, positions, F / 8), which eight channels share."""
     width = A.shape[-1]
     y = np.zeros((v.shape[0], v.shape[-1]))
     for number, (a, b) in enumerate(places):
@@ -241,10 +241,10 @@ def self_attention_unit(x, w, attention, n):
 
 
 def residual_unit(x, w, s, mixing, gate):
-    """arXiv 1512.03385, with `mixing(x, w, s=)` in place of 3 x 3 convolutions, and the branch behind `gate(x, w)`."""
+    """arXiv 1512.03385, with `mixing(x, w, s=)` instead of 3 x 3 convolutions, and `gate(x, w)` on the branch."""
     y = x
     numbers = range(1, 1 + sum(key.startswith("norm_") and key.endswith("gamma") for key in w))
-    # The second convolution of a bottleneck has the strides, or the first of a basic unit.
+    # The strides belong to the second convolution of a bottleneck, or to the first of a basic unit.
     strided = 2 if len(numbers) == 3 else 1
     for number in numbers:
         step = s if number == strided else 1
@@ -261,7 +261,7 @@ def residual_unit(x, w, s, mixing, gate):
 
 
 def self_attention_network_logits(x, w, attention, window_sizes):
-    """Of images, by a whole SAN with one unit in each stage."""
+    """Logits of a whole SAN with one unit in each stage."""
     x = relu(batch_norm(conv(x, w["stem_conv/kernel"]), w, "stem_norm"))
     for stage, window_size in enumerate(window_sizes):
         B, H, W, C = x.shape

@@ -1,7 +1,7 @@
 """Token merging (ToMe, arXiv 2210.09461) in NumPy, float64, with loops, written from the paper's text.
 
-Legend: z tokens (T, D) of one image; x their metric (T, Dm); s sizes (T,), how many patches each stands for; p tokens
-before those of the patches, which are never merged; r how many are; w maps the names of a part's weights to arrays.
+Legend: z tokens (T, D) of one image; x their metric (T, Dm); s sizes (T,), the patches in each token; p prefix tokens,
+which are never merged; r number of merged tokens; w weights of a part by name.
 """
 
 import numpy as np
@@ -10,10 +10,10 @@ from tests.reference import vit
 
 
 def bipartite_soft_matching(x, r, p):
-    """Section 3, "Bipartite Soft Matching": pairs (token of A, token of B) to be merged, the most similar first."""
+    """Section 3, "Bipartite Soft Matching": pairs (token of A, token of B) to merge, the most similar first."""
     A, B = [t for t in range(len(x)) if t % 2 == 0], [t for t in range(len(x)) if t % 2 == 1]  # Step 1.
     edges = []
-    for a in A:  # Step 2: one edge from each token of A, to its most similar one in B.
+    for a in A:  # Step 2: one edge from each token of A to its most similar token in B.
         if a < p:
             continue
         most, similarity = None, -np.inf
@@ -27,7 +27,7 @@ def bipartite_soft_matching(x, r, p):
 
 
 def merge(z, x, s, r, p):
-    """Steps 4 and 5: tokens and sizes afterwards; those before the patches, what stays of A, then B."""
+    """Steps 4 and 5: merged tokens and sizes, ordered as prefix tokens, remaining tokens of A, then B."""
     totals, sizes = z * s[:, None], s.copy()
     gone = []
     for a, b in bipartite_soft_matching(x, r, p):
@@ -41,7 +41,7 @@ def merge(z, x, s, r, p):
 
 
 def encoder_block(z, s, w, r, p, epsilon=1e-6):
-    """A block for images (B, T, D) of sizes (B, T): attention as in eq. 1, merging by the keys, then the MLP."""
+    """A block for images (B, T, D) with sizes (B, T): attention as in eq. 1, merging by keys, then the MLP."""
     found = [_encoder_block(*image, w, r, p, epsilon) for image in zip(z, s, strict=True)]
     return tuple(np.stack(arrays) for arrays in zip(*found, strict=True))
 
@@ -65,7 +65,7 @@ def _encoder_block(z, s, w, r, p, epsilon):
 
 
 def model(x, w, r, pooling="token"):
-    """A whole model, (B, H, W, C) to logits: a mean of patches is weighted by size, as in the authors' code for MAE."""
+    """A whole model, (B, H, W, C) to logits. The mean of patches is weighted by size, as in the authors' MAE code."""
     p = vit.prefix_tokens(w)[0].shape[1]
     z = vit.embed(x, w)
     s = np.ones(z.shape[:2])

@@ -1,8 +1,8 @@
-"""Visual Transformers (arXiv 2006.03677) in NumPy, float64: equations 1 to 5, and the form of the published models.
+"""Visual Transformers (arXiv 2006.03677) in NumPy, float64: equations 1 to 5 and the published models.
 
-Legend: X a map (B, H, W, C), inside pixels (N, C); T tokens (B, L, D), inside (L, D); w the weights of a part by name;
-k heads; A attention. What the weights hold decides the form: with a value projection, groups (a kernel of C / G rows)
-and batch norms, or as the equations stand.
+Legend: X a map (B, H, W, C), inside pixels (N, C); T tokens (B, L, D), inside (L, D); w weights of a part by name;
+k heads; A attention. The weights determine the form. With a value projection, there are groups (a kernel of C / G rows)
+and batch norms. Without one, the equations apply unchanged.
 """
 
 import math
@@ -20,7 +20,7 @@ def softmax_over(logits, axis):
 
 
 def project(x, w, name):
-    """x W in groups, then the batch norm; x itself where there is no such projection."""
+    """x W in groups, then the batch norm. Returns x if there is no such projection."""
     if f"{name}/kernel" not in w:
         return x
     kernel = w[f"{name}/kernel"]
@@ -31,12 +31,12 @@ def project(x, w, name):
 
 
 def of_images(function, X, *others):
-    """A function of the pixels (N, C) of one image, for each image of a batch."""
+    """Maps a function of one image's pixels (N, C) over a batch."""
     return np.stack([function(x.reshape(-1, x.shape[-1]), *rest) for x, *rest in zip(X, *others, strict=True)])
 
 
 def gather(x, A, w):
-    """A^T X, or (A^T X W_V) W_T: A one matrix (N, L) for each head, which is for a part of the channels."""
+    """A^T X, or (A^T X W_V) W_T. A has one matrix (N, L) per head, and each head has its share of the channels."""
     heads = np.split(project(x, w, "value"), len(A), axis=-1)
     return project(np.concatenate([a.T @ head for a, head in zip(A, heads, strict=True)], axis=-1), w, "projection")
 
@@ -52,7 +52,7 @@ def filter_tokenizer(X, w, scale=False):
 
 
 def recurrent_tokenizer(X, T, w, k=1, scale=False, split=False):
-    """Equation 2: W_R = T W, T_out = softmax_HW(X W_R)^T X; split: (second half of T, T_out of the first)."""
+    """Equation 2: W_R = T W, T_out = softmax_HW(X W_R)^T X. If split: (second half of T, T_out of the first half)."""
 
     def tokens(x, t):
         asking, kept = (t[: len(t) // 2], t[len(t) // 2 :]) if split else (t, t[:0])
@@ -65,7 +65,7 @@ def recurrent_tokenizer(X, T, w, k=1, scale=False, split=False):
 
 
 def attend(queries, keys, values, k, scale):
-    """softmax(q k^T) v of each head, the softmax over what is asked."""
+    """softmax(q k^T) v for each head. The softmax runs over the keys."""
     heads = (np.split(y, k, axis=-1) for y in (queries, keys, values))
     d = queries.shape[-1] // k if scale else 1
     found = [softmax_over(q @ key.T / math.sqrt(d), 1) @ v for q, key, v in zip(*heads, strict=True)]
@@ -98,7 +98,7 @@ def token_projector(X, T, w, k=1, scale=False):
 
 
 def shrink(X, h, w):
-    """Bilinear, between the centres of pixels, place by place."""
+    """Bilinear with aligned pixel centres, position by position."""
     B, H, W, C = X.shape
     found = np.zeros((B, h, w, C))
     for i in range(h):
@@ -146,7 +146,7 @@ def conv_norm(x, w, number, s):
 
 
 def residual_unit(x, w, s=1, strides_first=False):
-    """Of a ResNet (arXiv 1512.03385), at inference: a bottleneck if there is a third convolution, else a basic unit."""
+    """A ResNet unit (arXiv 1512.03385) at inference: a bottleneck if it has a third convolution, else a basic unit."""
     if "conv_3/kernel" in w:
         early, late = (s, 1) if strides_first else (1, s)
         y = relu(conv_norm(x, w, 1, early))
@@ -178,7 +178,7 @@ def resnet_logits(x, w, stage_depths, strides_first=False):
 
 
 def vt_resnet_logits(x, w, stage_depths, modules, k):
-    """Of images, by a whole VT-ResNet with filters, recurrent and split, and projectors."""
+    """Logits of a whole VT-ResNet with filters, recurrent and split tokenizers, and projectors."""
     X = resnet(x, w, stage_depths)
     T = filter_tokenizer(X, part(w, "tokenizer_0"), scale=True)
     for number in range(modules):

@@ -1,8 +1,8 @@
 """The equations of the Vision Transformer (arXiv 2010.11929) in NumPy, float64, written from the paper.
 
 Legend: x image (H, W, C); P, Q patch height and width; N patches; D width; k heads; D_h = D / k; L blocks; z tokens;
-p tokens before those of the patches; E_pos positions; q, k, v queries, keys, values; A attention weights. Leading
-axes before the ones named are batches. `w` maps the names of a part's weights to arrays.
+p prefix tokens; E_pos positions; q, k, v queries, keys, values; A attention weights. Additional leading axes are
+batches. `w` maps the names of a part's weights to arrays.
 """
 
 import numpy as np
@@ -42,7 +42,7 @@ def gelu_tanh(x):
 
 
 def gelu_exact(x):
-    """x Phi(x) (arXiv 1606.08415), Phi the distribution function of the standard normal."""
+    """x Phi(x) (arXiv 1606.08415). Phi is the distribution function of the standard normal distribution."""
     return x * scipy.special.ndtr(x)
 
 
@@ -52,7 +52,7 @@ def quick_gelu(x):
 
 
 def swiglu(x):
-    """SiLU(a) b for the halves a, b of x (arXiv 2002.05202, as DINOv2 lays them out)."""
+    """SiLU(a) b for the halves a, b of x (arXiv 2002.05202, in DINOv2's layout)."""
     a, b = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
     return a / (1 + np.exp(-a)) * b
 
@@ -63,7 +63,7 @@ def softmax(x):
 
 
 def attention(q, k, v, r=None):
-    """Eqs. 6 and 7, one head: q (t, D_h), k and v (T, D_h). With relative positions r as in appendix D.4."""
+    """Eqs. 6 and 7 for one head: q (t, D_h), k and v (T, D_h). Relative positions r follow appendix D.4."""
     logits = q @ np.swapaxes(k, -1, -2)
     if r is not None:
         logits = logits + positions.relative_logits(q, r)
@@ -71,9 +71,9 @@ def attention(q, k, v, r=None):
 
 
 def multi_head_self_attention(z, w, asking=None, epsilon=1e-6):
-    """Eqs. 5 and 8: the heads one after the other, side by side, times U_msa (k D_h, D).
+    """Eqs. 5 and 8: each head's output, concatenated, times U_msa (k D_h, D).
 
-    Queries are those of `asking`, if given. With norms in `w`, each head's queries and keys are normalised (arXiv
+    Queries are computed from `asking`, if given. With norms in `w`, each head's queries and keys are normalised (arXiv
     2302.05442, section 2).
     """
     heads = []
@@ -94,9 +94,9 @@ def mlp(z, w, activation=gelu_tanh):
 
 
 def encoder_block(z, w, activation=gelu_tanh, epsilon=1e-6, scale_attention=1, scale_mlp=1):
-    """Eqs. 2 and 3, with LayerScale (arXiv 2103.17239, section 2.1) where `w` has it.
+    """Eqs. 2 and 3, with LayerScale (arXiv 2103.17239, section 2.1) if `w` has its weights.
 
-    The scales stand for stochastic depth: 0 drops a branch, 1 / (1 - rate) keeps it.
+    The scales express stochastic depth: 0 drops a branch, 1 / (1 - rate) keeps it.
     """
     branch = multi_head_self_attention(norm(z, w, "attention_norm", epsilon), part(w, "attention"), epsilon=epsilon)
     z = z + scale_attention * branch * w.get("attention_scale/gamma", 1)
@@ -105,7 +105,7 @@ def encoder_block(z, w, activation=gelu_tanh, epsilon=1e-6, scale_attention=1, s
 
 
 def axial_encoder_block(z, w, grid, *arguments):
-    """Appendix D.6: a block within each row of the grid (h, w), then one within each column."""
+    """Appendix D.6: a block within each row of the grid (h, w), then a block within each column."""
     grid_z = z.reshape(len(z), *grid, -1)
     for row in range(grid[0]):
         grid_z[:, row] = encoder_block(grid_z[:, row], part(w, "row"), *arguments)
@@ -115,14 +115,14 @@ def axial_encoder_block(z, w, grid, *arguments):
 
 
 def attention_pooling(z, w, activation=gelu_tanh, epsilon=1e-6):
-    """The MAP head of arXiv 2106.04560, section 3.3, as in big_vision: a probe asks all tokens, then an MLP."""
+    """MAP head of arXiv 2106.04560, section 3.3, as in big_vision: a probe attends to all tokens, then an MLP."""
     probe = np.broadcast_to(w["probe"], (len(z), *w["probe"].shape[1:]))
     y = multi_head_self_attention(z, part(w, "attention"), probe)[:, 0]
     return y + mlp(norm(y, w, "norm", epsilon), part(w, "mlp"), activation)
 
 
 def prefix_tokens(w):
-    """(1, p, D): the tokens before those of the patches; and how many of them are class or distillation tokens."""
+    """(1, p, D): prefix tokens, and the number of class and distillation tokens among them."""
     classes = [w[f"{name}/token"] for name in ("class_token", "distillation_token") if f"{name}/token" in w]
     registers = [w["register_tokens/tokens"]] if "register_tokens/tokens" in w else []
     none = np.zeros((1, 0, w["patch_embedding/kernel"].shape[-1]))
@@ -130,7 +130,7 @@ def prefix_tokens(w):
 
 
 def grid_of(x, w):
-    """(h, w): patches of images (B, H, W, C)."""
+    """(h, w): grid of the patches of images (B, H, W, C)."""
     P, Q, _, _ = w["patch_embedding/kernel"].shape
     return x.shape[-3] // P, x.shape[-2] // Q
 
@@ -146,7 +146,7 @@ def embed(x, w, position_embedding="learned_1d", prefix_rows=None, name="positio
 
 
 def add_positions(z, w, grid, position_embedding, prefix_rows, name):
-    """Tokens with the positions of the grid. Tables are interpolated where they are of another, `w["grid"]`."""
+    """Adds positions to tokens. Tables made for another grid, `w["grid"]`, are interpolated."""
     prefix, num_classes = prefix_tokens(w)
     front, old_grid = prefix.shape[1], w.get("grid", grid)
     num_rows = num_classes if prefix_rows is None else prefix_rows
@@ -179,8 +179,8 @@ def vit(
 ):
     """Eqs. 1 to 4 and the head: images (B, H, W, C) to logits (B, classes), or tokens for `pooling=None`.
 
-    What stands between is what `w` has weights of. Two classifiers give the mean of their logits (arXiv 2012.12877).
-    Positions stand before the first block, or before every block, each its own or the same (appendix D.4).
+    The weights in `w` determine the optional parts. Two classifiers give the mean of their logits (arXiv 2012.12877).
+    Positions are added before the first block, or before every block, with separate or shared tables (appendix D.4).
     """
     kind, name = (position_embedding, prefix_rows), "position_embedding"
     z = embed(x, w, *kind, f"{name}_0" if position_placement == "every_layer" else name)
@@ -223,7 +223,7 @@ def part(w, name):
 
 
 def num_parameters(D, L, M, P, N, K, C=3, class_token=True):
-    """The number of weights, term by term: width D, depth L, MLP width M, patch side P, N patches, K classes."""
+    """Number of weights, term by term: width D, depth L, MLP width M, patch side P, N patches, K classes."""
     embedding = P * P * C * D + D
     tokens = D + (N + 1) * D if class_token else N * D
     attention, mlp_block, norms = 4 * (D * D + D), D * M + M + M * D + D, 2 * 2 * D
@@ -231,7 +231,7 @@ def num_parameters(D, L, M, P, N, K, C=3, class_token=True):
 
 
 def num_macs(D, L, M, P, N, K, C=3, class_token=True):
-    """Multiply-accumulates for one image, term by term; letters as in `num_parameters`."""
+    """Multiply-accumulates for one image, term by term. The letters are those of `num_parameters`."""
     T = N + 1 if class_token else N
     attention, mlp_block = T * 4 * D * D + 2 * T * T * D, 2 * T * D * M
     return N * P * P * C * D + L * (attention + mlp_block) + D * K

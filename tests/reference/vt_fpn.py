@@ -1,10 +1,10 @@
 """Necks and head of VT-FPN (arXiv 2006.03677) and Panoptic FPN (1901.02446) in NumPy, float64, at inference.
 
-The equations are 1, 3, 4 and 5 of the former, with the batch norms and groups of its published models; the head is that
-of section 3.2 of the latter.
+VT-FPN's equations are 1, 3, 4 and 5, with the batch norms and groups of its published models. The head is that of
+section 3.2 of Panoptic FPN.
 
-Legend: x maps (B, H, W, C), the finest first; X the pixels of one (B, N, C); T tokens (B, L, D); w the weights of a
-part by name; k heads; G groups; s the factor by which a map grows; A attention weights.
+Legend: x maps (B, H, W, C), the finest first; X pixels of one map (B, N, C); T tokens (B, L, D); w weights of a part
+by name; k heads; G groups; s upsampling factor; A attention weights.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def pointwise(X, w, G=1):
 
 
 def enlarge(x, s, like, nearest=False):
-    """To the rows and columns of `like`; linear between the centres of pixels, and as at the last one beyond it."""
+    """Resizes to the size of `like`, linearly between pixel centres and constant beyond the outermost centres."""
     for axis in (1, 2):
         places = np.arange(x.shape[axis])
         wanted = (np.arange(like.shape[axis]) + 0.5) / s - 0.5
@@ -49,7 +49,7 @@ def pyramid_neck(laterals, w):
 
 
 def attend(queries, keys, values, k):
-    """Each of k heads by itself: (B, N, F) from (B, N, F), (B, L, F) and (B, L, V)."""
+    """Attention of each of k heads: (B, N, F) from (B, N, F), (B, L, F) and (B, L, V)."""
     found = []
     for q, key, v in zip(*(np.split(array, k, axis=-1) for array in (queries, keys, values)), strict=True):
         A = softmax(q @ key.swapaxes(1, 2) / np.sqrt(q.shape[-1]))
@@ -66,7 +66,7 @@ def tokenize(x, w, i):
 
 def token_transformer(T, w, k):
     keys, queries, values = (pointwise(T, part(w, name), TOKEN_GROUPS) for name in ("key", "query", "value"))
-    T = T + attend(keys, queries, values, k)  # Equation 3: it is the keys that ask.
+    T = T + attend(keys, queries, values, k)  # Equation 3, where keys act as the queries.
     return T + pointwise(relu(pointwise(T, part(w, "dense_1"))), part(w, "dense_2"))
 
 
@@ -85,7 +85,7 @@ def token_neck(laterals, w, k, group_width):
 
 
 def head(maps, w, images, G):
-    """Logits (B, H, W, classes) of each pixel of the images."""
+    """Logits (B, H, W, classes) of each pixel."""
     total = 0
     for i, x in enumerate(maps):
         for number in range(max(i, 1)):
@@ -99,6 +99,6 @@ def head(maps, w, images, G):
 
 
 def logits(stages, images, w, neck, G):
-    """From the maps of a backbone's stages; `neck` is `pyramid_neck`, or `token_neck` with its numbers."""
+    """Logits from the maps of a backbone's stages. `neck` is `pyramid_neck`, or `token_neck` with its numbers bound."""
     laterals = [conv(x, part(w, f"lateral_{i}")) for i, x in enumerate(stages)]
     return head(neck(laterals, w), w, images, G)

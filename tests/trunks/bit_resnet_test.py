@@ -33,7 +33,7 @@ def test_equals_the_reference(stage_depths, size, is_fixed):
 
 
 def test_epsilons_reach_every_part():
-    # Large enough that each changes the result by far.
+    # Large enough that each epsilon changes the result by far.
     stem = StemConfig((1, 1), width=32, group_norm_epsilon=0.5, weight_standardization_epsilon=0.25)
     model = _model(stem, (21, 30))
     equation = functools.partial(reference.bit_resnet, stage_depths=(1, 1), epsilon=0.5, std_epsilon=0.25)
@@ -55,7 +55,7 @@ def test_names():
 
 
 def test_pooling_ignores_the_padding():
-    # Nothing but the padding could be the maximum of a map below zero.
+    # In a negative map, zeros of the padding would be the maximum.
     model = _model(StemConfig((), width=32))
     pooling = model.get_layer("stem_pooling")
     maps = -1 - np.random.default_rng(0).random((2, 6, 7, 32), "float32")
@@ -63,8 +63,8 @@ def test_pooling_ignores_the_padding():
 
 
 def test_parameters_are_those_of_resnet_50():
-    # torchvision's ResNet-50 has 25,557,032, of which 2,049,000 in its classifier. A GroupNorm has as many as the
-    # trained ones of a batch norm.
+    # torchvision's ResNet-50 has 25,557,032 parameters, of which 2,049,000 belong to its classifier. A GroupNorm has as
+    # many parameters as a batch norm has trained ones.
     with without_values():
         assert _model(StemConfig((3, 4, 6, 3))).count_params() == 25_557_032 - 2_049_000
 

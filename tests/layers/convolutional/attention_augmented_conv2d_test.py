@@ -16,7 +16,7 @@ def test_layer(tmp_path):
     run_layer_test(AttentionAugmentedConv2D, arguments, [(7, 9, 5)], (4, 5, 12), shapes, tmp_path)
 
 
-# Of an even size the pooling adds a place below, of an odd one on both sides.
+# For an even size, the pooling pads one position below. For an odd size, it pads both sides.
 @pytest.mark.parametrize(
     ("size", "num_heads", "kernel_size", "strides", "is_pooled"),
     [((4, 7), 3, 3, 1, False), ((4, 7), 3, 3, 1, True), ((5, 6), 1, 1, 2, True), ((1, 3), 2, 5, 1, False)],
@@ -29,8 +29,8 @@ def test_equals_the_equation(size, num_heads, kernel_size, strides, is_pooled):
 
 def test_macs():
     layer = AttentionAugmentedConv2D(12, 6, 3, 3)
-    # 28 places: a convolution to 9 channels, projections to 15 and 3; with 28 places the products of 6 and of 3
-    # channels, and with the rows of 4 and 7 distances those of 6.
+    # MACs at 28 positions: a convolution to 9 channels, projections to 15 and 3, products of 6 and 3 channels with 28
+    # positions, and products of 6 channels with the rows of 4 and 7 distances.
     assert layer.macs((None, 4, 7, 5)) == 28 * (9 * 5 * 9 + 5 * 15 + 3 * 3 + 28 * (6 + 3) + (4 + 7) * 6)
     pooled = AttentionAugmentedConv2D(12, 6, 3, 3, is_pooled=True)
     assert pooled.macs((None, 4, 7, 5)) == 28 * 9 * 5 * 9 + 8 * (5 * 15 + 3 * 3 + 8 * (6 + 3) + (2 + 4) * 6)

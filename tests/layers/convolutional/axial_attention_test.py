@@ -75,8 +75,8 @@ def test_initial_values():
 
 
 def test_macs():
-    # 28 places: 5 x 24 products of the projection, then with each of 7 places of a line, for each of 3 heads, three
-    # terms of 2 and two of 4.
+    # MACs at 28 positions: 5 x 24 products of the projection; with each of the 7 positions of a line, each of the 3
+    # heads computes three terms of 2 products and two terms of 4.
     assert AxialAttention("width", 12, 3).macs((None, 4, 7, 5)) == 28 * (5 * 24 + 7 * 3 * (3 * 2 + 2 * 4))
     assert AxialAttention("height", 12, 3).macs((None, 4, 7, 5)) == 28 * (5 * 24 + 4 * 3 * (3 * 2 + 2 * 4))
 

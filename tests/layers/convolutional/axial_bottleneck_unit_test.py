@@ -47,8 +47,8 @@ def test_starts_as_the_residual_connection():
 def test_macs():
     unit = AxialBottleneckUnit(12, 2, 3)
     unit.build((None, 4, 6, 5))
-    # Per place: the first convolution, both projections, both attentions in lines of 4 and of 6 places; then for a
-    # quarter of the places the last convolution and the residual projection.
+    # At every position: the first convolution, both projections, and attention along lines of 4 and 6 positions. At a
+    # quarter of the positions: the last convolution and the residual projection.
     expected = 24 * (5 * 12 + 2 * 12 * 24 + (4 + 6) * 3 * (3 * 2 + 2 * 4)) + 6 * (12 * 24 + 5 * 24)
     assert unit.macs((None, 4, 6, 5)) == expected
 

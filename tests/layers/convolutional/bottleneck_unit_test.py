@@ -19,7 +19,7 @@ from tests.test_case import (
 
 CONVS = {"conv_1": (1, 1, 64, 32), "conv_2": (3, 3, 32, 32), "conv_3": (1, 1, 32, 128)}
 PROJECTION = {"projection_conv": (1, 1, 64, 128)}
-# (size of the maps, strides, their channels, whether the unit projects them); of strides of 2 each parity of the sides.
+# (map size, strides, channels of the maps, whether the unit projects them). Strides of 2: sides of each parity.
 MAPS = [
     ((6, 8), 1, 128, False),
     ((5, 7), 1, 64, True),
@@ -67,7 +67,7 @@ def test_a_map_does_not_depend_on_its_batch(strides):
 
 
 def test_epsilons():
-    # Large enough that each changes the result.
+    # Large enough that each epsilon changes the result.
     [maps] = random_inputs((5, 7, 64))
     epsilons = {"epsilon": 0.5, "std_epsilon": 0.25}
     unit = BottleneckUnit(32, group_norm_epsilon=0.5, weight_standardization_epsilon=0.25)
@@ -95,7 +95,7 @@ def test_starts_as_the_residual_connection():
 @pytest.mark.parametrize("norm", ["norm_1", "norm_2", "norm_3", "projection_norm"])
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_group_norm_is_computed_in_float32(policy, norm):
-    # Exact in 16 bits, but the squares exceed float16 (65504), and the mean lies between two numbers of bfloat16.
+    # The values are exact in 16 bits, but their squares exceed float16 (65504), and bfloat16 cannot represent the mean.
     unit = BottleneckUnit(32, dtype=policy)
     unit.build((None, 5, 7, 64))
     layer = getattr(unit, norm)

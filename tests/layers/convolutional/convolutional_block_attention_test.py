@@ -19,7 +19,7 @@ def test_layer(tmp_path):
 def test_equals_the_equation(reduction, hidden, kernel_size):
     layer = ConvolutionalBlockAttention(reduction, kernel_size)
     run_parity_test(layer, reference.cbam, random_inputs((3, 5, 12)))
-    # The network of channels works twice.
+    # The MLP of the channel attention runs twice.
     assert layer.macs((None, 3, 5, 12)) == 2 * 2 * 12 * hidden + 15 * kernel_size**2 * 2
 
 

@@ -44,7 +44,7 @@ def test_size_of_the_map_may_be_unknown():
 
 
 def test_macs():
-    # 28 places: to 3 features and twice 4 attentions, gathered and handed out, and from 3 features.
+    # MACs at 28 positions: to 3 features and twice 4 attentions; gathering and distributing; from 3 features.
     assert DoubleAttention(3, 4).macs((None, 4, 7, 6)) == 28 * (6 * (3 + 2 * 4) + 2 * 3 * 4 + 3 * 6)
 
 

@@ -45,7 +45,7 @@ def test_size_of_the_map_may_be_unknown():
 
 
 def test_macs():
-    # 28 places: to 4 states and 3 nodes, into the nodes and back, and from 4 states; between 3 nodes, and 4 states.
+    # MACs at 28 positions: to 4 states and 3 nodes, to the nodes and back, from 4 states. Between 3 nodes and 4 states.
     assert GlobalReasoning(3, 4).macs((None, 4, 7, 6)) == 28 * (6 * 7 + 2 * 3 * 4 + 4 * 6) + 3 * 3 * 4 + 3 * 4 * 4
 
 

@@ -35,9 +35,9 @@ def test_equals_the_layer_of_keras(policy):
 
 
 def test_means_far_from_zero_leave_the_variance_exact():
-    # A variance as the mean of squares less the square of the mean would be of rounding errors alone.
+    # If the variance were computed as E[x^2] - E[x]^2, it would consist of rounding errors.
     [maps] = random_inputs((5, 8, 12))
-    maps = (maps + 1000.0).astype("float32")  # What of 24 bits is left is exact to 6e-5.
+    maps = (maps + 1000.0).astype("float32")  # The remaining bits (of 24) are exact to 6e-5.
     expected = group_norm(maps.astype("float64"), np.ones(12), np.zeros(12), 1e-6, 4)
     assert_close(GroupNormalization(4, 1e-6)(maps), expected, tolerance=2e-4)
 

@@ -16,7 +16,7 @@ def test_layer(tmp_path):
     run_layer_test(LocalRelation, arguments, [(4, 7, 7)], (2, 4, 12), shapes, tmp_path)
 
 
-# Channels that relations share evenly and unevenly; windows that are larger than the map.
+# Channels that the relations share evenly and unevenly, and windows larger than the map.
 @pytest.mark.parametrize(
     ("size", "window_size", "strides", "shared_channels"),
     [((4, 7), 3, 1, 3), ((5, 4), 7, 1, 4), ((1, 3), 3, 1, 8), ((5, 8), 3, 2, 1), ((4, 7), 1, 3, 2)],
@@ -38,8 +38,8 @@ def test_size_of_the_map_may_be_unknown():
 
 
 def test_macs():
-    # 28 places have a key and 8 a query, for 2 relations; these compare 9 places, sum up their 5 channels and project
-    # them; the prior of 9 distances is two layers.
+    # Keys at 28 positions and queries at 8, for 2 relations. Each query compares 9 positions, sums their 5 channels and
+    # projects the sums. The prior of 9 distances has two layers.
     expected = 28 * 5 * 2 + 8 * (5 * 2 + 9 * 2 + 9 * 5 + 5 * 12) + 9 * (2 * 2 + 2 * 2)
     layer = LocalRelation(12, 3, 2, 3)
     layer.build((None, 4, 7, 5))

@@ -18,7 +18,7 @@ def test_layer(tmp_path):
     run_layer_test(LocalSelfAttention, arguments, [(4, 7, 5)], (2, 4, 12), shapes, tmp_path)
 
 
-# Windows that are larger than the map, and maps of one line; squares that do not fit into the map.
+# Windows larger than the map, maps of one line, and squares that do not divide the map.
 @pytest.mark.parametrize(
     ("size", "window_size", "strides", "num_heads"),
     [((4, 7), 3, 1, 3), ((5, 4), 7, 1, 2), ((1, 3), 3, 1, 6), ((5, 8), 3, 2, 1), ((4, 7), 5, 3, 3)],
@@ -53,7 +53,7 @@ def test_size_of_the_map_may_be_unknown():
 
 
 def test_macs():
-    # 28 places: three projections, and with each of 9 places of a window the products of 12 channels twice.
+    # MACs at 28 positions: three projections, and 12 channels twice with each of the 9 positions of a window.
     assert LocalSelfAttention(12, 3, 2, 3).macs((None, 4, 7, 5)) == 28 * (3 * 5 * 12 + 9 * 2 * 12)
 
 

@@ -23,7 +23,7 @@ def test_layer(tmp_path):
     run_layer_test(PaddedConv2D, arguments, [(5, 8, 3)], (3, 4, 4), {"kernel": (3, 3, 3, 4)}, tmp_path)
 
 
-# Sides that are even, odd, both, and smaller than the kernel.
+# Even sides, odd sides, one of each, and sides smaller than the kernel.
 @pytest.mark.parametrize(
     ("size", "kernel_size", "strides"),
     [
@@ -80,7 +80,7 @@ def test_refuses_impossible_arguments(arguments, message):
         PaddedConv2D(4, 1, activation="relu")
 
 
-@pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow's own convolution ends the process here")
+@pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow's convolution crashes the process")
 def test_gradient_of_one_pixel_with_strides():
     import tensorflow as tf
 

@@ -17,7 +17,7 @@ from tests.test_case import (
 
 
 def projection_shapes(name, channels, filters, num_groups=1, has_norm=True):
-    """Of the weights of a projection inside a layer."""
+    """Shapes of the weights of a projection inside a layer."""
     kernel = {f"{name}/kernel": (channels // num_groups, filters)}
     return kernel | (norm_shapes(f"{name}/norm", filters) if has_norm else {})
 

@@ -36,7 +36,7 @@ def test_layer(expansion, tmp_path):
     run_layer_test(ResidualUnit, arguments, [(5, 8, 6)], (3, 4, 5 * expansion), shapes, tmp_path, scale=0.5)
 
 
-# Each pair of values; with strides of 2 each triple of them, the kind of unit and where they stand.
+# Each pair of values occurs. Strides of 2 occur with each kind of unit and each position of the strides.
 @pytest.mark.parametrize(
     ("strides", "keeps_channels", "expansion", "strides_first", "size"),
     [
@@ -76,15 +76,15 @@ def test_starts_as_the_residual_connection(expansion):
 
 
 def test_stochastic_depth():
-    """Of a whole image the branch is left out, or divided by the share of images that keep theirs."""
+    """The branch of a whole image is either dropped or divided by the share of images that keep their branch."""
     [maps] = random_inputs((5, 7, 12), batch=40)
     unit = randomize(_built(ResidualUnit(3, drop_path_rate=0.25), maps), scale=0.5)
-    unit.trainable = False  # The norms have the same statistics in training.
+    unit.trainable = False  # Normalisation then uses the same statistics in training.
     kept = to_numpy(unit(maps))
     output = to_numpy(unit(maps, training=True))
     is_dropped = (output == np.maximum(maps, 0)).all((1, 2, 3))
     assert 2 < is_dropped.sum() < 20
-    # The branch of the others is divided by 0.75; where both sums are above zero, ReLU hides nothing.
+    # The branches that are kept are divided by 0.75. Compared where both sums are positive, so that ReLU hides nothing.
     both = (output > 0) & (kept > 0) & ~is_dropped[:, None, None, None]
     assert both.sum() > 100
     assert_close((output - maps)[both], ((kept - maps) / 0.75)[both])

@@ -1,4 +1,4 @@
-"""SelfAttentionUnit, and with it PairwiseSelfAttention and PatchwiseSelfAttention."""
+"""SelfAttentionUnit with PairwiseSelfAttention and PatchwiseSelfAttention."""
 
 import functools
 
@@ -83,7 +83,7 @@ def test_size_of_the_map_may_be_unknown(relation):
     ("relation", "of_weights"), [("pairwise", 2 * 2 + 9 * ((2 + 2) * 2 + 2 * 2)), ("patchwise", 20 * 2 + 2 * 18)]
 )
 def test_macs(relation, of_weights):
-    # 28 places: queries and keys of 2 channels, values of 16, which 9 places of a window sum up.
+    # MACs at 28 positions: queries and keys of 2 channels, values of 16, summed over the 9 positions of a window.
     attention = ATTENTIONS[relation](16, 3)
     attention.build((None, 4, 7, 35))
     assert attention.macs((None, 4, 7, 35)) == 28 * (35 * (2 * 2 + 16) + 9 * 16 + of_weights)

@@ -9,7 +9,7 @@ from tests.reference import bit_resnet as reference
 from tests.test_case import MIXED_POLICIES, canonical_weights, random_inputs, run_layer_test, run_parity_test, to_numpy
 
 SIZES = [(8, 10), (7, 9), (9, 6), (2, 1)]
-# (kernel size, strides, size): each pair of their values.
+# (kernel size, strides, size): each pair of values occurs.
 CASES = [(kernel, (1, 2, 3)[(i + j) % 3], size) for i, size in enumerate(SIZES) for j, kernel in enumerate((1, 3, 7))]
 
 
@@ -44,7 +44,7 @@ def test_equals_the_equation(kernel_size, strides, size):
 
 @pytest.mark.parametrize(("kernel_size", "strides", "size"), [case for case in CASES if case[0] > 1 and case[1] < 3])
 def test_equals_jax(kernel_size, strides, size):
-    # What Flax's convolution, and so the authors' code, calls.
+    # The function that Flax's convolution calls. The authors' code uses Flax.
     jax = pytest.importorskip("jax")
 
     def convolve(images, weights):
@@ -65,7 +65,7 @@ def test_epsilon_is_added_to_the_deviation():
     layer = StdConv2D(6, 3)
     [maps] = random_inputs((8, 10, 3))
     layer.build(maps.shape)
-    # So small that 1e-5 (the default) in the variance, or none, would give quite different kernels.
+    # The kernel is so small that an epsilon in the variance, or no epsilon, would give quite different results.
     weights = 1e-5 * np.random.default_rng(1).normal(size=(3, 3, 3, 6))
     layer.set_weights([weights])
     np.testing.assert_allclose(to_numpy(layer(maps)), reference.std_conv(maps, weights), rtol=1e-4, atol=1e-4)
@@ -95,7 +95,7 @@ def test_standardized_kernel_has_mean_zero_and_variance_one(placement):
 
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_kernel_is_standardised_in_float32(policy):
-    # The kernel's deviation is lost when it is rounded to 16 bits.
+    # Rounding to 16 bits would lose the deviation of the kernel.
     layer = StdConv2D(2, 1, dtype=policy)
     layer.build((None, 1, 1, 4))
     kernel = 1 + np.array([[-3.0, -1.0, 1.0, 3.0], [1.0, -1.0, 1.0, -1.0]]).T * 2.0**-13
@@ -109,14 +109,14 @@ def test_kernel_starts_lecun_normal():
     layer = StdConv2D(256, 3)
     layer.build((None, 5, 6, 32))
     kernel = canonical_weights(layer)["kernel"]
-    # Truncated at two deviations of the normal before truncation, so that the variance is 1 / fan-in.
+    # The normal distribution is truncated at two of its standard deviations, so that the variance is 1 / fan-in.
     deviation = np.sqrt(1 / (3 * 3 * 32))
     assert kernel.std() == pytest.approx(deviation, rel=0.02)
     assert np.abs(kernel).max() <= 2 * deviation / 0.87962566
 
 
 def test_macs():
-    # 4 x 5 places, 3 x 3 x 6 products for each of 10 filters.
+    # 4 x 5 positions, 3 x 3 x 6 products for each of 10 filters.
     assert StdConv2D(10, 3, strides=2).macs((None, 7, 10, 6)) == 20 * 54 * 10
 
 

@@ -25,7 +25,7 @@ def test_equals_pillow(size, scale, interpolation):
         expected[row, :, :, channel] = picture.resize((width, height), PILLOW[interpolation])
     layer = UpsampleLike(scale, interpolation)
     assert_close(layer(maps, expected), expected)
-    # What is too much is cut off at the bottom and right.
+    # Surplus rows and columns are cut off at the bottom and right.
     assert_close(
         layer(maps, expected[:, : height - scale + 1, : width - scale + 1]),
         to_numpy(layer(maps, expected))[:, : height - scale + 1, : width - scale + 1],

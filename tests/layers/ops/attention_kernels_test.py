@@ -1,4 +1,4 @@
-"""Attention by parts and by kernels of the backend: the same numbers, in less memory."""
+"""Attention in chunks and in kernels of the backend gives the same numbers in less memory."""
 
 import math
 import types
@@ -18,12 +18,12 @@ from tests.test_case import TENSORFLOW, assert_close, built, gradients, random_i
 
 BACKEND = keras.backend.backend()
 pytestmark = pytest.mark.each_backend
-compiled = pytest.mark.skipif(BACKEND == "torch", reason="has a kernel for all of it, and no such compiler")
+compiled = pytest.mark.skipif(BACKEND == "torch", reason="PyTorch uses its kernel and has no such compiler")
 
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    """All that is longer than three tokens goes by parts, of at most three queries."""
+    """Sequences longer than three tokens are attended in chunks of at most three queries."""
     monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", 3)
     monkeypatch.setattr(attention_kernels, "QUERIES_PER_CHUNK", 3)
     monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: False)
@@ -31,7 +31,7 @@ def small_parts(monkeypatch):
 
 
 def _calls_by_parts(monkeypatch):
-    """List of the queries' shapes, one each time that attention goes by parts, which has a gradient of its own."""
+    """List of query shapes, one for each call of the attention in chunks, which has its own gradient."""
     calls, custom_gradient = [], ops.custom_gradient
 
     def counting(function):
@@ -75,11 +75,11 @@ def _check_bias(lines):
 
 @pytest.mark.skipif(not TENSORFLOW, reason="another process writes the file")
 @pytest.mark.parametrize(
-    "name",  # LiteRT takes the fewest of TensorFlow's operations.
+    "name",  # LiteRT supports the fewest TensorFlow operations.
     ["model.tflite", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model.onnx", "model.xml"))],
 )
 def test_files_of_long_sequences_are_written(name, tmp_path, small_parts):
-    """And compared with the model, by the exporter."""
+    """Models with long sequences can be exported; the exporter compares the file with the model."""
     formats = {".onnx": "onnx", ".tflite": "litert", ".xml": "openvino"}
     path = tmp_path / name
     exported = keras_vit.export_model(randomize(tiny_model(num_layers=1, pooling="avg")), path, formats[path.suffix])
@@ -87,7 +87,7 @@ def test_files_of_long_sequences_are_written(name, tmp_path, small_parts):
     assert exported.max_difference < 1e-5
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="JAX has sizes with names")
+@pytest.mark.skipif(BACKEND != "jax", reason="only JAX has symbolic sizes")
 def test_a_size_with_a_name_is_not_known(small_parts):
     import jax
 
@@ -97,7 +97,7 @@ def test_a_size_with_a_name_is_not_known(small_parts):
     assert not small_parts
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="torch has a kernel")
+@pytest.mark.skipif(BACKEND != "torch", reason="only PyTorch has such a kernel")
 @pytest.mark.parametrize("lines", [(), (5,)])
 def test_the_kernel_takes_a_bias_and_lines(lines, monkeypatch):
     monkeypatch.setattr(attention_kernels, "MAX_KEYS_WITHOUT_KERNEL", 6)
@@ -128,7 +128,7 @@ def test_gradients_are_the_same(small_parts, monkeypatch):
 
 
 def _model(policy="float32", rematerialized=False):
-    keras.utils.set_random_seed(0)  # Of torch too.
+    keras.utils.set_random_seed(0)  # This seeds PyTorch too.
     keras.config.set_dtype_policy(policy)
     try:
         model = randomize(tiny_model(num_layers=1, pooling="avg", dropout_rate=0.2, drop_path_rate=0.1))
@@ -139,7 +139,7 @@ def _model(policy="float32", rematerialized=False):
 
 
 class _InTraining(keras.layers.Layer):
-    """A model in training, for `gradients`."""
+    """A model in training mode, for `gradients`."""
 
     def __init__(self, model):
         super().__init__()
@@ -153,7 +153,7 @@ class _InTraining(keras.layers.Layer):
 @compiled
 @pytest.mark.parametrize(
     ("arguments", "tolerance"),
-    [({"rematerialized": True}, 1e-5), ({"policy": "mixed_bfloat16"}, 2**-6)],  # Where it is rounded differs.
+    [({"rematerialized": True}, 1e-5), ({"policy": "mixed_bfloat16"}, 2**-6)],  # In bfloat16, the roundings differ.
 )
 def test_gradients_of_a_model_are_the_same(arguments, tolerance, small_parts, monkeypatch):
     images = random_inputs(SHAPE, batch=8)
@@ -162,7 +162,7 @@ def test_gradients_of_a_model_are_the_same(arguments, tolerance, small_parts, mo
     monkeypatch.setattr(attention_kernels, "MAX_KEYS_AT_ONCE", 100)
     for path, expected in gradients(_InTraining(_model(**arguments)), images).items():
         largest = np.abs(expected).max()
-        if not path.endswith("key/bias"):  # Which the softmax cancels.
+        if not path.endswith("key/bias"):  # The softmax cancels these biases.
             assert largest > 1e-4, path
             np.testing.assert_allclose(found[path], expected, rtol=0, atol=tolerance * largest, err_msg=path)
 
@@ -171,7 +171,7 @@ def test_gradients_of_a_model_are_the_same(arguments, tolerance, small_parts, mo
 @pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_training_is_the_same(jit_compile, small_parts, monkeypatch):
-    """After steps so large that a wrong gradient shows."""
+    """The loss and weights are the same after steps so large that a wrong gradient would show."""
 
     def trained():
         model = _model(rematerialized=True)
@@ -190,7 +190,7 @@ def test_training_is_the_same(jit_compile, small_parts, monkeypatch):
         assert_close(value, expected_value)
 
 
-@pytest.mark.skipif(not TENSORFLOW, reason="JAX is always compiled, torch has a kernel")
+@pytest.mark.skipif(not TENSORFLOW, reason="JAX always compiles, PyTorch uses its kernel")
 def test_gradients_are_the_same_with_xla(small_parts, monkeypatch):
     import tensorflow as tf
 
@@ -218,7 +218,7 @@ def test_tensorflow_never_has_all_weights(monkeypatch):
 
 
 def _largest_of_a_step(num_tokens):
-    """Numbers in the largest tensor of a training step, loops and gradients included."""
+    """Number of elements of the largest tensor of a training step, including loops and gradients."""
     import tensorflow as tf
 
     layer = built(MultiHeadSelfAttention(3), (num_tokens, 12))
@@ -235,9 +235,9 @@ def _largest_of_a_step(num_tokens):
     return max(math.prod(dimension.size for dimension in shape.dim) for shape in shapes)
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="asks JAX's compiler")
+@pytest.mark.skipif(BACKEND != "jax", reason="needs JAX's compiler")
 def test_jax_needs_memory_as_the_number_of_tokens(monkeypatch):
-    """Bytes that compiled gradients need besides inputs and outputs: twice for twice the tokens, not four times."""
+    """The temporary memory of compiled gradients doubles with the number of tokens; it does not grow fourfold."""
     monkeypatch.setattr(attention_kernels, "QUERIES_PER_CHUNK", 64)
     ratios = []
     for longest in (0, 2048):
@@ -279,7 +279,7 @@ def test_long_is_more_than_1024_tokens(monkeypatch):
         assert len(calls) == (num_tokens > 1024)
 
 
-@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow makes graphs without sizes")
+@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown sizes")
 def test_an_unknown_number_of_tokens_is_computed_at_once(small_parts):
     import tensorflow as tf
 
@@ -312,14 +312,14 @@ def test_where_kernels_of_the_backend_are_used(backend, platform, dtype, key_dim
     monkeypatch.setattr(keras.distribution, "list_devices", lambda: [f"{platform}:0", f"{platform}:1"])
 
     def array(num_tokens):
-        shape, device = (2, 3, num_tokens, key_dim), types.SimpleNamespace(type=platform)  # The device as of torch.
+        shape, device = (2, 3, num_tokens, key_dim), types.SimpleNamespace(type=platform)  # As on PyTorch.
         return types.SimpleNamespace(shape=shape, dtype=dtype, device=device)
 
     assert has_kernel(array(7), array(256), bias) == expected
     assert has_kernel(array(7), array(257), bias) == (expected or backend == "torch")
 
 
-@pytest.mark.parametrize(("lines", "queries"), [((), []), ((), [(5, 12)]), ((5,), [])])  # Lines have no other queries.
+@pytest.mark.parametrize(("lines", "queries"), [((), []), ((), [(5, 12)]), ((5,), [])])  # Lines take no queries.
 def test_the_kernel_gives_the_same_numbers(lines, queries, monkeypatch):
     calls, kernel = [], ops.dot_product_attention
     monkeypatch.setattr(attention_kernels, "has_kernel", lambda *arrays: True)

@@ -12,7 +12,7 @@ from keras_vit.layers.ops.drawn_seed import DrawnSeed
 from keras_vit.layers.ops.repeated_draws import RepeatedDraws
 from tests.test_case import random_inputs, randomize, to_numpy
 
-pytestmark = pytest.mark.each_backend  # Seeds of replicas are TensorFlow's.
+pytestmark = pytest.mark.each_backend  # Only TensorFlow has a seed for each replica.
 
 
 def test_is_the_next_seed_however_often_it_is_asked():
@@ -28,7 +28,7 @@ def test_is_the_next_seed_however_often_it_is_asked():
 
 @pytest.mark.parametrize("layer", [Dropout(0.5, seed=3), DropPath(0.5, seed=3), MlpBlock(20, dropout_rate=0.5)])
 def test_a_call_can_be_made_again(layer):
-    """With the same numbers, and the generators advance once: as if they had been drawn outside."""
+    """A repeated call draws the same numbers, and the generators advance once, as if drawn outside of the call."""
     [tokens] = random_inputs((7, 12), batch=16)
     layer.build(tokens.shape)
     randomize(layer)
@@ -40,7 +40,7 @@ def test_a_call_can_be_made_again(layer):
     for expected in outside:
         draws = RepeatedDraws()
         for _ in range(2):
-            # PyTorch's own generator, which stands for one without a seed, goes on from call to call.
+            # Layers without a seed use PyTorch's generator, which advances from call to call.
             keras.utils.set_random_seed(0)
             with draws.replay():
                 again = to_numpy(layer(tokens, training=True))
@@ -51,13 +51,13 @@ def test_a_call_can_be_made_again(layer):
 
 
 def _check_masks(first, second):
-    """Of the 128 values of two calls half is kept, give or take 5.7; two independent masks agree in half of them."""
+    """Half of the 128 values of two calls are kept, give or take 5.7. Two independent masks agree in half of them."""
     assert all(abs((mask > 0).sum() - 64) < 4 * 5.7 for mask in (first, second))
     assert abs((first == second).sum() - 64) < 4 * 5.7
     assert not np.array_equal(first[:64], first[64:])
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="needs tf.distribute")
 def test_replicas_draw_seeds_of_their_own(monkeypatch):
     import tensorflow as tf
 
@@ -77,7 +77,7 @@ def test_replicas_draw_seeds_of_their_own(monkeypatch):
         np.testing.assert_array_equal(alone, np.concatenate(expected))
 
 
-# TensorFlow splits a CPU into devices before it does anything else, or never: hence a process of its own.
+# TensorFlow can split a CPU into devices only before its first operation: this needs a new process.
 _TWO_REPLICAS = """
 import json
 import tensorflow as tf
@@ -98,7 +98,7 @@ print(json.dumps(masks))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's")
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="needs tf.distribute")
 def test_replicas_do_not_drop_the_same_values():
     process = subprocess.run([sys.executable, "-c", _TWO_REPLICAS], capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr

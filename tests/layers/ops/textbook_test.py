@@ -57,7 +57,7 @@ def test_layers_in_8_bits_stay_as_they_are(name):
         if hasattr(inner, "kernel"):
             inner.quantize("int8")
     expected = keras.ops.convert_to_numpy(layer(tokens))
-    with textbook_operations(None.__class__):  # No function that multiplies: it is not called.
+    with textbook_operations(None.__class__):  # This cannot multiply: a call would fail.
         assert_close(keras.ops.convert_to_numpy(layer(tokens)), expected)
 
 

@@ -22,7 +22,7 @@ def test_layer(tmp_path):
     run_layer_test(
         Learned2DPositionEmbedding,
         {"grid_size": (2, 3), "num_prefix_rows": 1, "interpolation": "bicubic_antialias"},
-        [(22, 12), (4, 5, 5)],  # Another grid; one of the two tokens in front has no row.
+        [(22, 12), (4, 5, 5)],  # Another grid; one of the two prefix tokens has no row.
         (22, 12),
         {"prefix": (1, 12), "columns": (3, 6), "rows": (2, 6)},
         tmp_path,
@@ -52,7 +52,7 @@ def test_patches_of_a_row_share_a_half_and_those_of_a_column_the_other():
     assert np.ptp(added[..., :6], axis=1).min() > 1e-3
 
 
-# Each grid with two of the methods, and each method with two of the grids.
+# Each grid with two methods, and each method with two grids.
 @pytest.mark.parametrize(
     ("grid", "interpolation"),
     [(GRIDS[(i + j) % 6], method) for i, method in enumerate(resampling.METHODS) for j in (0, 1)],
@@ -60,7 +60,7 @@ def test_patches_of_a_row_share_a_half_and_those_of_a_column_the_other():
 def test_each_table_is_interpolated_along_its_axis(grid, interpolation):
     layer = _built(1, interpolation)
     weights = canonical_weights(layer)
-    # As the same table of all patches is, which is made of these.
+    # The result is the same as for the full table of all patches, built from these two tables.
     whole = positions.learned_2d(weights["columns"], weights["rows"])
     rows = resampling.resize_grid(whole, (2, 3), grid, interpolation)
     tokens, patches = random_inputs((1 + grid[0] * grid[1], 12), (*grid, 5))
@@ -70,14 +70,14 @@ def test_each_table_is_interpolated_along_its_axis(grid, interpolation):
 def test_tokens_without_a_row_pass_unchanged():
     layer = _built(1)
     weights = canonical_weights(layer)
-    tokens, patches = random_inputs((9, 12), (2, 3, 5))  # Two tokens stand between the first and the patches.
+    tokens, patches = random_inputs((9, 12), (2, 3, 5))  # Two tokens stand between the first token and the patches.
     expected = tokens.astype("float64")
     expected[:, :1] += weights["prefix"]
     expected[:, 3:] += positions.learned_2d(weights["columns"], weights["rows"])
     assert_close(layer(tokens, patches), expected)
 
 
-@pytest.mark.skipif(not TENSORFLOW, reason="a traced function of unknown image size exists in TensorFlow only")
+@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
 @pytest.mark.parametrize("num_prefix_rows", [0, 1])
 def test_grid_unknown_until_a_graph_runs(num_prefix_rows):
     import tensorflow as tf
@@ -98,7 +98,7 @@ def test_starts_normal():
 
 
 def test_interpolates_in_float32_under_mixed_precision():
-    # Exact in bfloat16; the interpolation is rounded once, and would be off by more if its weights were rounded too.
+    # Exact in bfloat16. The interpolation is rounded once; rounded interpolation weights would give a larger error.
     layer = Learned2DPositionEmbedding((16, 1), dtype="mixed_bfloat16")
     layer.build((None, 15, 8))
     table = 2.0 ** np.arange(16)[:, None] * np.ones(4)

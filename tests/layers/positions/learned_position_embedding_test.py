@@ -23,7 +23,7 @@ def test_layer(tmp_path):
     run_layer_test(
         LearnedPositionEmbedding,
         {"grid_size": (2, 3), "num_prefix_rows": 2, "interpolation": "bicubic_antialias"},
-        [(23, 12), (4, 5, 5)],  # 20 patches and 3 tokens in front, of which one has no row.
+        [(23, 12), (4, 5, 5)],  # 20 patches and 3 prefix tokens, one of which has no row.
         (23, 12),
         {"embedding": (8, 12)},
         tmp_path,
@@ -49,7 +49,7 @@ def test_interpolates_with_corners_on_corners(grid, num_prefix_rows):
     assert_close(layer(tokens, patches), expected)
 
 
-# Each method for its own grid, which bicubic_offset changes too, and for two others.
+# Each method for its own grid (`bicubic_offset` changes this grid too) and for two other grids.
 @pytest.mark.parametrize(
     ("grid", "interpolation"),
     [
@@ -67,7 +67,7 @@ def test_interpolates_as_told(grid, interpolation):
 
 @pytest.mark.parametrize("grid", [grid for grid in GRIDS if min(grid) > 1])
 def test_reference_equals_scipy(grid):
-    # What Google's checkpoint loaders call. (For one row or column SciPy's zoom is not defined.)
+    # Google's checkpoint loaders call SciPy's zoom, which is undefined for a single row or column.
     table = np.random.default_rng(0).normal(size=(2, 3, 12))
     expected = scipy.ndimage.zoom(table, (grid[0] / 2, grid[1] / 3, 1), order=1)
     np.testing.assert_allclose(positions.interpolate(table.reshape(6, 12), (2, 3), grid).reshape(*grid, 12), expected)
@@ -76,14 +76,14 @@ def test_reference_equals_scipy(grid):
 def test_tokens_without_a_row_pass_unchanged():
     layer = _built(1)
     table = canonical_weights(layer)["embedding"]
-    tokens, patches = random_inputs((9, 12), (2, 3, 5))  # Two tokens stand between the first and the patches.
+    tokens, patches = random_inputs((9, 12), (2, 3, 5))  # Two tokens stand between the first token and the patches.
     expected = tokens.astype("float64")
     expected[:, 0] += table[0]
     expected[:, 3:] += table[1:]
     assert_close(layer(tokens, patches), expected)
 
 
-@pytest.mark.skipif(not TENSORFLOW, reason="a traced function of unknown image size exists in TensorFlow only")
+@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
 @pytest.mark.parametrize(
     ("interpolation", "num_prefix_rows"), [(method, i % 2) for i, method in enumerate(resampling.METHODS)]
 )
@@ -107,8 +107,8 @@ def test_starts_normal():
 
 
 def test_interpolates_in_float32_under_mixed_precision():
-    # The table is exact in bfloat16; its interpolation is rounded once, and would be off by more if the weights, like
-    # 1/14, were rounded as well.
+    # The table is exact in bfloat16. Its interpolation is rounded once; rounded interpolation weights, such as 1/14,
+    # would give a larger error.
     layer = LearnedPositionEmbedding((16, 1), dtype="mixed_bfloat16")
     layer.build((None, 15, 8))
     table = 2.0 ** np.arange(16)[:, None] * np.ones(8)

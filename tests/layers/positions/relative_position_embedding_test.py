@@ -29,11 +29,11 @@ def test_equals_the_equation(lines):
 
 
 def test_the_place_in_the_sequence_does_not_matter():
-    """All positions moved by a constant: what the same query says of the same distance stays."""
+    """Logits depend on the query and the distance only, not on the absolute position."""
     [query] = random_inputs((1, 2, 4))
     logits = to_numpy(_built()(np.repeat(query, 7, axis=1)))
     assert_close(logits[:, :, 1:, 1:], logits[:, :, :-1, :-1])
-    by_offset = np.concatenate([logits[:, :, 0, ::-1], logits[:, :, 1:, 0]], axis=-1)  # From -6 to 6.
+    by_offset = np.concatenate([logits[:, :, 0, ::-1], logits[:, :, 1:, 0]], axis=-1)  # Offsets from -6 to 6.
     assert (np.abs(np.diff(by_offset)) > 1e-4).all()
 
 

@@ -42,7 +42,7 @@ def test_columns_first_then_rows():
     np.testing.assert_allclose(rows[:, 6], np.cos([0, 0, 0, 1, 1, 1]), atol=1e-6)
 
 
-@pytest.mark.skipif(not TENSORFLOW, reason="a traced function of unknown image size exists in TensorFlow only")
+@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
 def test_grid_unknown_until_a_graph_runs():
     import tensorflow as tf
 
@@ -55,7 +55,7 @@ def test_grid_unknown_until_a_graph_runs():
 
 
 def test_computes_in_float32_under_mixed_precision():
-    # Column 301 is no number of bfloat16, and the sine of its neighbour is quite another.
+    # bfloat16 cannot represent column 301, and the sine of the nearest value differs greatly.
     inputs = np.zeros((1, 302, 8), "float32"), np.zeros((1, 1, 302, 8), "float32")
     rows = to_numpy(SincosPositionEmbedding(dtype="mixed_bfloat16")(*inputs))[0]
     np.testing.assert_allclose(rows, positions.sincos_2d(1, 302, 8), atol=2.0**-8)

@@ -49,7 +49,7 @@ def test_equals_the_equations(mlp, activation):
 
 
 def test_layer_norm_epsilon():
-    # So large that it changes the result by far.
+    # Large enough to change the result by far.
     equation = functools.partial(reference.attention_pooling, epsilon=0.5)
     run_parity_test(AttentionPooling(3, 20, layer_norm_epsilon=0.5), equation, random_inputs((7, 12)))
 
@@ -59,12 +59,12 @@ def test_order_of_the_tokens_does_not_matter():
     [tokens] = random_inputs((7, 12))
     pooled = to_numpy(layer(tokens))
     np.testing.assert_allclose(to_numpy(layer(tokens[:, ::-1])), pooled, atol=1e-5)
-    tokens[:, 4] += 1  # Every token counts.
+    tokens[:, 4] += 1  # Every token contributes to the output.
     assert np.abs(to_numpy(layer(tokens)) - pooled).max() > 1e-3
 
 
 def test_probe_starts_xavier_uniform():
-    # As Flax initialises the probe of big_vision, (1, 1, D): fan-in 1, fan-out D.
+    # Flax initialises the probe of big_vision, (1, 1, D), with fan-in 1 and fan-out D.
     probe = canonical_weights(built(AttentionPooling(3, 20), (7, 960)))["probe"]
     limit = np.sqrt(6 / (1 + 960))
     assert 0.98 * limit < np.abs(probe).max() <= limit
@@ -72,7 +72,7 @@ def test_probe_starts_xavier_uniform():
 
 
 def test_macs():
-    # Query and output of one probe, keys and values of 7 tokens, both products of the attention, the MLP of one token.
+    # Query and output of one probe, keys and values of 7 tokens, both products of the attention, MLP of one token.
     expected = 2 * 144 + 7 * 2 * 144 + 2 * 7 * 12 + 2 * 12 * 20
     assert built(AttentionPooling(3, 20)).macs((None, 7, 12)) == expected
 

@@ -66,7 +66,7 @@ def test_equals_the_equations(qk_norm, relative_positions, shape):
     run_parity_test(layer, reference.multi_head_self_attention, inputs)
 
 
-# Two are few, for which no keys and values are computed; five are not.
+# Keys and values are not computed for one or two queries. They are computed for five queries.
 @pytest.mark.parametrize("num_queries", [1, 2, 5])
 @pytest.mark.parametrize("qk_norm", [False, True])
 def test_queries_ask_in_place_of_the_tokens(qk_norm, num_queries):
@@ -101,11 +101,11 @@ def test_few_queries_count_tokens_as_often_as_others_do(policy):
     expected = layer(tokens, sizes=sizes)
     found = layer(tokens, tokens[:, :2], sizes=sizes)
     assert not np.allclose(to_numpy(found), to_numpy(layer(tokens, tokens[:, :2])), atol=0.05)
-    tolerance = 1e-5 if policy == "float32" else 2e-2  # Some roundings of bfloat16, of numbers up to 1.
+    tolerance = 1e-5 if policy == "float32" else 2e-2  # A few bfloat16 roundings of numbers up to 1.
     np.testing.assert_allclose(to_numpy(found), to_numpy(expected)[:, :2], rtol=0, atol=tolerance)
 
 
-# Of the largest output: some roundings, each of half a unit in the last place.
+# Relative to the largest output: a few roundings of half a unit in the last place each.
 @pytest.mark.parametrize(("policy", "tolerance"), [("mixed_bfloat16", 2**-7), ("mixed_float16", 2**-10)])
 def test_few_queries_are_as_exact_as_others_in_16_bits(policy, tolerance):
     if policy == "mixed_float16" and not TENSORFLOW:
@@ -114,7 +114,7 @@ def test_few_queries_are_as_exact_as_others_in_16_bits(policy, tolerance):
     plain = built(MultiHeadSelfAttention(6), (50, 192))
     plain.set_weights(layer.get_weights())
     [tokens] = random_inputs((50, 192))
-    tokens[..., :2] *= 20  # A few channels that are larger than others, as trained models have them.
+    tokens[..., :2] *= 20  # In trained models, a few channels are larger than the other channels.
     expected = to_numpy(plain(tokens))[:, :1]
     few, all_of_them = to_numpy(layer(tokens, tokens[:, :1])), to_numpy(layer(tokens))[:, :1]
     error, usual = np.abs(few - expected).mean(), np.abs(all_of_them - expected).mean()
@@ -141,7 +141,7 @@ def test_few_queries_of_a_layer_in_8_bits():
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3])
 def test_epsilon_is_that_of_the_norms(epsilon):
-    # Tokens so alike that the epsilon decides: 1e-6 (the default), 1e-3 and none give quite different weights.
+    # The tokens are so similar that epsilon matters: 1e-6 (the default), 1e-3 and 0 give quite different weights.
     [tokens] = [1e-3 * x for x in random_inputs((7, 12))]
     layer = built(MultiHeadSelfAttention(3, qk_norm=True, layer_norm_epsilon=epsilon))
     weights = canonical_weights(layer)
@@ -178,7 +178,7 @@ def test_every_token_depends_on_every_other():
 
 @pytest.mark.parametrize("num_queries", [2, 7])
 def test_dropout_acts_on_the_weights_in_training_only(num_queries):
-    # All values are one, so the output is the sum of a row of weights: one, unless some are dropped.
+    # All values are one, so the output is the sum of a row of attention weights: one, unless weights are dropped.
     layer = built(MultiHeadSelfAttention(3, dropout_rate=0.5))
     weights = {path: np.zeros_like(value) for path, value in canonical_weights(layer).items()}
     weights["value/bias"] += 1
@@ -195,8 +195,8 @@ def test_dropout_acts_on_the_weights_in_training_only(num_queries):
 
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_softmax_is_as_exact_as_float32(policy):
-    # One head, one-hot tokens, keys and values: the output is the matrix of attention weights itself, and the logits
-    # are exact in 16 bits (multiples of 1/64; the scale is 1/8).
+    # One head with one-hot tokens, keys and values: the output is the matrix of attention weights. The logits are exact
+    # in 16 bits (multiples of 1/64; the scale is 1/8).
     logits = np.random.default_rng(0).integers(-128, 129, (64, 64)) / 64
     layer = built(MultiHeadSelfAttention(1, dtype=policy), (64, 64))
     identity, zeros = np.eye(64), np.zeros((1, 64))
@@ -210,7 +210,7 @@ def test_softmax_is_as_exact_as_float32(policy):
 
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_softmax_is_given_float32(policy, monkeypatch):
-    # TensorFlow's own bfloat16 kernel is exact on a CPU and would hide a missing cast; on an accelerator it is not.
+    # TensorFlow's bfloat16 kernel is exact on CPUs only, where it would hide a missing cast.
     dtypes = []
     softmax = ops.softmax
     monkeypatch.setattr(
@@ -240,17 +240,17 @@ def test_refuses_relative_positions_of_other_queries():
 
 
 def test_macs():
-    # 7 tokens through four 12 x 12 matrices, and both products of the attention, each of 7 x 7 dot products for 12.
+    # 7 tokens through four 12 x 12 matrices, and two products of the attention of 7 x 7 x 12 each.
     layer = built(MultiHeadSelfAttention(3))
     assert layer.macs((None, 7, 12)) == 7 * 4 * 144 + 2 * 49 * 12
     assert layer.macs((None, 5, 7, 12)) == 5 * layer.macs((None, 7, 12))
-    # One more such product, of each query with the row of its distance to each key.
+    # One more such product: each query with the row of its distance to each key.
     relative = built(MultiHeadSelfAttention(3, relative_positions=True))
     assert relative.macs((None, 7, 12)) == 7 * 4 * 144 + 3 * 49 * 12
 
 
 def test_attention_weights_are_those_that_call_uses():
-    """Values and output projection that pass everything on: what comes out is the sum over the heads of weights x v."""
+    """If values and output projection pass everything on, the output is the sum of weights x v over the heads."""
     plain = built(MultiHeadSelfAttention(3, qk_norm=True))
     relative = built(MultiHeadSelfAttention(3, relative_positions=True))
     [tokens, queries] = [3 * x for x in random_inputs((7, 12), (2, 12))]

@@ -21,7 +21,7 @@ def test_leaves_out_the_tokens_in_front(num_prefix_tokens):
 
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_sums_in_float32(policy):
-    # The sum, 120,000, exceeds float16; in bfloat16 it would stall at 256 times the summand.
+    # The sum, 120,000, exceeds float16. In bfloat16, the sum would stall at 256 times the summand.
     output = AverageTokenPooling(dtype=policy)(np.full((1, 1000, 2), 120.0))
     np.testing.assert_allclose(to_numpy(output), 120.0)
 

@@ -57,7 +57,7 @@ def test_equals_the_equations(grid, arguments):
 
 
 def test_the_row_pass_stays_in_its_row_and_the_column_pass_in_its_column():
-    """What the Jacobian says: zero across lines, and not zero within."""
+    """The Jacobian is zero across lines and nonzero within a line."""
     layer = _built()
     [grid] = random_inputs((*GRID, 12))
     changed = grid.copy()
@@ -85,7 +85,7 @@ def test_attention_weights_are_those_of_the_passes():
     weights = to_numpy(layer.attention_weights(tokens, patches))
     assert weights.shape == (2, 2, 3, 6, 6)
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
-    # Those of a block that sees one row, or one column of what the row pass puts out, alone.
+    # The result equals that of a block that receives one row, or one column of the row pass's output, alone.
     grid = tokens.reshape(2, *GRID, 12)
     full = weights.reshape(2, 2, 3, *GRID, *GRID)
     for row in range(2):
@@ -99,7 +99,7 @@ def test_attention_weights_are_those_of_the_passes():
         assert not np.delete(full[:, 1, :, :, column], column, axis=-1).any()
 
 
-@pytest.mark.skipif(not TENSORFLOW, reason="a traced function of unknown image size exists in TensorFlow only")
+@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow traces unknown image sizes")
 def test_grid_unknown_until_a_graph_runs():
     import tensorflow as tf
 
@@ -121,7 +121,7 @@ def test_drop_path_drops_a_branch_in_the_whole_image():
     layer = _built(drop_path_rate=0.5)
     tokens, patches = (np.repeat(x, 32, axis=0) for x in _inputs((4, 5), batch=1))
     outputs = to_numpy(layer(tokens, patches, training=True))
-    # 2 branches in either pass are dropped or kept: had lines their own draws, no two images would be alike.
+    # Each pass drops or keeps 2 branches per image. If each line drew its own mask, no two images would be alike.
     assert 4 <= len(np.unique(np.round(outputs.reshape(32, -1), 4), axis=0)) <= 16
 
 

@@ -1,4 +1,4 @@
-"""Encoder blocks of three heads, whose MLP is 20 wide."""
+"""Encoder blocks with three heads and an MLP width of 20."""
 
 from keras_vit import layers
 
@@ -14,7 +14,7 @@ def encoder_block(
     dtype=None,
     **arguments,
 ):
-    """An `EncoderBlock`, or with a `TokenMerging` a `MergingEncoderBlock`."""
+    """An `EncoderBlock`, or a `MergingEncoderBlock` if a `TokenMerging` is given."""
     attention = layers.MultiHeadSelfAttention(
         3, attention_dropout_rate, qk_norm, layer_norm_epsilon, relative_positions, name="attention", dtype=dtype
     )

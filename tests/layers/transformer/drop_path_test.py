@@ -12,7 +12,7 @@ def test_layer(tmp_path):
 
 
 def test_keeps_the_expectation_and_drops_whole_images():
-    # 4,000 images: the share that is kept has standard deviation sqrt(0.3 x 0.7 / 4000) = 0.0072.
+    # For 4,000 images, the share that is kept has standard deviation sqrt(0.3 x 0.7 / 4000) = 0.0072.
     output = to_numpy(DropPath(0.3, seed=0)(np.ones((4000, 2, 3), "float32"), training=True))
     scales = output[:, 0, 0]
     np.testing.assert_array_equal(output, np.broadcast_to(scales[:, None, None], output.shape))
@@ -44,7 +44,7 @@ def test_the_seed_decides_and_each_call_draws_anew():
 
 
 def test_has_no_generator_without_a_rate():
-    # A variable that is never used would still be stored and traced, once in each block.
+    # An unused variable would still be stored and traced in each block.
     assert not DropPath(0.0).variables
     assert len(DropPath(0.1).variables) == 1
 

@@ -12,7 +12,7 @@ def test_layer(tmp_path):
 
 
 def test_keeps_the_expectation_and_drops_single_values():
-    # 12,000 values: the share that is kept has standard deviation sqrt(0.3 x 0.7 / 12000) = 0.0042.
+    # For 12,000 values, the share that is kept has standard deviation sqrt(0.3 x 0.7 / 12000) = 0.0042.
     output = to_numpy(Dropout(0.3, seed=0)(np.ones((4000, 3), "float32"), training=True))
     np.testing.assert_allclose(np.unique(output), [0, 1 / 0.7], rtol=1e-6)
     assert (output > 0).mean() == pytest.approx(0.7, abs=4 * 0.0042)

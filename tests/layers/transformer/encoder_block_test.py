@@ -84,7 +84,7 @@ def test_layer_scale_starts_both_branches_at_its_value():
 
 
 def test_layer_norm_epsilon():
-    # Tokens so alike that the epsilon decides: 1e-6 (the default), 1e-3 and none give quite different norms.
+    # The tokens are so similar that epsilon matters: 1e-6 (the default), 1e-3 and 0 give quite different norms.
     inputs = [1e-3 * x for x in random_inputs((7, 12))]
     run_parity_test(encoder_block(), reference.encoder_block, inputs)
     larger = functools.partial(reference.encoder_block, epsilon=1e-3)
@@ -116,7 +116,7 @@ def test_dropout_acts_on_the_output_of_the_attention():
 def test_drop_path_drops_the_two_branches_independently():
     block = randomize(built(encoder_block(drop_path_rate=0.5)))
     [tokens] = random_inputs((7, 12), batch=1)
-    tokens = np.repeat(tokens, 64, axis=0)  # The same image 64 times: only what is dropped differs.
+    tokens = np.repeat(tokens, 64, axis=0)  # The same image 64 times: only the dropped branches differ.
     outputs = to_numpy(block(tokens, training=True))
     found = set()
     for scales in ((0, 0), (0, 2), (2, 0), (2, 2)):
@@ -124,14 +124,14 @@ def test_drop_path_drops_the_two_branches_independently():
             tokens[:1].astype("float64"), canonical_weights(block), scale_attention=scales[0], scale_mlp=scales[1]
         )
         found |= {(image, scales) for image in range(64) if np.allclose(outputs[image], expected[0], atol=1e-4)}
-    assert len(found) == 64  # Every image is exactly one of the four cases,
-    assert len({scales for _, scales in found}) == 4  # and all four occur.
+    assert len(found) == 64  # Every image is exactly one of the four cases.
+    assert len({scales for _, scales in found}) == 4  # All four cases occur.
 
 
 @pytest.mark.parametrize("norm", ["attention_norm", "mlp_norm"])
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_layer_norm_is_computed_in_float32(policy, norm):
-    # Exact in 16 bits, but the squares exceed float16 (65504), and the mean lies between two numbers of bfloat16.
+    # The values are exact in 16 bits, but their squares exceed float16 (65504), and bfloat16 cannot represent the mean.
     tokens = np.random.default_rng(0).choice([0.0, 600.0, 604.0, 1000.0], (2, 7, 12))
     block = built(encoder_block(dtype=policy))
     actual = to_numpy(getattr(block, norm)(tokens))
@@ -148,7 +148,7 @@ def test_refuses_an_impossible_rate(name, rate):
 
 
 def test_macs():
-    # Those of the attention and of the MLP; factors and norms are not counted.
+    # MACs of the attention and of the MLP; scales and norms are not counted.
     block = built(encoder_block(mlp="swiglu", layer_scale=0.1, qk_norm=True))
     assert block.macs((None, 7, 12)) == (7 * 4 * 144 + 2 * 49 * 12) + 7 * (12 * 40 + 20 * 12)
     assert block.macs((None, 5, 7, 12)) == 5 * block.macs((None, 7, 12))
@@ -178,9 +178,9 @@ def test_refuses_what_is_not_a_layer(parts, message):
 
 
 @pytest.mark.each_backend
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="counts what JAX's compiler makes")
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="needs JAX's compiler")
 def test_a_block_more_is_so_much_more_to_compute_however_many_there_are():
-    # Of gradients: XLA on CPUs would compute what goes back through the residual connections again in each block.
+    # XLA on CPUs tends to recompute the gradients of the residual connections in each block.
     import jax
 
     def num_additions(num_blocks):

@@ -36,7 +36,7 @@ def test_only_the_first_of_merged_tokens(given):
         ({}, 2, (None, 5, 7, 12), False),
         ({"relative_positions": True}, 1, (None, 7, 12), False),
         ({"merging": 1}, 1, (None, 7, 12), True),
-        ({"merging": 1}, 2, (None, 7, 12), False),  # The second may be merged.
+        ({"merging": 1}, 2, (None, 7, 12), False),  # The second token may be merged.
     ],
 )
 def test_whether_they_can_be_computed(arguments, number, tokens_shape, expected):
@@ -46,7 +46,7 @@ def test_whether_they_can_be_computed(arguments, number, tokens_shape, expected)
 
 def test_not_of_layers_of_other_kinds():
     class Other(type(encoder_block())):
-        """A block that someone else wrote."""
+        """A user's own block."""
 
     block = encoder_block()
     assert not can_compute_first(Other(block.attention, block.mlp_block), 1, (None, 7, 12))

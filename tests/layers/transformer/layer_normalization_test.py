@@ -16,7 +16,7 @@ from tests.test_case import (
     to_numpy,
 )
 
-pytestmark = pytest.mark.each_backend  # Its operations depend on the backend.
+pytestmark = pytest.mark.each_backend  # The operations depend on the backend.
 
 
 def test_layer(tmp_path):
@@ -41,16 +41,16 @@ def test_equals_the_layer_of_keras(policy):
 
 
 def test_is_computed_in_float32_from_numbers_of_16_bits():
-    inputs = np.array([[1000.0, 1001.0, 1002.0, 1005.0]], "float32")  # Of 2-byte numbers all but one would be equal.
+    inputs = np.array([[1000.0, 1001.0, 1002.0, 1005.0]], "float32")  # In 16 bits, all values but one would be equal.
     layer = LayerNormalization(dtype="mixed_bfloat16")
     assert_close(layer(inputs), to_numpy(LayerNormalization()(inputs)), tolerance=2**-7)
 
 
-@pytest.mark.skipif(not TENSORFLOW, reason="constants of a graph are TensorFlow's")
+@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow graphs have constants")
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-6, 1e-3, 0.1])
 @pytest.mark.parametrize("shape", [(8, 12), (3, 7, 12), (2, 3, 7, 12)])
 def test_constants_change_nothing(shape, epsilon):
-    # Of inputs that vary by a thousandth the epsilon makes much; a kernel of TensorFlow's has one of its own.
+    # Epsilon matters for inputs that vary by a thousandth; TensorFlow's fused kernel uses another epsilon.
     import tensorflow as tf
 
     inputs = np.random.default_rng(0).normal(0, 1e-3, shape).astype("float32")
@@ -68,9 +68,9 @@ def test_constants_change_nothing(shape, epsilon):
     assert_close(of_constants(inputs), expected)
 
 
-@pytest.mark.skipif(not TENSORFLOW, reason="graphs are frozen in TensorFlow")
+@pytest.mark.skipif(not TENSORFLOW, reason="only TensorFlow freezes graphs")
 def test_who_freezes_a_model_gets_the_same():
-    """Variables that become constants afterwards, as converters have them, are not taken for that kernel's."""
+    """Variables that a converter freezes to constants give the same result; the fused kernel is not used for them."""
     import tensorflow as tf
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 

@@ -45,7 +45,7 @@ def test_equals_the_equations(arguments):
 
 
 def test_attention_of_merged_tokens():
-    """A token that stands for three is attended to as three alike are."""
+    """A token that represents three patches is attended to like three equal tokens."""
     block = randomize(built(_block(num_merged=1)))
     [tokens] = random_inputs((4, 12))
     expected = to_numpy(block.attention_weights(np.repeat(tokens, [1, 3, 1, 2], axis=1)))[:, :, [0, 1, 4, 5]]
@@ -54,7 +54,7 @@ def test_attention_of_merged_tokens():
 
 
 def test_macs():
-    # The MLP sees two tokens fewer; three of a set are compared with three, and two are added to three.
+    # The MLP receives two tokens fewer. Three tokens are compared with three, and two are added to three.
     matching = 3 * 3 * 4 + 3 * 2 * 12
     expected = (7 * 4 * 144 + 2 * 49 * 12) + matching + 5 * (12 * 20 + 20 * 12)
     assert built(_block()).macs((None, 7, 12)) == expected

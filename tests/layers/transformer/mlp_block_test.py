@@ -19,7 +19,7 @@ from tests.test_case import (
     to_numpy,
 )
 
-pytestmark = pytest.mark.each_backend  # Its activation depends on the backend.
+pytestmark = pytest.mark.each_backend  # The activation depends on the backend.
 ACTIVATIONS = {
     "gelu_tanh": reference.gelu_tanh,
     "gelu_exact": reference.gelu_exact,
@@ -49,7 +49,7 @@ def test_each_activation_has_its_equation():
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_equals_the_equations(activation):
-    # Two of the GELUs differ by 5e-4 at most, where the input is near 2: this tolerance tells them apart.
+    # Two GELUs differ by at most 5e-4, at inputs near 2. This tolerance distinguishes them.
     inputs = [2 * x for x in random_inputs((7, 12))]
     equation = functools.partial(reference.mlp, activation=ACTIVATIONS[activation])
     run_parity_test(MlpBlock(20, activation), equation, inputs)
@@ -85,8 +85,8 @@ def test_kernels_start_xavier_uniform_and_biases_normal():
 
 
 def test_dropout_acts_after_both_dense_layers_in_training_only():
-    # Every hidden unit is c, and each output reads one of them: 0, 2 c and 4 c come of two dropouts of rate 1/2, where
-    # one alone would give 0 and 2 c.
+    # Every hidden unit is c, and each output reads one unit. Two dropouts of rate 1/2 give 0, 2 c and 4 c; one dropout
+    # would give 0 and 2 c only.
     layer = built(MlpBlock(12, dropout_rate=0.5))
     layer.set_weights([np.zeros((12, 12)), np.full(12, 3.0), np.eye(12), np.zeros(12)])
     [tokens] = random_inputs((7, 12))
@@ -94,7 +94,7 @@ def test_dropout_acts_after_both_dense_layers_in_training_only():
     assert_close(layer(tokens, training=False), np.full((2, 7, 12), c))
     dropped = to_numpy(layer(tokens, training=True))
     np.testing.assert_allclose(np.unique(np.round(dropped / c, 4)), [0, 4])
-    # With a bias behind the second kernel its dropout shows alone.
+    # With hidden units of zero and a bias of one, only the second dropout changes the output.
     layer.set_weights([np.zeros((12, 12)), np.zeros(12), np.eye(12), np.ones(12)])
     np.testing.assert_allclose(np.unique(to_numpy(layer(tokens, training=True))), [0, 2])
 

@@ -35,7 +35,7 @@ def test_equals_patches_times_a_matrix(patch_size, shape):
 
 
 def test_pixels_are_taken_row_by_row():
-    # Each pixel holds its own index, and the kernel picks one place of the patch: the output says which pixel it was.
+    # Each pixel holds its own index. The kernel selects one pixel of each patch, so the output is its index.
     images = np.arange(2 * 6 * 12 * 3, dtype="float32").reshape(2, 6, 12, 3)
     layer = PatchEmbedding(2 * 4 * 3, (2, 4))
     layer.build(images.shape)
@@ -50,7 +50,7 @@ def test_kernel_starts_lecun_normal():
     layer = PatchEmbedding(256, 8)
     layer.build((None, 16, 24, 3))
     weights = canonical_weights(layer)
-    # Truncated at two deviations of the normal before truncation, so that the variance is 1 / fan-in.
+    # The normal distribution is truncated at two of its standard deviations, so that the variance is 1 / fan-in.
     deviation = np.sqrt(1 / (8 * 8 * 3))
     assert weights["kernel"].std() == pytest.approx(deviation, rel=0.02)
     assert np.abs(weights["kernel"]).max() <= 2 * deviation / 0.87962566
@@ -104,5 +104,5 @@ def test_channels_are_last_whatever_the_global_setting():
 
 
 def test_macs():
-    # 2 x 3 whole patches of 4 x 3 pixels in 2 channels, for each of 10 channels.
+    # 2 x 3 whole patches of 4 x 3 pixels in 2 channels, for each of 10 output channels.
     assert PatchEmbedding(10, (4, 3), crop_to_patches=True).macs((None, 9, 11, 2)) == 2 * 3 * 4 * 3 * 2 * 10

@@ -21,7 +21,7 @@ def test_stand_before_the_other_tokens():
 def test_start_normal():
     registers = canonical_weights(built(RegisterTokens(16), (6, 96)))["tokens"]
     assert registers.std() == pytest.approx(1e-6, rel=0.05)
-    assert len(np.unique(registers)) > 16 * 96 // 2  # Each token has its own draw.
+    assert len(np.unique(registers)) > 16 * 96 // 2  # Each token has its own random values.
 
 
 def test_unknown_number_of_tokens():

@@ -18,7 +18,7 @@ def _inputs(num_tokens, seed=0):
     return tokens, metric, np.random.default_rng(seed).integers(1, 9, (3, num_tokens)).astype("int32")
 
 
-# Tokens before the patches of either parity, and more to be merged than half of the patches.
+# Even and odd numbers of prefix tokens, and requests to merge more than half of the patches.
 @pytest.mark.parametrize(
     ("num_tokens", "prefix", "merged"), [(9, 1, 3), (8, 0, 3), (9, 2, 2), (12, 5, 9), (13, 1, 20), (2, 1, 3), (3, 2, 1)]
 )
@@ -43,7 +43,7 @@ def test_without_sizes_every_token_is_one():
 
 
 def test_the_most_similar_pair_is_merged():
-    # At even positions one token of direction 0, at odd ones one that nearly is: lengths of the metric do not count.
+    # One even token has direction 0, and one odd token nearly has it. The length of the metric does not matter.
     metric = np.array([[[0, 9, 0], [0, 0, 9], [5, 0, 0], [1, 0.1, 0], [0, 0.5, 1], [-3, 0, 0]]], "float32")
     tokens = np.arange(6, dtype="float32").reshape(1, 6, 1)
     sizes = np.array([[1, 1, 3, 1, 1, 1]], "int32")
@@ -54,7 +54,7 @@ def test_the_most_similar_pair_is_merged():
 
 @pytest.mark.parametrize("policy", MIXED_POLICIES)
 def test_sizes_and_means_are_exact_in_16_bits(policy):
-    # 257 is no number of bfloat16; a sum of 300 times 400 is none of float16.
+    # bfloat16 cannot represent 257, and 300 x 400 exceeds float16.
     sizes = np.array([[257, 300]], "int32")
     tokens, sizes = TokenMerging(1, dtype=policy)(np.full((1, 2, 1), 400.0), np.ones((1, 2, 3)), sizes)
     np.testing.assert_array_equal(to_numpy(tokens), [[[400]]])
@@ -68,6 +68,6 @@ def test_refuses_an_impossible_number(num_merged):
 
 
 def test_macs():
-    # Four of A with four of B in 4 channels; three of A into four of B in 12.
+    # Four tokens of A with four of B in 4 channels; three tokens of A into four of B in 12 channels.
     assert TokenMerging(3, 1).macs((None, 9, 12), (None, 9, 4)) == 4 * 4 * 4 + 4 * 3 * 12
     assert TokenMerging(3, 1).macs((None, 8, 12), (None, 8, 4)) == 3 * 4 * 4 + 4 * 3 * 12

@@ -39,7 +39,7 @@ def test_centres_are_those_of_lloyds_algorithm(num_tokens, grid, steps):
 
 
 def test_a_centre_without_pixels_stays():
-    """In a map of one colour all pixels are nearest to the first; nor is a map of zeros divided by zero."""
+    """If all pixels have one colour, all are nearest to the first centre. A map of zeros is not divided by zero."""
     for maps in (np.ones((1, 4, 6, 3), "float32"), np.zeros((1, 4, 6, 3), "float32")):
         expected = np.tile(maps[:, 0, :1], (1, 4, 1)) / 3**0.5
         assert_close(ClusteringTokenizer(4).centres(maps), expected)
@@ -48,7 +48,7 @@ def test_a_centre_without_pixels_stays():
 def test_finds_planted_clusters():
     rng = np.random.default_rng(0)
     directions = np.eye(5)[:4]
-    labels = np.repeat([[0, 1], [2, 3]], 6, axis=0).repeat(8, axis=1)  # (12, 16): each a quarter of the map.
+    labels = np.repeat([[0, 1], [2, 3]], 6, axis=0).repeat(8, axis=1)  # (12, 16): four quarters.
     maps = (directions[labels] + rng.normal(scale=0.05, size=(1, 12, 16, 5))).astype("float32")
     np.testing.assert_allclose(to_numpy(ClusteringTokenizer(4).centres(maps))[0], directions, atol=0.03)
 
@@ -65,7 +65,7 @@ def _behind(*layers):
 
 
 def test_no_gradient_goes_through_the_assignment():
-    """What comes before learns as if the centres were given."""
+    """Preceding layers get the same gradient as with constant centres."""
 
     class Given(ClusteringTokenizer):
         def centres(self, maps):
@@ -110,7 +110,7 @@ def test_size_may_be_unknown():
 def test_macs():
     layer = ClusteringTokenizer(4, num_iterations=2)
     layer.build((None, 5, 7, 6))
-    # Each step compares pixels with centres, and adds pixels up; then the logits, and the sums.
+    # Each step compares pixels with centres and sums pixels. Then come the logits and the weighted sums.
     assert layer.macs((None, 5, 7, 6)) == (2 * 2 + 1 + 1) * 35 * 6 * 4
 
 

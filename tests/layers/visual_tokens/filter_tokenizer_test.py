@@ -17,7 +17,7 @@ def test_layer(tmp_path):
     shapes = projection_shapes("value", 6, 6, 3) | projection_shapes("projection", 6, 10)
     shapes |= projection_shapes("filter", 6, 4)
     arguments = {"num_tokens": 4, **PUBLISHED}
-    # What a norm adds to all pixels alike, the softmax over them cancels.
+    # The softmax over pixels cancels what a norm adds to all pixels.
     cancelled = ["filter/norm/beta"]
     run_layer_test(FilterTokenizer, arguments, [(5, 7, 6)], (4, 10), shapes, tmp_path, cancelled=cancelled)
 
@@ -67,7 +67,7 @@ def test_size_may_be_unknown():
 def test_macs():
     layer = FilterTokenizer(4, **PUBLISHED)
     layer.build((None, 5, 7, 6))
-    # The filters; the values, in three groups of two channels; the sums; the projection of tokens.
+    # The filters; the values in three groups of two channels; the weighted sums; the projection of the tokens.
     assert layer.macs((None, 5, 7, 6)) == 35 * 6 * 4 + 35 * 6 * 2 + 35 * 6 * 4 + 4 * 6 * 10
     plain = FilterTokenizer(4)
     plain.build((None, 5, 7, 6))

@@ -29,7 +29,7 @@ def built(layer, shapes=SHAPES):
 def test_layer(tmp_path):
     shapes = projection_shapes("value", 6, 6, 3) | projection_shapes("projection", 6, 10)
     shapes |= projection_shapes("query", 10, 6) | projection_shapes("key", 6, 6, 3)
-    cancelled = ["key/norm/beta"]  # The same for all pixels.
+    cancelled = ["key/norm/beta"]  # It adds the same value to all pixels.
     run_layer_test(RecurrentTokenizer, PUBLISHED, SHAPES, (4, 10), shapes, tmp_path, 1.0, cancelled)
 
 
@@ -62,7 +62,7 @@ def test_weights_are_shares_of_the_pixels():
 
 
 def test_half_of_the_tokens_is_carried_over():
-    """In front; what is replaced follows from the other half alone."""
+    """The second half of the tokens comes first in the output. The new half depends on the first half only."""
     maps, tokens = random_inputs(*SHAPES)
     layer = randomize(built(RecurrentTokenizer(**PUBLISHED)), scale=1.0)
     output = to_numpy(layer(maps, tokens))
@@ -92,7 +92,7 @@ def test_size_may_be_unknown():
 def test_macs():
     places = 5 * 7
     shapes = [(None, *shape) for shape in SHAPES]
-    # Two tokens ask; keys and values in three groups of two channels; products; sums; the projection of two tokens.
+    # Two query tokens; keys and values in three groups of two channels; products; sums; the projection of two tokens.
     expected = 2 * 10 * 6 + 2 * places * 6 * 2 + 2 * places * 6 * 2 + 2 * 6 * 10
     assert built(RecurrentTokenizer(**PUBLISHED)).macs(*shapes) == expected
     plain = built(RecurrentTokenizer(), [(5, 7, 6), (4, 6)])

@@ -22,7 +22,7 @@ def built(layer, shapes=SHAPES):
 def test_layer(tmp_path):
     shapes = projection_shapes("query", 6, 12, 2) | projection_shapes("key", 10, 12)
     shapes |= projection_shapes("value", 10, 12) | projection_shapes("lateral", 6, 12)
-    cancelled = ["key/norm/beta"]  # The same for all tokens.
+    cancelled = ["key/norm/beta"]  # It adds the same value to all tokens.
     run_layer_test(TokenProjector, PUBLISHED, SHAPES, (5, 7, 12), shapes, tmp_path, cancelled=cancelled)
 
 
@@ -79,7 +79,7 @@ def test_size_may_be_unknown():
 
 def test_macs():
     layer = built(TokenProjector(**PUBLISHED))
-    # Queries in two groups, the map itself, keys and values; products and sums.
+    # Queries in two groups; the map itself; keys and values; products and sums.
     expected = 35 * 6 * 12 // 2 + 35 * 6 * 12 + 2 * 4 * 10 * 12 + 2 * 35 * 4 * 12
     assert layer.macs(*((None, *shape) for shape in SHAPES)) == expected
 

@@ -23,7 +23,7 @@ def test_layer(tmp_path):
     shapes = projection_shapes("key", 12, 6, 2) | projection_shapes("query", 12, 6, 2)
     shapes |= projection_shapes("value", 12, 12, 2)
     shapes |= projection_shapes("dense_1", 12, 12) | projection_shapes("dense_2", 12, 12)
-    cancelled = ["query/norm/beta"]  # The rows of the softmax go over what is multiplied with W_Q.
+    cancelled = ["query/norm/beta"]  # The softmax runs over the tokens that W_Q projects.
     run_layer_test(TokenTransformer, PUBLISHED, [(5, 12)], (5, 12), shapes, tmp_path, cancelled=cancelled)
 
 
@@ -72,7 +72,7 @@ def test_the_order_of_tokens_does_not_matter():
 def test_macs():
     layer = TokenTransformer(**PUBLISHED)
     layer.build((None, 5, 12))
-    # Keys, queries, values in two groups; products and sums; two dense layers.
+    # Keys, queries and values in two groups; products and sums; two dense layers.
     expected = 5 * 12 * (6 + 6 + 12) // 2 + 25 * (6 + 12) + 2 * 5 * 12 * 12
     assert layer.macs((None, 5, 12)) == expected
 

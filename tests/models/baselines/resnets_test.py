@@ -1,4 +1,4 @@
-"""The baselines of Visual Transformers' Table 8: counts of all of them, and small ones in all that a model can do."""
+"""Baselines in Table 8 of Visual Transformers: counts of every model, and all features of small models."""
 
 import functools
 import sys
@@ -27,15 +27,15 @@ from tests.test_case import (
 
 SHAPE = (33, 46, 3)
 
-# function: trained parameters, multiply-accumulates at 224 x 224 pixels; the paper's parameters in millions, and by how
-# many hundredths ours differ. Papers are those of the models, but where said otherwise.
+# function: (trained parameters, MACs at 224 x 224 pixels, the paper's parameters in millions, maximum difference in
+# percent). The paper is that of the model, unless noted.
 COUNTS = {
-    # Exact: a ResNet's, and 2 C^2 / 16 for each unit of C channels.
+    # Exact: the parameters of a ResNet plus 2 C^2 / 16 for each unit with C channels.
     "SEResNet18": (11_776_552, 1_814_160_384, 11.8, 0.3),
     "SEResNet34": (21_954_856, 3_663_918_592, 22.0, 0.3),
     "SEResNet50": (28_071_976, 4_091_699_200, 28.1, 0.2),
     "SEResNet101": (49_292_328, 7_806_148_608, 49.3, 0.1),
-    # Exact: as many, and 2 x 7 x 7 + 2 for each unit. Visual Transformers print 22.9 for 34 layers, a misprint.
+    # Exact: as above plus 2 x 7 x 7 + 2 for each unit. Visual Transformers print 22.9 for 34 layers, a misprint.
     "CBAMResNet18": (11_777_352, 1_815_063_764, 11.8, 0.3),
     "CBAMResNet34": (21_956_456, 3_665_434_742, 22.0, 0.3),
     "CBAMResNet50": (28_073_576, 4_095_573_110, 28.1, 0.2),
@@ -49,7 +49,7 @@ COUNTS = {
     "LRNet101": (40_834_410, 7_485_904_681, 42.0, 2.8),
     "GloReResNet50": (30_481_448, 5_316_018_176, 30.5, 0.1),
     "GloReResNet200": (70_420_520, 16_876_044_288, 70.6, 0.3),
-    # As "ECA-Net" (arXiv 1910.03151), Table 3, prints it; A2-Nets' own paper does not.
+    # "ECA-Net" (arXiv 1910.03151), Table 3, prints this number. The paper of A2-Nets does not.
     "A2ResNet50": (32_905_256, 6_658_195_456, 33.0, 0.3),
     "SAN19Pairwise": (17_596_156, 3_636_263_340, 17.6, 0.1),
     "SAN19Patchwise": (20_518_470, 3_130_145_280, 20.5, 0.1),
@@ -59,7 +59,7 @@ COUNTS = {
 SE, CBAM = {"attention": "squeeze_excitation"}, {"attention": "cbam"}
 AUGMENTED, ALONE, LOCAL = ({"mixing": kind} for kind in ("attention_augmented", "stand_alone", "local_relation"))
 REASONING, DOUBLE = ({"global_unit": kind} for kind in ("global_reasoning", "double_attention"))
-# function: the size whose depths are meant, if no others are given, and what is changed.
+# function: (size that defines the default depths, changed arguments)
 FUNCTIONS = {
     **{f"SEResNet{depth}": (f"R{depth}", SE) for depth in (18, 34, 50, 101)},
     **{f"CBAMResNet{depth}": (f"R{depth}", CBAM) for depth in (18, 34, 50, 101)},
@@ -85,7 +85,7 @@ def _shallow_network(relation):
 
 
 ONE_UNIT = {"num_global_units": (0, 1, 1, 0)}
-# Kind of units: a model with two of them in each stage, and the functions of deeper ones.
+# kind of units: (a model with two such units in each stage, functions of deeper models)
 UNITS = {
     "se_basic": (functools.partial(_shallow, "R18", **SE), ("SEResNet18", "SEResNet34")),
     "se_bottleneck": (functools.partial(_shallow, **SE), ("SEResNet50", "SEResNet101")),
@@ -123,7 +123,7 @@ def test_what_a_function_builds(function, monkeypatch):
 @counted_once
 @pytest.mark.parametrize("kind", UNITS)
 def test_counts(kind):
-    """Of all depths of one kind of units, from one model."""
+    """One shallow model gives the counts of every depth of this kind of units."""
     build, functions = UNITS[kind]
     by_layer = counts_by_layer(*shapes_only(build))
     for function in functions:
@@ -156,7 +156,7 @@ def _self_attention_network(relation, input_shape=SHAPE, **arguments):
     )
 
 
-# Each kind of attention, some with others.
+# Each kind of attention, some combined with others.
 KINDS = {
     "local_relation": functools.partial(_resnet, **LOCAL, **CBAM, **REASONING, num_global_units=(0, 1)),
     "attention_augmented": functools.partial(_resnet, "R18", **AUGMENTED, stage_depths=(1, 1, 1)),
@@ -173,7 +173,7 @@ def kind(request):
 
 @pytest.fixture(scope="module")
 def model(kind):
-    """One with random weights, for tests that do not change it."""
+    """A model with random weights, for tests that do not change it."""
     return randomize(KINDS[kind](), scale=0.5)
 
 
@@ -183,14 +183,14 @@ def test_images_show_in_the_outputs(model):
     assert np.ptp(outputs, axis=0).max() > 1e-4
 
 
-# Not of a SAN: with random weights whole channels inside its attention are below zero, where ReLU lets nothing through.
-# tests/layers/convolutional/self_attention_unit_test.py has its gradients.
+# SANs are left out: with random weights, whole channels inside their attention are negative, and ReLU stops gradients.
+# tests/layers/convolutional/self_attention_unit_test.py checks the gradients.
 @pytest.mark.parametrize("kind", ["attention_augmented", "stand_alone"], indirect=True)
 def test_gradients(model):
     check_gradients(model, random_inputs(SHAPE, batch=4))
 
 
-@pytest.mark.slow  # Every layer in them is tested so.
+@pytest.mark.slow  # The tests of the layers cover this too.
 @pytest.mark.parametrize(
     ("kind", "scale", "policy"),
     [
@@ -211,7 +211,7 @@ def test_images_of_any_size(kind, model):
     variable = KINDS[kind](input_shape=(None, None, 3))
     variable.set_weights(model.get_weights())
     [images] = random_inputs(SHAPE)
-    assert_close(variable(images), to_numpy(model(images)), 1e-4)  # Of sums in another order, through seven layers.
+    assert_close(variable(images), to_numpy(model(images)), 1e-4)  # Sums in another order, through seven layers.
     assert variable(random_inputs((20, 25, 3))[0]).shape == (2, 5)
 
 
@@ -254,4 +254,4 @@ def test_a_self_attention_network_equals_the_reference(relation):
     equation = functools.partial(
         reference.self_attention_network_logits, attention=getattr(reference, relation), window_sizes=(3, 5)
     )
-    run_parity_test(model, equation, random_inputs(shape), 1e-4)  # Sums of hundreds of terms, of some hundreds.
+    run_parity_test(model, equation, random_inputs(shape), 1e-4)  # Sums of hundreds of terms of some hundreds.
