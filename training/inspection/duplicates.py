@@ -3,7 +3,7 @@
 A perceptual hash recognises a picture that was resized, recompressed, brightened, slightly cropped or mirrored. It has
 one bit for each of the lowest frequencies of the brightness. The bit is set if the frequency's coefficient is above the
 median (as in Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions", 2010). Duplicates must also
-have similar pixels. For each image, 33 bytes are stored in memory. B pictures in a batch.
+have similar pixels. For each image, 33 bytes are stored in memory. B is the batch size.
 """
 
 import dataclasses
@@ -16,13 +16,13 @@ from keras_vit.decoding import decode_upright, luma
 from training.data.subsets import select
 from training.inspection.hash_index import HashIndex, distances
 
-DISTANCE = 11  # Maximum number of different bits, of 63. Unrelated pictures differ in 31 bits on average.
+DISTANCE = 11  # Maximum number of different bits, out of 63. Unrelated pictures differ in 31 bits on average.
 CORRELATION = 0.9
 KINDS = ("same file", "same pixels", "alike", "mirrored")
 _SIDE = 32  # Side of a small picture in pixels.
 _LOWEST = 8  # Frequencies in each direction. The lowest frequency, which is the mean, is left out.
 _BATCH = 256
-_FLAT = 2.0  # Levels of gray. An image with a smaller standard deviation has no structure to recognise.
+_FLAT = 2.0  # Gray levels. An image with a smaller standard deviation has no structure to recognise.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _cosines():
 
 
 def _exact_duplicates(known, others, kind):
-    """{index: `Duplicate`} of the other images with a known fingerprint, each with the first such training image."""
+    """{index: `Duplicate`} of the images with a known fingerprint, each with the first training image that has it."""
     values, first = np.unique(known, return_index=True)
     positions = np.minimum(np.searchsorted(values, others), len(values) - 1)
     indices = np.flatnonzero(values[positions] == others).tolist()

@@ -1,6 +1,6 @@
 """Writes figures, their data and an HTML page that show how a trained model processes a user's pictures.
 
-N pictures, H W C image, h w grid of patches, L layers, K heads.
+Shapes: N pictures, images (H, W, C), a grid of h x w patches, L layers, K heads.
 """
 
 import dataclasses

@@ -22,7 +22,7 @@ def export(source, path=None, format="saved_model", name=None, images=None, **op
     Args:
         source: A run's folder, or a `.keras` file.
         path: Folder to write to. Default: `export` beside the model.
-        format: `"saved_model"`, or one of `keras_vit.export_model`.
+        format: `"saved_model"`, or a format of `keras_vit.export_model`.
         name: Name of the model for clients, and of the file for another runtime. Default: the name of the run's recipe
             or of the `.keras` file.
         images: Paths of the image files on which the export is compared with the model. Default: the run's samples.

@@ -37,7 +37,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
         source: Model, as in `training.runs.opening.open_model`.
         assignments: Changes of the recipe's data. The data set can have other classes than the model.
         shots: Numbers of training images per class, such as `[1, 5]`. An accuracy is measured for each number.
-        num_seeds: Number of seeds. Each seed selects other training images.
+        num_seeds: Number of seeds. Each seed selects different training images.
         neighbours: Number of voting neighbours of a nearest-neighbour classifier. `None`: no such classifier.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Finds pairs of hashes that differ in few bits, without comparing all pairs. N known hashes, M other hashes."""
+"""Finds pairs of hashes that differ in few bits, without comparing all pairs. There are N known and M other hashes."""
 
 import itertools
 
@@ -57,7 +57,7 @@ class HashIndex:
 
 
 def distances(first, second):
-    """The number of different bits of hashes, elementwise."""
+    """The number of bits in which two hashes differ, elementwise."""
     return sum(_ONES[band] for band in _bands(first ^ second))
 
 

@@ -195,7 +195,7 @@ class Augment:
     translation: Fraction = Field(0.0, description="maximum shift, as a fraction of the image's side")
     rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="maximum rotation, in degrees")
     scale: Fraction = Field(0.0, description="maximum change of the size, as a fraction")
-    fill: Literal["reflect", "black"] = Field("reflect", description="pixels beyond the image's border")
+    fill: Literal["reflect", "black"] = Field("reflect", description="what fills the area beyond the border")
     randaugment_ops: NonNegativeInt = Field(0, description="number of random operations per image (arXiv 1909.13719)")
     randaugment_magnitude: Annotated[float, Field(ge=0, le=30)] = Field(10, description="operations' strength, 0 to 30")
     autoaugment: bool = Field(False, description="AutoAugment, policy v0 for ImageNet (arXiv 1805.09501)")
@@ -276,7 +276,7 @@ class Fit:
     accumulation_steps: PositiveInt = Field(
         1,
         description="number of parts into which a batch is split to save memory; the result is the same, except that "
-        "batch norms see one part at a time",
+        "batch norms use one part at a time",
     )
     loss: Literal["softmax", "sigmoid"] = Field(
         "softmax", description="cross-entropy with a softmax or sigmoids, which are also the model's last activation"
@@ -291,7 +291,7 @@ class Fit:
     report_every: Duration = Field("1 epoch", description="interval of validations, checkpoints and history rows")
     checkpoint_every: Duration | None = Field(None, description="interval of extra checkpoints; none: no extra ones")
     final_weights: Literal["last", "best"] = Field(
-        "last", description="weights to save: of the last step, or with the best validation accuracy or mean IoU"
+        "last", description="weights to save: the last ones, or those with the best validation accuracy or mean IoU"
     )
 
     def __post_init__(self):

@@ -61,7 +61,7 @@ def _check_function(recipe):
     if recipe.fit.rematerialize:
         raise ValueError(
             f"fit.rematerialize recomputes encoder blocks, which {function} does not have; fit.accumulation_steps "
-            f"saves memory too, but batch norms then see one part of a batch at a time"
+            f"saves memory too, but batch norms use one part of a batch at a time"
         )
     if recipe.distribution.kind == "model_parallel":
         raise ValueError(

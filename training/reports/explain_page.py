@@ -1,6 +1,6 @@
 """Writes the HTML page of `training.inspection.explain`: one file with pictures and the attention of every head.
 
-N pictures, h w grid of patches, L layers, K heads, Q query tokens, T tokens.
+Shapes: N pictures, a grid of h x w patches, L layers, K heads, Q query tokens, T tokens.
 """
 
 import base64
@@ -146,7 +146,7 @@ def _quantized(subject, pixels, tokens, num_prefix):
     """The attention weights of each query in a picture.
 
     `attention` (L, K, Q, h w) contains the weights on the patches as bytes, in 255ths of the query's largest weight on
-    a patch. `largest` (L, K, Q) is this largest weight. `elsewhere` (L, K, Q) is the sum of its weights elsewhere.
+    a patch. `largest` (L, K, Q) is this largest weight. `elsewhere` (L, K, Q) is the sum of its other weights.
     """
     [weights] = keras_vit.attention_maps(subject.model, subject.prepared(pixels[None]), tokens)
     patches = weights[..., num_prefix:]

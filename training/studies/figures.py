@@ -37,7 +37,7 @@ class Panel:
 
     Args:
         title: Source and subject of the values.
-        x_label: Label of the x axis, with its unit. It is logarithmic for numbers, and has categories for strings.
+        x_label: Label of the x axis, with its unit. The axis is logarithmic for numbers, and categorical for strings.
         y_label: Label of the y axis, with its unit.
         series: {name: list of `Value`}. A name has the same colour in all panels of a figure.
         note: Sentence below the panel, such as the source of the values.
