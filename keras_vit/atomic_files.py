@@ -14,7 +14,7 @@ _LOCK = "keras_vit.lock"
 
 @contextlib.contextmanager
 def replace_atomically(*targets, overwrite=True):
-    """Provides a folder to write files or folders to. At the end, these replace `targets`.
+    """Provides a folder. The files or folders that are written to it replace `targets` at the end.
 
     All data is on the disk before the targets are replaced. If anything fails, the targets do not change. If there are
     several targets, readers must check whether the last target exists. It is removed first and written last, so that

@@ -27,8 +27,8 @@ _LARGE_SIDE = 512  # Resized short side that `check_decoding_cost` assumes, beca
 def image_decoder(model, size=None):
     """Makes a function that decodes the contents of an image file to the pixels that a model expects.
 
-    The pixels are the same as from Pillow, except that rounding in the resize and in the conversion of CMYK may each
-    change them by one level. These files can be decoded:
+    The pixels are the same as from Pillow, except for rounding: the resize and the conversion of CMYK may each change
+    them by one level. These files can be decoded:
 
     * JPEG: gray, color, CMYK, progressive; the EXIF orientation is applied.
     * PNG: gray, color, palette, interlaced; 16 bits (the upper 8 are used); animations (the still image is used).
@@ -49,8 +49,8 @@ def image_decoder(model, size=None):
         resizes and crops the image as the model's `preprocessing` layer defines.
 
     Raises:
-        ValueError: If no size is known, the model does not take images of `size`, its preprocessing leads to another
-            size, or C is neither 1 nor 3.
+        ValueError: If no size is known, if the model does not take images of `size`, if its preprocessing leads to
+            another size, or if C is neither 1 nor 3.
     """
     import tensorflow as tf
 
@@ -91,7 +91,7 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
     options.experimental_optimization.apply_default_optimizations = False
 
     def decode_some(read, are_chosen, image_bytes, orientations):
-        """Returns indices and pixels of the chosen images that can be decoded, then the index B and a black image."""
+        """Returns the index and pixels of each chosen image that can be decoded, and of a black image, index B."""
         decode = tf.function(_row_decoder(read, protocol, size, channels), signature, autograph=False)
         chosen = tf.where(are_chosen)[:, 0]
         images = tf.gather(image_bytes, chosen), tf.gather(orientations, chosen)

@@ -17,7 +17,7 @@ _EXIF_BYTES = 2**16  # Maximum length of an EXIF block, which is limited by the 
 def encoded_size(image_bytes):
     """Reads the size of encoded images from their headers.
 
-    Apart from the EXIF orientation, the result of `decoding.decode_upright` has this size.
+    `decoding.decode_upright` returns images of this size, unless the EXIF orientation swaps height and width.
 
     Args:
         image_bytes: String tensor of any shape, the contents of files.
@@ -26,8 +26,8 @@ def encoded_size(image_bytes):
         int64, the shape of `image_bytes` followed by 2: height and width in pixels. Both are 0 in these cases:
 
         * The file is not JPEG, PNG, GIF, BMP or WebP, or its header is damaged or incomplete.
-        * TensorFlow would decode the file incorrectly. These are BMP files that are compressed, have 16 or less than 8
-          bits per pixel, or have an OS/2 header.
+        * TensorFlow would decode the file incorrectly. These are BMP files that are compressed, have an OS/2 header,
+          or do not have 8, 24 or 32 bits per pixel.
         * The frame of a JPEG file is not among its first 2000 segments, or the first frame of a GIF file is not among
           its first 2000 blocks.
     """
@@ -79,7 +79,7 @@ def is_animated_webp(image_bytes):
 
 
 def has_too_many_scans(image_bytes, most=MAX_SCANS):
-    """Whether JPEG files have more than `most` scans. Each scan takes time for all pixels, even if it has 10 bytes.
+    """Whether JPEG files have more than `most` scans. Even a scan of 10 bytes takes time for all pixels.
 
     Args:
         image_bytes: (B,) strings.
@@ -92,7 +92,7 @@ def has_too_many_scans(image_bytes, most=MAX_SCANS):
 
     is_jpeg = tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"
     parts = tf.strings.split(tf.where(is_jpeg, image_bytes, ""), b"\xff\xda", maxsplit=MAX_SEGMENTS)
-    # These bytes do not always start a scan. In a video after the image, they occur every 64 KB by chance.
+    # These bytes do not always start a scan. If a video follows the image, they occur in it every 64 KB by chance.
     num_markers = parts.row_lengths() - 1
     indices = tf.where(num_markers > most)[:, 0]
 

@@ -59,7 +59,7 @@ def decode_predictions(
 
 
 def _label_space(shape, label_space):
-    """Infers the label space from the shape of scores. Raises a ValueError if none, or not `label_space`, fits."""
+    """Infers the label space from the shape of scores. Raises a ValueError if the shape does not fit."""
     if label_space not in (None, *NUM_CLASSES):
         raise ValueError(f"label_space must be None or one of {', '.join(NUM_CLASSES)}. Received: {label_space!r}")
     for space, count in NUM_CLASSES.items():

@@ -61,7 +61,7 @@ def from_pretrained(
 
     Raises:
         TypeError: If an argument is unknown; the message suggests the closest name.
-        ValueError: If the file is unknown, damaged or incomplete; the message names the argument to pass.
+        ValueError: If the file is unknown, damaged or incomplete; or if a setting is missing, which the message names.
         OSError: If the source cannot be found or downloaded.
 
     Example:

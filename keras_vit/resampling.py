@@ -1,7 +1,7 @@
 """Resizes position tables to other grids, and patch kernels to other patch sizes, by matrices.
 
-Every method is linear and works along one axis at a time, so there is a small matrix for each axis. A map P becomes R_h
-P R_w^T. The projects that publish weights use different methods, see `METHODS`.
+Every method is linear and works along one axis at a time. A matrix R_h resizes the height of a map P, and a matrix R_w
+its width: the result is R_h P R_w^T. The projects that publish weights use different methods, see `METHODS`.
 """
 
 import math
@@ -150,7 +150,7 @@ def _positions(size, new_size, method, xp, dtype):
     indices = xp.arange(new_size, dtype=dtype)
     length = xp.array(new_size, dtype=dtype)
     if method == "align_corners":
-        # Dividing last puts the last new point exactly on the last old point. Multiplying by the step would round it.
+        # Because the division comes after the product, both grids end at exactly the same point, without rounding.
         intervals = xp.maximum(length - 1.0, 1.0)
         return indices * (size - 1) / intervals, (size - 1) / intervals
     step = size / (length + 0.1 if method == "bicubic_offset" else length)

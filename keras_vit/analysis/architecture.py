@@ -16,7 +16,7 @@ def merges_tokens(model):
 
 
 def check_unmerged(num_merged):
-    """Checks that the blocks of a model do not merge tokens. Each block merges `num_merged` tokens."""
+    """Checks that `num_merged`, the number of tokens that each block of a model merges, is 0."""
     if num_merged:
         raise ValueError(
             f"Every patch must have its own token. Received: a model with token_merging={num_merged}. Build the model "

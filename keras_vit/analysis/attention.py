@@ -44,7 +44,7 @@ def attention_maps(
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or the images do not fit.
+        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or if images do not fit.
         IndexError: If an index in `queries` is out of range.
 
     Example:
@@ -72,8 +72,8 @@ def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
     stands for the residual connection. Each row of `Â_l` sums to one. The result is a row of `R`, or a mean of rows:
 
     * the class token's row, if the head reads a class token;
-    * with `pooling="avg"`, or with neither class token nor pooling, the mean of the rows of the patches;
-    * with `pooling="map"`, the mean of all rows, weighted by the attention of the probe, averaged over the heads.
+    * the mean of the rows of the patches, if `pooling="avg"`, or if there is neither a class token nor a pooling;
+    * the mean of all rows, weighted by the probe's attention (averaged over the heads), if `pooling="map"`.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
@@ -85,7 +85,7 @@ def attention_rollout(model: keras.Model, images: ArrayLike) -> np.ndarray:
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or the images do not fit.
+        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or if images do not fit.
 
     Example:
 

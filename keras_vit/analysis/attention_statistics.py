@@ -38,7 +38,7 @@ def mean_attention_distance(model: keras.Model, images: Images, batch_size: int 
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or the images do not fit.
+        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or if images do not fit.
 
     Example:
 
@@ -66,7 +66,7 @@ def attention_entropy(model: keras.Model, images: Images, batch_size: int = 16) 
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or the images do not fit.
+        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or if images do not fit.
 
     Example:
 
@@ -104,7 +104,7 @@ def local_attention_ratio(model: keras.Model, images: Images, batch_size: int = 
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or the images do not fit.
+        ValueError: If `model` is not of this package, has no encoder block or merges tokens, or if images do not fit.
 
     Example:
 

@@ -34,8 +34,8 @@ def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
         fewer than n directions, all values of the remaining components are 0.5.
 
     Raises:
-        ValueError: If `model` is not of this package, has neither a patch embedding nor a stem, or n is larger than the
-            number of filters or the number of values in a filter.
+        ValueError: If `model` is not of this package, if it has neither a patch embedding nor a stem, or if n is larger
+            than the number of filters or the number of values in a filter.
 
     Example:
 

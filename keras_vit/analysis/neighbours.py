@@ -33,7 +33,7 @@ def nearest_neighbours(
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If `model` is not of this package, the images do not fit, or the gallery has fewer than k images.
+        ValueError: If `model` is not of this package, if images do not fit, or if `gallery` has fewer than k images.
 
     Example:
 

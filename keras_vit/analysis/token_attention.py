@@ -27,7 +27,7 @@ def token_maps(model: keras.Model, images: ArrayLike) -> dict[str, np.ndarray]:
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If `model` has no tokenizer that gathers pixels, or the images do not fit.
+        ValueError: If `model` has no tokenizer that gathers pixels, or if the images do not fit.
 
     Example:
 
@@ -48,8 +48,8 @@ def token_lineage(model: keras.Model, images: ArrayLike) -> np.ndarray:
     """Returns how much each pixel contributes to each visual token, through all modules up to the token's module.
 
     A tokenizer gathers tokens from pixels with weights A. The transformer then mixes the tokens, so their weights
-    become `Â_l = sum_l' W_ll' A_l'`, where W is its attention, averaged over the heads (Visual Transformers, arXiv
-    2006.03677, section 6). A token that is taken over from the previous module keeps its weights.
+    become `Â_l = sum_l' W_ll' A_l'`. W is the transformer's attention, averaged over the heads (Visual Transformers,
+    arXiv 2006.03677, section 6). A token that is taken over from the previous module keeps its weights.
 
     Args:
         model: A VT-ResNet, or a model in which one is nested.
@@ -115,7 +115,7 @@ def token_entropy(model: keras.Model, images: Images, batch_size: int = 16) -> d
 
     Raises:
         TypeError: If `model` is not functional.
-        ValueError: If the model has no tokenizer that gathers pixels, or the images do not fit.
+        ValueError: If the model has no tokenizer that gathers pixels, or if the images do not fit.
 
     Example:
 

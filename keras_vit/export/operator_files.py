@@ -93,7 +93,7 @@ def default_name(path):
 def write_operator_files(path, name, version, batch_sizes, jit_compile):
     """Writes the configurations of a server for the versions of a model.
 
-    `models.config` serves the last exported version and every version that has a label. The first exported version gets
+    `models.config` serves the newest version and every version that has a label. The first exported version gets
     the label "stable", and the next version gets the label "canary". Existing labels are not moved, because an operator
     decides which version clients get, and because a running server only moves a label to a version that it already
     serves. If an operator has edited more than labels and version numbers, `models.config` is not changed, and a

@@ -30,9 +30,9 @@ class Parity:
 
     Args:
         images: Number of images that were compared.
-        max_difference: {signature: largest difference}. Probabilities: the absolute difference. Masks: the absolute
-            difference of the scores, or the probability of the model's best class minus that of the exported class,
-            whichever is larger. Other outputs: the Euclidean norm of the difference, divided by the output's norm.
+        max_difference: {signature: largest difference}. Probabilities: the absolute difference. Masks: the same for the
+            scores or, if larger, the difference of the model's probabilities of its own and of the export's class.
+            Other outputs: the Euclidean norm of the difference, divided by the output's norm.
         top_1_agreement: Share of the images (masks: share of the pixels) with the same most probable class, in [0, 1].
         effect: Largest difference of a probability between two images (masks: between two pixels). If it is zero, the
             model's output does not depend on the image, and the comparison proves nothing.
@@ -71,7 +71,7 @@ class Parity:
 
 
 def verified(write, model, folder, exact, tolerance, min_agreement):
-    """Writes a model and checks its outputs. If they do not depend on the image, a copy with a random head is checked.
+    """Writes a model and checks its outputs. If they do not depend on the image, it also checks a randomised copy.
 
     Args:
         write: Function that writes a model to a folder, `write(model, folder)`, and returns the `Parity`.
@@ -96,7 +96,7 @@ def verified(write, model, folder, exact, tolerance, min_agreement):
     parity.check(exact, tolerance, min_agreement)
     if not parity.effect > tolerance:
         raise ValueError(
-            f"The model's output does not depend on the image: its probabilities differ by {parity.effect:.1e}, also "
+            f"The model's output does not depend on the image: its probabilities differ by {parity.effect:.1e}, even "
             f"with a random classifier, so the export cannot be checked. Nothing was exported. Load weights, or give "
             f"images (images=...) with probabilities that differ by more than {tolerance:.0e}."
         )

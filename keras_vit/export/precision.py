@@ -66,7 +66,7 @@ def _rounded(kernel, axes):
 
 
 def head_layers(model):
-    """The classifiers of a model: the last layer with weights, and in a distilled model both classifiers."""
+    """The classifiers of a model: both classifiers of a distilled model, otherwise the last layer with weights."""
     last = [layer for layer in _leaves(model) if layer.weights][-1]
     distilled = last.name == "distillation_predictions"
     return [last, *(layer for layer in _leaves(model) if distilled and layer.name == "predictions")]

@@ -63,7 +63,7 @@ def export_model(
 ) -> "RuntimeFile":
     """Writes a model as a file for a runtime other than TensorFlow, through `model.export`.
 
-    The file has one function, which takes `images`, (N, H, W, C) float32 in [0, 255], for any N, and returns
+    The file has one function. It takes `images`, (N, H, W, C) float32 in [0, 255], for any N. It returns
     `probabilities`, (N, classes) float32, or (N, H, W, classes) for a segmentation model. The images must have the
     model's input size. If the model takes images of any size, the file does too. The file normalises the images as the
     model's `preprocessing` layer defines. A softmax is added to a model that ends with logits. For image decoding,
@@ -87,8 +87,8 @@ def export_model(
         precision: Precision of the stored weights: `"float32"`; for LiteRT and OpenVINO also `"float16"`, half the
             size; for LiteRT also `"int8"`, a quarter of the size, with activations quantized to 8 bits at run time.
         tolerance: Maximum difference of a probability, for float32 weights.
-        min_agreement: Share of the images, in [0, 1], for which a file with weights of lower precision must predict
-            the same class as `model`.
+        min_agreement: Minimum share of the images, in [0, 1], for which a file with weights of lower precision must
+            predict the same class as `model`.
         overwrite: Whether existing files may be replaced.
 
     Returns:
@@ -98,8 +98,8 @@ def export_model(
         FileExistsError: If a file exists and `overwrite` is `False`.
         ImportError: If the packages of the format are not installed.
         RuntimeError: If another process writes the file, and that process fails.
-        ValueError: If the format cannot represent the model, an argument is invalid, the runtime cannot run the file,
-            or its outputs differ from the model's.
+        ValueError: If the format cannot represent the model, if an argument is invalid, if the runtime cannot run the
+            file, or if the file's outputs differ from the model's.
 
     Example:
 

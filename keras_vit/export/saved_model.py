@@ -63,7 +63,7 @@ def export_saved_model(
     | `tokens` | `image_bytes` (B,) | `tokens` (B, h, w, D), the encoder's output for each patch; `valid` |
     | `explain` | `image_bytes` (B,) | `rollout` (B, h, w), as `keras_vit.attention_rollout`; `valid` |
 
-    Models without encoder blocks (such as BiT-ResNets) or with merged tokens have no `tokens` and `explain`. A
+    Models that merge tokens or have no encoder blocks (such as BiT-ResNets) have no `tokens` and `explain`. A
     segmentation model only has the first three signatures. They return masks of the model's input size instead of
     probabilities and labels: `mask` (B, H, W), the index of the most probable class of each pixel, and `score` (B, H,
     W), its probability. `mask` is uint8, with 255 for invalid images. With more than 255 classes, it is int32, with -1
@@ -87,7 +87,7 @@ def export_saved_model(
     * Every probability must agree to `tolerance`, and the other outputs to ten times `tolerance`, relative to their
       Euclidean norm.
     * In masks, every score must agree to `tolerance`. If the SavedModel and the model choose different classes for a
-    pixel, the model's probabilities of the two classes may differ by at most `tolerance`.
+      pixel, the model's probabilities of the two classes may differ by at most `tolerance`.
     * If weights or computations have a lower precision than float32, or Keras has quantized the model, only the most
       probable classes must agree, for a share of `min_agreement` of the images or pixels.
 
@@ -133,8 +133,8 @@ def export_saved_model(
         RuntimeError: If another process writes the SavedModel, and that process fails.
         ValueError: If an argument is invalid, if the model is not a classifier or segmentation model, if it changes
             pixels before its `preprocessing` layer, or if the outputs of the SavedModel differ from the model's.
-        OSError: If a file cannot be written. If it is a configuration file of the server, the version itself is
-            complete.
+        OSError: If a file cannot be written. If this file is a configuration of the server, the exported version
+            itself is complete.
 
     Example:
 

@@ -27,10 +27,9 @@ class MaskedAutoencoder(Pretrainer):
     """Pre-trains a model to predict the hidden patches of an image from the visible patches.
 
     "Masked Autoencoders Are Scalable Vision Learners" (MAE, arXiv 2111.06377). The encoder only runs on the visible
-    patches, with their positions in the image, which makes it several times as fast. A small decoder gets these tokens
-    in their original order, a learned mask token for each hidden patch, and fixed sine-cosine positions. The decoder
-    predicts the pixels of all patches, and is discarded after the pre-training. The loss is the mean squared error of
-    the hidden patches.
+    patches and is therefore several times as fast. A small decoder gets the encoder's outputs in the order of the
+    patches, a learned mask token for each hidden patch, and fixed sine-cosine positions. The decoder predicts all
+    pixels and is discarded after the pre-training. The loss is the mean squared error of the hidden patches.
 
     The model is trained in place. Afterwards, save it with `keras_vit.save_weights` and fine-tune it. `fit`, `evaluate`
     and `predict` take images as the model takes them. Labels are accepted but not used. Each call hides different
@@ -59,8 +58,8 @@ class MaskedAutoencoder(Pretrainer):
 
     Raises:
         TypeError: If `model` is not a Keras model.
-        ValueError: If `model` is not a Vision Transformer of this package, cannot run on a subset of the patches, or a
-            value is invalid.
+        ValueError: If `model` is not a Vision Transformer of this package, cannot run on a subset of the patches, or
+            if a value is invalid.
 
     Example:
 

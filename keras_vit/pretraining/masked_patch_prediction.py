@@ -47,7 +47,7 @@ class MaskedPatchPrediction(Pretrainer):
 
     Raises:
         TypeError: If `model` is not a Keras model.
-        ValueError: If `model` is not a Vision Transformer of this package, or a value is invalid.
+        ValueError: If `model` is not a Vision Transformer of this package, or if a value is invalid.
 
     Example:
 

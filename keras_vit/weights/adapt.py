@@ -210,9 +210,9 @@ def adapt_channels(kernel, channels):
 
 
 def _renormalized(kernel, pixels, channels):
-    """(kernel, shift of the bias) for `adapt_channels`, which adds kernels of channels with different means and stds.
+    """Corrects a kernel for the different means and stds of channels that `adapt_channels` adds to each other.
 
-    With this correction, the output remains the same if all channels of an image are equal.
+    Returns (kernel, shift of the bias). The output remains the same if all channels of an image are equal.
     """
     old = kernel.shape[2]
     (mean, new_mean), (std, new_std) = (

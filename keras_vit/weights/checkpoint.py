@@ -39,7 +39,7 @@ class Checkpoint:
         skipped: Names of arrays in the file that are not part of the model.
         read: Function that reads the weights and returns {canonical path: array}.
         has_activation: Whether the head's outputs are logits of classes, to which softmax can be applied.
-        arguments: Those arguments of the function that builds the model that the file defines.
+        arguments: Arguments that the file defines for the function that builds the model.
     """
 
     source: str

@@ -127,7 +127,7 @@ def _npz_array(archive, member):
         num_bytes = 0  # It is pickled, and is never read.
     elif header_bytes + num_bytes != member.file_size:
         raise ValueError(
-            f"its member {member.filename!r} declares {num_bytes:,} bytes of values but has a different number"
+            f"its member {member.filename!r} declares {num_bytes:,} bytes of values, but contains a different number"
         )
     is_bfloat16 = dtype.kind == "V" and dtype.itemsize == 2 and dtype.fields is None  # np.savez stores bfloat16 as V2.
     stored_dtype = np.dtype("<u2") if is_bfloat16 else dtype
@@ -165,7 +165,7 @@ def _open_safetensors(path, resources):
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
     if length > MAX_HEADER_BYTES:
-        raise ValueError(f"its header declares {length:,} bytes, and at most {MAX_HEADER_BYTES:,} are accepted")
+        raise ValueError(f"its header declares {length:,} bytes, but at most {MAX_HEADER_BYTES:,} are accepted")
     file = resources.enter_context(safetensors.safe_open(path, framework="numpy"))
     return verified(path, map(functools.partial(_safetensors_array, file), file.keys())), file.metadata() or {}
 

@@ -69,7 +69,7 @@ NAMES = Names(
         *_dense("head", "predictions"),
     ),
 )
-"""Table with the names that `_renamed` returns: linen's names, where the stem's stages and units count from 0."""
+"""Table with linen's names as `_renamed` returns them. The stages and units of the stem are counted from 0."""
 
 # Prefixes of the names of the model's arrays, in plain files, training states and image-text models.
 _PREFIXES = ("", "opt/target/", "params/", "params/img/", "img/")

@@ -80,7 +80,7 @@ _VIT = (
     *block_rules("layers.{i}.", (*_NORMS, *_STATE_DICT_ATTENTION, *_MLP)),
 )
 # Some of these classifiers have an input that no classifier of this package has. Their paths name this input and exist
-# in no model, so loading raises an error, unless the model has no classifier or a new one.
+# in no model. So an error is raised if such a classifier is loaded.
 _DEIT_HEADS = (
     *dense_rules("classifier", "predictions/class_token_beside_distillation_token"),
     *dense_rules("cls_classifier", "predictions"),

@@ -47,7 +47,7 @@ NAMES = Names(
         *_dense("pre_logits", "pre_logits"),
         *_dense("predictions", "predictions"),
         # No classifier of this package has the input of these classifiers. Their paths name this input and exist in no
-        # model, so loading raises an error, unless the model has no classifier or a new one.
+        # model. So an error is raised if such a classifier is loaded.
         *_dense("predictions_of_gap", "predictions/mean_of_class_token_and_patches"),
         *_dense("predictions_of_token", "predictions/first_patch"),
     ),

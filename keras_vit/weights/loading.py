@@ -27,8 +27,9 @@ class LoadReport:
         source: Source of the weights.
         format: Name of the file's layout, such as `"timm"`.
         loaded: Canonical paths of the weights that were loaded.
-        adapted: {path of an adapted weight, or name of a config field that differs from the file: what was changed}
-        skipped: {name in the file, or canonical path: why the weight was left out}
+        adapted: Dictionary. The keys are paths of adapted weights, and names of config fields that differ from the
+            file. The values describe the changes.
+        skipped: Dictionary of weights that were left out: their names or canonical paths, and the reasons.
         initialized: Canonical paths of weights, or names of whole layers, that were not loaded from the file.
     """
 

@@ -152,7 +152,7 @@ def _read(read, opened):
 
 
 def _normalized(checkpoint):
-    """Sets redundant config fields to `None`, and `crop_to_patches` if patches do not divide the image size."""
+    """Sets redundant config fields to `None`. Sets `crop_to_patches` if patches do not divide the image size."""
     config = checkpoint.config
     if not isinstance(config, ViTConfig):
         return checkpoint

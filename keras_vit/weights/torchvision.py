@@ -105,7 +105,7 @@ def _protocol(source, size):
 
 
 def _check_units(renamed, names, config):
-    """Checks names and shapes. They differ in ResNets with other norms, gates, or wide or grouped convolutions."""
+    """Checks names and shapes, which differ in ResNets with gates, other norms, or wide or grouped convolutions."""
     unknown = [names[name] for name in renamed if NAMES.find(name) is None and not NAMES.ignores(name)]
     if unknown:
         _refuse(f"it has {', '.join(unknown[:3])}{' and others' if len(unknown) > 3 else ''}")

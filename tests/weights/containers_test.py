@@ -136,8 +136,8 @@ def test_bombs_are_refused_at_once(tmp_path):
         ({"a.npy": _npy(0)}, "is damaged"),
         ({"a.npy": _npy("-" * 9000 + "1")}, "is damaged"),
         ({"a.npy": _npy("(" * 9000)}, "is damaged"),
-        ({"a.npy": _npy((1,), content=bytes(5))}, "declares 4 bytes of values but has a different number"),
-        ({"a.npy": _npy((1,), content=bytes(3))}, "declares 4 bytes of values but has a different number"),
+        ({"a.npy": _npy((1,), content=bytes(5))}, "declares 4 bytes of values, but contains a different number"),
+        ({"a.npy": _npy((1,), content=bytes(3))}, "declares 4 bytes of values, but contains a different number"),
         ({"a.npy": _npy((1,), content=bytes(4)).replace(b"NUMPY\x01", b"NUMPY\x03")}, r"version \(3, 0\)"),
     ],
 )

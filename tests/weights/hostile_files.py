@@ -128,7 +128,7 @@ _FILES = {
     "tiny.npz": (functools.partial(_members, count=10_001), "more than 10,000 arrays", {}),
     "header.safetensors": (
         functools.partial(_safetensors, header=b'{"a":[1', length=90_000_000),
-        "declares 90,000,000 bytes, and at most 10,000,000 are accepted",
+        "declares 90,000,000 bytes, but at most 10,000,000 are accepted",
         {},
     ),
     "lists.safetensors": (
