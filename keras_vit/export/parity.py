@@ -30,9 +30,10 @@ class Parity:
 
     Args:
         images: Number of images that were compared.
-        max_difference: {signature: largest difference}. Probabilities: the absolute difference. Masks: the same for the
-            scores or, if larger, the difference of the model's probabilities of its own and of the export's class.
-            Other outputs: the Euclidean norm of the difference, divided by the output's norm.
+        max_difference: {signature: largest difference}. Probabilities: the absolute difference. Masks: the larger of
+            two numbers. The first is the difference of the scores. The second is the difference between the model's
+            probabilities of the class that it predicts and of the class that the export predicts. Other outputs: the
+            Euclidean norm of the difference, divided by the output's norm.
         top_1_agreement: Share of the images (masks: share of the pixels) with the same most probable class, in [0, 1].
         effect: Largest difference of a probability between two images (masks: between two pixels). If it is zero, the
             model's output does not depend on the image, and the comparison proves nothing.
@@ -71,7 +72,7 @@ class Parity:
 
 
 def verified(write, model, folder, exact, tolerance, min_agreement):
-    """Writes a model and checks its outputs. If they do not depend on the image, it also checks a randomised copy.
+    """Writes a model and checks its outputs. If they do not depend on the image, checks a copy with a random head too.
 
     Args:
         write: Function that writes a model to a folder, `write(model, folder)`, and returns the `Parity`.

@@ -119,7 +119,7 @@ def build_model(
 
 
 def check_pixels(checkpoint):
-    """Checks that the pixel normalisation of weights is known. Otherwise, results would be wrong without an error."""
+    """Raises a ValueError if the pixel normalisation of the weights is unknown. The results would be silently wrong."""
     if checkpoint.pixels is None:
         raise ValueError(
             f"{checkpoint.source} does not define how pixels are normalised. Put its config.json "

@@ -7,7 +7,7 @@ from keras_vit.architectures.vision_transformer import ViTConfig
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """Description of a model for the code that writes its weights in a format.
+    """Describes a model for the functions that write weight files of other projects.
 
     Args:
         config: Architecture of the model.

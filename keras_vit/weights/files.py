@@ -85,7 +85,8 @@ def open_arrays(path):
     """Opens a file of named arrays. The format is detected from the content.
 
     Files are not trusted. Pickled objects are never loaded, and links to other files are not followed. A file is
-    refused if it is damaged or inconsistent, or if its arrays need more memory than 25 times its size plus 16 MB.
+    refused if it is damaged or inconsistent, or if its arrays need more memory than 16 MB plus 25 times the size of the
+    file.
 
     Args:
         path: Path of a `.npz`, `.safetensors`, HDF5 or `.pth` file, or of a `.safetensors.index.json` with

@@ -39,7 +39,7 @@ def open_checkpoint(source, variant=None, **given):
     Args:
         source: Name in the catalogue, path of a file or folder, `"hf://…"`, `"gs://…"` or `"https://…"`.
         variant: Variant of the model, for catalogue names that do not contain one.
-        **given: Settings from the caller. They are fields of `Hints`, such as `num_heads`, or `None` if not given.
+        **given: Settings from the caller. The names are fields of `Hints`, such as `num_heads`. `None`: not given.
 
     Returns:
         A `Checkpoint`.

@@ -10,10 +10,11 @@ _BANDS, _BAND_BITS = 4, 16
 
 
 class HashIndex:
-    """An index of N known hashes. It finds all known hashes that are similar to other hashes.
+    """An index of N known hashes. For each of M new hashes, it finds all similar known hashes.
 
-    Multi-index hashing (Norouzi, Punjani and Fleet, arXiv 1307.2982): two hashes that differ in at most d of their 64
-    bits differ in at most d // 4 bits in one of their four bands of 16 bits. Only pairs with such a band are compared.
+    Multi-index hashing (Norouzi, Punjani and Fleet, arXiv 1307.2982): The 64 bits of a hash are split into four bands
+    of 16 bits. If two hashes differ in at most d bits, at least one band differs in at most d // 4 bits. Only pairs
+    with such a band are compared.
 
     Args:
         hashes: Known hashes, uint64 (N,).

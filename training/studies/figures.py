@@ -17,7 +17,8 @@ _PANEL = (5.4, 4.4)  # Inches.
 _WORD = 1.0  # Width of a category on the x axis, in inches.
 _TITLE_SIZE = 10.5
 _LEGEND_COLUMNS = 3
-_FEW_TICKS, _SHORT = 7, 7  # At most 7 numbers, each of at most 7 characters, are all labelled on the x axis.
+# If there are at most 7 numbers, each of at most 7 characters, all of them are labelled on the x axis.
+_FEW_TICKS, _SHORT = 7, 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +186,8 @@ def _draw(axes, name, positions, values, style, line):
     whiskers = [means - low, high - means]
     axes.errorbar(positions, means, whiskers, ls=line, lw=1.6, ms=6, elinewidth=1.2, label=name, **style)
     for number, (position, value) in enumerate(zip(positions, values, strict=True)):
-        # To avoid overlaps, labels are above the points in every second series, and on opposite sides of close points.
+        # To avoid overlaps, labels of every second series are above the points. If two points are close, one label is
+        # above and one below.
         is_above = _COLORS.index(style["color"]) % 2
         if number and position < 1.4 * positions[number - 1]:
             is_above = False

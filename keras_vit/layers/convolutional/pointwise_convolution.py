@@ -26,7 +26,7 @@ class PointwiseConvolution(CompositeLayer):
         use_batch_norm: Whether a batch norm follows.
 
     Call arguments:
-        values: (B, N, C), pixels of a map or tokens. C is a multiple of `num_groups`.
+        values: (B, N, C), tokens or the pixels of a map. C is a multiple of `num_groups`.
         training: Whether the batch norm uses the batch's statistics and updates its moving averages.
 
     Returns:

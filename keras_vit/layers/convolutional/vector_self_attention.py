@@ -14,7 +14,7 @@ SHARED_CHANNELS = 8
 
 
 class VectorSelfAttention(CompositeLayer):
-    """A layer that computes a weighted sum of the window around each pixel, with weights for each pixel and channel.
+    """A layer that computes, for each pixel, a weighted sum of the pixels in the window around it.
 
     Subclasses compute F / 8 weights for each pixel of a window. The channels c, c + F / 8, c + 2 F / 8 and so on share
     their weights. The map is padded by reflection.

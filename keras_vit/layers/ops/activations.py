@@ -34,8 +34,8 @@ ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "quick_gelu": q
 def activate(name, x, training=None):
     """Applies the activation `name` of `ACTIVATIONS`. In training on TensorFlow, its gradient uses less memory.
 
-    TensorFlow on CPUs can fuse a matrix product, a bias and a GELU into one kernel. It visits operations in
-    alphabetical order, and finds the GELU only if it comes after the layer `hidden`, as "nonlinearity" does.
+    TensorFlow on CPUs can fuse a matrix product, a bias and a GELU into one kernel. TensorFlow visits operations in the
+    alphabetical order of their names. So the name of the GELU must come after `hidden`, the name of the layer.
     """
     with keras.name_scope("nonlinearity"):
         has_own_gradient = training and keras.backend.backend() == "tensorflow"

@@ -12,8 +12,9 @@ _MULTIPLY = contextvars.ContextVar("multiply", default=None)
 def textbook_operations(multiply):
     """Inside this context, layers use operations that ONNX Runtime and OpenVINO can fuse.
 
-    These runtimes fuse a norm only if it is computed as mean, difference, variance, root and quotient. They fuse
-    a matrix product if one factor is tokens (B, T, D), but not if it is rows (B T, D). Results agree up to rounding.
+    These runtimes fuse a norm only if it is computed as mean, difference, variance, root and quotient. They fuse a
+    matrix product if a factor has the shape (B, T, D), but not if it was reshaped to (B T, D). Results agree up to
+    rounding.
 
     Args:
         multiply: Function that multiplies (B, T, D) by (D, M). On TensorFlow, use `tf.matmul`, because

@@ -43,7 +43,7 @@ def erase(image, seed, probability):
 
 
 def _rectangle(sides, draws):
-    """(top, left, height, width) of the first rectangle that fits. Height and width are 0 if none of them fits.
+    """(top, left, height, width) of the first rectangle that fits. If no rectangle fits, height and width are 0.
     `draws`, (4, attempts), determine the area, the aspect ratio, top and left of the rectangles."""
     area = sides[0] * sides[1] * (AREAS[0] + draws[0] * (AREAS[1] - AREAS[0]))
     low, high = map(math.log, ASPECT_RATIOS)

@@ -142,7 +142,7 @@ def hold_out(paths, fractions, digests):
 
     Args:
         paths: `pathlib.Path`s, at least one.
-        fractions: {split: fraction of the paths that remain after the earlier splits}
+        fractions: {split: fraction, relative to the paths that the earlier splits have not taken}
         digests: {path: digest of the file}. Files with the same content are in the same split.
 
     Returns:
