@@ -64,10 +64,11 @@ central 224 pixels are cropped. ResNeXt, wide ResNets, ResNet-D and ResNets with
 
 ## Columns
 
-Top-1 is the accuracy in % on the validation set of ImageNet-1k. The column "measured by" names the source that published this accuracy.
-None of these accuracies was measured with this package. Files without classes contain no head. Their accuracy was
-measured with a linear classifier on the features, or with a text encoder (zero-shot classification). The file contains
-neither of these. The licence is that of the publisher's repository. MAE's licence does not permit commercial use.
+Top-1 is the accuracy in % on the validation set of ImageNet-1k. The column "measured by" names the source that
+published this accuracy. None of these accuracies was measured with this package. Files without classes contain no
+head. Their accuracy was measured with a linear classifier on the features, or with a text encoder (zero-shot
+classification). The file contains neither of these. The licence is that of the publisher's repository. MAE's licence
+does not permit commercial use.
 
 ## Checks
 
