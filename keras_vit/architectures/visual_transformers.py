@@ -116,7 +116,7 @@ class VTFPNConfig(PanopticFPNConfig):
         num_tokens: Number of tokens for each map.
         token_dim: Channels of a token.
         num_heads: Number of attention heads.
-        group_width: Channels in each group of the grouped projection to queries in the projectors.
+        group_width: Number of channels per group in the layer that computes the projectors' queries.
 
     Raises:
         ValueError: If a value is invalid.

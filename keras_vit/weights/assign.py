@@ -116,7 +116,7 @@ def in_place_of_initial_values():
 
 
 def leave_empty(variables):
-    """Makes the variables of a model empty after an error, because Keras still initializes them."""
+    """Makes the variables of a model empty. After an error, Keras would otherwise still allocate the whole model."""
     for variable in variables:
         variable._initializer = lambda shape, dtype: ops.zeros((0,), dtype)
 

@@ -87,7 +87,8 @@ class ClassScore:
 def class_scores(labels, predictions, class_names):
     """A `ClassScore` of each class, in increasing order of accuracy. Classes without images are last.
 
-    An image with several right classes counts for each of them. If one is predicted, the image is right for all.
+    An image with several right classes counts for each of them. If the predicted class is one of them, the image counts
+    as correct for all of its right classes.
 
     Args:
         labels: bool (N, C), true for each right class.

@@ -24,8 +24,8 @@ def as_tokens(rows, tokens):
 def fork(tokens):
     """Returns tokens (B, ..., D) twice: as rows for the residual connection (see `add`), and as tokens for the branch.
 
-    The sum of residual connection and branch is computed on rows. On tokens, XLA on CPUs would recompute its gradient
-    in every block from the gradients of all later branches (docs/decisions/0018).
+    The sum of residual connection and branch is computed on rows. If the sum were computed on tokens, XLA on CPUs would
+    recompute the gradient of the sum in every block, from the gradients of all later branches (docs/decisions/0018).
     """
     rows = as_rows(tokens)
     return rows, as_tokens(rows, tokens)
