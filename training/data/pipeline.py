@@ -32,9 +32,9 @@ def training_batches(source, augmentation, recipe):
         recipe: `training.recipe.config.Recipe`
 
     Returns:
-        A function from a `range` of steps to the function `make_dataset(index, count, size)` that
-        `training.engine.distribution.Engine.distribute` takes. `make_dataset` returns a `tf.data.Dataset` of images
-        (B, H, W, C) with pixels from 0 to 255, labels in the format of the task, and weights (B,), 0 for padding.
+        A function that takes a `range` of steps and returns a function `make_dataset(index, count, size)` for
+        `training.engine.distribution.Engine.distribute`. `make_dataset` returns a `tf.data.Dataset` of images (B, H, W,
+        C) with pixels from 0 to 255, labels in the format of the task, and weights (B,), 0 for padding.
     """
     decode = augmentation.decode
     if recipe.data.cache:

@@ -170,8 +170,8 @@ class TrainedModel(_JaxModel if keras.backend.backend() == "jax" else _TensorFlo
     A batch is a tuple of images (B, H, W, C), labels, and weights (B,). Labels are one-hot or mixed, (B, classes), or
     masks. Padding has weight 0. The loss is `sum(weights * losses) / sum(weights)` over the whole batch. It does not
     depend on the division of the batch among devices, processes and chunks. The metrics are `loss` and `metric`. Both
-    cover the whole epoch and weight images in the same way. Their state is in `metrics_variables`. On TensorFlow, each
-    replica passes its share of the gradients to the optimizer, which sums the gradients over replicas.
+    are computed over the whole epoch, with the same weights of the images. Their state is in `metrics_variables`. On
+    TensorFlow, each replica passes its share of the gradients to the optimizer, which sums the gradients over replicas.
 
     This model shares layers and variables with the model of `inputs` and `outputs`. Save that model, not this one.
 

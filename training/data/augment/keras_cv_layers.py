@@ -19,7 +19,7 @@ _MAX_MAGNITUDE = 10  # KerasCV's magnitudes from 0 to 1 correspond to RandAugmen
 
 
 def changes(config, size, channels, interpolation):
-    """Builds the changes of one image that a config requests.
+    """Builds the functions that change one image, as a config requests.
 
     Args:
         config: `training.recipe.config.Augment`
