@@ -26,7 +26,7 @@ class TokenTransformer(CompositeLayer):
 
     Args:
         num_heads: Number K of heads. Divides D / 2.
-        num_groups: Number of groups of the projections to keys, queries and values. `None`: one group, without `T V`.
+        num_groups: Number of groups of the projections to keys, queries and values. `None`: one group, and no V.
         use_batch_norm: Whether a batch norm follows each projection.
         scale_logits: Whether logits are divided by `sqrt(D / (2 num_heads))`.
 
