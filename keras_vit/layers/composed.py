@@ -33,6 +33,6 @@ def check_layer(name, value, example):
 
 def _serialize(layer):
     serialized = keras.saving.serialize_keras_object(layer)
-    # With this entry, Keras would build the layer on its own, so its weight paths would lack the outer layer's path.
+    # With this entry, Keras would build the inner layer first. Its weight paths would then lack the outer layer's path.
     serialized.pop("build_config", None)
     return serialized

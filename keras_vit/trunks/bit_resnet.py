@@ -10,7 +10,7 @@ def bit_resnet(images, stem):
     """Computes the feature map that ViT's hybrid models divide into patches (arXiv 2010.11929, section 3.1).
 
     The ResNet has a stem (7 x 7 convolution with stride 2, GroupNorm, ReLU, 3 x 3 max pooling with stride 2) and stages
-    of `BottleneckUnit`. The first unit of each stage except the first one halves the map. All padding is TensorFlow's
+    of `BottleneckUnit`. In each stage except the first, the first unit halves the map. All padding is TensorFlow's
     "same", so images of any size are accepted. The network is the same as in `models_resnet.py` of
     google-research/vision_transformer.
 
@@ -35,7 +35,7 @@ def bit_resnet(images, stem):
 def stage_units(stage_depths, width):
     """Yields (name, width, strides) of each unit of a ResNet, in the order of computation.
 
-    Each stage is twice as wide as the stage before it. Its first unit halves the map, except in the first stage.
+    Each stage is twice as wide as the stage before it. Except in the first stage, the first unit halves the map.
     """
     for stage, depth in enumerate(stage_depths):
         for unit in range(depth):

@@ -11,7 +11,7 @@ def resnet(images, config):
     """Computes the feature maps of a ResNet (arXiv 1512.03385).
 
     The ResNet has a stem (7 x 7 convolution with stride 2, batch norm, ReLU, 3 x 3 max pooling with stride 2) and
-    stages of `ResidualUnit`. The first unit of each stage except the first one halves the map. The padding is equal on
+    stages of `ResidualUnit`. In each stage except the first, the first unit halves the map. The padding is equal on
     both sides, as in torchvision. The layers are named `stem_conv`, `stem_norm`, `stem_activation`, `stem_pooling`,
     `stage_0_unit_0` and so on. The global unit (GloRe, A2-Net) after `stage_2_unit_0` is named `stage_2_global_unit_0`.
 

@@ -179,7 +179,7 @@ def test_refusals(analysis, model):
     with pytest.raises(ValueError, match=r"images of shape \(None, 8, 9, 3\).*of shape \(2, 4, 9, 3\)"):
         analysis(model, images[:, :4])
     headless = keras.Model(model.input, model.get_layer("position_embedding").output, name="headless")
-    with pytest.raises(ValueError, match="'headless' runs none"):
+    with pytest.raises(ValueError, match="'headless' contains no encoder block"):
         analysis(headless, images)
     twice = keras.Model(model.input, model(model(model.input)[:, None, None, :3] + model.input))
     with pytest.raises(ValueError, match=r"runs more than once.* or choose another layer"):

@@ -78,6 +78,6 @@ class ConvolutionalBlockAttention(CompositeLayer):
 
 def _largest(maps, axis):
     """Returns the maximum along an axis. The axis is kept, with size 1."""
-    # For the gradient of ops.max, XLA may recompute the maps with a different rounding. If no value equals the
-    # maximum after this, the gradient divides by zero.
+    # The gradient of ops.max divides by the number of values that equal the maximum. This number can be zero, because
+    # XLA may recompute the maps with a different rounding.
     return ops.take_along_axis(maps, ops.argmax(maps, axis=axis, keepdims=True), axis=axis)

@@ -15,7 +15,7 @@ class GroupNormalization(ConfiguredLayer):
     """Normalises groups of channels to mean 0 and variance 1, then scales and shifts each channel (arXiv 1803.08494).
 
     `y = gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta` is computed in float32 or higher precision. The mean and
-    variance are those of all pixels and the C / G channels of a group. The weights and results are the same as in
+    variance are computed over all pixels and the C / G channels of a group. The weights and results are the same as in
     `keras.layers.GroupNormalization`. Keras computes moments of arrays with five axes, which is slower. This layer
     computes the mean and variance of each channel first. The variance of a group is the mean of its channels' variances
     plus the variance of its channels' means.

@@ -8,9 +8,9 @@ from keras_vit.checks import check_positive_integer
 def local_windows(maps, size, strides=1, padding="constant"):
     """Returns the square windows around the pixels of a map.
 
-    The map is sliced along its columns, then along its rows. This is less work than the backends' patch extraction. On
-    JAX and PyTorch, for example, that is a convolution with kernels of zeros and ones. Slices along columns and then
-    along rows are also fewer than one slice for each pixel of a window.
+    The map is sliced along its columns, then along its rows. This needs `2 size` slices. One slice for each pixel of a
+    window would need `size^2` slices. The patch extraction of JAX and PyTorch takes more work, because it is a
+    convolution with kernels of zeros and ones.
 
     Args:
         maps: (B, H, W, C)

@@ -22,7 +22,7 @@ _VALUES = {
 class PaddedMaxPooling2D(ConfiguredLayer):
     """Max pooling over 3 x 3 pixels with stride 2 and a padding of one pixel on each side.
 
-    With Keras's padding, windows would be shifted, because it adds no pixels at the top and left of maps of even size.
+    Keras's padding adds no pixels at the top and left of maps of even size, so it would shift the windows.
 
     Args:
         padding: Padding of the map.

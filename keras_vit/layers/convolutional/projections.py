@@ -6,7 +6,7 @@ from keras_vit.layers.convolutional.pointwise_convolution import PointwiseConvol
 
 
 def num_groups_of(channels, group_width):
-    """Returns the number of groups of `group_width` channels. It is one if `group_width` is `None` or too large."""
+    """Returns the number of groups of `group_width` channels. A width of `None` or >= `channels` gives one group."""
     if group_width is None or group_width >= channels:
         return 1
     if channels % group_width:

@@ -162,7 +162,7 @@ class ResidualUnit(CompositeLayer):
 
 _NUM_HEADS = 8  # In the papers on augmented and stand-alone attention, for any width.
 _MIN_KEY_DIM = 20  # Minimum number of key channels per head of an augmented convolution.
-# Numbers of key channels and of output channels of the attention, as fractions of the number of output channels.
+# (`key_dim`, `value_dim`) of an augmented convolution, as fractions of `filters`.
 _SHARES_OF_BOTTLENECK = (0.2, 0.1)
 _SHARES_OF_BASIC_UNIT = (0.25, 0.25)
 

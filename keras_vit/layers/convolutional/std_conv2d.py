@@ -17,8 +17,8 @@ class StdConv2D(ConfiguredLayer):
     `w' = (w - mean(w)) / (std(w) + epsilon)` for each filter, over height, width and input channels, with the
     population standard deviation (weight standardization, arXiv 1903.10520). This is `StdConv` in `models_resnet.py` of
     google-research/vision_transformer. In contrast, BiT (arXiv 1912.11370) divides by `sqrt(var(w) + epsilon)` and uses
-    equal padding on both sides. The kernel is standardised in float32 under any precision policy. It is initialised
-    with the LeCun normal distribution, as in Flax.
+    equal padding on both sides. The kernel is standardised in float32 under any precision policy, and initialised with
+    the LeCun normal distribution, as in Flax.
 
     Args:
         filters: Number F of filters.

@@ -13,8 +13,8 @@ def textbook_operations(multiply):
     """Inside this context, layers use operations that ONNX Runtime and OpenVINO can fuse.
 
     These runtimes fuse a norm only if it is computed as mean, difference, variance, root and quotient. They fuse a
-    matrix product if a factor has the shape (B, T, D), but not if it was reshaped to (B T, D). Results agree up to
-    rounding.
+    matrix product if a factor has the shape (B, T, D), but not if it was reshaped to (B T, D). The results change only
+    by rounding.
 
     Args:
         multiply: Function that multiplies (B, T, D) by (D, M). On TensorFlow, use `tf.matmul`, because
@@ -51,7 +51,7 @@ def standardize(values, epsilon):
     Returns:
         Same shape as `values`.
     """
-    # ONNX Runtime fuses only a square that is a power. OpenVINO fuses only a mean whose axis is given in a list.
+    # ONNX Runtime requires a square that is computed as a power. OpenVINO requires a mean with the axis in a list.
     centered = values - ops.mean(values, axis=[-1], keepdims=True)
     variance = ops.mean(ops.power(centered, 2.0), axis=[-1], keepdims=True)
     return centered / ops.sqrt(variance + epsilon)

@@ -15,13 +15,13 @@ class LearnedPositionEmbedding(ConfiguredLayer):
     """Adds one learned row to each token.
 
     `z_0 = [z_class; z_1; ...; z_N] + E_pos` (ViT, arXiv 2010.11929, eq. 1). The table E_pos has `num_prefix_rows` rows
-    for the prefix tokens. They are followed by one row for each patch of the grid, row by row. The table is initialised
+    for the prefix tokens, followed by one row for each patch of the grid, in row-major order. The table is initialised
     from N(0, 0.02). Tokens without a row are returned unchanged. For example, this applies to the prefix tokens if
     `num_prefix_rows` is 0.
 
     If the image's grid differs from `grid_size`, the rows of the patches are interpolated in float32. The authors also
-    interpolate them to fine-tune at a higher resolution (ViT, section 3.2). Their code uses
-    `scipy.ndimage.zoom(order=1)`, which equals `"align_corners"`.
+    interpolate rows to fine-tune at a higher resolution (ViT, section 3.2). Their code uses
+    `scipy.ndimage.zoom(order=1)`, which equals the method `"align_corners"`.
 
     Args:
         grid_size: Size of the table, (rows, columns) of patches.
@@ -96,7 +96,7 @@ class LearnedPositionEmbedding(ConfiguredLayer):
         prefix, table = rows[: self.num_prefix_rows], rows[self.num_prefix_rows :]
         rows_matrix, columns_matrix = resampling.grid_matrices(self.grid_size, grid, self.interpolation, ops)
         table = ops.reshape(ops.cast(table, "float32"), (*self.grid_size, -1))
-        # Each axis has its own einsum. With one einsum, PyTorch would first multiply the matrices into a huge one.
+        # Each axis has its own einsum. In one einsum, PyTorch would first compute a huge product of the matrices.
         table = ops.einsum("wj,hjd->hwd", columns_matrix, ops.einsum("hi,ijd->hjd", rows_matrix, table))
         table = ops.reshape(ops.cast(table, rows.dtype), (grid[0] * grid[1], rows.shape[-1]))
         return ops.concatenate([prefix, table], axis=0)

@@ -11,7 +11,7 @@ class RelativePositionEmbedding(keras.layers.Layer):
     The term is `q_t r_{t-s}` for query t and key s. There is one learned row r for each of the 2T - 1 offsets between
     tokens, including the class token (ViT, arXiv 2010.11929, appendix D.4, which follows arXiv 1803.02155, section
     3.2). In contrast to arXiv 1803.02155, no term is added to the values. The ViT paper does not define whether heads
-    share rows and how rows are initialised. In this layer, heads share rows, and rows are initialised from N(0, 0.02),
+    share rows or how rows are initialised. In this layer, heads share rows, and rows are initialised from N(0, 0.02),
     like absolute positions. Row `T - 1 + t - s` of the table is `r_{t-s}`.
 
     Call arguments:

@@ -24,7 +24,7 @@ class AxialEncoderBlock(ComposedLayer):
     Args:
         row: `EncoderBlock` that is applied to the rows.
         column: `EncoderBlock` that is applied to the columns. In the models of this package, the two blocks are named
-            `"row"` and `"column"`. The names are part of the paths of the blocks' weights.
+            `"row"` and `"column"`. The blocks' weight paths contain these names.
 
     Call arguments:
         tokens: (B, N, D), row by row.

@@ -21,8 +21,8 @@ class EncoderBlock(ComposedLayer):
     `z' = MSA(LN(z)) + z` and `z'' = MLP(LN(z')) + z'` (ViT, arXiv 2010.11929, eqs. 2 and 3). LayerNorm is computed in
     float32 under any precision policy.
 
-    The names of `attention` and `mlp` are part of the paths of their weights. The models of this package use the names
-    `"attention"` and `"mlp"`. An example of a path is `encoder_block_0/attention/query/kernel`.
+    The weight paths of `attention` and `mlp` contain the names of these layers. The models of this package use the
+    names `"attention"` and `"mlp"`. An example of a path is `encoder_block_0/attention/query/kernel`.
 
     If the attribute `use_rematerialization` is `True`, training takes less memory (see `keras_vit.rematerialize`). The
     attribute is not saved.

@@ -113,5 +113,5 @@ class MergingEncoderBlock(EncoderBlock):
 
 
 # In Keras's files, a layer is stored under the name of its class. With the name "EncoderBlock", a model that merges
-# tokens can load the files of a model that does not merge.
+# tokens can load the files of a model that does not merge tokens.
 MergingEncoderBlock.__name__ = EncoderBlock.__name__

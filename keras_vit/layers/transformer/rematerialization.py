@@ -11,8 +11,8 @@ def rematerializable(call):
     """Decorates the `call` of a layer that has an attribute `use_rematerialization`.
 
     If the attribute is `True`, training stores only the first argument and recomputes the layer's activations for the
-    gradients ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). Dropout and drop path draw the same
-    random numbers both times. These are the same numbers as without rematerialisation.
+    gradients ("Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174). In the recomputation, dropout and
+    drop path draw the same random numbers again. Training without rematerialisation draws these numbers, too.
     """
 
     @functools.wraps(call)
@@ -36,5 +36,5 @@ def rematerializable(call):
 
 
 def _as_float(output):
-    """Casts integers to float32, because TensorFlow cannot recompute integers."""
+    """Casts integers to float32, because TensorFlow cannot recompute integer outputs."""
     return keras.ops.cast(output, "float32") if "int" in keras.backend.standardize_dtype(output.dtype) else output

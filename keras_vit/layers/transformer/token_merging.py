@@ -23,7 +23,7 @@ class TokenMerging(ConfiguredLayer):
     The positions include prefix tokens, such as the class token. Prefix tokens are never merged and stay first. The
     authors' code does the same for a class token and a distillation token. At most half of the patch tokens are merged,
     `min(r, (T - P) // 2)`. The remaining tokens of A keep their order. If there is no class token, the authors' code
-    sorts them by similarity instead.
+    sorts these tokens by similarity instead.
 
     Args:
         num_merged: Number r of tokens that are merged into other tokens, at least 1.
@@ -52,7 +52,7 @@ class TokenMerging(ConfiguredLayer):
     ARGUMENTS = ("num_merged", "num_prefix_tokens")
 
     def __init__(self, num_merged: int, num_prefix_tokens: int = 0, **kwargs: typing.Any) -> None:
-        super().__init__(autocast=False, **kwargs)  # Keras would cast the metric and the sizes.
+        super().__init__(autocast=False, **kwargs)  # Autocast would also cast the metric and the sizes.
         self.num_merged = check_positive_integer("num_merged", num_merged)
         self.num_prefix_tokens = check_count("num_prefix_tokens", num_prefix_tokens)
 
@@ -105,7 +105,7 @@ class TokenMerging(ConfiguredLayer):
 def _match(metric_a, metric_b):
     """Returns A's indices by decreasing similarity, (B, nA), and each A token's most similar token in B, (B, nA)."""
     similarities = ops.matmul(_directions(metric_a), ops.swapaxes(_directions(metric_b), 1, 2))  # (B, nA, nB)
-    if not isinstance(similarities.shape[2], int):  # B may be empty, but top_k needs a column.
+    if not isinstance(similarities.shape[2], int):  # Set B may be empty, but top_k needs a column.
         similarities = ops.pad(similarities, ((0, 0), (0, 0), (0, 1)), constant_values=-2.0)
     best, nearest = ops.top_k(similarities, 1)
     return ops.argsort(-best[:, :, 0], axis=1), nearest[:, :, 0]

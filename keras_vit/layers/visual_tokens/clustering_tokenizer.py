@@ -19,7 +19,7 @@ class ClusteringTokenizer(Tokenizer):
     `W_K = kmeans(X)`, `A = softmax_HW(X W_K)` and `T = A^T X`. If CT is not C, `T = (A^T (X W_V)) W_T`. This is an
     ablation of Visual Transformers (arXiv 2006.03677, Table 3; arXiv 2006.03677v1, appendix C).
 
-    For the clustering, pixels are scaled to unit norm. The map is resized bilinearly to a grid of L pixels. These
+    For the clustering, pixels are scaled to unit norm. The map is resized bilinearly to a grid of L pixels. These L
     pixels are the initial centres. Centres are scaled to unit norm after each step of Lloyd's algorithm. A centre
     without pixels stays the same. Centres have no gradient. The clustering and the softmax are computed in float32
     under any precision policy.

@@ -26,7 +26,7 @@ class TokenTransformer(CompositeLayer):
 
     Args:
         num_heads: Number K of heads. Divides D / 2.
-        num_groups: Number of groups of the projections to keys, queries and values. `None`: one group, without `T V`.
+        num_groups: Number of groups of the projections to keys, queries and values. `None`: one group, and no V.
         use_batch_norm: Whether a batch norm follows each projection.
         scale_logits: Whether logits are divided by `sqrt(D / (2 num_heads))`.
 
@@ -83,7 +83,7 @@ class TokenTransformer(CompositeLayer):
         self.dense_2 = build_projection(self, "dense_2", token_dim, token_dim)
 
     def attention_weights(self, tokens, training=None):
-        """Returns the attention weights (B, K, L, L). Row i has the weights of all tokens for token i. Each row sums to 1."""
+        """Returns the attention weights (B, K, L, L): row i has the weights of all tokens for token i, and sums to 1."""
         keys, queries = self.key(tokens, training=training), self.query(tokens, training=training)
         return attention_weights(keys, queries, self.num_heads, self.scale_logits, axis=-1)
 
