@@ -54,10 +54,10 @@ def from_pretrained(
             For other models: any argument of `keras_vit.BiTResNet` or `keras_vit.ResNet` except sizes and `weights`.
 
     Returns:
-        A `keras.Model`, as built by `keras_vit.ViT`, `keras_vit.BiTResNet` or `keras_vit.ResNet`. Its image size is the
-        file's unless `input_shape` is given. If the file has a classifier, the model ends with it, followed by softmax.
-        If the source is a `.keras` file, the model is built with the arguments of the saved model, but with the current
-        dtype policy. All its weights are trainable.
+        A `keras.Model`, as built by `keras_vit.ViT`, `keras_vit.BiTResNet` or `keras_vit.ResNet`. The image size comes
+        from the file unless `input_shape` is given. If the file has a classifier, the model ends with it, followed by
+        softmax. If the source is a `.keras` file, the model is built with the arguments of the saved model, but with
+        the current dtype policy. All weights of the new model are trainable.
 
     Raises:
         TypeError: If an argument is unknown; the message suggests the closest name.

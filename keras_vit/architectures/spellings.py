@@ -22,7 +22,7 @@ def spelled_variant(name, variants):
     words = [re.sub(r"(?i)^vit(?=.)", "", word) for word in re.findall(r"(?i)so400m|[a-z]+|\d+", name)]
     sizes = [size for word in words for size, other in SIZE_NAMES.items() if word.lower() in (size.lower(), other)]
     sizes.sort(key=lambda size: size not in words)  # g and G are different sizes.
-    patches = [*filter(str.isdigit, words), "16"]  # In names without a patch size, it is 16.
+    patches = [*filter(str.isdigit, words), "16"]  # 16 is used for names without a patch size.
     stems = [f"R{number}+" for number in re.findall(r"(?<![a-z])r(?:esnet)?(26|50|)(?![a-z\d])", name.lower())]
     meant = [f"{stem}{size}/{patch}" for stem in [*stems, ""] for size in sizes for patch in patches]
     return next((variant for variant in meant if variant in variants), None)

@@ -132,7 +132,7 @@ class ViTConfig(Architecture):
         qk_norm: Whether queries and keys are normalised in each head (ViT-22B, arXiv 2302.05442, section 2).
         pre_norm: `True`: there is a LayerNorm before the first block, and the patch projection has no bias (CLIP).
         crop_to_patches: `True`: rows and columns of pixels that do not fill a patch are cut off at the bottom and the
-            right. `False`: such an image size raises an error.
+            right. `False`: an image size that leaves incomplete patches raises an error.
         mlp: `"gelu_tanh"`, the tanh approximation of GELU, as Google's models use; `"gelu_exact"`, with erf;
             `"quick_gelu"`, `x sigmoid(1.702 x)` (CLIP); `"swiglu"`, a gated MLP (DINOv2-g).
         layer_norm_epsilon: Number in [1e-15, 1] that is added to the variance in every LayerNorm.

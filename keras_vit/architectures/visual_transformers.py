@@ -108,9 +108,9 @@ class PanopticFPNConfig(ResNetConfig):
 
 @dataclasses.dataclass(frozen=True)
 class VTFPNConfig(PanopticFPNConfig):
-    """A VT-FPN (Visual Transformers, arXiv 2006.03677, section 5.3). Tokens, not convolutions, connect the levels.
+    """A VT-FPN (Visual Transformers, arXiv 2006.03677, section 5.3). Tokens connect maps of different sizes.
 
-    It has all fields of `PanopticFPNConfig` and the following ones.
+    It has all fields of `PanopticFPNConfig` and the following fields.
 
     Args:
         num_tokens: Number of tokens for each map.

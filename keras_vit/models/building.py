@@ -164,7 +164,7 @@ def with_weights(build, config, weights, arguments, match, variant):
         config: Architecture of the model.
         weights: As in `keras_vit.ViT`.
         arguments: {name: value} for `build`.
-        match: Function that takes the `Checkpoint` of published weights. Returns a pair: a function that builds the
+        match: Function that receives the `Checkpoint` of published weights. Returns a pair: a function that builds the
             model for these weights from `arguments`, and what to do with their head, `"keep"` or `"reset"`. Raises an
             error if the weights are of another kind or size.
         variant: As in `open_checkpoint`.

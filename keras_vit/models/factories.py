@@ -27,7 +27,7 @@ def shared_arguments(
     include_preprocessing: bool = False,
     name: str | None = None,
 ) -> None:
-    """The arguments of `keras.applications`. Factories have these arguments after their own.
+    """The arguments of `keras.applications`. A factory's own arguments come before them.
 
     Args:
         include_top: Whether to end with the classifier. `False`: the model returns what `pooling` selects.
@@ -144,7 +144,7 @@ def keras_application(
     Args:
         build_model: Function that builds the model. It gets the arguments of `keras.applications` by name.
         function_name: Name of the new function.
-        about: First lines of its docstring.
+        about: First lines of the new function's docstring.
         same_as: Equivalent call of a general function, with `...` for the arguments.
         config_class: Class of the config of the general function.
         pooling: Default of `pooling`.
@@ -160,7 +160,7 @@ def keras_application(
         return build_model(**values | {"name": values["name"] or model_name})
 
     build.__name__ = build.__qualname__ = function_name
-    build.__module__ = build_model.__module__  # Pickle and documentation tools look the function up there.
+    build.__module__ = build_model.__module__  # Pickle and documentation tools look for the function in this module.
     build.__signature__ = signature  # type: ignore[attr-defined]
     build.__doc__ = f"""{about}
 

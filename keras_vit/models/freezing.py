@@ -13,7 +13,7 @@ def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[st
     `model.compile`. Dropout stays active in frozen layers. The `trainable` flags are saved in `.keras` files.
 
     Args:
-        model: A model of this package, which may be nested in another. Layers outside the nested model do not change.
+        model: A model of this package, or a model that contains one. Layers outside this package's model do not change.
         up_to: Name of the last frozen layer, such as `"patch_embedding"`, `"encoder_block_5"` or `"pooling"` (all but
             the classifier). `None`: nothing is frozen.
 
@@ -35,7 +35,7 @@ def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[st
     if up_to is not None and up_to not in names:
         raise ValueError(f"There is no layer {up_to!r}.{did_you_mean(up_to, names)} Layers: {', '.join(names)}")
     _check_containers(model, vision)
-    # The flag is set twice, because Keras on TensorFlow passes it on to the layers only if it changes.
+    # The flag is set twice, because Keras on TensorFlow passes a flag on to the layers only if its value changes.
     vision.trainable = False
     vision.trainable = True
     frozen = vision.layers[: 0 if up_to is None else names.index(up_to) + 1]

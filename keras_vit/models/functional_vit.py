@@ -14,7 +14,7 @@ class FunctionalViT(keras.Model):
     """A functional model whose last encoder block computes only the tokens that are used after it.
 
     If the head reads only the class token (ViT, arXiv 2010.11929, eq. 4), the last block computes its attention and MLP
-    for that token alone. The class token then attends to the other tokens directly, without computing keys and values.
+    for that token alone. The block then computes no keys and values (equations: `layers/transformer/few_queries.py`).
     With `qk_norm` or quantized kernels, keys and values are computed as usual. Outputs and gradients are the same up to
     rounding.
 
@@ -55,7 +55,7 @@ class FunctionalViT(keras.Model):
         return bool(self._readers(tensor)) or any(tensor is output for output in self.outputs)
 
     def _num_read(self, tokens):
-        """Number of first tokens of (B, T, D) that are used. It is `None` if all are used or the number is unknown."""
+        """Number of first tokens of (B, T, D) that are used. `None`: all tokens, or an unknown number."""
         if any(tokens is output for output in self.outputs):
             return None
         counts = [self._num_read_by(node) for node in self._readers(tokens)]

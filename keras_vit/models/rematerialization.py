@@ -16,11 +16,11 @@ def rematerialize(model: keras.Model, enabled: bool = True) -> None:
     stay the same up to rounding, and dropout and drop path draw the same random numbers. Inference does not change.
 
     The setting is not saved, so it is off in a model loaded from a file. Like `trainable`, it must be set before
-    `model.compile`. On JAX, it only has an effect on GPUs and TPUs, because XLA removes it on CPUs.
+    `model.compile`. On JAX, it only has an effect on GPUs and TPUs, because XLA removes the second computation on CPUs.
 
     Args:
-        model: A model of this package, which may be nested in another.
-        enabled: `False` switches it off.
+        model: A model of this package, which may be nested in another model.
+        enabled: `False` switches rematerialization off.
 
     Raises:
         ValueError: If `model` is not of this package or has no encoder block, or if `enabled` is not a boolean.

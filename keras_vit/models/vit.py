@@ -119,7 +119,7 @@ def build_model(
 
 
 def check_pixels(checkpoint):
-    """Raises a ValueError if the pixel normalisation of the weights is unknown. The results would be silently wrong."""
+    """Raises a ValueError if the weights' pixel normalisation is unknown, because outputs would be silently wrong."""
     if checkpoint.pixels is None:
         raise ValueError(
             f"{checkpoint.source} does not define how pixels are normalised. Put its config.json "

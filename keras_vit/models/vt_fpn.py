@@ -25,10 +25,10 @@ def VTFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.Any) ->
 
     "Visual Transformers: Token-based Image Representation and Processing for Computer Vision" (arXiv 2006.03677,
     section 5.3). The map of each stage of a ResNet is pooled into 8 tokens. One transformer relates the tokens of all
-    maps, and the tokens of each map are projected back onto that map. This replaces the top-down path and the 3 x 3
-    convolutions of a feature pyramid, which have 6.4 times as many multiply-accumulates. The head is the same as in
-    `keras_vit.PanopticFPN`. The paper does not give the sizes of all layers. With the sizes in this package, the
-    total operations equal the paper's within 0.7 % (docs/paper_map.md).
+    maps, and the tokens of each map are projected back onto that map. The token layers replace the top-down path and
+    the 3 x 3 convolutions of a feature pyramid. The replaced layers have 6.4 times as many multiply-accumulates. The
+    head is the same as in `keras_vit.PanopticFPN`. The paper does not give the sizes of all layers. With the sizes in
+    this package, the total operations equal the paper's within 0.7 % (docs/paper_map.md).
 
     The layers are named as in `keras_vit.ResNet`, then `lateral_{i}`, `tokenizer_{i}`, `token_embedding_{i}`, `tokens`,
     `token_transformer`, `tokens_{i}`, `token_projector_{i}`, then as in the head of `keras_vit.PanopticFPN`. i is the
@@ -70,8 +70,8 @@ def PanopticFPN(backbone: str | ResNetConfig = "R50", **config_changes: typing.A
     are projected to 256 channels. From coarse to fine, each map is upsampled and added to the next finer map. Then a
     3 x 3 convolution is applied to every map ("Feature Pyramid Networks for Object Detection", arXiv 1612.03144). In
     the head, 3 x 3 convolutions with group norm and ReLU alternate with bilinear upsampling until all maps have the
-    size of the finest map. Each pixel of their sum is classified, and the logits are upsampled by a factor of four.
-    Unlike batch norm, group norm does not depend on the number of images on a device.
+    size of the finest map. The maps are added, each pixel of the sum is classified, and the logits are upsampled
+    by a factor of four. Unlike batch norm, group norm does not depend on the number of images on a device.
 
     The layers are named as in `keras_vit.ResNet`, then `lateral_{i}`, `top_down_{i}`, `merge_{i}`, `pyramid_{i}`,
     `head_{i}_conv_{k}`, `head_{i}_norm_{k}`, `head_{i}_activation_{k}`, `head_{i}_upsampling_{k}`, `head_sum`,

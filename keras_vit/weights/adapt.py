@@ -198,9 +198,9 @@ def _adapt_channels(adaptation, pixels, target):
 def adapt_channels(kernel, channels):
     """Changes the number C of channels of a kernel (P, Q, C, D). Outputs remain the same if all channels are equal.
 
-    If channels are removed, the kernel of channel i is added to that of channel i modulo `channels`. If channels are
-    added, channel i gets the kernel of channel i modulo C, divided by the number of copies of that kernel. The outputs
-    of a hybrid are only approximately the same, because its kernels are standardized in every forward pass.
+    If channels are removed, the kernel of channel i is added to the kernel of channel i modulo `channels`. If channels
+    are added, channel i gets the kernel of channel i modulo C, divided by the number of copies of that kernel. The
+    outputs of a hybrid are only approximately the same, because its kernels are standardized in every forward pass.
     """
     old = kernel.shape[2]
     if channels < old:
@@ -210,7 +210,7 @@ def adapt_channels(kernel, channels):
 
 
 def _renormalized(kernel, pixels, channels):
-    """Corrects a kernel for the different means and stds of channels that `adapt_channels` adds to each other.
+    """Corrects a kernel if `adapt_channels` adds channels to each other that have different means and stds.
 
     Returns (kernel, shift of the bias). The output remains the same if all channels of an image are equal.
     """

@@ -116,7 +116,7 @@ def in_place_of_initial_values():
 
 
 def leave_empty(variables):
-    """Makes the variables of a model empty. After an error, Keras would otherwise still allocate the whole model."""
+    """Makes the variables of a model empty. Even after an error, Keras calls their initializers."""
     for variable in variables:
         variable._initializer = lambda shape, dtype: ops.zeros((0,), dtype)
 

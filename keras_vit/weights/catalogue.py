@@ -114,8 +114,8 @@ _ALIASES = {"imagenet": "augreg-i21k-i1k-224"}
 def list_weights(variant: str | None = None) -> list[str]:
     """Returns the names of the published weights in the catalogue.
 
-    In addition, each of the 50,000 AugReg files (arXiv 2106.10270) can be loaded by its name without `.npz`, and any
-    other file by its path or address.
+    In addition, each of the 50,000 AugReg files (arXiv 2106.10270) can be loaded by its name without `.npz`.
+    Any other file can be loaded by its path or address.
 
     Args:
         variant: Variant such as `"B/16"` whose weights are listed. `None`: all variants.

@@ -124,7 +124,7 @@ def _npz_array(archive, member):
         raise ValueError(f"its member {member.filename!r} is damaged: {error!r}") from error
     num_bytes = num_bytes_of(shape, dtype.itemsize)
     if dtype.hasobject:
-        num_bytes = 0  # It is pickled, and is never read.
+        num_bytes = 0  # Pickled objects are never read.
     elif header_bytes + num_bytes != member.file_size:
         raise ValueError(
             f"its member {member.filename!r} declares {num_bytes:,} bytes of values, but contains a different number"

@@ -111,7 +111,7 @@ def _receive(address, partial, sha256, deadline):
 def _md5_of(headers):
     """MD5 of the file in hexadecimal digits if Google's storage sent it in the headers, otherwise `None`."""
     if headers.get("x-goog-stored-content-encoding", "identity") != "identity":
-        return None  # The MD5 is that of the compressed file.
+        return None  # The header contains the MD5 of the compressed file.
     match = re.search(r"\bmd5=([\w+/]{22}==)", ",".join(headers.get_all("x-goog-hash", [])))
     return match and base64.b64decode(match[1]).hex()
 
@@ -193,7 +193,7 @@ def _open(address, partial, sha256):
         retry = error.code in PASSING_STATUSES and pause <= LONGEST_PAUSE
         raise _InterruptedError(f"the server answered {error.code} {error.reason}", retry, pause) from error
     except (OSError, http.client.HTTPException) as error:
-        # Without a partial file there is no retry, because this machine is probably offline.
+        # If nothing was received yet, this machine is probably offline, so there is no retry.
         is_unreachable = isinstance(error, urllib.error.URLError) and not partial.exists()
         raise _InterruptedError(f"could not reach the server ({error})", retry=not is_unreachable) from error
 

@@ -121,7 +121,7 @@ def write_npz(path, arrays):
     """Writes arrays as `numpy.savez` does, uncompressed. After an error, there is no incomplete file.
 
     Args:
-        path: Path of the file. An existing one is replaced.
+        path: Path of the file. An existing file is replaced.
         arrays: {name: array}, written in this order and with these types.
 
     Raises:
@@ -149,7 +149,7 @@ def write_safetensors(path, arrays, metadata=None):
     """Writes arrays in the safetensors format. After an error, there is no incomplete file.
 
     Args:
-        path: Path of the file. An existing one is replaced.
+        path: Path of the file. An existing file is replaced.
         arrays: {name: array}, written with these types.
         metadata: {name: text} for the file's header, or `None`.
 
@@ -187,7 +187,7 @@ def write_h5(path, arrays):
     """Writes arrays as datasets of an HDF5 file. After an error, there is no incomplete file.
 
     Args:
-        path: Path of the file. An existing one is replaced.
+        path: Path of the file. An existing file is replaced.
         arrays: {name: array}. A name is the path of a dataset; slashes separate its groups.
     """
     import h5py

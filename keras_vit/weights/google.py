@@ -199,8 +199,8 @@ def _positions(shapes, config, hints):
     name = next((name for name in (in_encoder, "pos_embedding") if name in shapes), None)
     if name is None:
         return config.replace(position_embedding="sincos_2d"), None
-    # vision_transformer adds positions after the class token is inserted. big_vision adds them before, except in its
-    # oldest files.
+    # vision_transformer inserts the class token, then adds positions. big_vision, except for its oldest files, adds
+    # positions first.
     choices = [config.num_class_tokens] if name == in_encoder else range(config.num_class_tokens + 1)
     prefix_rows, grid_size = resolve_positions(shapes[name][1], choices, config.total_stride, hints)
     if prefix_rows != config.num_class_tokens:

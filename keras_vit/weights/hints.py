@@ -145,7 +145,7 @@ def resolve_image_size(grid_size, stride, hints, image_size=None):
     The other arguments are the same as in `resolve_positions`. An image size that does not fit the table is ignored.
     """
     if hints.family == "flexivit":
-        return hints.image_size or (240, 240)  # FlexiViT has fewer positions than patches.
+        return hints.image_size or (240, 240)  # FlexiViT's table is smaller than its grid of patches.
     given_sizes = [size for size in (image_size, hints.image_size) if size is not None]
     if grid_size is None:
         return next(iter(given_sizes), (224, 224))

@@ -37,7 +37,7 @@ _DINOV2_NORMS = (
 _SWIGLU = (
     *dense_rules("mlp.weights_in", "mlp/hidden"),
     *dense_rules("mlp.weights_out", "mlp/output"),
-    *dense_rules("mlp.gate_proj", "mlp/gate"),  # In a `state_dict`. `_join_gates` concatenates gate and value.
+    *dense_rules("mlp.gate_proj", "mlp/gate"),  # Names in a `state_dict`. `_join_gates` concatenates gate and value.
     *dense_rules("mlp.up_proj", "mlp/value"),
     *dense_rules("mlp.down_proj", "mlp/output"),
 )

@@ -1,4 +1,4 @@
-"""Opens `.keras` files of this package's models like published weights, so that changed models can be built."""
+"""Opens `.keras` files like published weights, so that `from_pretrained` can change the saved models."""
 
 import functools
 
@@ -23,7 +23,7 @@ def open_model(source):
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it does not contain a Vision Transformer, BiT-ResNet or ResNet of this package.
+        ValueError: If the file does not contain a Vision Transformer, BiT-ResNet or ResNet of this package.
     """
     model = keras.saving.load_model(locate(source), compile=False)
     if vision_model(model) is not model:

@@ -234,7 +234,7 @@ def _record(model, protocol, report):
     layer.adaptations = {**report.adapted, **dict.fromkeys(report.initialized, "starts afresh")}
     if protocol is not None:
         layer.set_protocol(**protocol)
-    for function in ("train_function", "test_function", "predict_function"):  # They use the old protocol.
+    for function in ("train_function", "test_function", "predict_function"):  # These functions use the old protocol.
         setattr(model, function, None)
     for name, change in layer.adaptations.items():
         # The caller has requested a new classifier, by its number of classes or by head="reset".

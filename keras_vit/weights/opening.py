@@ -84,7 +84,7 @@ def _looks_like_path(text):
 
 def _with_given_settings(checkpoint, given):
     """The checkpoint with the image preparation of `family`. Raises ValueError unless `num_heads` fits the file."""
-    num_heads = getattr(checkpoint.config, "num_heads", None)  # A ResNet has none.
+    num_heads = getattr(checkpoint.config, "num_heads", None)  # A ResNet has no heads.
     if given.get("num_heads", num_heads) != num_heads:
         raise ValueError(
             f"{checkpoint.source} has {num_heads or 'no'} attention heads. Received: num_heads={given['num_heads']}"

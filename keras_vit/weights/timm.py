@@ -1,4 +1,4 @@
-"""Reads and writes timm's layout, `.safetensors`. Older `.pth` files of DeiT, DINO, MAE and DINOv2 have it too.
+"""Reads and writes timm's layout, `.safetensors`. Older `.pth` files of DeiT, DINO, MAE and DINOv2 also use it.
 
 Linear kernels are (out, in). The projections of query, key and value are one array.
 """
@@ -283,7 +283,7 @@ def write(weights, facts):
 
 
 def _with_folded_position(weights):
-    """Adds the class token's position to the token, because timm's models with registers have no row for it."""
+    """Adds the class token's position to the token, because timm's tables have no class row if there are registers."""
     path = "position_embedding/embedding"
     table = weights[path]
     return {**weights, "class_token/token": weights["class_token/token"] + table[0], path: table[1:]}

@@ -23,7 +23,7 @@ _READABLE = (
     r"vit_(wee|little|medium|mediumd|betwixt|base)_patch16_reg[14]_gap_\d+",
     r"flexivit_(small|base|large)",  # FlexiViT (arXiv 2212.08013)
     r"deit3?_(tiny|small|medium|base|large|huge)(_distilled)?_patch\d+_\d+",  # DeiT (arXiv 2012.12877, 2204.07118)
-    r"eva_large_patch14_\d+",  # EVA (arXiv 2211.07636). Its size L is a plain ViT.
+    r"eva_large_patch14_\d+",  # EVA (arXiv 2211.07636). EVA-L is a plain ViT.
     r"vit_tiny_r_s16_p8_\d+|vit_(small|base)_r26_s32_\d+|vit_(base|large)_r50_s(16|32)_\d+",
 )
 # (pattern of architectures that cannot be read, their unsupported feature). The first pattern that matches is used.
@@ -84,7 +84,7 @@ def check_architecture(config):
         config: Contents of the file.
 
     Raises:
-        ValueError: If the architecture or one of its arguments is not supported. The message names it.
+        ValueError: If the architecture or an argument is unsupported. The message contains the unsupported name.
     """
     architecture, arguments = config["architecture"], config.get("model_args", {})
     is_readable = any(re.fullmatch(pattern, architecture) for pattern in _READABLE)

@@ -38,7 +38,7 @@ NAMES = Names(_rules(), ignored=(r".*\.num_batches_tracked",))
 # Prefixes that a training state adds to the names of the model's arrays.
 _PREFIX = re.compile(r"^(?:(?:model|state_dict)/)?(?:module\.)?")
 _FROM_ONE = re.compile(r"^layer(\d+)\.")
-# Name of the first weights of a ResNet, and of a ResNet with three convolutions in its stem.
+# Names of a ResNet's first kernel: if the stem has one convolution, and if it has three convolutions.
 _ROOTS = ("conv1.weight", "conv1.0.weight")
 # {first digits of the SHA-256, which are part of the file's name: short side of the resized images in the evaluation}.
 # Source: `ResNet50_Weights` and so on in torchvision/models/resnet.py.
@@ -96,7 +96,7 @@ def describe(file, hints):
 
 
 def _protocol(source, size):
-    """Image preparation of torchvision's files. For unknown file names, it is that of torchvision's first weights."""
+    """Image preparation of torchvision's files. Unknown file names get the same as torchvision's first weights."""
     digits = re.search(r"resnet\d+-([0-9a-f]{8})\.pth$", source)
     pixels = {**protocol("torchvision", size), "label_space": None}
     if digits and digits[1] in RESIZES:

@@ -83,7 +83,7 @@ class TokenTransformer(CompositeLayer):
         self.dense_2 = build_projection(self, "dense_2", token_dim, token_dim)
 
     def attention_weights(self, tokens, training=None):
-        """Returns the attention weights (B, K, L, L): row i has the weights of all tokens for token i, and sums to 1."""
+        """Returns the attention weights (B, K, L, L): row i has the weights of all tokens for token i. Its sum is 1."""
         keys, queries = self.key(tokens, training=training), self.query(tokens, training=training)
         return attention_weights(keys, queries, self.num_heads, self.scale_logits, axis=-1)
 
