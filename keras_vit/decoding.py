@@ -91,11 +91,11 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
     options.experimental_optimization.apply_default_optimizations = False
 
     def decode_some(read, are_chosen, image_bytes, orientations):
-        """Returns the index and pixels of each chosen image that can be decoded, and of a black image, index B."""
+        """Returns the index and pixels of each chosen image that can be decoded, and of a black image with index B."""
         decode = tf.function(_row_decoder(read, protocol, size, channels), signature, autograph=False)
         chosen = tf.where(are_chosen)[:, 0]
         images = tf.gather(image_bytes, chosen), tf.gather(orientations, chosen)
-        # Inside a graph, only a data set can continue after an operation fails. The data set leaves out that image.
+        # Inside a graph, only a data set can continue after an operation fails. The data set leaves out damaged images.
         data = tf.data.Dataset.from_tensor_slices((chosen, *images))
         data = data.map(lambda index, *image: (index, decode(*image)), tf.data.AUTOTUNE, deterministic=False)
         batch_size = tf.size(image_bytes, tf.int64)
@@ -115,7 +115,7 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
             others = decode_some(_decode_other(), are_other, image_bytes, orientations)
             return tuple(tf.concat(parts, axis=0) for parts in zip(common, others, strict=True))
 
-        # Each call sets up a data set, which takes longer if the data set has more operations.
+        # The data set for other formats is set up only if the batch needs it, because this takes time in each call.
         indices, pixels = tf.cond(tf.reduce_any(are_other), with_others, lambda: common)
         # Images that were left out get the black image. Scattering pixels instead of indices takes ten times as long.
         zeros = tf.size(indices) - 1
@@ -172,7 +172,7 @@ def _starts_with(image_bytes, prefix):
 
 
 def _most_pixels(sizes, resized):
-    """The maximum number of pixels of images of `sizes` (..., 2) while they are resized: float64 (...)."""
+    """The number of pixels of images of `sizes` (..., 2) at the largest step of their resize: float64 (...)."""
     import tensorflow as tf
 
     sides = tf.cast(sizes, tf.float64)
@@ -321,7 +321,7 @@ def _decode_image(image_bytes, channels=3):
 
 @functools.cache
 def _decode_other():
-    """Returns a function that decodes other formats. It is one operation, which costs little if it is not run."""
+    """Returns a function for formats other than JPEG and PNG. As one operation, it costs little if it is not run."""
     import tensorflow as tf
 
     def decode_gif(image_bytes):

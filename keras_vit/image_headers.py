@@ -92,7 +92,7 @@ def has_too_many_scans(image_bytes, most=MAX_SCANS):
 
     is_jpeg = tf.strings.substr(image_bytes, 0, 2) == b"\xff\xd8"
     parts = tf.strings.split(tf.where(is_jpeg, image_bytes, ""), b"\xff\xda", maxsplit=MAX_SEGMENTS)
-    # These bytes do not always start a scan. If a video follows the image, they occur in it every 64 KB by chance.
+    # The bytes FF DA do not always start a scan. In a video after the image, they occur every 64 KB by chance.
     num_markers = parts.row_lengths() - 1
     indices = tf.where(num_markers > most)[:, 0]
 

@@ -54,14 +54,14 @@ def from_pretrained(
             For other models: any argument of `keras_vit.BiTResNet` or `keras_vit.ResNet` except sizes and `weights`.
 
     Returns:
-        A `keras.Model`, as built by `keras_vit.ViT`, `keras_vit.BiTResNet` or `keras_vit.ResNet`. The image size comes
-        from the file unless `input_shape` is given. If the file has a classifier, the model ends with it, followed by
-        softmax. If the source is a `.keras` file, the model is built with the arguments of the saved model, but with
-        the current dtype policy. All weights of the new model are trainable.
+        A `keras.Model`, as built by `keras_vit.ViT`, `keras_vit.BiTResNet` or `keras_vit.ResNet`. Its image size is
+        read from the file unless `input_shape` is given. If the file has a classifier, the model ends with this
+        classifier and a softmax. A model from a `.keras` file is built with the arguments of the saved model, but with
+        the current dtype policy. All weights are trainable.
 
     Raises:
         TypeError: If an argument is unknown; the message suggests the closest name.
-        ValueError: If the file is unknown, damaged or incomplete; or if a setting is missing, which the message names.
+        ValueError: If the file's format is unknown, the file is damaged or incomplete, or a setting cannot be found.
         OSError: If the source cannot be found or downloaded.
 
     Example:

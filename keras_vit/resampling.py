@@ -104,7 +104,7 @@ def resize_grid(table, grid, new_grid, method):
 
 
 def resize_patches(kernel, patch_shape, method="bilinear"):
-    """Resizes the kernel of a patch embedding such that resized patches give the same tokens.
+    """Resizes the kernel of a patch embedding such that resized patches give the same tokens as the original patches.
 
     This is FlexiViT's pseudo-inverse resize (arXiv 2212.08013). If the matrix B resizes patches, the kernel w becomes
     `pinv(B^T) w`. If patches are enlarged, `<B x, pinv(B^T) w>` equals `<x, w>` for every patch x.

@@ -123,7 +123,7 @@ def _is_adjacent(grid, _):
 
 
 def _mean(model, images, batch_size, inspect_layer):
-    """The mean values of all heads, (L, K). `inspect_layer` returns their sums and their counts, (2, passes, K)."""
+    """The mean value of each head, (L, K). `inspect_layer` returns sums and numbers of values, (2, passes, K)."""
     total: typing.Any = 0.0
     for batch in batches(images, batch_size):
         collected = graph.collect(model, batch, inspect_layer)

@@ -17,7 +17,7 @@ from keras_vit.weights.assign import canonical_variables
 def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
     """The principal components of the filters that a model applies to pixels (ViT, arXiv 2010.11929, figure 7, left).
 
-    Each of the D columns of the patch embedding is a filter of P x Q x C values. The components are the orthogonal
+    The kernel of the patch embedding consists of D filters of P x Q x C values. The components are the orthogonal
     directions along which these filters vary most, the strongest first. They are computed by a singular value
     decomposition of the centred filters. The sign of a component has no meaning, so the value that is farthest from
     zero is made positive.

@@ -62,7 +62,7 @@ def token_lineage(model: keras.Model, images: ArrayLike) -> np.ndarray:
     Raises:
         TypeError: If `model` is not functional.
         ValueError: If the model has no tokenizer that gathers pixels; if it gathers tokens from several maps; if it
-            relates tokens by a graph convolution, because its weights may be negative; or if the images do not fit.
+            relates tokens by a graph convolution, which may have negative weights; or if the images do not fit.
 
     Example:
 
@@ -178,7 +178,7 @@ def _weights(tokenizer, arguments):
 
 
 def _pooled(tokenizer, maps):
-    """The share of each pixel in each position of the shrunk map, (B, L, h, w), equal for all images."""
+    """How much each pixel contributes to each position of the shrunk map, (B, L, h, w), equal for all images."""
     batch, height, width = ops.shape(maps)[:3]
     pixels = ops.reshape(ops.eye(height * width), (1, height, width, height * width))
     shares = ops.reshape(shrink(pixels, tokenizer.grid_size), (1, -1, height, width))

@@ -43,7 +43,7 @@ def with_tensorflow(function, model, **arguments):
         (folder / "call.json").write_text(json.dumps(call))
         command = [sys.executable, "-c", f"from {__name__} import main; main()", f"{folder}/call.json"]
         paths = [str(pathlib.Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        # This process may occupy all memory of the accelerator. The export does not depend on the device.
+        # The new process uses the CPU, because this process may occupy all memory of the accelerator.
         changes = {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": os.pathsep.join(paths)}
         result = subprocess.run(command, env=os.environ | changes, capture_output=True, text=True)
     if result.returncode:

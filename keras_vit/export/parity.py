@@ -31,8 +31,8 @@ class Parity:
     Args:
         images: Number of images that were compared.
         max_difference: {signature: largest difference}. Probabilities: the absolute difference. Masks: the larger of
-            two numbers. The first is the difference of the scores. The second is the difference between the model's
-            probabilities of the class that it predicts and of the class that the export predicts. Other outputs: the
+            two numbers. The first is the difference of the scores. The second is the model's probability of its own
+            predicted class, minus the model's probability of the class that the export predicts. Other outputs: the
             Euclidean norm of the difference, divided by the output's norm.
         top_1_agreement: Share of the images (masks: share of the pixels) with the same most probable class, in [0, 1].
         effect: Largest difference of a probability between two images (masks: between two pixels). If it is zero, the
@@ -72,7 +72,7 @@ class Parity:
 
 
 def verified(write, model, folder, exact, tolerance, min_agreement):
-    """Writes a model and checks its outputs. If they do not depend on the image, checks a copy with a random head too.
+    """Writes and checks a model. If its outputs do not depend on the image, a copy with a random head is checked too.
 
     Args:
         write: Function that writes a model to a folder, `write(model, folder)`, and returns the `Parity`.

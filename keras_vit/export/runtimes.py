@@ -269,7 +269,7 @@ _FORMATS = {
 
 
 def _compare(model, format, file, batches):
-    """Compares a file with its model on arrays of images, in batches of each of `_BATCH_SIZES`. Returns a `Parity`."""
+    """Compares a file with its model on arrays of images, once for each of `_BATCH_SIZES`. Returns a `Parity`."""
     parities = []
     for images in batches:
         # A batch of three needs three images.

@@ -118,8 +118,8 @@ def export_saved_model(
         image_size: (height, width) of decoded images, for a model that takes images of any size. The signatures that
             take pixels still accept any size.
         batch_sizes: Expected batch sizes, with which the server is warmed up. Batches above the largest size are split.
-            By default 1, 8 and 32, or 1 and 4 for a segmentation model, because it computes a probability for each
-            class at each pixel.
+            By default 1, 8 and 32. For a segmentation model 1 and 4, because the probabilities of all classes at all
+            pixels take more memory.
         max_image_pixels: Maximum height times width of an image. Larger images are not decoded and not valid. Decoding
             takes up to 12 bytes per pixel, and as many images are decoded at the same time as there are CPU cores. The
             default is Pillow's limit.

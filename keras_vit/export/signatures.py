@@ -93,8 +93,8 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
     """Returns a function that converts functions (model, prepared images) to functions of pixels."""
     import tensorflow as tf
 
-    # Small weights, such as norms and biases, are constants of the graph, so that TensorFlow can fuse them with other
-    # operations. XLA fuses operations itself, and does not support operations that TensorFlow has fused.
+    # Without XLA, small weights such as biases are constants of the graph, so that TensorFlow can fuse the operations
+    # that use them. With XLA, all weights are variables, because XLA does not support operations fused by TensorFlow.
     limit = 0 if jit_compile else _LARGEST_CONSTANT
     rounded_ids = {id(weight) for weight, *_ in rounded}
     small = [weight for weight in model.weights if math.prod(weight.shape) <= limit and id(weight) not in rounded_ids]

@@ -74,7 +74,7 @@ class Pretrainer(keras.Model):
         self.optimizer.build(self.trainable_variables)
 
     def make_train_function(self, force=False):
-        if not self.optimizer.built:  # TensorFlow traces a step twice if it creates variables.
+        if not self.optimizer.built:  # TensorFlow traces a step twice if the step creates variables.
             self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
@@ -109,7 +109,7 @@ class Pretrainer(keras.Model):
         """Cuts images (B, H, W, C) into one patch for each patch token, (B, N, P, Q, C), row by row."""
         height, width = self.architecture.total_stride
         sizes = zip(images.shape[1:3], (height, width), strict=True)
-        # A stem would pad images of other sizes, and the last tokens would contain padding only.
+        # If the stride does not divide a side, a stem pads the image, and the last tokens may only contain padding.
         if self.architecture.stem and any(isinstance(size, int) and size % side for size, side in sizes):
             raise ValueError(
                 f"With a stem, the sides of images must be multiples of {height} x {width} pixels. Otherwise the stem "

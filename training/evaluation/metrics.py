@@ -70,7 +70,7 @@ def calibration(confidence, is_right, num_bins=NUM_BINS):
 
 @dataclasses.dataclass(frozen=True)
 class ClassScore:
-    """Counts of one class. `taken_for` is the most frequent wrong prediction, and `times` the number of such images."""
+    """Counts of one class. `taken_for` is the most frequent wrong prediction, `times` the number of images with it."""
 
     name: str
     images: int

@@ -17,9 +17,9 @@ NUM_EXAMPLES = 8
 
 @dataclasses.dataclass(frozen=True)
 class ClassIoU:
-    """The results of one class. `pixels` counts its true pixels. `iou` is `None` if the class does not occur.
+    """The results of one class. If the class does not occur, `iou` is `None`.
 
-    `taken_for` is the wrong class that is most often predicted for these pixels, or "" if all predictions are right.
+    `pixels` is the number of pixels of this class. `taken_for` is their most frequent wrong prediction, or "" if none.
     """
 
     name: str

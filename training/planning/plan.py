@@ -38,7 +38,7 @@ _TRAIN_IMAGES = {
     "oxford_iiit_pet": 3_680,
 }
 # These options make compilation faster and preserve rematerialisation. By default, XLA for CPUs removes the barrier
-# between the two computations of a block, and then one of the computations. XLA for GPUs and TPUs removes neither.
+# between the computation and recomputation of a block, and then the recomputation. XLA for GPUs and TPUs keeps both.
 _COMPILER_OPTIONS = {"xla_backend_optimization_level": 0, "xla_disable_hlo_passes": "cse_barrier_expander"}
 _COLLECTIVE = re.compile(
     r"= (?P<results>.+?) (?P<kind>all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
@@ -98,7 +98,7 @@ def _plan(recipe, dataset, images_origin, engine):
             arguments=memory.argument_size_in_bytes,
             temporaries=memory.temp_size_in_bytes,
         ),
-        # XLA counts the loop over the parts of a batch as if it had one iteration.
+        # XLA only counts one iteration of the loop over the parts of a batch.
         flops=compiled.cost_analysis()["flops"] * parts,
         collectives=count_collectives(compiled.as_text(), parts),
     )

@@ -106,7 +106,7 @@ class Plan:
         return self.total_flops / (accelerator.peak * UTILIZATION) / 3600
 
     def fits(self, accelerator):
-        """Whether the memory of a device suffices: `"yes"`, `"no"`, or `"perhaps"` if the two estimates disagree."""
+        """Whether a device has enough memory: `"yes"`, `"no"`, or `"perhaps"` if `expected` and `compiled` disagree."""
         compiled = self.memory.compiled
         low, high = sorted((self.memory.expected or compiled, compiled))
         return "yes" if high <= accelerator.memory else "no" if low > accelerator.memory else "perhaps"
