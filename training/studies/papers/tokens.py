@@ -6,7 +6,7 @@ Not included: the paper's models on ImageNet, because their training takes far l
 python -m training study tokens recipe=pretrain_imagenet_vt_r18 model.function=VTResNet
 
 As in the paper, no module gets the tokens of the previous module, and every module has a relation. The figure shows the
-accuracies in Tables 3, 5 and 6. For Tables 4 and 7, its note contains only differences of accuracies.
+accuracies in Tables 3, 5 and 6. For Tables 4 and 7, a note below it lists the differences in accuracy.
 """
 
 from training.errors import InputError
