@@ -27,7 +27,7 @@ def read_image(path, decode):
     check_decoding_cost(content)
     try:
         return content, decode(content)
-    # The EXIF data are read in a loop. If decoding fails during this loop, TensorFlow may report only its cancellation.
+    # The EXIF data are read in a loop. If decoding fails during this loop, TensorFlow may raise a CancelledError.
     except (tf.errors.InvalidArgumentError, tf.errors.CancelledError) as error:
         raise ValueError(re.sub(_MESSAGE_FRAME, "", error.message)) from None
 

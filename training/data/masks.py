@@ -27,7 +27,7 @@ def read_values(content):
             raise ValueError(f"its mode is {image.mode}; a mask has one channel of 8 bits, gray or with a palette")
         values = np.asarray(image).astype("uint8")
     bits, color = file.getvalue()[24:26]
-    # Pillow scales gray values of two or four bits to eight bits.
+    # Pillow scales gray values of two or four bits to eight bits. The division restores the stored values.
     return values // (255 // (2**bits - 1)) if color == 0 and bits in (2, 4) else values
 
 

@@ -62,12 +62,12 @@ def training_batches(source, augmentation, recipe):
 
 
 def _training_share(source, part, size, steps, seed, read, mix):
-    """The share of one process in the batches of `steps`. Applies `read` to keys, and `mix` to each share."""
+    """The part of each batch in `steps` that one process reads. Applies `read` to keys, and `mix` to each part."""
     steps_per_epoch = part.num_batches(source.size)
     first_epoch, skipped = divmod(steps.start, steps_per_epoch)
 
     # In deterministic mode, TensorFlow runs `flat_map` and later steps sequentially if the mapped function shuffles.
-    # The data set that this function returns stays parallel, so images are read and batched in `batches_of`.
+    # The data sets that `batches_of` returns stay parallel, so `batches_of` reads and batches the images.
     @tf.autograph.experimental.do_not_convert  # AutoGraph would warn about functions of TFDS.
     def batches_of(epoch):
         first, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch
@@ -170,7 +170,7 @@ def _in_memory(source, decode):
         images[rows], labels[rows] = new_images, new_labels
 
     def read(index):
-        # Arrays, not variables: in deterministic mode, functions that read TensorFlow variables run sequentially.
+        # The images are in arrays. In deterministic mode, functions that read TensorFlow variables run sequentially.
         values = tf.numpy_function(
             lambda index: (images[index], labels[index]), [index], [spec.dtype for spec in specs], stateful=False
         )
@@ -185,7 +185,7 @@ def _num_bytes(spec):
 
 
 def _mean_length(examples, component):
-    """Mean bytes of an image (component 0) or a label (1). If they are encoded, `_SAMPLE` examples are measured."""
+    """Mean number of bytes of an image (component 0) or a label (1). Encoded components are measured in a sample."""
     spec = examples.element_spec[component]
     if spec.dtype != tf.string:
         return _num_bytes(spec)

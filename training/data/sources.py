@@ -74,7 +74,7 @@ class IndexedSource(_Source):
             batch, row = slot // part.share, slot % part.share
             position = batch * part.batch_size + part.index * part.share + row
             is_real = position < self.size
-            index = position % self.size  # Padding repeats real images, because it affects batch statistics.
+            index = position % self.size  # Padding repeats real images, because padding affects batch statistics.
             if seed is not None:
                 seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
                 index = tf.random.experimental.index_shuffle(index, seeds, self.size - 1)

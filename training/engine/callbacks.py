@@ -17,7 +17,7 @@ from training.reports.tables import write_csv
 from training.runs.checkpoints import Checkpoint
 
 _STEPS_BETWEEN_AGREEMENTS = 10  # If there are several processes, they agree on whether to stop.
-_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Of progress. The key is whether the output is a terminal.
+_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Between lines of progress. Key: whether output is a terminal.
 
 
 @dataclasses.dataclass(frozen=True)

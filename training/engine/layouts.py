@@ -14,7 +14,7 @@ from training.errors import InputError
 # Matrices are split along D, because every matrix has this dimension, and D has many divisors.
 #
 # A pattern must match the whole path. It starts with ".*", because a path may start with the name of an outer model. It
-# ends with the variable's name, because Keras also looks up the outputs of layers in this table, as "<layer>/output".
+# ends with the variable's name, so that it does not match "<layer>/output", which Keras looks up for a layer's output.
 _LAYOUTS = {
     r".*attention/(query|key|value)/kernel": ("batch", "model", None),  # (D, K, Dh)
     r".*attention/(query|key|value)/bias": ("model", None),  # (K, Dh)
@@ -39,7 +39,7 @@ _LAYOUTS = {
 def layout_map(device_mesh, shard_weights):
     """The layouts of all variables of the package's models and of their optimizers.
 
-    Keras gives the slots of an optimizer the layout of the variable that they belong to.
+    Keras gives an optimizer's variables, such as a momentum, the layout of the weight that they belong to.
 
     Args:
         device_mesh: `keras.distribution.DeviceMesh` with the axes "batch" and "model".

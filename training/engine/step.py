@@ -76,7 +76,7 @@ class _TensorFlowModel(_Model):
 
     def _logs(self):
         """The metrics over all replicas. Each replica has counted only its own images."""
-        # The reduction requires copies on the replica's device.
+        # The values are copied, because only tensors on the replica's device can be summed over replicas.
         totals = sum_over_replicas([tf.identity(variable.value) for variable in self.metrics_variables])
         with _values(self.metrics_variables, totals):
             logs = self.get_metrics_result()

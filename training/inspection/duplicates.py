@@ -114,7 +114,7 @@ def _small_pictures(source, indices):
 
 
 def _correlations(first, second, is_mirrored):
-    """Pearson's correlations (B,) of pictures (B, 32, 32). Second pictures are mirrored where `is_mirrored` (B,)."""
+    """Pearson's correlations (B,) of pictures (B, 32, 32). Second pictures are mirrored if `is_mirrored` (B,)."""
     second = np.where(is_mirrored[:, None, None], second[:, :, ::-1], second)
     first, second = (part.reshape(len(part), -1).astype("float32") for part in (first, second))
     first, second = (part - part.mean(axis=1, keepdims=True) for part in (first, second))
@@ -169,7 +169,7 @@ def _cosines():
 
 
 def _exact_duplicates(known, others, kind):
-    """{index: `Duplicate`} of the images with a known fingerprint, each with the first training image that has it."""
+    """{index: `Duplicate`} of the images with a known fingerprint, each with the first such training image."""
     values, first = np.unique(known, return_index=True)
     positions = np.minimum(np.searchsorted(values, others), len(values) - 1)
     indices = np.flatnonzero(values[positions] == others).tolist()

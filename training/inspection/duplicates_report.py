@@ -76,7 +76,7 @@ class _Images:
             self._files = [path for path, _ in folder.splits[split]]
 
     def name(self, index):
-        """The path of an image, or if it is unknown, the image's index in the split or among the drawn images."""
+        """The path of an image. If the path is unknown, the image's index in the split or among the drawn images."""
         return self._files[index] if self._files else index
 
     def label(self, index):

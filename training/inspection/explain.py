@@ -32,7 +32,7 @@ from training.runs.folder import Run, load_model
 from training.runs.opening import open_model
 
 _BATCH_SIZE = 64
-_ROLLOUT_BATCH_SIZE = 8  # Smaller, because a rollout keeps all layers in memory.
+_ROLLOUT_BATCH_SIZE = 8  # Smaller than `_BATCH_SIZE`, because a rollout keeps all layers in memory.
 _NUM_AVERAGED = 128  # Images over which attention distances are averaged (ViT, figure 7).
 _NUM_SEARCHED = 2000  # Training images that are searched for neighbours.
 _MOST_ROWS = 12  # Maximum number of rows in the figures of neighbours and tokens. The data files contain all rows.

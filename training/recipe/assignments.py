@@ -114,7 +114,7 @@ def _parse(path, text, is_section):
     if is_section and path != "model.config":
         raise InputError(f"{path} is a section. Set one of its fields: {path}.<field>=value.")
     if path.startswith(_ARGUMENTS):
-        return _BOOLEANS.get(text.lower(), _value(text, ()))  # The function checks the types of its arguments.
+        return _BOOLEANS.get(text.lower(), _value(text, ()))  # The model function checks the types.
     return _value(text, _accepted(_find_field(path)[1].type))
 
 
@@ -152,7 +152,7 @@ def as_text(value):
 
 
 def _check_names(fields, section=Recipe, prefix=""):
-    """Checks the names of fields. (pydantic suggests no similar names, and does not check ViTConfig's.)"""
+    """Checks the names of fields. (pydantic suggests no similar names, and does not check a ViTConfig.)"""
     known = {field.name: field.type for field in dataclasses.fields(section)}
     for name, value in fields.items():
         if name not in known:

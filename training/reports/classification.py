@@ -312,7 +312,7 @@ def _counts(evaluation):
 def _least_loss(recipe, num_classes):
     """The lowest possible loss in nats. It is 0 if there is no label smoothing, or if the model is distilled.
 
-    It is the entropy of the smoothed labels. With sigmoids, it is the sum of the entropies of all classes.
+    Otherwise, it is the entropy of the smoothed labels. With sigmoids, it is the sum of the entropies of all classes.
     """
     smoothing = recipe.fit.label_smoothing
     if not smoothing or recipe.distillation.teacher is not None:

@@ -146,7 +146,7 @@ def _quantized(subject, pixels, tokens, num_prefix):
     """The attention weights of each query in a picture.
 
     `attention` (L, K, Q, h w) contains the weights on the patches as bytes, in 255ths of the query's largest weight on
-    a patch. `largest` (L, K, Q) is this largest weight. `elsewhere` (L, K, Q) is the sum of its other weights.
+    a patch. `largest` (L, K, Q) is this largest weight. `elsewhere` (L, K, Q) is the total weight on prefix tokens.
     """
     [weights] = keras_vit.attention_maps(subject.model, subject.prepared(pixels[None]), tokens)
     patches = weights[..., num_prefix:]

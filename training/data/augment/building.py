@@ -41,7 +41,7 @@ def build_augmentation(model, config):
         An `Augmentation`.
 
     Raises:
-        InputError: If the config does not fit the image size, or if the library is missing or lacks a change.
+        InputError: If the config does not fit the image size, or `config.library` is not installed or lacks a change.
     """
     protocol, size, channels = input_protocol(model)
     if config.library == "keras_cv":
@@ -55,7 +55,7 @@ def build_augmentation(model, config):
         mix_batch = functools.partial(mix, config=config)
 
     def change(decoded, seed):
-        # The result of `tf.random.split` depends on the integer type, so the type is fixed. One seed is the minimum.
+        # `tf.random.split` depends on the integer type, so the type is fixed. At least one seed must be requested.
         seeds = tf.unstack(tf.random.split(tf.cast(seed, tf.int64), len(changes) or 1))
         for one_change, one_seed in zip(changes, seeds, strict=False):
             decoded = one_change(decoded, one_seed)

@@ -75,7 +75,7 @@ def _layers():
             f"augment.library=keras_cv needs KerasCV, which cannot be imported: {error}. Install it with "
             f"pip install keras-cv, or choose augment.library=tensorflow."
         ) from error
-    # In deterministic mode, TensorFlow creates no global generator. tf.data needs the generator on the CPU.
+    # TensorFlow itself creates no global generator in deterministic mode. tf.data needs the generator on the CPU.
     with tf.device("CPU:0"):
         seed = tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int32)
         tf.random.set_global_generator(tf.random.Generator.from_seed(int(seed)))

@@ -1,10 +1,10 @@
 """RandAugment (arXiv 1909.13719) and AutoAugment (arXiv 1805.09501), with the levels of Google's code. H W C image.
 
-The operations, the levels and the policy are those of big_vision, pp/autoaugment.py, which took them from
+The operations, the levels and the policy are copied from pp/autoaugment.py in big_vision. big_vision copied them from
 EfficientNet's code in tensorflow/tpu. This module differs from big_vision as follows:
 
 * Shifts and cutout depend on the image size. In big_vision, RandAugment always shifts by up to 100 pixels, and half the
-  side of a cutout square is up to 40 pixels. This module uses the same numbers for images of 224 pixels.
+  side of a cutout square is up to 40 pixels. This module uses these limits for images of 224 pixels.
 * AutoAugment uses the same shifts as RandAugment. In big_vision, AutoAugment shifts by up to 250 pixels. In the paper,
   it shifts images of 331 pixels by up to 150 pixels.
 * At levels above 10, Posterize keeps at most 8 bits, and the threshold of Solarize is at most 256. These maxima leave
@@ -50,7 +50,7 @@ OPERATIONS = {
     "Equalize": Operation(operations.equalize),
     "Invert": Operation(operations.invert),
     "Rotate": Operation(operations.rotate, 1, lambda part: 30 * part, is_signed=True),
-    # At least one bit is kept, as in big_vision, where TensorFlow shifts bytes by at most seven bits.
+    # At least one bit is kept. So does big_vision, because TensorFlow shifts bytes by at most seven bits.
     "Posterize": Operation(operations.posterize, 1, lambda part: min(max(int(part * 4), 1), 8)),
     "Solarize": Operation(operations.solarize, 1, lambda part: min(int(part * 256), 256)),
     "Color": Operation(operations.color, 1, _enhancement),
@@ -138,7 +138,7 @@ def autoaugment(image, seed):
 
 
 def argument(name, level):
-    """The argument of an operation at a level of its policy, before its sign is drawn."""
+    """The argument of an operation at a level, before the sign of the argument is drawn."""
     return float(OPERATIONS[name].scale(level / _MAX_LEVEL))
 
 

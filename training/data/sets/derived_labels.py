@@ -1,7 +1,7 @@
 """Labels of data sets. `DERIVED_LABELS` are computed from the features that TFDS stores.
 
-They are tasks of VTAB (Zhai et al., arXiv 1910.04867). The borders and bins are copied from
-google-research/task_adaptation. This repository lists the tasks in scripts/run_all_tasks.sh, and defines them in
+They are tasks of VTAB (Zhai et al., arXiv 1910.04867). The borders between classes are copied from
+google-research/task_adaptation. That repository lists the tasks in scripts/run_all_tasks.sh, and defines them in
 clevr.py, kitti.py and dsprites.py in the folder task_adaptation/data.
 """
 

@@ -1,7 +1,7 @@
 """ObjectNet: photographs of household objects in unusual places, for classifiers of ImageNet-1k. C classes.
 
 Barbu et al., "ObjectNet: A large-scale bias-controlled dataset for pushing the limits of object recognition models",
-NeurIPS 2019. Its licence allows tests only. 113 of its 313 classes are also in ImageNet-1k. Some of the 113 correspond
+NeurIPS 2019. Its licence forbids training. 113 of the 313 classes are also in ImageNet-1k. Some of the 113 correspond
 to several ImageNet classes. `objectnet_classes.csv` contains the folders and their ImageNet classes, from
 `folder_to_objectnet_label.json` and `folder_to_imagenet_1k.json` in github.com/abarbu/objectnet-template-tensorflow.
 """

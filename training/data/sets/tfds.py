@@ -96,7 +96,7 @@ def _prepared_builder(data):
     # TFDS has no option for the number of retries. Without a network, ten retries take three and a half minutes.
     downloader.MAX_RETRIES = _DOWNLOAD_RETRIES
     try:
-        # Without a network, the search for prepared data in a bucket fails only after minutes.
+        # Prepared data are not searched in a bucket, because without a network this fails only after minutes.
         config = tfds.download.DownloadConfig(try_download_gcs=False)
         builder.download_and_prepare(download_config=config)
     except (OSError, AssertionError, tf.errors.OpError, tfds.download.DownloadError) as error:

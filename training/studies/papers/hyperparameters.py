@@ -2,7 +2,7 @@
 
 Paper: Dosovitskiy et al., arXiv 2010.11929, Figure 10 (appendix D.4): pictures of ViT-L/16 after 7 and 14 epochs.
 Command: python -m training study hyperparameters
-Not included: JFT-300M. The patterns are therefore less clear and the grids coarser than in the paper.
+Not included: JFT-300M. With fewer and smaller images, the patterns are less clear, and there are fewer patches.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ def points(recipe):
 
 
 def figure(summaries, folder):
-    """The similarities in the first run of each point. position_similarity.npz contains them by the points' labels."""
+    """The similarities in the first run of each point. The keys of position_similarity.npz are the points' labels."""
     maps = {
         summary.first.point: keras_vit.position_similarity(load_model(Run(folder / summary.first.run).model))
         for summary in summaries

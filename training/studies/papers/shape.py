@@ -46,7 +46,7 @@ def grid(base, image_side, factors):
 
     Args:
         base: `keras_vit.ViTConfig` with square patches.
-        image_side: Height and width of the images. Models whose patch size does not divide it are left out.
+        image_side: Height and width of the images. Models with patch sizes that do not divide this side are left out.
         factors: {name in `SERIES`: factors}. The patch size is divided by the factor.
 
     Returns:
