@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike
 
 from keras_vit import graph
 from keras_vit.analysis.architecture import check_unmerged, model_config
-from keras_vit.checks import check_choice
 from keras_vit.layers import (
     AttentionPooling,
     AverageTokenPooling,
@@ -102,7 +101,12 @@ def rollout(model, images):
     collected = graph.collect(model, images, _collect_for_rollout)
     grid, pooling = collected.pop("patch_embedding", None), collected.pop("pooling", None)
     blocks = check_has_blocks(list(collected.values()), model)
-    check_choice("pooling", model_config(model).pooling, ("token", "avg", "map", None))
+    if not has_rollout(model):
+        raise ValueError(
+            f"Attention rollout is not defined for pooling={model_config(model).pooling!r}. Call "
+            f"keras_vit.attention_maps, which works with any pooling, or define in {__name__} which tokens this "
+            f"pooling reads."
+        )
     num_patches = grid[0] * grid[1]
     row = _weights_in_head(pooling, model, ops.ones_like(blocks[0][:, 0, 0]), num_patches)
     passes = [block[:, i] for block in blocks for i in range(block.shape[1])]
@@ -111,6 +115,11 @@ def rollout(model, images):
     patches = ops.reshape(row[:, -num_patches:], (-1, *grid))
     largest = ops.max(patches, axis=(1, 2), keepdims=True)
     return patches / ops.where(largest > 0, largest, 1.0)
+
+
+def has_rollout(model):
+    """Whether `attention_rollout` is defined for the pooling of a Vision Transformer."""
+    return model_config(model).pooling in ("token", "avg", "map", None)
 
 
 def _collect_for_rollout(layer, arguments, output):

@@ -228,7 +228,7 @@ class ViTConfig(Architecture):
         self._check_token_merging()
         if self.norm_placement == "after_pooling" and self.pooling is None:
             raise ValueError(
-                "norm_placement='after_pooling' needs a pooling: 'token', 'avg' or 'map'. Received: pooling=None"
+                "norm_placement='after_pooling' needs a pooling, such as pooling='avg'. Received: pooling=None"
             )
         rows = self.num_position_prefix_rows
         if rows is not None and rows not in range(self.num_class_tokens + 1):

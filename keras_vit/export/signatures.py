@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_vit.analysis.architecture import merges_tokens
-from keras_vit.analysis.attention import BLOCKS, rollout
+from keras_vit.analysis.attention import BLOCKS, has_rollout, rollout
 from keras_vit.analysis.features import patch_tokens, representation
 from keras_vit.decoding import batch_decoder, input_protocol
 from keras_vit.layers import UpsampleLike
@@ -85,7 +85,9 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
     if not is_segmenter(model):
         served["embed"] = image_function("embed")
     if any(isinstance(layer, BLOCKS) for layer in vision_model(model).layers) and not merges_tokens(model):
-        served |= {name: image_function(name) for name in ("tokens", "explain")}
+        served["tokens"] = image_function("tokens")
+        if has_rollout(model):
+            served["explain"] = image_function("explain")
     return served
 
 

@@ -104,7 +104,7 @@ def build_model(
     if include_top:
         if config.pooling is None:
             raise ValueError(
-                "include_top=True needs a pooling: 'token', 'avg' or 'map'. To get all tokens, pass include_top=False."
+                "include_top=True needs a pooling, such as pooling='token'. To get all tokens, pass include_top=False."
             )
         classes = check_positive_integer("classes", classes)
     inputs = image_inputs(input_tensor, input_shape)

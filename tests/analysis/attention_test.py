@@ -162,12 +162,12 @@ def test_dropout_is_off_and_the_result_float32():
     np.testing.assert_allclose(maps.sum(-1), 1, rtol=1e-5)
 
 
-def test_rollout_refuses_a_pooling_that_it_does_not_know(model, monkeypatch):
+def test_rollout_refuses_an_unknown_pooling(model, monkeypatch):
     """A pooling that is added later is refused until the rollout supports it."""
     config = keras_vit.ViTConfig(4, 12, 1, 3, 20)
     object.__setattr__(config, "pooling", "nowhere")
     monkeypatch.setattr(attention, "model_config", lambda model: config)
-    with pytest.raises(ValueError, match=r"pooling must be one of 'token', .*None\. Received: 'nowhere'"):
+    with pytest.raises(ValueError, match=r"not defined for pooling='nowhere'\. Call keras_vit\.attention_maps"):
         keras_vit.attention_rollout(model, random_inputs(SHAPE)[0])
 
 

@@ -374,13 +374,15 @@ def _signature_names(model):
 
 
 @tensorflow_only
-def test_signatures_of_each_kind_of_model():
+def test_signatures_of_each_kind_of_model(monkeypatch):
     of_all = {"serving_default", "predict_pixels", "predict_pixels_float"}
     assert _signature_names(_model()) == of_all | {"embed", "tokens", "explain"}
     assert _signature_names(_model(token_merging=1)) == of_all | {"embed"}
     resnet = keras_vit.ResNet("R18", stage_depths=(1,), width=4, input_shape=(16, 24, 3), classes=5)
     assert _signature_names(resnet) == of_all | {"embed"}
     assert _signature_names(tiny_segmenter("PanopticFPN", (32, 32, 3))) == of_all
+    monkeypatch.setattr(signatures, "has_rollout", lambda model: False)
+    assert _signature_names(_model()) == of_all | {"embed", "tokens"}
 
 
 def test_what_would_be_guessed_is_refused(tmp_path):

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 import keras_vit
+from keras_vit.analysis.attention import BLOCKS, has_rollout
 from training.errors import without_queries
 from training.evaluation.metrics import wilson_interval
 from training.files import write_text
@@ -200,10 +201,12 @@ def _mistakes(evaluation):
 
 
 def _attention(evaluation, model):
-    if not any(isinstance(layer, keras_vit.layers.EncoderBlock) for layer in model.layers):
+    if not any(isinstance(layer, BLOCKS) for layer in model.layers):
         return "<p>This model has no encoder blocks, so there is no attention to show.</p>"
     if getattr(keras_vit.describe(model).config, "token_merging", 0):
         return "<p>This model merges tokens (token_merging), so the attention of each patch cannot be shown.</p>"
+    if not has_rollout(model):
+        return "<p>Attention rollout is not defined for this model's pooling, so there is no attention to show.</p>"
     maps = keras_vit.attention_rollout(model, np.stack(list(evaluation.examples.values())))
     items = "\n".join(
         f"<li>{picture(image, _caption(evaluation, index))}"

@@ -110,8 +110,8 @@ def _data(pictures, findings, attention, names):
 
 
 def _attention(subject, pictures, findings):
-    """The attention in the main model as `_quantized` encodes it. `None` if the model has no attention distances."""
-    if subject.name not in findings.distances:
+    """The attention in the main model as `_quantized` encodes it. `None` if distances or rollouts are left out."""
+    if subject.name not in findings.distances or findings.rollouts is None:
         return None
     grid = findings.rollouts.shape[1:]
     num_layers, num_heads = findings.distances[subject.name].shape
@@ -180,7 +180,8 @@ def _notes(pictures, findings, attention, names):
     selectable = sum("patch" in query for query in attention["queries"]) if attention else num_patches
     if selectable < num_patches:
         yield f"Only {selectable} of {num_patches} patches can be selected, which keeps this page small."
-    if not attention and (reason := findings.left_out.get("attention") or findings.left_out.get("attention_distance")):
+    reasons = (findings.left_out.get(name) for name in ("attention", "attention_distance", "rollout"))
+    if not attention and (reason := next(filter(None, reasons), None)):
         yield reason
 
 

@@ -172,6 +172,19 @@ def test_a_model_without_attention_has_none_to_show(page):
     assert len(shown.pictures()) == 15
 
 
+def test_attention_of_axial_blocks(page):
+    config = keras_vit.ViTConfig(3, 12, 1, 3, 20, axial=True, pooling="avg")
+    shown = page(random_evaluation(), model=keras_vit.ViT(config, input_shape=(9, 6, 1), classes=5))
+    assert len(shown.pictures()) == 15 + 4
+
+
+def test_a_pooling_without_rollout(page, model, monkeypatch):
+    monkeypatch.setattr(report, "has_rollout", lambda model: False)
+    shown = page(random_evaluation())
+    assert "not defined for this model's pooling, so there is no attention to show" in shown.text
+    assert len(shown.pictures()) == 15
+
+
 @pytest.mark.parametrize(
     ("changes", "unit", "positions"), [((), "epoch", [1, 2, 3]), (["7 steps"], "step", [7, 14, 21])]
 )

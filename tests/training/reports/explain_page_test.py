@@ -15,6 +15,7 @@ import PIL.Image
 import pytest
 
 import keras_vit
+from keras_vit.analysis import attention
 from keras_vit.decoding import image_decoder
 from tests.training.inspection.explain_test import leave_figures_blank, tiny, write_pictures
 from training.inspection.explain import explain
@@ -186,6 +187,15 @@ def test_a_page_without_attention_shows_the_rest(opened, tmp_path):
     page.click("[data-picture='2']")
     assert page.inner_text("#picture-name") == "picture 2.png"
     assert page.get_by_text("Filters of the first layer").is_visible()
+
+
+def test_a_page_without_rollout_shows_the_rest(tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, "has_rollout", lambda model: False)
+    tiny().save(tmp_path / "model.keras")
+    path, _ = explain(tmp_path / "model.keras", write_pictures(tmp_path, 1), tmp_path / "to")
+    text = path.read_text(encoding="utf-8")
+    assert "Attention rollout is not defined for pooling=" in text
+    assert "attention entropy (nats" in text
 
 
 def test_only_its_own_script_may_run(written):
