@@ -142,7 +142,7 @@ def markdown(rows, refusals):
         f"lists architectures that differ only in their sizes. For each row, the command builds the model in the "
         f'column "compared", with two blocks and random weights, and compares its logits with those of timm. The '
         f'column "difference" contains the largest difference, divided by the largest logit. An architecture in the '
-        f"second table raises an error, which names the unsupported feature.\n",
+        f"second table cannot be loaded: the error names the unsupported feature.\n",
         "## Supported\n",
         "| architectures | compared | difference |\n|---|---|--:|",
         *(f"| {', '.join(names)} | {name} | {error:.0e} |" for names, name, error in rows),

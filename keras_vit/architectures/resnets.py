@@ -48,7 +48,7 @@ class BiTResNetConfig(_ResNetConfig):
         if self.root_padding not in ("zeros", "ignored"):
             raise ValueError(f"root_padding must be 'zeros' or 'ignored'. Received: {self.root_padding!r}")
         if self.width % 32:
-            raise ValueError(f"width must be a multiple of 32, the groups of GroupNorm. Received: {self.width}")
+            raise ValueError(f"width must be a multiple of 32, the number of groups. Received: {self.width}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -81,7 +81,7 @@ class StemConfig:
         depths = tuple(check_positive_integer("stage_depths", depth) for depth in self.stage_depths)
         object.__setattr__(self, "stage_depths", depths)
         if check_positive_integer("width", self.width) % 32:
-            raise ValueError(f"width must be a multiple of 32, the groups of GroupNorm. Received: {self.width}")
+            raise ValueError(f"width must be a multiple of 32, the number of groups. Received: {self.width}")
         for field in ("group_norm_epsilon", "weight_standardization_epsilon"):
             check_epsilon(field, getattr(self, field))
 

@@ -84,11 +84,15 @@ def build_signatures(model, rounded, labels, top_k, jit_compile, image_size, max
     served |= {"predict_pixels": pixel_function(tf.uint8), "predict_pixels_float": pixel_function(tf.float32)}
     if not is_segmenter(model):
         served["embed"] = image_function("embed")
-    if any(isinstance(layer, BLOCKS) for layer in vision_model(model).layers) and not merges_tokens(model):
-        served["tokens"] = image_function("tokens")
-        if has_rollout(model):
-            served["explain"] = image_function("explain")
-    return served
+    return served | {name: image_function(name) for name in _patch_signatures(model)}
+
+
+def _patch_signatures(model):
+    """Names of the signatures that return a value for each patch."""
+    has_blocks = any(isinstance(layer, BLOCKS) for layer in vision_model(model).layers)
+    if not has_blocks or merges_tokens(model):
+        return ()
+    return ("tokens", "explain") if has_rollout(model) else ("tokens",)
 
 
 def _compiler(model, rounded, jit_compile, batch_sizes):

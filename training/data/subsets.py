@@ -26,7 +26,7 @@ def read_labels(source, description):
 
 
 def select(source, indices):
-    """A source of selected examples. One process must read it as a whole and in order.
+    """A source of selected examples. The returned source must be read in order, by one process.
 
     Args:
         source: A source of `training.data.sources`.

@@ -27,10 +27,10 @@ _FLAT = 2.0  # Gray levels. An image with a smaller standard deviation has no st
 
 @dataclasses.dataclass(frozen=True)
 class Duplicate:
-    """An image of another split, and the training image that it duplicates.
+    """An image, and the training image that it duplicates.
 
     `kind` is one of `KINDS`. `distance` is the number of bits in which the hashes of both images differ. `correlation`
-    is the correlation between the two small pictures.
+    is the correlation of their pixels at 32 x 32.
     """
 
     index: int

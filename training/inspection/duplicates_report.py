@@ -42,7 +42,7 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
     """
     for checked in (recipe, other):
         require_classification(checked, "duplicates")
-    known = load_dataset(recipe.data, disjoint=False)  # Splits may overlap, because duplicates are reported.
+    known = load_dataset(recipe.data, disjoint=False)  # Overlapping splits are reported below.
     others = known if other == recipe else load_dataset(other.data, disjoint=False)
     finder = DuplicateFinder(known.source("train"), distance, correlation)
     train = _Images(known, "train", recipe.data)
@@ -70,13 +70,13 @@ class _Images:
     def __init__(self, dataset, split, data):
         self.split, self.class_names, self.source = split, dataset.class_names, dataset.splits[split]
         self._files = self._labels = None
-        self.are_drawn = split == "train" and data.train_images is not None
-        if data.dataset == "folder" and not self.are_drawn:
+        self.is_subset = split == "train" and data.train_images is not None
+        if data.dataset == "folder" and not self.is_subset:
             folder = read_folder(data.directory, data.test_fraction, data.validation_fraction)
             self._files = [path for path, _ in folder.splits[split]]
 
     def name(self, index):
-        """The path of an image. If the path is unknown, the image's index in the split or among the drawn images."""
+        """The path of an image. If it is unknown, the index of the image in the split, or in a random subset of it."""
         return self._files[index] if self._files else index
 
     def label(self, index):
@@ -133,8 +133,8 @@ def _verdict(results, train, rows):
     disagreeing = [row for row in rows if row.get("same_label") is False]
     if disagreeing:
         yield f"{len(disagreeing):,} of these images have a different label than their training image."
-    if rows and train.are_drawn:
-        yield "Training images are listed by their index, from 0, among the images that data.train_images draws."
+    if rows and train.is_subset:
+        yield "Training images are listed by their index in the subset that data.train_images selects, from 0."
 
 
 def _page(title, results, train, rows, facts):

@@ -116,7 +116,7 @@ class Subject:
 @dataclasses.dataclass(frozen=True)
 class Pictures:
     """The user's images. `contents` are the bytes of the files. `pixels` are uint8 (N, H, W, C) at the model's input
-    size. `covered` are the pixels without the margins that the model crops."""
+    size. `covered` are the pixels that the model uses, without cropped margins."""
 
     names: list[str]
     contents: list[bytes]

@@ -60,7 +60,7 @@ class BottleneckUnit(CompositeLayer):
         super().__init__(**kwargs)
         self.width = check_positive_integer("width", width)
         if width % NUM_GROUPS:
-            raise ValueError(f"width must be a multiple of {NUM_GROUPS}, the groups of GroupNorm. Received: {width}")
+            raise ValueError(f"width must be a multiple of {NUM_GROUPS}, the number of groups. Received: {width}")
         self.strides = check_positive_integer("strides", strides)
         self.group_norm_epsilon = group_norm_epsilon
         self.weight_standardization_epsilon = weight_standardization_epsilon

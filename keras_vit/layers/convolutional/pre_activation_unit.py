@@ -52,7 +52,7 @@ class PreActivationUnit(CompositeLayer):
         super().__init__(**kwargs)
         self.width = check_positive_integer("width", width)
         if width % NUM_GROUPS:
-            raise ValueError(f"width must be a multiple of {NUM_GROUPS}, the groups of GroupNorm. Received: {width}")
+            raise ValueError(f"width must be a multiple of {NUM_GROUPS}, the number of groups. Received: {width}")
         self.strides = check_positive_integer("strides", strides)
 
         self.norm_1, self.conv_1 = self._norm("norm_1"), self._conv("conv_1", width, 1)

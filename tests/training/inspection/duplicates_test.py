@@ -209,7 +209,7 @@ def test_the_test_images_of_another_recipe_are_looked_for_among_drawn_images(bri
     folder = dataclasses.replace(brief_recipe, data=Data(**data))
     text = find_and_report(drawn, folder, tmp_path / "found", correlation=0.995)
     assert text.startswith("1 of 2 test images (50.00%) are like one of the 5 training images: same file 1.")
-    assert "listed by their index, from 0, among the images that data.train_images draws" in text
+    assert "listed by their index in the subset that data.train_images selects, from 0" in text
     [row] = csv.DictReader((tmp_path / "found" / "duplicates.csv").open())
     assert row["image"].endswith("digit.png")
     assert row["train_image"] == "3"

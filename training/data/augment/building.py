@@ -41,7 +41,8 @@ def build_augmentation(model, config):
         An `Augmentation`.
 
     Raises:
-        InputError: If the config does not fit the image size, or `config.library` is not installed or lacks a change.
+        InputError: If the config does not fit the image size, if `config.library` is not installed, or if it
+            does not have an augmentation of the config.
     """
     protocol, size, channels = input_protocol(model)
     if config.library == "keras_cv":

@@ -58,7 +58,10 @@ def _mix_labels(labels, partners, own):
 
 
 def _box(height, width, own, seed):
-    """(top, left, bottom, right) of a box around a random pixel, with 1 - `own` of the image's area before clipping."""
+    """(top, left, bottom, right) of a box around a random pixel, clipped to the image.
+
+    Before it is clipped, its area is the fraction 1 - `own` of the image's area.
+    """
     sides = tf.constant([height, width])
     half = tf.cast(tf.cast(sides, tf.float32) * tf.sqrt(1.0 - own), tf.int32) // 2
     centre = tf.cast(tf.random.stateless_uniform([2], seed) * tf.cast(sides, tf.float32), tf.int32)

@@ -52,7 +52,7 @@ class Shared:
         """Restricts probabilities of ImageNet-1k's classes to the shared classes.
 
         This follows Kolesnikov et al. (BiT, arXiv 1912.11370). If a class has several ImageNet classes, it gets the
-        largest of their probabilities. The top class then contains the most probable shared ImageNet class.
+        largest of their probabilities. The most probable shared ImageNet class thus determines the prediction.
 
         Args:
             probabilities: (B, 1000)
