@@ -1,6 +1,6 @@
 """Decodes images to the pixels that a model expects, for training, evaluation and serving.
 
-TensorFlow is imported inside the functions only. B batch, H W C image.
+TensorFlow is imported inside the functions only. Shapes: B batch, H W C image.
 """
 
 import functools

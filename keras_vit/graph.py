@@ -1,4 +1,4 @@
-"""Runs a functional model layer by layer, so that each output can be read or replaced. B batch, H W C image."""
+"""Runs a functional model layer by layer, so that each output can be read or replaced. Shapes: B batch, H W C image."""
 
 import keras
 from keras import ops

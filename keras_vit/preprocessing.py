@@ -1,4 +1,4 @@
-"""The preprocessing of images for a model, without augmentation. B batch, H W C image."""
+"""The preprocessing of images for a model, without augmentation. Shapes: B batch, H W C image."""
 
 import collections.abc
 import typing

@@ -1,4 +1,4 @@
-"""Attention maps and attention rollout. B batch, L blocks, K heads, T tokens, h w grid of patches."""
+"""Attention maps and attention rollout. Shapes: B batch, L blocks, K heads, T tokens, h w grid of patches."""
 
 import collections.abc
 

@@ -1,4 +1,7 @@
-"""Statistics of attention heads. B batch, L blocks, K heads, T tokens, h w grid, N = h w patches, q query patch."""
+"""Statistics of attention heads.
+
+Shapes: B batch, L blocks, K heads, T tokens, h w grid, N = h w patches, q query patch.
+"""
 
 import typing
 

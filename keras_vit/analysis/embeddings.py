@@ -1,4 +1,4 @@
-"""Analysis of the patch and position embeddings. h w grid, P Q patch, C channels, D hidden."""
+"""Analysis of the patch and position embeddings. Shapes: h w grid, P Q patch, C channels, D hidden."""
 
 import math
 

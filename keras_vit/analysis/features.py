@@ -1,4 +1,4 @@
-"""Outputs of the layers of a model. B batch, T tokens, N = h w patches, R registers, D hidden."""
+"""Outputs of the layers of a model. Shapes: B batch, T tokens, N = h w patches, R registers, D hidden."""
 
 import collections.abc
 import math

@@ -1,4 +1,4 @@
-"""Nearest neighbours of images. N images, M images of the gallery, k neighbours, D width of the embedding."""
+"""Nearest neighbours of images. Shapes: N images, M images of the gallery, k neighbours, D width of the embedding."""
 
 import keras
 import numpy as np

@@ -1,6 +1,6 @@
 """Plots the arrays of the other analysis modules. Matplotlib is imported inside the functions only.
 
-N images, H W C image, h w grid of patches, P Q patch, L layers, K heads. Save a figure with
+Shapes: N images, H W C image, h w grid of patches, P Q patch, L layers, K heads. Save a figure with
 `figure.savefig(path, dpi=150)`.
 """
 

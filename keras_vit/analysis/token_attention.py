@@ -1,4 +1,4 @@
-"""Analysis of visual tokens. B batch, M modules, K heads, L tokens, h w map, N = h w."""
+"""Analysis of visual tokens. Shapes: B batch, M modules, K heads, L tokens, h w map, N = h w."""
 
 import keras
 import numpy as np

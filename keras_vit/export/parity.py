@@ -1,4 +1,4 @@
-"""Compares the outputs of an export with the outputs of its model. N images, H W C image."""
+"""Compares the outputs of an export with the outputs of its model. Shapes: N images, H W C image."""
 
 import contextlib
 import dataclasses

@@ -1,6 +1,6 @@
 """Files for other runtimes: ONNX Runtime, LiteRT and OpenVINO.
 
-Keras's own exporters write them. The runtimes are imported inside the functions only. N images, H W C image.
+Keras's own exporters write them. The runtimes are imported inside the functions only. Shapes: N images, H W C image.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """SavedModels for TensorFlow Serving. They take encoded images and return probabilities and labels, or masks.
 
-B batch, H W C image, h w grid of patches, D hidden, k classes returned.
+Shapes: B batch, H W C image, h w grid of patches, D hidden, k classes returned.
 """
 
 import collections.abc

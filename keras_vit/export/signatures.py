@@ -1,6 +1,7 @@
 """The functions of a SavedModel's signatures.
 
-TensorFlow is imported inside the functions only. B batch, H W C image, h w grid of patches, D hidden, k top classes.
+TensorFlow is imported inside the functions only.
+Shapes: B batch, H W C image, h w grid of patches, D hidden, k top classes.
 """
 
 import functools

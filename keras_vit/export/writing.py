@@ -1,6 +1,6 @@
 """Writes a SavedModel, loads it and runs it. Keras must run on TensorFlow.
 
-TensorFlow is imported inside the functions only. N images, H W C image.
+TensorFlow is imported inside the functions only. Shapes: N images, H W C image.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""A functional model whose last block computes only the tokens that are used. B batch, T tokens, D hidden."""
+"""A functional model whose last block computes only the tokens that are used. Shapes: B batch, T tokens, D hidden."""
 
 import functools
 

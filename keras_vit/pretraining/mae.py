@@ -1,4 +1,7 @@
-"""Masked autoencoders. B batch, N = h w patches of P x Q pixels, V of them visible, p prefix tokens, D hidden."""
+"""Masked autoencoders.
+
+Shapes: B batch, N = h w patches of P x Q pixels, V of them visible, p prefix tokens, D hidden.
+"""
 
 import math
 import typing

@@ -1,4 +1,4 @@
-"""Masked patch prediction. B batch, N patches, C channels, k predictions per patch."""
+"""Masked patch prediction. Shapes: B batch, N patches, C channels, k predictions per patch."""
 
 import math
 import typing

@@ -1,4 +1,7 @@
-"""Random selection and masking of patches. B batch, N = h w patches, p prefix tokens, T = p + N tokens, D hidden."""
+"""Random selection and masking of patches.
+
+Shapes: B batch, N = h w patches, p prefix tokens, T = p + N tokens, D hidden.
+"""
 
 import typing
 

@@ -1,4 +1,7 @@
-"""Base class of models that pre-train an encoder. B batch, H W C image, h w grid, N = h w patches of P x Q pixels."""
+"""Base class of models that pre-train an encoder.
+
+Shapes: B batch, H W C image, h w grid, N = h w patches of P x Q pixels.
+"""
 
 import typing
 

@@ -1,4 +1,4 @@
-"""Makes batches from a data set. H W C image, B batch.
+"""Makes batches from a data set. Shapes: H W C image, B batch.
 
 The batch of a step depends only on the recipe and the number of the step, not on the number of devices. A resumed run
 therefore has the same batches as an uninterrupted run.

@@ -1,4 +1,4 @@
-"""Subsets of a split, chosen by label before images are decoded. N images."""
+"""Subsets of a split, chosen by label before images are decoded. Shapes: N images."""
 
 import numpy as np
 import tensorflow as tf

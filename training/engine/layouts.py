@@ -2,7 +2,7 @@
 
 The axis "model" is used for tensor parallelism as in Megatron-LM (arXiv 1909.08053, section 3): its devices share the
 heads of an attention and the hidden width of an MLP. A block sums over these devices twice, after the attention and
-after the MLP. D hidden width, K heads, Dh width of a head, M width of the MLP.
+after the MLP. Shapes: D hidden width, K heads, Dh width of a head, M width of the MLP.
 """
 
 import keras

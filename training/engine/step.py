@@ -1,4 +1,4 @@
-"""The training step. Its results do not depend on the number of devices. B batch, k chunks of a batch."""
+"""The training step. Its results do not depend on the number of devices. Shapes: B batch, k chunks of a batch."""
 
 import keras
 import tensorflow as tf

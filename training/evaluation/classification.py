@@ -1,4 +1,4 @@
-"""Evaluation of classifiers. N images, H W image size, C classes."""
+"""Evaluation of classifiers. Shapes: N images, H W image size, C classes."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Few-shot and nearest-neighbour accuracy of frozen features. N images, D features, C classes."""
+"""Few-shot and nearest-neighbour accuracy of frozen features. Shapes: N images, D features, C classes."""
 
 import numpy as np
 

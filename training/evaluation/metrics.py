@@ -1,4 +1,4 @@
-"""Metrics of predictions, in NumPy. N images, C classes."""
+"""Metrics of predictions, in NumPy. Shapes: N images, C classes."""
 
 import dataclasses
 import math

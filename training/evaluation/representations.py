@@ -1,4 +1,4 @@
-"""Features of a frozen model. N images, D features."""
+"""Features of a frozen model. Shapes: N images, D features."""
 
 import keras
 import numpy as np

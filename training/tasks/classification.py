@@ -1,4 +1,4 @@
-"""Classification: an image has one class or several. B batch, H W C image."""
+"""Classification: an image has one class or several. Shapes: B batch, H W C image."""
 
 import re
 

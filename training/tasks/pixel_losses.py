@@ -1,4 +1,4 @@
-"""The loss and the metric of semantic segmentation. B batch, H W pixels, C classes."""
+"""The loss and the metric of semantic segmentation. Shapes: B batch, H W pixels, C classes."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""Semantic segmentation: each pixel has a class. B batch, H W C image."""
+"""Semantic segmentation: each pixel has a class. Shapes: B batch, H W C image."""
 
 import itertools
 

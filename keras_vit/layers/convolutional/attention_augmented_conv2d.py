@@ -1,4 +1,4 @@
-"""Convolution combined with self-attention. B batch, H W C map, h w output map, F output channels, K heads."""
+"""Convolution combined with self-attention. Shapes: B batch, H W C map, h w output map, F output channels, K heads."""
 
 import math
 import typing

@@ -1,4 +1,7 @@
-"""Self-attention along one axis. B batch, H W C map, F output channels, K heads, N pixels in a row or column."""
+"""Self-attention along one axis.
+
+Shapes: B batch, H W C map, F output channels, K heads, N pixels in a row or column.
+"""
 
 import math
 import typing

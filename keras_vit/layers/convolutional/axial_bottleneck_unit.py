@@ -1,4 +1,4 @@
-"""One residual unit of an AxialResNet. B batch, H W C map, h w output map."""
+"""One residual unit of an AxialResNet. Shapes: B batch, H W C map, h w output map."""
 
 import typing
 

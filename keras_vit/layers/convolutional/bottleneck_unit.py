@@ -1,4 +1,4 @@
-"""One residual unit of a BiT-ResNet. B batch, H W C map, h w output map."""
+"""One residual unit of a BiT-ResNet. Shapes: B batch, H W C map, h w output map."""
 
 import typing
 

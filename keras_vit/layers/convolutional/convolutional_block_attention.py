@@ -1,4 +1,4 @@
-"""Attention factors for channels, then for pixels. B batch, H W C map."""
+"""Attention factors for channels, then for pixels. Shapes: B batch, H W C map."""
 
 import typing
 

@@ -1,4 +1,4 @@
-"""Gathers features from the whole map and distributes them to its pixels. B batch, H W C map, P = HW pixels."""
+"""Gathers features from the whole map and distributes them to its pixels. Shapes: B batch, H W C map, P = HW pixels."""
 
 import math
 import typing

@@ -1,4 +1,4 @@
-"""Reasoning over a graph of regions. B batch, H W C map, P = HW pixels, N nodes with S states each."""
+"""Reasoning over a graph of regions. Shapes: B batch, H W C map, P = HW pixels, N nodes with S states each."""
 
 import math
 import typing

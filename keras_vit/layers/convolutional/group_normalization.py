@@ -1,4 +1,4 @@
-"""Group normalization that is fast on CPUs. B batch, H W C map, G groups."""
+"""Group normalization that is fast on CPUs. Shapes: B batch, H W C map, G groups."""
 
 import typing
 

@@ -1,4 +1,7 @@
-"""Weighted means of windows. B batch, H W C map, F output channels, G groups of channels, N pixels in a window."""
+"""Weighted means of windows.
+
+Shapes: B batch, H W C map, F output channels, G groups of channels, N pixels in a window.
+"""
 
 import typing
 

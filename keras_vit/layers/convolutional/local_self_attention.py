@@ -1,4 +1,4 @@
-"""Self-attention in windows of a map. B batch, H W C map, F output channels, K heads, N pixels in a window."""
+"""Self-attention in windows of a map. Shapes: B batch, H W C map, F output channels, K heads, N pixels in a window."""
 
 import typing
 

@@ -1,4 +1,4 @@
-"""The window around each pixel of a map. B batch, H W map, C channels."""
+"""The window around each pixel of a map. Shapes: B batch, H W map, C channels."""
 
 from keras import ops
 

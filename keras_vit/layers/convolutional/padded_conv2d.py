@@ -1,4 +1,7 @@
-"""Convolution with the padding of PyTorch. B batch, H W C map, h w output map, k side of the kernel, F filters."""
+"""Convolution with the padding of PyTorch.
+
+Shapes: B batch, H W C map, h w output map, k side of the kernel, F filters.
+"""
 
 import typing
 

@@ -1,4 +1,4 @@
-"""Max pooling in the stem of a ResNet. B batch, H W C map, h w output map."""
+"""Max pooling in the stem of a ResNet. Shapes: B batch, H W C map, h w output map."""
 
 import typing
 

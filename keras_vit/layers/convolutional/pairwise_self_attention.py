@@ -1,4 +1,7 @@
-"""SAN's pairwise self-attention. B batch, H W C map, F output channels, R relation channels, N pixels in a window."""
+"""SAN's pairwise self-attention.
+
+Shapes: B batch, H W C map, F output channels, R relation channels, N pixels in a window.
+"""
 
 import keras
 from keras import ops

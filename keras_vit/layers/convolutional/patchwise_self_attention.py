@@ -1,4 +1,4 @@
-"""SAN's patchwise self-attention. B batch, H W C map, F output channels, N pixels in a window."""
+"""SAN's patchwise self-attention. Shapes: B batch, H W C map, F output channels, N pixels in a window."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""A linear projection of the channels at each position. B batch, N positions, C and F channels, G groups."""
+"""A linear projection of the channels at each position. Shapes: B batch, N positions, C and F channels, G groups."""
 
 import math
 import typing

@@ -1,4 +1,4 @@
-"""One residual unit of a ResNet. B batch, H W C map, h w output map."""
+"""One residual unit of a ResNet. Shapes: B batch, H W C map, h w output map."""
 
 import functools
 import typing

@@ -1,4 +1,4 @@
-"""One residual unit of SAN. B batch, H W C map."""
+"""One residual unit of SAN. Shapes: B batch, H W C map."""
 
 import typing
 

@@ -1,4 +1,4 @@
-"""Attention factors for channels, computed from the whole map. B batch, H W C map."""
+"""Attention factors for channels, computed from the whole map. Shapes: B batch, H W C map."""
 
 import typing
 

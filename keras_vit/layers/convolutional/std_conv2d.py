@@ -1,4 +1,7 @@
-"""Convolution with a standardised kernel. B batch, H W C map, h w output map, k side of the kernel, F filters."""
+"""Convolution with a standardised kernel.
+
+Shapes: B batch, H W C map, h w output map, k side of the kernel, F filters.
+"""
 
 import typing
 

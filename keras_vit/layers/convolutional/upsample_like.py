@@ -1,4 +1,4 @@
-"""Enlarges maps to the size of other maps. B batch, h w map, H W larger map, C channels."""
+"""Enlarges maps to the size of other maps. Shapes: B batch, h w map, H W larger map, C channels."""
 
 import typing
 

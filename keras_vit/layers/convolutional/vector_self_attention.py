@@ -1,4 +1,4 @@
-"""Base class of SAN's self-attentions. B batch, H W C map, F output channels, N pixels in a window."""
+"""Base class of SAN's self-attentions. Shapes: B batch, H W C map, F output channels, N pixels in a window."""
 
 import typing
 

@@ -1,7 +1,7 @@
 """Multi-head attention, computed in one step, in chunks of queries, or with a kernel of the backend.
 
-B batch, n sequences per image, t queries, T keys, K heads, Dh width of a head. All arguments are (B, K, T, Dh), or
-(B, n, K, T, Dh) for n sequences. Queries are already scaled. See docs/decisions/0015 for the reasons.
+Shapes: B batch, n sequences per image, t queries, T keys, K heads, Dh width of a head. All arguments are (B, K, T, Dh),
+or (B, n, K, T, Dh) for n sequences. Queries are already scaled. See docs/decisions/0015 for the reasons.
 """
 
 import keras

@@ -1,4 +1,4 @@
-"""Array shapes that compilers optimise well. B batch, T tokens, D hidden.
+"""Array shapes that compilers optimise well. Shapes: B batch, T tokens, D hidden.
 
 TensorFlow on CPUs can fuse a product of two matrices, a bias and a GELU into one kernel. Tokens are therefore reshaped
 to rows, (B T, D), before the product. Inside `textbook_operations`, tokens keep their shape.

@@ -1,4 +1,4 @@
-"""Textbook operations, for exports to other runtimes. B batch, T tokens, D hidden."""
+"""Textbook operations, for exports to other runtimes. Shapes: B batch, T tokens, D hidden."""
 
 import contextlib
 import contextvars

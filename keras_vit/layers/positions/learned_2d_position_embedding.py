@@ -1,4 +1,4 @@
-"""Learned position embedding by row and column. B batch, h w grid, T tokens, D hidden."""
+"""Learned position embedding by row and column. Shapes: B batch, h w grid, T tokens, D hidden."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""Learned position embedding. B batch, h w grid, N = h w patches, T tokens, D hidden, p prefix rows."""
+"""Learned position embedding. Shapes: B batch, h w grid, N = h w patches, T tokens, D hidden, p prefix rows."""
 
 import math
 import typing

@@ -1,4 +1,7 @@
-"""Relative positions. B batch, n sequences per image, T tokens (t query, s key), K heads, Dh width of a head."""
+"""Relative positions.
+
+Shapes: B batch, n sequences per image, T tokens (t query, s key), K heads, Dh width of a head.
+"""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""Fixed sine and cosine positions. B batch, h w grid, N = h w patches, T tokens, D hidden."""
+"""Fixed sine and cosine positions. Shapes: B batch, h w grid, N = h w patches, T tokens, D hidden."""
 
 import typing
 

@@ -1,6 +1,6 @@
 """Multi-head self-attention.
 
-B batch, n sequences per image, T tokens, t queries, D hidden, K heads, Dh = D / K.
+Shapes: B batch, n sequences per image, T tokens, t queries, D hidden, K heads, Dh = D / K.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Pooling by attention. B batch, T tokens, D hidden, K heads, M MLP."""
+"""Pooling by attention. Shapes: B batch, T tokens, D hidden, K heads, M MLP."""
 
 import typing
 

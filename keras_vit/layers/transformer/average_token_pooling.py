@@ -1,4 +1,4 @@
-"""Pooling by averaging the patch tokens. B batch, T tokens, D hidden."""
+"""Pooling by averaging the patch tokens. Shapes: B batch, T tokens, D hidden."""
 
 import typing
 

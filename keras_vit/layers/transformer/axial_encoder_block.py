@@ -1,6 +1,6 @@
 """A block that attends along the rows of the grid, then along its columns.
 
-B batch, h w grid, N = h w patches, D hidden, K heads.
+Shapes: B batch, h w grid, N = h w patches, D hidden, K heads.
 """
 
 import typing

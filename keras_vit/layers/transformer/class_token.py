@@ -1,4 +1,4 @@
-"""The class token. B batch, N patches, T = N + 1 tokens, D hidden."""
+"""The class token. Shapes: B batch, N patches, T = N + 1 tokens, D hidden."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""Stochastic depth. B batch."""
+"""Stochastic depth. Shapes: B batch."""
 
 import keras
 from keras import ops

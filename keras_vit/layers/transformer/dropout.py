@@ -1,4 +1,4 @@
-"""Dropout. B batch."""
+"""Dropout. Shapes: B batch."""
 
 import typing
 

@@ -1,4 +1,4 @@
-"""One block of the Transformer encoder. B batch, n sequences per image, T tokens, D hidden, K heads."""
+"""One block of the Transformer encoder. Shapes: B batch, n sequences per image, T tokens, D hidden, K heads."""
 
 import typing
 

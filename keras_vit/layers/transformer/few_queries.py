@@ -1,6 +1,6 @@
 """Attention with few queries, without computing the keys and values of all tokens.
 
-B batch, T tokens, t queries, D hidden, K heads, Dh = D / K.
+Shapes: B batch, T tokens, t queries, D hidden, K heads, Dh = D / K.
 """
 
 import math

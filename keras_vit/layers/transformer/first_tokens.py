@@ -1,4 +1,4 @@
-"""Computes only the first tokens of a block's output. B batch, T tokens, D hidden."""
+"""Computes only the first tokens of a block's output. Shapes: B batch, T tokens, D hidden."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""LayerScale. B batch, T tokens, D hidden."""
+"""LayerScale. Shapes: B batch, T tokens, D hidden."""
 
 import typing
 

@@ -1,4 +1,4 @@
-"""An encoder block that merges tokens. B batch, T tokens, r merged tokens, D hidden, K heads, Dh = D / K."""
+"""An encoder block that merges tokens. Shapes: B batch, T tokens, r merged tokens, D hidden, K heads, Dh = D / K."""
 
 import typing
 

@@ -1,4 +1,4 @@
-"""The MLP of an encoder block. B batch, T tokens, D hidden, M MLP."""
+"""The MLP of an encoder block. Shapes: B batch, T tokens, D hidden, M MLP."""
 
 import math
 import typing

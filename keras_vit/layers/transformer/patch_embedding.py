@@ -1,4 +1,7 @@
-"""Patches and their linear projection. B batch, H W C image, P patch height, Q patch width, h w grid, D hidden."""
+"""Patches and their linear projection.
+
+Shapes: B batch, H W C image, P patch height, Q patch width, h w grid, D hidden.
+"""
 
 import math
 import typing

@@ -1,4 +1,4 @@
-"""Register tokens. B batch, T tokens, R registers, D hidden."""
+"""Register tokens. Shapes: B batch, T tokens, R registers, D hidden."""
 
 import typing
 

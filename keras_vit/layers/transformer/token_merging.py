@@ -1,4 +1,7 @@
-"""Merging of similar tokens. B batch, T tokens, P prefix tokens, D hidden, Dm metric, r merged tokens, n set size."""
+"""Merging of similar tokens.
+
+Shapes: B batch, T tokens, P prefix tokens, D hidden, Dm metric, r merged tokens, n set size.
+"""
 
 import typing
 

@@ -1,4 +1,4 @@
-"""Pooling by selecting one token. B batch, T tokens, D hidden."""
+"""Pooling by selecting one token. Shapes: B batch, T tokens, D hidden."""
 
 import typing
 

@@ -1,4 +1,4 @@
-"""Tokens from clusters of pixels. B batch, H W C map, N = HW pixels, L tokens of CT channels."""
+"""Tokens from clusters of pixels. Shapes: B batch, H W C map, N = HW pixels, L tokens of CT channels."""
 
 import math
 import typing

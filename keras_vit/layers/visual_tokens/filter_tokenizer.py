@@ -1,4 +1,4 @@
-"""Tokens from learned filters. B batch, H W C map, N = HW pixels, L tokens of CT channels."""
+"""Tokens from learned filters. Shapes: B batch, H W C map, N = HW pixels, L tokens of CT channels."""
 
 import math
 import typing

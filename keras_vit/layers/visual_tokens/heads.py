@@ -1,4 +1,4 @@
-"""Multi-head attention weights. B batch, N pixels, L tokens, C channels, K heads."""
+"""Multi-head attention weights. Shapes: B batch, N pixels, L tokens, C channels, K heads."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Tokens from a resized map. B batch, H W C map, h w grid of L tokens with CT channels."""
+"""Tokens from a resized map. Shapes: B batch, H W C map, h w grid of L tokens with CT channels."""
 
 import math
 import typing

@@ -1,4 +1,4 @@
-"""Tokens that depend on earlier tokens. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
+"""Tokens that depend on earlier tokens. Shapes: B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
 
 import math
 import typing

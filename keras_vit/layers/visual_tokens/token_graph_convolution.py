@@ -1,4 +1,4 @@
-"""A graph convolution over tokens. B batch, L tokens of D channels."""
+"""A graph convolution over tokens. Shapes: B batch, L tokens of D channels."""
 
 import math
 import typing

@@ -1,4 +1,7 @@
-"""Adds tokens to a map. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels, F output channels."""
+"""Adds tokens to a map.
+
+Shapes: B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels, F output channels.
+"""
 
 import math
 import typing

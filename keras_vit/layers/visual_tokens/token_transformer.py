@@ -1,4 +1,4 @@
-"""The transformer of visual tokens. B batch, K heads, L tokens of D channels."""
+"""The transformer of visual tokens. Shapes: B batch, K heads, L tokens of D channels."""
 
 import typing
 

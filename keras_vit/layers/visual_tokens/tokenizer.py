@@ -1,4 +1,4 @@
-"""Base class of tokenizers. B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
+"""Base class of tokenizers. Shapes: B batch, H W C map, N = HW pixels, K heads, L tokens of CT channels."""
 
 import math
 import typing

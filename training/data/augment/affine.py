@@ -1,4 +1,4 @@
-"""Flips and affine transformations. H W C image."""
+"""Flips and affine transformations. Shapes: H W C image."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Builds the augmentation that a recipe's section `augment` requests. H W C image, B batch."""
+"""Builds the augmentation that a recipe's section `augment` requests. Shapes: H W C image, B batch."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Random crops. H W C image."""
+"""Random crops. Shapes: H W C image."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Random erasing (Zhong et al., arXiv 1708.04896). H W C image."""
+"""Random erasing (Zhong et al., arXiv 1708.04896). Shapes: H W C image."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Random changes of images together with their masks. H W C image."""
+"""Random changes of images together with their masks. Shapes: H W C image."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Mixup (Zhang et al., arXiv 1710.09412) and CutMix (Yun et al., arXiv 1905.04899). B batch, H W C image.
+"""Mixup (Zhang et al., arXiv 1710.09412) and CutMix (Yun et al., arXiv 1905.04899). Shapes: B batch, H W C image.
 
 Each image is mixed with the previous image of the batch. The first image is mixed with the last. Padding is not mixed.
 All images of a batch are mixed in the same proportion, the lambda of the papers.

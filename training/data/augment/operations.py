@@ -1,4 +1,4 @@
-"""The 16 operations of RandAugment and AutoAugment, on uint8 images. H W C image, C 1 or 3.
+"""The 16 operations of RandAugment and AutoAugment, on uint8 images. Shapes: H W C image, C 1 or 3.
 
 Operations that change values give exactly the results of Pillow, unless a docstring states otherwise. Operations that
 move pixels interpolate by nearest neighbour. Pixels from outside the image are gray (128).

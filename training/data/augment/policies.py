@@ -1,4 +1,6 @@
-"""RandAugment (arXiv 1909.13719) and AutoAugment (arXiv 1805.09501), with the levels of Google's code. H W C image.
+"""RandAugment (arXiv 1909.13719) and AutoAugment (arXiv 1805.09501), with the levels of Google's code.
+
+Shapes: H W C image.
 
 The operations, the levels and the policy are copied from pp/autoaugment.py in big_vision. big_vision copied them from
 EfficientNet's code in tensorflow/tpu. This module differs from big_vision as follows:

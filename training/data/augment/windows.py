@@ -1,4 +1,4 @@
-"""Pastes rectangles into images. H W C image."""
+"""Pastes rectangles into images. Shapes: H W C image."""
 
 import tensorflow as tf
 

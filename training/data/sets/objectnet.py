@@ -1,4 +1,4 @@
-"""ObjectNet: photographs of household objects in unusual places, for classifiers of ImageNet-1k. C classes.
+"""ObjectNet: photographs of household objects in unusual places, for classifiers of ImageNet-1k. Shapes: C classes.
 
 Barbu et al., "ObjectNet: A large-scale bias-controlled dataset for pushing the limits of object recognition models",
 NeurIPS 2019. Its licence forbids training. 113 of the 313 classes are also in ImageNet-1k. Some of the 113 correspond
