@@ -30,7 +30,7 @@ SELF_ATTENTION_NETWORKS = {
 
 
 def _on_resnets(kind):
-    """{name of a ResNet: config of the segmentation model with this backbone}"""
+    """Returns {name of a ResNet: config of the segmentation model with this backbone}"""
     return {name: kind(config.stage_depths, expansion=config.expansion) for name, config in RESNETS.items()}
 
 

@@ -40,7 +40,7 @@ CHOICES = {
     "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
     "axial": (False, True),
 }
-_PATCH_POOLINGS = ("avg", "map")  # These need no class token.
+_PATCH_POOLINGS = ("avg", "map")  # These poolings need no class token.
 _SIZES = ("hidden_dim", "num_layers", "num_heads", "mlp_dim")
 _RATES = ("dropout_rate", "attention_dropout_rate", "drop_path_rate")
 

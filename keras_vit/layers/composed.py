@@ -33,6 +33,7 @@ def check_layer(name, value, example):
 
 def _serialize(layer):
     serialized = keras.saving.serialize_keras_object(layer)
-    # With this entry, Keras would build the inner layer first. Its weight paths would then lack the outer layer's path.
+    # With this entry, Keras would build the inner layer first. The paths of its weights would then not contain the
+    # path of the outer layer.
     serialized.pop("build_config", None)
     return serialized

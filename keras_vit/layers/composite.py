@@ -51,6 +51,6 @@ class CompositeLayer(ConfiguredLayer):
 
 
 def entries_below(name, quantization):
-    """Returns the entries of `quantization` for paths below the part `name`. Returned keys are paths in this part."""
+    """Returns the entries of `quantization` below the part `name`, with keys that are relative to this part."""
     prefix = f"{name}/"
     return {path.removeprefix(prefix): quantization[path] for path in quantization if path.startswith(prefix)}

@@ -35,7 +35,7 @@ def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[st
     if up_to is not None and up_to not in names:
         raise ValueError(f"There is no layer {up_to!r}.{did_you_mean(up_to, names)} Layers: {', '.join(names)}")
     _check_containers(model, vision)
-    # The flag is set twice, because Keras on TensorFlow passes a flag on to the layers only if its value changes.
+    # `trainable` is set twice, because Keras on TensorFlow passes it on to the layers only if its value changes.
     vision.trainable = False
     vision.trainable = True
     frozen = vision.layers[: 0 if up_to is None else names.index(up_to) + 1]
@@ -45,7 +45,7 @@ def freeze(model: keras.Model, up_to: str | None = "encoder_block_5") -> list[st
 
 
 def _check_containers(model, vision):
-    """Checks that the models around `vision` are not frozen, because nothing inside them would be trained."""
+    """Checks that the models around `vision` are not frozen, because nothing inside a frozen model would be trained."""
     while model is not vision:
         if not model.trainable:
             raise ValueError(

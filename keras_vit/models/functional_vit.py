@@ -36,7 +36,7 @@ class FunctionalViT(keras.Model):
         return run_operations(self, as_inputs(self, inputs), call_of)
 
     def _last_block(self):
-        """The last block, and the number of its first tokens that are used. Both are `None` if all tokens are used."""
+        """Returns the last block, and how many of its first tokens are used. Both are `None` if all tokens are used."""
         blocks = [layer for layer in self.layers if isinstance(layer, EncoderBlock)]
         block_calls = [node for node in calls(self) if blocks and node.operation is blocks[-1]]
         if len(block_calls) != 1:
@@ -55,7 +55,7 @@ class FunctionalViT(keras.Model):
         return bool(self._readers(tensor)) or any(tensor is output for output in self.outputs)
 
     def _num_read(self, tokens):
-        """Number of first tokens of (B, T, D) that are used. `None`: all tokens, or an unknown number."""
+        """Returns how many of the first tokens are used. `None` means all tokens or an unknown number."""
         if any(tokens is output for output in self.outputs):
             return None
         counts = [self._num_read_by(node) for node in self._readers(tokens)]

@@ -100,7 +100,7 @@ def build_model(
     name="vit",
     grid_size=None,
 ):
-    """Builds a model with fresh weights from a `ViTConfig`. Arguments as in `ViT`, `grid_size` as in `encode`."""
+    """Builds a model with fresh weights from a `ViTConfig`. Arguments are as in `ViT`, `grid_size` as in `encode`."""
     if include_top:
         if config.pooling is None:
             raise ValueError(
@@ -129,7 +129,7 @@ def check_pixels(checkpoint):
 
 
 def _config_of_weights(config, checkpoint, changes):
-    """The config of the weights with the variant's patch size and the changes. Checks that the sizes agree."""
+    """Returns the weights' config with the variant's patch size and the changes. Checks that the sizes agree."""
     published_config = checkpoint.config
     sizes = [field for field in ("hidden_dim", "num_layers", "num_heads", "mlp_dim") if field not in changes]
     different = [field for field in sizes if getattr(published_config, field) != getattr(config, field)]

@@ -133,14 +133,14 @@ def _convolution(filters, kernel_size, initializer, **arguments):
 
 
 def _pyramid_neck(laterals, config):
-    """The feature pyramid of maps with `neck_dim` channels, from fine to coarse (arXiv 1612.03144, figure 3)."""
+    """Returns the feature pyramid, maps with `neck_dim` channels, from fine to coarse (arXiv 1612.03144, figure 3)."""
     *finer, merged = laterals
     merged_maps = [merged]
     for level, lateral in reversed(list(enumerate(finer))):
         coarser = layers.UpsampleLike(2, "nearest", name=f"top_down_{level}")(merged, lateral)
         merged = keras.layers.Add(name=f"merge_{level}")([lateral, coarser])
         merged_maps.insert(0, merged)
-    # Caffe2's "Xavier", as in Detectron2: a variance of 1 / fan-in.
+    # The initializer is Caffe2's "Xavier", as in Detectron2. Its variance is 1 / fan-in.
     return [
         _convolution(config.neck_dim, 3, "lecun_uniform", name=f"pyramid_{level}")(maps)
         for level, maps in enumerate(merged_maps)
@@ -148,7 +148,7 @@ def _pyramid_neck(laterals, config):
 
 
 def _token_neck(laterals, config):
-    """Maps of `neck_dim` channels, related to each other by tokens (arXiv 2006.03677, figure 4)."""
+    """Returns maps of `neck_dim` channels that are related to each other by tokens (arXiv 2006.03677, figure 4)."""
     tokens = []
     for level, maps in enumerate(laterals):
         gathered = layers.FilterTokenizer(config.num_tokens, **_PUBLISHED, name=f"tokenizer_{level}")(maps)
@@ -169,7 +169,7 @@ def _token_neck(laterals, config):
 
 
 def _head(pyramid, config):
-    """The sum of the upsampled maps, with `head_dim` channels (arXiv 1901.02446, figure 3)."""
+    """Returns the sum of the upsampled maps, with `head_dim` channels (arXiv 1901.02446, figure 3)."""
     branches = []
     for level, maps in enumerate(pyramid):
         for number in range(max(level, 1)):

@@ -85,7 +85,7 @@ class AxialAttention(CompositeLayer):
         self.projection_norm = self._norm("projection_norm", (None, None, None, 2 * self.filters))
         self.relative_embedding = self.add_weight(
             name="relative_embedding",
-            shape=(2 * self.length - 1, 2 * head_width),  # Contains r^q, r^k and r^v.
+            shape=(2 * self.length - 1, 2 * head_width),  # Each row contains r^q, r^k and r^v.
             initializer=keras.initializers.RandomNormal(stddev=1 / math.sqrt(head_width)),
         )
         self.logit_norm = self._norm("logit_norm", (None, None, None, None, 3 * self.num_heads))
@@ -150,6 +150,6 @@ class AxialAttention(CompositeLayer):
         """Multiply-accumulates for one image of a batch of shape (B, H, W, C)."""
         _, height, width, channels = input_shape
         length = input_shape[_AXES[self.axis]]
-        # The three terms of the logits have half the width. The two terms of the output have the full width.
+        # Each of the three terms of the logits has F / 2 channels. Each of the two terms of the output has F channels.
         attention_macs = length * (3 * self.filters // 2 + 2 * self.filters)
         return height * width * (channels * 2 * self.filters + attention_macs)

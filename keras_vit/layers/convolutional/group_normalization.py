@@ -103,7 +103,7 @@ def _mean_of_pixels(maps):
 
 def _normalize_textbook(maps, gamma, beta, groups, epsilon):
     """Uses operations that OpenVINO fuses into two kernels: one for the normalization, one for gamma and beta."""
-    maps = ops.transpose(maps, (0, 3, 1, 2))  # Convolutions in ONNX Runtime and OpenVINO have this layout.
+    maps = ops.transpose(maps, (0, 3, 1, 2))  # Convolutions in ONNX Runtime and OpenVINO use this layout.
     _, channels, height, width = ops.shape(maps)
     by_group = ops.reshape(maps, (-1, groups, channels // groups * height * width))
     maps = ops.reshape(standardize(by_group, epsilon), (-1, channels, height, width))

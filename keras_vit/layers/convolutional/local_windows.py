@@ -31,7 +31,7 @@ def local_windows(maps, size, strides=1, padding="constant"):
 
 
 def is_inside_map(maps, size, strides=1):
-    """Whether each pixel of each window is inside the map, (1, h, w, N, 1)."""
+    """Returns whether each pixel of each window is inside the map, as booleans (1, h, w, N, 1)."""
     return local_windows(ops.ones_like(maps[:1, :, :, :1]), size, strides) > 0
 
 

@@ -53,7 +53,7 @@ class PaddedConv2D(keras.layers.Conv2D):
             check_positive_integer("filters", filters),
             kernel_size,
             strides,
-            padding="same" if strides == 1 else "valid",  # "same" is equal on both sides if strides are 1.
+            padding="same" if strides == 1 else "valid",  # With strides of 1, "same" pads both sides equally.
             use_bias=False,
             data_format="channels_last",
             kernel_initializer=keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal"),

@@ -143,7 +143,7 @@ class ResidualUnit(CompositeLayer):
             if norm is not self.norms[-1]:
                 branch = ops.relu(branch)
         if self.gate is not None:
-            branch = self.gate(branch)  # Keras passes `training` on if the layer has this argument.
+            branch = self.gate(branch)  # Keras passes `training` to layers that have this argument.
         if self.projection_conv is not None:
             maps = self.projection_norm(self.projection_conv(maps), training=training)
         return ops.relu(maps + self.drop_path(branch, training=training))
@@ -160,7 +160,7 @@ class ResidualUnit(CompositeLayer):
         return total if self.gate is None else total + self.gate.macs(input_shape)
 
 
-_NUM_HEADS = 8  # In the papers on augmented and stand-alone attention, for any width.
+_NUM_HEADS = 8  # The papers on augmented and stand-alone attention use 8 heads for any width.
 _MIN_KEY_DIM = 20  # Minimum number of key channels per head of an augmented convolution.
 # (`key_dim`, `value_dim`) of an augmented convolution, as fractions of `filters`.
 _SHARES_OF_BOTTLENECK = (0.2, 0.1)
@@ -185,7 +185,7 @@ def _attention_augmented(filters, strides, in_bottleneck, is_pooled=False, **arg
 
 
 def _whole_heads(channels):
-    """Rounds to a multiple of the number of heads, at least one channel per head."""
+    """Rounds a number of channels to a multiple of the number of heads, with at least one channel per head."""
     return _NUM_HEADS * max(1, round(channels / _NUM_HEADS))
 
 

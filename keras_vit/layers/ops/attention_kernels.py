@@ -40,7 +40,7 @@ def compute_attention(query, key, value, bias=None):
     if not is_known or num_keys <= MAX_KEYS_AT_ONCE or num_queries <= QUERIES_PER_CHUNK:
         bias = None if bias is None else bias[..., None, None, :]
         return ops.matmul(ops.cast(attention_weights(query, key, bias), value.dtype), value)
-    if bias is not None:  # An extra channel, 1 in the queries and the bias in the keys, adds the bias to the product.
+    if bias is not None:  # An extra channel adds the bias. It contains 1 in the queries and the bias in the keys.
         column = ops.broadcast_to(ops.cast(bias, key.dtype)[..., None, :, None], (*ops.shape(key)[:-1], 1))
         query, key = ops.concatenate([query, ops.ones_like(query[..., :1])], -1), ops.concatenate([key, column], -1)
     return ops.custom_gradient(_attend_in_chunks)(query, key, value)
@@ -53,7 +53,7 @@ def attention_weights(query, key, bias=None):
 
 
 def log_sizes(sizes):
-    """Returns log(sizes), the attention bias of merged tokens, (B, T) float32. Returns `None` without sizes."""
+    """Returns the attention bias of merged tokens, log(sizes), float32 (B, T). Returns `None` if `sizes` is `None`."""
     return None if sizes is None else ops.log(ops.cast(sizes, "float32"))
 
 
@@ -108,8 +108,8 @@ def _attend_in_chunks(query, key, value):
     return _join(heads, num_queries), gradients
 
 
-# The two step functions are at module level and get keys and values through the carry. JAX can then cache the compiled
-# functions instead of compiling them in every call.
+# The two functions for `step` are at module level and receive keys and values in the carry, so that JAX can cache the
+# compiled functions instead of compiling them in every call.
 def _attend_chunk(carry, chunks):
     (key, value), (query,) = carry, chunks
     return [key, value], ops.matmul(ops.cast(attention_weights(query, key), value.dtype), value)

@@ -65,7 +65,7 @@ def apply_einsum_dense(layer, inputs, num_axes, scale=None):
     values = ops.cast(inputs, layer.compute_dtype)
     rows = reshape_like(values, inputs, num_axes, (inner,)) if multiply else ops.reshape(values, (-1, inner))
     kernel, bias = ops.reshape(kernel, (inner, -1)), ops.reshape(bias, (-1,))
-    if scale is not None:  # The weights are scaled, because there are fewer weights than outputs.
+    if scale is not None:  # The weights are scaled instead of the outputs, because there are fewer weights.
         kernel, bias = kernel * scale, bias * scale
     products = multiply(rows, kernel) if multiply else ops.matmul(rows, kernel)
     outputs = ops.add(products, bias)  # TensorFlow fuses ops.add with the product, but not `+`.

@@ -37,7 +37,7 @@ class RepeatedDraws:
         return state + ops.convert_to_tensor([0, count], state.dtype)  # As in `keras.random.SeedGenerator.next`.
 
     def advance(self):
-        """Advances the generators. Called once, after the computation."""
+        """Advances the generators. This must be called once, after the computation."""
         for generator, count in self._counts.items():
             for _ in range(count):
                 generator.next()

@@ -51,7 +51,7 @@ def standardize(values, epsilon):
     Returns:
         Same shape as `values`.
     """
-    # ONNX Runtime requires a square that is computed as a power. OpenVINO requires a mean with the axis in a list.
+    # For the fusion, ONNX Runtime requires the square as a power, and OpenVINO requires the axis of a mean in a list.
     centered = values - ops.mean(values, axis=[-1], keepdims=True)
     variance = ops.mean(ops.power(centered, 2.0), axis=[-1], keepdims=True)
     return centered / ops.sqrt(variance + epsilon)

@@ -107,7 +107,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         batch_axes = "bn"[: len(input_shape) - num_kernel_axes - 1]
         layer = keras.layers.EinsumDense(
             equation.format(batch_axes),
-            output_shape=(*[None] * len(batch_axes), *outer_shape),  # Any number of sequences and tokens.
+            output_shape=(*[None] * len(batch_axes), *outer_shape),  # `None` allows any number of sequences and tokens.
             bias_axes=bias_axes,
             kernel_initializer=_xavier_uniform(hidden_dim),
             **self.part_arguments(name),
@@ -138,12 +138,12 @@ class MultiHeadSelfAttention(CompositeLayer):
     def attend(self, query, key, tokens, sizes=None, training=None):
         """Returns the layer's output, (B, t, D), for queries and keys from `queries_and_keys`."""
         value = self._heads(self.value, tokens)
-        if self.relative_positions or (training and self.dropout_rate > 0):  # Not supported by `compute_attention`.
+        if self.relative_positions or (training and self.dropout_rate > 0):  # `compute_attention` supports neither.
             weights = ops.cast(self._weights(query, key, sizes), value.dtype)
             heads = ops.matmul(self.dropout(weights, training=training), value)
         else:
             heads = compute_attention(query, key, value, log_sizes(sizes))
-        return apply_einsum_dense(self.output_projection, ops.swapaxes(heads, -3, -2), 2)  # From (B, t, K, Dh).
+        return apply_einsum_dense(self.output_projection, ops.swapaxes(heads, -3, -2), 2)  # The input is (B, t, K, Dh).
 
     def _heads(self, projection, tokens, scale=None):
         """Projects (B, T, D) to (B, K, T, Dh)."""

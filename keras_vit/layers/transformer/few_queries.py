@@ -20,7 +20,7 @@ def are_few(attention, queries):
 
 
 def attend_few(attention, tokens, queries, sizes=None, training=None):
-    """Computes the output, (B, t, D), of a `MultiHeadSelfAttention`. The other arguments are as in its `call`.
+    """Computes the output (B, t, D) of `attention`, a `MultiHeadSelfAttention`. Other arguments are as in its `call`.
 
     The queries attend directly to the tokens x: `softmax((q W_k^T) x^T / sqrt(Dh)) x W_v`. This equals attention with
     all keys and values, because `q (x W)^T = (q W^T) x^T` and `A (x W) = (A x) W` for the kernel W of each head.
@@ -33,7 +33,7 @@ def attend_few(attention, tokens, queries, sizes=None, training=None):
     heads_shape, width = query.shape[1:3], tokens.shape[-1]
     rows = (-1, math.prod(heads_shape))  # B, t K
     attending = ops.reshape(_multiply_heads(query, ops.transpose(key_kernel, (1, 2, 0))), (*rows, width))
-    # The softmax cancels this term, because all keys get the same value. Without the term, `key/bias` has no gradient.
+    # The softmax cancels this term, which is the same for all keys. It is computed so that `key/bias` has a gradient.
     bias = ops.cast(ops.reshape(ops.sum(query * key_bias, axis=-1), (*rows, 1)), "float32")
     bias = bias if sizes is None else bias + log_sizes(sizes)[:, None, :]
     weights = ops.cast(attention_weights(attending, tokens, bias), tokens.dtype)  # (B, t K, T)

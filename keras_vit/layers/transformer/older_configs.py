@@ -45,7 +45,7 @@ def axial_encoder_block(config):
 
 
 def _quantization(config, name):
-    """{"quantization": entries for the part `name`}, or an empty dictionary if there are no entries."""
+    """Returns {"quantization": entries for the part `name`}, or an empty dictionary if there are no entries."""
     part_entries = entries_below(name, config.get("quantization", {}))
     return {"quantization": part_entries} if part_entries else {}
 

@@ -108,7 +108,7 @@ class TokenMerging(ConfiguredLayer):
 def _match(metric_a, metric_b):
     """Returns A's indices by decreasing similarity, (B, nA), and each A token's most similar token in B, (B, nA)."""
     similarities = ops.matmul(_directions(metric_a), ops.swapaxes(_directions(metric_b), 1, 2))  # (B, nA, nB)
-    if not isinstance(similarities.shape[2], int):  # Set B may be empty, but top_k needs a column.
+    if not isinstance(similarities.shape[2], int):  # Set B may be empty, but top_k needs at least one column.
         similarities = ops.pad(similarities, ((0, 0), (0, 0), (0, 1)), constant_values=-2.0)
     best, nearest = ops.top_k(similarities, 1)
     return ops.argsort(-best[:, :, 0], axis=1), nearest[:, :, 0]
