@@ -134,7 +134,7 @@ def _layer_cost(layer, inputs, outputs, counted):
 
 def _macs(layer, input_shapes, output_shape):
     if hasattr(layer, "macs"):
-        # `macs` gets as many input shapes as it has parameters, usually only the first shape.
+        # `macs` is called with as many input shapes as it has parameters, usually only with the first shape.
         return layer.macs(*input_shapes[: len(inspect.signature(layer.macs).parameters)])
     if isinstance(layer, _KERNEL_LAYERS):
         return math.prod(output_shape[1:-1]) * math.prod(layer.kernel.shape)

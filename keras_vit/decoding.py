@@ -55,7 +55,7 @@ def image_decoder(model, size=None):
     import tensorflow as tf
 
     decode = _row_decoder(_decode_any, *input_protocol(model, size))
-    # AutoGraph would take a second, and there is nothing to convert.
+    # AutoGraph has nothing to convert here, but would take a second.
     return tf.autograph.experimental.do_not_convert(lambda image: decode(image, orientation_reader()(image)))
 
 
@@ -172,7 +172,7 @@ def _starts_with(image_bytes, prefix):
 
 
 def _most_pixels(sizes, resized):
-    """The number of pixels of images of `sizes` (..., 2) at the largest step of their resize: float64 (...)."""
+    """The maximum number of pixels before, during and after a resize, for images of `sizes` (..., 2): float64 (...)."""
     import tensorflow as tf
 
     sides = tf.cast(sizes, tf.float64)

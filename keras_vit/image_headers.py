@@ -155,7 +155,7 @@ def bmp_palette(image_bytes):
 
 
 def _bytes_at(image_bytes, position, count):
-    """Reads `count` bytes from a position on, zeros after the end of the file: int64 with one more axis at the end."""
+    """Reads `count` bytes from a position on: int64 with one more axis at the end. Bytes after the end are zeros."""
     import tensorflow as tf
 
     length = tf.strings.length(image_bytes)
@@ -180,7 +180,7 @@ def _little_endian(digits):
 
 
 def _where(condition, size):
-    """A size (height, width) where a condition is true, zeros elsewhere."""
+    """The sizes (height, width) where a condition is true, and zeros elsewhere."""
     import tensorflow as tf
 
     return tf.where(condition[..., None], size, 0)
@@ -328,7 +328,7 @@ def _tiff_orientation(image_bytes, segment):
         digits = tf.cast(digits, tf.int64)
         return tf.where(is_little_endian, _little_endian(digits), _big_endian(digits))
 
-    is_little_endian = (content[..., 0] == ord("I"))[..., None]  # "II"; big-endian files have "MM".
+    is_little_endian = (content[..., 0] == ord("I"))[..., None]  # "II" means little-endian, "MM" big-endian.
     directory = numbers(tf.fill(tf.shape(length), tf.constant(4, tf.int64))[..., None], 4)
     num_entries = tf.minimum(numbers(directory, 2), _MAX_ENTRIES)
     indices = tf.range(tf.reduce_max(num_entries))

@@ -126,18 +126,18 @@ def _is_adjacent(grid, _):
 
 
 def _mean(model, images, batch_size, inspect_layer):
-    """The mean value of each head, (L, K). `inspect_layer` returns sums and numbers of values, (2, passes, K)."""
+    """The mean value of each head, (L, K). `inspect_layer` returns sums and counts of values, (2, passes, K)."""
     total: typing.Any = 0.0
     for batch in batches(images, batch_size):
         collected = graph.collect(model, batch, inspect_layer)
-        # The sum over many images needs float64.
+        # In float32, the sum over many images would be inexact.
         total = total + np.concatenate(check_has_blocks(list(collected.values()), model), axis=1, dtype="float64")
     sums, counts = total
     return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0).astype("float32")
 
 
 def _mean_over_patches(model, images, batch_size, values_of):
-    """Means weighted by attention, (L, K). `values_of(grid, stride)` returns values for pairs of patches, (N, N)."""
+    """The mean of each head, weighted by attention, (L, K). `values_of(grid, stride)`: a value per pair of patches."""
     stride = model_config(model).total_stride
     values = None
 
@@ -167,6 +167,6 @@ def _sums(values, counted):
 
 
 def _distances(grid, stride, order=2):
-    """The distances between the centres of patches in pixels, (N, N)."""
+    """The distances in pixels between the centres of patches, (N, N)."""
     centres = np.stack(np.meshgrid(*map(np.arange, grid), indexing="ij"), axis=-1).reshape(-1, 2) * stride
     return np.linalg.norm(centres[:, None] - centres, ord=order, axis=-1)

@@ -62,7 +62,7 @@ def embedding_filters(model: keras.Model, n: int = 28) -> np.ndarray:
 
 
 def num_filters(model):
-    """Maximum `n` of `embedding_filters`: the smaller of the number of filters and the number of values in a filter."""
+    """The largest `n` of `embedding_filters`: the number of filters or of values in a filter, whichever is smaller."""
     *filter_shape, count = _first_kernel(model).shape
     return min(count, math.prod(filter_shape))
 
@@ -107,7 +107,7 @@ def position_similarity(model: keras.Model, block: int = 0) -> np.ndarray:
     layer = _position_layer(vit, config, block)
     grid = _grid(vit, layer, config)
     num_patches = grid[0] * grid[1]
-    # The layer adds its embedding to tokens. Adding it to zeros returns the embedding.
+    # The layer adds its embedding to the tokens. If the tokens are zeros, the sum is the embedding.
     tokens = layer(
         ops.zeros((1, config.num_prefix_tokens + num_patches, config.hidden_dim)),
         ops.zeros((1, *grid, config.hidden_dim)),

@@ -91,7 +91,7 @@ def plot_position_similarity(similarities, size=5.0):
 
 
 def _pitch(count):
-    """Width of a tile of `count` cells plus a gap, in cells. The gap grows with `count`, to stay visible."""
+    """The width in cells of a tile of `count` cells and its gap. The gap grows with `count`, to stay visible."""
     return count + max(1, count // 10)
 
 
@@ -155,7 +155,7 @@ def _plot_heads(values, label):
 
 
 def _legend(figure, axes):
-    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This stops autoscaling, so all plots must be drawn before.
+    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This call stops autoscaling, so all plots must be drawn before.
     handles = axes.get_legend_handles_labels()
     columns = 3 if len(figure.axes) > 1 else 2  # A wider legend would be cut off.
     figure.legend(*handles, loc="outside upper left", ncols=columns, frameon=False, labelcolor=INK, columnspacing=1.2)
@@ -251,7 +251,7 @@ def _neighbour_title(name, similarity):
 
 
 def _show(axes, image, smooth=False):
-    """Draws an image, pixels from 0 to 255, in gray unless it has three channels."""
+    """Draws an image with pixels from 0 to 255. It is drawn in gray unless it has three channels."""
     pixels = np.clip(np.rint(image), 0, 255).astype("uint8")
     if pixels.shape[-1] != 3:
         pixels = np.rint(image.mean(axis=-1)).clip(0, 255).astype("uint8")

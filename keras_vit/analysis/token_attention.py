@@ -77,7 +77,7 @@ def token_lineage(model: keras.Model, images: ArrayLike) -> np.ndarray:
     def update_modules(layer, arguments, _):
         if isinstance(layer, Tokenizer):
             gathered = _weights(layer, arguments)
-            if getattr(layer, "split_tokens", False):  # The tokenizer takes over half of the previous tokens.
+            if getattr(layer, "split_tokens", False):  # The tokenizer keeps the second half of the previous tokens.
                 gathered = ops.concatenate([modules[-1][:, modules[-1].shape[1] // 2 :], gathered], axis=1)
             modules.append(gathered)
         elif isinstance(layer, PoolingTokenizer):

@@ -248,7 +248,7 @@ def _open_openvino(file):
 
 @dataclasses.dataclass(frozen=True)
 class _Format:
-    suffixes: tuple  # The last suffix is that of the path that `export_model` gets.
+    suffixes: tuple  # The last one is the suffix of the path that `export_model` gets.
     precisions: tuple
     packages: tuple  # Packages that write and run the file.
     is_one_message: bool  # Whether the size of the file is limited to `_MESSAGE_BYTES`.
@@ -272,7 +272,7 @@ def _compare(model, format, file, batches):
     """Compares a file with its model on arrays of images, once for each of `_BATCH_SIZES`. Returns a `Parity`."""
     parities = []
     for images in batches:
-        # A batch of three needs three images.
+        # A batch size of three needs at least three images.
         images = np.resize(images, (max(len(images), *_BATCH_SIZES), *images.shape[1:]))
         for answers in _answers(format, file, images):
             parities.append(compare(model, images, {"serving_default": answers}))
@@ -363,7 +363,7 @@ def _are_images(array, shape):
 
 
 def _photograph_sizes(model):
-    """Returns a list of [height, width]: the model's size, or if it is variable, a square and another size."""
+    """Returns a list of [height, width]: the model's image size or, if it is variable, a square and another size."""
     _, height, width, channels = model.input_shape
     architecture = preprocessing_layer(model).architecture
     if channels not in (1, 3) or (None in (height, width) and architecture is None):

@@ -237,7 +237,7 @@ def _traced(function, spec):
 
 
 def _padded(compute, batch_sizes):
-    """Pads the rows of `compute(rows)` to a batch size. XLA would compile any other size while a client waits."""
+    """Pads the rows of `compute(rows)` to one of `batch_sizes`. XLA would compile other sizes while a client waits."""
     import tensorflow as tf
 
     def compute_padded(rows):
@@ -251,7 +251,7 @@ def _padded(compute, batch_sizes):
 def _in_chunks(compute, rows, chunk_size):
     """Calls `compute(rows)`, which returns a dictionary of tensors, on at most `chunk_size` rows at a time.
 
-    Except for the rows and the outputs, the memory that it needs does not grow with the number of rows.
+    As the number of rows grows, only the rows and the outputs need more memory.
     """
     import tensorflow as tf
 

@@ -124,7 +124,7 @@ def _adapt_head(adaptation, target, head):
 
 
 def _adapt_trunk(adaptation, config, target):
-    """Removes the stages that the model does not have. Layers that a ResNet does not have keep their values."""
+    """Removes the stages that the model does not have. Layers of the model that no ResNet has keep their values."""
     left_out = range(len(target.config.stage_depths), len(config.stage_depths))
     prefixes = tuple(f"stage_{stage}_unit_" for stage in left_out)
     adaptation.skip(prefixes, "the model has tokens in place of the last stage")

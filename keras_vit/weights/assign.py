@@ -25,7 +25,7 @@ _MOST_COMPARED = 500
 
 
 def is_own_layer(name):
-    """Whether this is the name of a layer with weights, or of a layer in the head, of this package's models."""
+    """Whether this package's models can have a layer of this name that has weights or is part of the head."""
     head_layers = ("distillation_pooling", "dropout", "mean_logits", "probabilities")
     return bool(_OWN_LAYERS.fullmatch(name)) or name in head_layers
 
@@ -116,7 +116,7 @@ def in_place_of_initial_values():
 
 
 def leave_empty(variables):
-    """Replaces initializers of variables by empty values. Keras calls initializers even after an error."""
+    """Makes the initial values of variables empty, because Keras creates these values even after an error."""
     for variable in variables:
         variable._initializer = lambda shape, dtype: ops.zeros((0,), dtype)
 

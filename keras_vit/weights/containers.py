@@ -36,7 +36,7 @@ _ADVICE = "Download the file again, or ask its publisher for another format."
 _SIGNATURES = (
     (rb"PK\x03\x04", "zip"),
     (rb"\x89HDF\r\n\x1a\n", "h5"),
-    (rb".{7}[\x00\x80-\xff]\{", "safetensors"),  # Length of the header (below 2^56, or negative), header.
+    (rb".{7}[\x00\x80-\xff]\{", "safetensors"),  # The header's length (below 2^56, or negative), then the header.
     (rb"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.", "pth"),
     (rb"(\xef\xbb\xbf)?\s*\{", "index"),
 )

@@ -316,7 +316,7 @@ def writing(path):
     """Adds advice to errors of the file system while `path` is written."""
     try:
         yield
-    except TimeoutError:  # From `filelock`, which raises it if another process has the lock.
+    except TimeoutError:  # `filelock` raises this error if another process has the lock.
         raise
     except OSError as error:
         raise OSError(

@@ -17,7 +17,7 @@ _PUBLISHED = {
     "norm_placement": ("before_pooling", "after_pooling"),
     "position_embedding": ("learned_1d", "sincos_2d", "none"),
     "mlp": ("gelu_tanh", "gelu_exact", "quick_gelu", "swiglu"),
-    "token_merging": ANY,  # It has no weights.
+    "token_merging": ANY,  # Token merging has no weights.
     **dict.fromkeys(("distillation_token", "qk_norm", "pre_norm", "crop_to_patches"), (False, True)),
     **dict.fromkeys(("num_register_tokens", "num_position_prefix_rows", "representation_dim", "layer_scale"), ANY),
     "layer_norm_epsilon": ANY,

@@ -94,7 +94,7 @@ class Names:
 
 
 def _filled(template, numbers):
-    """Replaces the placeholders in a template by `numbers` in order. Further placeholders are replaced by 0."""
+    """Replaces the placeholders in a template by `numbers` in order. If there are too few numbers, 0 is used."""
     numbers = iter(numbers)
     return re.sub(r"\{\w+\}", lambda _: next(numbers, "0"), template)
 

@@ -15,7 +15,7 @@ _WIDTHS = {"B": 768, "L": 1024, "H": 1280}
 
 
 def google_entries():
-    """Yields all entries except those of AugReg files that are not recommended. `augreg_entry` builds these by name."""
+    """Yields all entries except those of unrecommended AugReg files, which `augreg_entry` builds from their names."""
     yield from _original_entries()
     yield from _augreg_entries()
     yield from _sam_entries()

@@ -78,7 +78,7 @@ NAMES = Names(
         *dense_rules("head", "predictions"),
         *dense_rules("head_dist", "distillation_predictions"),
     ),
-    # Masked pre-training: the decoder, and the token of a masked patch.
+    # Only masked pre-training uses the decoder and the token that replaces masked patches.
     ignored=(r"mask_token", r"decoder_.*"),
 )
 

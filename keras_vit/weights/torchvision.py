@@ -38,7 +38,7 @@ NAMES = Names(_rules(), ignored=(r".*\.num_batches_tracked",))
 # Prefixes that a training state adds to the names of the model's arrays.
 _PREFIX = re.compile(r"^(?:(?:model|state_dict)/)?(?:module\.)?")
 _FROM_ONE = re.compile(r"^layer(\d+)\.")
-# Names of a ResNet's first kernel: if the stem has one convolution, and if it has three convolutions.
+# Names of a ResNet's first kernel. The second name is for stems with three convolutions instead of one.
 _ROOTS = ("conv1.weight", "conv1.0.weight")
 # {first digits of the SHA-256, which are part of the file's name: short side of the resized images in the evaluation}.
 # Source: `ResNet50_Weights` and so on in torchvision/models/resnet.py.
