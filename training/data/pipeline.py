@@ -67,7 +67,7 @@ def _training_share(source, part, size, steps, seed, read, mix):
     first_epoch, skipped = divmod(steps.start, steps_per_epoch)
 
     # In deterministic mode, TensorFlow runs `flat_map` and later steps sequentially if the mapped function shuffles.
-    # The data sets that `batches_of` returns stay parallel, so `batches_of` reads and batches the images.
+    # The data sets that `batches_of` returns stay parallel, so images are read and batched inside `batches_of`.
     @tf.autograph.experimental.do_not_convert  # AutoGraph would warn about functions of TFDS.
     def batches_of(epoch):
         first, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch
@@ -162,7 +162,7 @@ def _in_memory(source, decode):
             "Set data.cache=false."
         )
     _check_memory(source.size, sum(_mean_length(examples, i) for i in range(len(specs))))
-    # The arrays are filled in place. The elements of an array of encoded images are bytes objects.
+    # The arrays are filled batch by batch. Encoded images are stored in them as bytes objects.
     images, labels = (np.empty([source.size, *spec.shape], spec.dtype.as_numpy_dtype) for spec in specs)
     count = 0
     for new_images, new_labels in examples.batch(_ROWS).as_numpy_iterator():
@@ -170,7 +170,7 @@ def _in_memory(source, decode):
         images[rows], labels[rows] = new_images, new_labels
 
     def read(index):
-        # The images are in arrays. In deterministic mode, functions that read TensorFlow variables run sequentially.
+        # NumPy arrays, because functions that read TensorFlow variables run sequentially in deterministic mode.
         values = tf.numpy_function(
             lambda index: (images[index], labels[index]), [index], [spec.dtype for spec in specs], stateful=False
         )

@@ -17,7 +17,7 @@ _MAX_RUNS = 256  # A random subset of a stream consists of about this many runs 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Process number `index` of `count` processes reads `share` of the `batch_size` images in each batch."""
+    """Process number `index` of `count` processes reads `share` images of the `batch_size` in each batch."""
 
     batch_size: int
     index: int = 0
@@ -84,7 +84,7 @@ class IndexedSource(_Source):
         return tf.data.Dataset.range(skip, slots).map(key)
 
     def draw(self, count, seed):
-        """A source of `count` random examples. If the seed is the same, a larger draw contains all smaller draws."""
+        """A source of `count` random examples. With the same seed, a larger source contains all smaller ones."""
 
         def read(index):
             drawn = tf.random.experimental.index_shuffle(index, tf.constant([seed, 0], tf.int64), self.size - 1)
@@ -144,7 +144,7 @@ def random_runs(size, count, seed):
 
     There are at most 257 ranges. If `count` is at most half of `size`, all ranges except one have the same length.
     """
-    if 2 * count > size:  # The numbers to omit are drawn, because they are fewer.
+    if 2 * count > size:  # Draws the numbers to omit instead, because they are fewer.
         omitted = random_runs(size, size - count, seed) if count < size else []
         borders = [0, *(border for run in omitted for border in run), size]
         return [run for run in zip(borders[::2], borders[1::2], strict=True) if run[0] < run[1]]

@@ -16,8 +16,8 @@ from training.errors import InputError
 from training.reports.tables import write_csv
 from training.runs.checkpoints import Checkpoint
 
-_STEPS_BETWEEN_AGREEMENTS = 10  # If there are several processes, they agree on whether to stop.
-_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Between lines of progress. Key: whether output is a terminal.
+_STEPS_BETWEEN_AGREEMENTS = 10  # Several processes must agree on whether to stop.
+_SECONDS_BETWEEN_LINES = {True: 0.5, False: 60}  # Time between lines of progress. Key: whether output is a terminal.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Intervals:
 
 
 class StopRequest:
-    """A request to stop, by SIGTERM or Ctrl-C. `requested`: this process got it. `accepted`: all processes agreed."""
+    """A request to stop, by SIGTERM or Ctrl-C. `requested`: this process got one. `accepted`: all processes stop."""
 
     def __init__(self):
         self.requested = self.accepted = False
@@ -184,7 +184,7 @@ class Keeper(keras.callbacks.Callback):
         )
 
     def _accept_stop(self, count):
-        """Accepts a request to stop. Several processes check for requests only if `count` is a multiple of ten."""
+        """Accepts a request to stop. With several processes, only if `count` is a multiple of ten."""
         if self.engine.num_processes == 1 or count % _STEPS_BETWEEN_AGREEMENTS == 0:
             self.stop.accepted = self.engine.any_process(self.stop.requested)
             self.model.stop_training = self.stop.accepted
@@ -246,7 +246,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
 
 def write_history(path, rows):
-    """Writes rows, dictionaries with the same keys, as a CSV file."""
+    """Writes rows as a CSV file. The rows are dictionaries with the same keys."""
     write_csv(path, [*rows[:1], *([row[name] for name in rows[0]] for row in rows)])
 
 

@@ -303,7 +303,7 @@ def _check_backend(kind):
 
 
 def _check_environment(kind):
-    """Checks environment variables for several processes. If some are missing or unused, each process trains alone."""
+    """Checks environment variables for several processes. If some were missing or unused, each would train alone."""
     if "TF_CONFIG" in os.environ and kind != "multi_worker":
         raise InputError(
             f"TF_CONFIG is set, but distribution.kind={kind} does not read it. Choose distribution.kind=multi_worker, "

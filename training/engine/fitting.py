@@ -72,7 +72,7 @@ class Fitting:
         return self.keeper.step == self.intervals.total and not self.stop.accepted
 
     def _validation(self):
-        """The arguments of `fit` for the validation, if there is one."""
+        """The arguments of `fit` for the validation. Empty if there is no validation split."""
         if "validation" not in self.dataset.splits:
             return {}
         source, batch_size = self.dataset.splits["validation"], self.recipe.fit.batch_size

@@ -87,7 +87,7 @@ def without_weights(recipe):
 
 
 def _architecture(weights):
-    """The config and image shape of published weights. ViTs in the catalogue are not downloaded."""
+    """The config and image shape of published weights. For ViTs in the catalogue, nothing is downloaded."""
     try:
         entry = get_entry(weights)
     except ValueError:

@@ -98,7 +98,7 @@ def stored_window(window, sides, orientation):
     """
     top, left, height, width = tf.unstack(window)
     upright_height, upright_width = tf.unstack(tf.where(orientation > 4, sides[::-1], sides))
-    # The steps of `upright`, in reverse order.
+    # Undoes the steps of `upright`, in reverse order.
     top = tf.where(tf.reduce_any(orientation == (3, 4, 7, 8)), upright_height - top - height, top)
     left = tf.where(tf.reduce_any(orientation == (2, 3, 6, 7)), upright_width - left - width, left)
     return tf.where(orientation > 4, [left, top, width, height], [top, left, height, width])

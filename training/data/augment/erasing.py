@@ -9,7 +9,7 @@ from training.data.augment.windows import paste
 AREAS = (0.02, 1 / 3)
 ASPECT_RATIOS = (0.3, 1 / 0.3)
 _ATTEMPTS = 10
-# Means and standard deviations of ImageNet's pixels. After normalisation, the noise is standard normal but clipped.
+# Means and standard deviations of ImageNet's pixels. With them, normalised noise is standard normal, but clipped.
 _MEANS = {3: (123.675, 116.28, 103.53), 1: (114.495,)}
 _DEVIATIONS = {3: (58.395, 57.12, 57.375), 1: (57.63,)}
 
@@ -44,7 +44,7 @@ def erase(image, seed, probability):
 
 def _rectangle(sides, draws):
     """(top, left, height, width) of the first rectangle that fits. If no rectangle fits, height and width are 0.
-    `draws`, (4, attempts), determine the area, the aspect ratio, top and left of the rectangles."""
+    The rows of `draws`, (4, attempts), determine the area, the aspect ratio, top and left of each rectangle."""
     area = sides[0] * sides[1] * (AREAS[0] + draws[0] * (AREAS[1] - AREAS[0]))
     low, high = map(math.log, ASPECT_RATIOS)
     aspect_ratio = tf.exp(low + draws[1] * (high - low))

@@ -75,7 +75,7 @@ def _layers():
             f"augment.library=keras_cv needs KerasCV, which cannot be imported: {error}. Install it with "
             f"pip install keras-cv, or choose augment.library=tensorflow."
         ) from error
-    # TensorFlow itself creates no global generator in deterministic mode. tf.data needs the generator on the CPU.
+    # In deterministic mode, TensorFlow creates no global generator. It is created here, on the CPU for tf.data.
     with tf.device("CPU:0"):
         seed = tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int32)
         tf.random.set_global_generator(tf.random.Generator.from_seed(int(seed)))

@@ -159,18 +159,18 @@ def _as_rows(image):
 
 
 def _for_rows(values, image):
-    """Repeats values of the channels, (C,), for all elements of a row, (W·C,)."""
+    """Repeats the values of the channels, (C,), for each pixel of a row: (W·C,)."""
     return tf.tile(values, [image.shape[1]])
 
 
 def _blend(degenerate, image, factor):
-    """Interpolates or extrapolates from a degenerate image to the image. Rounds down."""
+    """Interpolates between a degenerate image (factor 0) and the image (factor 1), or extrapolates. Rounds down."""
     pixels = tf.cast(image, tf.float32)
     return tf.saturate_cast(degenerate + factor * (pixels - degenerate), tf.uint8)
 
 
 def _transform(image, matrix):
-    """Pixel (x, y) of the result is the pixel nearest to (a x + b y + c, d x + e y + f). `matrix`: (a, b, ..., f)."""
+    """Pixel (x, y) of the result is the image's pixel nearest to (a x + b y + c, d x + e y + f). `matrix`: a to f."""
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=image[None],
         transforms=tf.stack([*matrix, 0.0, 0.0])[None],

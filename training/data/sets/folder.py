@@ -95,7 +95,7 @@ def find_splits(directory, contents, unsplit_layout, layout):
         raise InputError(f"data.directory={directory} is not a directory. {layout}")
     folders = {folder.name.lower(): folder for folder in _folders(root)}
     known = [name for name in folders if name in _SPLIT_NAMES]
-    if "train" not in known or (known == ["train"] and len(folders) > 1):  # A class may be named train.
+    if "train" not in known or (known == ["train"] and len(folders) > 1):  # In the second case, train is a class.
         return root, {"train": root}
     splits = {_SPLIT_NAMES[name]: folders[name] for name in known}
     if len(folders) > len(splits) or len(splits) == 1:
@@ -152,7 +152,7 @@ def hold_out(paths, fractions, digests):
     rest = sorted(paths, key=lambda path: hashlib.sha256(f"{path.parent.name}/{path.name}".encode()).digest())
     for path in rest:
         positions.setdefault(digests[path], len(positions))
-    rest.sort(key=lambda path: positions[digests[path]])  # Copies are now adjacent.
+    rest.sort(key=lambda path: positions[digests[path]])  # Copies of an image are now adjacent.
     for split, fraction in fractions.items():
         count = min(round(fraction * len(rest)), len(rest) - 1)
         borders = [0, *(i for i in range(1, len(rest)) if digests[rest[i - 1]] != digests[rest[i]])]

@@ -22,7 +22,7 @@ _LAYOUT = (
     "train, test and optionally validation, each with folders images and masks."
 )
 _TURNED = (5, 6, 7, 8)  # EXIF orientations that swap height and width.
-_ORIENTATION = 0x0112  # The EXIF tag.
+_ORIENTATION = 0x0112  # Number of the EXIF tag for the orientation.
 
 
 def read_mask_folder(directory, test_fraction, validation_fraction):
@@ -98,7 +98,7 @@ def _read_masks(pairs):
 
 
 def _read_pair(pair):
-    """(Classes in the mask, digest of the image). If one of the files is unusable, a string with the problem."""
+    """Returns (classes in the mask, digest of the image), or the problem as a string if a file is unusable."""
     image_path, mask_path = pair
     digest, problem = examine(image_path)
     if problem:
@@ -118,7 +118,7 @@ def _read_pair(pair):
 
 
 def _unknown_classes(values, names):
-    """{image: problem} of the masks with values that are not indices of classes."""
+    """{image: problem} for each mask with values that are not indices of classes."""
     largest = {image: int(classes.max(initial=0)) for image, classes in values.items()}
     return {
         image: f"its mask has the value {value}, but there are {len(names)} classes, counted from 0; void is {VOID}"

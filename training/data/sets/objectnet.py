@@ -26,7 +26,7 @@ _BORDER = 2  # Width of the red frame of an image in pixels. The authors' progra
 
 @functools.cache
 def imagenet_classes():
-    """{folder of ObjectNet: indices of its ImageNet-1k classes}. The tuple of indices may be empty."""
+    """{folder of ObjectNet: tuple of the indices of its ImageNet-1k classes}. The tuple may be empty."""
     indices = {wnid: index for index, (wnid, _) in enumerate(imagenet1k_classes())}
     with _TABLE.open() as file:
         return {row["folder"]: tuple(indices[wnid] for wnid in row["wnids"].split()) for row in csv.DictReader(file)}

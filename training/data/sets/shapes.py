@@ -5,7 +5,7 @@ import numpy as np
 from training.data.masks import encode_png
 
 CLASS_NAMES = ("background", "disc", "square", "triangle")
-SIDE = 64  # Pixels.
+SIDE = 64  # Height and width of the images in pixels.
 NUM_IMAGES = {"train": 1200, "test": 120}
 _FIRST = {"train": 0, "test": 1_000_000}  # Seeds of the first images. The splits have no seed in common.
 _MOST_SHAPES = 3
@@ -31,7 +31,7 @@ def draw(split, index):
         label, radius = rng.integers(1, len(CLASS_NAMES)), rng.uniform(*_RADIUS)
         top, left = rng.uniform(radius, SIDE - radius, 2)
         inside = _is_inside(label, (rows - top) / radius, (columns - left) / radius, rng.uniform(0, 2 * np.pi))
-        if mask[inside].any():  # The shape would cover a part of another shape and could make its class ambiguous.
+        if mask[inside].any():  # The new shape would cover part of another, whose class could become ambiguous.
             continue
         image[inside] = rng.integers(*_BRIGHT, 3) + _texture(rng, rows, columns)[inside]
         mask[inside] = label

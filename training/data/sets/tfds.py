@@ -86,17 +86,17 @@ def _black_and_white(image):
 
 def _prepared_builder(data):
     if data.dataset == "digits":
-        tfds.disable_progress_bar()  # Preparing takes a second.
+        tfds.disable_progress_bar()  # Preparing the digits takes only a second.
         builder = Digits(data_dir=data.tfds_directory)
         remedy = "Set data.tfds_directory to a folder that can be written to."
     else:
         builder = _find_builder(data)
-        _label_or_mask(builder, data)  # Reports a wrong label or mask before a download that may take hours.
+        _label_or_mask(builder, data)  # Refuses a wrong label or mask before the download, which may take hours.
         remedy = _how_to_prepare(builder, data.dataset)
     # TFDS has no option for the number of retries. Without a network, ten retries take three and a half minutes.
     downloader.MAX_RETRIES = _DOWNLOAD_RETRIES
     try:
-        # Prepared data are not searched in a bucket, because without a network this fails only after minutes.
+        # TFDS must not look for prepared data in a bucket. Without a network, this search fails only after minutes.
         config = tfds.download.DownloadConfig(try_download_gcs=False)
         builder.download_and_prepare(download_config=config)
     except (OSError, AssertionError, tf.errors.OpError, tfds.download.DownloadError) as error:

@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 from training.data.sources import cut
 from training.errors import InputError
 
-_TEST_FRACTION, _VALIDATION_FRACTION = 0.2, 0.1  # For the splits that a message suggests.
+_TEST_FRACTION, _VALIDATION_FRACTION = 0.2, 0.1  # For the splits that an error message suggests.
 
 
 def split_names(builder, label, data):
