@@ -46,8 +46,8 @@ _KEYS = ("device", "work", "model", "size", "precision", "batch_size")
 
 @dataclasses.dataclass
 class Entry:
-    """A contender in a comparison: its process, the seconds of its first step and of each round. Set at the end: the
-    seconds until it was ready, its peak memory while it made steps, in bytes, and its device."""
+    """A contender in a comparison: its process, the seconds of its first step and of each round. The
+    seconds until it was ready, its peak memory during the steps, in bytes, and its device are set at the end."""
 
     process: Measured
     first: float
@@ -271,7 +271,7 @@ def _run(job, options):
     if options.list or not present:
         return
     macs = _macs(job)
-    state = provenance()  # Measuring takes long, so this is read first, for the code that is measured.
+    state = provenance()  # Measuring takes long, and the code may change meanwhile, so this is read first.
     with tempfile.TemporaryDirectory() as folder:
         prepared = prepare(job, present, pathlib.Path(folder))
         entries = compare(job, prepared, options.batch, options.steps, options.rounds)

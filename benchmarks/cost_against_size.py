@@ -88,7 +88,7 @@ def measure(model, work, point, open_steps=open_steps):
 
 @functools.cache
 def count(model, size, num_layers):
-    """Tokens and heads of an image, and the MACs of its forward pass that grow as T and as T^2."""
+    """The numbers of tokens and heads, and the MACs of an image that grow as T (the number of tokens) and as T^2."""
     import keras
 
     import keras_vit
@@ -145,7 +145,7 @@ def _megabytes(row):
 
 
 def plot(rows):
-    """A matplotlib figure of the time and memory of an image over its tokens.
+    """A matplotlib figure of the time and memory of an image over its number of tokens.
 
     Left: the areas are the two parts of the MACs, at the overall rate of the forward passes. Right: the broken line is
     the memory of the attention weights of all blocks, if training kept them.
@@ -206,9 +206,9 @@ def main(arguments=None):
     if options.document and not (options.axes or options.results.is_file()):
         parser.error(f"--document reads {options.results}, which does not exist yet. Measure first.")
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    for point in dict.fromkeys(point for axis in options.axes for point in AXES[axis]):  # Axes share points.
+    for point in dict.fromkeys(point for axis in options.axes for point in AXES[axis]):  # Some axes share points.
         for work in options.work:
-            state = provenance()  # Read before measuring, for the code that is measured.
+            state = provenance()  # Read first: the code may change meanwhile.
             row = measure(options.model, work, point)
             row |= count(options.model, point.size, point.num_layers) | state
             append([row], options.results)

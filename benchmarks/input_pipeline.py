@@ -199,7 +199,7 @@ def main(arguments=None):
     parser.add_argument("--seconds", type=float, default=2.0, help="processor time of each measurement")
     add_options(parser, "input")
     options = parser.parse_args(arguments)
-    state = {"device": processor()} | provenance()  # Read before measuring, for the code that is measured.
+    state = {"device": processor()} | provenance()  # Read first: the code may change meanwhile.
     files = photographs(16)
     size = f"{sum(map(len, files)) / len(files) / 1000:.0f} kB a file"
     heading = f"Images a second of one core, {size}; {processor()}; {versions_in_words(_VERSIONS)}"

@@ -222,7 +222,7 @@ def main(arguments=None):
         return 1
     names = [name for name in ROWS if name == OURS or (name in options.rows and name not in absent)]
     common = {"model": options.variant, "threads": options.threads, "device": processor()}
-    common |= provenance()  # Measuring takes long, so this is read first, for the code that is measured.
+    common |= provenance()  # Measuring takes long, and the code may change meanwhile, so this is read first.
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         prepare(build(options.variant), folder, names, options.batches)

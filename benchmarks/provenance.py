@@ -42,7 +42,7 @@ def in_words():
 
 
 def versions_in_words(names):
-    """The installed ones of some packages with their versions, in one line."""
+    """The names and versions of those packages that are installed, in one line."""
     versions = _versions()
     return ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
 

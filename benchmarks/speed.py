@@ -29,7 +29,7 @@ WARMUP_STEPS, TIMED_STEPS = 10, 30
 LONGEST_BATCH = 2**16
 KEYS = (*(field.name for field in dataclasses.fields(Job)), "device")
 """Keys that identify a line of the results, besides its time."""
-_NO_GAIN = 2  # Larger batch sizes are not tried after this number of them in a row is no faster.
+_NO_GAIN = 2  # After this number of batch sizes in a row that are no faster, larger ones are not tried.
 
 
 def peak(rate, batch_sizes):
@@ -210,7 +210,7 @@ def main(arguments=None):
     if options.only_plot and not (options.plot and options.results.is_file()):
         parser.error(f"--only-plot needs {options.results}, which must exist, and --plot with the file to write.")
     for job in [] if options.only_plot else jobs:
-        state = provenance()  # Measuring takes long, so this is read first, for the code that is measured.
+        state = provenance()  # Measuring takes long, and the code may change meanwhile, so this is read first.
         row = measure(job, options.max_batch) | state
         append([row], options.results)
         print(

@@ -89,7 +89,7 @@ def difference(name):
     torch.manual_seed(0)
     model = timm.create_model(name, depth=2).eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # Some of them are all zeros or ones.
+        for parameter in model.parameters():  # Some parameters are all zeros or ones.
             parameter.add_(torch.randn_like(parameter) * (0.1 if parameter.ndim == 1 else 0.02))
     with tempfile.TemporaryDirectory() as folder:
         timm.models.save_for_hf(model, folder, safe_serialization=True)

@@ -91,7 +91,7 @@ def main(arguments=None):
     print(f"{heading}:\n", flush=True)
     merged = sorted({0, *options.merged})
     for variant in options.models:
-        state = provenance()  # Read before measuring, for the code that is measured.
+        state = provenance()  # Read first: the code may change meanwhile.
         measured = measure(variant, merged, options.size, options.batch_size, options.rounds, options.steps)
         append([row | state for row in measured], options.results)
         print(table(measured), flush=True)

@@ -85,7 +85,7 @@ class Measured:
         kind, value = self._ask((batch_size, warmup, steps))
         if kind == "seconds":
             return value
-        self._end()  # Memory that an exhausted process still holds would be missing.
+        self._end()  # An exhausted process would still hold memory that the next batch needs.
         if kind == "memory":
             raise OutOfMemoryError(value)
         raise RuntimeError(value)
@@ -103,7 +103,7 @@ class Measured:
         self.device, self.ready_seconds = value
 
     def _ask(self, request):
-        with contextlib.suppress(OSError):  # It may have been killed meanwhile, which _answer reports.
+        with contextlib.suppress(OSError):  # If the process was killed meanwhile, _answer reports it.
             self._connection.send(request)
         return self._answer()
 

@@ -43,7 +43,7 @@ class Contender:
     write: Callable | None = None
 
     def missing(self, job):
-        """The reason why it cannot run a job, in words, or `None` if it can."""
+        """The reason why the contender cannot run a job, in words, or `None` if it can."""
         absent = [name for name in self.packages if importlib.util.find_spec(name) is None]
         if absent:
             return f"{' and '.join(absent)} not installed"

@@ -84,10 +84,10 @@ def randomized(model):
 
 
 def _dataset(batch, batch_size, steps):
-    """The same batch in each step, with a batch size that is unknown at tracing, as for users."""
+    """A data set that repeats one batch. As in users' programs, the batch size is unknown at tracing."""
     import tensorflow as tf
 
-    # With the default tuning of a data set, `predict` and `fit` return up to seconds after the last batch.
+    # If the data set is tuned, as by default, `predict` and `fit` may return some seconds after the last batch.
     options = tf.data.Options()
     options.autotune.enabled = False
     return tf.data.Dataset.from_tensor_slices(batch).batch(batch_size).repeat(steps).with_options(options)

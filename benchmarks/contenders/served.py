@@ -100,7 +100,7 @@ def missing(names):
 
 
 def build(variant, size=_SIZE, classes=CLASSES):
-    """A classifier with a random head, so that its answers depend on the image. A new head is zero."""
+    """A classifier with a random head, so that its answers depend on the image. The weights of a new head are zero."""
     import keras
 
     import keras_vit

@@ -125,7 +125,7 @@ def _selected(mutants, options):
 
 
 def _check(suites):
-    """Refuses suites of different libraries. Returns the checkout of one of them."""
+    """Refuses suites whose checkouts contain different versions of the library. Returns the checkout of one of them."""
     [first, *remaining] = checkouts = sorted({suite.checkout for suite in suites})
     if any(digests(other, PACKAGES) != digests(first, PACKAGES) for other in remaining):
         raise SystemExit(f"The libraries of the suites differ: {', '.join(checkouts)}.")

@@ -164,7 +164,7 @@ class _Place:
     end_statement: int = 0
 
     def kind(self, kind):
-        """The kind of a change at this place. Numbers that run at import are tables."""
+        """The kind of a change at this place. In code that runs at import, `"numbers"` are called `"tables"`."""
         return "tables" if kind == "numbers" and self.runs == "imported" else kind
 
     def at(self, node):

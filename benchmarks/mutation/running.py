@@ -72,7 +72,7 @@ class Server:
 
 @contextlib.contextmanager
 def mutated(root, mutant):
-    """Applies the mutant to a copy of the checkout within the context."""
+    """A context in which a copy of the checkout contains the mutant."""
     path = pathlib.Path(root, mutant.path)
     source = path.read_bytes()
     path.write_bytes(mutant.applied(source))
@@ -86,7 +86,7 @@ class Controls:
     """Checks that tests are reliable: they pass on the unchanged library, run in the same way as with a mutant.
 
     Args:
-        path: File of the unreliable tests of each suite. It is read, and new ones are added.
+        path: File that lists the unreliable tests of each suite. Tests that are found later are added to it.
     """
 
     def __init__(self, path):
@@ -95,7 +95,7 @@ class Controls:
         self._unreliable = {(row["suite"], row["test"]) for row in known}
 
     def usable(self, suite, tests):
-        """The tests without unreliable ones, and without those in files that cannot be collected."""
+        """The tests that are not known to be unreliable, and whose files can be collected."""
         unreliable = {test for name, test in self._unreliable if name == suite.name}
         return [test for test in tests if unreliable.isdisjoint((test, test.partition("::")[0]))]
 
@@ -167,7 +167,7 @@ class Worker:
         return run
 
     def _lateness(self, suite, age, earlier):
-        """{test of an old suite: 1 if the new suite has this name, 2 if it passed there and its file is the same}"""
+        """{test of an old suite: 1 if a new suite has a test of this name, 2 if that passed in an identical file}"""
         ranks = {}
         for selector in self._selectors["new"] if age == "old" else []:
             if selector.suite.backend == suite.backend:
@@ -252,7 +252,7 @@ def run(mutants, make_worker, num_workers, results, state):
         try:
             for job in concurrent.futures.as_completed(jobs):
                 job.result()
-        finally:  # After an error or an interrupt the other workers finish their present mutant.
+        finally:  # After an error or an interrupt, the other workers only finish their present mutant.
             pending.clear()
 
 

@@ -24,7 +24,7 @@ class Library:
 
     def __init__(self, root):
         self._lines = collections.defaultdict(set)  # {name: {(path, line of a statement that reads it when called)}}
-        self._tables = collections.defaultdict(set)  # {name: names that are defined by it when imported}
+        self._tables = collections.defaultdict(set)  # {name: names that are defined from it at import}
         self._importers = collections.defaultdict(set)  # {module: paths of the modules that import it}
         for package in PACKAGES:
             for path in sorted(pathlib.Path(root, package).rglob("*.py")):
@@ -68,7 +68,7 @@ class Library:
 
 
 def names_of(function):
-    """Names that a statement at import defines: those of an assignment, or its class."""
+    """Names that a statement defines at import: the names it assigns, or the class it is in."""
     if function.startswith("module:"):
         return {name for name in function.removeprefix("module:").split(",") if name}
     return {function.split(".")[0]}
@@ -145,7 +145,7 @@ class Selector:
         return not names.isdisjoint(words)
 
     def _order(self, ranks, mutant, lateness):
-        """Orders by group and cost, tests named after the module first, and by file, to create its fixtures once."""
+        """Sorts by group and cost, then tests named after the module first, then by file, to make its fixtures once."""
         words = {pathlib.PurePath(mutant.path).stem, *(names_of(mutant.function) if mutant.runs == "imported" else ())}
         cases = collections.Counter()
         keys, seconds = {}, self.suite.seconds

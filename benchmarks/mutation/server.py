@@ -32,7 +32,7 @@ def main(root):
 
 
 def preload():
-    """Imports the slowest packages of most tests. None of them starts threads or selects devices before its use."""
+    """Imports the slowest packages of most tests. None of them starts threads or selects devices before it is used."""
     import _pytest.assertion.rewrite
     import _pytest.doctest
     import jax
@@ -43,7 +43,7 @@ def preload():
 
 
 def answer(request):
-    """Runs the tests of a request in a fork until it ends or times out. Processes that it started are killed."""
+    """Runs the tests of a request in a fork until the fork ends or times out. Processes that it started are killed."""
     ready, write = os.pipe()
     process = os.fork()
     if not process:
@@ -55,7 +55,7 @@ def answer(request):
     if ended == "timeout":
         _kill(process)
     _, status, usage = os.wait4(process, 0)
-    _kill(process)  # Processes that it started and left running are in its group.
+    _kill(process)  # The processes that the fork left running are in its group.
     code = os.waitstatus_to_exitcode(status)
     return {
         "ended": "signal" if ended == "exit" and code < 0 else ended,
@@ -141,7 +141,7 @@ class Plugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
-        """With the mutant, a missing test may have another name. Then all cases of its function are kept."""
+        """If a test is missing, the mutant may have changed its name, so all cases of its function are kept."""
         missing = self._order.keys() - {item.nodeid for item in items}
         functions = {test.partition("[")[0] for test in missing}
         kept = [i for i in items if i.nodeid in self._order or i.nodeid.partition("[")[0] in functions]

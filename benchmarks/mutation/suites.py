@@ -62,7 +62,7 @@ def commit(checkout):
 def environment(root, backend, cache):
     """Variables with which processes import the library from `root`, in any working directory.
 
-    JAX reads its variables when it is imported. In a server this is before the conftest.py of the tests.
+    JAX reads its variables when it is imported. In a server, it is imported before the conftest.py of the tests.
     """
     changes = {"PYTHONPATH": str(root), "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     if backend == "jax":

@@ -42,7 +42,7 @@ def find_and_report(recipe, other, folder, distance=DISTANCE, correlation=CORREL
     """
     for checked in (recipe, other):
         require_classification(checked, "duplicates")
-    known = load_dataset(recipe.data, disjoint=False)  # Overlapping splits are reported below.
+    known = load_dataset(recipe.data, disjoint=False)  # Splits that overlap are no error: they are reported.
     others = known if other == recipe else load_dataset(other.data, disjoint=False)
     finder = DuplicateFinder(known.source("train"), distance, correlation)
     train = _Images(known, "train", recipe.data)

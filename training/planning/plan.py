@@ -142,7 +142,7 @@ def count_collectives(program, parts):
             is_entry = line.startswith("ENTRY")
         match = _COLLECTIVE.search(line)
         if match:
-            times = 1 if is_entry else parts  # The program has no other loop.
+            times = 1 if is_entry else parts  # The only loop is over the parts.
             count, size = collectives[match["kind"]]
             collectives[match["kind"]] = count + times, size + times * _result_bytes(match["results"])
     return dict(collectives)

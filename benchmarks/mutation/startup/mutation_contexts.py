@@ -45,7 +45,7 @@ class Contexts:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item):
-        """At teardown all fixtures of the test are known, from its arguments or requested while it ran."""
+        """Fixtures are recorded at teardown, because a test may request more of them while it runs."""
         indices = item.callspec.indices if hasattr(item, "callspec") else {}
         for fixture in getattr(getattr(item, "_request", None), "_fixture_defs", {}).values():
             if fixture.scope != "function":
@@ -57,7 +57,7 @@ class Contexts:
 
 
 def _record_conversions():
-    """Records functions that AutoGraph converts, such as those of `tf.data`. They run without the recorder's calls."""
+    """Records functions that AutoGraph converts, such as those of `tf.data`. Their copies have no recorder calls."""
     from tensorflow.python.autograph.impl import api
 
     convert = api._convert_actual
@@ -94,7 +94,7 @@ def _record_locks():
 
 
 def pytest_configure(config):
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):  # It runs tests.
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):  # This process runs tests.
         config.pluginmanager.register(Contexts(), "contexts")
         _record_conversions()
         _record_locks()

@@ -15,7 +15,7 @@ SERIES = {"class token": "token", "average pooling": "avg"}
 
 
 def points(recipe):
-    """The `training.studies.study.Point`s for a recipe: both poolings, with multiples of its learning rate."""
+    """The `training.studies.study.Point`s for a recipe: both poolings, with multiples of the recipe's rate."""
     if recipe.model.config is None:
         raise InputError("The study 'pooling' requires a recipe with a model.config.")
     rates = [f"{factor * recipe.optimizer.learning_rate:.3g}" for factor in FACTORS]
