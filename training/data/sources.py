@@ -99,7 +99,7 @@ class StreamedSource(_Source):
 
     `size` is the number of examples. `stream(ranges, seed)` returns the examples at the positions of the given ranges
     `(first, end)`. Their order depends on the seed, an int64 scalar or `None`. `shuffle_buffer` is the number of
-    examples that are shuffled at a time. Which images form a batch depends on the number of processes.
+    examples that are shuffled at a time. The images of a batch depend on the number of processes.
     """
 
     size: int
@@ -127,7 +127,7 @@ class StreamedSource(_Source):
         return tf.data.Dataset.zip(tf.data.Dataset.range(first, end), examples).concatenate(padding).skip(skip)
 
     def draw(self, count, seed):
-        """A source of `count` examples, which are runs of consecutive examples at random positions.
+        """A source of `count` examples, taken as runs of consecutive examples at random positions.
 
         Consecutive examples are unrelated, because TFDS and `records` write images in a random order.
         """

@@ -25,8 +25,8 @@ def predict(source, paths, top=5, to=None):
         source: A run's folder, a folder of exported versions (the highest is used), or a SavedModel.
         paths: Paths of JPEG, PNG, GIF, BMP or WebP files.
         top: Number of classes to print; for a classifier, at most the number that the SavedModel returns.
-        to: Folder for the masks of a segmentation model: a PNG file of each picture overlaid with its coloured mask,
-            and legend.png with the colours of the classes. `None`: nothing is written.
+        to: Folder for the results of a segmentation model. It gets a PNG file of each picture with its coloured mask,
+            and `legend.png` with the colours of the classes. `None`: nothing is written.
 
     Returns:
         The number of unreadable files. Unreadable files are reported and skipped.

@@ -22,7 +22,7 @@ class BottleneckUnit(CompositeLayer):
     the shape, `x` is projected by `GN(conv1x1(x))`. These are the units of ViT's hybrid models (arXiv 2010.11929,
     section 3.1; `models_resnet.py` of google-research/vision_transformer). These units end with the activation, whereas
     BiT's units (arXiv 1912.11370) start with it. The 3 x 3 convolution applies `strides`. The gamma of the last
-    GroupNorm starts at zero, so the branch of the unit starts at zero. GroupNorm is computed in float32 under any
+    GroupNorm starts at zero, so the output of the branch is zero at first. GroupNorm is computed in float32 under any
     precision policy.
 
     Args:

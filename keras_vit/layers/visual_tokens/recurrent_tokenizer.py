@@ -14,7 +14,7 @@ from keras_vit.layers.visual_tokens.tokenizer import Tokenizer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class RecurrentTokenizer(Tokenizer):
-    """Computes tokens as weighted means of the pixels X of a map, with filters from the previous module's tokens.
+    """Computes tokens as weighted means of the pixels X of a map. The previous module's tokens determine the weights.
 
     `W_R = T_in W_{T->R}`, `A = softmax_HW(X W_R)` and `T = A^T X` (Visual Transformers, arXiv 2006.03677, equation 2).
     If CT is not C, `T = (A^T (X W_V)) W_T`. In a `VTResNet`, pixels are also projected by `W_K`, in groups of channels:
@@ -22,13 +22,14 @@ class RecurrentTokenizer(Tokenizer):
     computed in float32 under any precision policy.
 
     With `split_tokens`, filters are computed from the first half of the tokens only. The output is the second half,
-    unchanged, followed by the new tokens. Each token is therefore replaced in every second module. The code in the
-    first version of the paper works the same way.
+    unchanged, followed by the new tokens. Each token is therefore used in two modules. The code in the first
+    version of the paper works the same way.
 
     Args:
         token_dim: Number CT of channels of a token. `None`: C, without `W_V` and `W_T`.
         num_heads: Number K of heads. Divides C.
-        group_width: Number of channels in each group of `W_K` and `W_V`. `None`: no `W_K`, and one group of `W_V`.
+        group_width: Number of channels in each group of `W_K` and `W_V`. `None`: there is no `W_K`, and `W_V` has one
+            group.
         use_batch_norm: Whether a batch norm follows each projection.
         scale_logits: Whether logits are divided by `sqrt(C / K)`.
         split_tokens: Whether half of the tokens stays unchanged.

@@ -75,7 +75,8 @@ def color(image, factor):
 def contrast(image, factor):
     """Changes the contrast. Factor 0 gives a uniform image with the mean luma, factor 1 the image itself.
 
-    The mean luma is computed as in Pillow. Google's code uses the number of pixels divided by 256 instead.
+    The mean luma is computed as in Pillow. In place of the mean, Google's code uses the number of pixels divided by
+    256.
     """
     gray = image if image.shape[-1] == 1 else luma(image)
     num_pixels = image.shape[0] * image.shape[1]

@@ -9,8 +9,9 @@ EfficientNet's code in tensorflow/tpu. This module differs from big_vision as fo
   side of a cutout square is up to 40 pixels. This module uses these limits for images of 224 pixels.
 * AutoAugment uses the same shifts as RandAugment. In big_vision, AutoAugment shifts by up to 250 pixels. In the paper,
   it shifts images of 331 pixels by up to 150 pixels.
-* At levels above 10, Posterize keeps at most 8 bits, and the threshold of Solarize is at most 256. These maxima leave
-  the image unchanged.
+* At levels above 10, the bits of Posterize are limited to 8 and the threshold of Solarize to 256. With these values,
+the
+  operations do not change the image.
 """
 
 import dataclasses
