@@ -10,8 +10,7 @@ EfficientNet's code in tensorflow/tpu. This module differs from big_vision as fo
 * AutoAugment uses the same shifts as RandAugment. In big_vision, AutoAugment shifts by up to 250 pixels. In the paper,
   it shifts images of 331 pixels by up to 150 pixels.
 * At levels above 10, the bits of Posterize are limited to 8 and the threshold of Solarize to 256. With these values,
-the
-  operations do not change the image.
+  the operations do not change the image.
 """
 
 import dataclasses
