@@ -103,8 +103,8 @@ def _prefix_token_names(output, num_patches, prefix):
     """Names of the tokens before the patch tokens, or `None` if the output does not consist of tokens."""
     num_prefix_tokens = output.shape[1] - num_patches if output.ndim == 3 else None
     complete = [name for name, count in prefix.items() for _ in range(count)]
-    # The model adds the token nearest to the patches first. Therefore, the output of an early layer may not yet contain
-    # the tokens at the beginning of the sequence.
+    # The model adds these tokens one after another, from the one nearest to the patches. The output of an early layer
+    # may therefore not yet contain the tokens at the beginning of the sequence.
     ends = [complete[first:] for first in range(len(complete) + 1)]
     return next((end for end in ends if len(end) == num_prefix_tokens), None)
 

@@ -124,7 +124,7 @@ def plot_attention_entropy(entropies, num_tokens=None):
 
     Args:
         entropies: {name of a model: (L, K) in nats}, as from `keras_vit.attention_entropy`. Models are side by side.
-        num_tokens: {name of a model: number of tokens}, to mark the entropy of uniform attention. `None`: no line.
+        num_tokens: {name of a model: number of tokens}. If given, a line marks the entropy of uniform attention.
 
     Returns:
         A `matplotlib.figure.Figure`.

@@ -28,7 +28,7 @@ class Rule:
 
 
 class Names:
-    """The table of a format.
+    """The rules that convert the names of the weights in a file format to canonical paths, and back.
 
     Args:
         rules: List of `Rule`. The first rule that matches a name is used.

@@ -157,7 +157,7 @@ def random_runs(size, count, seed):
 
 
 def cut(runs, first, end):
-    """Yields the ranges that contain elements `first` to `end - 1` of concatenated ranges.
+    """Yields the parts of ranges that are the elements `first` to `end - 1` of the concatenated ranges.
 
     `runs` are ranges `(start, stop)` or `(name, start, stop)`. The results have the same format.
     """

@@ -145,8 +145,8 @@ def _prefix_token_names(config):
 def _quantized(subject, pixels, tokens, num_prefix):
     """The attention weights of each query in a picture.
 
-    `attention` (L, K, Q, h w) contains the weights on the patches as bytes, in 255ths of the query's largest weight on
-    a patch. `largest` (L, K, Q) is this largest weight. `elsewhere` (L, K, Q) is the total weight on prefix tokens.
+    `attention` (L, K, Q, h w) contains the weights on the patches as bytes. 255 is the query's largest weight on a
+    patch. `largest` (L, K, Q) is this largest weight. `elsewhere` (L, K, Q) is the total weight on prefix tokens.
     """
     [weights] = keras_vit.attention_maps(subject.model, subject.prepared(pixels[None]), tokens)
     patches = weights[..., num_prefix:]
@@ -265,7 +265,7 @@ def _figure(findings, name):
         return f"<h2>{title}</h2>\n<p>Left out: {escape(reason)}</p>" if reason else ""
     source = data_uri((findings.folder / f"{name}.png").read_bytes())
     description, width = findings.figures[name]
-    # As in a run's report: if a figure is narrower than 60 % of its width, its text is too small to read.
+    # As in a run's report: if a figure is shown at less than 60 % of its width, its text is too small.
     size = f'width={width:.0f} style="min-width:{0.6 * width:.0f}px"'
     return (
         f'<h2>{title}</h2>\n<figure>\n<div class=plot tabindex=0 role=group aria-label="{title}">'
