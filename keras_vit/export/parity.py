@@ -31,8 +31,8 @@ class Parity:
     Args:
         images: Number of images that were compared.
         max_difference: {signature: largest difference}. Probabilities: the absolute difference. Masks: the larger of
-            two numbers. The first is the difference of the scores. The second compares the predicted
-            classes: the model's probability of its class, minus the model's probability of the export's class. Other outputs: the
+            two numbers. The first is the difference of the scores. The second compares the predicted classes: the
+            model's probability of its class, minus the model's probability of the export's class. Other outputs: the
             Euclidean norm of the difference, divided by the output's norm.
         top_1_agreement: Share of the images (masks: share of the pixels) with the same most probable class, in [0, 1].
         effect: Largest difference of a probability between two images (masks: between two pixels). If it is zero, the
