@@ -176,8 +176,8 @@ def compare_masks(model, pixels, answers):
         for name, answer in answers.items():
             masks, scores = np.moveaxis(answer[batch], -1, 0)
             expected = known[: len(masks)]
-            of_class = np.take_along_axis(expected, masks[..., None].astype(int), axis=-1)[..., 0]
-            errors = [np.abs(scores - of_class), expected.max(axis=-1) - of_class]
+            known_scores = np.take_along_axis(expected, masks[..., None].astype(int), axis=-1)[..., 0]
+            errors = [np.abs(scores - known_scores), expected.max(axis=-1) - known_scores]
             differences[name] = float(np.max([differences[name], *(np.max(each, initial=0) for each in errors)]))
         effect = float(np.max([effect, np.ptp(known, axis=(0, 1, 2)).max()]))
         num_equal += np.sum(answers["serving_default"][batch][..., 0] == known.argmax(axis=-1))

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 import keras_vit
+from keras_vit.analysis.architecture import merges_tokens
 from keras_vit.analysis.attention import BLOCKS, has_rollout
 from training.errors import without_queries
 from training.evaluation.metrics import wilson_interval
@@ -203,7 +204,7 @@ def _mistakes(evaluation):
 def _attention(evaluation, model):
     if not any(isinstance(layer, BLOCKS) for layer in model.layers):
         return "<p>This model has no encoder blocks, so there is no attention to show.</p>"
-    if getattr(keras_vit.describe(model).config, "token_merging", 0):
+    if merges_tokens(model):
         return "<p>This model merges tokens (token_merging), so the attention of each patch cannot be shown.</p>"
     if not has_rollout(model):
         return "<p>Attention rollout is not defined for this model's pooling, so there is no attention to show.</p>"

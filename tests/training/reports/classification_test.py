@@ -178,6 +178,13 @@ def test_attention_of_axial_blocks(page):
     assert len(shown.pictures()) == 15 + 4
 
 
+def test_a_model_that_merges_tokens(page):
+    config = keras_vit.ViTConfig(3, 12, 1, 3, 20, token_merging=1)
+    shown = page(random_evaluation(), model=keras_vit.ViT(config, input_shape=(9, 6, 1), classes=5))
+    assert "merges tokens (token_merging)" in shown.text
+    assert len(shown.pictures()) == 15
+
+
 def test_a_pooling_without_rollout(page, model, monkeypatch):
     monkeypatch.setattr(report, "has_rollout", lambda model: False)
     shown = page(random_evaluation())
