@@ -23,7 +23,7 @@ class CompositeLayer(ConfiguredLayer):
         self._quantization = dict(quantization or {})
 
     def part_arguments(self, name):
-        """Arguments for the part with this name: name, dtype policy, `trainable` and the part's quantization."""
+        """Returns the arguments for a part: its name, dtype policy, `trainable` and quantization."""
         arguments = super().part_arguments(name)
         if name in self._quantization:
             entries = self._quantization[name].items()
@@ -32,7 +32,7 @@ class CompositeLayer(ConfiguredLayer):
         return arguments | ({"quantization": nested_entries} if nested_entries else {})
 
     def quantized_parts(self):
-        """Returns the quantization of the parts, a dictionary as in the argument `quantization`."""
+        """Returns the quantization of the parts, a dictionary in the format of the argument `quantization`."""
         if not self.built:  # Some parts do not exist yet.
             return dict(self._quantization)
         quantized = {}

@@ -13,7 +13,7 @@ class ConfiguredLayer(keras.layers.Layer):
     ARGUMENTS: tuple[str, ...] = ()
 
     def part_arguments(self, name):
-        """Arguments for a layer that this layer creates: its name, dtype policy and `trainable`."""
+        """Returns the arguments for a layer that this layer creates: its name, dtype policy and `trainable`."""
         return {"name": name, "dtype": self.dtype_policy, "trainable": self.trainable}
 
     def get_config(self):

@@ -15,7 +15,7 @@ from keras_vit.layers.visual_tokens.heads import as_pixels
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class GlobalReasoning(CompositeLayer):
-    """The GloRe unit: gathers a map into the nodes of a graph, and adds the result of a graph convolution.
+    """The GloRe unit: gathers a map into the nodes of a graph, and adds a graph convolution's result to the map.
 
     `V = B phi(X) / P`, `Z = W_g relu(V + A_g V)` and `X + BN(W B^T Z)` ("Graph-Based Global Reasoning Networks", arXiv
     1811.12814, equations 1 to 3). `phi` and `B` are linear projections of each pixel. Each row of `B` belongs to a

@@ -84,7 +84,7 @@ class LocalSelfAttention(CompositeLayer):
         return self.pooling(self._join_heads(outputs))
 
     def _split_heads(self, values):
-        """Reshapes (B, H, W, F) to (B K, H, W, F / K). Matrix products then need no transposed windows."""
+        """Reshapes (B, H, W, F) to (B K, H, W, F / K). Windows then need no transposition before matrix products."""
         batch, height, width, _ = ops.shape(values)
         values = ops.reshape(values, (batch, height, width, self.num_heads, self.filters // self.num_heads))
         return ops.reshape(ops.transpose(values, (0, 3, 1, 2, 4)), (-1, height, width, values.shape[-1]))

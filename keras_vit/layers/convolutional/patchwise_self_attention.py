@@ -23,8 +23,8 @@ class PatchwiseSelfAttention(VectorSelfAttention):
         window_size: Side of a window in pixels, odd.
 
     Call arguments:
-        maps: (B, H, W, C), channels last. H and W are more than half of `window_size`, and may be unknown when the
-            model is built.
+        maps: (B, H, W, C), channels last. H and W must be more than half of `window_size`. They may be unknown when
+            the model is built.
         training: Whether the batch norms use the batch's statistics and update their moving averages.
 
     Returns:

@@ -32,10 +32,10 @@ class ResidualUnit(CompositeLayer):
     The gamma of the last batch norm starts at zero, so the branch of the unit starts at zero.
 
     Args:
-        width: Number of channels inside the unit. The output has `expansion width` channels.
+        width: Number of channels inside the unit. The output has `expansion * width` channels.
         strides: Step in pixels, the same for both axes.
         expansion: 4 (bottleneck) or 1 (basic unit).
-        strides_first: Whether the strides of a bottleneck are in the first convolution instead of the second.
+        strides_first: Whether the first convolution of a bottleneck applies the strides, instead of the second.
         drop_path_rate: Probability of dropping the branch of an image in training. In [0, 1).
         mixing: Layer that replaces the 3 x 3 convolutions.
 
@@ -54,7 +54,7 @@ class ResidualUnit(CompositeLayer):
             branches are dropped.
 
     Returns:
-        (B, h, w, expansion width), where h and w are H and W divided by `strides` and rounded up.
+        (B, h, w, expansion * width), where h and w are H and W divided by `strides` and rounded up.
 
     Raises:
         ValueError: If an argument is invalid.

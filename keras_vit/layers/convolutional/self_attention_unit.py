@@ -27,8 +27,8 @@ class SelfAttentionUnit(CompositeLayer):
         window_size: Side of a window in pixels, odd.
 
     Call arguments:
-        maps: (B, H, W, C), channels last. C is a multiple of 32. H and W are more than half of `window_size`, and may
-            be unknown when the model is built.
+        maps: (B, H, W, C), channels last. C must be a multiple of 32. H and W must be more than half of
+            `window_size`. They may be unknown when the model is built.
         training: Whether the batch norms use the batch's statistics and update their moving averages.
 
     Returns:

@@ -47,7 +47,7 @@ def compute_attention(query, key, value, bias=None):
 
 
 def attention_weights(query, key, bias=None):
-    """Returns attention weights (B, K, t, T) in float32. Each row sums to one. `bias` is broadcast to the logits."""
+    """Returns attention weights (B, K, t, T) in float32. Each row sums to one. `bias` is added to the logits."""
     logits = ops.cast(ops.matmul(query, ops.swapaxes(key, -1, -2)), "float32")
     return ops.softmax(logits if bias is None else logits + ops.cast(bias, "float32"), axis=-1)
 
@@ -58,7 +58,7 @@ def log_sizes(sizes):
 
 
 def has_kernel(query, key, bias=None):
-    """Whether the backend has a kernel that is faster than this module and needs memory in proportion to T only.
+    """Whether a kernel of the backend is used. Such a kernel needs memory in proportion to T only.
 
     * PyTorch: `scaled_dot_product_attention`. On a CPU, it is used for more than 256 keys only, because it is not
       faster for 197 keys. On other devices, it is always used. Its speed has not been measured on these devices.
@@ -76,7 +76,7 @@ def has_kernel(query, key, bias=None):
 
 
 def _platform(tensor):
-    """The device type, for example `"cpu"`, `"gpu"` or `"tpu"` in JAX and `"cpu"` or `"cuda"` in PyTorch."""
+    """Returns the device type, for example `"cpu"`, `"gpu"` or `"tpu"` in JAX and `"cpu"` or `"cuda"` in PyTorch."""
     if keras.backend.backend() == "torch":
         return tensor.device.type
     return keras.distribution.list_devices()[0].split(":")[0]
@@ -108,8 +108,8 @@ def _attend_in_chunks(query, key, value):
     return _join(heads, num_queries), gradients
 
 
-# The two functions for `step` are at module level and receive keys and values in the carry, so that JAX can cache the
-# compiled functions instead of compiling them in every call.
+# The two functions that are passed as `step` are at module level and receive keys and values in the carry. JAX can then
+# cache the compiled functions instead of compiling them in every call.
 def _attend_chunk(carry, chunks):
     (key, value), (query,) = carry, chunks
     return [key, value], ops.matmul(ops.cast(attention_weights(query, key), value.dtype), value)

@@ -13,8 +13,8 @@ def textbook_operations(multiply):
     """Inside this context, layers use operations that ONNX Runtime and OpenVINO can fuse.
 
     These runtimes fuse a norm only if it is computed as mean, difference, variance, root and quotient. They fuse a
-    matrix product if a factor has the shape (B, T, D), but not if it was reshaped to (B T, D). The results change only
-    by rounding.
+    matrix product if a factor has the shape (B, T, D), but not if this factor was reshaped to (B T, D). The results
+    change only by rounding.
 
     Args:
         multiply: Function that multiplies (B, T, D) by (D, M). On TensorFlow, use `tf.matmul`, because
@@ -51,7 +51,7 @@ def standardize(values, epsilon):
     Returns:
         Same shape as `values`.
     """
-    # For the fusion, ONNX Runtime requires the square as a power, and OpenVINO requires the axis of a mean in a list.
+    # ONNX Runtime fuses a norm only if squares are computed as powers, OpenVINO only if a mean's axis is in a list.
     centered = values - ops.mean(values, axis=[-1], keepdims=True)
     variance = ops.mean(ops.power(centered, 2.0), axis=[-1], keepdims=True)
     return centered / ops.sqrt(variance + epsilon)

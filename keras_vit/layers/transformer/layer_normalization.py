@@ -1,4 +1,4 @@
-"""Layer normalization that TensorFlow can compute in one kernel. D channels."""
+"""Layer normalization that TensorFlow can compute in one kernel. Shapes: D channels."""
 
 import math
 import typing
@@ -85,7 +85,7 @@ def _normalize_centered(values, gamma, beta, epsilon):
 
 
 def _normalize_fusibly(values, gamma, beta, epsilon):
-    """Uses operations that TensorFlow fuses into its kernel `_MklLayerNorm`.
+    """Normalises tokens with operations that TensorFlow fuses into its kernel `_MklLayerNorm`.
 
     TensorFlow fuses the operations only in this order and with a positive axis. The kernel always uses an epsilon of
     1e-3 (TensorFlow 2.21). The values are therefore scaled by c with `c^2 = 1e-3 / epsilon`. This gives the correct

@@ -80,7 +80,7 @@ class MergingEncoderBlock(EncoderBlock):
                 f"shape {tuple(input_shape)}"
             )
         super().build(input_shape)
-        self.merging.build(input_shape)  # If a layer is not built, Keras runs the model twice on JAX.
+        self.merging.build(input_shape)  # On JAX, Keras runs a model twice if one of its layers is not built.
 
     @rematerializable
     def call(self, tokens, sizes=None, training=None):

@@ -17,10 +17,11 @@ from keras_vit.layers.configured import ConfiguredLayer
 class PatchEmbedding(ConfiguredLayer):
     """Cuts an image into patches and projects each patch to a token.
 
-    The patches do not overlap. Their order is row by row. Each patch is flattened (row, column, channel) and multiplied
-    by a kernel E: `token_n = patch_n E + b` (ViT, arXiv 2010.11929, eq. 1; the bias is only in the authors' code). This
-    equals a convolution with a stride of one patch and no padding. The kernel therefore has the shape of a convolution
-    kernel. It is initialised with the LeCun normal distribution, and the bias with zeros, as in Flax.
+    The patches do not overlap and are ordered row by row. Each patch is flattened in the order (row, column, channel)
+    and multiplied by a kernel E: `token_n = patch_n E + b` (ViT, arXiv 2010.11929, eq. 1; the bias is only in the
+    authors' code). This equals a convolution with a stride of one patch and no padding. The kernel therefore has the
+    shape of a convolution kernel. It is initialised with the LeCun normal distribution, and the bias with zeros, as in
+    Flax.
 
     Args:
         hidden_dim: Width D of the tokens.

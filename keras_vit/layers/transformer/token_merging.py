@@ -23,7 +23,7 @@ class TokenMerging(ConfiguredLayer):
     the remaining tokens of A, then the tokens of B. The layer has no weights. Similarities and means are computed in
     float32 under any precision policy.
 
-    The positions include prefix tokens, such as the class token. Prefix tokens are never merged and stay first. The
+    Prefix tokens, such as the class token, count in these positions, but they are never merged and stay first. The
     authors' code does the same for a class token and a distillation token. At most half of the patch tokens are merged,
     `min(r, (T - P) // 2)`. The remaining tokens of A keep their order. If there is no class token, the authors' code
     sorts these tokens by similarity instead.
@@ -106,7 +106,7 @@ class TokenMerging(ConfiguredLayer):
 
 
 def _match(metric_a, metric_b):
-    """Returns A's indices by decreasing similarity, (B, nA), and each A token's most similar token in B, (B, nA)."""
+    """Returns indices (B, nA): A's tokens by decreasing similarity, and for each token of A the most similar of B."""
     similarities = ops.matmul(_directions(metric_a), ops.swapaxes(_directions(metric_b), 1, 2))  # (B, nA, nB)
     if not isinstance(similarities.shape[2], int):  # Set B may be empty, but top_k needs at least one column.
         similarities = ops.pad(similarities, ((0, 0), (0, 0), (0, 1)), constant_values=-2.0)
@@ -137,7 +137,7 @@ def _merge(tokens, sizes, leaving, leaving_sizes, receivers):
 
 def _rows(values, indices):
     """Takes rows (B, n, ...) of values (B, T, ...) at indices (B, n)."""
-    # All images share one gather of rows. In TensorFlow, take_along_axis would gather single numbers.
+    # One gather takes the rows of all images. In TensorFlow, take_along_axis would gather numbers instead of rows.
     batch, num_rows, *row_shape = ops.shape(values)
     offsets = ops.arange(batch, dtype=indices.dtype)[:, None] * num_rows
     return ops.take(ops.reshape(values, (-1, *row_shape)), indices + offsets, axis=0)

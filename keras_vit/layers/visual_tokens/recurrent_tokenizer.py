@@ -97,7 +97,7 @@ class RecurrentTokenizer(Tokenizer):
         return attention_weights(keys, queries, self.num_heads, self.scale_logits, axis=-2)
 
     def _halves(self, tokens):
-        """Returns the tokens that are used for filters and the tokens that stay unchanged."""
+        """Returns the tokens from which filters are computed, and the tokens that stay unchanged or `None`."""
         return ops.split(tokens, 2, axis=1) if self.split_tokens else (tokens, None)
 
     def call(self, maps, tokens, training=None):

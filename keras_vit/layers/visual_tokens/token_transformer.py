@@ -26,7 +26,8 @@ class TokenTransformer(CompositeLayer):
 
     Args:
         num_heads: Number K of heads. Divides D / 2.
-        num_groups: Number of groups of the projections to keys, queries and values. `None`: one group, and no V.
+        num_groups: Number of groups of the projections to keys, queries and values. `None`: one group, and the values
+            are T instead of `T V`.
         use_batch_norm: Whether a batch norm follows each projection.
         scale_logits: Whether logits are divided by `sqrt(D / (2 num_heads))`.
 
@@ -83,7 +84,7 @@ class TokenTransformer(CompositeLayer):
         self.dense_2 = build_projection(self, "dense_2", token_dim, token_dim)
 
     def attention_weights(self, tokens, training=None):
-        """Returns the attention weights (B, K, L, L): row i has the weights of all tokens for token i. Its sum is 1."""
+        """Returns the attention weights (B, K, L, L). Row i contains token i's weights for all tokens and sums to 1."""
         keys, queries = self.key(tokens, training=training), self.query(tokens, training=training)
         return attention_weights(keys, queries, self.num_heads, self.scale_logits, axis=-1)
 
