@@ -9,7 +9,7 @@ import tempfile
 _PREFIX, _REPLACED = "unfinished-", "replaced-"
 _NAME_LENGTH = 40  # File systems limit the length of names.
 _LOCK = "keras_vit.lock"
-"""Name of the file in an unfinished folder that the writing process locks as long as it runs."""
+"""Name of the file in an unfinished folder that the writing process keeps locked as long as it runs."""
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from keras_vit.preprocessing import Preprocessing, preprocessing_layer
 MAX_PIXELS = 89_478_485
 """Default limit for the pixels of an image. For larger images, Pillow warns of a decompression bomb."""
 _SCANS_AT_MAX_PIXELS = 12  # Maximum number of scans of a JPEG file with MAX_PIXELS pixels. Progressive files have 10.
-_LARGE_SIDE = 512  # Resized short side that `check_decoding_cost` assumes, because it gets no model.
+_LARGE_SIDE = 512  # `check_decoding_cost` gets no model. It assumes that the short side is resized to this length.
 
 
 def image_decoder(model, size=None):
@@ -117,7 +117,7 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
 
         # The data set for other formats is set up only if the batch needs it, because this takes time in each call.
         indices, pixels = tf.cond(tf.reduce_any(are_other), with_others, lambda: common)
-        # Images that were left out get the black image. Scattering pixels instead of indices takes ten times as long.
+        # Images that were left out get the black image. Indices are scattered: pixels would take ten times as long.
         zeros = tf.size(indices) - 1
         rows = tf.fill(tf.shape(image_bytes) + 1, zeros)
         rows = tf.tensor_scatter_nd_update(rows, indices[:, None], tf.range(zeros + 1))[:-1]
@@ -177,7 +177,7 @@ def _most_pixels(sizes, resized):
 
     sides = tf.cast(sizes, tf.float64)
     pixels, long, short = sides[..., 0] * sides[..., 1], tf.reduce_max(sides, -1), tf.reduce_min(sides, -1)
-    # The columns are resized before the rows.
+    # The columns are resized before the rows. In between, the image has its new height and its old width.
     height, width = resized if isinstance(resized, list) else (resized, resized * long / tf.maximum(short, 1))
     return tf.where(pixels > 0, tf.reduce_max([pixels, height * long, height * width * tf.ones_like(long)], axis=0), 0)
 
@@ -198,8 +198,8 @@ def input_protocol(model, size=None):
         size: Same as in `image_decoder`.
 
     Returns:
-        The model's `preprocessing` layer, or a copy that produces `size`; the input size [height, width] in pixels; and
-        the number of channels.
+        The model's `preprocessing` layer, or a copy that produces images of `size`; the input size [height, width] in
+        pixels; and the number of channels.
 
     Raises:
         ValueError: Same as in `image_decoder`.
@@ -321,7 +321,7 @@ def _decode_image(image_bytes, channels=3):
 
 @functools.cache
 def _decode_other():
-    """Returns a function for formats other than JPEG and PNG. As one operation, it costs little if it is not run."""
+    """Returns a function for formats other than JPEG and PNG. It is one operation, so it costs little if unused."""
     import tensorflow as tf
 
     def decode_gif(image_bytes):

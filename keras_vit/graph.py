@@ -5,7 +5,7 @@ from keras import ops
 
 
 def layer_names(model):
-    """Names of the layers that `collect` visits, also in nested models. A name that layers share is repeated."""
+    """Names of the layers that `collect` visits, also in nested models. If layers share a name, it is repeated."""
     names = []
     for layer in as_functional(model).layers:
         if not isinstance(layer, keras.layers.InputLayer):
@@ -58,8 +58,8 @@ def collect(model, images, inspect_layer):
 def run(model, images, change):
     """Runs a model on images layer by layer and replaces each output with the value that `change` returns.
 
-    If it is called inside a Keras model, the layers run in the training mode of that model, otherwise in inference
-    mode.
+    If `run` is called inside a Keras model, the layers run in the training mode of that model. Otherwise they run in
+    inference mode.
 
     Args:
         model: A functional `keras.Model`, which may contain nested models.

@@ -79,7 +79,7 @@ def is_animated_webp(image_bytes):
 
 
 def has_too_many_scans(image_bytes, most=MAX_SCANS):
-    """Whether JPEG files have more than `most` scans. Even a scan of 10 bytes takes time for all pixels.
+    """Whether JPEG files have more than `most` scans. Each scan costs time for all pixels, even if it has 10 bytes.
 
     Args:
         image_bytes: (B,) strings.
@@ -155,7 +155,7 @@ def bmp_palette(image_bytes):
 
 
 def _bytes_at(image_bytes, position, count):
-    """Reads `count` bytes from a position on: int64 with one more axis at the end. Bytes after the end are zeros."""
+    """Reads `count` bytes from `position` on: int64 with one more axis at the end. Bytes after the end are zeros."""
     import tensorflow as tf
 
     length = tf.strings.length(image_bytes)
@@ -282,7 +282,7 @@ def _color_table_bytes(flags):
 
 
 def _end_of_blocks(content, start):
-    """The end of the GIF blocks that begin at `start` in a file, uint8 (n,), or 0 if the file ends first."""
+    """The position after the GIF blocks that begin at `start` in `content`, uint8 (n,), or 0 if the file ends first."""
     import tensorflow as tf
 
     size = tf.size(content)

@@ -1,1 +1,1 @@
-"""Analysis of what a model has learned and computes internally. Results are NumPy arrays, which `plots` draws."""
+"""Analysis of what a model has learned and computes internally. Results are NumPy arrays. See `plots` for figures."""

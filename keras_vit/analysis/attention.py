@@ -110,7 +110,7 @@ def rollout(model, images):
     num_patches = grid[0] * grid[1]
     row = _weights_in_head(pooling, model, ops.ones_like(blocks[0][:, 0, 0]), num_patches)
     passes = [block[:, i] for block in blocks for i in range(block.shape[1])]
-    for weights in reversed(passes):  # Multiplying a row by each matrix avoids the product of all matrices.
+    for weights in reversed(passes):  # Only a row is multiplied, so the product of the matrices is never computed.
         row = (ops.squeeze(row[:, None] @ weights, axis=1) + row) / 2
     patches = ops.reshape(row[:, -num_patches:], (-1, *grid))
     largest = ops.max(patches, axis=(1, 2), keepdims=True)
@@ -147,7 +147,7 @@ BLOCKS = (EncoderBlock, AxialEncoderBlock)
 
 
 def block_weights(layer, arguments):
-    """The attention weights of a block that is called with `arguments`, a tensor (B, passes, K, T, T).
+    """Returns a tensor (B, passes, K, T, T), the attention weights of a block that is called with `arguments`.
 
     Axial blocks have two passes, along rows and along columns. Other blocks have one.
 

@@ -95,8 +95,8 @@ def local_attention_ratio(model: keras.Model, images: Images, batch_size: int = 
 
     Visual Transformers (arXiv 2006.03677, section 6) measure this share in ViT-B/16, because a convolution could
     replace attention to these patches. The result is the mean over the patches of all images. Tokens without a
-    position, such as the class token, are left out. The weights between patches are divided by their sum, for each
-    query.
+    position, such as the class token, are left out. For each query, the weights of the patches are divided by
+    their sum.
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
@@ -138,7 +138,7 @@ def _mean(model, images, batch_size, inspect_layer):
 
 
 def _mean_over_patches(model, images, batch_size, values_of):
-    """The mean of each head, weighted by attention, (L, K). `values_of(grid, stride)`: a value per pair of patches."""
+    """For each head, the mean of `values_of(grid, stride)`, (N, N), weighted by attention between patches: (L, K)."""
     stride = model_config(model).total_stride
     values = None
 

@@ -146,7 +146,7 @@ def representation(model, images):
         if isinstance(layer, keras.layers.Dense) and layer.name != "pre_logits":
             inputs[layer.name] = arguments[0]
         else:
-            inputs.clear()  # A layer with weights follows, so the Dense layers before it are not the classifier.
+            inputs.clear()  # This layer has weights, so the Dense layers before it are not the classifier.
 
     graph.collect(model, images, collect_inputs)
     names = list(inputs)

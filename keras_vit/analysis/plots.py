@@ -91,7 +91,7 @@ def plot_position_similarity(similarities, size=5.0):
 
 
 def _pitch(count):
-    """The width in cells of a tile of `count` cells and its gap. The gap grows with `count`, to stay visible."""
+    """The width in cells of a tile of `count` cells plus its gap. The gap grows with `count`, to stay visible."""
     return count + max(1, count // 10)
 
 
@@ -155,7 +155,7 @@ def _plot_heads(values, label):
 
 
 def _legend(figure, axes):
-    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This call stops autoscaling, so all plots must be drawn before.
+    axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # This call stops autoscaling, so all plots must be drawn before it.
     handles = axes.get_legend_handles_labels()
     columns = 3 if len(figure.axes) > 1 else 2  # A wider legend would be cut off.
     figure.legend(*handles, loc="outside upper left", ncols=columns, frameon=False, labelcolor=INK, columnspacing=1.2)

@@ -171,14 +171,14 @@ def foreground_share(maps: ArrayLike, masks: ArrayLike) -> np.ndarray:
 
 
 def _weights(tokenizer, arguments):
-    """The weights of a tokenizer that is called with `arguments`, float32 (B, L, h, w)."""
+    """Returns the weights, float32 (B, L, h, w), of a tokenizer that is called with `arguments`."""
     weights = ops.cast(ops.mean(tokenizer.attention_weights(*arguments), axis=1), "float32")
     size = ops.shape(arguments[0])[1:3]
     return ops.reshape(ops.swapaxes(weights, 1, 2), (-1, weights.shape[-1], *size))
 
 
 def _pooled(tokenizer, maps):
-    """How much each pixel contributes to each position of the shrunk map, (B, L, h, w), equal for all images."""
+    """How much each pixel contributes to each position of the shrunk map, (B, L, h, w). It is equal for all images."""
     batch, height, width = ops.shape(maps)[:3]
     pixels = ops.reshape(ops.eye(height * width), (1, height, width, height * width))
     shares = ops.reshape(shrink(pixels, tokenizer.grid_size), (1, -1, height, width))

@@ -6,7 +6,7 @@ from keras_vit.architectures.vision_transformer import StemConfig
 
 
 class ViTConfigArgumentsWithoutNumHeads(typing.TypedDict, total=False):
-    """The fields of `ViTConfig` except `num_heads`, because `num_heads` is a separate argument of `from_pretrained`."""
+    """The fields of `ViTConfig` without `num_heads`, which is a separate argument of `from_pretrained`."""
 
     patch_size: int | tuple[int, int]
     hidden_dim: int

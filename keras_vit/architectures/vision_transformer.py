@@ -201,7 +201,7 @@ class ViTConfig(Architecture):
         for field in ("num_register_tokens", "token_merging"):
             sizes[field] = check_count(field, getattr(self, field))
         for field, size in sizes.items():
-            object.__setattr__(self, field, size)  # As plain integers.
+            object.__setattr__(self, field, size)  # Other integers, such as NumPy's, become plain ones.
         for field in _RATES:
             check_rate(field, getattr(self, field))
         check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)
@@ -304,7 +304,7 @@ class ViTConfig(Architecture):
 
     @property
     def has_class_token(self):
-        """`class_token` with its default resolved."""
+        """Whether there is a class token. If `class_token` is `None`, this depends on `pooling`."""
         return self.pooling not in _PATCH_POOLINGS if self.class_token is None else self.class_token
 
     @property
@@ -319,7 +319,7 @@ class ViTConfig(Architecture):
 
     @property
     def position_prefix_rows(self):
-        """`num_position_prefix_rows` with its default resolved."""
+        """`num_position_prefix_rows` or, if that is `None`, one row for each class and distillation token."""
         return self.num_class_tokens if self.num_position_prefix_rows is None else self.num_position_prefix_rows
 
 

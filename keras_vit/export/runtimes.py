@@ -206,7 +206,7 @@ def _export(model, file, format, **options):
 def _write_litert(model, file, precision):
     import tensorflow as tf
 
-    # DEFAULT stores kernels in 8 bits (dynamic range quantisation), or in a type that is set below.
+    # DEFAULT stores kernels in 8 bits (dynamic range quantisation), unless another type is set below.
     options: dict[str, typing.Any] = {} if precision == "float32" else {"optimizations": [tf.lite.Optimize.DEFAULT]}
     if precision == "float16":
         options["target_spec"] = {"supported_types": [tf.float16]}

@@ -97,7 +97,7 @@ def _patch_signatures(model):
 
 
 def _compiler(model, rounded, jit_compile, batch_sizes):
-    """Returns a function that converts functions (model, prepared images) to functions of pixels."""
+    """Returns a function that converts `function(model, prepared_images)` to a function that takes pixels."""
     import tensorflow as tf
 
     # Without XLA, small weights such as biases are constants of the graph, so that TensorFlow can fuse the operations
@@ -119,7 +119,7 @@ def _compiler(model, rounded, jit_compile, batch_sizes):
 
         compute = tf.function(compute, jit_compile=jit_compile, autograph=False)
         compute = _padded(compute, batch_sizes) if jit_compile else compute
-        return lambda pixels: compute(tf.cast(pixels, tf.float32))  # The signatures share a graph for one dtype.
+        return lambda pixels: compute(tf.cast(pixels, tf.float32))  # With a single dtype, the signatures share a graph.
 
     return compiled
 
@@ -223,21 +223,21 @@ def _mask_maker(num_classes):
 
 
 def _where(valid, values):
-    """Replaces the values (B, ...) of rows that are not `valid`, (B,), by zeros."""
+    """Replaces the values (B, ...) by zeros in the rows where `valid`, (B,), is `False`."""
     import tensorflow as tf
 
     return tf.where(tf.reshape(valid, [-1] + [1] * (values.shape.rank - 1)), values, 0.0)
 
 
 def _traced(function, spec):
-    """Returns a `tf.function` of one argument that is traced only once. No function needs AutoGraph."""
+    """Returns a `tf.function` of one argument that is traced only once. AutoGraph is off, as no function needs it."""
     import tensorflow as tf
 
     return tf.function(function, input_signature=[spec], autograph=False)
 
 
 def _padded(compute, batch_sizes):
-    """Pads the rows of `compute(rows)` to one of `batch_sizes`. XLA would compile other sizes while a client waits."""
+    """Returns `compute` for rows padded to one of `batch_sizes`. XLA would compile other sizes while clients wait."""
     import tensorflow as tf
 
     def compute_padded(rows):

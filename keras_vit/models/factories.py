@@ -78,7 +78,7 @@ _PLACEHOLDER = "\n        {shared_arguments}"
 
 
 def describe_shared_arguments(function):
-    """Replaces `{shared_arguments}` in a docstring by those shared arguments that the docstring does not describe."""
+    """Replaces `{shared_arguments}` in a docstring by the descriptions of shared arguments that are missing in it."""
     parameters, own = inspect.signature(function).parameters, function.__doc__ or ""
     shared = re.findall(r"\n        (\w+)(: .*(?:\n            .*)*)", shared_arguments.__doc__ or "")
     missing = [
