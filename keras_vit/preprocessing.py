@@ -72,7 +72,7 @@ class Preprocessing(keras.layers.Layer):
         self.built = True
 
     def set_protocol(self, mean=0.5, std=0.5, resize=None, crop=None, interpolation="bilinear", label_space=None):
-        """Changes how images are prepared. Arguments as in the class."""
+        """Changes how images are prepared. The arguments are the same as in the class."""
         if interpolation not in ("bilinear", "bicubic"):
             raise ValueError(f"interpolation must be 'bilinear' or 'bicubic'. Received: {interpolation!r}")
         for name, values in (("mean", mean), ("std", std)):
@@ -207,5 +207,5 @@ def _are_sides(sides, may_be_one):
 
 
 def _as_lists(value):
-    """Converts tuples and arrays to lists, as JSON does. So saving and loading does not change a config."""
+    """Converts tuples and arrays to lists, as JSON does, so that a config is the same before and after saving."""
     return np.asarray(value).tolist() if isinstance(value, (tuple, list, np.ndarray)) else value

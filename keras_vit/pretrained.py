@@ -116,7 +116,7 @@ def _with_defaults(given, checkpoint, classes, head):
 
 
 def _open(source, hints, size):
-    """(model of a `.keras` file, or `None` for other files; `Checkpoint`)"""
+    """Opens a source. Returns (model of a `.keras` file, or `None` for other files; `Checkpoint`)."""
     if not str(source).endswith(".keras"):
         return None, open_checkpoint(source, model_image_size=size, **hints)
     if given := [name for name, value in hints.items() if value is not None]:

@@ -232,7 +232,7 @@ class Decoder(keras.layers.Layer):
         self.mlp = mlp
         self.epsilon = epsilon
         self.projection = keras.layers.Dense(hidden_dim, name="projection")
-        # In the authors' code, frequency i of n is `10000 ** (-i / n)`. The layer uses n - 1, so its base must differ.
+        # The authors' frequency i of n is `10000 ** (-i / n)`. The layer divides i by n - 1, so its base must differ.
         num_frequencies = hidden_dim // 4
         self.position_embedding = layers.SincosPositionEmbedding(
             10_000.0 ** ((num_frequencies - 1) / num_frequencies), name="position_embedding"

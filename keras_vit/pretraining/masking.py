@@ -59,7 +59,7 @@ class PatchCorruption(keras.layers.Layer):
 
     The same number of patches is corrupted in each image. A corrupted patch is replaced by the learned `[mask]`
     embedding (with probability 0.8) or by a random other patch of the same image (0.1), or does not change (0.1). The
-    patches are changed independently (ViT, arXiv 2010.11929, appendix B.1.2, following BERT, arXiv 1810.04805).
+    choice is independent for each patch (ViT, arXiv 2010.11929, appendix B.1.2, following BERT, arXiv 1810.04805).
 
     Args:
         rate: Share of the patches that are corrupted, between 0 and 1. The number of these patches is rounded down.

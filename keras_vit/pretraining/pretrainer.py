@@ -77,7 +77,7 @@ class Pretrainer(keras.Model):
         self.optimizer.build(self.trainable_variables)
 
     def make_train_function(self, force=False):
-        if not self.optimizer.built:  # TensorFlow traces a step twice if the step creates variables.
+        if not self.optimizer.built:  # Otherwise the step creates variables, and TensorFlow traces it twice.
             self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
@@ -135,7 +135,7 @@ class Pretrainer(keras.Model):
         return sum(self.losses, loss)
 
     def weights_of(self, outputs, sample_weight=None):
-        """The weights of the patches in the loss, (B, N): 0 if visible, else the weight of the image, by default 1."""
+        """Weights of the patches in the loss, (B, N): 0 for visible patches, else the image's weight, by default 1."""
         weights = outputs["mask"]
         if sample_weight is None:
             return weights

@@ -196,7 +196,7 @@ def _adapt_channels(adaptation, pixels, target):
 
 
 def adapt_channels(kernel, channels):
-    """Changes the number C of channels of a kernel (P, Q, C, D). Outputs remain the same if all channels are equal.
+    """Changes the number C of channels of a kernel (P, Q, C, D). Outputs for images with equal channels do not change.
 
     If channels are removed, the kernel of channel i is added to the kernel of channel i modulo `channels`. If channels
     are added, channel i gets the kernel of channel i modulo C, divided by the number of copies of that kernel. The
@@ -210,7 +210,7 @@ def adapt_channels(kernel, channels):
 
 
 def _renormalized(kernel, pixels, channels):
-    """Corrects a kernel if `adapt_channels` adds channels to each other that have different means and stds.
+    """Corrects a kernel if `adapt_channels` adds up the kernels of channels with different means and stds.
 
     Returns (kernel, shift of the bias). The output remains the same if all channels of an image are equal.
     """
@@ -248,7 +248,7 @@ def _scaled(sides, size, file_size):
     if isinstance(sides, int):
         ratio = sides / min(file_size)
         grown = tuple(round(side * ratio) for side in size)
-        return grown[0] if size[0] == size[1] else grown  # Otherwise, the crop may not fit into the image.
+        return grown[0] if size[0] == size[1] else grown  # With one number, the crop may be larger than the image.
     return tuple(round(side * new / old) for side, new, old in zip(sides, size, file_size, strict=True))
 
 

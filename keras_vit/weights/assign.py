@@ -105,7 +105,7 @@ def in_place_of_initial_values():
 
     def assign_later(weights, variables):
         for path, variable in variables.items():
-            # Keras calls a variable's initializer when the scope ends. Keras has no public way to set an initializer.
+            # Keras calls this initializer when the scope ends. It is private, because there is no public way to set it.
             variable._initializer = functools.partial(_pop, weights, path)
         waiting.append((weights, variables))
 
@@ -116,7 +116,7 @@ def in_place_of_initial_values():
 
 
 def leave_empty(variables):
-    """Makes the initial values of variables empty, because Keras creates these values even after an error."""
+    """Makes the initial values of variables empty, because Keras creates these values even if the build has failed."""
     for variable in variables:
         variable._initializer = lambda shape, dtype: ops.zeros((0,), dtype)
 
@@ -144,7 +144,7 @@ def _near(path, candidates):
 
 
 def _shortened(lines, number, limit=20):
-    """The first `limit` lines. `lines` is an iterator, because each line needs a slow search for a near name."""
+    """The first `limit` lines. `lines` is an iterator, because each line needs a slow search for a similar name."""
     return "\n".join(f"  {line}" for line in itertools.islice(lines, limit)) + (
         f"\n  and {number - limit} more" if number > limit else ""
     )

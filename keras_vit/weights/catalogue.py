@@ -200,7 +200,7 @@ def _unknown(variant, weights):
 
 
 def _names_by_address(name):
-    """Catalogue names of the files or repositories that are called `name` or, if there are none, start with `name`."""
+    """Catalogue names of the files or repositories called `name`, or else of those whose name starts with `name`."""
     same = [entry.name for entry in ENTRIES.values() if entry.url.endswith(f"/{name}")]
     alike = [entry.name for entry in ENTRIES.values() if name and entry.url.rpartition("/")[2].startswith(name)]
     if re.fullmatch(r"[\w-]+/[\w.-]+", name) and name not in VARIANTS and not same + alike:

@@ -61,7 +61,7 @@ def build_entry(
     **changes,
 ):
     """Builds the entry of `"<variant>@<weights>"`. `top1` is (accuracy, protocol)."""
-    digits = re.search(r"-([0-9a-f]{8})\.pth$", url)  # PyTorch's file names end with digits of the SHA-256.
+    digits = re.search(r"-([0-9a-f]{8})\.pth$", url)  # PyTorch's file names end with the first digits of the SHA-256.
     return CatalogueEntry(
         name=f"{variant}@{weights}",
         variant=variant,
@@ -92,6 +92,6 @@ def timm_top1(figure, image_size):
 
 
 def split_variant(variant):
-    """`"B/16"` as `("B", 16)`."""
+    """Splits the name of a variant: `"B/16"` becomes `("B", 16)`."""
     size, patch_size = variant.split("/")
     return size, int(patch_size)

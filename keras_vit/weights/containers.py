@@ -151,7 +151,7 @@ def _read_npy(archive, member, header_bytes, shape, dtype, order):
     position = 0
     with archive.open(member) as file:
         file.read(header_bytes)
-        while chunk := file.read(_CHUNK_BYTES):  # At the end, zipfile checks the checksum.
+        while chunk := file.read(_CHUNK_BYTES):  # At the end of the member, zipfile verifies its checksum.
             values[position : position + len(chunk)] = np.frombuffer(chunk, np.uint8)
             position += len(chunk)
     if position < len(values):

@@ -149,7 +149,7 @@ class _PunctualConnection(http.client.HTTPConnection):
 
         def end():
             is_late.set()
-            with contextlib.suppress(OSError):  # The connection is already closed.
+            with contextlib.suppress(OSError):  # The connection may already be closed.
                 connection.shutdown(socket.SHUT_RDWR)
 
         timer = threading.Timer(STALL_SECONDS, end)

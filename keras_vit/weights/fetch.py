@@ -274,7 +274,7 @@ def _cached_name(name):
 
 @contextlib.contextmanager
 def _locked(path):
-    """Locks a path for a download. It first waits until no other process downloads to the path."""
+    """Waits until no other process downloads to a path, then locks the path for a download."""
     import filelock
 
     lock = filelock.FileLock(f"{path}.lock")

@@ -130,7 +130,7 @@ def _prefix(file):
 
 def _renamed(file, prefix):
     names = {name.removeprefix(prefix): name for name in file if name.startswith(prefix)}
-    names = {new: old for new, old in names.items() if 0 not in file.shapes[old]}  # Empty modules have size 0.
+    names = {new: old for new, old in names.items() if 0 not in file.shapes[old]}  # Empty modules' arrays have size 0.
     if prefix == "":
         names = {new: old for new, old in names.items() if not new.startswith("opt/")}
     if "probe" in names:

@@ -79,8 +79,8 @@ _VIT = (
     *dense_rules("pooler.dense", "pre_logits"),
     *block_rules("layers.{i}.", (*_NORMS, *_STATE_DICT_ATTENTION, *_MLP)),
 )
-# Some of these classifiers have an input that no classifier of this package has. Their paths name this input and exist
-# in no model. So an error is raised if such a classifier is loaded.
+# Some of these classifiers have an input that no classifier of this package has. The path of such a classifier names
+# its input. No model has a weight with this path, so loading the classifier raises an error.
 _DEIT_HEADS = (
     *dense_rules("classifier", "predictions/class_token_beside_distillation_token"),
     *dense_rules("cls_classifier", "predictions"),
@@ -173,7 +173,7 @@ def _kind_of_file(file):
 
 
 def _family(kind):
-    """Key of `catalogue.FAMILIES`. It is `None` for ViT, because families with different pixels use this kind."""
+    """Key of `catalogue.FAMILIES`. It is `None` for ViT, because families with different means and stds use it."""
     return None if kind == "vit" else kind.split("_")[0]
 
 

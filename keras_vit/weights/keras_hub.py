@@ -46,8 +46,8 @@ NAMES = Names(
         *_norm("vi_t_encoder/layer_norm", "encoder_norm"),
         *_dense("pre_logits", "pre_logits"),
         *_dense("predictions", "predictions"),
-        # No classifier of this package has the input of these classifiers. Their paths name this input and exist in no
-        # model. So an error is raised if such a classifier is loaded.
+        # No classifier of this package has the input of these two classifiers. The path of each one names its input. No
+        # model has a weight with this path, so loading the classifier raises an error.
         *_dense("predictions_of_gap", "predictions/mean_of_class_token_and_patches"),
         *_dense("predictions_of_token", "predictions/first_patch"),
     ),
@@ -200,7 +200,7 @@ def write(weights, facts):
 
 
 def _heads(representation_dim, classifier="predictions"):
-    """Names in this package of the head's dense layers, in the order in which KerasHub creates them."""
+    """This package's names of the head's dense layers, in the order in which KerasHub creates the layers."""
     return (classifier,) if representation_dim is None else ("pre_logits", classifier)
 
 

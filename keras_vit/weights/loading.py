@@ -219,7 +219,7 @@ def _protocol(model, checkpoint, target, adaptation):
         return None
     channels = next(shape[2] for path, shape in target.shapes.items() if path in FIRST_KERNELS)
     pixels = adapt_pixels(checkpoint.pixels, vision_model(model).input_shape[1:3], checkpoint.image_size, channels)
-    if isinstance(target.config, PanopticFPNConfig):  # A mask covers the whole image, so nothing is cropped.
+    if isinstance(target.config, PanopticFPNConfig):  # A segmentation mask covers the whole image, so there is no crop.
         pixels |= {"resize": preprocessing_layer(model).resize, "crop": None}
     if adaptation.initialized:
         pixels["label_space"] = None

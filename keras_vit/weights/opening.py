@@ -163,7 +163,7 @@ def _normalized(checkpoint):
         changes["num_position_prefix_rows"] = None
     sizes = zip(checkpoint.image_size, config.total_stride, strict=True)
     if config.stem is None and any(size % stride for size, stride in sizes):
-        changes["crop_to_patches"] = True  # SigLIP (arXiv 2303.15343) has 27 x 27 patches of 14 pixels for 384 pixels.
+        changes["crop_to_patches"] = True  # SigLIP (arXiv 2303.15343) cuts 27 patches of 14 pixels from 384 pixels.
     return dataclasses.replace(checkpoint, config=config.replace(**changes))
 
 

@@ -69,7 +69,7 @@ def _deit3_entries():
             url = f"{_META}/deit/{file}{version}.pth"
             yield build_entry(variant, f"{weights}-original", url, "torch", "deit3", *facts, top1, **changes)
             if size in ("S", "B", "L"):
-                # Converted for big_vision, where a ViT has no layer scale and pixels are in [-1, 1].
+                # These files were converted for big_vision, where a ViT has no layer scale and pixels are in [-1, 1].
                 url = f"https://storage.googleapis.com/big_vision/zoo/deit3/bv_{file}.npz"
                 weights = f"{weights}-bigvision"
                 yield build_entry(variant, weights, url, "google", "big_vision", *facts, num_position_prefix_rows=0)

@@ -143,7 +143,7 @@ def _renamed(file):
     for old in file:
         new = _PREFIX.sub("", old)
         if "/" in new or (new.startswith("head.") and new not in ("head.weight", "head.bias")):
-            continue  # Not part of the model, such as an optimizer's state or DINO's projection head.
+            continue  # The array belongs to an optimizer's state or to DINO's projection head, for example.
         for pattern, replacement in _OLD_NAMES:
             new = re.sub(pattern, replacement, new)
         names[new] = old

@@ -96,7 +96,7 @@ def describe(file, hints):
 
 
 def _protocol(source, size):
-    """Image preparation of torchvision's files. Unknown file names get the same as torchvision's first weights."""
+    """Image preparation of torchvision's files. Files with unknown names get that of torchvision's first weights."""
     digits = re.search(r"resnet\d+-([0-9a-f]{8})\.pth$", source)
     pixels = {**protocol("torchvision", size), "label_space": None}
     if digits and digits[1] in RESIZES:
