@@ -6,7 +6,7 @@ _LONGEST_LINE, _SHOWN = 2000, 300  # Characters. A longer line is cut to its fir
 
 
 class InputError(ValueError):
-    """Invalid user input. The message gives what was received, what is accepted and what to do."""
+    """Invalid user input. The message states what was received, what is accepted and what to do."""
 
     def __init__(self, message):
         super().__init__(without_queries(message))

@@ -13,7 +13,7 @@ def is_assignment(text):
 
 
 def take(name, assignments):
-    """Returns the assignments to other names, and the last value assigned to `name`, or `None`."""
+    """Returns the assignments to all names except `name`, and the last value assigned to `name`, or `None`."""
     values = [text.removeprefix(f"{name}=") for text in assignments if text.startswith(f"{name}=")]
     return [text for text in assignments if not text.startswith(f"{name}=")], values[-1] if values else None
 
@@ -58,6 +58,6 @@ def _at_least(least, text):
         raise argparse.ArgumentTypeError(f"{text} has more than {_MOST_DIGITS} digits")
     if text.isdecimal() and int(text) >= least:
         return int(text)
-    # argparse also passes the assignments that follow an option with several numbers to this function.
+    # If assignments follow an option with several numbers, argparse passes them to this function, too.
     hint = ". Put section.field=value before the options." if "=" in text else ""
     raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least {least}{hint}")

@@ -14,7 +14,7 @@ _RECIPE_IS_OPTIONAL = (train.run, plan.run)
 
 
 def parse(arguments):
-    """Parses `arguments`, by default those in `sys.argv`. `options.command` is the function that runs the command."""
+    """Parses `arguments`, by default those in `sys.argv`. Returns the options. Their `command` runs the command."""
     parser = _parser()
     arguments = sys.argv[1:] if arguments is None else arguments
     for argument in arguments:

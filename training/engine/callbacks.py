@@ -35,7 +35,7 @@ class Intervals:
 
 
 class StopRequest:
-    """A request to stop, by SIGTERM or Ctrl-C. `requested`: this process got one. `accepted`: all processes stop."""
+    """A request to stop, by SIGTERM or Ctrl-C. `requested`: this process got it. `accepted`: all processes stop."""
 
     def __init__(self):
         self.requested = self.accepted = False
@@ -184,7 +184,7 @@ class Keeper(keras.callbacks.Callback):
         )
 
     def _accept_stop(self, count):
-        """Accepts a request to stop. With several processes, only if `count` is a multiple of ten."""
+        """Accepts a request to stop after `count` batches. Several processes do so only after every tenth batch."""
         if self.engine.num_processes == 1 or count % _STEPS_BETWEEN_AGREEMENTS == 0:
             self.stop.accepted = self.engine.any_process(self.stop.requested)
             self.model.stop_training = self.stop.accepted

@@ -153,7 +153,7 @@ class _Mirrored(_TensorFlowEngine):
                 parts = [tf.config.LogicalDeviceConfiguration()] * distribution.devices
                 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
         devices = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices(kind)]
-        # Collectives, the default on the CPU, leave a state that disturbs the next strategy.
+        # Collective operations, the default on the CPU, leave a state that disturbs the next strategy.
         operations = tf.distribute.ReductionToOneDevice() if kind == "CPU" else None
         super().__init__(tf.distribute.MirroredStrategy(_first_devices(devices, distribution.devices), operations))
 
@@ -303,7 +303,7 @@ def _check_backend(kind):
 
 
 def _check_environment(kind):
-    """Checks environment variables for several processes. If some were missing or unused, each would train alone."""
+    """Checks the variables that connect processes. If some were missing or unused, each process would train alone."""
     if "TF_CONFIG" in os.environ and kind != "multi_worker":
         raise InputError(
             f"TF_CONFIG is set, but distribution.kind={kind} does not read it. Choose distribution.kind=multi_worker, "

@@ -68,7 +68,7 @@ class Fitting:
             batches = training_batches(self.dataset.splits["train"], changes, self.recipe)
             while self.keeper.step < self.intervals.total and not self.stop.accepted:
                 self._fit_segment(batches, validation, callbacks)
-            self.stop.accepted = self.engine.any_process(self.stop.requested)  # Stops requested since the last check.
+            self.stop.accepted = self.engine.any_process(self.stop.requested)  # For requests since the last check.
         return self.keeper.step == self.intervals.total and not self.stop.accepted
 
     def _validation(self):

@@ -174,8 +174,8 @@ _KINDS = {"adamw": AdamW, "sgd": SGD, "rmsprop": RMSprop}
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     """Keras's loss scaling for several replicas. A step is skipped if the gradients of any replica overflow.
 
-    Keras 3.15 checks only the gradients of the first replica, before they are summed. An overflow in another replica
-    would reach the weights.
+    Keras 3.15 checks only the gradients of the first replica, before they are summed. Without this class, an overflow
+    in another replica would reach the weights.
     """
 
     def build(self, variables):

@@ -71,7 +71,7 @@ class _TensorFlowModel(_Model):
     def _gradients(self, data, total):
         with tf.GradientTape() as tape:
             loss = self.optimizer.scale_loss(self._weighted_loss(*data, training=True) / total)
-        # Variables that do not affect the loss get zero gradients, which can be summed.
+        # Variables that do not affect the loss get gradients of zero, because `None` could not be summed.
         return tape.gradient(loss, self.trainable_variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
     def _logs(self):

@@ -20,7 +20,7 @@ DISTANCE = 11  # Maximum number of different bits, out of 63. Unrelated pictures
 CORRELATION = 0.9
 KINDS = ("same file", "same pixels", "alike", "mirrored")
 _SIDE = 32  # Side of a small picture in pixels.
-_LOWEST = 8  # Frequencies in each direction. The lowest frequency, which is the mean, is left out.
+_LOWEST = 8  # Number of frequencies in each direction. The lowest frequency, which is the mean, is left out.
 _BATCH = 256
 _FLAT = 2.0  # Gray levels. An image with a smaller standard deviation has no structure to recognise.
 
@@ -169,7 +169,7 @@ def _cosines():
 
 
 def _exact_duplicates(known, others, kind):
-    """{index: `Duplicate`} of the images with a known fingerprint, each with the first such training image."""
+    """{index: `Duplicate`} of the images whose fingerprint is known, each with the first training image that has it."""
     values, first = np.unique(known, return_index=True)
     positions = np.minimum(np.searchsorted(values, others), len(values) - 1)
     indices = np.flatnonzero(values[positions] == others).tolist()

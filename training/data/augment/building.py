@@ -41,8 +41,8 @@ def build_augmentation(model, config):
         An `Augmentation`.
 
     Raises:
-        InputError: If the config does not fit the image size, if `config.library` is not installed, or if it
-            does not have an augmentation of the config.
+        InputError: If the config does not fit the image size, if `config.library` is not installed, or if this
+            library does not have an augmentation of the config.
     """
     protocol, size, channels = input_protocol(model)
     if config.library == "keras_cv":

@@ -28,7 +28,7 @@ def inception_crop(image_bytes, seed, size, channels, area, interpolation):
     """Decodes a random part of an encoded image, and resizes it: the crop of Inception (arXiv 1409.4842, section 6).
 
     The window's area and aspect ratio are drawn uniformly. The aspect ratio is from 3/4 to 4/3. If none of a hundred
-    drawn windows fits into the image, the window is the whole image. The window is cut from the upright image
+    random windows fits into the image, the window is the whole image. The window is cut from the upright image
     (rotated as EXIF requires). In JPEG files, only the window is decoded. If the window has at least twice the
     resolution of the result, it is decoded at a reduced resolution.
 
@@ -58,7 +58,7 @@ def inception_crop(image_bytes, seed, size, channels, area, interpolation):
 
 
 def _draw_window(sides, seed, area):
-    """Draws (top, left, height, width) of a window in an image with the given sides."""
+    """Draws a random window in an image with the given sides: (top, left, height, width)."""
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([sides, [3]], axis=0),
         tf.zeros([1, 0, 4]),

@@ -1,6 +1,6 @@
 """Augmentation with the layers of KerasCV, which is no longer developed. Shapes: H W C image, B batch.
 
-The layers draw from TensorFlow's global generators. Changes therefore do not depend on the seed of the image, and a
+The layers use TensorFlow's global random generators. Changes therefore do not depend on the seed of the image, and a
 resumed run differs from an uninterrupted run. The layers change images even with `training=False`, so evaluation
 must not call them.
 """

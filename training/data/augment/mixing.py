@@ -69,7 +69,7 @@ def _box(height, width, own, seed):
 
 
 def beta(concentration, seed):
-    """Draws from Beta(a, a) with a = `concentration`: X / (X + Y) for X and Y from Gamma(a, 1).
+    """Draws a number from Beta(a, a), where a = `concentration`, as X / (X + Y) with X and Y from Gamma(a, 1).
 
     For small a, X and Y underflow float32. Their logarithms are therefore drawn, using Gamma(a) = Gamma(a + 1) U^(1/a)
     with U uniform in (0, 1].

@@ -135,7 +135,7 @@ def translate_y(image, fraction):
 
 
 def cutout(image, fraction, place):
-    """Covers a square with gray, clipped at the border (arXiv 1708.04552).
+    """Covers a square of the image with gray (arXiv 1708.04552). The square is clipped at the border.
 
     Args:
         image: uint8 (H, W, C)

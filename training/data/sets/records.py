@@ -82,7 +82,7 @@ def _write_split(source, directory, name, images_per_shard):
 
 
 def _shuffled(source):
-    """All examples once, in random order. Folders are ordered by class, and readers shuffle only a buffer."""
+    """All examples once, in random order, because folders are ordered by class and readers shuffle only a buffer."""
     keys = source.epoch(tf.constant(0, tf.int64), Part(batch_size=1), tf.constant(0, tf.int64), seed=0)
     return keys.map(lambda _, key: source.read(key), tf.data.AUTOTUNE)
 
@@ -121,7 +121,7 @@ def _source(directory, files, shuffle_buffer):
 
     def stream(ranges, seed):
         pieces = [piece for first, end in ranges for piece in cut(shards, first, end)]
-        # The types are explicit, because the lists are empty in a process that gets no images of a small split.
+        # A process may get no images of a small split. The types are explicit, because empty lists do not imply them.
         paths = tf.constant([path for path, _, _ in pieces], tf.string)
         starts, stops = (tf.constant([piece[i] for piece in pieces], tf.int64) for i in (1, 2))
         parts = tf.data.Dataset.from_tensor_slices((paths, starts, stops))
