@@ -33,8 +33,8 @@ from training.runs.opening import open_model
 
 _BATCH_SIZE = 64
 _ROLLOUT_BATCH_SIZE = 8  # Smaller than `_BATCH_SIZE`, because a rollout keeps all layers in memory.
-_NUM_AVERAGED = 128  # Images over which attention distances are averaged (ViT, figure 7).
-_NUM_SEARCHED = 2000  # Training images that are searched for neighbours.
+_NUM_AVERAGED = 128  # Maximum number of images over which attention distances are averaged (ViT, figure 7).
+_NUM_SEARCHED = 2000  # Maximum number of training images that are searched for neighbours.
 _MOST_ROWS = 12  # Maximum number of rows in the figures of neighbours and tokens. The data files contain all rows.
 _MOST_PAIRS = 40  # Maximum number of pairs in the figure of rollouts. The data file contains all pairs.
 _NUM_FILTERS = 28
@@ -170,7 +170,7 @@ def _name(source):
 
 def _load(source):
     path = pathlib.Path(source)
-    if path.suffix == ".keras":  # Unlike `open_model`, accepts models that take normalised pixels.
+    if path.suffix == ".keras":  # `open_model` would refuse models that expect normalised pixels.
         return load_model(path)
     return open_model(source).model
 

@@ -60,7 +60,7 @@ def measure(source, assignments, shots, num_seeds, neighbours=None):
     needed_features = features(opened.model, select(train, needed), recipe)
     train_features = np.zeros(
         (len(labels), needed_features.shape[1]), "float32"
-    )  # Rows that are never written take no memory.
+    )  # The system allocates no memory for rows that are never written.
     train_features[needed] = needed_features
     test_features = features(opened.model, test, recipe)
 

@@ -63,7 +63,7 @@ def distances(first, second):
 
 
 def _bands(hashes):
-    """The four bands of hashes, integers below 2**16."""
+    """The four bands of each hash, as integers below 2**16."""
     lowest = np.uint64(2**_BAND_BITS - 1)
     return [((hashes >> np.uint64(_BAND_BITS * band)) & lowest).astype(np.int64) for band in range(_BANDS)]
 
@@ -76,7 +76,7 @@ def _masks(flips):
 
 
 def _chunks(counts):
-    """Slices of the rows, each with about `MAX_PAIRS` pairs."""
+    """Splits the rows into slices that have about `MAX_PAIRS` pairs each. `counts` are the numbers of pairs per row."""
     chunk = np.cumsum(counts) // MAX_PAIRS
     borders = np.flatnonzero(np.diff(chunk)) + 1
     return [slice(first, end) for first, end in itertools.pairwise([0, *borders.tolist(), len(counts)])]

@@ -29,7 +29,7 @@ from training.tasks import TASKS, require_classification
 if keras.backend.backend() == "jax":
     import jax
 
-# Numbers of training images. TFDS has these numbers only after a data set is prepared.
+# Numbers of training images. TFDS knows the number only after it has prepared the data set.
 _TRAIN_IMAGES = {
     "cifar10": 50_000,
     "cifar100": 50_000,
@@ -67,7 +67,7 @@ def plan(recipe, images=None, classes=None):
     try:
         return _plan(recipe, dataset, images_origin, distribution.start(recipe))
     finally:
-        keras.distribution.set_distribution(None)  # Even if `start` failed halfway.
+        keras.distribution.set_distribution(None)  # `start` can set a distribution and then fail.
 
 
 def _plan(recipe, dataset, images_origin, engine):
@@ -79,7 +79,7 @@ def _plan(recipe, dataset, images_origin, engine):
     compiled = _compile(trained, state, _abstract_batch(recipe, fitting.model))
     memory, parts = compiled.memory_analysis(), recipe.fit.accumulation_steps
     trainable, non_trainable, optimizer, _ = map(_shard_bytes, state)
-    with keras.StatelessScope():  # The variables have no values.
+    with keras.StatelessScope():  # Needed because the variables have no values.
         profile = keras_vit.profile(fitting.model)
     return Plan(
         recipe=recipe,
@@ -98,7 +98,7 @@ def _plan(recipe, dataset, images_origin, engine):
             arguments=memory.argument_size_in_bytes,
             temporaries=memory.temp_size_in_bytes,
         ),
-        # XLA only counts one iteration of the loop over the parts of a batch.
+        # XLA counts only one iteration of the loop over the parts of a batch.
         flops=compiled.cost_analysis()["flops"] * parts,
         collectives=count_collectives(compiled.as_text(), parts),
     )
@@ -110,7 +110,8 @@ def activations(recipe, model, engine):
     T tokens, D hidden width, K heads, M width of the MLP (3 M instead of 2 M with SwiGLU). A block keeps
     T (8 D + 2 M) + K T^2 numbers per image, by equation 2 of arXiv 2205.05198 without dropout's masks. Every device
     keeps 4 T D of these numbers, and the rest is split over `model_devices`. With rematerialisation, each block keeps
-    its input, T D numbers, and only the block that is being recomputed keeps all. Token merging is ignored.
+    its input, T D numbers, and only the block that is being recomputed keeps all of its numbers. Token merging
+    is ignored.
     """
     config, model_devices = keras_vit.describe(model).config, recipe.distribution.model_devices
     if not isinstance(config, keras_vit.ViTConfig):
@@ -142,7 +143,7 @@ def count_collectives(program, parts):
             is_entry = line.startswith("ENTRY")
         match = _COLLECTIVE.search(line)
         if match:
-            times = 1 if is_entry else parts  # The only loop is over the parts.
+            times = 1 if is_entry else parts  # The program's only loop is the one over the parts.
             count, size = collectives[match["kind"]]
             collectives[match["kind"]] = count + times, size + times * _result_bytes(match["results"])
     return dict(collectives)
@@ -242,7 +243,7 @@ def _abstract_batch(recipe, model):
 
 
 def _compile(trained, state, batch):
-    """Compiles the step as Keras's `fit` does: the memory of the old state is reused, and the layout is the same."""
+    """Compiles the step as Keras's `fit` does: the new state has the memory and the layout of the old one."""
     layouts = None
     if keras.distribution.distribution() is not None:
         layouts = None, jax.tree.map(lambda array: array.sharding, state)

@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def expected_flops(self):
-        """The `training_flops` of a step per device."""
+        """FLOPs of a device per step, by the formula of `training_flops`."""
         return training_flops(self.macs, self.recipe.fit.batch_size) / self.num_devices
 
     @property

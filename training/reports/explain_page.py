@@ -51,7 +51,7 @@ class Findings:
 
     @contextlib.contextmanager
     def trying(self, name):
-        """If the body raises a ValueError, leaves out the figure `name` and prints the reason."""
+        """Leaves out the figure `name` and prints the reason if the body of the `with` raises a ValueError."""
         try:
             yield
         except ValueError as error:
@@ -130,7 +130,7 @@ def _attention(subject, pictures, findings):
 
 
 def query_patches(grid, most):
-    """Indices of all patches. If there are more than `most`, only a regular grid of 1 to `most` patches is returned."""
+    """Indices of all patches or, if there are more than `most`, of a regular grid of 1 to `most` patches."""
     step = next(step for step in range(1, max(grid) + 1) if -(-grid[0] // step) * -(-grid[1] // step) <= max(most, 1))
     rows, columns = (range(min((step - 1) // 2, size - 1), size, step) for size in grid)
     return [row * grid[1] + column for row in rows for column in columns]
@@ -145,8 +145,8 @@ def _prefix_token_names(config):
 def _quantized(subject, pixels, tokens, num_prefix):
     """The attention weights of each query in a picture.
 
-    `attention` (L, K, Q, h w) contains the weights on the patches as bytes. 255 is the query's largest weight on a
-    patch. `largest` (L, K, Q) is this largest weight. `elsewhere` (L, K, Q) is the total weight on prefix tokens.
+    `attention` (L, K, Q, h w) contains the weights on the patches as bytes. 255 stands for the query's largest weight
+    on a patch. `largest` (L, K, Q) is this weight. `elsewhere` (L, K, Q) is the total weight on prefix tokens.
     """
     [weights] = keras_vit.attention_maps(subject.model, subject.prepared(pixels[None]), tokens)
     patches = weights[..., num_prefix:]

@@ -73,7 +73,7 @@ def plot_panels(shown):
 def _add_legend(axes, panel):
     """Puts the legend between the title and the axes, where it covers no value."""
     rows = -(-len(panel.series) // _LEGEND_COLUMNS)
-    handles = [container[0] for container in axes.containers]  # Without the whiskers.
+    handles = [container[0] for container in axes.containers]  # Only the points, without their whiskers.
     axes.legend(
         *(handles, panel.series),
         loc="lower left",

@@ -30,7 +30,7 @@ UNCHANGED_DIGITS = (
     "fit.report_every=100%",
 )
 _DPI = 200
-_LABELLED = ("flops", "gmacs")  # Points on these x axes are labelled, because x does not identify them.
+_LABELLED = ("flops", "gmacs")  # On these x axes, each point needs a label, because x does not identify its model.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ TASKS: dict[str, type[classification.Task | segmentation.Task]] = {
 
 
 def require_classification(recipe, command):
-    """Raises an InputError unless the task is classification. For commands that support classifiers only."""
+    """Raises an InputError unless the task is classification. Called by commands that support only classifiers."""
     if recipe.task != "classification":
         raise InputError(
             f"{command} is for models that classify whole images. Received: task={recipe.task}. Accepted for "

@@ -23,7 +23,7 @@ def build_loss(recipe):
 
 @keras.saving.register_keras_serializable(package="training")
 class SigmoidCrossEntropy(keras.losses.Loss):
-    """Binary cross-entropy with one sigmoid per class, summed over the classes: (B,) from two tensors (B, classes).
+    """Binary cross-entropy with one sigmoid per class, summed over the classes. Maps two tensors (B, classes) to (B,).
 
     Same as `sigmoid_xent` in `google-research/big_vision`. Keras's `BinaryCrossentropy` averages over the classes
     instead, and smooths labels towards 1/2.

@@ -14,7 +14,7 @@ SERIES = {"ViT": "false", "Axial-ViT": "true"}
 
 
 def points(recipe):
-    """The `training.studies.study.Point`s for a recipe: both models, with once, half and twice its patch size."""
+    """The `training.studies.study.Point`s for a recipe: both models, with its patch size, half of it and twice it."""
     config = recipe.model.config
     if config is None or config.stem is not None or not isinstance(config.patch_size, int):
         raise InputError("The study 'axial' requires a recipe with a model.config that has square patches and no stem.")

@@ -4,7 +4,7 @@ Paper: Dosovitskiy et al., arXiv 2010.11929, Figures 3 and 4 and Table 5.
 Command: python -m training study data_size
 Not included: subsets of JFT-300M (9 to 300 million images), and 5-shot accuracy on ImageNet.
 
-As in the paper, the images are drawn at random, and only the number of images changes. Each run takes the same number
+As in the paper, the images are a random subset, and only the number of images changes. Each run takes the same number
 of steps. As in early stopping, the weights with the best validation accuracy are used. The models are the paper's ViTs
 for images of 128 pixels or more, and small ViTs for smaller images. The study `scaling` has the ResNets of Figure 4.
 """
