@@ -65,10 +65,10 @@ def batch_decoder(model, size=None, max_pixels=MAX_PIXELS):
     Args:
         model: Same as in `image_decoder`.
         size: Same as in `image_decoder`.
-        max_pixels: Maximum number of pixels of an image, both in the file and during the resize, which can enlarge
-            very long images. Larger images are not decoded. Above the default, Pillow warns of a decompression bomb.
-            Decoding takes up to 12 bytes of memory per pixel, and as many images are decoded at the same time as there
-            are CPU cores. Each scan of a JPEG file costs as much as a file with a single scan. So a JPEG file is not
+        max_pixels: Maximum number of pixels of an image. The limit applies to the image in the file and to the resized
+            image before the crop. Larger images are not decoded. Above the default, Pillow warns of a decompression
+            bomb. Decoding takes up to 12 bytes of memory per pixel, and as many images are decoded at the same time as
+            there are CPU cores. The time to decode a JPEG file grows with its number of scans. So a JPEG file is not
             decoded if it has more than 100 scans, or if its scans together have more than 12 times `max_pixels` pixels.
 
     Returns:

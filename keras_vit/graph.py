@@ -96,8 +96,8 @@ def _run(function, inputs, change):
 def run_operations(function, inputs, call_of):
     """Runs a model's graph like Keras's `Functional.call`, but calls other functions instead of its operations.
 
-    A model made of `layer.output` tensors would not work, because these tensors belong to another graph if a layer is
-    part of a nested model or is called more than once.
+    A simpler way would be `keras.Model(inputs, layer.output)`. It fails if the layer is in a nested model or is called
+    more than once, because `layer.output` then belongs to another graph.
 
     Args:
         function: A functional `keras.Model`.

@@ -157,16 +157,16 @@ def resnet_with_weights(build, config, inherited=(), *, weights=None, arguments)
 
 
 def with_weights(build, config, weights, arguments, match, variant):
-    """Builds `build(config, **arguments)` with fresh weights, a `.weights.h5` file, or published weights.
+    """Builds a model. Its weights are newly initialised, read from a `.weights.h5` file, or published weights.
 
     Args:
         build: Function that receives a config, `input_tensor`, `input_shape` and other arguments. Returns a model.
         config: Architecture of the model.
         weights: As in `keras_vit.ViT`.
         arguments: {name: value} for `build`.
-        match: Function that receives the `Checkpoint` of published weights. Returns a pair: a function that builds the
-            model for these weights from `arguments`, and what to do with their head, `"keep"` or `"reset"`. Raises an
-            error if the weights are of another kind or size.
+        match: Function that receives the `Checkpoint` of published weights. Returns a function that takes `arguments`
+            and builds the model for these weights, and `"keep"` or `"reset"`: whether the head is loaded or newly
+            initialised. Raises an error if the weights are of another kind or size.
         variant: As in `open_checkpoint`.
     """
     arguments = checked_arguments(arguments, weights)
