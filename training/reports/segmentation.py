@@ -75,7 +75,7 @@ def _class_row(score):
 
 
 def _confusion_matrix(run, segmentation):
-    """Writes the confusion matrix. Its cells show percentages of the true class, because pixel counts have too many digits."""
+    """Writes the confusion matrix. Its cells show percentages of the true class, because counts are too wide."""
     totals = np.maximum(segmentation.confusion.sum(axis=1, keepdims=True), 1)
     per_cent = np.rint(100 * segmentation.confusion / totals).astype(int)
     drawn = plot_confusion_matrix(per_cent, segmentation.class_names)
