@@ -1,7 +1,7 @@
 # make train: set-up included, trains a ViT on the embedded digits, exports a SavedModel, predicts with it.
 # make test:  set-up included, lints and runs the default tier of the tests; make test-full runs all.
 
-.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement bench-all clean
+.PHONY: train test lint test-full test-changed test-costs mutation test-peers test-peers-full support-matrix test-lowest accuracy vt-accuracy robustness survival self-supervision models weights docs bench bench-input bench-latency bench-speed bench-size bench-merging bench-agreement bench-all clean
 
 # What to train, and changes of it: make train RECIPE=folder ARGS="data.directory=photographs fit.epochs=30"
 RECIPE ?= digits
@@ -158,6 +158,10 @@ models: .venv/training.installed
 # The list of published weights.
 weights: .venv/training.installed
 	.venv/bin/python -m benchmarks.weights > docs/weights.md
+
+# The documentation site, in docs/_build/html. Warnings are errors. Notebooks run if they have changed.
+docs: .venv/docs.installed
+	.venv/bin/python -m sphinx --quiet --fail-on-warning --keep-going --builder html docs docs/_build/html
 
 .venv/%.installed: setup.cfg pyproject.toml | .venv/bin/python
 	@echo "Installing into .venv what setup.cfg names for $*: a few minutes, and about 3 GB."

@@ -3,8 +3,6 @@
 Command: python -m benchmarks.weights > docs/weights.md
 """
 
-import dataclasses
-
 from keras_vit.weights.catalogue import ENTRIES, FAMILIES
 
 _TITLES = {
@@ -21,6 +19,8 @@ _TITLES = {
     "dinov2_registers": "DINOv2 with registers",
     "huggingface_vit": "ViT in the layout of transformers",
 }
+_FAMILY_COLUMNS = ("mean", "std", "resize", "interpolation", "GELU", "position interpolation", "epsilon")
+_COLUMNS = ("name", "family", "pixels", "classes", "top-1", "measured by", "licence", "layout", "file", "paper")
 _NUM_WITH_SUM = sum(entry.sha256 is not None for entry in ENTRIES.values())
 _NUM_AT_GOOGLE, _NUM_ON_HUB = (
     sum(entry.url.startswith(place) for entry in ENTRIES.values())
@@ -30,7 +30,7 @@ _INTRODUCTION = f"""\
 # Published weights
 
 `python -m benchmarks.weights` prints this page. The catalogue contains {len(ENTRIES)} names of weights.
-`keras_vit.list_weights("B/16")` lists the names for one variant.
+[The table at the end](#the-catalogue) lists them. `keras_vit.list_weights("B/16")` returns the names for one variant.
 
 ## Names
 
@@ -86,51 +86,66 @@ For each downloaded file from `https://…` or `gs://…`, a second file `<name>
 and the ETag and MD5 that the server sent. If the cached file changes later, an error is raised.
 
 The query of a URL may contain a signature. It is therefore removed from `describe(model).source`, saved models, exports
-and messages. Only the `recipe.json` of a training run contains the whole URL, because the run needs it to continue."""
+and messages. Only the `recipe.json` of a training run contains the whole URL, because the run needs it to continue.
+
+## Families
+
+All files of a family prepare images in the same way and have the same numerics. Pixels are scaled to [0, 1], then
+normalised with the mean and the standard deviation. "Crop" is the side of the central crop in pixels. The sizes are
+those for models of 224 pixels, and for FlexiViT of 240 pixels. For models of another size, resize and crop are scaled
+in proportion."""
 
 
 def document():
     """The document in Markdown."""
-    return "\n\n".join([_INTRODUCTION, *(_section(family, title) for family, title in _TITLES.items())])
+    entries = sorted(ENTRIES.values(), key=lambda entry: (list(_TITLES).index(entry.family), entry.name))
+    return "\n\n".join(
+        [
+            _INTRODUCTION,
+            "\n".join([*_head("family", *_FAMILY_COLUMNS), *map(_family_row, _TITLES)]),
+            "## The catalogue",
+            "\n".join([*_head(*_COLUMNS), *map(_row, entries)]),
+        ]
+    )
 
 
-def _section(family, title):
-    entries = sorted((entry for entry in ENTRIES.values() if entry.family == family), key=lambda entry: entry.name)
-    facts = dataclasses.asdict(FAMILIES[family])
-    if facts["resize"] is None:
-        resize = "resized to exactly the model's size"
+def _head(*columns):
+    """The first two lines of a table. Columns of numbers are right-aligned."""
+    return _line(columns), _line("--:" if name in ("pixels", "classes", "top-1") else "---" for name in columns)
+
+
+def _line(cells):
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _family_row(name):
+    family = FAMILIES[name]
+    if family.resize is None:
+        resize = "the model's size"
+    elif isinstance(family.resize, int):
+        resize = f"short side {family.resize}, crop {family.crop}"
     else:
-        sides = facts["resize"]
-        sides = f"{sides} pixels on the short side" if isinstance(sides, int) else "{} x {} pixels".format(*sides)
-        resize = f"resized to {sides} and cropped to the central {facts['crop']} pixels"
-        resize += " (for other model sizes in the same proportion)"
-    rows = [
-        "| name | file | layout | pixels | classes | top-1 | measured by | licence | paper |",
-        "|---|---|---|--:|--:|--:|---|---|---|",
-        *map(_row, entries),
-    ]
-    return (
-        f"## {title}\n\nPixels are scaled to [0, 1] and normalised with mean {facts['mean']} and standard deviation "
-        f"{facts['std']}. Images are {resize}, with {facts['interpolation']} interpolation. The activation of the MLP "
-        f"is `{facts['gelu']}`, and the LayerNorm epsilon is {facts['layer_norm_epsilon']:g}. Position embeddings are "
-        f"resized with `{facts['position_interpolation']}`.\n\n"
-    ) + "\n".join(rows)
+        resize = f"{family.resize[0]} x {family.resize[1]}, crop {family.crop}"
+    numbers = (", ".join(map(str, x)) if isinstance(x, tuple) else x for x in (family.mean, family.std))
+    code = (f"`{x}`" for x in (family.gelu, family.position_interpolation))
+    return _line((_TITLES[name], *numbers, resize, family.interpolation, *code, f"{family.layer_norm_epsilon:g}"))
 
 
 def _row(entry):
     file = entry.url if entry.url.startswith("hf://") else f"[{entry.url.rpartition('/')[2]}]({entry.url})"
     cells = (
         f"`{entry.name}`",
-        file,
-        entry.format,
+        _TITLES[entry.family],
         entry.image_size,
         entry.classes or "",
         f"{entry.top1:.2f}" if entry.top1 else "",
         entry.top1_protocol or "",
         entry.licence,
+        entry.format,
+        file,
         f"[{entry.paper}](https://arxiv.org/abs/{entry.paper})",
     )
-    return f"| {' | '.join(map(str, cells))} |"
+    return _line(cells)
 
 
 if __name__ == "__main__":

@@ -54,14 +54,12 @@ def export_saved_model(
 
     The SavedModel in `path/<version>/` has these signatures. Each takes batches of any size, including empty batches:
 
-    | signature | takes | returns |
-    |---|---|---|
-    | `serving_default` | `image_bytes` (B,) | `probabilities`, `classes`, `labels`, `scores`, `valid` |
-    | `predict_pixels` | `images` (B, H, W, C) uint8 | `probabilities`, `classes`, `labels`, `scores` |
-    | `predict_pixels_float` | the same in float32, [0, 255] | the same, and `valid` |
-    | `embed` | `image_bytes` (B,) | `embedding` (B, D), the input of the classifier; `valid` |
-    | `tokens` | `image_bytes` (B,) | `tokens` (B, h, w, D), the encoder's output for each patch; `valid` |
-    | `explain` | `image_bytes` (B,) | `rollout` (B, h, w), as `keras_vit.attention_rollout`; `valid` |
+    * `serving_default` takes `image_bytes` (B,). It returns `probabilities`, `classes`, `labels`, `scores` and `valid`.
+    * `predict_pixels` takes `images` (B, H, W, C) in uint8. It returns the same, except `valid`.
+    * `predict_pixels_float` takes `images` in float32, in [0, 255]. It returns the same as `serving_default`.
+    * `embed` takes `image_bytes`. It returns `embedding` (B, D), the input of the classifier, and `valid`.
+    * `tokens` takes `image_bytes`. It returns `tokens` (B, h, w, D), the encoder's output for each patch, and `valid`.
+    * `explain` takes `image_bytes`. It returns `rollout` (B, h, w), as `keras_vit.attention_rollout`, and `valid`.
 
     Models that merge tokens or have no encoder blocks (such as BiT-ResNets) have no `tokens` and `explain`. A
     segmentation model only has the first three signatures. They return masks of the model's input size instead of
