@@ -86,7 +86,7 @@ class Pretrainer(keras.Model):
 
         Args:
             images: (B, H, W, C), as the model takes them.
-            changes: {name of a layer: function that replaces its output}
+            changes: {name of a layer: function that gets the layer's output and returns its replacement}
 
         Returns:
             The tokens (B, T, D); the normalised images (B, H, W, C); and the map of the patches, (B, h, w, D).
