@@ -33,8 +33,8 @@ class MaskedPatchPrediction(Pretrainer):
         corruption_rate: Share of the patches of each image that are corrupted, between 0 and 1.
         target: Prediction target of a patch. `"mean_color"`: the mean of each channel in 3 bits, one of 8^C classes
             (512 for RGB); `"small_patch"`: the mean color of each cell of a 4 x 4 grid in the patch; `"pixels"`: all
-            pixels of the patch in [0, 1], with the squared error. Targets are computed from the model's input, after
-            any augmentation.
+            pixels of the patch in [0, 1], for which the loss is the squared error. Targets are computed from the
+            model's input, after any augmentation.
         seed: Integer seed of the corruption, or `None`.
 
     Call arguments:
