@@ -31,7 +31,7 @@ def mean_attention_distance(model: keras.Model, images: Images, batch_size: int 
 
     Args:
         model: A functional model of this package, or one in which such a model is nested.
-        images: (B, H, W, C), as `model` takes them: pixels in [0, 255] if it has `include_preprocessing`; or an
+        images: (B, H, W, C), as `model` expects them: pixels in [0, 255] if it has `include_preprocessing`; or an
             iterable of such batches, for example a `tf.data.Dataset`.
         batch_size: Number of images in a batch, if `images` is an array. Only the attention weights of one
             block are in memory at a time: 1.9 MB per image for B/16 at 224 pixels.
