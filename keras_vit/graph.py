@@ -30,7 +30,7 @@ def collect(model, images, inspect_layer):
 
     Args:
         model: A functional `keras.Model`, which may contain nested models.
-        images: (B, H, W, C), as the model takes them.
+        images: (B, H, W, C), as the model expects them.
         inspect_layer: Function `inspect_layer(layer, arguments, output)` that is called for each layer, in the order of
             execution. `arguments` are the layer's positional arguments.
 
@@ -63,7 +63,7 @@ def run(model, images, change):
 
     Args:
         model: A functional `keras.Model`, which may contain nested models.
-        images: (B, H, W, C), as the model takes them.
+        images: (B, H, W, C), as the model expects them.
         change: Function `change(layer, arguments, output)`, called as in `collect`. It returns the new output.
 
     Returns:

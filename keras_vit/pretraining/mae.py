@@ -36,7 +36,7 @@ class MaskedAutoencoder(Pretrainer):
     patches.
 
     The model is trained in place. Afterwards, save it with `keras_vit.save_weights` and fine-tune it. `fit`, `evaluate`
-    and `predict` take images as the model takes them. Labels are accepted but not used. Each call hides different
+    and `predict` take images as the model expects them. Labels are accepted but not used. Each call hides different
     patches. A `.keras` file contains the model, the decoder and the optimizer.
 
     Args:
@@ -52,7 +52,7 @@ class MaskedAutoencoder(Pretrainer):
         seed: Integer seed of the masks, or `None`.
 
     Call arguments:
-        images: (B, H, W, C), as the model takes them.
+        images: (B, H, W, C), as the model expects them.
         noise: (B, N), one value for each patch. The patches with the lowest values are visible. `None`: random values.
         training: Whether dropout and drop path are active.
 
@@ -162,7 +162,7 @@ class MaskedAutoencoder(Pretrainer):
         the original patch are used.
 
         Args:
-            images: (B, H, W, C), as the model takes them.
+            images: (B, H, W, C), as the model expects them.
             noise: As in the call arguments of `MaskedAutoencoder`.
 
         Returns:

@@ -25,7 +25,7 @@ class MaskedPatchPrediction(Pretrainer):
     original content of each corrupted patch from the encoder's output. The head's weights start at zero.
 
     The model is trained in place. Afterwards, save it with `keras_vit.save_weights` and fine-tune it. `fit`, `evaluate`
-    and `predict` take images as the model takes them. Labels are accepted but not used. Each call corrupts different
+    and `predict` take images as the model expects them. Labels are accepted but not used. Each call corrupts different
     patches. A `.keras` file contains the model, the `[mask]` embedding, the head and the optimizer.
 
     Args:
@@ -38,7 +38,7 @@ class MaskedPatchPrediction(Pretrainer):
         seed: Integer seed of the corruption, or `None`.
 
     Call arguments:
-        images: (B, H, W, C), as the model takes them.
+        images: (B, H, W, C), as the model expects them.
         training: Whether dropout and drop path are active.
 
     Returns:

@@ -85,7 +85,7 @@ class Pretrainer(keras.Model):
         """Runs the encoder on images.
 
         Args:
-            images: (B, H, W, C), as the model takes them.
+            images: (B, H, W, C), as the model expects them.
             changes: {name of a layer: function that gets the layer's output and returns its replacement}
 
         Returns:
