@@ -210,7 +210,7 @@ def adapt_channels(kernel, channels):
 
 
 def _renormalized(kernel, pixels, channels):
-    """Corrects a kernel if `adapt_channels` adds up the kernels of channels with different means and stds.
+    """Corrects a kernel that `adapt_channels` summed over channels, if the channels have different means and stds.
 
     Returns (kernel, shift of the bias). The output remains the same if all channels of an image are equal.
     """
