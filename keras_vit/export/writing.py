@@ -28,8 +28,8 @@ def write_saved_model(model, folder, answers, labels, precision, images, model_n
         labels: List of the names of the classes.
         precision: One of `precision.PRECISIONS`.
         images: Paths of the images for the comparison. `None`: the photographs of this package. If weights or
-            computations have a lower precision than float32, crops are added, so that the classes of more images are
-            compared.
+            computations have a lower precision than float32, crops of the images are added, so that predicted classes
+            are compared on more images.
         model_name: Name of the model for clients.
         batch_sizes: Batch sizes of the warm-up requests. Batches above the largest size are split.
         **options: Further arguments of `signatures.build_signatures`.

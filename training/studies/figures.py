@@ -133,7 +133,7 @@ def plot_bars(title, groups, series, y_label):
     Args:
         title: Title of the figure.
         groups: Names of the groups.
-        series: {name: (values, are_published)}. The values are numbers or `None`, one for each group. The bars of
+        series: {name: (values, is_printed)}. The values are numbers or `None`, one for each group. The bars of
             published values are hatched.
         y_label: Label of the y axis, with its unit.
     """

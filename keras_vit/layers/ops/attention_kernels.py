@@ -21,8 +21,8 @@ def compute_attention(query, key, value, bias=None):
     If `has_kernel` is true, a kernel of the backend is used. Otherwise, if there are many keys, the queries are
     processed in chunks. Only the attention weights of one chunk are in memory at a time. The gradients recompute these
     weights chunk by chunk. Memory therefore grows in proportion to T instead of T^2. If the number of keys or queries
-    is unknown when the graph is traced, all weights are computed at once. Exports for any image size cannot use chunks,
-    because their runtimes do not support loops.
+    is unknown when the graph is traced, all weights are computed at once. Exported files for images of variable size
+    cannot use chunks, because their runtimes do not support loops of unknown length.
 
     Args:
         query: (B, K, t, Dh), scaled.
