@@ -14,7 +14,7 @@ GENERIC_FUNCTIONS = {
     *("AxialResNet", "AxialViT", "BiTResNet", "PanopticFPN", "ResNet", "SelfAttentionNetwork", "VTFPN", "VTResNet"),
     "ViT",
 }
-# Templates write these docstrings, which explain the arguments. Examples would build many large models.
+# Templates write these docstrings, which refer to the general functions for the arguments.
 VARIANT_FUNCTIONS = {*keras_vit.models.__all__, *keras_vit.baselines.__all__} - GENERIC_FUNCTIONS
 LAYERS = {name: getattr(room, name) for room in (keras_vit.layers, keras_vit.pretraining) for name in room.__all__} | {
     name: value for name, value in PUBLIC.items() if inspect.isclass(value) and issubclass(value, keras.layers.Layer)
@@ -76,7 +76,10 @@ def test_functions(name):
 @pytest.mark.parametrize("name", sorted(VARIANT_FUNCTIONS))
 def test_variant_functions(name):
     assert any(f".{generic}(" in FUNCTIONS[name].__doc__ for generic in GENERIC_FUNCTIONS)
-    assert _sections(FUNCTIONS[name].__doc__)["Returns"]
+    sections = _sections(FUNCTIONS[name].__doc__)
+    assert sections["Returns"]
+    module = "keras_vit.baselines" if name in keras_vit.baselines.__all__ else "keras_vit"
+    assert any(f" {module}.{name}(" in line for line in sections["Example"])
 
 
 @pytest.mark.parametrize("name", DATA_CLASSES)

@@ -1,9 +1,12 @@
 """Writes one page for each public name into docs/api/, before Sphinx reads the pages. Docstrings are their contents."""
 
+import ast
 import dataclasses
 import inspect
 import pathlib
 import re
+
+from sphinx.pycode import ModuleAnalyzer
 
 import keras_vit
 from keras_vit.analysis import plots
@@ -151,6 +154,17 @@ def show_signature(app, what, name, value, options, signature, returned):
     return str(inspect.Signature([p.replace(annotation=p.empty) for p in parameters])), None
 
 
+def find_source(app, module):
+    """Finds the definitions in a module. Assignments count too, because factories of published sizes are assigned."""
+    analyzer = ModuleAnalyzer.for_module(module)
+    analyzer.find_tags()
+    tags = dict(analyzer.tags)
+    for node in ast.parse(analyzer.code).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
+            tags[node.targets[0].id] = ("def", node.lineno, node.end_lineno)
+    return analyzer.code, tags
+
+
 def link_names(app, what, name, value, options, lines):
     """Turns Markdown's single backticks into links to public names, and otherwise into code."""
 
@@ -167,6 +181,7 @@ _TARGETS = {name.rpartition(".")[2]: name for name in public_objects()} | {name:
 
 def setup(app):
     app.connect("builder-inited", write_pages)
+    app.connect("viewcode-find-source", find_source)
     app.connect("autodoc-process-signature", show_signature)
     # Before napoleon, whose own markup must stay.
     app.connect("autodoc-process-docstring", link_names, priority=400)

@@ -162,12 +162,20 @@ def keras_application(
     build.__name__ = build.__qualname__ = function_name
     build.__module__ = build_model.__module__  # Pickle and documentation tools look for the function in this module.
     build.__signature__ = signature  # type: ignore[attr-defined]
+    package = "keras_vit.baselines" if "baselines" in build_model.__module__ else "keras_vit"
     build.__doc__ = f"""{about}
 
     The same as `{same_as}`. See that function for the arguments and all other options.
 
     Returns:
         A `keras.Model`.
+
+    Example:
+
+    >>> import keras_vit
+    >>> model = {package}.{function_name}(classes=10)  # doctest: +SKIP
+    >>> model.output_shape  # doctest: +SKIP
+    (None, 10)
     """
     return build
 

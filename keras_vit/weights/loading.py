@@ -32,6 +32,13 @@ class LoadReport:
         skipped: Dictionary. The keys are names or canonical paths of weights that were left out. The values are the
             reasons.
         initialized: Canonical paths of weights, or names of whole layers, that were not loaded from the file.
+
+    Example:
+
+    >>> import keras_vit
+    >>> model = keras_vit.ViT("Ti/16", classes=10)  # doctest: +SKIP
+    >>> keras_vit.load_weights(model, "Ti/16@augreg-i21k-i1k-224", head="reset").initialized  # doctest: +SKIP
+    ('predictions/kernel', 'predictions/bias')
     """
 
     source: str
