@@ -1,0 +1,42 @@
+"""Checks that this commit can be released: `python -m tests.release.readiness`."""
+
+import re
+import sys
+
+from tests.release import ROOT, SETUP, git
+
+
+def changelog_problem(text, version):
+    """What is wrong with the first heading of a changelog, or `None`."""
+    heading = re.search(r"^## (.*)$", text, re.MULTILINE)[1]
+    if not re.fullmatch(rf"{re.escape(version)} \(\d{{4}}-\d\d-\d\d\)", heading):
+        return (
+            f'The first section of CHANGELOG.md is "{heading}". It must be the section of version {version}, with the '
+            f"date of the release: {version} (YYYY-MM-DD)."
+        )
+
+
+def _problems(version):
+    changes = git("status", "--porcelain")
+    if changes:
+        yield "Some files are not committed. Commit, ignore or remove them:\n" + "\n".join(changes)
+    if git("tag", "--list", f"v{version}"):
+        yield f"The tag v{version} exists. Write the next version into keras_vit/__init__.py."
+    yield changelog_problem((ROOT / "CHANGELOG.md").read_text(), version)
+    files = "tests/compat/" + version.rpartition(".")[0]
+    if not (ROOT / files).is_dir():
+        yield f"{files} does not exist. Write the files of this version: python -m tests.compat.writing"
+
+
+def main():
+    version = SETUP["read_version"]()
+    problems = list(filter(None, _problems(version)))
+    if problems:
+        sys.exit("\n".join(problems))
+    print(f"Version {version} can be released from this commit.")
+    if not SETUP["read_address"]():
+        print("Note: the project has no address (url in setup.cfg), so the package will have no links to the project.")
+
+
+if __name__ == "__main__":
+    main()
