@@ -16,6 +16,15 @@ def changelog_problem(text, version):
         )
 
 
+def address_problem(address):
+    """What is wrong with the address of the project, or `None`."""
+    if address and not re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", address):
+        return (
+            f"url in setup.cfg is {address}. It must be the address of a repository on GitHub, such as "
+            "https://github.com/OWNER/keras_vit, because setup.py adds the paths of files to it."
+        )
+
+
 def _problems(version):
     changes = git("status", "--porcelain")
     if changes:
@@ -23,6 +32,7 @@ def _problems(version):
     if git("tag", "--list", f"v{version}"):
         yield f"The tag v{version} exists. Write the next version into keras_vit/__init__.py."
     yield changelog_problem((ROOT / "CHANGELOG.md").read_text(), version)
+    yield address_problem(SETUP["read_address"]())
     files = "tests/compat/" + version.rpartition(".")[0]
     if not (ROOT / files).is_dir():
         yield f"{files} does not exist. Write the files of this version: python -m tests.compat.writing"
